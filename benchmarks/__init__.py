@@ -1,0 +1,1 @@
+"""The drivers: data, training, prediction, tables. The only package with side effects."""

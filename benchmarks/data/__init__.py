@@ -1,0 +1,1 @@
+"""From an archive to samples: reading CROHME, fetching it, making the embedded set, batching."""

@@ -1,0 +1,237 @@
+"""CROHME in the layout CoMER publishes it: data/SPLIT/{caption.txt, img/ID.bmp, symLg/ID.lg}.
+
+The embedded set (synthetic.py) and anybody's own archive in this layout are read by the same code.
+"""
+
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from benchmarks.data.store import FolderStore, ZipStore, open_store
+from benchmarks.errors import UserError
+
+MARK = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
+MAX_IMAGE_PIXELS = 16_000_000
+MAX_IMAGE_BYTES = 4 * MAX_IMAGE_PIXELS + 4096
+MAX_TEXT_BYTES = 16 << 20
+
+# What the authors' loader takes: larger images and longer labels are left out, in training and in prediction.
+AUTHORS_MAX_PIXELS = 320_000
+AUTHORS_MAX_TOKENS = 200
+
+_ID = re.compile(r"\w[\w.+-]*")  # ids become file names
+
+
+@dataclass(frozen=True)
+class KnownSplit:
+    """A published split: md5 of caption.txt, expressions, expressions by length (0,10] (10,20] ... (40,50] 50+."""
+
+    md5: str
+    n: int
+    buckets: tuple[int, ...]
+
+
+EDITIONS = {
+    "CROHME as published with CoMER": {
+        "train": KnownSplit("29413dd943b6877ebd831508693370b3", 8834, (3808, 2332, 1605, 700, 242, 147)),
+        "2014": KnownSplit("f31fa77d6d8ee8f803ac9e2d472963a3", 986, (400, 287, 192, 56, 26, 25)),
+        "2016": KnownSplit("7a8b840ec5b2117cac2546da137a1439", 1147, (421, 335, 222, 90, 40, 39)),
+        "2019": KnownSplit("e41d0146e150effeb8348a8feb4db2a2", 1199, (431, 404, 213, 93, 36, 22)),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One expression: its id, its tokens, its image (H, W) uint8, white ink on black."""
+
+    id: str
+    tokens: tuple[str, ...]
+    image: np.ndarray
+
+
+class Archive:
+    """A checked archive. Captions are read at once, images and symLG on demand; nothing is kept but captions.
+
+    Raises UserError, on opening or on reading, for whatever is not as the layout wants it.
+    """
+
+    def __init__(self, store: ZipStore | FolderStore):
+        self.path = store.path
+        self._store = store
+        if "train/caption.txt" not in store.sizes:
+            raise UserError(
+                f"{self.path}: no data/train/caption.txt in it, so not an archive in CoMER's layout; "
+                "fetch CROHME with `make crohme`, or leave the archive out to use the embedded set"
+            )
+        found = sorted(name.split("/")[0] for name in store.sizes if re.fullmatch(r"[^/]+/caption\.txt", name))
+        self.splits: tuple[str, ...] = ("train", *(split for split in found if split != "train"))
+        self.test_splits: tuple[str, ...] = self.splits[1:]
+        self._caption_files = {split: self._read(f"{split}/caption.txt", MAX_TEXT_BYTES) for split in self.splits}
+        self._captions = {split: self._parse_captions(split) for split in self.splits}
+        for split in self.splits:
+            self._check_complete(split)
+
+    def _read(self, name: str, limit: int) -> bytes:
+        return self._store.read(name, limit)
+
+    def _parse_captions(self, split: str) -> dict[str, list[str]]:
+        from models.vocab import Vocabulary  # late: models brings torch along, and a bad archive should be told at once
+
+        where, vocabulary = f"{self.path}: data/{split}/caption.txt", Vocabulary()
+        try:
+            lines = self._caption_files[split].decode().split("\n")
+        except UnicodeDecodeError:
+            raise UserError(f"{where} is not UTF-8 text; pack the archive again") from None
+        captions: dict[str, list[str]] = {}
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            id_, tab, latex = line.partition("\t")
+            tokens = latex.split()
+            if not tab or not tokens or not _ID.fullmatch(id_):
+                raise UserError(f"{where} line {number} is not `ID<TAB>tokens` ({line[:40]!r}); mend the line")
+            if id_ in captions:
+                raise UserError(f"{where} line {number} has the id {id_} again; ids must be unique, mend the line")
+            try:
+                vocabulary.encode(tokens)
+            except ValueError as error:
+                raise UserError(f"{where} line {number}: {error}; write {id_} in the symbols of models/dictionary.txt") from None
+            captions[id_] = tokens
+        if not captions:
+            raise UserError(f"{where} holds no expression; pack the archive again")
+        return captions
+
+    def _check_complete(self, split: str) -> None:
+        """Every caption has its image; and its ground truth, unless it is train, which may come without any."""
+        names = self._store.sizes
+        scored = split != "train" or any(name.startswith("train/symLg/") for name in names)
+        for id_ in self._captions[split]:
+            if f"{split}/img/{id_}.bmp" not in names:
+                raise UserError(f"{self.path}: no image data/{split}/img/{id_}.bmp for a caption; add it or drop the caption")
+            if scored and f"{split}/symLg/{id_}.lg" not in names:
+                raise UserError(f"{self.path}: no ground truth data/{split}/symLg/{id_}.lg for a caption; add it or drop the caption")
+
+    def captions(self, split: str) -> dict[str, list[str]]:
+        """Tokens by id, in the order of caption.txt."""
+        if split not in self._captions:
+            raise UserError(f"{self.path}: no split {split!r} in it; there are {', '.join(self.splits)}")
+        return self._captions[split]
+
+    def caption_md5(self, split: str) -> str:
+        return hashlib.md5(self._caption_files[split], usedforsecurity=False).hexdigest()
+
+    def image(self, split: str, id_: str) -> np.ndarray:
+        """One image, (H, W) uint8, white ink on black."""
+        name = f"{split}/img/{id_}.bmp"
+        return _decode_bmp(self._read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}")
+
+    def images(self, split: str) -> dict[str, np.ndarray]:
+        """All images by id, in the order of caption.txt; freshly read (train is 0.32 GB), so keep what you need."""
+        return {id_: self.image(split, id_) for id_ in self.captions(split)}
+
+    def iter_samples(self, split: str) -> Iterator[Sample]:
+        for id_, tokens in self.captions(split).items():
+            yield Sample(id_, tuple(tokens), self.image(split, id_))
+
+    def samples(self, split: str) -> list[Sample]:
+        """All samples in the order of caption.txt."""
+        return list(self.iter_samples(split))
+
+    def ground_truth(self, split: str) -> dict[str, str]:
+        """symLG text by id. It, not the caption, is what scoring compares with: the two disagree for a few ids."""
+        texts = {}
+        for id_ in self.captions(split):
+            name = f"{split}/symLg/{id_}.lg"
+            if name not in self._store.sizes:
+                raise UserError(f"{self.path}: no ground truth data/{name}; add the symLG files of {split}")
+            texts[id_] = self._read(name, MAX_TEXT_BYTES).decode(errors="replace")
+        return texts
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 over name, size and CRC-32 of every caption, image and symLG: equal for a zip and its unpacked form."""
+        wanted = re.compile(r"[^/]+/(caption\.txt|img/[^/]+\.bmp|symLg/[^/]+\.lg)")
+        names = sorted(name for name in self._store.sizes if wanted.fullmatch(name) and name.split("/")[0] in self.splits)
+        lines = (f"{name} {self._store.sizes[name]} {self._store.crc(name):08x}\n" for name in names)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    @cached_property
+    def mark(self) -> dict | None:
+        """data/EMBEDDED.json of the embedded set, None in any other archive."""
+        if MARK not in self._store.sizes:
+            return None
+        try:
+            mark = json.loads(self._read(MARK, MAX_TEXT_BYTES))
+            return {"generator": int(mark["generator"]), "seed": int(mark["seed"]), **mark}
+        except (ValueError, KeyError, TypeError):
+            raise UserError(f"{self.path}: data/{MARK} is damaged; delete the archive, it will be made again") from None
+
+    @cached_property
+    def name(self) -> str:
+        """"crohme" (captions exactly as published), "embedded" (made by synthetic.py) or "foreign"."""
+        if self._known_edition:
+            return "crohme"
+        return "embedded" if self.mark else "foreign"
+
+    @cached_property
+    def edition(self) -> str:
+        """One line for people: which known edition this is, or how it differs from the nearest."""
+        counts = "/".join(f"{len(self.captions(split)):,}" for split in self.splits)
+        if self._known_edition:
+            return f"{self._known_edition} ({counts})"
+        if self.mark:
+            return f"embedded synthetic set, generator {self.mark['generator']}, seed {self.mark['seed']} ({counts})"
+        return f"foreign archive ({counts}): {'; '.join(self._differences())}"
+
+    @cached_property
+    def _known_edition(self) -> str | None:
+        md5s = {split: self.caption_md5(split) for split in self.splits}
+        matches = (name for name, known in EDITIONS.items() if md5s == {split: k.md5 for split, k in known.items()})
+        return next(matches, None)
+
+    def _differences(self) -> Iterator[str]:
+        """How the splits differ from the first known edition, one phrase each."""
+        edition, known = next(iter(EDITIONS.items()))
+        for split in [*known, *(split for split in self.splits if split not in known)]:
+            if split not in self.splits:
+                yield f"{split} is missing"
+            elif split not in known:
+                yield f"{split} is not in {edition}"
+            elif len(self.captions(split)) != known[split].n:
+                yield f"{split} has {len(self.captions(split)):,} expressions, not {known[split].n:,}"
+            elif self.caption_md5(split) != known[split].md5:
+                yield f"{split} has other captions"
+
+
+def _decode_bmp(content: bytes, where: str) -> np.ndarray:
+    """A BMP file as (H, W) uint8; its header is checked before a decoder sees it."""
+    if len(content) < 30 or content[:2] != b"BM":
+        raise UserError(f"{where} is not a BMP image; convert it (8-bit gray, white ink on black)")
+    offset, _, width, height, _, depth = struct.unpack_from("<IIiiHH", content, 10)
+    if not 0 < width * abs(height) <= MAX_IMAGE_PIXELS:
+        raise UserError(f"{where} declares {width} x {height} pixels, limit {MAX_IMAGE_PIXELS:,} in all; scale it down")
+    plain = len(content) < 34 or content[30:34] == bytes(4)
+    if plain and len(content) < offset + (width * depth + 31) // 32 * 4 * abs(height):
+        raise UserError(f"{where} is cut short; fetch the archive again or pack the image again")
+    image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_GRAYSCALE)
+    if image is None:
+        raise UserError(f"{where} cannot be decoded as a BMP image; convert it (8-bit gray, white ink on black)")
+    return image
+
+
+def open_archive(path: Path | str) -> Archive:
+    """Opens CoMER's data.zip, or the same layout unpacked (the folder holding data/, or data/ itself).
+
+    Captions are checked on opening, against the vocabulary and for completeness; images and symLG when read.
+    Raises UserError, one line naming archive, entry and mend.
+    """
+    return Archive(open_store(Path(path)))

@@ -1,0 +1,107 @@
+"""Bytes by name out of an archive nobody vouches for: a zip file or the same layout unpacked as a folder."""
+
+import struct
+import zipfile
+import zlib
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from benchmarks.errors import UserError
+
+MAX_ENTRIES = 500_000
+MAX_TOTAL = 8 << 30  # bytes unpacked; CROHME is 0.46 GB
+
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error, ValueError)
+
+
+class ZipStore:
+    """A zip file, read in place: nothing is ever unpacked to disk.
+
+    Raises UserError for anything that is not a whole, plain zip of reasonable size.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except _DAMAGED as error:
+            raise UserError(
+                f"{path}: truncated, or not a zip archive at all ({error}); fetch it again with `make crohme`"
+            ) from None
+        infos = [info for info in self._zip.infolist() if not info.is_dir()]
+        self._refuse_hostile(infos)
+        self._infos = {info.filename.removeprefix("data/"): info for info in infos if info.filename.startswith("data/")}
+
+    def _refuse_hostile(self, infos: list[zipfile.ZipInfo]) -> None:
+        names = [info.filename for info in infos]
+        for name in names:
+            if name.startswith("/") or "\\" in name or ":" in name or ".." in PurePosixPath(name).parts:
+                raise UserError(f"{self.path}: entry {name!r} points out of the archive; use an archive from a trusted source")
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UserError(f"{self.path}: entry {twice!r} is there twice; pack the archive again")
+        total = sum(info.file_size for info in infos)
+        if total > MAX_TOTAL or len(infos) > MAX_ENTRIES:
+            raise UserError(
+                f"{self.path}: unpacks to {total:,} bytes in {len(infos):,} files, limits {MAX_TOTAL:,} and {MAX_ENTRIES:,}; "
+                "use an archive from a trusted source"
+            )
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Unpacked bytes by name relative to data/, such as "train/caption.txt"."""
+        return {name: info.file_size for name, info in self._infos.items()}
+
+    def crc(self, name: str) -> int:
+        """CRC-32 of an entry, as the zip directory declares it; `read` holds the entry to it."""
+        return self._infos[name].CRC
+
+    def read(self, name: str, limit: int) -> bytes:
+        """An entry's bytes, `limit` at most. Raises UserError when it is larger, damaged or not what was declared."""
+        where, declared = f"{self.path}: data/{name}", self.sizes[name]
+        _refuse_large(where, declared, limit)
+        try:
+            with self._zip.open(self._infos[name]) as stream:
+                content = stream.read(declared)  # stops there whatever the entry really inflates to, and checks the CRC
+        except _DAMAGED as error:
+            raise UserError(f"{where} is damaged ({error}); fetch the archive again with `make crohme`") from None
+        if len(content) != declared:
+            raise UserError(f"{where} is shorter than declared; fetch the archive again with `make crohme`")
+        return content
+
+
+class FolderStore:
+    """The same layout unpacked: the folder that holds data/, or the data/ folder itself."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._root = path / "data" if (path / "data").is_dir() else path
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        files = (file for file in self._root.rglob("*") if file.is_file())
+        return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
+
+    def crc(self, name: str) -> int:
+        return zlib.crc32((self._root / name).read_bytes())
+
+    def read(self, name: str, limit: int) -> bytes:
+        _refuse_large(f"{self._root / name}:", self.sizes[name], limit)
+        try:
+            return (self._root / name).read_bytes()
+        except OSError as error:
+            raise UserError(f"{self._root / name}: cannot be read ({error.strerror}); unpack the archive again") from None
+
+
+def _refuse_large(where: str, size: int, limit: int) -> None:
+    if size > limit:
+        raise UserError(f"{where} holds {size:,} bytes, more than {limit:,}; use an archive from a trusted source")
+
+
+def open_store(path: Path) -> ZipStore | FolderStore:
+    """Opens whichever of the two lies at `path`. Raises UserError when nothing does."""
+    if path.is_dir():
+        return FolderStore(path)
+    if path.is_file():
+        return ZipStore(path)
+    raise UserError(f"{path}: no such archive; fetch it with `make crohme`, or leave it out to use the embedded set")

@@ -1,0 +1,8 @@
+"""The one error a user of the drivers is meant to see."""
+
+
+class UserError(Exception):
+    """Bad input or a condition the user can mend.
+
+    Its message is one line that names the file and the mend; `python -m benchmarks` prints it without a traceback.
+    """
