@@ -4,5 +4,5 @@
 class UserError(Exception):
     """Bad input or a condition the user can mend.
 
-    Its message is one line that names the file and the mend; `python -m benchmarks` prints it without a traceback.
+    Its message is one line that names the file and the mend; `python -m benchmarks` prints it, no traceback.
     """

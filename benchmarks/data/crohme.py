@@ -27,12 +27,14 @@ MAX_TEXT_BYTES = 16 << 20
 AUTHORS_MAX_PIXELS = 320_000
 AUTHORS_MAX_TOKENS = 200
 
-_ID = re.compile(r"\w[\w.+-]*")  # ids become file names
+_ID = re.compile(r"\w[\w.+-]*")  # ids and splits become file names
+_SPLIT = re.compile(rf"({_ID.pattern})/caption\.txt")
+_CONTENT = re.compile(rf"({_ID.pattern})/(caption\.txt|img/[^/]+\.bmp|symLg/[^/]+\.lg)")
 
 
 @dataclass(frozen=True)
 class KnownSplit:
-    """A published split: md5 of caption.txt, expressions, expressions by length (0,10] (10,20] ... (40,50] 50+."""
+    """A published split: md5 of caption.txt, expressions, counts by length (0,10] ... (40,50] 50+."""
 
     md5: str
     n: int
@@ -72,19 +74,16 @@ class Archive:
                 f"{self.path}: no data/train/caption.txt in it, so not an archive in CoMER's layout; "
                 "fetch CROHME with `make crohme`, or leave the archive out to use the embedded set"
             )
-        found = sorted(name.split("/")[0] for name in store.sizes if re.fullmatch(r"[^/]+/caption\.txt", name))
-        self.splits: tuple[str, ...] = ("train", *(split for split in found if split != "train"))
-        self.test_splits: tuple[str, ...] = self.splits[1:]
-        self._caption_files = {split: self._read(f"{split}/caption.txt", MAX_TEXT_BYTES) for split in self.splits}
+        found = {match[1] for name in store.sizes if (match := _SPLIT.fullmatch(name))} - {"train"}
+        self.test_splits: tuple[str, ...] = tuple(sorted(found))
+        self.splits: tuple[str, ...] = ("train", *self.test_splits)
+        self._caption_files = {s: store.read(f"{s}/caption.txt", MAX_TEXT_BYTES) for s in self.splits}
         self._captions = {split: self._parse_captions(split) for split in self.splits}
         for split in self.splits:
             self._check_complete(split)
 
-    def _read(self, name: str, limit: int) -> bytes:
-        return self._store.read(name, limit)
-
     def _parse_captions(self, split: str) -> dict[str, list[str]]:
-        from models.vocab import Vocabulary  # late: models brings torch along, and a bad archive should be told at once
+        from models.vocab import Vocabulary
 
         where, vocabulary = f"{self.path}: data/{split}/caption.txt", Vocabulary()
         try:
@@ -98,27 +97,31 @@ class Archive:
             id_, tab, latex = line.partition("\t")
             tokens = latex.split()
             if not tab or not tokens or not _ID.fullmatch(id_):
-                raise UserError(f"{where} line {number} is not `ID<TAB>tokens` ({line[:40]!r}); mend the line")
+                raise UserError(f"{where} line {number} is not `ID<TAB>tokens` ({line[:40]!r}); mend it")
             if id_ in captions:
-                raise UserError(f"{where} line {number} has the id {id_} again; ids must be unique, mend the line")
+                raise UserError(f"{where} line {number} repeats the id {id_}; ids must be unique, rename one")
             try:
                 vocabulary.encode(tokens)
             except ValueError as error:
-                raise UserError(f"{where} line {number}: {error}; write {id_} in the symbols of models/dictionary.txt") from None
+                mend = f"write {id_} in the symbols of models/dictionary.txt"
+                raise UserError(f"{where} line {number}: {error}; {mend}") from None
             captions[id_] = tokens
         if not captions:
             raise UserError(f"{where} holds no expression; pack the archive again")
         return captions
 
     def _check_complete(self, split: str) -> None:
-        """Every caption has its image; and its ground truth, unless it is train, which may come without any."""
+        """Every caption has its image, and its ground truth; only train may come without any ground truth."""
         names = self._store.sizes
         scored = split != "train" or any(name.startswith("train/symLg/") for name in names)
         for id_ in self._captions[split]:
             if f"{split}/img/{id_}.bmp" not in names:
-                raise UserError(f"{self.path}: no image data/{split}/img/{id_}.bmp for a caption; add it or drop the caption")
-            if scored and f"{split}/symLg/{id_}.lg" not in names:
-                raise UserError(f"{self.path}: no ground truth data/{split}/symLg/{id_}.lg for a caption; add it or drop the caption")
+                missing = f"image data/{split}/img/{id_}.bmp"
+            elif scored and f"{split}/symLg/{id_}.lg" not in names:
+                missing = f"ground truth data/{split}/symLg/{id_}.lg"
+            else:
+                continue
+            raise UserError(f"{self.path}: no {missing} for its caption; add it, or drop the caption")
 
     def captions(self, split: str) -> dict[str, list[str]]:
         """Tokens by id, in the order of caption.txt."""
@@ -132,10 +135,10 @@ class Archive:
     def image(self, split: str, id_: str) -> np.ndarray:
         """One image, (H, W) uint8, white ink on black."""
         name = f"{split}/img/{id_}.bmp"
-        return _decode_bmp(self._read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}")
+        return _decode_bmp(self._store.read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}")
 
     def images(self, split: str) -> dict[str, np.ndarray]:
-        """All images by id, in the order of caption.txt; freshly read (train is 0.32 GB), so keep what you need."""
+        """All images by id, in the order of caption.txt. Read anew at every call (train is 0.32 GB)."""
         return {id_: self.image(split, id_) for id_ in self.captions(split)}
 
     def iter_samples(self, split: str) -> Iterator[Sample]:
@@ -147,20 +150,19 @@ class Archive:
         return list(self.iter_samples(split))
 
     def ground_truth(self, split: str) -> dict[str, str]:
-        """symLG text by id. It, not the caption, is what scoring compares with: the two disagree for a few ids."""
+        """symLG text by id: what scoring compares with, not the captions (the two disagree for a few ids)."""
         texts = {}
         for id_ in self.captions(split):
             name = f"{split}/symLg/{id_}.lg"
             if name not in self._store.sizes:
                 raise UserError(f"{self.path}: no ground truth data/{name}; add the symLG files of {split}")
-            texts[id_] = self._read(name, MAX_TEXT_BYTES).decode(errors="replace")
+            texts[id_] = self._store.read(name, MAX_TEXT_BYTES).decode(errors="replace")
         return texts
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over name, size and CRC-32 of every caption, image and symLG: equal for a zip and its unpacked form."""
-        wanted = re.compile(r"[^/]+/(caption\.txt|img/[^/]+\.bmp|symLg/[^/]+\.lg)")
-        names = sorted(name for name in self._store.sizes if wanted.fullmatch(name) and name.split("/")[0] in self.splits)
+        """sha256 over name, size and CRC-32 of captions, images and symLG: one for a zip and its unpacked form."""
+        names = sorted(filter(_CONTENT.fullmatch, self._store.sizes))
         lines = (f"{name} {self._store.sizes[name]} {self._store.crc(name):08x}\n" for name in names)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -170,14 +172,14 @@ class Archive:
         if MARK not in self._store.sizes:
             return None
         try:
-            mark = json.loads(self._read(MARK, MAX_TEXT_BYTES))
+            mark = json.loads(self._store.read(MARK, MAX_TEXT_BYTES))
             return {"generator": int(mark["generator"]), "seed": int(mark["seed"]), **mark}
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{self.path}: data/{MARK} is damaged; delete the archive, it will be made again") from None
+            raise UserError(f"{self.path}: data/{MARK} is damaged; delete the archive to remake it") from None
 
     @cached_property
     def name(self) -> str:
-        """"crohme" (captions exactly as published), "embedded" (made by synthetic.py) or "foreign"."""
+        """ "crohme" (captions exactly as published), "embedded" (made by synthetic.py) or "foreign"."""
         if self._known_edition:
             return "crohme"
         return "embedded" if self.mark else "foreign"
@@ -189,14 +191,15 @@ class Archive:
         if self._known_edition:
             return f"{self._known_edition} ({counts})"
         if self.mark:
-            return f"embedded synthetic set, generator {self.mark['generator']}, seed {self.mark['seed']} ({counts})"
+            mark = self.mark
+            return f"embedded synthetic set, generator {mark['generator']}, seed {mark['seed']} ({counts})"
         return f"foreign archive ({counts}): {'; '.join(self._differences())}"
 
     @cached_property
     def _known_edition(self) -> str | None:
         md5s = {split: self.caption_md5(split) for split in self.splits}
-        matches = (name for name, known in EDITIONS.items() if md5s == {split: k.md5 for split, k in known.items()})
-        return next(matches, None)
+        published = {name: {split: known.md5 for split, known in e.items()} for name, e in EDITIONS.items()}
+        return next((name for name, known in published.items() if md5s == known), None)
 
     def _differences(self) -> Iterator[str]:
         """How the splits differ from the first known edition, one phrase each."""
@@ -218,13 +221,17 @@ def _decode_bmp(content: bytes, where: str) -> np.ndarray:
         raise UserError(f"{where} is not a BMP image; convert it (8-bit gray, white ink on black)")
     offset, _, width, height, _, depth = struct.unpack_from("<IIiiHH", content, 10)
     if not 0 < width * abs(height) <= MAX_IMAGE_PIXELS:
-        raise UserError(f"{where} declares {width} x {height} pixels, limit {MAX_IMAGE_PIXELS:,} in all; scale it down")
+        raise UserError(
+            f"{where} declares {width} x {height} pixels, limit {MAX_IMAGE_PIXELS:,}; scale it down"
+        )
     plain = len(content) < 34 or content[30:34] == bytes(4)
     if plain and len(content) < offset + (width * depth + 31) // 32 * 4 * abs(height):
         raise UserError(f"{where} is cut short; fetch the archive again or pack the image again")
     image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_GRAYSCALE)
     if image is None:
-        raise UserError(f"{where} cannot be decoded as a BMP image; convert it (8-bit gray, white ink on black)")
+        raise UserError(
+            f"{where} cannot be decoded; convert it to a plain BMP (8-bit gray, white ink on black)"
+        )
     return image
 
 

@@ -11,7 +11,18 @@ from benchmarks.errors import UserError
 MAX_ENTRIES = 500_000
 MAX_TOTAL = 8 << 30  # bytes unpacked; CROHME is 0.46 GB
 
-_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, struct.error, ValueError)
+# What zipfile raises for damaged, encrypted or oddly packed archives.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
+
+_MEND = "take an archive from a trusted source"
 
 
 class ZipStore:
@@ -30,21 +41,21 @@ class ZipStore:
             ) from None
         infos = [info for info in self._zip.infolist() if not info.is_dir()]
         self._refuse_hostile(infos)
-        self._infos = {info.filename.removeprefix("data/"): info for info in infos if info.filename.startswith("data/")}
+        self._infos = {info.filename[5:]: info for info in infos if info.filename.startswith("data/")}
 
     def _refuse_hostile(self, infos: list[zipfile.ZipInfo]) -> None:
         names = [info.filename for info in infos]
         for name in names:
             if name.startswith("/") or "\\" in name or ":" in name or ".." in PurePosixPath(name).parts:
-                raise UserError(f"{self.path}: entry {name!r} points out of the archive; use an archive from a trusted source")
+                raise UserError(f"{self.path}: entry {name!r} climbs out of the folder; {_MEND}")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise UserError(f"{self.path}: entry {twice!r} is there twice; pack the archive again")
         total = sum(info.file_size for info in infos)
         if total > MAX_TOTAL or len(infos) > MAX_ENTRIES:
             raise UserError(
-                f"{self.path}: unpacks to {total:,} bytes in {len(infos):,} files, limits {MAX_TOTAL:,} and {MAX_ENTRIES:,}; "
-                "use an archive from a trusted source"
+                f"{self.path}: unpacks to {total:,} bytes in {len(infos):,} files, "
+                f"limits {MAX_TOTAL:,} and {MAX_ENTRIES:,}; {_MEND}"
             )
 
     @cached_property
@@ -57,16 +68,18 @@ class ZipStore:
         return self._infos[name].CRC
 
     def read(self, name: str, limit: int) -> bytes:
-        """An entry's bytes, `limit` at most. Raises UserError when it is larger, damaged or not what was declared."""
+        """An entry's bytes. Raises UserError when they are more than `limit`, damaged or not as declared."""
         where, declared = f"{self.path}: data/{name}", self.sizes[name]
         _refuse_large(where, declared, limit)
         try:
             with self._zip.open(self._infos[name]) as stream:
-                content = stream.read(declared)  # stops there whatever the entry really inflates to, and checks the CRC
+                content = stream.read(
+                    declared
+                )  # no further, whatever it inflates to; checks the CRC at the end
         except _DAMAGED as error:
-            raise UserError(f"{where} is damaged ({error}); fetch the archive again with `make crohme`") from None
+            raise UserError(f"{where} is damaged ({error}); fetch the archive again") from None
         if len(content) != declared:
-            raise UserError(f"{where} is shorter than declared; fetch the archive again with `make crohme`")
+            raise UserError(f"{where} is shorter than declared; fetch the archive again")
         return content
 
 
@@ -90,12 +103,12 @@ class FolderStore:
         try:
             return (self._root / name).read_bytes()
         except OSError as error:
-            raise UserError(f"{self._root / name}: cannot be read ({error.strerror}); unpack the archive again") from None
+            raise UserError(f"{self._root / name}: {error.strerror}; unpack the archive again") from None
 
 
 def _refuse_large(where: str, size: int, limit: int) -> None:
     if size > limit:
-        raise UserError(f"{where} holds {size:,} bytes, more than {limit:,}; use an archive from a trusted source")
+        raise UserError(f"{where} holds {size:,} bytes, more than {limit:,}; {_MEND}")
 
 
 def open_store(path: Path) -> ZipStore | FolderStore:
@@ -104,4 +117,6 @@ def open_store(path: Path) -> ZipStore | FolderStore:
         return FolderStore(path)
     if path.is_file():
         return ZipStore(path)
-    raise UserError(f"{path}: no such archive; fetch it with `make crohme`, or leave it out to use the embedded set")
+    raise UserError(
+        f"{path}: no such archive; fetch it with `make crohme`, or leave it out: the embedded set"
+    )
