@@ -1,0 +1,66 @@
+"""The attention refinement module, ARM (CoMER, section 3.4, eqs. 17-24): where the decoder has already looked.
+
+Names carry shapes: B decoder rows, T steps, L = h * w feature cells, H heads, C coverage channels (H or 2 H).
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.layers import float32, masked_batch_norm
+
+
+def exclusive_coverage(attention_BCTL: Tensor) -> Tensor:
+    """Attention summed over the steps strictly before each step; all zero at the first one.
+
+    A product with a strictly lower triangular matrix, as a float cumsum is not deterministic on a GPU and its
+    gradient is slow on a CPU. A search that decodes step by step keeps a running sum instead.
+    """
+    steps = attention_BCTL.shape[-2]
+    earlier_TT = torch.ones(steps, steps, dtype=attention_BCTL.dtype, device=attention_BCTL.device).tril(-1)
+    return earlier_TT @ attention_BCTL
+
+
+class MaskedBatchNorm(nn.Module):
+    """Batch normalisation of refinement terms over image cells, of all steps and rows together."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.bn = nn.BatchNorm1d(heads)
+
+    def forward(self, x_NHhw: Tensor, valid_N1hw: Tensor) -> Tensor:
+        return masked_batch_norm(self.bn, x_NHhw, valid_N1hw)
+
+
+class AttentionRefinement(nn.Module):
+    """Predicts from coverage what to subtract from the attention energies of the next step.
+
+    Cross-coverage sums the refined attention of the layer before (`previous`), self-coverage the unrefined
+    attention of the layer itself (`current`). Cross comes first on the channels, unlike eq. 24.
+    """
+
+    def __init__(self, heads: int, dc: int, cross_coverage: bool, self_coverage: bool) -> None:
+        super().__init__()
+        self.cross_coverage, self.self_coverage = cross_coverage, self_coverage
+        self.conv = nn.Conv2d(heads * (cross_coverage + self_coverage), dc, kernel_size=5, padding=2)
+        self.proj = nn.Conv2d(dc, heads, kernel_size=1, bias=False)
+        self.post_norm = MaskedBatchNorm(heads)
+
+    def select(self, previous: Tensor | None, current: Tensor | None) -> Tensor:
+        """The channels (dimension 1) this module reads: of attention weights or of their sums."""
+        sources = [previous] * self.cross_coverage + [current] * self.self_coverage
+        return torch.cat([source for source in sources if source is not None], dim=1)
+
+    def refine(self, coverage_BCTL: Tensor, mask_Bhw: Tensor) -> Tensor:
+        """Refinement terms R [B, H, T, L] from coverage; 0 at padding."""
+        B, C, T, _ = coverage_BCTL.shape
+        _, h, w = mask_Bhw.shape
+        maps_NChw = coverage_BCTL.transpose(1, 2).reshape(B * T, C, h, w)
+        valid_N1hw = (~mask_Bhw)[:, None].expand(B, T, h, w).reshape(B * T, 1, h, w)
+        refinement_NHhw = self.proj(F.relu(self.conv(maps_NChw)))
+        refinement_NHhw = self.post_norm(float32(refinement_NHhw), valid_N1hw)
+        return refinement_NHhw.view(B, T, -1, h * w).transpose(1, 2)
+
+    def forward(self, previous_BHTL: Tensor | None, current_BHTL: Tensor | None, mask_Bhw: Tensor) -> Tensor:
+        """R [B, H, T, L] of a whole sequence from attention weights; gradients flow to all earlier steps."""
+        return self.refine(exclusive_coverage(self.select(previous_BHTL, current_BHTL)), mask_Bhw)

@@ -1,0 +1,168 @@
+"""The Transformer decoder with coverage (CoMER, sections 3.3 and 3.4).
+
+Names carry shapes: b images, B decoder rows (row r reads image r % b), T steps, S keys, L = h * w feature cells,
+H heads, E = D / H, D model width, V classes. Attention is spelled out because refinement happens inside of it,
+and in parts (project_query, project_memory, energies, weigh, read) because a search calls them step by step.
+"""
+
+import copy
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.coverage import AttentionRefinement
+from models.layers import Dropout, float32
+from models.position import WordPosition
+from models.vocab import PAD
+
+
+@dataclass(frozen=True)
+class LayerTrace:
+    """What one layer's cross-attention did: energies E, refinement term R (None without ARM), and the weights
+    softmax(E - R), after dropout when training; each [B, H, T, L]."""
+
+    energies: Tensor
+    refinement: Tensor | None
+    attention: Tensor
+
+
+class Attention(nn.Module):
+    """Multi-head attention with packed input projections, q then k then v."""
+
+    def __init__(self, d_model: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * d_model, d_model))
+        self.in_proj_bias = nn.Parameter(torch.zeros(3 * d_model))
+        self.out_proj = nn.Linear(d_model, d_model)
+        self.dropout = Dropout(dropout)
+        nn.init.xavier_uniform_(self.in_proj_weight)  # over the packed matrix, as the authors initialise it
+        nn.init.zeros_(self.out_proj.bias)
+
+    def project_query(self, x_BTD: Tensor) -> Tensor:
+        """Scaled queries [B, H, T, E]."""
+        D = x_BTD.shape[-1]
+        query_BTD = F.linear(x_BTD, self.in_proj_weight[:D], self.in_proj_bias[:D])
+        return self._split(query_BTD / math.sqrt(D // self.heads))
+
+    def project_memory(self, x_BSD: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values, each [B, H, S, E]."""
+        D = x_BSD.shape[-1]
+        key_BSD, value_BSD = F.linear(x_BSD, self.in_proj_weight[D:], self.in_proj_bias[D:]).chunk(2, dim=-1)
+        return self._split(key_BSD), self._split(value_BSD)
+
+    def energies(self, query_BHTE: Tensor, key_BHSE: Tensor) -> Tensor:
+        """Energies [B, H, T, S], not masked."""
+        return float32(query_BHTE @ key_BHSE.transpose(-1, -2))
+
+    def weigh(self, energies_BHTS: Tensor, mask: Tensor) -> Tensor:
+        """Softmax over the keys that mask (True = hidden, broadcast to [B, H, T, S]) leaves, then dropout."""
+        # not -inf: a row without any visible key, a filler of a fixed-size batch, must not become NaN
+        lowest = torch.finfo(energies_BHTS.dtype).min
+        return self.dropout(energies_BHTS.masked_fill(mask, lowest).softmax(dim=-1))
+
+    def read(self, weights_BHTS: Tensor, value_BHSE: Tensor) -> Tensor:
+        """Weighted values of all heads, projected: [B, T, D]."""
+        return self.out_proj((weights_BHTS.to(value_BHSE.dtype) @ value_BHSE).transpose(1, 2).flatten(2))
+
+    def _split(self, x_BSD: Tensor) -> Tensor:
+        return x_BSD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, cross-attention, feed-forward; each with dropout, residual and then LayerNorm."""
+
+    def __init__(self, d_model: int, heads: int, dim_feedforward: int, dropout: float) -> None:
+        super().__init__()
+        self.self_attn = Attention(d_model, heads, dropout)
+        self.multihead_attn = Attention(d_model, heads, dropout)
+        self.linear1 = nn.Linear(d_model, dim_feedforward)
+        self.linear2 = nn.Linear(dim_feedforward, d_model)
+        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(d_model) for _ in range(3))
+        self.dropout = Dropout(dropout)
+
+    def attend_words(self, x_BTD: Tensor, key_BHSE: Tensor, value_BHSE: Tensor, mask: Tensor) -> Tensor:
+        """Self-attention sublayer on words [B, T, D], whose keys and values may come from a cache."""
+        attn = self.self_attn
+        weights_BHTS = attn.weigh(attn.energies(attn.project_query(x_BTD), key_BHSE), mask)
+        return self.norm1(x_BTD + self.dropout(attn.read(weights_BHTS, value_BHSE)))
+
+    def finish(self, x_BTD: Tensor, weights_BHTL: Tensor, value_BHLE: Tensor) -> Tensor:
+        """Rest of the layer once the cross-attention weights are known."""
+        x = self.norm2(x_BTD + self.dropout(self.multihead_attn.read(weights_BHTL, value_BHLE)))
+        return self.norm3(x + self.dropout(self.linear2(self.dropout(F.relu(self.linear1(x))))))
+
+
+class DecoderStack(nn.Module):
+    """All layers, and the one ARM they share; the first layer has no layer before it and stays unrefined."""
+
+    def __init__(self, layer: DecoderLayer, num_layers: int, arm: AttentionRefinement | None) -> None:
+        super().__init__()
+        # copies of one initialised layer: all layers start with the same weights, as in the authors' code
+        self.layers = nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
+        self.arm = arm
+
+    def forward(
+        self, x_BTD: Tensor, memory_bLD: Tensor, mask_bhw: Tensor, hidden_BTT: Tensor, trace: list[LayerTrace] | None
+    ) -> Tensor:
+        rows = x_BTD.shape[0] // memory_bLD.shape[0]
+        mask_Bhw = mask_bhw.repeat(rows, 1, 1)
+        hidden_B1TT, hidden_B11L = hidden_BTT[:, None], mask_Bhw.flatten(1)[:, None, None]
+        weights = None
+        for layer in self.layers:
+            x_BTD = layer.attend_words(x_BTD, *layer.self_attn.project_memory(x_BTD), hidden_B1TT)
+            attn = layer.multihead_attn
+            key, value = (kv.repeat(rows, 1, 1, 1) for kv in attn.project_memory(memory_bLD))  # once per image
+            energies, refinement = attn.energies(attn.project_query(x_BTD), key), None
+            if self.arm is not None and weights is not None:
+                current = attn.weigh(energies, hidden_B11L) if self.arm.self_coverage else None
+                refinement = self.arm(weights, current, mask_Bhw)
+            weights = attn.weigh(energies if refinement is None else energies - refinement, hidden_B11L)
+            x_BTD = layer.finish(x_BTD, weights, value)
+            if trace is not None:
+                trace.append(LayerTrace(energies, refinement, weights))
+        return x_BTD
+
+
+class Decoder(nn.Module):
+    """Token ids to class logits, reading image features."""
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        num_decoder_layers: int,
+        dim_feedforward: int,
+        dropout: float,
+        dc: int,
+        cross_coverage: bool,
+        self_coverage: bool,
+        vocab_size: int,
+    ) -> None:
+        super().__init__()
+        self.word_embed = nn.Sequential(nn.Embedding(vocab_size, d_model), nn.LayerNorm(d_model))
+        self.pos_enc = WordPosition(d_model)
+        self.norm = nn.LayerNorm(d_model)
+        covered = cross_coverage or self_coverage
+        arm = AttentionRefinement(nhead, dc, cross_coverage, self_coverage) if covered else None
+        self.model = DecoderStack(DecoderLayer(d_model, nhead, dim_feedforward, dropout), num_decoder_layers, arm)
+        self.proj = nn.Linear(d_model, vocab_size)
+
+    def embed(self, inputs_BT: Tensor, start: int = 0) -> Tensor:
+        """Word vectors [B, T, D] of ids at steps start, start + 1, ..."""
+        return self.norm(self.pos_enc(self.word_embed(inputs_BT), start))
+
+    def forward(
+        self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: list[LayerTrace] | None = None
+    ) -> Tensor:
+        """Logits [B, T, V] in float32; B is a multiple of b. A given `trace` list receives one entry per layer."""
+        (B, T), b = inputs_BT.shape, features_bhwd.shape[0]
+        if B % b:
+            raise ValueError(f"{B} decoder rows cannot share the features of {b} images evenly")
+        future_TT = torch.ones(T, T, dtype=torch.bool, device=inputs_BT.device).triu(1)
+        hidden_BTT = future_TT | (inputs_BT == PAD)[:, None]
+        x_BTD = self.model(self.embed(inputs_BT), features_bhwd.flatten(1, 2), mask_bhw, hidden_BTT, trace)
+        return float32(self.proj(x_BTD))

@@ -1,0 +1,112 @@
+"""The image encoder: DenseNet-B, 2-D position encoding, LayerNorm (CoMER, section 3.1).
+
+Names carry shapes: b images, c channels, H x W pixels, h x w feature cells (stride 16), d model width.
+Two ways to treat the padding of a batch: `valid` None ignores it, as the authors do, so an image's features depend
+on its neighbours; given a `valid` map (1 = image, 0 = padding) every layer keeps the padding at 0 and out of all
+statistics and averages, so in evaluation an image gets in any batch what it gets alone.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.layers import BatchNorm2d, Dropout
+from models.position import image_position
+
+
+class Bottleneck(nn.Module):
+    """Grows the channels: concat(x, f(x)) with f = 1x1 conv to 4 * growth, 3x3 conv to growth.
+
+    Post-activation (conv, norm, ReLU, dropout), unlike the paper's text and the original DenseNet.
+    """
+
+    def __init__(self, channels: int, growth_rate: int, dropout: float) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 4 * growth_rate, kernel_size=1, bias=False)
+        self.bn1 = BatchNorm2d(4 * growth_rate)
+        self.conv2 = nn.Conv2d(4 * growth_rate, growth_rate, kernel_size=3, padding=1, bias=False)
+        self.bn2 = BatchNorm2d(growth_rate)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
+        new = self.dropout(F.relu(self.bn1(self.conv1(x_bchw), valid_b1hw)))
+        new = self.dropout(F.relu(self.bn2(self.conv2(new), valid_b1hw)))
+        return torch.cat((x_bchw, new), dim=1)
+
+
+class Transition(nn.Module):
+    """Halves the channels and both sides."""
+
+    def __init__(self, channels: int, dropout: float) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels // 2, kernel_size=1, bias=False)
+        self.bn1 = BatchNorm2d(channels // 2)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
+        x = self.dropout(F.relu(self.bn1(self.conv1(x_bchw), valid_b1hw)))
+        pooled = F.avg_pool2d(x, 2, ceil_mode=True)
+        if valid_b1hw is None:
+            return pooled
+        # the padding is 0, so dividing by the valid share of a window leaves the mean over its image cells
+        share = F.avg_pool2d(valid_b1hw, 2, ceil_mode=True)
+        return pooled / share.clamp(min=0.25).to(pooled.dtype)
+
+
+class DenseNet(nn.Module):
+    """Images [b, 1, H, W] to feature maps [b, channels, ceil(H/16), ceil(W/16)]."""
+
+    def __init__(self, growth_rate: int, num_layers: int, dropout: float) -> None:
+        super().__init__()
+
+        def block(channels: int) -> nn.ModuleList:
+            widths = range(channels, channels + num_layers * growth_rate, growth_rate)
+            return nn.ModuleList(Bottleneck(width, growth_rate, dropout) for width in widths)
+
+        grown = num_layers * growth_rate
+        channels = 2 * growth_rate
+        self.conv1 = nn.Conv2d(1, channels, kernel_size=7, stride=2, padding=3, bias=False)
+        self.norm1 = BatchNorm2d(channels)
+        self.dense1 = block(channels)
+        self.trans1 = Transition(channels + grown, dropout)
+        channels = (channels + grown) // 2
+        self.dense2 = block(channels)
+        self.trans2 = Transition(channels + grown, dropout)
+        channels = (channels + grown) // 2
+        self.dense3 = block(channels)
+        self.out_channels = channels + grown
+        self.post_norm = BatchNorm2d(self.out_channels)
+
+    def forward(self, images_b1HW: Tensor, valid_b1HW: Tensor | None) -> Tensor:
+        valid = [None if valid_b1HW is None else valid_b1HW[:, :, ::step, ::step] for step in (1, 2, 4, 8, 16)]
+        x = images_b1HW if valid[0] is None else images_b1HW * valid[0]
+        x = F.relu(self.norm1(self.conv1(x), valid[1]))
+        x = F.max_pool2d(x, 2, ceil_mode=True)  # after ReLU, so zero padding never wins
+        for bottleneck in self.dense1:
+            x = bottleneck(x, valid[2])
+        x = self.trans1(x, valid[2])
+        for bottleneck in self.dense2:
+            x = bottleneck(x, valid[3])
+        x = self.trans2(x, valid[3])
+        for bottleneck in self.dense3:
+            x = bottleneck(x, valid[4])
+        return self.post_norm(x, valid[4])
+
+
+class Encoder(nn.Module):
+    """Images and padding mask (True = padding) to features [b, h, w, d] and their mask [b, h, w]."""
+
+    def __init__(self, d_model: int, growth_rate: int, num_layers: int, dropout: float, mask_padding: bool) -> None:
+        super().__init__()
+        self.mask_padding = mask_padding
+        self.model = DenseNet(growth_rate, num_layers, dropout)
+        self.feature_proj = nn.Conv2d(self.model.out_channels, d_model, kernel_size=1)
+        self.norm = nn.LayerNorm(d_model)
+
+    def forward(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
+        mask_bHW = mask_bHW.bool()
+        valid_b1HW = (~mask_bHW)[:, None].to(images_b1HW.dtype) if self.mask_padding else None
+        features_bhwd = self.feature_proj(self.model(images_b1HW, valid_b1HW)).permute(0, 2, 3, 1)
+        mask_bhw = mask_bHW[:, ::16, ::16]
+        position_bhwd = image_position(mask_bhw, features_bhwd.shape[-1])
+        return self.norm(features_bhwd + position_bhwd), mask_bhw

@@ -1,0 +1,58 @@
+"""What encoder and decoder share: dropout, precision, and batch normalisation that knows about padding."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+def float32(x: Tensor) -> Tensor:
+    """x in float32, or as it is when more precise: softmax, norms and losses stay exact under bf16 autocast."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+class Dropout(nn.Module):
+    """Element dropout. Every mask of the network is drawn here, the one place to put a cheaper generator."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.p) if self.training and self.p > 0 else x
+
+
+def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> Tensor:
+    """Batch normalisation over the valid positions alone; the others become 0.
+
+    valid_N1hw holds 1 at valid positions and 0 at padding. What the valid positions get, and the running
+    statistics (momentum, unbiased variance), equal torch's BatchNorm on a tensor of only these positions,
+    but without the boolean indexing that would make a GPU wait for the host.
+    """
+    x, valid = float32(x_NChw), valid_N1hw.to(x_NChw.dtype)
+    if norm.training:
+        count = valid.sum(dtype=x.dtype).clamp(min=1)
+        mean_C = (x * valid).sum((0, 2, 3)) / count
+        var_C = ((x - mean_C[:, None, None]) * valid).square().sum((0, 2, 3)) / count
+        _update_running_statistics(norm, mean_C.detach(), var_C.detach() * count / (count - 1).clamp(min=1))
+    else:
+        mean_C, var_C = norm.running_mean, norm.running_var
+    scale_C = norm.weight * torch.rsqrt(var_C + norm.eps)
+    shift_C = norm.bias - mean_C * scale_C
+    return ((x * scale_C[:, None, None] + shift_C[:, None, None]) * valid).to(x_NChw.dtype)
+
+
+@torch.no_grad()
+def _update_running_statistics(norm: _BatchNorm, mean_C: Tensor, unbiased_var_C: Tensor) -> None:
+    norm.num_batches_tracked.add_(1)
+    # momentum None means the plain average of all batches, as when statistics are recalibrated
+    weight = norm.num_batches_tracked.reciprocal() if norm.momentum is None else norm.momentum
+    norm.running_mean.add_((mean_C - norm.running_mean) * weight)
+    norm.running_var.add_((unbiased_var_C - norm.running_var) * weight)
+
+
+class BatchNorm2d(nn.BatchNorm2d):
+    """torch's BatchNorm2d; given `valid_N1hw` it leaves padding out of the statistics and sets it to 0."""
+
+    def forward(self, x_NChw: Tensor, valid_N1hw: Tensor | None = None) -> Tensor:
+        return super().forward(x_NChw) if valid_N1hw is None else masked_batch_norm(self, x_NChw, valid_N1hw)

@@ -1,0 +1,45 @@
+"""Sinusoidal position encodings of words and of image cells (CoMER, section 3.2)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+MAX_STEPS = 500  # rows of the word table, a buffer of the authors' checkpoints
+
+
+def sinusoids(position: Tensor, width: int) -> Tensor:
+    """[..., width] from positions [...]: sine and cosine interleaved, wavelengths from 2 pi to 2 pi * 10000."""
+    exponent = torch.arange(0, width, 2, device=position.device, dtype=torch.float32) / width
+    angle = position[..., None] * (1.0 / 10_000.0**exponent)
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
+
+
+class WordPosition(nn.Module):
+    """Adds the encoding of steps start, start + 1, ... to x_BTD; ValueError beyond 500 steps."""
+
+    pe: Tensor
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.register_buffer("pe", sinusoids(torch.arange(MAX_STEPS, dtype=torch.float32), d_model))
+
+    def forward(self, x_BTD: Tensor, start: int = 0) -> Tensor:
+        end = start + x_BTD.shape[1]
+        if end > MAX_STEPS:
+            raise ValueError(f"{end} decoding steps, but words have position encodings for {MAX_STEPS} only")
+        return x_BTD + self.pe[start:end]
+
+
+def image_position(mask_bhw: Tensor, d_model: int) -> Tensor:
+    """2-D encoding [b, h, w, d_model] of feature cells, the first half of the channels for x, the second for y.
+
+    A cell's coordinates count the image cells up to it (from 1) and are divided by the image's own width and
+    height, then times 2 pi: unlike eq. 12 of the paper, as the authors' code does it. Always in float32, so that
+    a float64 model sees the very same constants.
+    """
+    image = (~mask_bhw).float()
+    y, x = image.cumsum(1), image.cumsum(2)
+    y = y / (y[:, -1:, :] + 1e-6) * (2 * math.pi)
+    x = x / (x[:, :, -1:] + 1e-6) * (2 * math.pi)
+    return torch.cat((sinusoids(x, d_model // 2), sinusoids(y, d_model // 2)), dim=-1)

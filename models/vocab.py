@@ -1,0 +1,60 @@
+"""The 113 output classes: three special tokens and the symbols of dictionary.txt (in its order)."""
+
+import hashlib
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+PAD, SOS, EOS = 0, 1, 2
+SPECIAL = ("<pad>", "<sos>", "<eos>")
+
+
+class Vocabulary:
+    """Two-way map between LaTeX tokens and class ids; `len()` is 113 with the dictionary of the paper."""
+
+    def __init__(self, dictionary: Path = Path(__file__).with_name("dictionary.txt")) -> None:
+        symbols = dictionary.read_text(encoding="utf-8").split()
+        self.words: tuple[str, ...] = (*SPECIAL, *symbols)
+        self.ids: dict[str, int] = {word: i for i, word in enumerate(self.words)}
+        if len(self.ids) != len(self.words):
+            raise ValueError(f"{dictionary}: a symbol is listed twice; every line must differ")
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over the words in order: weights fit only the vocabulary they were trained with."""
+        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
+
+    def encode(self, tokens: list[str] | tuple[str, ...]) -> list[int]:
+        """Ids of LaTeX tokens. Raises ValueError naming the first token that is no symbol of the dictionary."""
+        for token in tokens:
+            if self.ids.get(token, 0) < len(SPECIAL):
+                raise ValueError(f"symbol {token!r} is not in the vocabulary of {len(self)} classes")
+        return [self.ids[token] for token in tokens]
+
+    def decode(self, ids: list[int] | tuple[int, ...]) -> list[str]:
+        """Tokens of class ids, special ones as <pad>, <sos>, <eos>. Raises ValueError for an id out of range."""
+        for i in ids:
+            if not 0 <= i < len(self):
+                raise ValueError(f"class id {i} is outside the vocabulary of {len(self)} classes")
+        return [self.words[i] for i in ids]
+
+
+def bidirectional_targets(labels: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Decoder inputs and targets of both reading directions, each [2b, T] with T = longest label + 1, 0 = pad.
+
+    Rows 0..b-1 read left to right (start with sos, end with eos), rows b..2b-1 right to left (start with eos,
+    end with sos): the start token alone tells the direction (BTTR, section 3.4).
+    """
+    left = [([SOS, *label], [*label, EOS]) for label in labels]
+    right = [([EOS, *label[::-1]], [*label[::-1], SOS]) for label in labels]
+    length = max(len(label) for label in labels) + 1
+    inputs_BT = torch.full((2 * len(labels), length), PAD)
+    outputs_BT = inputs_BT.clone()
+    for row, (source, target) in enumerate(left + right):
+        inputs_BT[row, : len(source)] = torch.tensor(source)
+        outputs_BT[row, : len(target)] = torch.tensor(target)
+    return inputs_BT, outputs_BT
