@@ -11,12 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
 
 from benchmarks.data.store import FolderStore, ZipStore, open_store
 from benchmarks.errors import UserError
+from models import Vocabulary
+
+if TYPE_CHECKING:
+    from benchmarks.data.verify import Report
 
 MARK = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
 MAX_IMAGE_PIXELS = 16_000_000
@@ -83,8 +88,6 @@ class Archive:
             self._check_complete(split)
 
     def _parse_captions(self, split: str) -> dict[str, list[str]]:
-        from models.vocab import Vocabulary
-
         where, vocabulary = f"{self.path}: data/{split}/caption.txt", Vocabulary()
         try:
             lines = self._caption_files[split].decode().split("\n")
@@ -113,7 +116,7 @@ class Archive:
     def _check_complete(self, split: str) -> None:
         """Every caption has its image, and its ground truth; only train may come without any ground truth."""
         names = self._store.sizes
-        scored = split != "train" or any(name.startswith("train/symLg/") for name in names)
+        scored = split != "train" or self.has_ground_truth("train")
         for id_ in self._captions[split]:
             if f"{split}/img/{id_}.bmp" not in names:
                 missing = f"image data/{split}/img/{id_}.bmp"
@@ -149,6 +152,9 @@ class Archive:
         """All samples in the order of caption.txt."""
         return list(self.iter_samples(split))
 
+    def has_ground_truth(self, split: str) -> bool:
+        return any(name.startswith(f"{split}/symLg/") for name in self._store.sizes)
+
     def ground_truth(self, split: str) -> dict[str, str]:
         """symLG text by id: what scoring compares with, not the captions (the two disagree for a few ids)."""
         texts = {}
@@ -161,7 +167,7 @@ class Archive:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over name, size and CRC-32 of captions, images and symLG: one for a zip and its unpacked form."""
+        """sha256 over name, size and CRC-32 of captions, images and symLG: equal for zip and folder."""
         names = sorted(filter(_CONTENT.fullmatch, self._store.sizes))
         lines = (f"{name} {self._store.sizes[name]} {self._store.crc(name):08x}\n" for name in names)
         return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -194,6 +200,12 @@ class Archive:
             mark = self.mark
             return f"embedded synthetic set, generator {mark['generator']}, seed {mark['seed']} ({counts})"
         return f"foreign archive ({counts}): {'; '.join(self._differences())}"
+
+    def verify(self) -> "Report":
+        """Reads everything and measures it, see verify.py."""
+        from benchmarks.data.verify import verify
+
+        return verify(self)
 
     @cached_property
     def _known_edition(self) -> str | None:
