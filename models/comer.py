@@ -1,6 +1,6 @@
-"""CoMER: coverage-guided, bidirectionally trained Transformer for handwritten formulas (Zhao & Gao, ECCV 2022).
+"""CoMER: a Transformer with coverage for handwritten formulas (Zhao & Gao, ECCV 2022).
 
-With both coverages off it is BTTR as the paper's tables have it ("BTTR (baseline)"). Parameter names are those of the
+With both coverages off it is the "BTTR (baseline)" of the paper's tables. Parameter names are those of the
 authors' checkpoints.
 """
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from models.decoder import Decoder, LayerTrace
+from models.decoder import Decoder, Trace
 from models.densenet import Encoder
 
 
@@ -31,8 +31,8 @@ class CoMERConfig:
     mask_padding: bool = False  # True: an image's features do not depend on its batch (not the authors' way)
 
     def __post_init__(self) -> None:
-        sizes = ("d_model", "growth_rate", "num_layers", "nhead", "num_decoder_layers", "dim_feedforward", "dc")
-        for key in (*sizes, "vocab_size"):
+        sizes = ("d_model", "growth_rate", "num_layers", "nhead", "num_decoder_layers", "dim_feedforward")
+        for key in (*sizes, "dc", "vocab_size"):
             value, least = getattr(self, key), 4 if key == "vocab_size" else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise ValueError(f"{key} must be a whole number of at least {least}, not {value!r}")
@@ -44,7 +44,7 @@ class CoMERConfig:
             if not isinstance(getattr(self, key), bool):
                 raise ValueError(f"{key} must be true or false, not {getattr(self, key)!r}")
         if self.d_model % 4:
-            raise ValueError(f"d_model must be a multiple of 4 (sine and cosine of two axes), not {self.d_model}")
+            raise ValueError(f"d_model must be a multiple of 4 (sine, cosine; two axes), not {self.d_model}")
         if self.d_model % self.nhead:
             raise ValueError(f"nhead must divide d_model = {self.d_model}; {self.nhead} does not")
 
@@ -62,14 +62,14 @@ class CoMER(nn.Module):
         )  # fmt: skip
 
     def encode(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [b, h, w, d] and their mask [b, h, w] (True = padding), with h = ceil(H / 16), w = ceil(W / 16).
+        """Features [b, h, w, d] and their mask [b, h, w] (True = padding), h = ceil(H/16), w = ceil(W/16).
 
         Images are in [0, 1], white ink on black, padded with 0 to the right and below.
         """
         return self.encoder(images_b1HW, mask_bHW)
 
     def decode(
-        self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: list[LayerTrace] | None = None
+        self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None
     ) -> Tensor:
         """Logits [B, T, V] of the next token after each prefix of inputs; rows r, r + b, ... read image r.
 

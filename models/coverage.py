@@ -1,4 +1,4 @@
-"""The attention refinement module, ARM (CoMER, section 3.4, eqs. 17-24): where the decoder has already looked.
+"""The attention refinement module, ARM (CoMER, section 3.4, eqs. 17-24): where has the decoder looked before?
 
 Names carry shapes: B decoder rows, T steps, L = h * w feature cells, H heads, C coverage channels (H or 2 H).
 """

@@ -1,12 +1,13 @@
 """The Transformer decoder with coverage (CoMER, sections 3.3 and 3.4).
 
-Names carry shapes: b images, B decoder rows (row r reads image r % b), T steps, S keys, L = h * w feature cells,
-H heads, E = D / H, D model width, V classes. Attention is spelled out because refinement happens inside of it,
-and in parts (project_query, project_memory, energies, weigh, read) because a search calls them step by step.
+Names carry shapes: b images, B decoder rows (row r reads image r % b), T steps, S keys, L = h * w feature
+cells, H heads, E = D / H, D model width, V classes. Attention is spelled out as refinement happens inside of
+it, and in parts (project_query, project_memory, energies, weigh, read) as a search calls them one by one.
 """
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +28,9 @@ class LayerTrace:
     energies: Tensor
     refinement: Tensor | None
     attention: Tensor
+
+
+Trace = list[LayerTrace]
 
 
 class Attention(nn.Module):
@@ -99,14 +103,17 @@ class DecoderLayer(nn.Module):
 class DecoderStack(nn.Module):
     """All layers, and the one ARM they share; the first layer has no layer before it and stays unrefined."""
 
+    layers: Sequence[DecoderLayer]
+
     def __init__(self, layer: DecoderLayer, num_layers: int, arm: AttentionRefinement | None) -> None:
         super().__init__()
         # copies of one initialised layer: all layers start with the same weights, as in the authors' code
-        self.layers = nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
+        copies = nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
+        self.layers = copies  # pyright: ignore[reportAttributeAccessIssue]
         self.arm = arm
 
     def forward(
-        self, x_BTD: Tensor, memory_bLD: Tensor, mask_bhw: Tensor, hidden_BTT: Tensor, trace: list[LayerTrace] | None
+        self, x_BTD: Tensor, memory_bLD: Tensor, mask_bhw: Tensor, hidden_BTT: Tensor, trace: Trace | None
     ) -> Tensor:
         rows = x_BTD.shape[0] // memory_bLD.shape[0]
         mask_Bhw = mask_bhw.repeat(rows, 1, 1)
@@ -115,7 +122,8 @@ class DecoderStack(nn.Module):
         for layer in self.layers:
             x_BTD = layer.attend_words(x_BTD, *layer.self_attn.project_memory(x_BTD), hidden_B1TT)
             attn = layer.multihead_attn
-            key, value = (kv.repeat(rows, 1, 1, 1) for kv in attn.project_memory(memory_bLD))  # once per image
+            # keys and values are made once per image, then serve all of its rows
+            key, value = (kv.repeat(rows, 1, 1, 1) for kv in attn.project_memory(memory_bLD))
             energies, refinement = attn.energies(attn.project_query(x_BTD), key), None
             if self.arm is not None and weights is not None:
                 current = attn.weigh(energies, hidden_B11L) if self.arm.self_coverage else None
@@ -148,7 +156,8 @@ class Decoder(nn.Module):
         self.norm = nn.LayerNorm(d_model)
         covered = cross_coverage or self_coverage
         arm = AttentionRefinement(nhead, dc, cross_coverage, self_coverage) if covered else None
-        self.model = DecoderStack(DecoderLayer(d_model, nhead, dim_feedforward, dropout), num_decoder_layers, arm)
+        layer = DecoderLayer(d_model, nhead, dim_feedforward, dropout)
+        self.model = DecoderStack(layer, num_decoder_layers, arm)
         self.proj = nn.Linear(d_model, vocab_size)
 
     def embed(self, inputs_BT: Tensor, start: int = 0) -> Tensor:
@@ -156,9 +165,9 @@ class Decoder(nn.Module):
         return self.norm(self.pos_enc(self.word_embed(inputs_BT), start))
 
     def forward(
-        self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: list[LayerTrace] | None = None
+        self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None
     ) -> Tensor:
-        """Logits [B, T, V] in float32; B is a multiple of b. A given `trace` list receives one entry per layer."""
+        """Logits [B, T, V] in float32; B is a multiple of b. A given `trace` receives one entry per layer."""
         (B, T), b = inputs_BT.shape, features_bhwd.shape[0]
         if B % b:
             raise ValueError(f"{B} decoder rows cannot share the features of {b} images evenly")

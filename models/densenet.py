@@ -1,9 +1,9 @@
 """The image encoder: DenseNet-B, 2-D position encoding, LayerNorm (CoMER, section 3.1).
 
 Names carry shapes: b images, c channels, H x W pixels, h x w feature cells (stride 16), d model width.
-Two ways to treat the padding of a batch: `valid` None ignores it, as the authors do, so an image's features depend
-on its neighbours; given a `valid` map (1 = image, 0 = padding) every layer keeps the padding at 0 and out of all
-statistics and averages, so in evaluation an image gets in any batch what it gets alone.
+Two ways to treat the padding of a batch: with `valid` None it counts as image, as in the authors' code, so an
+image's features depend on its neighbours; given a `valid` map (1 = image, 0 = padding) every layer keeps the
+padding at 0 and out of all statistics and averages, so an image evaluates in any batch as it does alone.
 """
 
 import torch
@@ -78,7 +78,8 @@ class DenseNet(nn.Module):
         self.post_norm = BatchNorm2d(self.out_channels)
 
     def forward(self, images_b1HW: Tensor, valid_b1HW: Tensor | None) -> Tensor:
-        valid = [None if valid_b1HW is None else valid_b1HW[:, :, ::step, ::step] for step in (1, 2, 4, 8, 16)]
+        strides = (1, 2, 4, 8, 16)
+        valid = [None if valid_b1HW is None else valid_b1HW[:, :, ::stride, ::stride] for stride in strides]
         x = images_b1HW if valid[0] is None else images_b1HW * valid[0]
         x = F.relu(self.norm1(self.conv1(x), valid[1]))
         x = F.max_pool2d(x, 2, ceil_mode=True)  # after ReLU, so zero padding never wins
@@ -96,7 +97,9 @@ class DenseNet(nn.Module):
 class Encoder(nn.Module):
     """Images and padding mask (True = padding) to features [b, h, w, d] and their mask [b, h, w]."""
 
-    def __init__(self, d_model: int, growth_rate: int, num_layers: int, dropout: float, mask_padding: bool) -> None:
+    def __init__(
+        self, d_model: int, growth_rate: int, num_layers: int, dropout: float, mask_padding: bool
+    ) -> None:
         super().__init__()
         self.mask_padding = mask_padding
         self.model = DenseNet(growth_rate, num_layers, dropout)

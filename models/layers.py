@@ -7,7 +7,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def float32(x: Tensor) -> Tensor:
-    """x in float32, or as it is when more precise: softmax, norms and losses stay exact under bf16 autocast."""
+    """x in at least float32: softmax, norms and losses stay exact under bf16 autocast."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
@@ -30,29 +30,32 @@ def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> T
     but without the boolean indexing that would make a GPU wait for the host.
     """
     x, valid = float32(x_NChw), valid_N1hw.to(x_NChw.dtype)
+    mean_C, var_C = norm.running_mean, norm.running_var
     if norm.training:
         count = valid.sum(dtype=x.dtype).clamp(min=1)
         mean_C = (x * valid).sum((0, 2, 3)) / count
         var_C = ((x - mean_C[:, None, None]) * valid).square().sum((0, 2, 3)) / count
-        _update_running_statistics(norm, mean_C.detach(), var_C.detach() * count / (count - 1).clamp(min=1))
-    else:
-        mean_C, var_C = norm.running_mean, norm.running_var
+        update_running_statistics(norm, mean_C.detach(), var_C.detach() * count / (count - 1).clamp(min=1))
+    assert mean_C is not None and var_C is not None
     scale_C = norm.weight * torch.rsqrt(var_C + norm.eps)
     shift_C = norm.bias - mean_C * scale_C
     return ((x * scale_C[:, None, None] + shift_C[:, None, None]) * valid).to(x_NChw.dtype)
 
 
 @torch.no_grad()
-def _update_running_statistics(norm: _BatchNorm, mean_C: Tensor, unbiased_var_C: Tensor) -> None:
-    norm.num_batches_tracked.add_(1)
+def update_running_statistics(norm: _BatchNorm, mean_C: Tensor, unbiased_var_C: Tensor) -> None:
+    """Moves the running statistics of `norm` towards those of a batch, as torch's BatchNorm does."""
+    mean, var, batches = norm.running_mean, norm.running_var, norm.num_batches_tracked
+    assert mean is not None and var is not None and batches is not None
+    batches.add_(1)
     # momentum None means the plain average of all batches, as when statistics are recalibrated
-    weight = norm.num_batches_tracked.reciprocal() if norm.momentum is None else norm.momentum
-    norm.running_mean.add_((mean_C - norm.running_mean) * weight)
-    norm.running_var.add_((unbiased_var_C - norm.running_var) * weight)
+    weight = batches.reciprocal() if norm.momentum is None else norm.momentum
+    mean.add_((mean_C - mean) * weight)
+    var.add_((unbiased_var_C - var) * weight)
 
 
 class BatchNorm2d(nn.BatchNorm2d):
     """torch's BatchNorm2d; given `valid_N1hw` it leaves padding out of the statistics and sets it to 0."""
 
-    def forward(self, x_NChw: Tensor, valid_N1hw: Tensor | None = None) -> Tensor:
-        return super().forward(x_NChw) if valid_N1hw is None else masked_batch_norm(self, x_NChw, valid_N1hw)
+    def forward(self, input: Tensor, valid_N1hw: Tensor | None = None) -> Tensor:
+        return super().forward(input) if valid_N1hw is None else masked_batch_norm(self, input, valid_N1hw)

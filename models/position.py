@@ -9,7 +9,7 @@ MAX_STEPS = 500  # rows of the word table, a buffer of the authors' checkpoints
 
 
 def sinusoids(position: Tensor, width: int) -> Tensor:
-    """[..., width] from positions [...]: sine and cosine interleaved, wavelengths from 2 pi to 2 pi * 10000."""
+    """[..., width] from positions [...]: sine and cosine interleaved, wavelengths 2 pi to 2 pi * 10000."""
     exponent = torch.arange(0, width, 2, device=position.device, dtype=torch.float32) / width
     angle = position[..., None] * (1.0 / 10_000.0**exponent)
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
@@ -32,11 +32,11 @@ class WordPosition(nn.Module):
 
 
 def image_position(mask_bhw: Tensor, d_model: int) -> Tensor:
-    """2-D encoding [b, h, w, d_model] of feature cells, the first half of the channels for x, the second for y.
+    """2-D encoding [b, h, w, d_model] of feature cells: x in the first half of the channels, y in the second.
 
     A cell's coordinates count the image cells up to it (from 1) and are divided by the image's own width and
-    height, then times 2 pi: unlike eq. 12 of the paper, as the authors' code does it. Always in float32, so that
-    a float64 model sees the very same constants.
+    height, then times 2 pi: not eq. 12 of the paper but what the authors' code does. Always in float32, so
+    that a float64 model sees the very same constants.
     """
     image = (~mask_bhw).float()
     y, x = image.cumsum(1), image.cumsum(2)

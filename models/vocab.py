@@ -1,6 +1,7 @@
 """The 113 output classes: three special tokens and the symbols of dictionary.txt (in its order)."""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -10,10 +11,13 @@ PAD, SOS, EOS = 0, 1, 2
 SPECIAL = ("<pad>", "<sos>", "<eos>")
 
 
+DICTIONARY = Path(__file__).with_name("dictionary.txt")
+
+
 class Vocabulary:
     """Two-way map between LaTeX tokens and class ids; `len()` is 113 with the dictionary of the paper."""
 
-    def __init__(self, dictionary: Path = Path(__file__).with_name("dictionary.txt")) -> None:
+    def __init__(self, dictionary: Path = DICTIONARY) -> None:
         symbols = dictionary.read_text(encoding="utf-8").split()
         self.words: tuple[str, ...] = (*SPECIAL, *symbols)
         self.ids: dict[str, int] = {word: i for i, word in enumerate(self.words)}
@@ -28,15 +32,15 @@ class Vocabulary:
         """SHA-256 (hex) over the words in order: weights fit only the vocabulary they were trained with."""
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
 
-    def encode(self, tokens: list[str] | tuple[str, ...]) -> list[int]:
-        """Ids of LaTeX tokens. Raises ValueError naming the first token that is no symbol of the dictionary."""
+    def encode(self, tokens: Sequence[str]) -> list[int]:
+        """Ids of LaTeX tokens. Raises ValueError naming the first one that is not in the dictionary."""
         for token in tokens:
             if self.ids.get(token, 0) < len(SPECIAL):
                 raise ValueError(f"symbol {token!r} is not in the vocabulary of {len(self)} classes")
         return [self.ids[token] for token in tokens]
 
-    def decode(self, ids: list[int] | tuple[int, ...]) -> list[str]:
-        """Tokens of class ids, special ones as <pad>, <sos>, <eos>. Raises ValueError for an id out of range."""
+    def decode(self, ids: Sequence[int]) -> list[str]:
+        """Tokens of class ids, special ones as <pad>, <sos>, <eos>. Raises ValueError out of range."""
         for i in ids:
             if not 0 <= i < len(self):
                 raise ValueError(f"class id {i} is outside the vocabulary of {len(self)} classes")
@@ -44,7 +48,7 @@ class Vocabulary:
 
 
 def bidirectional_targets(labels: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Decoder inputs and targets of both reading directions, each [2b, T] with T = longest label + 1, 0 = pad.
+    """Decoder inputs and targets of both directions, each [2b, T] with T = longest label + 1, 0 = pad.
 
     Rows 0..b-1 read left to right (start with sos, end with eos), rows b..2b-1 right to left (start with eos,
     end with sos): the start token alone tells the direction (BTTR, section 3.4).

@@ -1,0 +1,271 @@
+"""Properties of the network that hold for any weights."""
+
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models import CoMER, CoMERConfig, Vocabulary, bidirectional_targets
+from models.coverage import exclusive_coverage
+from models.decoder import Trace
+from models.layers import masked_batch_norm
+
+SMALL = CoMERConfig(
+    d_model=32,
+    growth_rate=4,
+    num_layers=2,
+    nhead=4,
+    dim_feedforward=48,
+    dc=6,
+    dropout=0.1,
+    encoder_dropout=0.1,
+)
+
+
+def small(seed: int = 3, **changes: object) -> CoMER:
+    """A small network whose norms are far from the identity, so that ignoring one is noticed."""
+    torch.manual_seed(seed)
+    model = CoMER(CoMERConfig(**{**vars(SMALL), **changes}))  # pyright: ignore[reportArgumentType]
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias, std=0.3)
+            nn.init.normal_(module.running_mean, std=0.3)  # pyright: ignore[reportArgumentType]
+            nn.init.uniform_(module.running_var, 0.5, 1.5)  # pyright: ignore[reportArgumentType]
+    return model.eval()
+
+
+def padded(images: list[Tensor], extra: int = 0) -> tuple[Tensor, Tensor]:
+    """Images [H, W] as one batch and its padding mask; `extra` pixels of padding more than needed."""
+    height, width = (max(image.shape[i] for image in images) + extra for i in (0, 1))
+    batch = torch.zeros(len(images), 1, height, width)
+    mask = torch.ones(len(images), height, width, dtype=torch.bool)
+    for i, image in enumerate(images):
+        h, w = image.shape
+        batch[i, 0, :h, :w], mask[i, :h, :w] = image, False
+    return batch, mask
+
+
+SIZES = [(33, 70), (64, 31), (17, 97), (50, 50)]  # both odd and even halves on the way down
+IMAGES = [torch.rand(size, generator=torch.Generator().manual_seed(i)) for i, size in enumerate(SIZES)]
+LABELS = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [14, 15]]
+
+
+@pytest.mark.parametrize(
+    ("cross", "self_", "expected"),
+    [(True, True, 6_389_041), (True, False, 6_382_641), (False, True, 6_382_641), (False, False, 6_375_937)],
+)
+def test_parameter_counts_are_the_authors(cross: bool, self_: bool, expected: int) -> None:
+    model = CoMER(CoMERConfig(cross_coverage=cross, self_coverage=self_))
+    assert sum(p.numel() for p in model.parameters()) == expected
+    assert sum(p.numel() for p in model.encoder.parameters()) == 3_156_624
+    assert sum(p.numel() for p in model.encoder.model.parameters()) == 2_980_752
+
+
+def test_decoder_layers_start_identical() -> None:
+    first, *others = small().decoder.model.layers
+    for other in others:
+        for ours, theirs in zip(first.parameters(), other.parameters(), strict=True):
+            assert torch.equal(ours, theirs) and ours is not theirs
+    bound = (6 / (4 * SMALL.d_model)) ** 0.5
+    largest = first.get_parameter("self_attn.in_proj_weight").abs().max().item()
+    assert 0.97 * bound < largest <= bound
+
+
+@torch.no_grad()
+def test_masked_encoder_gives_in_a_batch_what_it_gives_alone() -> None:
+    model = small(mask_padding=True)
+    images, mask = padded(IMAGES, extra=19)
+    inputs, _ = bidirectional_targets(LABELS)
+    features, feature_mask = model.encode(images, mask)
+    logits = model.decode(features, feature_mask, inputs)
+    for i, image in enumerate(IMAGES):
+        alone_inputs, _ = bidirectional_targets([LABELS[i]])
+        alone, alone_mask = model.encode(*padded([image]))
+        h, w = alone.shape[1:3]
+        expected_mask = torch.ones_like(feature_mask[i])
+        expected_mask[:h, :w] = False
+        assert torch.equal(feature_mask[i], expected_mask)
+        torch.testing.assert_close(features[i, :h, :w], alone[0], atol=1e-5, rtol=0)
+        steps = alone_inputs.shape[1]
+        alone_logits = model.decode(alone, alone_mask, alone_inputs)
+        torch.testing.assert_close(logits[[i, i + len(IMAGES)], :steps], alone_logits, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+def test_authors_encoder_depends_on_the_batch() -> None:
+    model = small(mask_padding=False)
+    features, _ = model.encode(*padded(IMAGES))
+    alone, _ = model.encode(*padded(IMAGES[:1]))
+    assert (features[0, : alone.shape[1], : alone.shape[2]] - alone[0]).abs().max() > 1e-3
+    torch.testing.assert_close(
+        small(mask_padding=True).encode(*padded(IMAGES[:1]))[0], alone
+    )  # nothing to mask
+
+
+def test_masked_training_ignores_the_amount_of_padding() -> None:
+    """Outputs, gradients and running statistics in training mode, with filler steps that nobody reads."""
+    results = []
+    for extra in (0, 37):
+        model = small(mask_padding=True, dropout=0.0, encoder_dropout=0.0).double().train()
+        images, mask = padded(IMAGES, extra)
+        inputs, outputs = bidirectional_targets(LABELS)
+        logits = model(images.double(), mask, inputs)
+        F.cross_entropy(logits.flatten(0, 1), outputs.flatten(), ignore_index=0).backward()
+        gradients = {name: p.grad for name, p in model.named_parameters()}
+        results.append((logits.detach(), gradients, dict(model.named_buffers())))
+    torch.testing.assert_close(results[0], results[1])
+
+
+def test_masked_batch_norm_is_batch_norm_of_the_valid_positions() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(5, 3, 4, 6, dtype=torch.double)
+    valid = torch.rand(5, 1, 4, 6) > 0.4
+    keep = valid[:, 0]
+    for momentum in (0.1, None):
+        ours, theirs = (
+            nn.BatchNorm2d(3, momentum=momentum).double(),
+            nn.BatchNorm1d(3, momentum=momentum).double(),
+        )
+        for training in (True, True, False):
+            ours.train(training)
+            theirs.train(training)
+            x_ours, x_theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+            y_ours = masked_batch_norm(ours, x_ours, valid)
+            y_theirs = theirs(x_theirs.permute(0, 2, 3, 1)[keep])
+            torch.testing.assert_close(y_ours.permute(0, 2, 3, 1)[keep], y_theirs)
+            assert not y_ours.permute(0, 2, 3, 1)[~keep].any()
+            y_ours.square().sum().backward()
+            y_theirs.square().sum().backward()
+            torch.testing.assert_close(x_ours.grad, x_theirs.grad)
+            torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+
+
+def test_coverage_sums_the_steps_strictly_before() -> None:
+    attention = torch.rand(2, 3, 7, 5)
+    expected = torch.stack([attention[:, :, :t].sum(2) for t in range(7)], dim=2)
+    torch.testing.assert_close(exclusive_coverage(attention), expected)
+
+
+def test_refinement_sees_only_earlier_steps_and_reaches_all_of_them() -> None:
+    model = small()
+    features, mask = model.encode(*padded(IMAGES[:1]))
+    inputs = torch.tensor([[1, 5, 6, 7, 8, 9]])
+    changed = inputs.clone()
+    changed[0, 3] = 20
+    traces: list[Trace] = [[], []]
+    for ids, trace in zip((inputs, changed), traces, strict=True):
+        model.decode(features, mask, ids, trace)
+    for before, after in zip(*traces, strict=True):
+        if before.refinement is None or after.refinement is None:
+            continue
+        difference = (before.refinement - after.refinement).abs().amax((0, 1, 3))
+        assert not difference[:4].any() and difference[4:].all()  # R of step 3 cannot know step 3
+        assert (before.energies - after.energies).abs().amax((0, 1, 3))[3] > 1e-4
+    first, second, _ = traces[0]
+    assert second.refinement is not None
+    (gradient,) = torch.autograd.grad(second.refinement[:, :, -1].square().sum(), first.attention)
+    assert gradient.abs().amax((0, 1, 3))[:-1].all() and not gradient[:, :, -1].any()
+
+
+@torch.no_grad()
+def test_trace_does_not_change_logits_and_attention_sums_to_one_on_the_image() -> None:
+    model = small()
+    features, mask = model.encode(*padded(IMAGES))
+    inputs, _ = bidirectional_targets(LABELS)
+    trace: Trace = []
+    assert torch.equal(model.decode(features, mask, inputs, trace), model.decode(features, mask, inputs))
+    hidden = mask.repeat(2, 1, 1).flatten(1)
+    for layer in trace:
+        torch.testing.assert_close(layer.attention.sum(-1), torch.ones(layer.attention.shape[:3]))
+        assert not layer.attention.permute(0, 3, 1, 2)[hidden].any()
+
+
+def test_filler_rows_stay_finite() -> None:
+    """An image that is all padding, with nothing but pad as input, completes batches of fixed size."""
+    model = small(mask_padding=True).train()
+    images, mask = padded([*IMAGES, IMAGES[0]])
+    images[-1], mask[-1] = 0, True
+    inputs, outputs = bidirectional_targets([*LABELS, [4]])
+    inputs[[4, 9]], outputs[[4, 9]] = 0, 0
+    loss = F.cross_entropy(model(images, mask, inputs).flatten(0, 1), outputs.flatten(), ignore_index=0)
+    loss.backward()
+    assert loss.isfinite() and all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("mask_padding", [False, True])
+def test_bfloat16_autocast_trains(mask_padding: bool) -> None:
+    model = small(mask_padding=mask_padding, dropout=0.0, encoder_dropout=0.0).train()
+    images, mask = padded(IMAGES)
+    inputs, outputs = bidirectional_targets(LABELS)
+    exact = model(images, mask, inputs)
+    trace: Trace = []
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model.decode(*model.encode(images, mask), inputs, trace)
+    assert logits.dtype == torch.float32
+    assert all(layer.attention.dtype == layer.energies.dtype == torch.float32 for layer in trace)
+    assert trace[1].refinement is not None and trace[1].refinement.dtype == torch.float32
+    assert 0 < (logits - exact).abs().max() < 0.5
+    F.cross_entropy(logits.flatten(0, 1), outputs.flatten(), ignore_index=0).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+
+
+def test_dropout_only_in_training() -> None:
+    model = small(dropout=0.5)
+    images, mask = padded(IMAGES)
+    inputs, _ = bidirectional_targets(LABELS)
+    assert torch.equal(model(images, mask, inputs), model(images, mask, inputs))
+    model.train()
+    features, feature_mask = model.encode(images, mask)
+    trace: Trace = []
+    model.decode(features, feature_mask, inputs, trace)
+    visible = ~feature_mask.repeat(2, 1, 1).flatten(1)[:, None, None].expand_as(trace[0].attention)
+    assert 0.4 < (trace[0].attention[visible] == 0).float().mean() < 0.6  # attention weights are dropped too
+
+
+def test_decode_refuses_rows_that_do_not_fit_the_images() -> None:
+    model = small()
+    features, mask = model.encode(*padded(IMAGES))
+    with pytest.raises(ValueError, match="7 decoder rows"):
+        model.decode(features, mask, torch.ones(7, 3, dtype=torch.long))
+    with pytest.raises(ValueError, match="501 decoding steps"):
+        model.decode(features, mask, torch.ones(4, 501, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"d_model": 30}, {"d_model": 0}, {"growth_rate": -1}, {"num_layers": 2.5}, {"nhead": 3},
+        {"dropout": 1.0}, {"encoder_dropout": -0.1}, {"dropout": "0.3"}, {"cross_coverage": 1},
+        {"vocab_size": 3}, {"dc": True}, {"mask_padding": "yes"}, {"num_decoder_layers": 0},
+        {"dim_feedforward": None},
+    ],
+)  # fmt: skip
+def test_config_errors_name_the_key(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        CoMERConfig(**wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_vocabulary_round_trip() -> None:
+    vocabulary = Vocabulary()
+    assert len(vocabulary) == CoMERConfig().vocab_size == 113
+    assert list(vocabulary.words[3:]) == sorted(vocabulary.words[3:])  # the authors' order
+    tokens = ["\\frac", "{", "x", "}", "{", "\\sqrt", "{", "3", "}", "}"]
+    ids = vocabulary.encode(tokens)
+    assert vocabulary.decode(ids) == tokens and min(ids) >= 3
+    assert vocabulary.decode(range(len(vocabulary))) == list(vocabulary.words)
+    for unknown in ("\\foo", "<eos>"):
+        with pytest.raises(ValueError, match=re.escape(repr(unknown))):
+            vocabulary.encode(["x", unknown])
+    for outside in (-1, 113):
+        with pytest.raises(ValueError, match=str(outside)):
+            vocabulary.decode([outside])
+
+
+def test_bidirectional_targets() -> None:
+    inputs, outputs = bidirectional_targets([[5, 6, 7], [8]])
+    assert inputs.tolist() == [[1, 5, 6, 7], [1, 8, 0, 0], [2, 7, 6, 5], [2, 8, 0, 0]]
+    assert outputs.tolist() == [[5, 6, 7, 2], [8, 2, 0, 0], [7, 6, 5, 1], [8, 1, 0, 0]]
