@@ -1,0 +1,326 @@
+r"""LaTeX -> symLG, in the reading of pandoc 1.19 (its TeX reader's grammar, inline math, then `symlg.Builder`).
+
+    row    = expr*                          up to its closer
+    expr   = [\displaystyle] (atom | \operatorname token) [\limits | \nolimits] scripts
+    scripts= _ atom ^ atom  |  ^ atom _ atom  |  (_ | ^) expr  |  nothing
+    atom   = { row } | symbol | bracket | \frac token token | \sqrt [ row ]? token | ... | scripts on nothing
+    token  = symbol | { row } | [ row ] | one character
+
+The parser is a set of generators run by `_run`: where recursive descent would call, it yields. So depth
+costs memory, not Python's stack, and the time is linear in the input.
+"""
+
+import re
+from collections.abc import Generator
+from typing import Any
+
+from evaluation.symlg import Builder, Fragment, Item, Row, SymLG, Unconverted
+
+MAX_TOKENS = 10_000  # the paths of a row of n symbols hold n*n/2 letters; the longest CROHME caption has 204 tokens
+MAX_CHARACTERS = 20 * MAX_TOKENS
+
+_TOKEN = re.compile(r"%[^\n]*|\\[^\W\d_]+|\\.|[0-9]*\.[0-9]+|[0-9]+|'{1,4}|:=|\S", re.DOTALL)
+_END = ""
+
+# What stands in MathML for a command; ASCII operators stand for themselves.
+_COMMANDS = r"""
+\alpha α \beta β \chi χ \delta δ \Delta Δ \epsilon ϵ \varepsilon ε \eta η \gamma γ \Gamma Γ \iota ι \kappa κ \lambda λ
+\Lambda Λ \mu μ \nu ν \omega ω \Omega Ω \phi ϕ \varphi φ \Phi Φ \pi π \Pi Π \psi ψ \Psi Ψ \rho ρ \sigma σ \Sigma Σ \tau τ
+\theta θ \vartheta ϑ \Theta Θ \upsilon υ \Upsilon Υ \xi ξ \Xi Ξ \zeta ζ \pm ± \mp ∓ \cdot ⋅ \star ⋆ \ast * \times ×
+\div ÷ \circ ∘ \bullet • \oplus ⊕ \ominus ⊖ \otimes ⊗ \oslash ⊘ \odot ⊙ \land ∧ \wedge ∧ \lor ∨ \vee ∨ \cap ∩ \cup ∪
+\mid ∣ \parallel ∥ \backslash ∖ \setminus \ \colon : \lt < \gt > \ne ≠ \neq ≠ \le ≤ \leq ≤ \leqslant ≤ \ge ≥ \geq ≥
+\geqslant ≥ \equiv ≡ \ll ≪ \gg ≫ \prec ≺ \succ ≻ \subset ⊂ \supset ⊃ \subseteq ⊆ \supseteq ⊇ \sim ∼ \simeq ≃ \approx ≈
+\cong ≅ \in ∈ \ni ∋ \notin ∉ \propto ∝ \vdash ⊢ \perp ⊥ \gets ← \leftarrow ← \to → \rightarrow → \leftrightarrow ↔
+\uparrow ↑ \downarrow ↓ \Leftarrow ⇐ \Rightarrow ⇒ \Leftrightarrow ⇔ \iff ⇔ \mapsto ↦ \longrightarrow → \longleftarrow ←
+\sum ∑ \prod ∏ \coprod ∐ \bigcap ⋂ \bigcup ⋃ \int ∫ \iint ∬ \iiint ∭ \oint ∮ \prime ′ \dots … \ldots … \cdots ⋯ \vdots ⋮
+\ddots ⋱ \forall ∀ \exists ∃ \Re ℜ \Im ℑ \aleph ℵ \hbar ℏ \ell ℓ \wp ℘ \emptyset ∅ \infty ∞ \partial ∂ \nabla ∇
+\triangle △ \therefore ∴ \angle ∠ \diamond ⋄ \neg ¬ \lnot ¬ \bot ⊥ \top ⊤ \cdotp ·
+\$ $ \% % \& & \_ _ \# # \^ ^
+""".split()
+_FUNCTIONS = (
+    "arccos arcsin arctan arg cos cosh cot coth csc deg det dim exp gcd hom inf ker lg lim liminf limsup ln log "
+    "max min Pr sec sin sinh sup tan tanh"
+).split()
+_BRACKETS = (
+    r"( ( ) ) [ [ ] ] \{ { \} } \lbrack [ \lbrace { \rbrack ] \rbrace } | | \| ∥ \vert | \lvert | \rvert | \Vert ‖ "
+    r"\lVert ∥ \rVert ∥ \langle ⟨ \rangle ⟩ \lfloor ⌊ \rfloor ⌋ \lceil ⌈ \rceil ⌉"
+).split()
+BRACKETS = dict(zip(_BRACKETS[::2], _BRACKETS[1::2], strict=True))
+SYMBOLS = dict(zip(_COMMANDS[::2], _COMMANDS[1::2], strict=True))
+SYMBOLS |= {"\\" + name: name for name in _FUNCTIONS}
+SYMBOLS |= {character: character for character in "+*,.;:?><!=/"} | {":=": ":=", "-": "−"}
+SYMBOLS |= {"'": "′", "''": "″", "'''": "‴", "''''": "⁗"}
+SPACES = frozenset([r"\!", r"\,", r"\>", r"\:", r"\;", "\\ ", r"\quad", r"\qquad", "~"])
+ACCENTS = {
+    r"\hat": "^", r"\widehat": "ˆ", r"\tilde": "\u0303", r"\widetilde": "˜", r"\bar": "‾", r"\overline": "¯",
+    r"\vec": "\u20d7", r"\overrightarrow": "\u20d7", r"\overleftarrow": "\u20d6", r"\dot": "\u0307",
+    r"\ddot": "\u0308", r"\acute": "´", r"\grave": "`", r"\breve": "˘", r"\check": "ˇ", r"\mathring": "°",
+}  # fmt: skip
+# Elements the conversion leaves out, content and all (mstyle, mtext, mphantom, menclose).
+STYLES = frozenset(
+    r"\mathrm \mathup \mbox \mathbf \mathbfup \mathit \mathtt \texttt \mathsf \mathsfup \mathbb \mathcal \mathscr "
+    r"\mathfrak \mathbfit \mathsfit".split()
+)
+TEXTS = frozenset(r"\textrm \text \textbf \textit \textsf".split())
+LEFT_OUT = frozenset([r"\phantom", r"\boxed"])
+FRACTIONS = frozenset([r"\frac", r"\dfrac", r"\tfrac"])
+STACKED = {r"\overset": "mover", r"\stackrel": "mover", r"\underset": "munder"}
+SCALES = frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r"))
+_ONLY_IN_EXPR = (r"\operatorname", r"\displaystyle")
+
+DROPPED = Item(-1, -1)  # what is left out; no symbol has the number -1
+
+Parser = Generator[Any, Any, Fragment]
+
+
+def convert(latex: str) -> SymLG:
+    """The symLG of an expression. Raises Unconverted with the reason; never anything else, for any text."""
+    if len(latex) > MAX_CHARACTERS:
+        raise Unconverted(f"{len(latex)} characters, more than the {MAX_CHARACTERS} that are read")
+    tokens = _TOKEN.findall(latex)
+    if not tokens:
+        raise Unconverted("empty expression")
+    if len(tokens) > MAX_TOKENS:
+        raise Unconverted(f"{len(tokens)} tokens, more than the {MAX_TOKENS} that are read")
+    if "$" in tokens:
+        raise Unconverted("a $ ends the formula")
+    reader = _Reader(tokens)
+    return reader.builder.graph(_run(reader.formula()))
+
+
+def _run(parser: Parser) -> Fragment:
+    stack, value = [parser], None
+    while True:
+        try:
+            stack.append(stack[-1].send(value))
+            value = None
+        except StopIteration as stop:
+            stack.pop()
+            value = stop.value
+            if not stack:
+                return value
+
+
+class _Reader:
+    def __init__(self, tokens: list[str]) -> None:
+        self.tokens = [*tokens, _END, _END]
+        self.at = 0
+        self.builder = Builder()
+
+    def fail(self) -> Unconverted:
+        token = self.tokens[self.at]
+        if not token:
+            return Unconverted("the expression ends too early")
+        where = f"token {self.at + 1}"
+        if token.startswith("\\") and len(token) > 2:
+            return Unconverted(f"unknown or misplaced command {token[:40]} at {where}")
+        return Unconverted(f"unexpected {token[:40]} at {where}")
+
+    def take(self, token: str) -> bool:
+        if self.tokens[self.at] != token:
+            return False
+        self.at += 1
+        return True
+
+    def need(self, token: str) -> None:
+        if not self.take(token):
+            raise self.fail()
+
+    def skip_comments(self) -> None:
+        while self.tokens[self.at].startswith("%"):
+            self.at += 1
+
+    # --- rows ---------------------------------------------------------------------------------------------
+
+    def formula(self) -> Parser:
+        self.skip_comments()
+        start = self.at
+        parts = yield from self.exprs((_END,))
+        if parts == [DROPPED] and self.at > start:
+            raise Unconverted("nothing is left of the expression (only styled text or space)")
+        return self.row_of(parts)
+
+    def row(self, closer: str) -> Parser:
+        """The rest of a group whose opener has been read."""
+        parts = yield from self.exprs((closer,))
+        self.need(closer)
+        return parts[0] if len(parts) == 1 else self.row_of(parts)
+
+    def exprs(self, closers: tuple[str, ...]) -> Generator[Any, Any, list[Fragment]]:
+        parts: list[Fragment] = []
+        tokens = self.tokens
+        while (token := tokens[self.at]) not in closers:
+            # Most tokens are plain symbols without scripts: no generator for those.
+            if (text := self.plain(token)) is not None and tokens[self.at + 1] not in _STRUCTURAL:
+                self.at += 1
+                parts.append(self.builder.symbol(text))
+            else:
+                parts.append((yield self.expr()))
+            self.skip_comments()
+        return parts
+
+    @staticmethod
+    def row_of(parts: list[Fragment]) -> Row:
+        return Row([part for part in parts if part is not DROPPED])
+
+    # --- expr, scripts, atom, token -----------------------------------------------------------------------
+
+    def expr(self) -> Parser:
+        self.take(r"\displaystyle")
+        base = yield (self.operator_name() if self.take(r"\operatorname") else self.atom())
+        return (yield self.scripts(base, self.limits()))
+
+    def limits(self) -> bool:
+        if self.take(r"\limits"):
+            return True
+        self.take(r"\nolimits")
+        return False
+
+    def scripts(self, base: Fragment, limits: bool) -> Parser:
+        mark = self.tokens[self.at]
+        if mark not in ("_", "^"):
+            return base
+        self.at += 1
+        if self.tokens[self.at] in _ONLY_IN_EXPR:
+            script = yield self.expr()
+        else:
+            script = yield self.atom()
+            other = "^" if mark == "_" else "_"
+            if self.tokens[self.at] == other and self.tokens[self.at + 1] not in _ONLY_IN_EXPR:
+                self.at += 1
+                second = yield self.atom()
+                pair = [script, second] if mark == "_" else [second, script]
+                return self.script("munderover" if limits else "msubsup", [base, *pair])
+            script = yield self.scripts(script, self.limits())
+        tag = ("munder" if limits else "msub") if mark == "_" else ("mover" if limits else "msup")
+        return self.script(tag, [base, script])
+
+    def script(self, tag: str, parts: list[Fragment]) -> Fragment:
+        return self.builder.script(tag, [part for part in parts if part is not DROPPED])
+
+    def plain(self, token: str) -> str | None:
+        """The text of a token that is a symbol wherever it stands."""
+        if len(token) == 1 and (token.isalpha() or not token.isascii()):
+            return token
+        if token[:1].isdigit() or (token[:1] == "." and len(token) > 1):
+            return token
+        return SYMBOLS.get(token) or BRACKETS.get(token)
+
+    def atom(self) -> Parser:
+        token = self.tokens[self.at]
+        if (text := self.plain(token)) is not None:
+            self.at += 1
+            part: Fragment = self.builder.symbol(text)
+        elif token in ("_", "^"):
+            part = yield self.scripts(self.builder.symbol(""), False)
+        elif token in SPACES:
+            self.at += 1
+            part = DROPPED
+        else:
+            part = yield self.command(token)
+        self.skip_comments()
+        return part
+
+    def command(self, token: str) -> Parser:
+        start = self.at
+        self.at += 1
+        mark = self.builder.mark()
+        if token == "{":
+            return (yield self.row("}"))
+        if token in FRACTIONS:
+            bar = self.builder.symbol("-", bare=True)
+            parts = [(yield self.token()), (yield self.token())]
+            fraction = self.builder.fraction(bar, [part for part in parts if part is not DROPPED])
+            return fraction if token == r"\frac" else self.left_out(mark)
+        if token in (r"\sqrt", r"\surd"):
+            sign = self.builder.symbol(r"\sqrt", bare=True)
+            index = [(yield self.row("]"))] if self.take("[") else []
+            parts = [(yield self.token()), *index]
+            return self.builder.root(sign, [part for part in parts if part is not DROPPED], bool(index))
+        if token == r"\left":
+            return (yield self.delimited())
+        if token in ACCENTS:
+            base = yield self.token()
+            return self.script("mover", [base, self.builder.symbol(ACCENTS[token])])
+        if token in STACKED:
+            above, base = (yield self.token()), (yield self.token())
+            return self.script(STACKED[token], [base, above])
+        if token in SCALES and self.tokens[self.at] in BRACKETS:
+            self.at += 1
+            return self.builder.symbol(BRACKETS[self.tokens[self.at - 1]])
+        if token in STYLES or token == r"\ensuremath":
+            self.need("{")
+            content = yield self.row("}")
+            return content if token == r"\ensuremath" else self.left_out(mark)
+        if token in LEFT_OUT:
+            yield self.token()
+            return self.left_out(mark)
+        if token in TEXTS:
+            self.skip_text()
+            return DROPPED
+        self.at = start
+        raise self.fail()
+
+    def left_out(self, mark: tuple[int, int]) -> Item:
+        self.builder.forget(mark)
+        return DROPPED
+
+    def token(self) -> Parser:
+        """An argument without braces is one symbol or one character."""
+        token = self.tokens[self.at]
+        self.at += 1
+        if token in SYMBOLS:
+            return self.builder.symbol(SYMBOLS[token])
+        if token in (r"\sqrt", r"\surd"):
+            return self.builder.symbol("√")
+        if token in SPACES:
+            return DROPPED
+        if token in ("{", "["):
+            return (yield self.row("}" if token == "{" else "]"))
+        if token in ("", "}") or token[0] in "\\%":
+            self.at -= 1
+            raise self.fail()
+        if len(token) > 1:  # 12 is two arguments
+            self.at -= 1
+            self.tokens[self.at] = token[1:]
+        return self.builder.symbol(token[0])
+
+    def delimited(self) -> Parser:
+        r"""\left ( ... \right ): the brackets are symbols of a row; \right may be missing."""
+        opening = self.fence()
+        parts = yield from self.exprs((_END, "}", r"\right"))
+        closing = self.fence() if self.take(r"\right") else []
+        return self.row_of([*opening, *parts, *closing])
+
+    def fence(self) -> list[Fragment]:
+        if self.take("."):
+            return []
+        text = BRACKETS.get(self.tokens[self.at])
+        if text is None:
+            raise self.fail()
+        self.at += 1
+        return [self.builder.symbol(text)]
+
+    def operator_name(self) -> Parser:
+        r"""\operatorname { l i m }: its letters are the name of one symbol."""
+        self.take("*")
+        start, mark = self.at, self.builder.mark()
+        yield self.token()
+        inner = [token for token in self.tokens[start : self.at] if token not in ("{", "}", "[", "]")]
+        if self.builder.mark()[1] > mark[1]:
+            raise Unconverted(r"\operatorname of something other than a name")
+        self.builder.forget(mark)
+        return self.builder.symbol("".join(SYMBOLS.get(token, token) for token in inner))
+
+    def skip_text(self) -> None:
+        self.need("{")
+        depth = 1
+        while depth:
+            token = self.tokens[self.at]
+            if not token:
+                raise self.fail()
+            depth += (token == "{") - (token == "}")
+            self.at += 1
+
+
+_STRUCTURAL = frozenset(["_", "^", r"\limits", r"\nolimits"])
