@@ -1,0 +1,331 @@
+"""Approximate joint search (CoMER, section 3.5, after BTTR, section 3.4).
+
+Beam search reads every image in both directions; what it finds in one direction is rated by the other, too.
+Names carry shapes: b images, G groups (a group = one image read in one direction), M beams of a group, N any
+number of hypotheses, T steps, S word slots, L = h * w feature cells, H heads, E = D / H, J layers, C coverage
+channels, V classes. The beams of a group read one memory, so they take the place of the decoder's step axis.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from models.comer import CoMER
+from models.decoder import Decoder
+from models.layers import float32
+from models.position import MAX_STEPS
+from models.vocab import EOS, PAD, SOS
+
+ROOM = 8  # steps for which an incremental decoder has word slots until it must be tidied
+DONE = 1 / 8  # finished groups are dropped as soon as they are this share of all
+CELLS = 2**18  # hypotheses * steps * feature cells that are rated at once
+NEVER = float("-inf")
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How far and how wide to search; the defaults are the authors'. ValueError for impossible ones."""
+
+    beam_size: int = 10
+    max_len: int = 200  # tokens of a hypothesis, its start token included
+    alpha: float = 1.0  # scores are divided by length ** alpha
+    early_stopping: bool = False  # stop a direction as soon as beam_size hypotheses are closed
+    temperature: float = 1.0  # divides the logits
+    direction: Literal["both", "l2r", "r2l"] = "both"
+    rate_all: bool = True  # False: drop hypotheses that cannot become the best one without rating them
+
+    def __post_init__(self) -> None:
+        if self.beam_size < 1:
+            raise ValueError(f"beam_size must be at least 1, not {self.beam_size}")
+        if not 2 <= self.max_len <= MAX_STEPS:
+            raise ValueError(f"max_len must be between 2 and {MAX_STEPS}, not {self.max_len}")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature must be positive, not {self.temperature}")
+        if self.direction not in ("both", "l2r", "r2l"):
+            raise ValueError(f"direction must be both, l2r or r2l, not {self.direction!r}")
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One recognised token sequence."""
+
+    ids: tuple[int, ...]  # left to right, without sos and eos
+    score: float  # what hypotheses are ranked by: forward + reverse
+    forward: float  # length-normalised log-probability in the direction it was found in
+    reverse: float  # the same of the opposite direction, 0 where only one direction is searched
+    direction: Literal["l2r", "r2l"]
+
+
+@dataclass
+class Found:
+    """N = G * M hypotheses as tensors; their tokens in the order in which they were found, then PAD."""
+
+    tokens_NT: Tensor
+    length_N: Tensor  # tokens, without start and end
+    forward_N: Tensor
+    image_N: Tensor
+    leftward_N: Tensor  # True: found right to left
+
+
+@torch.inference_mode()
+def joint_search(
+    model: CoMER, images_b1HW: Tensor, mask_bHW: Tensor, options: SearchOptions | None = None
+) -> list[list[Hypothesis]]:
+    """The hypotheses of each image, best first; of equal ones the left-to-right one.
+
+    Images and mask (True = padding) as for `CoMER.encode`. With direction l2r or r2l there is no second
+    rating and the score is `forward`. ValueError for a model in training mode or a beam too wide for it.
+    """
+    options = options or SearchOptions()
+    if model.training:
+        raise ValueError("a network in training mode drops out at random; call model.eval() before searching")
+    if 2 * options.beam_size > model.config.vocab_size:
+        classes = model.config.vocab_size
+        raise ValueError(f"beam_size must be at most half of the {classes} classes, not {options.beam_size}")
+    features_bhwd, mask_bhw = model.encode(images_b1HW, mask_bHW)
+    found = BeamSearch(model, features_bhwd, mask_bhw, options).run()
+    if options.direction == "both":
+        reverse_N = rate(model, features_bhwd, mask_bhw, found, options)
+    else:
+        reverse_N = torch.zeros_like(found.forward_N)
+    return _ranked(len(images_b1HW), found, reverse_N)
+
+
+def _ranked(images: int, found: Found, reverse_N: Tensor) -> list[list[Hypothesis]]:
+    results: list[list[Hypothesis]] = [[] for _ in range(images)]
+    columns = (found.tokens_NT, found.length_N, found.image_N, found.leftward_N, found.forward_N)
+    for tokens, length, image, leftward, forward, reverse, score in zip(
+        *(column.tolist() for column in (*columns, reverse_N, found.forward_N + reverse_N)), strict=True
+    ):
+        if reverse > NEVER:
+            ids = tuple(tokens[:length][::-1] if leftward else tokens[:length])
+            direction = "r2l" if leftward else "l2r"
+            results[image].append(Hypothesis(ids, score, forward, reverse, direction))
+    for hypotheses in results:
+        hypotheses.sort(key=lambda h: h.score, reverse=True)  # stable: the first of equal ones stays first
+    return results
+
+
+class IncrementalDecoder:
+    """The decoder one step at a time for M beams in each of G groups; equals recomputing all prefixes.
+
+    Coverage is exclusive: what a layer must be refined by is known before the step, from running sums, so one
+    call of the ARM serves all layers. Words' keys and values stay in the slot they were written to when beams
+    change places; `ancestry` tells on which slots of its group a beam is built.
+    """
+
+    def __init__(
+        self, decoder: Decoder, features_bhwd: Tensor, mask_bhw: Tensor, image_G: Tensor, beams: int
+    ) -> None:
+        self.decoder, self.arm, self.layers = decoder, decoder.model.arm, list(decoder.model.layers)
+        memory_bLD = features_bhwd.flatten(1, 2)
+        projected = (layer.multihead_attn.project_memory(memory_bLD) for layer in self.layers)
+        self.memory = [(key[image_G], value[image_G]) for key, value in projected]  # [G, H, L, E] each
+        self.mask_Ghw = mask_bhw[image_G]
+        self.steps, self.slots = 0, 0  # fed so far, written so far
+        (G, H, L, E), M, J = self.memory[0][0].shape, beams, len(self.layers)
+        self.words_J2GHSE = self.memory[0][0].new_zeros(J, 2, G, H, ROOM * M, E)
+        self.ancestry_GMS = mask_bhw.new_zeros(G, M, ROOM * M)
+        self.root_MM = torch.eye(M, dtype=torch.bool, device=mask_bhw.device)
+        C = self.arm.conv.in_channels if self.arm is not None else 0
+        self.coverage_GMJCL = float32(features_bhwd).new_zeros(G, M, J - 1, C, L)
+
+    @property
+    def full(self) -> bool:
+        return self.slots == self.ancestry_GMS.shape[-1]
+
+    def feed(self, tokens_GM: Tensor) -> Tensor:
+        """Logits [G, M, V] after one more token of every beam; needs a free slot per beam."""
+        G, M = tokens_GM.shape
+        x_GMD = self.decoder.embed(tokens_GM.reshape(-1, 1), self.steps).view(G, M, -1)
+        old, self.slots, self.steps = self.slots, self.slots + M, self.steps + 1
+        # an inner PAD is hidden from all words after it and from itself, as in the authors' code
+        self.ancestry_GMS[:, :, old : self.slots] = self.root_MM & (tokens_GM != PAD)[:, None]
+        hidden_G1MS = ~self.ancestry_GMS[:, None, :, : self.slots]
+        hidden_G11L = self.mask_Ghw.flatten(1)[:, None, None]
+        refinement_GHMJL, weights_GHML = self._refinement(), None
+        for j, layer in enumerate(self.layers):
+            keys_GHSE, values_GHSE = words = self.words_J2GHSE[j, :, :, :, : self.slots]
+            words[:, :, :, old:] = torch.stack(layer.self_attn.project_memory(x_GMD))
+            x_GMD = layer.attend_words(x_GMD, keys_GHSE, values_GHSE, hidden_G1MS)
+            attn, (key_GHLE, value_GHLE) = layer.multihead_attn, self.memory[j]
+            energies_GHML = attn.energies(attn.project_query(x_GMD), key_GHLE)
+            if self.arm is not None and refinement_GHMJL is not None and weights_GHML is not None:
+                current = attn.weigh(energies_GHML, hidden_G11L) if self.arm.self_coverage else None
+                looked_GCML = self.arm.select(weights_GHML, current)
+                self.coverage_GMJCL[:, :, j - 1] += looked_GCML.transpose(1, 2)
+                energies_GHML = energies_GHML - refinement_GHMJL[:, :, :, j - 1]
+            weights_GHML = attn.weigh(energies_GHML, hidden_G11L)
+            x_GMD = layer.finish(x_GMD, weights_GHML, value_GHLE)
+        return float32(self.decoder.proj(x_GMD))
+
+    def _refinement(self) -> Tensor | None:
+        """R [G, H, M, J, L] of this step for all layers but the first."""
+        if self.arm is None or self.coverage_GMJCL.shape[2] == 0:
+            return None
+        coverage_GCTL = self.coverage_GMJCL.flatten(1, 2).transpose(1, 2)  # T = M * J
+        return self.arm.refine(coverage_GCTL, self.mask_Ghw).unflatten(2, self.coverage_GMJCL.shape[1:3])
+
+    def reorder(self, parents_GM: Tensor) -> None:
+        """Beam m of each group goes on from what was beam parents[m]."""
+        self.ancestry_GMS = _take(self.ancestry_GMS, parents_GM)
+        if self.arm is not None:
+            self.coverage_GMJCL = _take(self.coverage_GMJCL, parents_GM)
+
+    def tidy(self, live_G: Tensor) -> None:
+        """Keeps the groups whose indices are given and the slots that some beam is built on; makes room."""
+        self.memory = [(key[live_G], value[live_G]) for key, value in self.memory]
+        self.mask_Ghw, self.coverage_GMJCL = self.mask_Ghw[live_G], self.coverage_GMJCL[live_G]
+        ancestry_GMS = self.ancestry_GMS[live_G, :, : self.slots]
+        used_GS = ancestry_GMS.any(1)
+        kept = int(used_GS.sum(1).max())
+        slots_GS = used_GS.byte().argsort(dim=1, descending=True, stable=True)[:, :kept]
+        J, _, _, H, _, E = self.words_J2GHSE.shape
+        G, M, S = len(live_G), ancestry_GMS.shape[1], kept + ROOM * ancestry_GMS.shape[1]
+        words_J2GHSE = self.words_J2GHSE.new_zeros(J, 2, G, H, S, E)
+        heads_H11 = torch.arange(H, device=live_G.device)[:, None]
+        words_J2GHSE[:, :, :, :, :kept] = self.words_J2GHSE[
+            :, :, live_G[:, None, None], heads_H11, slots_GS[:, None]
+        ]
+        self.ancestry_GMS = ancestry_GMS.new_zeros(G, M, S)
+        self.ancestry_GMS[:, :, :kept] = ancestry_GMS.gather(2, slots_GS[:, None].expand(-1, M, -1))
+        self.words_J2GHSE, self.slots = words_J2GHSE, kept
+
+
+def _take(x_GMx: Tensor, beams_GM: Tensor) -> Tensor:
+    """x[g, beams[g, m]] for all g and m."""
+    G, M = beams_GM.shape
+    rows_GM = beams_GM + torch.arange(0, G * M, M, device=beams_GM.device)[:, None]
+    return x_GMx.flatten(0, 1).index_select(0, rows_GM.flatten()).unflatten(0, (G, M))
+
+
+class BeamSearch:
+    """Beam search of all groups at once, left-to-right groups first (rules: those of the authors' code).
+
+    Of the 2 M best continuations of a group, an end token among the first M closes a hypothesis (among the
+    rest it is dropped), and the best M other tokens go on. Every group keeps its M best closed hypotheses,
+    scored by log-probability / length ** alpha.
+    """
+
+    def __init__(self, model: CoMER, features_bhwd: Tensor, mask_bhw: Tensor, options: SearchOptions) -> None:
+        b, device, M = len(features_bhwd), features_bhwd.device, options.beam_size
+        starts = {"both": (SOS, EOS), "l2r": (SOS,), "r2l": (EOS,)}[options.direction]
+        self.options = options
+        self.image_G = torch.arange(b, device=device).repeat(len(starts))
+        self.start_G = torch.tensor(starts, device=device).repeat_interleave(b)
+        self.decoder = IncrementalDecoder(model.decoder, features_bhwd, mask_bhw, self.image_G, M)
+        G = len(self.image_G)
+        # every token ever taken and the beam it follows; hypotheses are read off backwards at the end
+        self.tokens_TGM = torch.full((options.max_len, G, M), PAD, device=device)
+        self.parents_TGM = torch.zeros_like(self.tokens_TGM)
+        # the closed hypotheses: score, number of tokens (start included), beam of the last one
+        self.scores_GM = float32(features_bhwd).new_full((G, M), NEVER)
+        self.lengths_GM = torch.ones_like(self.parents_TGM[0])
+        self.beams_GM = torch.zeros_like(self.parents_TGM[0])
+
+    def run(self) -> Found:
+        M = self.options.beam_size
+        live_G = torch.arange(len(self.image_G), device=self.image_G.device)  # groups still searched
+        done_G = torch.zeros_like(live_G, dtype=torch.bool)
+        tokens_GM = self.start_G[:, None].repeat(1, M)
+        sums_GM = torch.full_like(self.scores_GM, NEVER)
+        sums_GM[:, 0] = 0  # all beams of a group start alike, so only one of them may go on
+        for length in range(1, self.options.max_len):
+            logits_GMV = self.decoder.feed(tokens_GM) / self.options.temperature
+            sums_GMV = sums_GM[..., None] + logits_GMV.log_softmax(-1)
+            sums_GM, tokens_GM, parents_GM = self._walk(sums_GMV, live_G, done_G, length)
+            done_G = done_G | self._finished(live_G, sums_GM[:, 0], length)
+            self.tokens_TGM[length, live_G], self.parents_TGM[length, live_G] = tokens_GM, parents_GM
+            finished = int(done_G.sum())  # the one wait of a step for the device
+            if finished == len(done_G):
+                return self._read_off()
+            self.decoder.reorder(parents_GM)
+            if self.decoder.full or finished >= DONE * len(done_G):
+                keep_G = (~done_G).nonzero()[:, 0]
+                self.decoder.tidy(keep_G)
+                live_G, done_G = live_G[keep_G], done_G[keep_G]
+                sums_GM, tokens_GM = sums_GM[keep_G], tokens_GM[keep_G]
+        beams_GM = torch.arange(M, device=live_G.device).expand_as(sums_GM)
+        self._close(live_G, sums_GM.masked_fill(done_G[:, None], NEVER), beams_GM, self.options.max_len)
+        return self._read_off()
+
+    def _walk(
+        self, sums_GMV: Tensor, live_G: Tensor, done_G: Tensor, length: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Closes hypotheses; returns sums, tokens and parents [G, M] of the beams that go on."""
+        _, M, V = sums_GMV.shape
+        sums, index = sums_GMV.flatten(1).topk(2 * M)  # G and 2 M candidates, best first
+        parents, tokens = index // V, index % V
+        end_G = SOS + EOS - self.start_G[live_G]
+        ending = tokens == end_G[:, None]  # at most M, one of each beam
+        hidden = ~ending[:, :M] | done_G[:, None]
+        self._close(live_G, sums[:, :M].masked_fill(hidden, NEVER), parents[:, :M], length)
+        onward = ending.byte().argsort(dim=1, stable=True)[:, :M]
+        return sums.gather(1, onward), tokens.gather(1, onward), parents.gather(1, onward)
+
+    def _close(self, live_G: Tensor, sums_GM: Tensor, beams_GM: Tensor, length: int) -> None:
+        """Offers hypotheses of one length, by their sums and last beams, to the M best of their groups."""
+        M = self.options.beam_size
+        scores = torch.cat((self.scores_GM[live_G], sums_GM / length**self.options.alpha), dim=1)
+        lengths = torch.cat((self.lengths_GM[live_G], torch.full_like(beams_GM, length)), dim=1)
+        beams = torch.cat((self.beams_GM[live_G], beams_GM), dim=1)
+        best, kept = scores.topk(M)
+        self.scores_GM[live_G] = best
+        self.lengths_GM[live_G], self.beams_GM[live_G] = lengths.gather(1, kept), beams.gather(1, kept)
+
+    def _finished(self, live_G: Tensor, best_G: Tensor, length: int) -> Tensor:
+        """Groups with M closed hypotheses of which none can be beaten (by the authors' estimate)."""
+        worst_G = self.scores_GM[live_G, -1]
+        hopeless = worst_G >= best_G / length**self.options.alpha
+        return (worst_G > NEVER) & (hopeless | self.options.early_stopping)
+
+    def _read_off(self) -> Found:
+        """All closed hypotheses, by walking back from their last tokens."""
+        tokens_TGM = torch.full_like(self.tokens_TGM, PAD)
+        beams_GM, last_GM = self.beams_GM, self.lengths_GM - 1
+        for t in range(int(last_GM.max()), 0, -1):
+            inside = t <= last_GM
+            tokens_TGM[t - 1] = self.tokens_TGM[t].gather(1, beams_GM).masked_fill(~inside, PAD)
+            beams_GM = torch.where(inside, self.parents_TGM[t].gather(1, beams_GM), beams_GM)
+        M = self.options.beam_size
+        return Found(
+            tokens_TGM.flatten(1).T.contiguous(),
+            last_GM.flatten(),
+            self.scores_GM.flatten(),
+            self.image_G.repeat_interleave(M),
+            (self.start_G == EOS).repeat_interleave(M),
+        )
+
+
+def rate(
+    model: CoMER, features_bhwd: Tensor, mask_bhw: Tensor, found: Found, options: SearchOptions
+) -> Tensor:
+    """Length-normalised log-probability [N] of every hypothesis in the direction it was not found in."""
+    start_N = torch.where(found.leftward_N, SOS, EOS)
+    steps_T = torch.arange(found.tokens_NT.shape[1], device=start_N.device)
+    back_NT = found.length_N[:, None] - 1 - steps_T
+    reversed_NT = found.tokens_NT.gather(1, back_NT.clamp(min=0)).masked_fill(back_NT < 0, PAD)
+    inputs_NT = torch.cat((start_N[:, None], reversed_NT[:, :-1]), dim=1)
+    outputs_NT = torch.where(back_NT == -1, SOS + EOS - start_N[:, None], reversed_NT)
+    scores_N = torch.zeros_like(found.forward_N)
+    for rows, T in _chunks(found.length_N, mask_bhw[0].numel()):
+        inputs, outputs, image = inputs_NT[rows, :T], outputs_NT[rows, :T], found.image_N[rows]
+        logits = model.decode(features_bhwd[image], mask_bhw[image], inputs) / options.temperature
+        logp = logits.log_softmax(-1).gather(-1, outputs[..., None])[..., 0].masked_fill(outputs == PAD, 0)
+        scores_N[rows] = logp.sum(1) / (inputs != PAD).sum(1) ** options.alpha
+    return scores_N
+
+
+def _chunks(length_N: Tensor, cells: int) -> list[tuple[Tensor, int]]:
+    """Hypotheses of similar length together, as many as fit: their indices and their number of steps."""
+    chunks, order_N = [], length_N.argsort(descending=True, stable=True)
+    lengths = length_N[order_N].tolist()
+    first = 0
+    while first < len(lengths):
+        steps = lengths[first] + 1
+        rows = max(1, CELLS // (steps * cells))
+        chunks.append((order_N[first : first + rows], steps))
+        first += rows
+    return chunks
