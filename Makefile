@@ -1,0 +1,89 @@
+# Two commands do everything: `make reproduce-table2` and `make test`. Both set the environment up first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# What the main job runs on; all may be left out.
+CROHME ?=
+PRESET ?=
+RECIPES ?=
+SEEDS ?=
+YEARS ?=
+FORCE ?=
+RESULTS ?=
+choices = $(if $(CROHME),--crohme "$(CROHME)") $(if $(RESULTS),--results "$(RESULTS)")
+spending = $(if $(PRESET),--preset "$(PRESET)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(SEEDS),--seeds "$(SEEDS)") \
+	$(if $(YEARS),--years "$(YEARS)") $(if $(filter-out 0,$(FORCE)),--force)
+
+.PHONY: help setup reproduce-table2 crohme data test lint types contracts check format tables doctor mlflow-ui bench-scoring lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo "  variables: CROHME=data.zip  PRESET=smoke|laptop|paper|fast  RECIPES='bttr comer-fusion'  SEEDS='7 8'"
+	@echo "             YEARS='2014 2019'  FORCE=1 (train again)  RESULTS=folder  PYTHON=python3.12"
+
+setup: $(READY) ## make .venv from the lock, once (again when the lock changes)
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "error: Python 3.11 or newer is needed: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }
+	@echo "setting up $(VENV) (once, a few minutes)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+reproduce-table2: $(READY) ## the main job: train, recognise, score and log every row, then the tables
+	@$(BIN)/python -m benchmarks reproduce $(choices) $(spending)
+
+crohme: $(READY) ## download CROHME as the authors of CoMER publish it (research licence) to data/crohme.zip
+	@$(BIN)/python -m benchmarks crohme
+
+data: $(READY) ## verify the archive CROHME= (or the embedded set) and say what is in it
+	@$(BIN)/python -m benchmarks data $(choices)
+
+test: $(READY) ## run the tests
+	@$(BIN)/python -m pytest -q -n logical --maxprocesses 8
+
+lint: $(READY) ## ruff
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(READY) ## pyright
+	@$(BIN)/pyright --warnings
+
+contracts: $(READY) ## data goes one way: import-linter
+	@$(BIN)/lint-imports
+
+check: lint types contracts test ## all of the above
+
+format: $(READY) ## let ruff format
+	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+tables: $(READY) ## write the committed results/table*.{csv,md,tex} anew from results/reproduced/
+	@$(BIN)/python -m benchmarks tables
+
+doctor: $(READY) ## versions, devices, data, disk
+	@$(BIN)/python -m benchmarks doctor $(choices)
+
+mlflow-ui: $(READY) ## look at the logged runs (RESULTS=results/local/embedded for those of the embedded set)
+	@$(BIN)/mlflow ui --backend-store-uri sqlite:///$(or $(RESULTS),results)/mlflow.db
+
+bench-scoring: $(READY) ## time the scoring of 986 expressions
+	@$(BIN)/python -m evaluation bench $(if $(CROHME),"$(CROHME)")
+
+lock: ## solve the dependencies of pyproject.toml anew (see CONTRIBUTING.md)
+	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
+	.lock-venv/bin/pip install --quiet 'setuptools>=77' torch==2.13.0 '.[suite,dev]'
+	{ echo "# Made by 'make lock' with $$(.lock-venv/bin/python --version). Exact pins, no local versions:"; \
+	  echo "# torch brings the CUDA packages that belong to it where it wants any."; \
+	  .lock-venv/bin/pip freeze --all | sed 's/+[a-z0-9.]*$$//' | grep -viE '^(pip|hmerbench|nvidia-.*|cuda-.*|triton)( @|==)'; } > requirements.lock
+	rm -rf .lock-venv build hmerbench.egg-info
+
+clean: ## remove caches; results and .venv stay
+	rm -rf .pytest_cache .ruff_cache .import_linter_cache .hypothesis build hmerbench.egg-info
+	find benchmarks models evaluation tests -name __pycache__ -type d -exec rm -rf {} +
