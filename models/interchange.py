@@ -1,0 +1,251 @@
+"""Weights in and out: safetensors files, and the authors' Lightning checkpoints without running their code."""
+
+import json
+import os
+import pickle
+import re
+import zipfile
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from io import BytesIO
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from models.comer import CoMER, CoMERConfig
+from models.vocab import Vocabulary
+
+FORMAT = "hmerbench-weights-1"
+FREE_KEYS = {"dropout", "encoder_dropout", "mask_padding"}  # may differ between training and loading
+
+
+class CheckpointError(ValueError):
+    """A weights file that cannot be used; the message is one line with the file and the mend."""
+
+
+def save_weights(path: Path, model: CoMER, vocabulary: Vocabulary | None = None) -> None:
+    """Writes the model's tensors with its configuration and vocabulary digest, atomically."""
+    header = {
+        "format": FORMAT,
+        "config": asdict(model.config),
+        "vocabulary": (vocabulary or Vocabulary()).digest,
+    }
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    # one metadata entry, as several come in random order and equal weights should give equal files
+    content = save(tensors, {"hmerbench": json.dumps(header, sort_keys=True)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_weights(
+    path: Path, config: CoMERConfig | None = None, vocabulary: Vocabulary | None = None
+) -> CoMER:
+    """The model in a file of `save_weights`, on the CPU.
+
+    A given `config` must have the file's sizes and coverages; its dropout and padding treatment are used.
+    Raises CheckpointError for a missing, damaged or foreign file and for another configuration or vocabulary.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such weights file; train the model first or give another path")
+    try:
+        with safe_open(path, "pt") as file:
+            header = json.loads((file.metadata() or {}).get("hmerbench", "{}"))
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, ValueError) as error:
+        raise CheckpointError(f"{path}: damaged or no safetensors file ({_line(error)}); remake it") from None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: no weights file of this suite; give one that training wrote")
+    try:
+        stored = CoMERConfig(**header["config"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: unknown configuration ({_line(error)}); update this suite") from None
+    config = config or stored
+    ours, theirs = asdict(config), asdict(stored)
+    different = [key for key in ours if ours[key] != theirs[key] and key not in FREE_KEYS]
+    if different:
+        changes = ", ".join(f"{key} {theirs[key]} instead of {ours[key]}" for key in different)
+        raise CheckpointError(f"{path}: has {changes}; choose the recipe it was trained with")
+    if header.get("vocabulary") != (vocabulary or Vocabulary()).digest:
+        raise CheckpointError(f"{path}: trained with another vocabulary; restore models/dictionary.txt")
+    _check_names(path, config, state)
+    model = CoMER(config)
+    model.load_state_dict(state)
+    return model
+
+
+def import_lightning(ckpt: Path) -> tuple[CoMERConfig, dict[str, Tensor]]:
+    """Configuration and state dict from the authors' Lightning checkpoint (names with `comer_model.`).
+
+    Sizes come from tensor shapes; what these do not tell (dropout, which one of the coverages, heads without
+    coverage) from the stored hyperparameters. Nothing the file contains is executed. Raises CheckpointError
+    for unreadable files and for missing, unexpected or mis-shaped tensors.
+    """
+    content = _read_checkpoint(ckpt)
+    tensors = content.get("state_dict") if isinstance(content, Mapping) else None
+    prefix = "comer_model."
+    state = {
+        name.removeprefix(prefix): tensor.detach().clone()
+        for name, tensor in (tensors.items() if isinstance(tensors, Mapping) else ())
+        if isinstance(name, str) and name.startswith(prefix) and isinstance(tensor, Tensor)
+    }
+    if not state:
+        raise CheckpointError(f"{ckpt}: no tensors named {prefix}*; give a checkpoint of the authors' CoMER")
+    hyperparameters = content.get("hyper_parameters")
+    try:
+        config = _infer_config(state, hyperparameters if isinstance(hyperparameters, Mapping) else {})
+    except (KeyError, IndexError, ValueError) as error:
+        raise CheckpointError(f"{ckpt}: no CoMER network, sizes cannot be told ({_line(error)})") from None
+    if config.vocab_size != len(Vocabulary()):
+        raise CheckpointError(f"{ckpt}: {config.vocab_size} classes, the dictionary has {len(Vocabulary())}")
+    _check_names(ckpt, config, state)
+    return config, state
+
+
+def _infer_config(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any]) -> CoMERConfig:
+    def count(pattern: str) -> int:
+        return len({match[0] for name in state if (match := re.match(pattern, name))})
+
+    told = {
+        field.name: hyperparameters[field.name]
+        for field in fields(CoMERConfig)
+        if isinstance(hyperparameters.get(field.name), bool | int | float)
+    }
+    told |= {
+        "d_model": state["encoder.feature_proj.weight"].shape[0],
+        "growth_rate": state["encoder.model.dense1.0.conv2.weight"].shape[0],
+        "num_layers": count(r"encoder\.model\.dense1\.\d+\."),
+        "num_decoder_layers": count(r"decoder\.model\.layers\.\d+\."),
+        "dim_feedforward": state["decoder.model.layers.0.linear1.weight"].shape[0],
+        "vocab_size": state["decoder.proj.weight"].shape[0],
+        "mask_padding": False,
+    }
+    conv = state.get("decoder.model.arm.conv.weight")
+    if conv is None:
+        return CoMERConfig(**told | {"cross_coverage": False, "self_coverage": False})
+    told["dc"], told["nhead"] = conv.shape[0], state["decoder.model.arm.proj.weight"].shape[0]
+    if conv.shape[1] == 2 * told["nhead"]:
+        told["cross_coverage"] = told["self_coverage"] = True
+    elif told.get("cross_coverage") == told.get("self_coverage"):
+        raise ValueError("one coverage, and no hyperparameter says which")
+    return CoMERConfig(**told)
+
+
+def _check_names(path: Path, config: CoMERConfig, state: Mapping[str, Tensor]) -> None:
+    """Every tensor of the network is there in its shape, and nothing else."""
+    with torch.device("meta"):
+        expected = {name: tuple(tensor.shape) for name, tensor in CoMER(config).state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    problems = {
+        "missing": [name for name in expected if name not in found],
+        "unexpected": [name for name in found if name not in expected],
+        "of another shape": [name for name in expected if found.get(name, expected[name]) != expected[name]],
+    }
+    if any(problems.values()):
+        report = "; ".join(
+            f"{len(names)} tensors {what}: {', '.join(names[:3])}{', ...' * (len(names) > 3)}"
+            for what, names in problems.items()
+            if names
+        )
+        raise CheckpointError(f"{path}: weights do not fit the network ({report})")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+# Reading a pickle without trusting it
+
+
+class Inert(dict):
+    """Stands for any class or function a pickle names: it swallows arguments and state and does nothing.
+
+    Being a dict, it keeps the items of Lightning's dict-like hyperparameters.
+    """
+
+    def __new__(cls, *args: object, **kwargs: object) -> "Inert":
+        return super().__new__(cls)
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__()
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+    def append(self, item: object) -> None:
+        pass
+
+    extend = add = append
+    __hash__ = object.__hash__  # type: ignore[assignment]  # Lightning uses classes and objects as keys
+
+
+DTYPES = {
+    "DoubleStorage": torch.float64, "FloatStorage": torch.float32, "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16, "LongStorage": torch.int64, "IntStorage": torch.int32,
+    "ShortStorage": torch.int16, "CharStorage": torch.int8, "ByteStorage": torch.uint8,
+    "BoolStorage": torch.bool,
+}  # fmt: skip
+
+
+def _tensor(storage: Tensor, offset: int, size: Sequence[int], stride: Sequence[int], *_: object) -> Tensor:
+    return torch.as_strided(storage, size, stride, offset)  # refuses to leave the storage
+
+
+def _parameter(data: Tensor, *_: object) -> Tensor:
+    return data
+
+
+class InertUnpickler(pickle.Unpickler):
+    """Builds tensors and plain containers from torch's zip format; every other global becomes `Inert`."""
+
+    KNOWN: ClassVar = {
+        ("collections", "OrderedDict"): OrderedDict,
+        ("torch._utils", "_rebuild_tensor_v2"): _tensor,
+        ("torch._utils", "_rebuild_parameter"): _parameter,
+    } | {("torch", name): dtype for name, dtype in DTYPES.items()}
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self.archive = archive
+        self.names = {name.partition("/")[2]: name for name in archive.namelist()}
+        super().__init__(BytesIO(self._record("data.pkl")))
+
+    def find_class(self, module: str, name: str) -> Any:
+        return self.KNOWN.get((module, name)) or type("Inert", (Inert,), {"stands_for": f"{module}.{name}"})
+
+    def persistent_load(self, pid: Any) -> Tensor:
+        _, dtype, key, _, _ = pid
+        content = bytearray(self._record(f"data/{key}"))
+        return torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
+
+    def _record(self, name: str) -> bytes:
+        info = self.archive.getinfo(self.names[name])
+        if info.compress_type != zipfile.ZIP_STORED:  # torch never compresses; a zip bomb does
+            raise ValueError(f"{name} is compressed")
+        return self.archive.read(info)
+
+
+def _read_checkpoint(ckpt: Path) -> Any:
+    """Content of a file of torch.save: plain containers, tensors, and `Inert` for whatever else it names."""
+    if not ckpt.is_file():
+        raise CheckpointError(f"{ckpt}: no such file; give the path of a Lightning checkpoint (.ckpt)")
+    if not zipfile.is_zipfile(ckpt):
+        raise CheckpointError(f"{ckpt}: damaged or no checkpoint of torch 1.6 or later; download it again")
+    try:
+        with zipfile.ZipFile(ckpt) as archive:
+            return InertUnpickler(archive).load()
+    except OSError:
+        raise
+    except Exception as error:  # a broken or hostile pickle can raise anything
+        raise CheckpointError(f"{ckpt}: unreadable checkpoint ({_line(error)}); download it again") from None

@@ -1,0 +1,210 @@
+"""Weights files: round trip, damage, and the authors' checkpoints read without running what they contain."""
+
+import pickle
+import sys
+import types
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from torch._utils import _rebuild_tensor_v2
+
+from models import CheckpointError, CoMER, CoMERConfig, Vocabulary
+from models.interchange import import_lightning, load_weights, save_weights
+
+CONFIG = CoMERConfig(d_model=16, growth_rate=4, num_layers=2, nhead=2, dim_feedforward=24, dc=5)
+
+
+@pytest.fixture
+def model() -> CoMER:
+    torch.manual_seed(1)
+    return CoMER(CONFIG)
+
+
+@pytest.fixture
+def weights(model: CoMER, tmp_path: Path) -> Path:
+    save_weights(tmp_path / "best.safetensors", model)
+    return tmp_path / "best.safetensors"
+
+
+def same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def fails_with(words: str, path: Path) -> Any:
+    """One line that names the file, with these words."""
+    return pytest.raises(CheckpointError, match=rf"^{path}: [^\n]*{words}[^\n]*$")
+
+
+def test_round_trip(model: CoMER, weights: Path) -> None:
+    loaded = load_weights(weights, CONFIG)
+    assert loaded.config == CONFIG == load_weights(weights).config
+    assert same(loaded.state_dict(), model.state_dict())
+    before = weights.read_bytes()
+    save_weights(weights, loaded)
+    assert weights.read_bytes() == before and [p.name for p in weights.parent.iterdir()] == [weights.name]
+
+
+def test_dropout_and_padding_may_change(weights: Path) -> None:
+    other = replace(CONFIG, dropout=0.0, encoder_dropout=0.0, mask_padding=True)
+    assert load_weights(weights, other).config == other
+
+
+def test_other_configuration_names_the_keys(weights: Path) -> None:
+    with fails_with("self_coverage True instead of False", weights):
+        load_weights(weights, replace(CONFIG, self_coverage=False))
+
+
+def test_other_vocabulary(model: CoMER, tmp_path: Path) -> None:
+    words = list(Vocabulary().words[3:])
+    (tmp_path / "reversed.txt").write_text("\n".join(reversed(words)))
+    path = tmp_path / "w.safetensors"
+    save_weights(path, model, Vocabulary(tmp_path / "reversed.txt"))
+    with fails_with("another vocabulary", path):
+        load_weights(path)
+
+
+def test_missing_damaged_and_foreign_files(weights: Path, tmp_path: Path) -> None:
+    with fails_with("no such weights file", tmp_path / "none"):
+        load_weights(tmp_path / "none")
+    content = weights.read_bytes()
+    for name, damaged in {"cut": content[: len(content) // 2], "empty": b"", "text": b"hello" * 99}.items():
+        (tmp_path / name).write_bytes(damaged)
+        with fails_with("damaged or no safetensors file", tmp_path / name):
+            load_weights(tmp_path / name)
+    foreign = tmp_path / "foreign.safetensors"
+    save_file({"x": torch.zeros(2)}, foreign)
+    with fails_with("no weights file of this suite", foreign):
+        load_weights(foreign)
+
+
+def test_interrupted_writing_keeps_the_old_file(
+    model: CoMER, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = weights.read_bytes()
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        save_weights(weights, CoMER(CONFIG))
+    assert weights.read_bytes() == before and len(list(weights.parent.iterdir())) == 1
+
+
+# The authors' checkpoints
+
+
+def lightning(path: Path, model: CoMER, **more: Any) -> Path:
+    """A file as Lightning 1.4 writes it: classes as keys, dict-like hyperparameters, optimizer state."""
+    module = types.ModuleType("pytorch_lightning_like")
+    callback = type("ModelCheckpoint", (), {"__module__": module.__name__})
+    attributes = type("AttributeDict", (dict,), {"__module__": module.__name__})
+    vars(module).update(ModelCheckpoint=callback, AttributeDict=attributes)
+    ours = ("mask_padding", "vocab_size")
+    told = {key: value for key, value in asdict(model.config).items() if key not in ours}
+    parameters = list(model.parameters())
+    content = {
+        "epoch": 151,
+        "global_step": 57151,
+        "pytorch-lightning_version": "1.4.9",
+        "state_dict": {f"comer_model.{name}": tensor for name, tensor in model.state_dict().items()}
+        | {"exprate_recorder.total_line": torch.tensor(0.0)},
+        "callbacks": {callback: {"best_model_score": torch.tensor(0.6), "object": callback()}},
+        "optimizer_states": [{"state": {0: {"momentum_buffer": parameters[0]}}, "param_groups": []}],
+        "hyper_parameters": attributes(told | {"learning_rate": 0.08, "patience": 20}),
+    }
+    sys.modules[module.__name__] = module
+    try:
+        torch.save(content | more, path)
+    finally:
+        del sys.modules[module.__name__]
+    return path
+
+
+@pytest.mark.parametrize("cross", [True, False])
+@pytest.mark.parametrize("self_", [True, False])
+def test_authors_checkpoint(cross: bool, self_: bool, tmp_path: Path) -> None:
+    model = CoMER(replace(CONFIG, cross_coverage=cross, self_coverage=self_, dropout=0.25))
+    ckpt = lightning(tmp_path / "epoch=151.ckpt", model)
+    with pytest.raises((ModuleNotFoundError, pickle.UnpicklingError)):  # the classes are really not there
+        torch.load(ckpt, weights_only=False)
+    config, state = import_lightning(ckpt)
+    assert config == model.config
+    assert same(state, dict(model.state_dict()))
+    CoMER(config).load_state_dict(state)
+
+
+def test_checkpoint_without_hyperparameters(model: CoMER, tmp_path: Path) -> None:
+    config, _ = import_lightning(lightning(tmp_path / "a.ckpt", model, hyper_parameters={}))
+    assert config == CONFIG  # shapes say everything but the dropout
+    one = CoMER(replace(CONFIG, self_coverage=False))
+    ckpt = lightning(tmp_path / "b.ckpt", one, hyper_parameters={})
+    with fails_with("no hyperparameter says which", ckpt):
+        import_lightning(ckpt)
+
+
+class Touch:
+    """Its unpickling creates a file, as an attacker's would run a command."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> Any:
+        return exec, (f"open({str(self.target)!r}, 'w').close()",)
+
+
+@pytest.mark.parametrize("place", ["callbacks", "hyper_parameters", "state_dict"])
+def test_malicious_checkpoint_runs_nothing(place: str, model: CoMER, tmp_path: Path) -> None:
+    marker = tmp_path / "executed"
+    ckpt = lightning(tmp_path / "bad.ckpt", model, **{place: Touch(marker)})
+    if place == "state_dict":
+        with fails_with("no tensors named comer_model", ckpt):
+            import_lightning(ckpt)
+    else:
+        assert same(import_lightning(ckpt)[1], dict(model.state_dict()))
+    assert not marker.exists()
+    pickle.loads(pickle.dumps(Touch(marker)))
+    assert marker.exists()  # the attack would have worked
+
+
+def test_unusable_checkpoints(model: CoMER, tmp_path: Path) -> None:
+    good = lightning(tmp_path / "good.ckpt", model)
+    with fails_with("no such file", tmp_path / "none.ckpt"):
+        import_lightning(tmp_path / "none.ckpt")
+    cut = tmp_path / "cut.ckpt"
+    cut.write_bytes(good.read_bytes()[:-5000])
+    with fails_with("damaged or no checkpoint", cut):
+        import_lightning(cut)
+    state = {f"comer_model.{name}": tensor for name, tensor in model.state_dict().items()}
+    fewer = {name: tensor for name, tensor in state.items() if not name.endswith("post_norm.weight")}
+    wrong = {"1 tensors missing: encoder.model.post_norm.weight": fewer}
+    wrong["1 tensors unexpected: extra"] = state | {"comer_model.extra": torch.zeros(1)}
+    wrong["1 tensors of another shape: decoder.proj.bias"] = state | {
+        "comer_model.decoder.proj.bias": torch.zeros(7)
+    }
+    wrong["sizes cannot be told"] = {"comer_model.extra": torch.zeros(1)}
+    wrong["no tensors named"] = {"bttr_model.extra": torch.zeros(1)}
+    for words, tensors in wrong.items():
+        ckpt = lightning(tmp_path / "wrong.ckpt", model, state_dict=tensors)
+        with fails_with(words, ckpt):
+            import_lightning(ckpt)
+
+
+def test_pickles_that_lie_about_their_tensors(model: CoMER, tmp_path: Path) -> None:
+    """A view that reaches beyond its storage must not read foreign memory."""
+
+    class Beyond:
+        def __reduce__(self) -> Any:
+            storage = torch.zeros(4).untyped_storage()
+            return _rebuild_tensor_v2, (
+                torch.storage.TypedStorage(wrap_storage=storage, dtype=torch.float32, _internal=True),
+                0, (1000,), (1,), False, {},
+            )  # fmt: skip
+
+    ckpt = lightning(tmp_path / "beyond.ckpt", model, callbacks=Beyond())
+    with fails_with("unreadable checkpoint", ckpt):
+        import_lightning(ckpt)
