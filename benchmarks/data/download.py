@@ -39,10 +39,10 @@ def download(
     sha256: str | None = None,
     timeout: float = 30,
 ) -> Path:
-    """Fetches `url` to `target` and returns it; at any time `target` is absent, the old file or the whole new one.
+    """Fetches `url` to `target` and returns it; `target` is always absent, the old file or the new one.
 
-    What has arrived is kept in TARGET.part, beside it TARGET.part.tag with the server's ETag; the next call goes on
-    from there, or starts again where the server cannot continue or has another file by now.
+    What has arrived is kept in TARGET.part, beside it TARGET.part.tag with the server's ETag; the next call
+    goes on from there, or starts again where the server cannot continue or has another file by now.
     Raises UserError for an unreachable host, an HTTP error, a cut connection or a wrong digest.
     """
     part, tag = target.with_name(target.name + ".part"), target.with_name(target.name + ".part.tag")

@@ -1,0 +1,303 @@
+"""The embedded set: expressions out of a small grammar, typeset, then distorted like handwriting.
+
+Made on the spot, it needs no download and holds nothing of CROHME. Its archive has CROHME's layout,
+vocabulary and normal form, so the whole way from data to tables runs on it; its figures say nothing of
+handwriting. Every expression and image comes from a generator keyed by (seed, split, index) alone.
+"""
+
+import json
+import os
+import re
+import zipfile
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+import cv2
+import matplotlib
+import numpy as np
+from matplotlib.font_manager import FontProperties
+from matplotlib.path import Path as Outline
+from matplotlib.textpath import TextToPath
+from rich.progress import track
+
+from benchmarks.data.crohme import MARK, open_archive
+from benchmarks.errors import UserError
+from evaluation import symlg
+
+GENERATOR = 1  # raise it whenever an expression or an image would come out otherwise
+
+# --------------------------------------------------------------------------------------- expressions
+
+# Symbols from frequent to rare; the k-th is drawn with weight 1 / (k + 2).
+SYMBOLS = {
+    "<atom>": "1 2 x 3 a n y 0 4 b 5 z i c \\theta \\alpha d 6 8 t \\pi \\beta f p k 7 9 \\infty A m r e X B "
+    "u C q j g v h R s F E w N L S Y l o P V H M T G I \\cdots \\phi \\gamma \\sigma \\mu \\ldots \\Delta "
+    "\\lambda \\Pi",
+    "<letter>": "x a n y b z i c k f t d p m A u q B",
+    "<digit>": "1 2 3 0 4 5 6 8 7 9",
+    "<op>": "+ - = \\times \\div \\leq \\pm \\cdot < \\geq \\rightarrow / , \\neq > \\in",
+    "<fn>": "\\sin \\cos \\log \\tan",
+    "<name>": "f g P h p",
+}
+
+# Weight and form of an expression; <x> is an expression again, <s> a script, any other slot one of SYMBOLS.
+EXPRESSIONS = [
+    (10, "<atom>"),
+    (9, "<x> <op> <x>"),
+    (4, "<atom> <x>"),
+    (1, "- <x>"),
+    (1, "<fn> <x>"),
+    (0.3, "\\sum <x>"),
+    (0.3, "<letter> !"),
+    (1, "<digit> <digit>"),
+    (0.5, "<digit> . <digit>"),
+    (1.2, "( <x> )"),
+    (0.4, "[ <x> ]"),
+    (0.4, "| <x> |"),
+    (0.3, "\\{ <x> \\}"),
+    (1, "<name> ( <x> )"),
+    (3, "\\sqrt { <x> }"),
+    (0.4, "\\sqrt [ <digit> ] { <x> }"),
+    (10, "<letter> ^ { 2 }"),
+    (14, "<letter> ^ { <s> }"),
+    (14, "<letter> _ { <s> }"),
+    (1.5, "<letter> ^ { \\prime }"),
+    (3, "<letter> _ { <s> } ^ { <s> }"),
+    (2, "( <x> ) ^ { <s> }"),
+    (7, "\\frac { <x> } { <x> }"),
+    (0.6, "\\log _ { <digit> } <x>"),
+    (1, "\\sum \\limits _ { <letter> = <digit> } ^ { <atom> } <x>"),
+    (0.6, "\\sum \\limits _ { <s> } <x>"),
+    (0.8, "\\int <x> d <letter>"),
+    (1, "\\int \\limits _ { <atom> } ^ { <atom> } <x> d <letter>"),
+    (1, "\\lim \\limits _ { <letter> \\rightarrow <atom> } <x>"),
+    (0.4, "\\forall <letter> \\in <x>"),
+    (0.4, "\\exists <letter> \\in <x>"),
+    (0.4, "<atom> , \\ldots , <atom>"),
+]
+SCRIPTS = [  # short ones only: set small, longer ones could not be read
+    (9, "<atom>"),
+    (1, "<digit> <digit>"),
+    (1, "<letter> <letter>"),
+    (1, "- <atom>"),
+    (1, "<letter> + <digit>"),
+    (1, "<letter> - <digit>"),
+    (0.5, "<letter> , <letter>"),
+    (0.5, "\\frac { <digit> } { <digit> }"),
+]
+MEDIAN_LENGTH, LENGTH_SPREAD, LONGEST = 5.5, 0.7, 25
+
+T = TypeVar("T")
+
+
+def expression(rng: np.random.Generator) -> list[str]:
+    """Tokens of a random expression in CROHME's normal form; lengths are about log-normal, median 5 to 6."""
+    return _grow(rng, int(np.clip(rng.lognormal(np.log(MEDIAN_LENGTH), LENGTH_SPREAD), 1, LONGEST)))
+
+
+def _grow(rng: np.random.Generator, length: int) -> list[str]:
+    """An expression of `length` tokens (scripts count as one): a form that fits, filled with the rest."""
+    fits = [(w, f.split()) for w, f in EXPRESSIONS]
+    fits = [(w, f) for w, f in fits if len(f) == length or (len(f) < length and "<x>" in f)]
+    form = _choose(rng, fits)
+    shares = rng.dirichlet(np.ones(form.count("<x>"))) if "<x>" in form else np.ones(1)
+    extra = rng.multinomial(length - len(form), shares).tolist()
+    tokens: list[str] = []
+    for part in form:
+        if part == "<x>":
+            tokens += _grow(rng, 1 + extra.pop())
+        elif part == "<s>":
+            tokens += [_symbol(rng, p) for p in _choose(rng, SCRIPTS).split()]
+        else:
+            tokens.append(_symbol(rng, part))
+    return tokens
+
+
+def _symbol(rng: np.random.Generator, part: str) -> str:
+    """The part itself, or a symbol for it when it is a slot."""
+    if part not in SYMBOLS:
+        return part
+    return _choose(rng, [(1 / (rank + 2), symbol) for rank, symbol in enumerate(SYMBOLS[part].split())])
+
+
+def _choose(rng: np.random.Generator, weighted: Sequence[tuple[float, T]]) -> T:
+    weights = np.array([weight for weight, _ in weighted])
+    return weighted[rng.choice(len(weighted), p=weights / weights.sum())][1]
+
+
+# --------------------------------------------------------------------------------------------- images
+
+FONTS = ("dejavusans", "dejavuserif", "cm", "stix", "stixsans")
+UNIT = TextToPath.FONT_SCALE  # outlines are in units of 1/100 em
+MARGIN = 12  # pixels, as in CROHME
+_typeset = TextToPath()
+_INTEGRAL = re.compile(r"\\int \\limits _ { (\S+) } \^ { (\S+) }")
+_outlines: dict = {}  # of glyphs met so far, by font and glyph; filled by Matplotlib
+
+
+def drawing(tokens: list[str], rng: np.random.Generator) -> np.ndarray:
+    """A distorted drawing of an expression: (H, W) uint8, white ink on black, strokes 2 to 4 pixels wide."""
+    font = FONTS[rng.integers(len(FONTS))]
+    contours = [_jitter(symbol, rng) for symbol in _symbols(tokens, font) if symbol]
+    sizes = [len(contour) for symbol in contours for contour in symbol]
+    points = np.concatenate([contour for symbol in contours for contour in symbol])
+    points = _bend(_lean(points, rng), rng) * (rng.uniform(36, 44) / UNIT) * [1, -1]
+    points += MARGIN - points.min(0)
+    width, height = np.ceil(points.max(0)).astype(int) + MARGIN
+    canvas = np.zeros((height, width), np.uint8)
+    pieces = np.split(np.round(points).astype(np.int32), np.cumsum(sizes)[:-1])
+    for symbol in contours:  # each by itself: even-odd filling would cut holes where symbols overlap
+        cv2.fillPoly(canvas, [pieces.pop(0) for _ in symbol], 1)
+    pen = (
+        cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
+        if rng.random() < 0.3
+        else np.ones((3, 3), np.uint8)
+    )
+    return cv2.dilate(_thin(canvas), pen) * 255
+
+
+def _symbols(tokens: list[str], font: str) -> Iterator[list[np.ndarray]]:
+    """The typeset symbols, each a list of closed contours (n, 2), y upwards; bars are symbols too."""
+    global _outlines
+    source = _INTEGRAL.sub(r"\\overset{\2}{\\underset{\1}{\\int}}", " ".join(tokens))
+    source = source.replace("\\limits", "").replace(
+        "\\frac", "\\dfrac"
+    )  # \sum and \lim have limits by themselves
+    source = re.sub(r" +(?![A-Za-z])", "", source)  # mathtext sets no script after a blank
+    prop = FontProperties(math_fontfamily=font)
+    glyphs, _outlines, bars = _typeset.get_glyphs_mathtext(prop, f"${source}$", glyph_map=_outlines)
+    for glyph, x, y, scale in glyphs:
+        yield [contour * scale + [x, y] for contour in _contours(glyph)]
+    for vertices, codes in bars:
+        yield _flatten(vertices, codes)
+
+
+@cache
+def _contours(glyph: str) -> list[np.ndarray]:
+    return _flatten(*_outlines[glyph])
+
+
+def _flatten(vertices: np.ndarray, codes: np.ndarray) -> list[np.ndarray]:
+    """Curves to polygons with a point at least every 6 units, so that straight lines can bend too."""
+    dense = []
+    for polygon in map(np.asarray, Outline(vertices, codes).to_polygons()):
+        steps = np.maximum(1, np.ceil(np.linalg.norm(np.diff(polygon, axis=0), axis=1) / 6)).astype(int)
+        at = np.concatenate([i + np.arange(n) / n for i, n in enumerate(steps)])
+        whole = np.arange(len(polygon))
+        dense.append(np.stack([np.interp(at, whole, polygon[:, k]) for k in (0, 1)], axis=1))
+    return dense
+
+
+def _jitter(symbol: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    """Turns, stretches and shifts one symbol a little about its centre; a long bar less than a letter."""
+    points = np.concatenate(symbol)
+    low, high = points.min(0), points.max(0)
+    centre, loose = (low + high) / 2, 0.05 * min(1, UNIT / (high - low).max())
+    matrix = _rotation(rng.normal(0, loose)) * rng.normal(1, loose, (2, 1))
+    shift = rng.normal(0, 0.02 * UNIT, 2)
+    return [(contour - centre) @ matrix + centre + shift for contour in symbol]
+
+
+def _lean(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Rotation, slant and aspect of the whole line."""
+    aspect = np.exp(rng.normal(0, 0.08))
+    slant = np.array([[1, 0], [rng.uniform(-0.15, 0.3), 1]])
+    return (points * [aspect, 1 / aspect]) @ slant @ _rotation(rng.normal(0, 0.025))
+
+
+def _bend(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A smooth elastic displacement: a few sine waves of half an em to two ems."""
+    waves = 5
+    angle, phase = rng.uniform(0, 2 * np.pi, (2, waves))
+    frequency = 2 * np.pi / (rng.uniform(0.6, 2.0, waves) * UNIT)
+    direction = np.stack([np.cos(angle), np.sin(angle)]) * frequency
+    amplitude = rng.normal(0, 0.016 * UNIT, (waves, 2))
+    return points + np.sin(points @ direction + phase) @ amplitude
+
+
+def _rotation(angle: float) -> np.ndarray:
+    return np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+
+
+# Zhang and Suen, A fast parallel algorithm for thinning digital patterns (1984), as two look-up tables.
+_NEIGHBOURS = np.array([[128, 1, 2], [64, 0, 4], [32, 16, 8]], np.float32)
+
+
+def _thinning_tables() -> list[np.ndarray]:
+    p = (np.arange(256)[:, None] >> np.arange(8)) & 1  # N, NE, E, SE, S, SW, W, NW
+    n, e, s, w = p[:, 0], p[:, 2], p[:, 4], p[:, 6]
+    rises = ((p == 0) & (np.roll(p, -1, axis=1) == 1)).sum(1)
+    border = (p.sum(1) >= 2) & (p.sum(1) <= 6) & (rises == 1)
+    removable = [border & (n * e * s == 0) & (e * s * w == 0), border & (n * e * w == 0) & (n * s * w == 0)]
+    return [(~r).astype(np.uint8) for r in removable]
+
+
+_KEEP = _thinning_tables()
+
+
+def _thin(image: np.ndarray) -> np.ndarray:
+    """The one-pixel skeleton of a 0/1 image: what a pen's path would be."""
+    while True:
+        before = image
+        for keep in _KEEP:
+            code = cv2.filter2D(image, -1, _NEIGHBOURS, borderType=cv2.BORDER_CONSTANT)
+            image = image & cv2.LUT(code, keep)
+        if np.array_equal(before, image):
+            return image
+
+
+# -------------------------------------------------------------------------------------------- archive
+
+
+def embedded(path: Path, seed: int = 7, train: int = 2400, test: int = 300) -> Path:
+    """Makes sure the embedded set of this seed and these sizes lies at `path` (a zip), and returns `path`.
+
+    Quick when it is there already. Raises UserError when something else is: nobody's archive is overwritten.
+    """
+    mark = {"generator": GENERATOR, "seed": seed, "train": train, "test": test}
+    if path.exists():
+        found = open_archive(path).mark
+        if found is None:
+            raise UserError(f"{path}: is not an embedded set; move it, or choose another place for the set")
+        if found.items() >= mark.items():
+            return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+            _write(archive, f"data/{MARK}", json.dumps(mark | {"matplotlib": matplotlib.__version__}))
+            _write_splits(archive, seed, {"train": train, "test": test})
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def _write_splits(archive: zipfile.ZipFile, seed: int, sizes: dict[str, int]) -> None:
+    """Test expressions of more than three tokens are not in train; shorter ones are too few to keep apart."""
+    known: set[str] = set()
+    work = [(split, index) for split, size in sizes.items() for index in range(size)]
+    captions = dict.fromkeys(sizes, "")
+    for split, index in track(work, "making the embedded set", transient=True):
+        rng = np.random.default_rng((seed, list(sizes).index(split), index))
+        tokens = expression(rng)
+        while split != "train" and len(tokens) > 3 and " ".join(tokens) in known:
+            tokens = expression(rng)
+        id_, latex = f"{split}_{index:04d}", " ".join(tokens)
+        captions[split] += f"{id_}\t{latex}\n"
+        if split == "train":
+            known.add(latex)
+        _write(
+            archive, f"data/{split}/img/{id_}.bmp", cv2.imencode(".bmp", drawing(tokens, rng))[1].tobytes()
+        )
+        _write(archive, f"data/{split}/symLg/{id_}.lg", symlg.write(symlg.from_latex(latex), id_))
+    for split, text in captions.items():
+        _write(archive, f"data/{split}/caption.txt", text)
+
+
+def _write(archive: zipfile.ZipFile, name: str, content: str | bytes) -> None:
+    info = zipfile.ZipInfo(name)  # dated 1980, so that the same content gives the same bytes
+    info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+    archive.writestr(info, content)
