@@ -1,4 +1,4 @@
-"""Weights in and out: safetensors files, and the authors' Lightning checkpoints without running their code."""
+"""Weights in and out: safetensors files, and the authors' Lightning checkpoints without running any code."""
 
 import json
 import os
