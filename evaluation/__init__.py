@@ -2,4 +2,4 @@
 
 
 class InputError(ValueError):
-    """A file or argument that cannot be scored; the message is one line that names it and says how to mend it."""
+    """A file or argument that cannot be scored; the message is one line that names it and the mend."""

@@ -1,4 +1,4 @@
-r"""LaTeX -> symLG, in the reading of pandoc 1.19 (its TeX reader's grammar, inline math, then `symlg.Builder`).
+r"""LaTeX -> symLG, in the reading of pandoc 1.19 (its TeX grammar, inline math, then `symlg.Builder`).
 
     row    = expr*                          up to its closer
     expr   = [\displaystyle] (atom | \operatorname token) [\limits | \nolimits] scripts
@@ -14,58 +14,27 @@ import re
 from collections.abc import Generator
 from typing import Any
 
+from evaluation.commands import (
+    ACCENTS,
+    BRACKETS,
+    FRACTIONS,
+    LEFT_OUT,
+    SCALES,
+    SPACES,
+    STACKED,
+    STYLES,
+    SYMBOLS,
+    TEXTS,
+)
 from evaluation.symlg import Builder, Fragment, Item, Row, SymLG, Unconverted
 
-MAX_TOKENS = 10_000  # the paths of a row of n symbols hold n*n/2 letters; the longest CROHME caption has 204 tokens
+# The paths of a row of n symbols hold n * n / 2 letters. The longest caption of CROHME has 204 tokens.
+MAX_TOKENS = 10_000
 MAX_CHARACTERS = 20 * MAX_TOKENS
 
 _TOKEN = re.compile(r"%[^\n]*|\\[^\W\d_]+|\\.|[0-9]*\.[0-9]+|[0-9]+|'{1,4}|:=|\S", re.DOTALL)
 _END = ""
 
-# What stands in MathML for a command; ASCII operators stand for themselves.
-_COMMANDS = r"""
-\alpha α \beta β \chi χ \delta δ \Delta Δ \epsilon ϵ \varepsilon ε \eta η \gamma γ \Gamma Γ \iota ι \kappa κ \lambda λ
-\Lambda Λ \mu μ \nu ν \omega ω \Omega Ω \phi ϕ \varphi φ \Phi Φ \pi π \Pi Π \psi ψ \Psi Ψ \rho ρ \sigma σ \Sigma Σ \tau τ
-\theta θ \vartheta ϑ \Theta Θ \upsilon υ \Upsilon Υ \xi ξ \Xi Ξ \zeta ζ \pm ± \mp ∓ \cdot ⋅ \star ⋆ \ast * \times ×
-\div ÷ \circ ∘ \bullet • \oplus ⊕ \ominus ⊖ \otimes ⊗ \oslash ⊘ \odot ⊙ \land ∧ \wedge ∧ \lor ∨ \vee ∨ \cap ∩ \cup ∪
-\mid ∣ \parallel ∥ \backslash ∖ \setminus \ \colon : \lt < \gt > \ne ≠ \neq ≠ \le ≤ \leq ≤ \leqslant ≤ \ge ≥ \geq ≥
-\geqslant ≥ \equiv ≡ \ll ≪ \gg ≫ \prec ≺ \succ ≻ \subset ⊂ \supset ⊃ \subseteq ⊆ \supseteq ⊇ \sim ∼ \simeq ≃ \approx ≈
-\cong ≅ \in ∈ \ni ∋ \notin ∉ \propto ∝ \vdash ⊢ \perp ⊥ \gets ← \leftarrow ← \to → \rightarrow → \leftrightarrow ↔
-\uparrow ↑ \downarrow ↓ \Leftarrow ⇐ \Rightarrow ⇒ \Leftrightarrow ⇔ \iff ⇔ \mapsto ↦ \longrightarrow → \longleftarrow ←
-\sum ∑ \prod ∏ \coprod ∐ \bigcap ⋂ \bigcup ⋃ \int ∫ \iint ∬ \iiint ∭ \oint ∮ \prime ′ \dots … \ldots … \cdots ⋯ \vdots ⋮
-\ddots ⋱ \forall ∀ \exists ∃ \Re ℜ \Im ℑ \aleph ℵ \hbar ℏ \ell ℓ \wp ℘ \emptyset ∅ \infty ∞ \partial ∂ \nabla ∇
-\triangle △ \therefore ∴ \angle ∠ \diamond ⋄ \neg ¬ \lnot ¬ \bot ⊥ \top ⊤ \cdotp ·
-\$ $ \% % \& & \_ _ \# # \^ ^
-""".split()
-_FUNCTIONS = (
-    "arccos arcsin arctan arg cos cosh cot coth csc deg det dim exp gcd hom inf ker lg lim liminf limsup ln log "
-    "max min Pr sec sin sinh sup tan tanh"
-).split()
-_BRACKETS = (
-    r"( ( ) ) [ [ ] ] \{ { \} } \lbrack [ \lbrace { \rbrack ] \rbrace } | | \| ∥ \vert | \lvert | \rvert | \Vert ‖ "
-    r"\lVert ∥ \rVert ∥ \langle ⟨ \rangle ⟩ \lfloor ⌊ \rfloor ⌋ \lceil ⌈ \rceil ⌉"
-).split()
-BRACKETS = dict(zip(_BRACKETS[::2], _BRACKETS[1::2], strict=True))
-SYMBOLS = dict(zip(_COMMANDS[::2], _COMMANDS[1::2], strict=True))
-SYMBOLS |= {"\\" + name: name for name in _FUNCTIONS}
-SYMBOLS |= {character: character for character in "+*,.;:?><!=/"} | {":=": ":=", "-": "−"}
-SYMBOLS |= {"'": "′", "''": "″", "'''": "‴", "''''": "⁗"}
-SPACES = frozenset([r"\!", r"\,", r"\>", r"\:", r"\;", "\\ ", r"\quad", r"\qquad", "~"])
-ACCENTS = {
-    r"\hat": "^", r"\widehat": "ˆ", r"\tilde": "\u0303", r"\widetilde": "˜", r"\bar": "‾", r"\overline": "¯",
-    r"\vec": "\u20d7", r"\overrightarrow": "\u20d7", r"\overleftarrow": "\u20d6", r"\dot": "\u0307",
-    r"\ddot": "\u0308", r"\acute": "´", r"\grave": "`", r"\breve": "˘", r"\check": "ˇ", r"\mathring": "°",
-}  # fmt: skip
-# Elements the conversion leaves out, content and all (mstyle, mtext, mphantom, menclose).
-STYLES = frozenset(
-    r"\mathrm \mathup \mbox \mathbf \mathbfup \mathit \mathtt \texttt \mathsf \mathsfup \mathbb \mathcal \mathscr "
-    r"\mathfrak \mathbfit \mathsfit".split()
-)
-TEXTS = frozenset(r"\textrm \text \textbf \textit \textsf".split())
-LEFT_OUT = frozenset([r"\phantom", r"\boxed"])
-FRACTIONS = frozenset([r"\frac", r"\dfrac", r"\tfrac"])
-STACKED = {r"\overset": "mover", r"\stackrel": "mover", r"\underset": "munder"}
-SCALES = frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r"))
 _ONLY_IN_EXPR = (r"\operatorname", r"\displaystyle")
 
 DROPPED = Item(-1, -1)  # what is left out; no symbol has the number -1
@@ -86,6 +55,24 @@ def convert(latex: str) -> SymLG:
         raise Unconverted("a $ ends the formula")
     reader = _Reader(tokens)
     return reader.builder.graph(_run(reader.formula()))
+
+
+# pandoc's inline math: no blank inside the dollars, no digit after them.
+_MATH = re.compile(r"\$(?=[^\s$])((?:\\.|[^\\$])*)(?<=\S)\$(?!\d)", re.DOTALL)
+
+
+def formula_in(text: str) -> str:
+    """The LaTeX in a prediction file: the first $...$ after the title block (`%ID`) that pandoc takes off."""
+    lines = text.split("\n")
+    while lines and lines[0].startswith("%"):
+        del lines[0]
+    body = "\n".join(lines)
+    match = _MATH.search(body)
+    if match is None:
+        raise Unconverted(
+            "empty prediction" if body.strip() in ("$$", "") else "no $...$ formula in the file"
+        )
+    return match[1]
 
 
 def _run(parser: Parser) -> Fragment:

@@ -63,6 +63,8 @@ class SymLG(NamedTuple):
 
 
 EMPTY_GRAPH = SymLG((), ())
+# Stands for a ground truth that has no symLG: wrong for every prediction, also with three errors allowed.
+UNREADABLE = SymLG(tuple(Object(f"?_{k}", "UNCONVERTED", f"?{k}") for k in range(4)), ())
 
 
 def from_latex(latex: str | Sequence[str]) -> SymLG:
@@ -84,18 +86,43 @@ def read(text: str, name: str = "symLG") -> SymLG:
         if kind == "O" and count == 5:
             objects[fields[1]] = Object(fields[1], fields[2], fields[4])
         elif kind == "N" and count in (3, 4):
-            objects[f"{fields[1]},{fields[2]}"] = Object(f"{fields[1]},{fields[2]}", fields[2], fields[1])
+            objects[f"N_{number}"] = Object(f"N_{number}", fields[2], fields[1])
         elif kind in ("R", "EO") and count == 5:
             relations.append(Relation(*fields[1:4]))
         elif kind == "O" and count > 5:
             raise InputError(f"{name}, line {number}: object of several primitives; run lg2symlg on it first")
         else:
             raise InputError(f"{name}, line {number}: not a symLG line: {line.strip()[:60]!r}")
-    for parent, child, _ in relations:
-        if parent not in objects or child not in objects:
-            missing = child if parent in objects else parent
-            raise InputError(f"{name}: a relation names object {missing!r}, which no O line defines")
-    return SymLG(tuple(objects.values()), tuple(relations))
+    # A few ground truths have relations of objects they do not define; LgEval ignores those, so must we.
+    known = tuple(
+        relation for relation in relations if relation.parent in objects and relation.child in objects
+    )
+    return SymLG(tuple(objects.values()), known)
+
+
+def with_paths(text: str, name: str = "label graph") -> str:
+    """A label graph over any primitives as symLG: every O line gets the path its relations give (lg2symlg)."""
+    parents: dict[str, tuple[str, str]] = {}
+    lines = text.splitlines()
+    for line in lines:
+        fields = [field.strip() for field in line.split(",")]
+        if fields[0] in ("R", "EO") and len(fields) == 5:
+            _, parent, child, relation, _ = fields
+            if child not in parents or parents[child][1] == "Inside":
+                parents[child] = (parent, relation)
+    out = []
+    for line in lines:
+        fields = [field.strip() for field in line.split(",")]
+        if fields[0] == "O" and len(fields) >= 4:
+            words, at = [], fields[1]
+            while at in parents:
+                at, relation = parents[at]
+                words.append(RELATIONS.get(relation, relation))
+                if len(words) > len(parents):
+                    raise InputError(f"{name}: the relations of object {fields[1]!r} run in a circle")
+            line = ", ".join([*fields[:4], "O" + "".join(reversed(words))])
+        out.append(line)
+    return "\n".join(out) + "\n"
 
 
 def write(graph: SymLG, name: str) -> str:
@@ -158,7 +185,9 @@ _CHARACTERS = (
     "≥ \\geq < \\lt > \\gt σ \\sigma ϕ \\phi ′ \\prime Γ \\gamma γ \\gamma μ \\mu λ \\lambda Δ \\Delta ∃ \\exists "
     "∀ \\forall ∈ \\in ∂ \\partial ≠ \\neq α \\alpha − -"
 ).split()
-LABELS = {name: "\\" + name for name in _NAMES.split()} | dict(zip(_CHARACTERS[::2], _CHARACTERS[1::2], strict=True))
+LABELS = {name: "\\" + name for name in _NAMES.split()} | dict(
+    zip(_CHARACTERS[::2], _CHARACTERS[1::2], strict=True)
+)
 _LATIN1 = re.compile(r"[\x00-\xff]*[\x80-\xff][\x00-\xff]*")
 
 
@@ -174,7 +203,7 @@ class Builder:
         """A symbol by the character or name MathML has for it; `bare` ones carry no label in their id."""
         label = LABELS.get(text, text)
         if _LATIN1.fullmatch(label):
-            raise Unconverted(f"the label {label} is not in the table of labels (the official converter crashes on it)")
+            raise Unconverted(f"{label!r} has no label (the official converter crashes on it)")
         label = label.replace(",", "COMMA", 1)
         self.labels.append(label)
         self.names.append("" if bare else label)

@@ -1,0 +1,50 @@
+# ruff: noqa: SIM905  (tables of words read better as text)
+"""What pandoc 1.19 makes of LaTeX commands: the character or name that stands in its MathML.
+
+`symlg.LABELS` maps some of these on to the labels of the ground truth.
+"""
+
+_COMMANDS = r"""
+\alpha α \beta β \chi χ \delta δ \Delta Δ \epsilon ϵ \varepsilon ε \eta η \gamma γ \Gamma Γ \iota ι
+\kappa κ \lambda λ \Lambda Λ \mu μ \nu ν \omega ω \Omega Ω \phi ϕ \varphi φ \Phi Φ \pi π \Pi Π \psi ψ
+\Psi Ψ \rho ρ \sigma σ \Sigma Σ \tau τ \theta θ \vartheta ϑ \Theta Θ \upsilon υ \Upsilon Υ \xi ξ \Xi Ξ
+\zeta ζ \pm ± \mp ∓ \cdot ⋅ \star ⋆ \ast * \times × \div ÷ \circ ∘ \bullet • \oplus ⊕ \ominus ⊖
+\otimes ⊗ \oslash ⊘ \odot ⊙ \land ∧ \wedge ∧ \lor ∨ \vee ∨ \cap ∩ \cup ∪ \mid ∣ \parallel ∥ \backslash ∖
+\setminus \ \colon : \lt < \gt > \ne ≠ \neq ≠ \le ≤ \leq ≤ \leqslant ≤ \ge ≥ \geq ≥ \geqslant ≥ \equiv ≡
+\ll ≪ \gg ≫ \prec ≺ \succ ≻ \subset ⊂ \supset ⊃ \subseteq ⊆ \supseteq ⊇ \sim ∼ \simeq ≃ \approx ≈
+\cong ≅ \in ∈ \ni ∋ \notin ∉ \propto ∝ \vdash ⊢ \perp ⊥ \gets ← \leftarrow ← \to → \rightarrow →
+\leftrightarrow ↔ \uparrow ↑ \downarrow ↓ \Leftarrow ⇐ \Rightarrow ⇒ \Leftrightarrow ⇔ \iff ⇔ \mapsto ↦
+\longrightarrow → \longleftarrow ← \sum ∑ \prod ∏ \coprod ∐ \bigcap ⋂ \bigcup ⋃ \int ∫ \iint ∬ \iiint ∭
+\oint ∮ \prime ′ \dots … \ldots … \cdots ⋯ \vdots ⋮ \ddots ⋱ \forall ∀ \exists ∃ \Re ℜ \Im ℑ \aleph ℵ
+\hbar ℏ \ell ℓ \wp ℘ \emptyset ∅ \infty ∞ \partial ∂ \nabla ∇ \triangle △ \therefore ∴ \angle ∠
+\diamond ⋄ \neg ¬ \lnot ¬ \bot ⊥ \top ⊤ \cdotp · \$ $ \% % \& & \_ _ \# # \^ ^
+""".split()
+_FUNCTIONS = (
+    "arccos arcsin arctan arg cos cosh cot coth csc deg det dim exp gcd hom inf ker lg lim liminf limsup ln log "
+    "max min Pr sec sin sinh sup tan tanh"
+).split()
+_BRACKETS = (
+    r"( ( ) ) [ [ ] ] \{ { \} } \lbrack [ \lbrace { \rbrack ] \rbrace } | | \| ∥ \vert | \lvert | \rvert | \Vert ‖ "
+    r"\lVert ∥ \rVert ∥ \langle ⟨ \rangle ⟩ \lfloor ⌊ \rfloor ⌋ \lceil ⌈ \rceil ⌉"
+).split()
+BRACKETS: dict[str, str] = dict(zip(_BRACKETS[::2], _BRACKETS[1::2], strict=True))
+SYMBOLS: dict[str, str] = dict(zip(_COMMANDS[::2], _COMMANDS[1::2], strict=True))
+SYMBOLS |= {"\\" + name: name for name in _FUNCTIONS}
+SYMBOLS |= {character: character for character in "+*,.;:?><!=/"} | {":=": ":=", "-": "−"}
+SYMBOLS |= {"'": "′", "''": "″", "'''": "‴", "''''": "⁗"}
+SPACES = frozenset([r"\!", r"\,", r"\>", r"\:", r"\;", "\\ ", r"\quad", r"\qquad", "~"])
+ACCENTS: dict[str, str] = {
+    r"\hat": "^", r"\widehat": "ˆ", r"\tilde": "\u0303", r"\widetilde": "˜", r"\bar": "‾", r"\overline": "¯",
+    r"\vec": "\u20d7", r"\overrightarrow": "\u20d7", r"\overleftarrow": "\u20d6", r"\dot": "\u0307",
+    r"\ddot": "\u0308", r"\acute": "´", r"\grave": "`", r"\breve": "˘", r"\check": "ˇ", r"\mathring": "°",
+}  # fmt: skip
+# Elements the conversion leaves out, content and all (mstyle, mtext, mphantom, menclose).
+STYLES = frozenset(
+    r"\mathrm \mathup \mbox \mathbf \mathbfup \mathit \mathtt \texttt \mathsf \mathsfup \mathbb \mathcal \mathscr "
+    r"\mathfrak \mathbfit \mathsfit".split()
+)
+TEXTS = frozenset(r"\textrm \text \textbf \textit \textsf".split())
+LEFT_OUT = frozenset([r"\phantom", r"\boxed"])
+FRACTIONS = frozenset([r"\frac", r"\dfrac", r"\tfrac"])
+STACKED = {r"\overset": "mover", r"\stackrel": "mover", r"\underset": "munder"}
+SCALES = frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r"))

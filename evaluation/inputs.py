@@ -1,0 +1,198 @@
+"""Predictions and ground truth as files hold them. Nothing is unpacked to disk by the names in an archive."""
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from evaluation import InputError
+
+MAX_FILES = 200_000
+MAX_BYTES = 4 << 20  # of one file; the largest symLG of CROHME has 30 kB
+MAX_TOTAL = 1 << 30
+
+
+class GroundTruth(NamedTuple):
+    """symLG text by id, and caption tokens by id where the source has captions."""
+
+    symlg: dict[str, str]
+    captions: dict[str, list[str]] | None
+
+
+def read_predictions(path: Path) -> dict[str, str]:
+    """id -> text of the CROHME prediction file (`%ID`, newline, `$tokens$`).
+
+    `path`: folder of ID.txt, zip of them (the authors' result.zip), or .jsonl with `id` and `tokens`.
+    """
+    if path.is_dir():
+        entries = _folder(path, ".txt")
+    elif not path.is_file():
+        raise InputError(f"{path}: no such file or folder of predictions")
+    elif zipfile.is_zipfile(path):
+        entries = _zip(path, ".txt")
+    elif path.suffix == ".jsonl":
+        entries = _jsonl(path)
+    else:
+        raise InputError(f"{path}: predictions must be a folder of ID.txt, a zip of them, or a .jsonl")
+    return _unique(entries, path, "predictions (ID.txt)")
+
+
+def read_ground_truth(spec: str) -> GroundTruth:
+    """`ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` (with data/SPLIT/caption.txt, symLg/ID.lg), or a folder of .lg."""
+    if Path(spec).is_dir():
+        return GroundTruth(_unique(_folder(Path(spec), ".lg"), spec, ".lg files"), None)
+    name, colon, split = spec.rpartition(":")
+    if not colon or not split or "/" in split:
+        raise InputError(f"{spec}: not ARCHIVE.zip:SPLIT, FOLDER:SPLIT or a folder of .lg")
+    path = Path(name)
+    if path.is_dir():
+        base = path / "data" / split if (path / "data").is_dir() else path / split
+        if not base.is_dir():
+            raise InputError(f"{path}: has no split {split}")
+        captions = _read(base / "caption.txt")
+        symlg = _unique(_folder(base / "symLg", ".lg"), spec, ".lg files")
+    elif path.is_file():
+        captions, symlg = _archive_split(path, split)
+    else:
+        raise InputError(f"{path}: no such archive or folder of ground truth")
+    truth = GroundTruth(symlg, parse_captions(captions, f"{spec} caption.txt"))
+    for one, other, words in ((truth.captions, symlg, "no symLG"), (symlg, truth.captions, "no caption")):
+        lacking = sorted((one or {}).keys() - (other or {}).keys())
+        if lacking:
+            raise InputError(f"{spec}: {len(lacking)} expressions have {words} ({', '.join(lacking[:3])})")
+    return truth
+
+
+def parse_captions(text: str, name: str) -> dict[str, list[str]]:
+    """`ID<TAB>tokens` lines. Raises InputError for a line of another form or an id that comes twice."""
+    captions: dict[str, list[str]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        key, tab, tokens = line.partition("\t")
+        if not line.strip():
+            continue
+        if not tab or not key or key in captions:
+            fault = "id comes twice" if key in captions else "not ID<TAB>tokens"
+            raise InputError(f"{name}, line {number}: {fault}")
+        captions[key] = tokens.split()
+    return captions
+
+
+def _unique(entries: Iterator[tuple[str, str]], source: object, what: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, text in entries:
+        if key in found:
+            raise InputError(f"{source}: {key} comes twice")
+        if not key or key.startswith(".") or set(key) & set('/\\\0\n\r\t,"'):
+            raise InputError(f"{source}: {key!r} cannot be the id of an expression")
+        found[key] = text
+        if len(found) > MAX_FILES:
+            raise InputError(f"{source}: more than {MAX_FILES} files")
+    if not found:
+        raise InputError(f"{source}: holds no {what}")
+    return found
+
+
+def _decode(data: bytes, name: object) -> str:
+    if len(data) > MAX_BYTES:
+        raise InputError(f"{name}: larger than {MAX_BYTES >> 20} MB")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{name}: is not UTF-8 text") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return _decode(file.read(MAX_BYTES + 1), path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _folder(path: Path, ending: str) -> Iterator[tuple[str, str]]:
+    try:
+        files = sorted(file for file in path.iterdir() if file.name.endswith(ending))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read as a folder ({error.strerror})") from None
+    for file in files:
+        yield file.name[: -len(ending)], _read(file)
+
+
+def _open_zip(path: Path) -> zipfile.ZipFile:
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise InputError(f"{path}: cannot be read as a zip ({error}); fetch or make it again") from None
+    if sum(info.file_size for info in archive.infolist()) > MAX_TOTAL:
+        raise InputError(f"{path}: unpacks to more than {MAX_TOTAL >> 30} GB")
+    return archive
+
+
+def _unzip(archive: zipfile.ZipFile, info: zipfile.ZipInfo | str) -> str:
+    name = f"{archive.filename}: {info if isinstance(info, str) else info.filename}"
+    try:
+        with archive.open(info) as file:
+            return _decode(file.read(MAX_BYTES + 1), name)  # never more, whatever the header claims
+    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{name}: cannot be unpacked ({error})") from None
+    except Exception as error:  # zlib.error and lzma.LZMAError share no base class with the rest
+        raise InputError(f"{name}: damaged ({error})") from None
+
+
+def _zip(path: Path, ending: str) -> Iterator[tuple[str, str]]:
+    with _open_zip(path) as archive:
+        for info in archive.infolist():
+            parts = info.filename.replace("\\", "/").split("/")
+            if ".." in parts or info.filename.startswith("/"):
+                raise InputError(f"{path}: entry {info.filename!r} climbs out of the archive")
+            if parts[-1].endswith(ending) and "__MACOSX" not in parts:
+                yield parts[-1][: -len(ending)], _unzip(archive, info)
+
+
+def _archive_split(path: Path, split: str) -> tuple[str, dict[str, str]]:
+    with _open_zip(path) as archive:
+        prefix = f"data/{split}/"
+        names = [name for name in archive.namelist() if name.startswith(prefix)]
+        if prefix + "caption.txt" not in names:
+            splits = sorted(
+                name.split("/")[1] for name in archive.namelist() if name.endswith("/caption.txt")
+            )
+            raise InputError(f"{path}: has no split {split}; it has {', '.join(splits) or 'none'}")
+        start = prefix + "symLg/"
+        names = [name for name in names if name.startswith(start) and name.endswith(".lg")]
+        graphs = ((name[len(start) : -3], _unzip(archive, name)) for name in names)
+        symlg = _unique(graphs, f"{path}:{split}", ".lg files in symLg/")
+        return _unzip(archive, prefix + "caption.txt"), symlg
+
+
+def _jsonl(path: Path) -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(_lines(path), 1):
+        try:
+            row = json.loads(line)
+            key, tokens = row["id"], row["tokens"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise InputError(f"{path}, line {number}: not a JSON object with id and tokens") from None
+        if isinstance(tokens, str):
+            tokens = tokens.split()
+        texts = isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
+        if not isinstance(key, str) or not texts:
+            raise InputError(f"{path}, line {number}: id must be a text and tokens a list of texts")
+        yield key, prediction_file(key, tokens)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            yield from (line for line in file if line.strip())
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def prediction_file(key: str, tokens: list[str]) -> str:
+    """The CROHME text form of one prediction."""
+    return f"%{key}\n${' '.join(tokens)}$"

@@ -1,0 +1,140 @@
+"""The `Results_<name>` folder of LgEval's `evaluate`: written whole or not at all, and read back."""
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from evaluation import InputError, metrics
+from evaluation.confusion import Confusions
+from evaluation.symlg import SymLG
+
+
+class Scored(NamedTuple):
+    """One file: its name without .lg, the prediction's path as given, both graphs, their comparison."""
+
+    name: str
+    source: str
+    prediction: SymLG
+    truth: SymLG
+    comparison: metrics.Comparison
+
+
+def write(folder: str, name: str, label: str, files: Sequence[Scored], stray: Iterable[SymLG] = ()) -> None:
+    """Write all files of a results folder. `label` names the inputs; `stray` are predictions without truth
+    (they count in labelsOutput.txt only, as in LgEval)."""
+    if os.path.lexists(folder) and not _replaceable(folder):
+        raise InputError(f"{folder}: exists and is no results folder; move it away")
+    date = time.strftime("%c")
+    build = f"{folder}.part{os.getpid()}"
+    os.makedirs(os.path.join(build, "Metrics"))
+    try:
+        for item in files:
+            base = os.path.join(build, "Metrics", item.name)
+            put(base + ".csv", item.comparison.csv())
+            if diff := item.comparison.diff():
+                put(base + ".diff", diff)
+        rows = [item.comparison.metrics for item in files]
+        confusions = Confusions((item.comparison for item in files), _labels(item.truth for item in files)[0])
+        put(os.path.join(build, "Summary.txt"), metrics.summary(rows, label, date))
+        put(os.path.join(build, "FileMetrics.csv"), file_metrics(files))
+        put(os.path.join(build, "ConfusionMatrices.csv"), confusions.csv(f"{folder}/{name}.diff", date))
+        put(os.path.join(build, "ConfusionMatrices.html"), confusions.html(name, date))
+        put(os.path.join(build, "labelsGT.txt"), _label_file(item.truth for item in files))
+        put(
+            os.path.join(build, "labelsOutput.txt"),
+            _label_file([*(item.prediction for item in files), *stray]),
+        )
+        if all(row["D_B"] == 0 for row in rows):
+            put(os.path.join(build, "00_NoErrors"), "")
+    except BaseException:
+        _remove(build)
+        raise
+    replace_folder(build, folder)
+
+
+def file_metrics(files: Iterable[Scored]) -> str:
+    """FileMetrics.csv: one row a file, every row under its own file's name."""
+    lines = ["File,Result," + ",".join(metrics.FIELDS)]
+    for item in files:
+        values = item.comparison.metrics
+        verdict = "Incorrect" if values["D_B"] else "Correct"
+        lines.append(f"{item.source}, {verdict}," + ",".join(str(values[name]) for name in metrics.FIELDS))
+    return "\n".join(lines) + "\n"
+
+
+def read_summary(path: str) -> dict[str, int]:
+    """Counts of a Summary.txt, ours or LgEval's: n, exact, le1, le2, le3, structure."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); the scorer wrote no summary") from None
+    counts: dict[str, int] = {}
+    for line in lines:
+        words = line.split()
+        if line.startswith(" Structure") and len(words) == 5:
+            counts["structure"] = int(words[3])
+        elif line.startswith("Cum. Files") and len(words) == 9:
+            counts |= dict(zip(("exact", "le1", "le2", "le3"), map(int, words[2:6]), strict=True))
+            counts["n"] = int(words[8])
+    if len(counts) != 6:
+        raise InputError(f"{path}: not a whole LgEval summary; run the scorer again")
+    return counts
+
+
+def read_file_errors(folder: str) -> dict[str, dict[str, float]]:
+    """All metrics of every file in a results folder, by the file's name (without .lg)."""
+    rows: dict[str, dict[str, float]] = {}
+    metrics_folder = os.path.join(folder, "Metrics")
+    for entry in sorted(os.listdir(metrics_folder)):
+        if entry.endswith(".csv"):
+            with open(os.path.join(metrics_folder, entry), encoding="utf-8") as file:
+                cells = file.read().strip().split(",")
+            if len(cells) < 2 * len(metrics.FIELDS):
+                raise InputError(f"{metrics_folder}/{entry}: the scorer left no metrics for this file")
+            rows[entry[:-4]] = dict(zip(cells[::2], map(float, cells[1::2]), strict=False))
+    return rows
+
+
+def put(path: str, text: str) -> None:
+    """Write one text file (callers see to it that the folder is theirs)."""
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+
+
+def replace_folder(build: str, folder: str) -> None:
+    """Put a finished folder in the place of an older one."""
+    if os.path.lexists(folder):
+        old = f"{folder}.old{os.getpid()}"
+        os.rename(folder, old)
+        os.rename(build, folder)
+        _remove(old)
+    else:
+        os.rename(build, folder)
+
+
+def _replaceable(folder: str) -> bool:
+    return os.path.isdir(folder) and (
+        not os.listdir(folder) or os.path.isdir(os.path.join(folder, "Metrics"))
+    )
+
+
+def _remove(folder: str) -> None:
+    from shutil import rmtree  # slow to import, seldom needed
+
+    rmtree(folder)
+
+
+def _labels(graphs: Iterable[SymLG]) -> tuple[set[str], set[str]]:
+    nodes: set[str] = set()
+    edges: set[str] = set()
+    for graph in graphs:
+        nodes.update(item.label for item in graph.objects)
+        edges.update(relation.label for relation in graph.relations)
+    return nodes, edges
+
+
+def _label_file(graphs: Iterable[SymLG]) -> str:
+    nodes, edges = _labels(graphs)
+    return "\n".join(["NODE LABELS:", *sorted(nodes), "", "EDGE LABELS:", *sorted(edges)]) + "\n"

@@ -1,0 +1,329 @@
+"""The command-line scripts of convert2symLG and LgEval, with their arguments and output files.
+
+README.md of this package lists where they differ from the official ones. They import the standard library alone,
+so that a process starts in a few hundredths of a second.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from evaluation import InputError, results
+from evaluation.metrics import compare
+from evaluation.symlg import EMPTY_GRAPH, UNREADABLE, SymLG, Unconverted, from_latex, read, with_paths, write
+
+# id, tab, reason of every file that gave no .lg; `evaluate` reads it in the folder of the truth
+UNCONVERTED = "unconverted.txt"
+
+
+def _main(run: Callable[[list[str]], int], usage: str, least: int) -> int:
+    """Run a script on sys.argv: usage on too few arguments, one line on bad input."""
+    arguments = sys.argv[1:]
+    if len(arguments) < least or "-h" in arguments or "--help" in arguments:
+        print(usage, file=sys.stderr)
+        return 0 if arguments and least <= len(arguments) else 2
+    try:
+        return run(arguments)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"error: {error.filename or 'file'}: {error.strerror or error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    return 1
+
+
+def tex2symlg() -> int:
+    return _main(
+        _tex2symlg, "Usage: tex2symlg TEXDIR OUTDIR\nConverts every ID.txt of TEXDIR to OUTDIR/ID.lg.", 2
+    )
+
+
+def mml2symlg() -> int:
+    return _main(
+        _mml2symlg, "Usage: mml2symlg MMLDIR OUTDIR\nConverts every ID.mml of MMLDIR to OUTDIR/ID.lg.", 2
+    )
+
+
+def lg2symlg() -> int:
+    return _main(_lg2symlg, "Usage: lg2symlg LGDIR OUTDIR\nGives the objects of every .lg their paths.", 2)
+
+
+def evaluate() -> int:
+    usage = (
+        "Usage: evaluate OUTDIR GTDIR [p|t|d|s|b]\n       evaluate LISTFILE [p|t|d|s|b]   (lines: OUTPUT.lg TARGET.lg)\n"
+        "Compares symLG files and writes Results_<name>/ here. (The graph drawings are not made.)"
+    )
+    return _main(_evaluate, usage, 1)
+
+
+def evallg() -> int:
+    usage = (
+        "Usage: evallg OUTPUT.lg TARGET.lg [m|diff] [INTER]\n"
+        "       evallg batch LIST [GT-FIRST] [MAT] [MATOBJ] [INTER]   (LIST: OUTPUT.lg,TARGET.lg a line)"
+    )
+    return _main(_evallg, usage, 2)
+
+
+def conf_hist() -> int:
+    usage = (
+        "Usage: confHist DIR1 DIR2 SIZE [MINCOUNT] [strokes]\n       confHist LISTFILE SIZE [MINCOUNT] [strokes]\n"
+        "Writes CH_<name>.html: substructures of SIZE symbols of the truth (DIR2) and what was found instead."
+    )
+    return _main(_conf_hist, usage, 2)
+
+
+def extract_exprate() -> int:
+    usage = "Usage: extract_exprate COUNT [SUMMARY]   (SUMMARY: Results_pred_symlg/Summary.txt)"
+    return _main(_extract_exprate, usage, 1)
+
+
+# --- conversion -------------------------------------------------------------------------------------------
+
+
+def _tex2symlg(arguments: list[str]) -> int:
+    from evaluation.latex import formula_in
+
+    def convert(text: str, name: str) -> str:
+        return write(from_latex(formula_in(text)), name)
+
+    return _convert(arguments[0], arguments[1], ".txt", convert)
+
+
+def _mml2symlg(arguments: list[str]) -> int:
+    from evaluation.mathml import from_mathml
+
+    return _convert(arguments[0], arguments[1], ".mml", lambda text, name: write(from_mathml(text), name))
+
+
+def _lg2symlg(arguments: list[str]) -> int:
+    return _convert(arguments[0], arguments[1], ".lg", with_paths)
+
+
+def _convert(source: str, target: str, ending: str, convert: Callable[[str, str], str]) -> int:
+    """Convert each file by itself. What does not convert has no .lg afterwards, also if an older run left one."""
+    names = _listing(source, ending)
+    build = f"{target.rstrip('/')}.part{os.getpid()}"
+    os.makedirs(build)
+    refused: dict[str, str] = {}
+    unreadable = 0
+    try:
+        for name in names:
+            try:
+                with open(os.path.join(source, name + ending), encoding="utf-8") as file:
+                    text = convert(file.read(), name)
+                results.put(os.path.join(build, name + ".lg"), text)
+            except Unconverted as reason:
+                refused[name] = str(reason)
+            except (UnicodeDecodeError, InputError, OSError) as error:
+                unreadable += 1
+                refused[name] = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
+        _merge(build, target, names, refused)
+    except BaseException:
+        results._remove(build)
+        raise
+    for name, reason in refused.items():
+        print(f"{name}{ending}: not converted: {reason}", file=sys.stderr)
+    print(f"{len(names)} files, {len(names) - len(refused)} converted to {target}")
+    return 1 if unreadable else 0
+
+
+def _merge(build: str, target: str, names: Sequence[str], refused: dict[str, str]) -> None:
+    if refused:
+        lines = (f"{name}\t{reason}\n" for name, reason in refused.items())
+        results.put(os.path.join(build, UNCONVERTED), "".join(lines))
+    if not os.path.isdir(target):
+        os.rename(build, target)
+        return
+    for name in os.listdir(build):
+        os.replace(os.path.join(build, name), os.path.join(target, name))
+    os.rmdir(build)
+    for name in [f"{name}.lg" for name in refused] + ([] if refused else [UNCONVERTED]):
+        if os.path.exists(os.path.join(target, name)):
+            os.remove(os.path.join(target, name))
+    others = len(set(_listing(target, ".lg")) - set(names))
+    if others:
+        print(f"note: {target} also holds {others} .lg of other names, left as they were", file=sys.stderr)
+
+
+def _listing(folder: str, ending: str) -> list[str]:
+    try:
+        found = os.listdir(folder)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be read as a folder ({error.strerror})") from None
+    names = sorted(
+        name[: -len(ending)] for name in found if name.endswith(ending) and not name.startswith(".")
+    )
+    if not names:
+        raise InputError(f"{folder}: holds no {ending} files")
+    return names
+
+
+# --- evaluation -------------------------------------------------------------------------------------------
+
+
+def _read_lg(path: str, missing: SymLG | None = None) -> SymLG:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return read(file.read(), path)
+    except FileNotFoundError:
+        if missing is not None:
+            return missing
+        raise
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text") from None
+
+
+def _evaluate(arguments: list[str]) -> int:
+    output = arguments[0].rstrip("/") or "/"
+    if os.path.isdir(output):
+        if len(arguments) < 2:
+            raise InputError(f"{output}: is a folder; name the folder of the ground truth after it")
+        truth = arguments[1]
+        label = f"Output File Directory:  {arguments[0]}\nGround Truth Directory: {truth}"
+        names, lost = _listing(truth, ".lg"), _unconverted(truth)
+        pairs = [
+            (f"{output}/{name}.lg", os.path.join(truth, name + ".lg")) for name in sorted({*names, *lost})
+        ]
+        stray = [path for path in _strays(output, {*names, *lost})]
+        drawing = arguments[2:]
+    else:
+        label, pairs, stray, lost = f"List File: {arguments[0]}", _pairs(output), [], {}
+        drawing = arguments[1:]
+    files = []
+    for found, true in pairs:
+        name = os.path.splitext(os.path.basename(true))[0]
+        truth_graph = _read_lg(true, UNREADABLE if name in lost else None)
+        graph = _read_lg(found, EMPTY_GRAPH)
+        files.append(results.Scored(name, found, graph, truth_graph, compare(graph, truth_graph)))
+    base = os.path.basename(output)
+    results.write(f"Results_{base}", base, label, files, map(_read_lg, stray))
+    print(f"{label}\n\n{len(files)} files compared: Results_{base}/Summary.txt")
+    _remarks(files, stray, lost, drawing)
+    return 0
+
+
+def _remarks(
+    files: Sequence[results.Scored], stray: list[str], lost: dict[str, str], drawing: list[str]
+) -> None:
+    absent = sum(item.prediction is EMPTY_GRAPH for item in files)
+    for count, text in (
+        (absent, "of them have no output file and count as empty graphs"),
+        (len(stray), "output files have no ground truth and are left out"),
+        (sum(item.truth is UNREADABLE for item in files), "ground truths did not convert and count as wrong"),
+    ):
+        if count:
+            print(f"note: {count} {text}", file=sys.stderr)
+    if drawing:
+        print("note: graph drawings are not made", file=sys.stderr)
+
+
+def _unconverted(truth: str) -> dict[str, str]:
+    path = os.path.join(truth, UNCONVERTED)
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        pairs = [line.rstrip("\n").split("\t", 1) for line in file if "\t" in line]
+    return {name: reason for name, reason in pairs if not os.path.exists(os.path.join(truth, name + ".lg"))}
+
+
+def _strays(output: str, names: set[str]) -> list[str]:
+    return [
+        f"{output}/{name}"
+        for name in sorted(os.listdir(output))
+        if name.endswith(".lg") and name[:-3] not in names
+    ]
+
+
+def _pairs(path: str) -> list[tuple[str, str]]:
+    """OUTPUT TARGET pairs of a list file, divided by blanks or a comma."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            rows = [
+                line.replace(",", " ").split() for line in file if line.strip() and not line.startswith("#")
+            ]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text") from None
+    if not rows or any(len(row) < 2 for row in rows):
+        raise InputError(f"{path}: every line must name an output and a target file")
+    targets = [os.path.basename(row[1]) for row in rows]
+    if len(set(targets)) < len(targets):
+        twice = next(name for name in targets if targets.count(name) > 1)
+        raise InputError(f"{path}: two targets are called {twice}; their results would share one file")
+    return [(row[0], row[1]) for row in rows]
+
+
+def _evallg(arguments: list[str]) -> int:
+    inter = "INTER" in arguments
+    if "MATRIX" in arguments:
+        raise InputError("MATRIX is not offered: the CROHME vocabulary has no matrices")
+    if arguments[0] == "batch":
+        return _evallg_batch(arguments[1], arguments[2:], inter)
+    comparison = compare(_read_lg(arguments[0], EMPTY_GRAPH), _read_lg(arguments[1]), inter)
+    if "diff" not in arguments:
+        sys.stdout.write(comparison.csv())
+    if "m" not in arguments[2:]:
+        sys.stdout.write(comparison.diff())
+    return 0
+
+
+def _evallg_batch(path: str, options: list[str], inter: bool) -> int:
+    pairs = _pairs(path)
+    if "GT-FIRST" in options:
+        pairs = [(found, true) for true, found in pairs]
+    graphs = [(found, _read_lg(found, EMPTY_GRAPH), _read_lg(true)) for found, true in pairs]
+    metrics, diffs = [], []
+    for (found, true), (_, prediction, truth) in zip(pairs, graphs, strict=True):
+        comparison = compare(prediction, truth, inter)
+        metrics.append(f"*M,{found},{true}\n{comparison.csv()}")
+        diffs.append(f"DIFF,{found},{true}\n{comparison.diff()}")
+    results.put(path + ".m", "".join(metrics))
+    results.put(path + ".diff", "".join(diffs))
+    if "MAT" in options or "MATOBJ" in options:
+        _write_histogram(f"{path}.html", path, graphs, (2, 3), 3)
+    return 0
+
+
+def _conf_hist(arguments: list[str]) -> int:
+    if os.path.isdir(arguments[0]):
+        if len(arguments) < 3:
+            raise InputError("confHist DIR1 DIR2 SIZE: the size is missing")
+        output, truth, *rest = arguments
+        names = _listing(truth, ".lg")
+        pairs = [(os.path.join(output, f"{name}.lg"), os.path.join(truth, f"{name}.lg")) for name in names]
+        title = f"{os.path.basename(output.rstrip('/'))}_vs_{os.path.basename(truth.rstrip('/'))}"
+    else:
+        pairs, rest, title = _pairs(arguments[0]), arguments[1:], os.path.basename(arguments[0])
+    try:
+        size, least = int(rest[0]), int(rest[1]) if len(rest) > 1 else 1
+    except ValueError:
+        raise InputError(f"SIZE and MINCOUNT must be numbers, not {' '.join(rest[:2])}") from None
+    if not 1 <= size <= 5:
+        raise InputError(f"SIZE must be between 1 and 5, not {size}")
+    graphs = [(found, _read_lg(found, EMPTY_GRAPH), _read_lg(true)) for found, true in pairs]
+    _write_histogram(f"CH_{title}.html", title, graphs, (size,), least)
+    print(f"CH_{title}.html")
+    return 0
+
+
+def _write_histogram(
+    path: str, title: str, graphs: list[tuple[str, SymLG, SymLG]], sizes: Iterable[int], least: int
+) -> None:
+    from evaluation.confusion import histogram_html, structure_confusions
+
+    tables = [(f"{size} symbols", structure_confusions(graphs, size)) for size in sizes]
+    results.put(path, histogram_html(title, tables, least, time.strftime("%c")))
+
+
+def _extract_exprate(arguments: list[str]) -> int:
+    path = arguments[1] if len(arguments) > 1 else "Results_pred_symlg/Summary.txt"
+    counts = results.read_summary(path)
+    if not arguments[0].isdigit() or not 1 <= int(arguments[0]) <= 4:
+        raise InputError(f"COUNT must be between 1 and 4, not {arguments[0]}")
+    print(f"Struct Rate: {round(100 * counts['structure'] / counts['n'], 2)}")
+    for k, key in enumerate(("exact", "le1", "le2", "le3")[: int(arguments[0])]):
+        print(f"Exprate {k} tolerated: {100 * counts[key] / counts['n']:.3f}")
+    return 0
