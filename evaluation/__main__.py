@@ -5,9 +5,10 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
+from dataclasses import fields as fields_of
 from pathlib import Path
 from typing import Annotated
 
@@ -48,38 +49,143 @@ def score(
     if result.stray:
         print(f"note: {result.stray} predictions have no ground truth and are left out", file=sys.stderr)
     if per_expression:
-        write_csv(per_expression, map(asdict, result.expressions))
+        columns = [field.name for field in fields_of(lgeval.Expression)]
+        write_csv(per_expression, [asdict(row) for row in result.expressions], columns)
     if as_json:
         print(json.dumps(result.score.as_dict(), indent=2))
     else:
         print_score(result.score)
 
 
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(help="predictions of system A")],
+    b: Annotated[Path, typer.Argument(help="predictions of system B")],
+    ground_truth: Truth,
+    as_json: Annotated[bool, typer.Option("--json", help="print the comparison as JSON")] = False,
+    changed: Annotated[
+        Path | None, typer.Option(help="write the expressions that changed sides as CSV")
+    ] = None,
+) -> None:
+    """Two systems on the same expressions: McNemar on ExpRate, a permutation test on error counts."""
+    from evaluation.stats import compare_paired
+
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [
+            lgeval.evaluate(path, ground_truth, lgeval.NO_FIELDS, Path(folder) / name)
+            for name, path in (("a", a), ("b", b))
+        ]
+    errors = [{row.id: row.errors for row in run.expressions} for run in runs]
+    ids = sorted(errors[0])
+    result = compare_paired([errors[0][key] for key in ids], [errors[1][key] for key in ids])
+    sides = [
+        {
+            "id": key,
+            "errors_a": errors[0][key],
+            "errors_b": errors[1][key],
+            "right": "b" if errors[0][key] else "a",
+        }
+        for key in ids
+        if (errors[0][key] == 0) != (errors[1][key] == 0)
+    ]
+    if changed:
+        write_csv(changed, sides, ("id", "errors_a", "errors_b", "right"))
+    if as_json:
+        print(json.dumps(asdict(result) | {"changed": sides}, indent=2))
+        return
+    print(f"A {result.exact_a} of {result.n} exact, B {result.exact_b} of {result.n}")
+    low, high = result.interval
+    print(f"A - B = {result.difference:+.2f} points (95 %: {low:+.2f} to {high:+.2f})")
+    print(f"right only in A {result.only_a}, only in B {result.only_b}; McNemar p = {result.mcnemar_p:.4g}")
+    print(f"mean errors {result.mean_errors_a:.3f} and {result.mean_errors_b:.3f}; ", end="")
+    print(f"paired permutation p = {result.permutation_p:.4g}")
+    for row in sides:
+        print(
+            f"{row['id']}: right in {row['right'].upper()} ({row['errors_a']} and {row['errors_b']} errors)"
+        )
+
+
+@app.command()
+def errors(
+    predictions: Predictions,
+    ground_truth: Truth,
+    out: Annotated[Path, typer.Option(help="folder for the tables (CSV)")],
+    captions: Captions = None,
+) -> None:
+    """Tables of confused symbols and relations, and of rates by structure and length."""
+    from evaluation import analysis
+
+    with tempfile.TemporaryDirectory() as folder:
+        fields = lgeval.NO_FIELDS
+        result = lgeval.evaluate(predictions, ground_truth, fields, Path(folder), _captions(captions))
+        tables = analysis.tables(analysis.load(result))
+    out.mkdir(parents=True, exist_ok=True)
+    for name, rows in tables.items():
+        write_csv(out / f"{name}.csv", rows, analysis.COLUMNS[name])
+        print(f"{out / name}.csv: {len(rows)} rows")
+
+
+@app.command()
+def bench(
+    archive: Annotated[Path, typer.Option(envvar="CROHME", help="CROHME data.zip")] = Path(
+        "../shared/crohme/data.zip"
+    ),
+    golden: Annotated[Path, typer.Option(envvar="GOLDEN_DIR", help="holds comer_released/")] = Path(
+        "../shared/golden"
+    ),
+    repeats: Annotated[int, typer.Option(min=1, help="runs to average")] = 5,
+    sample: Annotated[int, typer.Option(min=1, help="files of each set for LGEVAL_BIN's scripts")] = 20,
+) -> None:
+    """Time of scoring the three test sets, by the scripts and in one process."""
+    from evaluation import bench
+
+    print("\n".join(bench.run(archive, golden / "comer_released", repeats, sample)))
+
+
+@app.command()
+def doctor() -> None:
+    """Say which scorer is in use and try it on ten expressions with known errors."""
+    check = lgeval.self_check()
+    print(f"{'our own scripts' if check.own else 'LGEVAL_BIN'}: {check.scripts}")
+    for failure in check.failures:
+        print(f"wrong: {failure}")
+    if check.failures:
+        raise InputError(f"{check.scripts}: {len(check.failures)} of {len(lgeval.CASES)} cases are wrong")
+    print(f"all {len(lgeval.CASES)} cases right")
+
+
 def print_score(score: lgeval.Score) -> None:
+    """The signature line, then every rate with its Wilson interval."""
+    from evaluation.stats import proportion_interval
+
+    def line(name: str, count: int, n: int) -> str:
+        if not n:
+            return f"{name:>13} {count:>5} of {n:<5}"
+        low, high = proportion_interval(count, n)
+        return f"{name:>13} {count:>5} of {n:<5} {100 * count / n:6.2f} %  ({100 * low:.1f}–{100 * high:.1f})"
+
     print(score)
-    for name, count, rate in (
-        ("exact", score.exact, score.exprate),
-        ("<= 1 error", score.le1, score.exprate_le1),
-        ("<= 2 errors", score.le2, score.exprate_le2),
-        ("<= 3 errors", score.le3, score.exprate_le3),
-        ("structure", score.structure, score.structure_rate),
-        ("tokens exact", score.token_exact, score.token_exprate),
+    for name, count in (
+        ("exact", score.exact),
+        ("<= 1 error", score.le1),
+        ("<= 2 errors", score.le2),
+        ("<= 3 errors", score.le3),
+        ("structure", score.structure),
+        ("tokens exact", score.token_exact),
     ):
         if count is not None:
-            print(f"{name:>13} {count:>5} of {score.n}  {rate:6.2f} %")
+            print(line(name, count, score.n))
     for row in score.by_length or []:
-        rate = "" if row["exprate"] is None else f"{row['exprate']:6.2f} %"
-        print(f"{row['bucket']:>13} {row['exact']:>5} of {row['n']}  {rate}")
+        print(line(row["bucket"], row["exact"], row["n"]))
     print(f"missing {score.missing}, not convertible {score.unconverted}; both count as wrong")
 
 
-def write_csv(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
-    """Write rows of equal keys as one CSV file, whole or not at all."""
-    rows = list(rows)
+def write_csv(path: Path, rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> None:
+    """Write rows as one CSV file, whole or not at all."""
     part = path.with_name(f".{path.name}.part{os.getpid()}")
     try:
         with part.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]) if rows else [], lineterminator="\n")
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
         part.replace(path)

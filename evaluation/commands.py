@@ -1,8 +1,5 @@
 # ruff: noqa: SIM905  (tables of words read better as text)
-"""What pandoc 1.19 makes of LaTeX commands: the character or name that stands in its MathML.
-
-`symlg.LABELS` maps some of these on to the labels of the ground truth.
-"""
+"""What pandoc 1.19 makes of LaTeX commands (the character or name in its MathML), and the label that gets."""
 
 _COMMANDS = r"""
 \alpha α \beta β \chi χ \delta δ \Delta Δ \epsilon ϵ \varepsilon ε \eta η \gamma γ \Gamma Γ \iota ι
@@ -20,12 +17,12 @@ _COMMANDS = r"""
 \diamond ⋄ \neg ¬ \lnot ¬ \bot ⊥ \top ⊤ \cdotp · \$ $ \% % \& & \_ _ \# # \^ ^
 """.split()
 _FUNCTIONS = (
-    "arccos arcsin arctan arg cos cosh cot coth csc deg det dim exp gcd hom inf ker lg lim liminf limsup ln log "
-    "max min Pr sec sin sinh sup tan tanh"
+    "arccos arcsin arctan arg cos cosh cot coth csc deg det dim exp gcd hom inf ker lg lim liminf limsup "
+    "ln log max min Pr sec sin sinh sup tan tanh"
 ).split()
 _BRACKETS = (
-    r"( ( ) ) [ [ ] ] \{ { \} } \lbrack [ \lbrace { \rbrack ] \rbrace } | | \| ∥ \vert | \lvert | \rvert | \Vert ‖ "
-    r"\lVert ∥ \rVert ∥ \langle ⟨ \rangle ⟩ \lfloor ⌊ \rfloor ⌋ \lceil ⌈ \rceil ⌉"
+    r"( ( ) ) [ [ ] ] \{ { \} } \lbrack [ \lbrace { \rbrack ] \rbrace } | | \| ∥ \vert | \lvert | \rvert | "
+    r"\Vert ‖ \lVert ∥ \rVert ∥ \langle ⟨ \rangle ⟩ \lfloor ⌊ \rfloor ⌋ \lceil ⌈ \rceil ⌉"
 ).split()
 BRACKETS: dict[str, str] = dict(zip(_BRACKETS[::2], _BRACKETS[1::2], strict=True))
 SYMBOLS: dict[str, str] = dict(zip(_COMMANDS[::2], _COMMANDS[1::2], strict=True))
@@ -40,11 +37,21 @@ ACCENTS: dict[str, str] = {
 }  # fmt: skip
 # Elements the conversion leaves out, content and all (mstyle, mtext, mphantom, menclose).
 STYLES = frozenset(
-    r"\mathrm \mathup \mbox \mathbf \mathbfup \mathit \mathtt \texttt \mathsf \mathsfup \mathbb \mathcal \mathscr "
-    r"\mathfrak \mathbfit \mathsfit".split()
+    r"\mathrm \mathup \mbox \mathbf \mathbfup \mathit \mathtt \texttt \mathsf \mathsfup \mathbb \mathcal "
+    r"\mathscr \mathfrak \mathbfit \mathsfit".split()
 )
 TEXTS = frozenset(r"\textrm \text \textbf \textit \textsf".split())
 LEFT_OUT = frozenset([r"\phantom", r"\boxed"])
 FRACTIONS = frozenset([r"\frac", r"\dfrac", r"\tfrac"])
 STACKED = {r"\overset": "mover", r"\stackrel": "mover", r"\underset": "munder"}
 SCALES = frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r"))
+
+# Labels of the ground truth for the characters and names that stand in MathML; others are labels themselves.
+_NAMES = "rightarrow sum int pi leq sin cos tan lim geq infty prime times alpha beta pm log } {"
+_CHARACTERS = r"""
+÷ \div × \times ± \pm ∑ \sum π \pi ∫ \int θ \theta ∞ \infty … \ldots β \beta → \rightarrow ≤ \leq ≥ \geq < \lt
+> \gt σ \sigma ϕ \phi ′ \prime Γ \gamma γ \gamma μ \mu λ \lambda Δ \Delta ∃ \exists ∀ \forall ∈ \in ∂ \partial
+≠ \neq α \alpha − -
+""".split()
+LABELS: dict[str, str] = {name: "\\" + name for name in _NAMES.split()}
+LABELS |= dict(zip(_CHARACTERS[::2], _CHARACTERS[1::2], strict=True))

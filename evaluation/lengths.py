@@ -1,5 +1,7 @@
 """The length buckets of the paper's Fig. 3: by the number of tokens in the true caption."""
 
+from typing import Any
+
 BUCKETS = ("(0,10]", "(10,20]", "(20,30]", "(30,40]", "(40,50]", "50+")
 
 
@@ -8,8 +10,8 @@ def bucket(tokens: int) -> str:
     return BUCKETS[min(max(tokens - 1, 0) // 10, 5)]
 
 
-def by_bucket(lengths: dict[str, int], exact: dict[str, bool]) -> list[dict[str, str | int | float | None]]:
-    """Count and rate (percent, None for an empty bucket) of exact expressions in every bucket; keys are ids."""
+def by_bucket(lengths: dict[str, int], exact: dict[str, bool]) -> list[dict[str, Any]]:
+    """Count and rate (percent, None if empty) of exact expressions in every bucket; keys are ids."""
     rows = []
     for name in BUCKETS:
         ids = [key for key, length in lengths.items() if bucket(length) == name]

@@ -1,8 +1,8 @@
 """Scoring by the LgEval-compatible scripts, run as subprocesses: `tex2symlg`, then `evaluate`.
 
-LGEVAL_BIN puts another set of scripts (the official one, say) in the place of ours: a folder, or several divided
-by ":", that hold both names. Whatever the set, its files are counted afterwards; a file that got lost on the way is
-an error, never a silent zero.
+LGEVAL_BIN puts another set of scripts (the official one, say) in the place of ours: a folder, or several
+divided by ":", that hold both names. Whatever the set, its files are counted afterwards; a file that got
+lost on the way is an error, never a silent zero.
 """
 
 import os
@@ -20,14 +20,15 @@ from evaluation.latex import formula_in
 from evaluation.lengths import bucket, by_bucket
 
 VERSION = "1.0"
+NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
 OWN_SCRIPTS = Path(__file__).resolve().parent / "bin"
 
 
 @dataclass(frozen=True)
 class Score:
-    """Counts over the n expressions of a ground truth, and rates in percent. Length and token fields are None
-    where no captions are known. `missing`: expressions without a prediction; `unconverted`: predictions that are
-    not LaTeX. Both count as wrong. `ci95`: Wilson interval of the expression rate."""
+    """Counts over the n expressions of a ground truth, and rates in percent. Length and token fields are
+    None where no captions are known. `missing`: expressions without a prediction; `unconverted`:
+    predictions that are not LaTeX. Both count as wrong. `ci95`: Wilson interval of the expression rate."""
 
     n: int
     exact: int
@@ -40,7 +41,7 @@ class Score:
     exprate_le2: float
     exprate_le3: float
     structure_rate: float
-    by_length: list[dict[str, str | int | float | None]] | None
+    by_length: list[dict[str, Any]] | None
     token_exact: int | None
     token_exprate: float | None
     ci95: tuple[float, float]
@@ -89,7 +90,8 @@ def score(
     workdir: Path | None = None,
     captions: dict[str, list[str]] | None = None,
 ) -> Score:
-    """Score predictions (folder of ID.txt, zip, .jsonl) against `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` or a folder
+    """Score predictions (folder of ID.txt, zip, .jsonl) against `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` or a
+    folder
     of .lg. Raises InputError. With `workdir` the scorer's files stay there."""
     fields = {"set": set_name, "search": search, "select": select}
     if workdir is not None:
@@ -148,13 +150,14 @@ def _command(name: str) -> list[str]:
 def run_scripts(
     predictions: dict[str, str], truth: dict[str, str], workdir: Path
 ) -> tuple[dict[str, int], dict[str, dict[str, float]]]:
-    """Convert and evaluate in `workdir` (older results there are replaced). Returns the counts of Summary.txt and
+    """Convert and evaluate in `workdir` (older results there are replaced). Returns the counts of
+    Summary.txt and
     every file's metrics. Raises InputError if a script fails or files got lost."""
     for name in ("result", "pred_symlg", "gt_symlg", "Results_pred_symlg"):
         shutil.rmtree(workdir / name, ignore_errors=True)
-    _write_all(workdir / "result", predictions, ".txt")
-    _write_all(workdir / "gt_symlg", truth, ".lg")
-    output = _run("tex2symlg", ["result", "pred_symlg"], workdir)
+    write_all(workdir / "result", predictions, ".txt")
+    write_all(workdir / "gt_symlg", truth, ".lg")
+    output = run_script("tex2symlg", ["result", "pred_symlg"], workdir)
     (workdir / "pred_symlg").mkdir(exist_ok=True)
     lost = [
         key
@@ -165,7 +168,7 @@ def run_scripts(
         raise InputError(
             f"{scripts()}: tex2symlg lost {len(lost)} of {len(predictions)} files ({lost[0]}, ...){output}"
         )
-    output = _run("evaluate", ["pred_symlg", "gt_symlg"], workdir)
+    output = run_script("evaluate", ["pred_symlg", "gt_symlg"], workdir)
     counts = results.read_summary(str(workdir / "Results_pred_symlg" / "Summary.txt"))
     metrics = results.read_file_errors(str(workdir / "Results_pred_symlg"))
     if counts["n"] != len(truth) or metrics.keys() != truth.keys():
@@ -177,7 +180,7 @@ def run_scripts(
     return counts, metrics
 
 
-def _run(name: str, arguments: list[str], workdir: Path) -> str:
+def run_script(name: str, arguments: list[str], workdir: Path) -> str:
     """Run one script; its last words, to be put after an error message."""
     command = _command(name)
     try:
@@ -205,7 +208,8 @@ def _converts(text: str) -> bool:
     return True
 
 
-def _write_all(folder: Path, texts: dict[str, str], ending: str) -> None:
+def write_all(folder: Path, texts: dict[str, str], ending: str) -> None:
+    """Write texts as NAME + ending in a new folder."""
     folder.mkdir(parents=True)
     for key, text in texts.items():
         results.put(os.path.join(folder, key + ending), text)
@@ -314,8 +318,8 @@ def self_check() -> SelfCheck:
             texts = {
                 key: prediction_file(key, case[1].split()) for key, case in zip(keys, CASES, strict=True)
             }
-            _write_all(truth_folder / "tex", texts, ".txt")
-            said = _run("tex2symlg", ["tex", "symlg"], truth_folder)
+            write_all(truth_folder / "tex", texts, ".txt")
+            said = run_script("tex2symlg", ["tex", "symlg"], truth_folder)
             truth = {}
             for key in keys:
                 path = truth_folder / "symlg" / f"{key}.lg"

@@ -1,9 +1,10 @@
 """LgEval's comparison of two symLGs and its summary over many files.
 
-Nodes are paths with a set of labels, edges are (parent path, child path) pairs with a set of relations. A node
-that one graph lacks is labelled ABSENT there; a missing edge is labelled "_". A label set is right if it shares a
-label with the other one (LgEval's INTER mode, the one `evaluate` uses). The number the expression rate rests on is
-D_B = wrong nodes + wrong edges; an expression is correct if D_B is 0. There is no alignment.
+Nodes are paths with a set of labels, edges are (parent path, child path) pairs with a set of relations. A
+node that one graph lacks is labelled ABSENT there; a missing edge is labelled "_". A label set is right if
+it shares a label with the other one (LgEval's INTER mode, the one `evaluate` uses). The number the
+expression rate rests on is D_B = wrong nodes + wrong edges; an expression is correct if D_B is 0. There is
+no alignment.
 
 Names and order of the fields are LgEval's (README_MetricsData.txt in its sources explains each).
 """
@@ -16,11 +17,11 @@ from typing import NamedTuple
 from evaluation.symlg import SymLG
 
 FIELDS = (
-    "D_B", "D_C", "D_L", "D_R", "D_S", "D_E(%)", "nNodes", "nEdges", "nSegRelEdges", "dPairs", "segPairErrors",
-    "nodeCorrect", "edgeDiffClassCount", "undirDiffClassCount", "nSeg", "detectedSeg", "dSegRelEdges",
-    "CorrectSegments", "CorrectSegmentsAndClass", "ClassError", "CorrectSegRels", "CorrectSegRelLocations",
-    "SegRelErrors", "hasCorrectSegments", "hasCorrectSegLab", "hasCorrectRelationLocations", "hasCorrectRelLab",
-    "hasCorrectStructure",
+    "D_B", "D_C", "D_L", "D_R", "D_S", "D_E(%)", "nNodes", "nEdges", "nSegRelEdges", "dPairs",
+    "segPairErrors", "nodeCorrect", "edgeDiffClassCount", "undirDiffClassCount", "nSeg", "detectedSeg",
+    "dSegRelEdges", "CorrectSegments", "CorrectSegmentsAndClass", "ClassError", "CorrectSegRels",
+    "CorrectSegRelLocations", "SegRelErrors", "hasCorrectSegments", "hasCorrectSegLab",
+    "hasCorrectRelationLocations", "hasCorrectRelLab", "hasCorrectStructure",
 )  # fmt: skip
 
 ABSENT = frozenset(["ABSENT"])
@@ -45,7 +46,7 @@ class Comparison(NamedTuple):
 
 
 def compare(prediction: SymLG, truth: SymLG, inter: bool = True) -> Comparison:
-    """Compare two graphs. `inter=False` is LgEval's default label comparison (size of the larger difference)."""
+    """Compare two graphs. `inter=False` is LgEval's default: the size of the larger difference of labels."""
     p_nodes, g_nodes = prediction.nodes(), truth.nodes()
     p_edges, g_edges = prediction.edges(), truth.edges()
     all_nodes = p_nodes.keys() | g_nodes.keys()
@@ -100,8 +101,8 @@ def _ends_of_unmatched(
     p_nodes: Mapping, p_edges: Mapping, g_nodes: Mapping, g_edges: Mapping, inter: bool
 ) -> set[str]:
     """Nodes that LgEval counts as touched by an edge of one graph alone. With INTER every ordered pair of a
-    graph's nodes is an edge, so one node too many touches all of its graph; an edge that both graphs have with
-    different labels touches none, as LgEval counts before it looks at those."""
+    graph's nodes is an edge, so one node too many touches all of its graph; an edge that both graphs have
+    with different labels touches none, as LgEval counts before it looks at those."""
     touched: set[str] = set()
     for nodes, edges, other_nodes, other_edges in (
         (p_nodes, p_edges, g_nodes, g_edges),
@@ -139,12 +140,14 @@ def summary(rows: Sequence[Mapping[str, int | float]], label: str, date: str) ->
                nodes + edges - d_c - d_l, d_c + d_l), "", "",
         _table("Undirected", "Rate(%)", "Total", "Correct", "Errors", "SegErr", "ClErr", "RelErr"), "-" * 81,
         _table("Nodes", _rate(nodes - d_c, nodes), nodes, nodes - d_c, d_c),
-        _table("Node Pairs", _rate(pairs - bad_pairs, pairs), pairs, pairs - bad_pairs, bad_pairs, 0, 0, bad_pairs), "",
+        _table("Node Pairs", _rate(pairs - bad_pairs, pairs), pairs, pairs - bad_pairs,
+               bad_pairs, 0, 0, bad_pairs), "",
         _table("Total", _rate(nodes + pairs - pair_errors, nodes + pairs), nodes + pairs,
                int(nodes + pairs - pair_errors), pair_errors), "",
         "     SegErr: merge/split   ClErr: valid merge class error   RelErr: relation error", "", "",
         "****  OBJECTS   **************************************************************************", "",
-        _table("", "Recall(%)", "Prec(%)", "2RP/(R+P)", "Targets", "Correct", "FalseNeg", "*Detected", "*FalsePos"),
+        _table("", "Recall(%)", "Prec(%)", "2RP/(R+P)", "Targets", "Correct", "FalseNeg",
+               "*Detected", "*FalsePos"),
         "-" * 90,
         *_detections("Objects", total["nSeg"], total["detectedSeg"],
                      total["CorrectSegments"], total["CorrectSegmentsAndClass"]), "",

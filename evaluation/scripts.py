@@ -1,7 +1,7 @@
 """The command-line scripts of convert2symLG and LgEval, with their arguments and output files.
 
-README.md of this package lists where they differ from the official ones. They import the standard library alone,
-so that a process starts in a few hundredths of a second.
+README.md of this package lists where they differ from the official ones. They import the standard library
+alone, so that a process starts in a few hundredths of a second.
 """
 
 import os
@@ -52,7 +52,8 @@ def lg2symlg() -> int:
 
 def evaluate() -> int:
     usage = (
-        "Usage: evaluate OUTDIR GTDIR [p|t|d|s|b]\n       evaluate LISTFILE [p|t|d|s|b]   (lines: OUTPUT.lg TARGET.lg)\n"
+        "Usage: evaluate OUTDIR GTDIR [p|t|d|s|b]\n"
+        "       evaluate LISTFILE [p|t|d|s|b]   (lines: OUTPUT.lg TARGET.lg)\n"
         "Compares symLG files and writes Results_<name>/ here. (The graph drawings are not made.)"
     )
     return _main(_evaluate, usage, 1)
@@ -68,7 +69,8 @@ def evallg() -> int:
 
 def conf_hist() -> int:
     usage = (
-        "Usage: confHist DIR1 DIR2 SIZE [MINCOUNT] [strokes]\n       confHist LISTFILE SIZE [MINCOUNT] [strokes]\n"
+        "Usage: confHist DIR1 DIR2 SIZE [MINCOUNT] [strokes]\n"
+        "       confHist LISTFILE SIZE [MINCOUNT] [strokes]\n"
         "Writes CH_<name>.html: substructures of SIZE symbols of the truth (DIR2) and what was found instead."
     )
     return _main(_conf_hist, usage, 2)
@@ -102,7 +104,7 @@ def _lg2symlg(arguments: list[str]) -> int:
 
 
 def _convert(source: str, target: str, ending: str, convert: Callable[[str, str], str]) -> int:
-    """Convert each file by itself. What does not convert has no .lg afterwards, also if an older run left one."""
+    """Convert each file by itself. What does not convert has no .lg afterwards, not even an older one."""
     names = _listing(source, ending)
     build = f"{target.rstrip('/')}.part{os.getpid()}"
     os.makedirs(build)
@@ -186,7 +188,7 @@ def _evaluate(arguments: list[str]) -> int:
         pairs = [
             (f"{output}/{name}.lg", os.path.join(truth, name + ".lg")) for name in sorted({*names, *lost})
         ]
-        stray = [path for path in _strays(output, {*names, *lost})]
+        stray = _strays(output, {*names, *lost})
         drawing = arguments[2:]
     else:
         label, pairs, stray, lost = f"List File: {arguments[0]}", _pairs(output), [], {}

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from evaluation import InputError
+from evaluation.commands import LABELS
 
 RELATIONS = {"Right": "R", "Sub": "Sub", "Sup": "Sup", "Above": "Above", "Below": "Below", "Inside": "Inside"}
 
@@ -75,7 +76,7 @@ def from_latex(latex: str | Sequence[str]) -> SymLG:
 
 
 def read(text: str, name: str = "symLG") -> SymLG:
-    """Parse the .lg text format (O, R and EO lines; N and E lines as one-symbol objects). Raises InputError."""
+    """Parse the .lg text format (O, R and EO lines; N lines as one-symbol objects). Raises InputError."""
     objects: dict[str, Object] = {}
     relations: list[Relation] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -101,7 +102,7 @@ def read(text: str, name: str = "symLG") -> SymLG:
 
 
 def with_paths(text: str, name: str = "label graph") -> str:
-    """A label graph over any primitives as symLG: every O line gets the path its relations give (lg2symlg)."""
+    """A label graph over any primitives as symLG: O lines get the path their relations give (lg2symlg)."""
     parents: dict[str, tuple[str, str]] = {}
     lines = text.splitlines()
     for line in lines:
@@ -178,16 +179,6 @@ SCRIPTS = {
 # On a row these put their script on its last member; the others take the row as one member.
 SHIFTED = ("msub", "msup", "munder")
 
-# Labels of the ground truth for the characters and names that stand in MathML.
-_NAMES = "rightarrow sum int pi leq sin cos tan lim geq infty prime times alpha beta pm log } {"
-_CHARACTERS = (
-    "÷ \\div × \\times ± \\pm ∑ \\sum π \\pi ∫ \\int θ \\theta ∞ \\infty … \\ldots β \\beta → \\rightarrow ≤ \\leq "
-    "≥ \\geq < \\lt > \\gt σ \\sigma ϕ \\phi ′ \\prime Γ \\gamma γ \\gamma μ \\mu λ \\lambda Δ \\Delta ∃ \\exists "
-    "∀ \\forall ∈ \\in ∂ \\partial ≠ \\neq α \\alpha − -"
-).split()
-LABELS = {name: "\\" + name for name in _NAMES.split()} | dict(
-    zip(_CHARACTERS[::2], _CHARACTERS[1::2], strict=True)
-)
 _LATIN1 = re.compile(r"[\x00-\xff]*[\x80-\xff][\x00-\xff]*")
 
 
@@ -258,7 +249,8 @@ class Builder:
 
     def root(self, sign: Item, parts: list[Fragment], indexed: bool) -> Item:
         """A root with its radicand and, if `indexed`, its index. Without one, a radicand of two members or
-        more gets a second Inside relation, to the first symbol of its second member (as the converter does)."""
+        more gets a second Inside relation, to the first symbol of its second member (as the converter
+        does)."""
         members = parts[0].items if parts and isinstance(parts[0], Row) else []
         second = members[1].first if len(members) > 1 and not indexed else None
         for part, relation in zip(parts, ("Inside", "Above"), strict=False):

@@ -1,0 +1,156 @@
+"""Which symbols and relations are confused, and on what kind of expression: tidy tables for figures.
+
+The scorer knows a symbol by its path, so one symbol too many shifts all that follow and makes "confusions"
+of them. `aligned` therefore counts a confusion only where the prediction has the paths of the truth: there
+it is a real one.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from evaluation import lengths, lgeval
+from evaluation.metrics import Comparison, compare
+from evaluation.stats import proportion_interval
+from evaluation.symlg import EMPTY_GRAPH, SymLG, read
+
+Table = list[dict[str, str | int | float | None]]
+_RATES = ("n", "exact", "exprate", "low", "high", "le1", "structure_right", "mean_errors")
+_CONFUSIONS = ("truth", "prediction", "count", "aligned", "expressions")
+COLUMNS = {
+    "symbols": _CONFUSIONS,
+    "relations": _CONFUSIONS,
+    "symbol_recall": ("symbol", "n", "correct", "recall"),
+    "structure": ("structure", *_RATES),
+    "length": ("bucket", *_RATES),
+}
+_WORD = re.compile("R|Sub|Sup|Above|Below|Inside")
+
+
+class Pair(NamedTuple):
+    expression: lgeval.Expression
+    prediction: SymLG
+    truth: SymLG
+    comparison: Comparison
+
+
+def load(evaluation: lgeval.Evaluation) -> list[Pair]:
+    """Read back the graphs of an evaluation from its folder, while that exists."""
+    pairs = []
+    for expression in evaluation.expressions:
+        name = f"{expression.id}.lg"
+        found = evaluation.folder / "pred_symlg" / name
+        prediction = _read(found) if found.exists() else EMPTY_GRAPH
+        truth = _read(evaluation.folder / "gt_symlg" / name)
+        pairs.append(Pair(expression, prediction, truth, compare(prediction, truth)))
+    return pairs
+
+
+def _read(path: Path) -> SymLG:
+    return read(path.read_text(encoding="utf-8"), str(path))
+
+
+def tables(pairs: list[Pair]) -> dict[str, Table]:
+    """Name -> rows: symbols, relations, symbol_recall, structure and, with captions, length."""
+    found = {
+        "symbols": _confusions(pairs, lambda comparison: [row[-2:] for row in comparison.nodes]),
+        "relations": _confusions(pairs, lambda comparison: [row[-2:] for row in comparison.edges]),
+        "symbol_recall": symbol_recall(pairs),
+        "structure": [_rates("structure", name, group) for name, group in by_structure(pairs).items()],
+    }
+    if all(pair.expression.bucket for pair in pairs):
+        groups = {name: [p for p in pairs if p.expression.bucket == name] for name in lengths.BUCKETS}
+        found["length"] = [_rates("bucket", name, group) for name, group in groups.items()]
+    return found
+
+
+def _confusions(pairs: Iterable[Pair], rows: Callable[[Comparison], list[tuple[str, ...]]]) -> Table:
+    count: Counter[tuple[str, ...]] = Counter()
+    aligned: Counter[tuple[str, ...]] = Counter()
+    expressions: Counter[tuple[str, ...]] = Counter()
+    for pair in pairs:
+        confused = rows(pair.comparison)
+        count.update(confused)
+        expressions.update(set(confused))
+        if pair.comparison.metrics["hasCorrectSegments"]:
+            aligned.update(confused)
+    order = sorted(count, key=lambda key: (-aligned[key], -count[key], key))
+    return [
+        {
+            "truth": key[1],
+            "prediction": key[0],
+            "count": count[key],
+            "aligned": aligned[key],
+            "expressions": expressions[key],
+        }
+        for key in order
+    ]
+
+
+def symbol_recall(pairs: Iterable[Pair]) -> Table:
+    """How often each true symbol is found with its label at its place."""
+    total: Counter[str] = Counter()
+    right: Counter[str] = Counter()
+    for pair in pairs:
+        predicted = pair.prediction.nodes()
+        for path, labels in pair.truth.nodes().items():
+            total.update(labels)
+            right.update(labels & predicted.get(path, set()))
+    return [
+        {"symbol": label, "n": n, "correct": right[label], "recall": _percent(right[label], n)}
+        for label, n in sorted(total.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def structures(graph: SymLG) -> set[str]:
+    """What a true expression contains: fraction, root, limits, script, nested script; else "line"."""
+    nodes = graph.nodes()  # by path, as some ground truths name their relations in another way (B for Below)
+    kinds = set()
+    for path, labels in nodes.items():
+        words = _WORD.findall(path)
+        depth = words.count("Sub") + words.count("Sup")
+        vertical = [path + word for word in ("Above", "Below") if path + word in nodes]
+        if "-" in labels and len(vertical) == 2:
+            kinds.add("fraction")
+        elif "\\sqrt" in labels:
+            kinds.add("root")
+        elif vertical:
+            kinds.add("limits")
+        if depth:
+            kinds.add("script")
+        if depth > 1:
+            kinds.add("nested script")
+    return kinds or {"line"}
+
+
+def by_structure(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
+    """The expressions that contain each structure (one may stand in several groups)."""
+    groups: dict[str, list[Pair]] = {
+        name: [] for name in ("line", "script", "nested script", "fraction", "root", "limits")
+    }
+    for pair in pairs:
+        for name in structures(pair.truth):
+            groups[name].append(pair)
+    return groups
+
+
+def _rates(key: str, name: str, group: list[Pair]) -> dict[str, str | int | float | None]:
+    n, exact = len(group), sum(pair.expression.exact for pair in group)
+    low, high = proportion_interval(exact, n) if n else (None, None)
+    return {
+        key: name,
+        "n": n,
+        "exact": exact,
+        "exprate": _percent(exact, n),
+        "low": None if low is None else round(100 * low, 2),
+        "high": None if high is None else round(100 * high, 2),
+        "le1": sum(pair.expression.errors <= 1 for pair in group),
+        "structure_right": sum(pair.expression.structure for pair in group),
+        "mean_errors": round(sum(pair.expression.errors for pair in group) / n, 3) if n else None,
+    }
+
+
+def _percent(count: int, n: int) -> float | None:
+    return round(100 * count / n, 2) if n else None
