@@ -1,0 +1,214 @@
+"""The recipe schema: one row of the paper's tables x how much to spend x a seed fixes a run.
+
+The defaults *are* the authors' training (CoMER's released program). A preset changes how much is spent, a recipe
+says which row of the table is trained; `resolve` merges defaults <- preset <- recipe and refuses what it does not know.
+"""
+
+import hashlib
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from benchmarks.errors import UserError
+from models.comer import CoMERConfig
+from models.joint_search import SearchOptions
+
+
+class Strict(BaseModel):
+    """No unknown keys, no silent coercion, no change after the fact."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Data(Strict):
+    """What is trained on. `name` and `digest` are filled in from the opened archive, so that a run is tied to it."""
+
+    name: str = ""
+    digest: str = ""
+    scale: float = Field(1.0, gt=0, le=1)  # images are shrunk by this factor once, when they are loaded
+    max_area: int = 320_000  # px; larger images are skipped (never counted as recognised)
+    max_tokens: int = 200  # longer labels are not trained on
+    limit: int | None = Field(None, gt=0)  # train on the first n expressions only; None = all
+
+
+class Augmentation(Strict):
+    """Random distortions of a training image; every value is the half-width of a uniform draw but `scale`, a range."""
+
+    scale: tuple[float, float] | None = (0.7, 1.4)  # paper sec. 4.2
+    stretch: float = Field(0.0, ge=0, lt=1)  # extra width/height ratio, e.g. 0.15: x0.85 .. x1.15
+    rotation: float = Field(0.0, ge=0, le=45)  # degrees
+    shear: float = Field(0.0, ge=0, le=1)  # horizontal shift per unit of height
+    elastic: float = Field(0.0, ge=0)  # smooth displacement, in pixels of the loaded image
+    thickness: float = Field(0.0, ge=0, le=1)  # probability of a thinner or a thicker stroke
+
+    @property
+    def only_scale(self) -> bool:
+        """Whether this is the authors' augmentation, for which their exact resize is used."""
+        return not (self.stretch or self.rotation or self.shear or self.elastic or self.thickness)
+
+
+class Batching(Strict):
+    """How images become batches: `area` is the authors' (fixed batches, sorted by area), `shape` pads to a few shapes."""
+
+    order: Literal["area", "shape"] = "area"
+    size: int = Field(8, gt=0)  # images in a (micro-)batch at most
+    pixels: int = Field(320_000, gt=0)  # padded pixels in a batch at most (of the largest image, in order `area`)
+    micro_batches: int = Field(4, gt=0)  # batches whose gradients are averaged in a step: the authors' four GPUs
+
+
+class Optimizer(Strict):
+    name: Literal["sgd", "adamw"] = "sgd"
+    lr: float = Field(0.08, gt=0)
+    momentum: float = Field(0.9, ge=0, lt=1)  # AdamW: beta1
+    weight_decay: float = Field(1e-4, ge=0)
+    clip: float | None = Field(None, gt=0)  # largest gradient norm; the authors do not clip
+
+
+class Schedule(Strict):
+    """`plateau` multiplies the rate by `factor` after `patience` validations without gain; `cosine` falls to 0."""
+
+    name: Literal["plateau", "cosine"] = "plateau"
+    factor: float = Field(0.25, gt=0, lt=1)
+    patience: int = Field(10, ge=0)
+    warmup: float = Field(0.0, ge=0, lt=1)  # share of all steps with a linearly growing rate
+
+
+class Training(Strict):
+    epochs: int = Field(300, gt=0)
+    batching: Batching = Batching()
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    validate_every: int = Field(2, gt=0)  # epochs
+    early_stop: int | None = Field(None, gt=0)  # validations without gain; None = train to the last epoch
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    bf16: bool = False  # autocast; softmax, normalisation statistics and the loss stay in float32
+    average: float = Field(0.0, ge=0, lt=1)  # decay of an exponential average of the weights; 0 = none
+    recalibrate: int = Field(0, ge=0)  # batches over which batch-norm statistics are measured anew after training
+    threads: int | None = Field(None, gt=0)  # CPU threads; None = torch's default
+    workers: int = Field(1, ge=0)  # threads that prepare batches ahead; 0 = prepare in line
+
+
+class Search(Strict):
+    """Approximate joint search (paper sec. 3.5, BTTR sec. 3.4) and how images are grouped for it."""
+
+    beam_size: int = Field(10, gt=0)
+    max_len: int = Field(200, gt=1)
+    alpha: float = 1.0
+    direction: Literal["both", "l2r", "r2l"] = "both"
+    batch_size: int = Field(4, gt=0)
+    bf16: bool = False
+    limit: int | None = Field(None, gt=0)  # recognise the first n expressions of a set only; None = all
+
+    @property
+    def options(self) -> SearchOptions:
+        return SearchOptions(self.beam_size, self.max_len, self.alpha, direction=self.direction)
+
+    @property
+    def name(self) -> str:
+        """The search as a signature names it: joint10, l2r10, r2l1 …"""
+        return ("joint" if self.direction == "both" else self.direction) + str(self.beam_size)
+
+
+class Config(Strict):
+    """One run, completely."""
+
+    recipe: str
+    preset: str
+    seed: int = Field(7, ge=0)
+    data: Data = Data()
+    model: CoMERConfig = CoMERConfig()
+    augmentation: Augmentation | None = Augmentation()
+    training: Training = Training()
+    search: Search = Search()
+    select: str = "2014"  # a split whose token-match ExpRate picks the epoch | heldout: a part of train | last: no picking
+    heldout: float = Field(0.05, gt=0, lt=0.5)  # the part of train set aside by `select: heldout`
+
+    @model_validator(mode="after")
+    def _schedule_can_see(self) -> "Config":
+        if self.select == "last" and (self.training.schedule.name == "plateau" or self.training.early_stop):
+            raise ValueError("select: last never validates, so schedule plateau and early_stop cannot work; use cosine")
+        return self
+
+    @property
+    def digest(self) -> str:
+        """Eight hex digits over the canonical JSON of everything that can change the result."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @property
+    def run_name(self) -> str:
+        return f"{self.recipe}/{self.preset}-seed{self.seed}-{self.digest}"
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def names(kind: Literal["recipes", "presets"]) -> list[str]:
+    """The shipped recipes or presets."""
+    return sorted(p.name[:-5] for p in resources.files(__package__).joinpath(kind).iterdir() if p.name.endswith(".yaml"))
+
+
+def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
+    """Defaults <- preset <- recipe, tied to the archive's name and digest.
+
+    `recipe` and `preset` are shipped names or paths of YAML files. A test split to select on that the archive
+    does not have (the embedded set has no 2014) becomes `heldout`.
+    """
+    recipe_name, recipe_keys, recipe_source = _read("recipes", recipe)
+    preset_name, preset_keys, preset_source = _read("presets", preset)
+    merged = _merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
+    if archive is not None:
+        merged["data"] = merged.get("data", {}) | {"name": archive.name, "digest": archive.digest}
+        if merged.get("select", "2014") not in ("last", "heldout", *archive.test_splits):
+            merged["select"] = "heldout"
+    return _validate(merged, f"{recipe_source} with {preset_source}")
+
+
+def load(path: Path) -> Config:
+    """Reads the `config.yaml` of a run folder."""
+    return _validate(_yaml(path), str(path))
+
+
+def _read(kind: Literal["recipes", "presets"], name: str) -> tuple[str, dict[str, Any], str]:
+    if name.endswith((".yaml", ".yml")):
+        return Path(name).stem, _yaml(Path(name)), name
+    if name not in names(kind):
+        raise UserError(f"no {kind[:-1]} called '{name}': choose one of {', '.join(names(kind))}, or give a YAML file")
+    with resources.as_file(resources.files(__package__).joinpath(kind, f"{name}.yaml")) as path:
+        return name, _yaml(path), f"{kind}/{name}.yaml"
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        value = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not YAML ({' '.join(str(error).split())}); mend or replace it") from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UserError(f"{path}: must hold keys and values, holds {type(value).__name__}")
+    return value
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _validate(keys: dict[str, Any], source: str) -> Config:
+    try:  # by way of JSON: strict types, yet YAML's lists may be tuples
+        return Config.model_validate_json(json.dumps(keys, default=str))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the whole"
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise UserError(f"{source}: {where}: {first['msg']}{more}") from None

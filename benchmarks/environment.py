@@ -1,0 +1,53 @@
+"""Where a run was made: hardware, versions, revision. Written beside every result."""
+
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("hmerbench", "torch", "numpy", "opencv-python-headless", "safetensors", "pydantic", "mlflow", "optuna")
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """System facts as plain data."""
+    return {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
+        "threads": torch.get_num_threads(),
+        "bf16_matrix_unit": device.type == "cpu" and bool(torch.cpu._is_amx_tile_supported()),
+        "platform": platform.platform(),
+        "python": sys.version.split()[0],
+        "versions": {name: version for name in PACKAGES if (version := _version(name))},
+        "revision": revision(),
+    }
+
+
+def processor() -> str:
+    """The CPU's own name, where the system tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    named = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    return named or platform.processor() or platform.machine()
+
+
+def revision() -> str | None:
+    """The git revision of this checkout, with `+` after it where files were changed; None outside a checkout."""
+    root = Path(__file__).parent.parent
+    try:
+        head = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        dirty = subprocess.run(["git", "-C", root, "status", "--porcelain", "-uno"], capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

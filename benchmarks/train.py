@@ -1,0 +1,444 @@
+"""Training: plain torch, one process or several (torchrun), resumable bit for bit at any checkpoint.
+
+Reads a verified archive, leaves a run folder: config.yaml, environment.json, history.jsonl (a line an epoch),
+checkpoint.safetensors (to go on) and best.safetensors (to recognise with).
+"""
+
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "65536")  # kernels for every padded shape stay built
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from benchmarks.checkpoint import (
+    flatten_optimizer,
+    load_checkpoint,
+    restore_optimizer,
+    save_checkpoint,
+    write_atomically,
+)
+from benchmarks.config import Config
+from benchmarks.data.batching import Batch, TrainingSet, ahead
+from benchmarks.data.crohme import Archive, Sample
+from benchmarks.environment import environment
+from benchmarks.errors import UserError
+from benchmarks.predict import recognise
+from models import CoMER, Vocabulary
+from models.interchange import save_weights
+from models.vocab import PAD, bidirectional_targets
+
+CHECKPOINT_SECONDS = 300  # at most this much work is lost by a kill in the middle of a long epoch
+CHECK_STEPS = 25  # the loss is read back from the device this often
+console = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Team:
+    """The processes that train together: one, or as many as torchrun started."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @classmethod
+    def gather(cls) -> "Team":
+        rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        local = int(os.environ.get("LOCAL_RANK", 0))
+        cuda = torch.cuda.is_available()
+        device = torch.device(f"cuda:{local}" if cuda else "cpu")
+        if world > 1 and not distributed.is_initialized():
+            distributed.init_process_group("nccl" if cuda else "gloo", rank=rank, world_size=world)
+        return cls(rank, world, device)
+
+    def wait(self) -> None:
+        if self.world > 1:
+            distributed.barrier()
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        if self.world > 1:
+            distributed.all_reduce(values)
+        return values
+
+
+@dataclass
+class State:
+    """Where a run stands; with the checkpoint's tensors this is all there is to resume from."""
+
+    digest: str
+    epoch: int = 0  # the epoch in progress, from 0
+    position: int = 0  # optimizer steps already done in it
+    step: int = 0  # optimizer steps in all
+    loss: float = 0.0  # sum of the losses of this epoch's micro-batches on rank 0
+    seconds: float = 0.0  # of training so far, validation included
+    best: float = -1.0  # token-match ExpRate of the selected epoch
+    best_epoch: int = -1
+    stale: int = 0  # validations since
+    lr: float = 0.0  # plateau only
+    plateau: dict[str, Any] | None = None
+    finished: bool = False
+
+
+def train(config: Config, archive: Archive, folder: Path) -> None:
+    """Trains `config` on `archive` into `folder`, from the last checkpoint where there is one.
+
+    Raises UserError for a checkpoint of another configuration, a damaged one, or a loss that is no longer finite.
+    """
+    Trainer(config, archive, folder, Team.gather()).run()
+
+
+def split_heldout(samples: list[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
+    """(training, held out): whole groups of expressions whose ids differ only in their last number - one writer's
+    sheet, where ids tell - are set aside until `share` of the set is reached."""
+    groups: dict[str, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(re.sub(r"[-_]?(equation|em_|sub_)?\d+$", "", sample.id) or sample.id, []).append(sample)
+    if len(groups) < 10:  # ids that tell nothing
+        groups = {s.id: [s] for s in samples}
+    wanted, out = share * len(samples), set[str]()
+    names = sorted(groups)
+    for index in np.random.default_rng((seed, len(samples))).permutation(len(names)):
+        if len(out) + len(groups[names[index]]) <= max(1, wanted * 1.1):
+            out |= {s.id for s in groups[names[index]]}
+        if len(out) >= wanted:
+            break
+    return [s for s in samples if s.id not in out], [s for s in samples if s.id in out]
+
+
+class Trainer:
+    def __init__(self, config: Config, archive: Archive, folder: Path, team: Team):
+        self.config, self.folder, self.team = config, folder, team
+        training = config.training
+        if training.batching.micro_batches % team.world:
+            raise UserError(
+                f"{team.world} processes cannot share {training.batching.micro_batches} micro-batches a step: "
+                "set training.batching.micro_batches to a multiple"
+            )
+        if training.threads and team.device.type == "cpu":
+            torch.set_num_threads(max(1, training.threads // team.world))
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        samples = archive.samples("train")[: config.data.limit]
+        self.validation: list[Sample] = []
+        if config.select == "heldout":
+            samples, self.validation = split_heldout(samples, config.heldout, config.seed)
+        elif config.select != "last":
+            self.validation = archive.samples(config.select)
+        self.set = TrainingSet(samples, config)
+        if not self.set.samples:
+            raise UserError(f"{archive.path}: no expression of train is left to train on")
+        self.vocabulary = Vocabulary()
+
+        torch.manual_seed(config.seed)
+        self.model = CoMER(config.model).to(team.device)
+        if team.device.type == "cpu" and training.bf16:
+            self.model.to(memory_format=torch.channels_last)  # convolutions in bf16 want it; the numbers are the same
+        self.average = (
+            {name: p.detach().clone() for name, p in self.model.named_parameters()} if training.average else {}
+        )
+        self.optimizer = self._optimizer()
+        self.plateau = (
+            ReduceLROnPlateau(self.optimizer, "max", training.schedule.factor, training.schedule.patience)
+            if training.schedule.name == "plateau"
+            else None
+        )
+        self.state = State(config.digest)
+
+    # ------------------------------------------------------------------------------------------------ the loop
+
+    def run(self) -> None:
+        self._resume()
+        if self.state.finished:
+            return
+        if self.team.rank == 0:
+            write_atomically(self.folder / "config.yaml", self.config.to_yaml())
+            write_atomically(self.folder / "environment.json", json.dumps(environment(self.team.device), indent=1) + "\n")
+        parallel = self.model
+        if self.team.world > 1:
+            parallel = DistributedDataParallel(self.model)
+        total = self.config.training.epochs
+        with self._progress(total) as report:
+            while self.state.epoch < total and not self._gave_up():
+                self._epoch(parallel, report)
+        self._finish()
+
+    def _epoch(self, parallel: nn.Module, report: "Report") -> None:
+        state, training = self.state, self.config.training
+        share = training.batching.micro_batches // self.team.world
+        plan = self.set.plan(state.epoch)
+        steps = len(plan) // training.batching.micro_batches
+        images = sum(len(indices) for indices in plan)
+        micro = plan[state.position * training.batching.micro_batches :][self.team.rank :: self.team.world]
+        batches = ahead(self.set, state.epoch, micro, training.workers)
+        began = saved = checked = time.perf_counter()
+        loss_sum = torch.tensor(state.loss, dtype=torch.float64)
+        self.model.train()
+        report.epoch(state.epoch, steps, state.position)
+        while state.position < steps:
+            rate = self._set_rate((state.epoch + state.position / steps) / training.epochs)
+            losses = [self._micro_step(parallel, batch, k, share) for k, batch in zip(range(share), batches)]
+            if training.optimizer.clip:
+                nn.utils.clip_grad_norm_(self.model.parameters(), training.optimizer.clip)
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
+            self._update_average()
+            state.position += 1
+            state.step += 1
+            loss_sum += torch.stack(losses).double().sum().cpu() if state.position else 0
+            if state.position % CHECK_STEPS == 0 or state.position == steps:
+                self._check_finite(loss_sum)
+                report.step(state.position, float(loss_sum) / (state.position * share))
+            now = time.perf_counter()
+            if now - saved > CHECKPOINT_SECONDS and state.position < steps:
+                state.loss, state.seconds = float(loss_sum), state.seconds + now - checked
+                checked = saved = now
+                self._save()
+        seconds = time.perf_counter() - began
+        state.loss, state.seconds = 0.0, state.seconds + time.perf_counter() - checked
+        mean = float(self.team.sum(loss_sum.clone())) / (steps * training.batching.micro_batches)
+        line = {"epoch": state.epoch + 1, "step": state.step, "loss": round(mean, 6), "lr": rate}
+        line |= {"seconds": round(seconds, 3), "images_per_s": round(images / seconds, 2)}
+        state.epoch, state.position = state.epoch + 1, 0
+        line |= self._validate()
+        if self.team.rank == 0:
+            self._record(line)
+        report.line(line)
+        self._save()
+
+    def _micro_step(self, parallel: nn.Module, batch: Batch, k: int, share: int) -> torch.Tensor:
+        """Adds the gradient of one micro-batch; the last of a step lets the processes exchange theirs."""
+        index = k * self.team.world + self.team.rank
+        torch.manual_seed(self._key(self.state.step, index))  # dropout depends on (seed, step, micro-batch) alone
+        exchange = k == share - 1 or not isinstance(parallel, DistributedDataParallel)
+        with nullcontext() if exchange else parallel.no_sync():  # type: ignore[operator]
+            with self._statistics_of_first(index):
+                loss = self._loss(parallel, batch)
+            (loss / share).backward()
+        return loss.detach()
+
+    def _loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        """Token mean of cross entropy over both directions (paper eq. 4), padding left out."""
+        images, mask = self._images(batch)
+        inputs, outputs = self._targets(batch)
+        with torch.autocast(self.team.device.type, torch.bfloat16, enabled=self.config.training.bf16):
+            logits = model(images, mask, inputs)
+        smoothing = self.config.training.label_smoothing
+        return F.cross_entropy(
+            logits.float().flatten(0, 1), outputs.flatten(), ignore_index=PAD, label_smoothing=smoothing
+        )
+
+    def _images(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        device = self.team.device
+        images = batch.images.to(device, non_blocking=True).float() / 255
+        if self.config.training.bf16 and device.type == "cpu":
+            images = images.contiguous(memory_format=torch.channels_last)
+        return images, batch.mask.to(device, non_blocking=True)
+
+    def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        inputs, outputs = bidirectional_targets([self.vocabulary.encode(tokens) for tokens in batch.tokens])
+        if self.config.training.batching.order == "shape":  # few lengths, as few image shapes: kernels are reused
+            extra = -inputs.shape[1] % 8
+            inputs, outputs = F.pad(inputs, (0, extra)), F.pad(outputs, (0, extra))
+        return inputs.to(self.team.device), outputs.to(self.team.device)
+
+    @contextmanager
+    def _statistics_of_first(self, index: int) -> Iterator[None]:
+        """Running batch-norm statistics follow the first micro-batch of a step alone, as rank 0's do in the authors'
+        four-GPU training, where its buffers overwrite the other ranks'."""
+        norms = [] if index == 0 else batch_norms(self.model)
+        momenta = [norm.momentum for norm in norms]
+        for norm in norms:
+            norm.momentum = 0.0
+        try:
+            yield
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum = momentum
+
+    # --------------------------------------------------------------------------------------- rate, average, guard
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        o = self.config.training.optimizer
+        parameters = list(self.model.parameters())
+        if o.name == "sgd":
+            return torch.optim.SGD(parameters, o.lr, o.momentum, weight_decay=o.weight_decay)
+        decayed = [p for p in parameters if p.ndim > 1]  # norms and biases are not decayed
+        others = [p for p in parameters if p.ndim <= 1]
+        groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
+        return torch.optim.AdamW(groups, o.lr, (o.momentum, 0.99), weight_decay=o.weight_decay, fused=True)
+
+    def _set_rate(self, progress: float) -> float:
+        """The step's learning rate; `progress` runs from 0 to 1 over the whole training."""
+        schedule, peak = self.config.training.schedule, self.config.training.optimizer.lr
+        if self.plateau is not None:
+            rate = self.optimizer.param_groups[0]["lr"]
+        else:
+            rate = peak * 0.5 * (1 + math.cos(math.pi * progress))
+        if progress < schedule.warmup:
+            rate = peak * (progress + 1e-3) / (schedule.warmup + 1e-3)
+        if self.plateau is None or progress < schedule.warmup:
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+        return rate
+
+    def _update_average(self) -> None:
+        if self.average:
+            decay = min(self.config.training.average, (1 + self.state.step) / (10 + self.state.step))
+            torch._foreach_lerp_(list(self.average.values()), [p.detach() for p in self.model.parameters()], 1 - decay)
+
+    def _check_finite(self, loss_sum: torch.Tensor) -> None:
+        if not math.isfinite(float(loss_sum)):
+            raise UserError(
+                f"{self.folder}: the loss is no longer finite in epoch {self.state.epoch + 1}, step {self.state.step}; "
+                "the checkpoint before it is kept: lower training.optimizer.lr or set training.optimizer.clip"
+            )
+
+    def _gave_up(self) -> bool:
+        limit = self.config.training.early_stop
+        return limit is not None and self.state.stale >= limit
+
+    # ------------------------------------------------------------------------------------- validation and weights
+
+    def _validate(self) -> dict[str, Any]:
+        """Every `validate_every` epochs: token-match ExpRate on the selection set; keeps the best weights."""
+        training, state = self.config.training, self.state
+        last = state.epoch == training.epochs
+        if self.config.select == "last" or (state.epoch % training.validate_every and not last):
+            return {}
+        began = time.perf_counter()
+        score = torch.zeros((), dtype=torch.float64)
+        if self.team.rank == 0:
+            model = self._selected_weights()
+            found = recognise(model, self.config, self.validation, self.team.device, "validation")
+            right = sum(found.get(s.id, ((),))[0] == s.tokens for s in self.validation)
+            score += 100 * right / len(self.validation)
+            if float(score) > state.best:
+                save_weights(self.folder / "best.safetensors", model)
+        rate = float(self.team.sum(score))
+        state.stale = 0 if rate > state.best else state.stale + 1
+        if rate > state.best:
+            state.best, state.best_epoch = rate, state.epoch
+        if self.plateau is not None:
+            self.plateau.step(rate)
+        seconds = time.perf_counter() - began
+        state.seconds += seconds
+        return {"val_token_exprate": round(rate, 4), "val_seconds": round(seconds, 3)}
+
+    def _selected_weights(self) -> CoMER:
+        """The model as it will recognise: averaged weights and re-measured statistics, where the preset asks for them."""
+        model = CoMER(self.config.model).to(self.team.device)
+        model.load_state_dict(self.model.state_dict() | self.average)
+        if self.config.training.recalibrate:
+            self._recalibrate(model)
+        return model.eval()
+
+    @torch.no_grad()
+    def _recalibrate(self, model: CoMER) -> None:
+        """Measures batch-norm statistics anew over training batches, without dropout: the mean over the batches."""
+        model.eval()
+        momenta = {}
+        for norm in batch_norms(model):
+            norm.reset_running_stats()
+            momenta[norm], norm.momentum = norm.momentum, None
+            norm.train()
+        plan = self.set.plan(self.config.training.epochs)[: self.config.training.recalibrate]
+        for batch in ahead(self.set, self.config.training.epochs, plan, self.config.training.workers):
+            self._loss(model, batch)
+        for norm, momentum in momenta.items():
+            norm.momentum = momentum
+
+    # ---------------------------------------------------------------------------------- files, progress, the end
+
+    def _save(self) -> None:
+        if self.team.rank == 0:
+            if self.plateau is not None:
+                self.state.plateau = {k: v for k, v in self.plateau.state_dict().items() if isinstance(v, int | float)}
+                self.state.lr = self.optimizer.param_groups[0]["lr"]
+            tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+            tensors |= {f"average.{name}": tensor for name, tensor in self.average.items()}
+            tensors |= flatten_optimizer(self.optimizer)
+            save_checkpoint(self.folder, tensors, asdict(self.state))
+        self.team.wait()
+
+    def _resume(self) -> None:
+        found = load_checkpoint(self.folder, self.config.digest)
+        if found is None:
+            if self.team.rank == 0 and (self.folder / "history.jsonl").exists():
+                (self.folder / "history.jsonl").unlink()
+            return
+        tensors, state = found
+        self.state = State(**state)
+        self.model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
+        for name, tensor in self.average.items():
+            tensor.copy_(tensors[f"average.{name}"])
+        restore_optimizer(self.optimizer, tensors)
+        if self.plateau is not None and self.state.plateau:
+            self.plateau.load_state_dict(self.state.plateau)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.state.lr
+        console.print(f"resuming {self.folder} at epoch {self.state.epoch + 1}, step {self.state.step}")
+
+    def _record(self, line: dict[str, Any]) -> None:
+        """Adds the epoch to history.jsonl; lines of an epoch that is trained again after a kill are replaced."""
+        path = self.folder / "history.jsonl"
+        kept = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
+        kept = [old for old in kept if old["epoch"] < line["epoch"]]
+        write_atomically(path, "".join(json.dumps(entry) + "\n" for entry in [*kept, line]))
+
+    def _finish(self) -> None:
+        if self.team.rank == 0 and self.config.select == "last":
+            save_weights(self.folder / "best.safetensors", self._selected_weights())
+            self.state.best_epoch = self.state.epoch
+        self.state.finished = True
+        self._save()
+
+    @contextmanager
+    def _progress(self, epochs: int) -> Iterator["Report"]:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+        with Progress(*columns, TimeRemainingColumn(), console=console, disable=self.team.rank > 0) as progress:
+            yield Report(progress, self.config, epochs, self.state.epoch)
+
+    def _key(self, *parts: int) -> int:
+        return int(np.random.SeedSequence((self.config.seed, *parts)).generate_state(1, np.uint64)[0] >> 1)
+
+
+class Report:
+    """The bar a person watches, and one line an epoch for logs."""
+
+    def __init__(self, progress: Progress, config: Config, epochs: int, done: int):
+        self.progress, self.config, self.epochs = progress, config, epochs
+        self.whole = progress.add_task(f"{config.recipe} ({config.preset})", total=epochs, completed=done, note="epochs")
+        self.now = progress.add_task("  epoch", total=1, note="steps")
+
+    def epoch(self, epoch: int, steps: int, position: int) -> None:
+        self.progress.reset(self.now, total=steps, completed=position, description=f"  epoch {epoch + 1}")
+
+    def step(self, position: int, loss: float) -> None:
+        self.progress.update(self.now, completed=position, note=f"steps, loss {loss:.3f}")
+
+    def line(self, line: dict[str, Any]) -> None:
+        self.progress.advance(self.whole)
+        validated = f", val token ExpRate {line['val_token_exprate']:.2f}" if "val_token_exprate" in line else ""
+        self.progress.console.print(
+            f"{self.config.recipe} {self.config.preset} seed {self.config.seed}: epoch {line['epoch']}/{self.epochs} "
+            f"loss {line['loss']:.4f}, {line['images_per_s']:.0f} images/s{validated}",
+            highlight=False,
+        )
+
+
+def batch_norms(model: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    return [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]

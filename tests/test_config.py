@@ -1,0 +1,84 @@
+"""Recipes and presets: every shipped one parses, and what is wrong in one is said in a line."""
+
+import pytest
+
+from benchmarks import config as configs
+from benchmarks.config import Augmentation, Config
+from benchmarks.errors import UserError
+from models import CoMERConfig
+
+RECIPES = ["bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"]
+
+
+def test_the_five_rows_are_shipped():
+    assert configs.names("recipes") == RECIPES
+    assert configs.names("presets") == ["fast", "laptop", "paper", "smoke"]
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("preset", ["fast", "laptop", "paper", "smoke"])
+def test_every_recipe_resolves_with_every_preset(recipe, preset):
+    config = configs.resolve(recipe, preset, 7)
+    assert config.model.cross_coverage == (recipe in ("comer-cross", "comer-fusion"))
+    assert config.model.self_coverage == (recipe in ("comer-self", "comer-fusion"))
+    assert (config.augmentation is None) == (recipe == "bttr")
+
+
+def test_paper_is_the_authors_training():
+    config = configs.resolve("comer-fusion", "paper", 7)
+    assert config.model == CoMERConfig()
+    assert config.augmentation == Augmentation()
+    t = config.training
+    assert (t.optimizer.name, t.optimizer.lr, t.optimizer.momentum, t.optimizer.weight_decay) == ("sgd", 0.08, 0.9, 1e-4)
+    assert (t.epochs, t.schedule.factor, t.schedule.patience, t.validate_every) == (300, 0.25, 10, 2)
+    assert (t.batching.size, t.batching.micro_batches, t.batching.pixels) == (8, 4, 320_000)
+    assert (config.select, config.search.beam_size, config.search.max_len) == ("2014", 10, 200)
+
+
+def test_digest_follows_everything_that_matters(tmp_path):
+    base = configs.resolve("comer-fusion", "paper", 7)
+    digests = {base.digest, configs.resolve("comer-fusion", "paper", 8).digest}
+    digests |= {configs.resolve("bttr", "paper", 7).digest, configs.resolve("comer-fusion", "fast", 7).digest}
+    assert len(digests) == 4
+    (tmp_path / "config.yaml").write_text(base.to_yaml())
+    again = configs.load(tmp_path / "config.yaml")
+    assert again == base
+    assert again.digest == base.digest
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("trainng: {}", "trainng: Extra inputs"),
+        ("training: {epoch: 3}", "training.epoch: Extra inputs"),
+        ("training: {epochs: many}", "training.epochs: Input should be a valid integer"),
+        ("training: {epochs: '3'}", "training.epochs: Input should be a valid integer"),
+        ("training: {optimizer: {lr: -1.0}}", "training.optimizer.lr: Input should be greater than 0"),
+        ("model: {heads: 8}", "model.heads"),
+        ("model: {nhead: 7}", "nhead must divide d_model"),
+        ("training: [1]", "training: "),
+        ("a: b: c", "not YAML"),
+        ("- 1", "must hold keys and values"),
+        ("select: last", "never validates"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(tmp_path, text, said):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(UserError) as error:
+        configs.resolve("comer-fusion", str(path), 7)
+    assert said in str(error.value)
+    assert "mine.yaml" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_unknown_names_list_the_known():
+    with pytest.raises(UserError, match="no recipe called 'comer'.*comer-fusion"):
+        configs.resolve("comer", "paper", 7)
+    with pytest.raises(UserError, match="no such file"):
+        configs.resolve("comer-fusion", "nowhere.yaml", 7)
+
+
+def test_config_cannot_be_changed():
+    with pytest.raises(ValueError, match="frozen"):
+        Config(recipe="r", preset="p").seed = 3  # type: ignore[misc]
