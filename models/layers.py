@@ -12,14 +12,27 @@ def float32(x: Tensor) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """Element dropout. Every mask of the network is drawn here, the one place to put a cheaper generator."""
+    """Element dropout. Every mask of the network is drawn here.
+
+    On the CPU torch draws one double an element, a third of a training step. Sixteen random bits an element decide
+    as well (p is rounded to 1/65536) and come four to a draw.
+    """
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.p) if self.training and self.p > 0 else x
+        if not self.training or self.p == 0:
+            return x
+        if x.device.type != "cpu" or not x.numel():
+            return F.dropout(x, self.p)
+        draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
+        bits = draws.view(torch.int16)[: x.numel()]
+        kept = (bits >= round(self.p * 65536) - 32768).to(x.dtype).mul_(1 / (1 - self.p))
+        if x.is_contiguous(memory_format=torch.channels_last) and x.ndim == 4:
+            return x * kept.as_strided(x.shape, x.stride())
+        return x * kept.view(x.shape)
 
 
 def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> Tensor:

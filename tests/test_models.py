@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from models import CoMER, CoMERConfig, Vocabulary, bidirectional_targets
 from models.coverage import exclusive_coverage
 from models.decoder import Trace
-from models.layers import masked_batch_norm
+from models.layers import Dropout, masked_batch_norm
 
 SMALL = CoMERConfig(
     d_model=32,
@@ -269,3 +269,27 @@ def test_bidirectional_targets() -> None:
     inputs, outputs = bidirectional_targets([[5, 6, 7], [8]])
     assert inputs.tolist() == [[1, 5, 6, 7], [1, 8, 0, 0], [2, 7, 6, 5], [2, 8, 0, 0]]
     assert outputs.tolist() == [[5, 6, 7, 2], [8, 2, 0, 0], [7, 6, 5, 1], [8, 1, 0, 0]]
+
+
+@pytest.mark.parametrize("shape", [(40, 50, 60), (7, 12, 20, 31)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_dropout_is_dropout(shape, dtype):
+    """The cheap generator drops each element with p, keeps the mean, follows the seed and the memory format."""
+    drop = Dropout(0.3)
+    x = torch.full(shape, 2.0, dtype=dtype, requires_grad=True)
+    torch.manual_seed(5)
+    y = drop(x)
+    torch.manual_seed(5)
+    assert torch.equal(y, drop(x))
+    assert set(y.unique().tolist()) == {0.0, torch.tensor(2 / 0.7, dtype=dtype).item()}
+    share = (y == 0).double().mean().item()
+    assert abs(share - 0.3) < 4 * (0.21 / x.numel()) ** 0.5
+    y.sum().backward()
+    assert torch.equal(x.grad == 0, y == 0)
+    flat = (y == 0).flatten().double() - share
+    for lag in (1, 2, 3, 4, 8):  # sixteen bits of one draw are independent of each other
+        assert abs((flat[lag:] * flat[:-lag]).mean().item()) < 5 * 0.21 / x.numel() ** 0.5
+    assert drop.eval()(x) is x
+    if len(shape) == 4:
+        last = x.detach().to(memory_format=torch.channels_last)
+        assert drop.train()(last).is_contiguous(memory_format=torch.channels_last)
