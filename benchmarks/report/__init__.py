@@ -1,0 +1,1 @@
+"""Tables, from the files under results/ alone."""

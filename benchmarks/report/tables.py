@@ -1,0 +1,236 @@
+"""Tables 1 and 2 of the paper: reported, reproduced and local numbers side by side.
+
+`reported` rows are the paper's (reference.yaml), `reproduced` rows come from the run folders committed
+under results/reproduced/, `local` rows from what was run here. The committed results/table*.{csv,md,tex}
+hold the first two and are written by `make tables` alone; results/local/table*.{csv,md,tex} hold all three.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.checkpoint import write_atomically
+from benchmarks.errors import UserError
+from evaluation.stats import proportion_interval
+
+COLUMNS = (
+    "dataset",
+    "model",
+    "source",
+    "exprate",
+    "le1",
+    "le2",
+    "le3",
+    "n",
+    "ci_low",
+    "ci_high",
+    "seeds",
+    "preset",
+)
+RATES = ("exprate", "le1", "le2", "le3", "ci_low", "ci_high")
+FLAGS = ("scale_aug", "self_cov", "cross_cov")  # Table 1 has them too
+COUNTS = {"exprate": "exact", "le1": "le1", "le2": "le2", "le3": "le3"}  # column <- key of a score file
+SOURCES = ("reported", "reproduced", "local")
+
+NOTE = (
+    "Percentages come from counts. Several seeds of a row give the mean rate. `ci_low`, `ci_high` is the 95 % Wilson "
+    "interval of ExpRate for the n images of the set: all seeds meet the same images, so more of them do not narrow "
+    "it, and the spread between seeds is not in it. For reported rows the count behind it is the reported rate "
+    "times n, rounded."
+)
+
+Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone where the data is not CROHME
+
+
+@cache
+def reference() -> dict[str, Any]:
+    """The paper's numbers, as data."""
+    return yaml.safe_load(resources.files(__package__).joinpath("reference.yaml").read_text())
+
+
+def committed(results: Path) -> Tables:
+    """Reported and reproduced rows: what results/table*.{csv,md,tex} hold."""
+    return _paper_tables(_rows(_run_folders(results / "reproduced"), "reproduced"))
+
+
+def local(results: Path) -> Tables:
+    """The committed rows and those of the CROHME runs under results/runs/."""
+    runs = _rows(_run_folders(results / "reproduced"), "reproduced") + _rows(
+        _run_folders(results / "runs"), "local"
+    )
+    return _paper_tables(runs)
+
+
+def apart(workspace: Path) -> Tables:
+    """The rows of runs on data that is not CROHME; nothing of the paper stands beside them."""
+    return {"table2": _frame(_rows(_run_folders(workspace / "runs"), "local"), "table2")}
+
+
+def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
+    """Writes every table as CSV, Markdown and LaTeX, each file atomically. Returns the paths."""
+    paths = []
+    for name, table in tables.items():
+        title = heading(name, crohme=crohme)
+        markdown = _printable(table).to_markdown(index=False, disable_numparse=True)
+        texts = {
+            "csv": table.to_csv(index=False, float_format="%.2f"),
+            "md": f"**{title}**\n\n{markdown}\n\n{NOTE}\n",
+            "tex": f"% {title}\n{_latex(table)}",
+        }
+        for ending, text in texts.items():
+            paths.append(folder / f"{name}.{ending}")
+            write_atomically(paths[-1], text)
+    return paths
+
+
+def show(tables: Tables, console: Console, *, crohme: bool = True) -> None:
+    for name, frame in tables.items():
+        table = Table(title=heading(name, crohme=crohme))
+        for column in frame.columns:
+            table.add_column(
+                column, justify="left" if column in ("dataset", "model", "source", "preset") else "right"
+            )
+        for row, source in zip(_printable(frame).itertuples(index=False), frame["source"], strict=True):
+            table.add_row(*row, style={"reported": "dim", "local": "bold"}.get(source))
+        console.print(table)
+
+
+def heading(name: str, *, crohme: bool = True) -> str:
+    what = "ablation on CROHME 2014" if name == "table1" else "CROHME 2014, 2016, 2019"
+    return f"Table {name[-1]}: {what}" if crohme else f"Table {name[-1]} on other data: NOT CROHME numbers"
+
+
+def _paper_tables(runs: list[dict[str, Any]]) -> Tables:
+    first = [row for row in runs if row["split"] == "2014"]
+    return {
+        "table1": _frame(_reported_table1() + first, "table1"),
+        "table2": _frame(_reported_table2() + runs, "table2"),
+    }
+
+
+def _reported_table1() -> list[dict[str, Any]]:
+    n = reference()["test_sets"]["2014"]
+    return [
+        {"dataset": "2014", **row, **_interval(row["exprate"], n), "source": "reported", "n": n}
+        for row in reference()["table1"]
+    ]
+
+
+def _reported_table2() -> list[dict[str, Any]]:
+    rows = []
+    for year, models in reference()["table2"].items():
+        n = reference()["test_sets"][year]
+        for model, rates in models.items():
+            row = {"dataset": year, "model": model, "source": "reported", "n": n} | _interval(rates[0], n)
+            rows.append(row | dict(zip(COUNTS, rates, strict=True)))
+    return rows
+
+
+def _interval(rate: float, n: int) -> dict[str, float]:
+    low, high = proportion_interval(round(rate * n / 100), n)
+    return {"ci_low": 100 * low, "ci_high": 100 * high}
+
+
+def _run_folders(root: Path) -> Iterable[Path]:
+    return sorted(path.parent for path in root.glob("*/*/config.yaml"))
+
+
+def _rows(folders: Iterable[Path], source: str) -> list[dict[str, Any]]:
+    """One row for each dataset, recipe and preset: the mean over its seeds, each by the run scored last."""
+    seeds: dict[tuple, dict[int, tuple[float, Mapping[str, Any]]]] = {}
+    for folder in folders:
+        config = _read(folder / "config.yaml", yaml.safe_load)
+        for path in sorted(folder.glob("scores/*.json")):
+            score, key = _read(path, json.loads), (path.stem, config["recipe"], config["preset"])
+            key = (_dataset(config, path.stem, score["n"]), *key, score["n"])
+            rivals, when = seeds.setdefault(key, {}), path.stat().st_mtime
+            if when >= rivals.get(config["seed"], (0.0, {}))[0]:
+                rivals[config["seed"]] = when, score
+    rows = []
+    for (dataset, split, recipe, preset, n), scores in seeds.items():
+        row = {
+            "dataset": dataset,
+            "split": split,
+            "recipe": recipe,
+            "source": source,
+            "n": n,
+            "preset": preset,
+        }
+        for column, count in COUNTS.items():
+            row[column] = 100 * sum(score[count] for _, score in scores.values()) / (n * len(scores))
+        flags = {flag: reference()["recipes"].get(recipe, {}).get(flag) for flag in FLAGS}
+        rows.append(row | _interval(row["exprate"], n) | flags | {"seeds": len(scores)})
+    return rows
+
+
+def _dataset(config: Mapping[str, Any], split: str, n: int) -> str:
+    """CROHME's year, or the name of other data; and the part of it that was scored."""
+    name = config["data"]["name"]
+    label = split if name == "crohme" else name if split == "test" else f"{name} {split}"
+    part = (config.get("search") or {}).get("limit") == n != reference()["test_sets"].get(split)
+    return f"{label} [first {n}]" if part else label
+
+
+def _read(path: Path, parse: Any) -> Any:
+    try:
+        value = parse(path.read_text())
+        if path.suffix == ".json":
+            _ = [int(value[key]) for key in ("n", *COUNTS.values())]
+        else:
+            _ = value["recipe"], value["preset"], value["seed"], value["data"]["name"]
+        return value
+    except (ValueError, KeyError, TypeError, yaml.YAMLError):
+        mend = (
+            "score this run again" if path.suffix == ".json" else "delete this run folder or restore the file"
+        )
+        raise UserError(f"{path}: damaged or incomplete; {mend}") from None
+
+
+def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
+    """Rows in the paper's order, the three sources of one model next to each other."""
+    ours = reference()["recipes"]
+    rows = [{"model": ours.get(row.get("recipe"), {}).get(name, row.get("recipe"))} | row for row in rows]
+    columns = [*COLUMNS, *(FLAGS if name == "table1" else ())]
+    frame = pd.DataFrame(rows, columns=columns)
+    order = {model: place for place, model in enumerate(reference()["order"])}
+    frame["_model"] = frame["model"].map(order).fillna(len(order))
+    frame["_source"] = frame["source"].map(SOURCES.index)
+    frame["_year"] = frame["dataset"].str.partition(" [")[0]
+    frame = frame.sort_values(["_year", "_model", "model", "_source", "dataset", "preset"], kind="stable")[
+        columns
+    ]
+    frame[list(RATES)] = frame[list(RATES)].astype(float).round(2)
+    return frame.astype({"n": "Int64", "seeds": "Int64"}).reset_index(drop=True)
+
+
+def _printable(frame: pd.DataFrame) -> pd.DataFrame:
+    """Every cell as text: two decimals, flags as signs, a dash for what is not known."""
+    text = frame.astype(object).where(frame.notna(), None)
+    for column in frame.columns:
+        text[column] = [_cell(column, value) for value in text[column]]
+    return text
+
+
+def _cell(column: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if column in FLAGS:
+        return "✓" if value else "✗"
+    return f"{value:.2f}" if column in RATES else str(value)
+
+
+def _latex(frame: pd.DataFrame) -> str:
+    text = _printable(frame).replace({"–": "--", "✓": "yes", "✗": "no"})
+    text.columns = [column.replace("_", " ") for column in frame.columns]
+    layout = "".join(
+        "l" if column in ("dataset", "model", "source", "preset") else "r" for column in frame.columns
+    )
+    return text.style.hide(axis="index").format(escape="latex").to_latex(hrules=True, column_format=layout)

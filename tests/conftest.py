@@ -1,0 +1,11 @@
+"""One thread a test process: several run side by side, and sums come out the same on every machine."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+import torch
+
+torch.set_num_threads(1)
