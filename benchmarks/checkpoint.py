@@ -21,7 +21,7 @@ FORMAT = "hmerbench-checkpoint-1"
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Writes beside the target, makes it durable, then replaces the target: a reader sees the old file or the new one."""
+    """Writes beside the target, makes it durable, then replaces it: a reader sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

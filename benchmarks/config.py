@@ -52,12 +52,13 @@ class Augmentation(Strict):
 
 
 class Batching(Strict):
-    """How images become batches: `area` is the authors' (fixed batches, sorted by area), `shape` pads to a few shapes."""
+    """How images become batches: `area` is the authors' (fixed, sorted by area), `shape` pads to a few shapes."""
 
     order: Literal["area", "shape"] = "area"
     size: int = Field(8, gt=0)  # images in a (micro-)batch at most
-    pixels: int = Field(320_000, gt=0)  # padded pixels in a batch at most (of the largest image, in order `area`)
+    pixels: int = Field(320_000, gt=0)  # padded pixels in a batch at most (order `area`: largest image x images)
     micro_batches: int = Field(4, gt=0)  # batches whose gradients are averaged in a step: the authors' four GPUs
+    curriculum: int = Field(0, ge=0)  # in epoch e < this, only the shortest (e+1)/(this+1) of train is learnt
 
 
 class Optimizer(Strict):
@@ -124,13 +125,15 @@ class Config(Strict):
     augmentation: Augmentation | None = Augmentation()
     training: Training = Training()
     search: Search = Search()
-    select: str = "2014"  # a split whose token-match ExpRate picks the epoch | heldout: a part of train | last: no picking
+    select: str = (
+        "2014"  # a split whose token-match ExpRate picks the epoch | heldout: a part of train | last: no picking
+    )
     heldout: float = Field(0.05, gt=0, lt=0.5)  # the part of train set aside by `select: heldout`
 
     @model_validator(mode="after")
     def _schedule_can_see(self) -> "Config":
         if self.select == "last" and (self.training.schedule.name == "plateau" or self.training.early_stop):
-            raise ValueError("select: last never validates, so schedule plateau and early_stop cannot work; use cosine")
+            raise ValueError("select: last never validates, so plateau and early_stop cannot work; use cosine")
         return self
 
     @property
@@ -149,7 +152,9 @@ class Config(Strict):
 
 def names(kind: Literal["recipes", "presets"]) -> list[str]:
     """The shipped recipes or presets."""
-    return sorted(p.name[:-5] for p in resources.files(__package__).joinpath(kind).iterdir() if p.name.endswith(".yaml"))
+    return sorted(
+        p.name[:-5] for p in resources.files(__package__).joinpath(kind).iterdir() if p.name.endswith(".yaml")
+    )
 
 
 def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:

@@ -10,7 +10,16 @@ from typing import Any
 
 import torch
 
-PACKAGES = ("hmerbench", "torch", "numpy", "opencv-python-headless", "safetensors", "pydantic", "mlflow", "optuna")
+PACKAGES = (
+    "hmerbench",
+    "torch",
+    "numpy",
+    "opencv-python-headless",
+    "safetensors",
+    "pydantic",
+    "mlflow",
+    "optuna",
+)
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,7 +23,7 @@ Found = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (tokens of 
 
 
 def predict(config: Config, archive: Archive, folder: Path, splits: Iterable[str]) -> None:
-    """Writes predictions/<split>.zip (ID.txt: `%ID`, newline, `$tokens$`) and predictions/<split>.jsonl (n-best, scores).
+    """Writes predictions/<split>.zip (ID.txt: `%ID`, newline, `$tokens$`) and <split>.jsonl (n-best, scores).
 
     Images that the protocol skips get no prediction and count as errors. Raises UserError without trained weights.
     """

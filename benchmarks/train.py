@@ -9,7 +9,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -107,16 +107,16 @@ def split_heldout(samples: list[Sample], share: float, seed: int) -> tuple[list[
     sheet, where ids tell - are set aside until `share` of the set is reached."""
     groups: dict[str, list[Sample]] = {}
     for sample in samples:
-        groups.setdefault(re.sub(r"[-_]?(equation|em_|sub_)?\d+$", "", sample.id) or sample.id, []).append(sample)
-    if len(groups) < 10:  # ids that tell nothing
-        groups = {s.id: [s] for s in samples}
-    wanted, out = share * len(samples), set[str]()
-    names = sorted(groups)
-    for index in np.random.default_rng((seed, len(samples))).permutation(len(names)):
-        if len(out) + len(groups[names[index]]) <= max(1, wanted * 1.1):
-            out |= {s.id for s in groups[names[index]]}
+        groups.setdefault(re.sub(r"[-_]?(equation|em_|sub_)?\d+$", "", sample.id), []).append(sample)
+    wanted = share * len(samples)
+    sheets = [groups[name] for name in sorted(groups) if len(groups[name]) <= max(1, wanted)]
+    if len(sheets) < 10:  # ids that tell nothing
+        sheets = [[sample] for sample in samples]
+    out: set[str] = set()
+    for index in np.random.default_rng((seed, len(samples))).permutation(len(sheets)):
         if len(out) >= wanted:
             break
+        out |= {sample.id for sample in sheets[index]}
     return [s for s in samples if s.id not in out], [s for s in samples if s.id in out]
 
 
@@ -166,7 +166,9 @@ class Trainer:
             return
         if self.team.rank == 0:
             write_atomically(self.folder / "config.yaml", self.config.to_yaml())
-            write_atomically(self.folder / "environment.json", json.dumps(environment(self.team.device), indent=1) + "\n")
+            write_atomically(
+                self.folder / "environment.json", json.dumps(environment(self.team.device), indent=1) + "\n"
+            )
         parallel = self.model
         if self.team.world > 1:
             parallel = DistributedDataParallel(self.model)
@@ -190,7 +192,9 @@ class Trainer:
         report.epoch(state.epoch, steps, state.position)
         while state.position < steps:
             rate = self._set_rate((state.epoch + state.position / steps) / training.epochs)
-            losses = [self._micro_step(parallel, batch, k, share) for k, batch in zip(range(share), batches)]
+            losses = [
+                self._micro_step(parallel, batch, k, share) for k, batch in zip(range(share), batches, strict=False)
+            ]
             if training.optimizer.clip:
                 nn.utils.clip_grad_norm_(self.model.parameters(), training.optimizer.clip)
             self.optimizer.step()
@@ -339,7 +343,7 @@ class Trainer:
         return {"val_token_exprate": round(rate, 4), "val_seconds": round(seconds, 3)}
 
     def _selected_weights(self) -> CoMER:
-        """The model as it will recognise: averaged weights and re-measured statistics, where the preset asks for them."""
+        """The model as it will recognise: averaged weights, re-measured statistics, where the preset asks for them."""
         model = CoMER(self.config.model).to(self.team.device)
         model.load_state_dict(self.model.state_dict() | self.average)
         if self.config.training.recalibrate:
@@ -408,7 +412,12 @@ class Trainer:
 
     @contextmanager
     def _progress(self, epochs: int) -> Iterator["Report"]:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
         with Progress(*columns, TimeRemainingColumn(), console=console, disable=self.team.rank > 0) as progress:
             yield Report(progress, self.config, epochs, self.state.epoch)
 
@@ -421,7 +430,9 @@ class Report:
 
     def __init__(self, progress: Progress, config: Config, epochs: int, done: int):
         self.progress, self.config, self.epochs = progress, config, epochs
-        self.whole = progress.add_task(f"{config.recipe} ({config.preset})", total=epochs, completed=done, note="epochs")
+        self.whole = progress.add_task(
+            f"{config.recipe} ({config.preset})", total=epochs, completed=done, note="epochs"
+        )
         self.now = progress.add_task("  epoch", total=1, note="steps")
 
     def epoch(self, epoch: int, steps: int, position: int) -> None:

@@ -40,9 +40,7 @@ def made_up(count: int = 60, seed: int = 0) -> list[Sample]:
 
 def config(augmentation: Augmentation | None = None, **batching) -> Config:
     kept = {"order": "shape", "size": 8, "pixels": 200_000, "micro_batches": 1} | batching
-    return Config(
-        recipe="r", preset="p", augmentation=augmentation, training=Training(batching=Batching(**kept))
-    )
+    return Config(recipe="r", preset="p", augmentation=augmentation, training=Training(batching=Batching(**kept)))
 
 
 @needs_parity

@@ -29,7 +29,12 @@ def test_paper_is_the_authors_training():
     assert config.model == CoMERConfig()
     assert config.augmentation == Augmentation()
     t = config.training
-    assert (t.optimizer.name, t.optimizer.lr, t.optimizer.momentum, t.optimizer.weight_decay) == ("sgd", 0.08, 0.9, 1e-4)
+    assert (t.optimizer.name, t.optimizer.lr, t.optimizer.momentum, t.optimizer.weight_decay) == (
+        "sgd",
+        0.08,
+        0.9,
+        1e-4,
+    )
     assert (t.epochs, t.schedule.factor, t.schedule.patience, t.validate_every) == (300, 0.25, 10, 2)
     assert (t.batching.size, t.batching.micro_batches, t.batching.pixels) == (8, 4, 320_000)
     assert (config.select, config.search.beam_size, config.search.max_len) == ("2014", 10, 200)
@@ -73,7 +78,7 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path, text, said):
 
 
 def test_unknown_names_list_the_known():
-    with pytest.raises(UserError, match="no recipe called 'comer'.*comer-fusion"):
+    with pytest.raises(UserError, match=r"no recipe called 'comer'.*comer-fusion"):
         configs.resolve("comer", "paper", 7)
     with pytest.raises(UserError, match="no such file"):
         configs.resolve("comer-fusion", "nowhere.yaml", 7)

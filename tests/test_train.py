@@ -182,7 +182,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint(archive, tmp_p
 
 def test_a_checkpoint_of_another_recipe(archive, straight):
     before = (straight / "checkpoint.safetensors").read_bytes()
-    with pytest.raises(UserError, match="belongs to configuration .* not "):
+    with pytest.raises(UserError, match=r"belongs to configuration .* not "):
         train(tiny_config(archive, recipe="bttr"), open_archive(archive), straight)
     assert (straight / "checkpoint.safetensors").read_bytes() == before
 

@@ -5,6 +5,7 @@ Run as a program (`python -m tests.tiny ARCHIVE FOLDER OVERRIDES`) it trains tha
 
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import cv2
@@ -14,7 +15,7 @@ from benchmarks import config as configs
 from benchmarks.config import Config
 from benchmarks.data.crohme import open_archive
 
-SYMBOLS = "1 2 x + -".split()
+SYMBOLS = ["1", "2", "x", "+", "-"]
 SETTINGS = {
     "model": {"d_model": 16, "growth_rate": 4, "num_layers": 1, "nhead": 2, "dim_feedforward": 32, "dc": 4},
     "training": {
@@ -45,7 +46,7 @@ def tiny_archive(folder: Path, train: int = 24, test: int = 5) -> Path:
             cv2.imwrite(str(folder / "data" / split / "img" / f"w{number // 2}_{number}.bmp"), image)
             lines.append(f"w{number // 2}_{number}\t{' '.join(tokens)}\n")
             symbols = [f"O, {t}_{i}, {t}, 1.0, O{'R' * i}" for i, t in enumerate(tokens)]
-            edges = [f"R, {a}_{i}, {b}_{i + 1}, Right, 1.0" for i, (a, b) in enumerate(zip(tokens, tokens[1:], strict=False))]
+            edges = [f"R, {a}_{i}, {b}_{i + 1}, Right, 1.0" for i, (a, b) in enumerate(pairwise(tokens))]
             text = "\n".join([f"# IUD, w{number // 2}_{number}", f"# Objects({len(tokens)}):", *symbols])
             text += "\n\n# Relations from SRT:\n" + "".join(edge + "\n" for edge in edges)
             (folder / "data" / split / "symLg" / f"w{number // 2}_{number}.lg").write_text(text)

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 import torch
 
-from benchmarks.config import Augmentation, Batching, Config, Data
+from benchmarks.config import Augmentation, Config, Data
 from benchmarks.data.crohme import Sample
 
 LOW, HIGH, WIDE = 16, 256, 1024  # the authors' limits of an image's sides, px
@@ -39,11 +39,7 @@ class Batch:
 
 def rescale(image: np.ndarray, factor: float) -> np.ndarray:
     """The authors' resize: sides are round-half-even(side * factor), sampled bilinearly at 1/factor."""
-    return (
-        image
-        if factor == 1
-        else cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_LINEAR)
-    )
+    return image if factor == 1 else cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_LINEAR)
 
 
 def within_limits(height: int, width: int, scale: float = 1.0) -> float:
@@ -82,9 +78,7 @@ class Distortion:
     height: int
     width: int
 
-    def apply(
-        self, image: np.ndarray, augmentation: Augmentation | None, draw: Draw, scale: float
-    ) -> np.ndarray:
+    def apply(self, image: np.ndarray, augmentation: Augmentation | None, draw: Draw, scale: float) -> np.ndarray:
         """uint8 [h,w] -> uint8 [self.height, self.width]"""
         if self.matrix is None:
             image = rescale(image, self.factor)
@@ -102,9 +96,7 @@ class Distortion:
         return _elastic(image, forward, size, augmentation.elastic, draw)
 
 
-def distort(
-    augmentation: Augmentation | None, height: int, width: int, draw: Draw, scale: float = 1.0
-) -> Distortion:
+def distort(augmentation: Augmentation | None, height: int, width: int, draw: Draw, scale: float = 1.0) -> Distortion:
     """Draws a distortion for an image of height x width; `scale` is the factor the stored images were shrunk by."""
     factor = draw.uniform(*augmentation.scale) if augmentation and augmentation.scale else 1.0
     if augmentation is None or augmentation.only_scale:
@@ -119,9 +111,7 @@ def distort(
     matrix = factor * turn @ np.array([[wide, slant], [0.0, 1.0 / wide]])
     w, h = np.abs(matrix) @ (width, height)
     limit = within_limits(int(np.ceil(h)), int(np.ceil(w)), scale)
-    return Distortion(
-        factor, matrix * limit, max(1, int(np.ceil(h * limit))), max(1, int(np.ceil(w * limit)))
-    )
+    return Distortion(factor, matrix * limit, max(1, int(np.ceil(h * limit))), max(1, int(np.ceil(w * limit))))
 
 
 def _thinner(image: np.ndarray, kernel: np.ndarray) -> np.ndarray:
@@ -129,15 +119,11 @@ def _thinner(image: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     return cv2.addWeighted(cv2.erode(image, kernel), 0.6, image, 0.4, 0)
 
 
-def _elastic(
-    image: np.ndarray, forward: np.ndarray, size: tuple[int, int], pixels: float, draw: Draw
-) -> np.ndarray:
+def _elastic(image: np.ndarray, forward: np.ndarray, size: tuple[int, int], pixels: float, draw: Draw) -> np.ndarray:
     """Samples the image through the inverse of `forward` plus a smooth random displacement."""
     width, height = size
     inverse = cv2.invertAffineTransform(forward).astype(np.float32)
-    coarse = draw.uniform(-pixels, pixels, (max(2, height // 24 + 2), max(2, width // 24 + 2), 2)).astype(
-        np.float32
-    )
+    coarse = draw.uniform(-pixels, pixels, (max(2, height // 24 + 2), max(2, width // 24 + 2), 2)).astype(np.float32)
     field = cv2.resize(coarse, size, interpolation=cv2.INTER_CUBIC)
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)
     field[..., 0] += inverse[0, 0] * x + inverse[0, 1] * y + inverse[0, 2]
@@ -209,9 +195,7 @@ def shape_batches(
     return batches
 
 
-def pad(
-    images: Sequence[np.ndarray], shape: tuple[int, int] | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def pad(images: Sequence[np.ndarray], shape: tuple[int, int] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """Stacks uint8 [h,w] images into [b,1,H,W] and its mask [b,H,W] (True = padding); `shape` is at least that size."""
     height = max([i.shape[0] for i in images] + ([shape[0]] if shape else []))
     width = max([i.shape[1] for i in images] + ([shape[1]] if shape else []))
@@ -234,21 +218,30 @@ class TrainingSet:
         self.config = config
         self.samples = [s for s in load(samples, config.data) if len(s.tokens) <= config.data.max_tokens]
         self.sizes = [s.image.shape for s in self.samples]
+        self.by_length = sorted(range(len(self.samples)), key=lambda i: len(self.samples[i].tokens))
 
     def plan(self, epoch: int) -> list[list[int]]:
-        """The epoch's batches in order: lists of sample numbers. Padded to whole steps, as a distributed sampler does."""
+        """The epoch's batches in order: sample numbers, padded to whole steps as a distributed sampler does."""
         batching = self.config.training.batching
+        learnt = self.by_length[: self._learnt(epoch)]
         if batching.order == "area":
-            batches = area_batches(self.sizes, batching.size, batching.pixels)
+            learnt = sorted(learnt)
+            batches = area_batches([self.sizes[i] for i in learnt], batching.size, batching.pixels)
         else:
-            draws = (self._distortion(epoch, index)[0] for index in range(len(self.samples)))
+            draws = (self._distortion(epoch, index)[0] for index in learnt)
             sizes = [(d.height, d.width) for d in draws]
-            lengths = [len(s.tokens) for s in self.samples]
+            lengths = [len(self.samples[i].tokens) for i in learnt]
             draw = self._draw(epoch, len(self.samples) + 1)
             batches = shape_batches(sizes, lengths, batching.size, batching.pixels, draw)
+        batches = [[learnt[i] for i in batch] for batch in batches]
         order = self._draw(epoch, len(self.samples)).permutation(len(batches))
         order = np.concatenate([order, order[: -len(order) % batching.micro_batches]])
         return [batches[i] for i in order]
+
+    def _learnt(self, epoch: int) -> int:
+        """How many expressions, shortest first, the curriculum has reached."""
+        share = (epoch + 1) / (self.config.training.batching.curriculum + 1)
+        return max(1, round(min(1.0, share) * len(self.samples)))
 
     def batch(self, epoch: int, indices: Sequence[int]) -> Batch:
         """Augmented and padded."""
@@ -256,9 +249,7 @@ class TrainingSet:
         for index in indices:
             distortion, draw = self._distortion(epoch, index)
             images.append(
-                distortion.apply(
-                    self.samples[index].image, self.config.augmentation, draw, self.config.data.scale
-                )
+                distortion.apply(self.samples[index].image, self.config.augmentation, draw, self.config.data.scale)
             )
         shape = None
         if self.config.training.batching.order == "shape":
@@ -316,6 +307,10 @@ def evaluation_batches(samples: Iterable[Sample], config: Config, size: int) -> 
             count = max(1, min(size, pixels // (shape[0] * shape[1])))
             groups += [(shape, indices[start : start + count]) for start in range(0, len(indices), count)]
     return [
-        Batch([kept[i].id for i in group], *pad([images[i] for i in group], shape), [kept[i].tokens for i in group])
+        Batch(
+            [kept[i].id for i in group],
+            *pad([images[i] for i in group], shape),
+            [kept[i].tokens for i in group],
+        )
         for shape, group in groups
     ]
