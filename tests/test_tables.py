@@ -144,7 +144,7 @@ def test_forms_agree(tmp_path: Path) -> None:
     """Markdown and LaTeX hold what the CSV holds, escaped where it must be."""
     put_run(tmp_path / "runs", "my_recipe", exact=123)
     tables.write(tables.local(tmp_path), tmp_path / "local")
-    line = [text for text in (tmp_path / "local/table2.md").read_text().splitlines() if "my_recipe" in text][0]
+    (line,) = [text for text in (tmp_path / "local/table2.md").read_text().splitlines() if "my_recipe" in text]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     (row,) = rows(tmp_path / "local/table2.csv", model="my_recipe")
     assert cells == list(row.values())

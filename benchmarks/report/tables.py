@@ -53,7 +53,7 @@ Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone whe
 @cache
 def reference() -> dict[str, Any]:
     """The paper's numbers, as data."""
-    return yaml.safe_load(resources.files(__package__).joinpath("reference.yaml").read_text())
+    return yaml.safe_load(resources.files("benchmarks.report").joinpath("reference.yaml").read_text())
 
 
 def committed(results: Path) -> Tables:
@@ -63,9 +63,7 @@ def committed(results: Path) -> Tables:
 
 def local(results: Path) -> Tables:
     """The committed rows and those of the CROHME runs under results/runs/."""
-    runs = _rows(_run_folders(results / "reproduced"), "reproduced") + _rows(
-        _run_folders(results / "runs"), "local"
-    )
+    runs = _rows(_run_folders(results / "reproduced"), "reproduced") + _rows(_run_folders(results / "runs"), "local")
     return _paper_tables(runs)
 
 
@@ -95,9 +93,7 @@ def show(tables: Tables, console: Console, *, crohme: bool = True) -> None:
     for name, frame in tables.items():
         table = Table(title=heading(name, crohme=crohme))
         for column in frame.columns:
-            table.add_column(
-                column, justify="left" if column in ("dataset", "model", "source", "preset") else "right"
-            )
+            table.add_column(column, justify="left" if column in ("dataset", "model", "source", "preset") else "right")
         for row, source in zip(_printable(frame).itertuples(index=False), frame["source"], strict=True):
             table.add_row(*row, style={"reported": "dim", "local": "bold"}.get(source))
         console.print(table)
@@ -188,9 +184,7 @@ def _read(path: Path, parse: Any) -> Any:
             _ = value["recipe"], value["preset"], value["seed"], value["data"]["name"]
         return value
     except (ValueError, KeyError, TypeError, yaml.YAMLError):
-        mend = (
-            "score this run again" if path.suffix == ".json" else "delete this run folder or restore the file"
-        )
+        mend = "score this run again" if path.suffix == ".json" else "delete this run folder or restore the file"
         raise UserError(f"{path}: damaged or incomplete; {mend}") from None
 
 
@@ -201,12 +195,11 @@ def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
     columns = [*COLUMNS, *(FLAGS if name == "table1" else ())]
     frame = pd.DataFrame(rows, columns=columns)
     order = {model: place for place, model in enumerate(reference()["order"])}
-    frame["_model"] = frame["model"].map(order).fillna(len(order))
+    frame["_model"] = [order.get(model, len(order)) for model in frame["model"]]
     frame["_source"] = frame["source"].map(SOURCES.index)
     frame["_year"] = frame["dataset"].str.partition(" [")[0]
-    frame = frame.sort_values(["_year", "_model", "model", "_source", "dataset", "preset"], kind="stable")[
-        columns
-    ]
+    frame = frame.sort_values(["_year", "_model", "model", "_source", "dataset", "preset"], kind="stable")
+    frame = frame.drop(columns=["_year", "_model", "_source"])
     frame[list(RATES)] = frame[list(RATES)].astype(float).round(2)
     return frame.astype({"n": "Int64", "seeds": "Int64"}).reset_index(drop=True)
 
@@ -230,7 +223,7 @@ def _cell(column: str, value: Any) -> str:
 def _latex(frame: pd.DataFrame) -> str:
     text = _printable(frame).replace({"–": "--", "✓": "yes", "✗": "no"})
     text.columns = [column.replace("_", " ") for column in frame.columns]
-    layout = "".join(
-        "l" if column in ("dataset", "model", "source", "preset") else "r" for column in frame.columns
-    )
-    return text.style.hide(axis="index").format(escape="latex").to_latex(hrules=True, column_format=layout)
+    layout = "".join("l" if column in ("dataset", "model", "source", "preset") else "r" for column in frame.columns)
+    style = text.style.hide(axis="index")
+    style.format(escape="latex")
+    return style.to_latex(hrules=True, column_format=layout)

@@ -1,0 +1,275 @@
+"""hmerbench: a reproducibility benchmark suite for handwritten mathematical expression recognition."""
+
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchmarks.errors import UserError
+
+if TYPE_CHECKING:  # torch and pandas are slow to import; `--help` needs neither
+    from benchmarks.data.crohme import Archive
+    from benchmarks.reproduce import Run
+
+ROWS = "bttr bttr-baseline comer-self comer-cross comer-fusion"
+
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+Crohme = Annotated[Path | None, typer.Option(help="CoMER's data.zip, or it unpacked; else the embedded set is made")]
+Results = Annotated[Path, typer.Option(help="where runs and tables lie", envvar="HMERBENCH_RESULTS")]
+Preset = Annotated[
+    str,
+    typer.Option(help="smoke | laptop | paper | fast | a YAML file; else smoke without a GPU, paper with"),
+]
+Years = Annotated[str, typer.Option(help="test sets, all where left out")]
+Folder = Annotated[Path | None, typer.Argument(help="a run folder; or name the run by its recipe")]
+Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, or a YAML file")]
+Seed = Annotated[int, typer.Option(help="the run's seed")]
+Force = Annotated[bool, typer.Option("--force", help="train again what is trained already")]
+RESULTS = Path("results")
+
+
+@app.command()
+def data(
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+    as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
+) -> None:
+    """Verify an archive: which edition it is, what is in it, what the protocol skips."""
+    from benchmarks.data.verify import describe
+    from benchmarks.reproduce import open_data
+
+    describe(open_data(crohme, results), as_json)
+
+
+@app.command()
+def crohme(target: Annotated[Path, typer.Argument(help="file to write")] = Path("data/crohme.zip")) -> None:
+    """Download CROHME as CoMER's authors publish it (for research; CC BY-NC-SA 3.0)."""
+    from benchmarks.data.crohme import open_archive
+    from benchmarks.data.download import download
+
+    archive = open_archive(target if target.exists() else download(target))
+    print(f"{archive.path}: {archive.edition}; use it with CROHME={archive.path}")
+
+
+@app.command()
+def train(
+    folder: Folder = None,
+    recipe: Recipe = "",
+    preset: Preset = "",
+    seed: Seed = 7,
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+    force: Force = False,
+) -> None:
+    """Train one run, or go on with it; under torchrun on several devices."""
+    from benchmarks.tracking import live, track
+    from benchmarks.train import train
+
+    run, archive = _run(folder, recipe, preset, seed, crohme, results)
+    if force:
+        run.forget_training()
+    if int(os.environ.get("RANK", "0")) > 0:  # one process of a team mirrors and talks
+        return train(run.config, archive, run.folder)
+    with live(run.folder):
+        train(run.config, archive, run.folder)
+    track(run.folder)
+    print(f"trained: {run.folder}")
+
+
+@app.command()
+def predict(
+    folder: Folder = None,
+    recipe: Recipe = "",
+    preset: Preset = "",
+    seed: Seed = 7,
+    crohme: Crohme = None,
+    years: Years = "",
+    results: Results = RESULTS,
+) -> None:
+    """Recognise test sets with a trained run."""
+    from benchmarks.predict import predict
+    from benchmarks.reproduce import test_splits
+
+    run, archive = _run(folder, recipe, preset, seed, crohme, results)
+    predict(run.config, archive, run.folder, test_splits(archive, _words(years)))
+    print(f"recognised: {run.folder / 'predictions'}")
+
+
+@app.command()
+def score(
+    folder: Folder = None,
+    recipe: Recipe = "",
+    preset: Preset = "",
+    seed: Seed = 7,
+    crohme: Crohme = None,
+    years: Years = "",
+    results: Results = RESULTS,
+) -> None:
+    """Score the predictions of a run (those of every test set that was recognised, or of `--years`)."""
+    from benchmarks.reproduce import test_splits
+    from benchmarks.score import score
+    from benchmarks.tracking import track
+
+    run, archive = _run(folder, recipe, preset, seed, crohme, results)
+    there = [path.stem for path in sorted(run.folder.glob("predictions/*.zip"))]
+    wanted = test_splits(archive, _words(years) or there)
+    for result in score(run.config, archive, run.folder, wanted).values():
+        print(result)
+    track(run.folder)
+
+
+@app.command()
+def reproduce(
+    recipes: Annotated[str, typer.Option(help="rows, divided by blanks or commas")] = ROWS,
+    preset: Preset = "",
+    seeds: Annotated[str, typer.Option(help="seeds, divided by blanks or commas")] = "7",
+    crohme: Crohme = None,
+    years: Years = "",
+    force: Force = False,
+    results: Results = RESULTS,
+) -> None:
+    """Train, recognise, score and log the rows of Tables 1 and 2, then write the tables."""
+    from benchmarks.reproduce import reproduce
+
+    numbers = [_seed(word) for word in _words(seeds)]
+    reproduce(_words(recipes), preset or _default_preset(), numbers, crohme, _words(years), force, results)
+
+
+@app.command()
+def track(
+    folders: Annotated[list[Path], typer.Argument(help="run folders, from this machine or another")],
+) -> None:
+    """Mirror run folders to MLflow (MLFLOW_TRACKING_URI, else the results' own SQLite file)."""
+    from benchmarks.tracking import track, tracking_uri
+
+    for folder in folders:
+        if track(folder) is None:
+            raise UserError(f"{folder}: not logged")
+        print(f"{folder}: logged to {tracking_uri(folder)}")
+
+
+@app.command()
+def tables(results: Results = RESULTS) -> None:
+    """Write the committed results/table*.{csv,md,tex} anew: reported and reproduced rows."""
+    from rich.console import Console
+
+    from benchmarks.report import tables
+
+    built = tables.committed(results)
+    tables.show(built, Console())
+    for path in tables.write(built, results):
+        print(path)
+
+
+@app.command()
+def doctor(crohme: Crohme = None, results: Results = RESULTS) -> None:
+    """Versions, devices, data, scorer, disk: what a report of a fault should begin with."""
+    import shutil
+
+    import torch
+
+    from benchmarks.environment import environment
+    from benchmarks.reproduce import announce, open_data
+    from evaluation.lgeval import self_check
+
+    facts = environment(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    for name, value in facts.items():
+        words = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        print(f"{name:<18}{words}")
+    print(f"{'default preset':<18}{_default_preset()}")
+    place = results if results.exists() else Path()
+    print(f"{'disk':<18}{shutil.disk_usage(place).free / 2**30:.1f} GiB free at {place.resolve()}")
+    announce(open_data(crohme, results))
+    check = self_check()
+    print(f"{'scorer':<18}{check.scripts}: {'; '.join(check.failures) or 'self-check right'}")
+    if check.failures:
+        raise UserError("the scorer in use does not count as the official one; unset LGEVAL_BIN to use ours")
+
+
+def _run(
+    folder: Path | None, recipe: str, preset: str, seed: int, crohme: Path | None, results: Path
+) -> "tuple[Run, Archive]":
+    """The run that a folder or a recipe names, and the data it belongs to."""
+    from benchmarks.config import load, resolve
+    from benchmarks.reproduce import Run, open_data, workspace
+
+    if (folder is None) == (not recipe):
+        raise UserError("name one run: a run folder, or --recipe (with --preset and --seed)")
+    if folder is None:
+        archive = open_data(crohme, results)
+        config = resolve(recipe, preset or _default_preset(), seed, archive)
+        return Run(config, workspace(archive, results) / "runs" / config.run_name), archive
+    config = load(folder / "config.yaml")
+    if crohme is None and config.data.name != "embedded":
+        raise UserError(f"{folder}: was trained on {config.data.name} data; give the archive with --crohme")
+    archive = open_data(crohme, results)
+    if archive.digest != config.data.digest:
+        raise UserError(f"{archive.path}: not the data {folder} was trained on (other digest); give that archive")
+    return Run(config, folder), archive
+
+
+def _words(text: str) -> list[str]:
+    return text.replace(",", " ").split()
+
+
+def _seed(word: str) -> int:
+    if not word.isdecimal():
+        raise UserError(f"'{word}' is not a seed: give whole numbers from 0, as in SEEDS='7 8 9'")
+    return int(word)
+
+
+def _default_preset() -> str:
+    import torch
+
+    return "paper" if torch.cuda.is_available() else "smoke"
+
+
+def main() -> int:
+    """Runs the command line. Every error is one line on stderr; HMERBENCH_DEBUG=1 shows tracebacks."""
+    try:
+        app(standalone_mode=False)
+    except BaseException as error:
+        if os.environ.get("HMERBENCH_DEBUG") or isinstance(error, SystemExit | GeneratorExit):
+            raise
+        return _tell(error)
+    return 0
+
+
+def _tell(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+        kept = "finished stages and the last checkpoint are kept; run the same command again to go on"
+        print(f"\nstopped: {kept}", file=sys.stderr)
+        return 130
+    if show := getattr(error, "show", None):  # a usage error; typer hides click's classes
+        show()
+        return getattr(error, "exit_code", 2)
+    print(f"error: {_words_for(error)}", file=sys.stderr)
+    return 1
+
+
+def _words_for(error: BaseException) -> str:
+    from evaluation import InputError
+
+    text = " ".join(str(error).split())
+    models = sys.modules.get("models")  # its errors can only come up where it was imported
+    if isinstance(error, UserError | InputError) or (models and isinstance(error, models.CheckpointError)):
+        return text
+    if isinstance(error, OSError):
+        mends = {
+            errno.ENOSPC: "make room and run the same command again",
+            errno.EROFS: "choose a place that can be written (RESULTS=, --results)",
+            errno.EACCES: "choose a place that can be written (RESULTS=, --results)",
+        }
+        mend = mends.get(error.errno or 0, "mend that and run the same command again")
+        return f"{error.filename or 'a file'}: {error.strerror or text}; {mend}"
+    if isinstance(error, ModuleNotFoundError):
+        return f"{text}; this verb needs the whole suite: pip install 'hmerbench[suite]', or make setup"
+    return f"{type(error).__name__}: {text[:300]} (not foreseen: a fault of ours; HMERBENCH_DEBUG=1 shows where)"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""The main job: every row of the ablation table trained, recognised, scored and logged, then the tables.
+
+Each stage reads the files of the one before and is skipped where its own are there and not older; so the job
+goes on where it was stopped, and any stage can be run again alone (`python -m benchmarks train|predict|score`).
+"""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.config import Config, resolve
+from benchmarks.data.crohme import Archive, open_archive
+from benchmarks.errors import UserError
+
+console = Console(highlight=False)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A row of the table at one seed: configuration and folder; what is done is read off the folder."""
+
+    config: Config
+    folder: Path
+
+    @property
+    def trained(self) -> bool:
+        try:
+            state = json.loads((self.folder / "checkpoint.json").read_text())
+        except (OSError, ValueError):
+            return False
+        return bool(state.get("finished")) and (self.folder / "best.safetensors").exists()
+
+    def recognised(self, split: str) -> bool:
+        return self.trained and _fresh(self.folder / f"predictions/{split}.zip", self.folder / "best.safetensors")
+
+    def scored(self, split: str) -> bool:
+        predictions = self.folder / f"predictions/{split}.zip"
+        return self.recognised(split) and _fresh(self.folder / f"scores/{split}.json", predictions)
+
+    def forget_training(self) -> None:
+        """The next training starts afresh; weights, predictions, scores stay until newer ones replace them."""
+        for name in ("checkpoint.safetensors", "checkpoint.json"):
+            (self.folder / name).unlink(missing_ok=True)
+
+
+def reproduce(
+    recipes: Sequence[str],
+    preset: str,
+    seeds: Sequence[int],
+    crohme: Path | None,
+    years: Sequence[str],
+    force: bool,
+    results: Path,
+) -> None:
+    """Runs what is not done yet of recipes x seeds, scores the `years` (none: all sets), writes the tables.
+
+    Without `crohme` it works on the embedded set. What is not CROHME stays apart, in results/local/<name>/.
+    """
+    began = time.perf_counter()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UserError("reproduce runs one process: torchrun the verb train for each row, reproduce does the rest")
+    archive = open_data(crohme, results)
+    space = workspace(archive, results)
+    splits = test_splits(archive, years)
+    configs = [resolve(recipe, preset, seed, archive) for recipe in recipes for seed in seeds]
+    runs = [Run(config, space / "runs" / config.run_name) for config in configs]
+    announce(archive)
+    _print_plan(runs, splits, force)
+    for run in runs:
+        _work(run, archive, splits, force)
+    _finish(archive, runs, results, time.perf_counter() - began)
+
+
+def open_data(crohme: Path | None, results: Path) -> Archive:
+    """The archive to work on; without CROHME the embedded set, made on the spot."""
+    if crohme is not None:
+        return open_archive(crohme)
+    from benchmarks.data.synthetic import embedded  # needs matplotlib
+
+    return open_archive(embedded(results / "local" / "embedded" / "data.zip"))
+
+
+def workspace(archive: Archive, results: Path) -> Path:
+    """Where runs on this archive lie: results/ for CROHME, a place apart for anything else."""
+    if archive.name == "crohme":
+        return results
+    apart = archive.name if archive.name == "embedded" else f"{archive.name}-{archive.digest[:8]}"
+    return results / "local" / apart
+
+
+def test_splits(archive: Archive, years: Sequence[str]) -> list[str]:
+    for year in years:
+        if year not in archive.test_splits:
+            have = ", ".join(archive.test_splits)
+            raise UserError(f"{archive.path}: no test set '{year}', it has {have}; CROHME is given with CROHME=")
+    return list(years or archive.test_splits)
+
+
+def announce(archive: Archive) -> None:
+    """Says what is worked on; loudly where it is not CROHME."""
+    console.print(f"data: {archive.path}, {archive.edition}", markup=False)
+    if archive.name != "crohme":
+        console.print(
+            f" {archive.name.upper()} DATA: these are NOT CROHME numbers. "
+            "CROHME=data.zip gives those; `make crohme` fetches it. ",
+            style="bold black on yellow",
+        )
+
+
+def _work(run: Run, archive: Archive, splits: Sequence[str], force: bool) -> None:
+    from benchmarks.predict import predict
+    from benchmarks.score import score
+    from benchmarks.tracking import live, track
+    from benchmarks.train import train
+
+    if force:
+        run.forget_training()
+    changed = False
+    if not run.trained:
+        console.rule(f"{run.config.recipe}, seed {run.config.seed}: training", align="left")
+        with live(run.folder):
+            train(run.config, archive, run.folder)
+        changed = True
+    if unrecognised := [split for split in splits if not run.recognised(split)]:
+        predict(run.config, archive, run.folder, unrecognised)
+        changed = True
+    if unscored := [split for split in splits if not run.scored(split)]:
+        for result in score(run.config, archive, run.folder, unscored).values():
+            console.print(f"{run.config.recipe}, seed {run.config.seed}: {result}", markup=False)
+        changed = True
+    if not changed:
+        console.print(f"{run.config.recipe}, seed {run.config.seed}: done already ({run.folder})", markup=False)
+    track(run.folder)
+
+
+def _print_plan(runs: Sequence[Run], splits: Sequence[str], force: bool) -> None:
+    table = Table(title=f"plan: preset {runs[0].config.preset}, test sets {', '.join(splits)}", title_justify="left")
+    for heading in ("row", "seed", "folder", "done already", "training takes"):
+        table.add_column(heading)
+    for run in runs:
+        trained = run.trained and not force
+        done = ["trained"] if trained else []
+        done += [split for split in splits if trained and run.scored(split)]
+        folder = str(run.folder.parent.name + "/" + run.folder.name)
+        takes = "-" if trained else _duration(expected_seconds(run))
+        table.add_row(run.config.recipe, str(run.config.seed), folder, ", ".join(done) or "-", takes)
+    console.print(table)
+
+
+def expected_seconds(run: Run) -> float | None:
+    """What trainings at this preset on this data took here before: their median."""
+    took = []
+    for path in run.folder.parents[1].glob(f"*/{run.config.preset}-seed*/history.jsonl"):
+        other = Run(run.config, path.parent)
+        if other.trained:
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            took.append(sum(line["seconds"] + line.get("val_seconds", 0) for line in lines))
+    return median(took) if took else None
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "unknown yet"
+    return f"~{seconds:.0f} s" if seconds < 120 else f"~{seconds / 60:.0f} min"
+
+
+def _finish(archive: Archive, runs: Sequence[Run], results: Path, seconds: float) -> None:
+    """The tables, written and printed, and where everything lies."""
+    from benchmarks.report import tables
+    from benchmarks.tracking import track, tracking_uri
+
+    crohme, space = archive.name == "crohme", workspace(archive, results)
+    built = tables.local(results) if crohme else tables.apart(space)
+    folder = results / "local" if crohme else space
+    tables.write(built, folder, crohme=crohme)
+    for run in runs:
+        track(run.folder, tables=folder)
+    tables.show(built, console, crohme=crohme)
+    announce(archive)
+    console.print(f"tables   {folder}/table*.csv, .md, .tex", markup=False)
+    console.print(f"runs     {space / 'runs'}", markup=False)
+    console.print(f"MLflow   {tracking_uri(runs[0].folder)}", markup=False)
+    console.print(f"seconds  {seconds:.0f}", markup=False)
+
+
+def _fresh(path: Path, source: Path) -> bool:
+    """Whether `path` was made after `source`."""
+    return path.exists() and path.stat().st_mtime_ns >= source.stat().st_mtime_ns

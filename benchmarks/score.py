@@ -1,0 +1,50 @@
+"""Scoring of a run's predictions by the LgEval-compatible scripts: JSON and CSV a split."""
+
+import csv
+import io
+import json
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.checkpoint import write_atomically
+from benchmarks.config import Config
+from benchmarks.data.crohme import Archive
+from benchmarks.errors import UserError
+from evaluation import lgeval
+
+
+def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str]) -> dict[str, lgeval.Score]:
+    """Writes scores/<split>.json (counts, rates, interval, signature) and .csv (a row an expression).
+
+    Where the preset recognises the first n expressions of a split only, these alone are scored; n says so.
+    Raises UserError where nothing was recognised yet, evaluation.InputError for what cannot be scored.
+    """
+    scores = {}
+    for split in splits:
+        predictions = folder / "predictions" / f"{split}.zip"
+        if not predictions.exists():
+            raise UserError(f"{predictions}: nothing to score; run python -m benchmarks predict first")
+        captions = dict(list(archive.captions(split).items())[: config.search.limit])
+        fields = {"set": f"{archive.name}{split}", "search": config.search.name, "select": config.select}
+        with tempfile.TemporaryDirectory() as workdir:
+            truth = Path(workdir) / "truth"
+            truth.mkdir()
+            for id_, text in archive.ground_truth(split).items():
+                if id_ in captions:
+                    (truth / f"{id_}.lg").write_text(text)
+            result = lgeval.evaluate(predictions, str(truth), fields, Path(workdir) / "lgeval", captions)
+        scores[split] = result.score
+        _write(folder / "scores", split, result)
+    return scores
+
+
+def _write(folder: Path, split: str, result: lgeval.Evaluation) -> None:
+    table = io.StringIO()
+    rows = [asdict(row) for row in result.expressions]
+    writer = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(folder / f"{split}.csv", table.getvalue())
+    write_atomically(folder / f"{split}.json", json.dumps(result.score.as_dict(), indent=1) + "\n")

@@ -1,0 +1,108 @@
+"""The command line: what it offers, and one line for every error."""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as cli
+from benchmarks.errors import UserError
+
+ROOT = Path(__file__).parent.parent
+
+
+def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_help_is_quick_and_names_every_verb(tmp_path: Path) -> None:
+    done = program("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    for verb in ("data", "crohme", "train", "predict", "score", "reproduce", "track", "tables", "doctor"):
+        assert f" {verb} " in done.stdout
+    code = "import sys, benchmarks.__main__; print([m for m in ('torch', 'pandas', 'mlflow') if m in sys.modules])"
+    slow = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert slow.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["reproduce", "--crohme", "nowhere.zip"], "nowhere.zip"),
+        (["reproduce", "--crohme", "junk.zip"], "junk.zip"),
+        (["data", "--crohme", "junk.zip"], "junk.zip"),
+        (["train"], "name one run"),
+        (["train", "nowhere"], "nowhere/config.yaml: no such file"),
+        (["score", "run"], "run/config.yaml"),
+        (["track", "nowhere"], "not a run folder"),
+        (["reproduce", "--seeds", "x"], "'x' is not a seed"),
+        (["tables", "--results", "junk.zip/deeper"], "junk.zip/deeper"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], words: str) -> None:
+    (tmp_path / "junk.zip").write_bytes(b"PK\x03\x04 not really")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").write_text("recipe: bttr\npreset: smoke\nnonsense: 1\n")
+    done = program(*arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert words in done.stderr
+
+
+def test_unknown_verbs_and_options_are_usage_errors(tmp_path: Path) -> None:
+    for arguments in (["no-such-verb"], ["reproduce", "--no-such-option"]):
+        done = program(*arguments, cwd=tmp_path)
+        assert done.returncode == 2 and "Traceback" not in done.stderr and "No such" in done.stderr
+
+
+def tell(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    return cli._tell(error), capsys.readouterr().err
+
+
+def test_what_an_error_says(capsys: pytest.CaptureFixture[str]) -> None:
+    from evaluation import InputError
+    from models import CheckpointError
+
+    for kind in (UserError, InputError, CheckpointError):
+        assert tell(kind("a.zip: mend it"), capsys) == (1, "error: a.zip: mend it\n")
+    full = OSError(errno.ENOSPC, "No space left on device", "results/x")
+    assert tell(full, capsys) == (
+        1,
+        "error: results/x: No space left on device; make room and run the same command again\n",
+    )
+    sealed = OSError(errno.EROFS, "Read-only file system", "results")
+    assert "choose a place that can be written" in tell(sealed, capsys)[1]
+    assert "hmerbench[suite]" in tell(ModuleNotFoundError("No module named 'pandas'"), capsys)[1]
+    code, line = tell(RuntimeError("several\nlines"), capsys)
+    assert code == 1 and line.startswith("error: RuntimeError: several lines") and line.count("\n") == 1
+
+
+def test_a_traceback_is_shown_on_request_only(tmp_path: Path) -> None:
+    arguments = ["reproduce", "--crohme", "nowhere.zip"]
+    assert "Traceback" not in program(*arguments, cwd=tmp_path).stderr
+    assert "Traceback" in program(*arguments, cwd=tmp_path, HMERBENCH_DEBUG="1").stderr
+
+
+def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
+    """A real SIGINT, while the embedded set is being made."""
+    command = [sys.executable, "-m", "benchmarks", "reproduce"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 300
+    while not (tmp_path / "results/local/embedded").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(2)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 130
+    assert "stopped: finished stages and the last checkpoint are kept" in said and "Traceback" not in said

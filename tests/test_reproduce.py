@@ -1,0 +1,148 @@
+"""The main job on a tiny archive and a tiny network: what is done once is not done again, and each stage runs alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as cli
+from benchmarks import reproduce as job
+from benchmarks.data.crohme import open_archive
+from benchmarks.errors import UserError
+from benchmarks.reproduce import Run, reproduce, workspace
+from tests.tiny import tiny_archive, tiny_config
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_archive(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the stages that ran, in order; MLflow is left out (test_tracking.py)."""
+    import benchmarks.predict
+    import benchmarks.score
+    import benchmarks.tracking
+    import benchmarks.train
+
+    ran: list[str] = []
+    for module, name in ((benchmarks.train, "train"), (benchmarks.predict, "predict"), (benchmarks.score, "score")):
+        real = getattr(module, name)
+
+        def spy(*arguments, real=real, name=name):
+            ran.append(name)
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, spy)
+    monkeypatch.setattr(benchmarks.tracking, "track", lambda *_, **__: None)
+    return ran
+
+
+def preset_of(archive: Path) -> str:
+    tiny_config(archive, {"training": {"epochs": 1}})
+    return str(archive / "tiny.yaml")
+
+
+def test_all_stages_once_and_never_again(archive: Path, tmp_path: Path, stages: list[str], capsys) -> None:
+    preset = preset_of(archive)
+    reproduce(["bttr", "comer-fusion"], preset, [7], archive, [], False, tmp_path)
+    assert stages == ["train", "predict", "score"] * 2
+    space = workspace(open_archive(archive), tmp_path)
+    assert space.parent == tmp_path / "local" and space.name.startswith("foreign-")
+    for folder in (space / "runs").glob("*/*"):
+        score = json.loads((folder / "scores/2014.json").read_text())
+        assert score["n"] == 5 and "set:foreign2014|n:5" in score["signature"]
+        assert len((folder / "scores/2014.csv").read_text().splitlines()) == 6
+    said = capsys.readouterr().out
+    assert "NOT CROHME numbers" in said and "plan: preset tiny" in said and "seconds" in said
+    assert (space / "table2.csv").exists() and not (tmp_path / "local/table2.csv").exists()
+
+    stages.clear()
+    reproduce(["bttr", "comer-fusion"], preset, [7], archive, [], False, tmp_path)
+    assert stages == [] and "done already" in capsys.readouterr().out
+    reproduce(["bttr"], preset, [7], archive, [], True, tmp_path)
+    assert stages == ["train", "predict", "score"]
+
+
+def test_what_is_stale_is_made_again_and_nothing_else(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+    preset = preset_of(archive)
+    reproduce(["bttr"], preset, [7], archive, [], False, tmp_path)
+    (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
+    stages.clear()
+    (folder / "scores/2014.json").unlink()
+    reproduce(["bttr"], preset, [7], archive, ["2014"], False, tmp_path)
+    assert stages == ["score"]
+    stages.clear()
+    (folder / "predictions/2014.zip").unlink()
+    reproduce(["bttr"], preset, [7], archive, [], False, tmp_path)
+    assert stages == ["predict", "score"]
+    stages.clear()
+    reproduce(["bttr"], preset, [8], archive, [], False, tmp_path)
+    assert stages == ["train", "predict", "score"]
+
+
+def test_each_stage_alone_by_folder_and_by_recipe(archive: Path, tmp_path: Path, stages: list[str], capsys) -> None:
+    preset = preset_of(archive)
+    given = ["--crohme", str(archive), "--results", str(tmp_path)]
+    named = ["--recipe", "bttr", "--preset", preset]
+    cli.app(["train", *named, *given], standalone_mode=False)
+    (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
+    cli.app(["predict", str(folder), *given], standalone_mode=False)
+    cli.app(["score", str(folder), *given], standalone_mode=False)
+    assert "ExpRate|set:foreign2014|n:5|metric:symlg|search:joint2|select:2014" in capsys.readouterr().out
+    cli.app(["score", *named, *given], standalone_mode=False)
+    assert stages == ["train", "predict", "score", "score"]
+    with pytest.raises(UserError, match="give the archive with --crohme"):
+        cli.app(["predict", str(folder)], standalone_mode=False)
+    other = tiny_archive(tmp_path / "other", train=8)
+    with pytest.raises(UserError, match="other digest"):
+        cli.app(["predict", str(folder), "--crohme", str(other)], standalone_mode=False)
+
+
+def test_stages_say_what_they_lack(archive: Path, tmp_path: Path) -> None:
+    given = ["--recipe", "bttr", "--preset", preset_of(archive), "--crohme", str(archive), "--results", str(tmp_path)]
+    with pytest.raises(UserError, match=r"best\.safetensors: no trained weights"):
+        cli.app(["predict", *given], standalone_mode=False)
+    with pytest.raises(UserError, match=r"2014\.zip: nothing to score"):
+        cli.app(["score", *given], standalone_mode=False)
+    with pytest.raises(UserError, match="no test set '2016', it has 2014"):
+        cli.app(["reproduce", "--years", "2016", *given[4:]], standalone_mode=False)
+
+
+def test_a_part_of_a_set_is_scored_as_one(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+    config = tiny_config(archive, {"training": {"epochs": 1}, "search": {"limit": 3}})
+    opened = open_archive(archive)
+    reproduce(["comer-fusion"], str(archive / "tiny.yaml"), [7], archive, [], False, tmp_path)
+    space = workspace(opened, tmp_path)
+    assert json.loads((space / "runs" / config.run_name / "scores/2014.json").read_text())["n"] == 3
+    assert "foreign 2014 [first 3]" in (space / "table2.csv").read_text()
+
+
+def test_interrupted_training_leaves_earlier_results(archive: Path, tmp_path: Path, stages, monkeypatch) -> None:
+    preset = preset_of(archive)
+    reproduce(["bttr"], preset, [7], archive, [], False, tmp_path)
+    (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
+    kept = {p: p.read_bytes() for p in [*folder.glob("predictions/*"), *folder.glob("scores/*")]}
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("benchmarks.train.train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(["bttr"], preset, [7], archive, [], True, tmp_path)
+    assert kept and all(path.read_bytes() == content for path, content in kept.items())
+
+
+def test_a_plan_knows_what_training_took(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+    config = tiny_config(archive, {"training": {"epochs": 1}})
+    run = Run(config, workspace(open_archive(archive), tmp_path) / "runs" / config.run_name)
+    assert job.expected_seconds(run) is None
+    reproduce(["bttr"], str(archive / "tiny.yaml"), [7], archive, [], False, tmp_path)
+    assert (job.expected_seconds(run) or 0) > 0
+
+
+def test_torchrun_is_for_training_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="torchrun the verb train"):
+        reproduce(["bttr"], "smoke", [7], None, [], False, tmp_path)
