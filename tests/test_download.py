@@ -58,9 +58,7 @@ class Handler(BaseHTTPRequestHandler):
             return
         self.send_response(206 if start else 200)
         if start:
-            self.send_header(
-                "Content-Range", f"bytes {start}-{len(server.content) - 1}/{len(server.content)}"
-            )
+            self.send_header("Content-Range", f"bytes {start}-{len(server.content) - 1}/{len(server.content)}")
         self.send_header("ETag", server.etag)
         self.send_header("Content-Length", str(len(server.content) - start))
         self.end_headers()

@@ -233,17 +233,13 @@ def _decode_bmp(content: bytes, where: str) -> np.ndarray:
         raise UserError(f"{where} is not a BMP image; convert it (8-bit gray, white ink on black)")
     offset, _, width, height, _, depth = struct.unpack_from("<IIiiHH", content, 10)
     if not 0 < width * abs(height) <= MAX_IMAGE_PIXELS:
-        raise UserError(
-            f"{where} declares {width} x {height} pixels, limit {MAX_IMAGE_PIXELS:,}; scale it down"
-        )
+        raise UserError(f"{where} declares {width} x {height} pixels, limit {MAX_IMAGE_PIXELS:,}; scale it down")
     plain = len(content) < 34 or content[30:34] == bytes(4)
     if plain and len(content) < offset + (width * depth + 31) // 32 * 4 * abs(height):
         raise UserError(f"{where} is cut short; fetch the archive again or pack the image again")
     image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_GRAYSCALE)
     if image is None:
-        raise UserError(
-            f"{where} cannot be decoded; convert it to a plain BMP (8-bit gray, white ink on black)"
-        )
+        raise UserError(f"{where} cannot be decoded; convert it to a plain BMP (8-bit gray, white ink on black)")
     return image
 
 

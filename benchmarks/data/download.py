@@ -50,14 +50,10 @@ def download(
     try:
         _fetch(url, part, tag, timeout)
     except urllib.error.HTTPError as error:
-        raise UserError(
-            f"{url}: the server answers {error.code} {error.reason}; give another address"
-        ) from None
+        raise UserError(f"{url}: the server answers {error.code} {error.reason}; give another address") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         if isinstance(error, OSError) and (error.filename or error.errno in _DISK):
-            raise UserError(
-                f"{part}: {error.strerror}; make room or choose another folder, then go on"
-            ) from None
+            raise UserError(f"{part}: {error.strerror}; make room or choose another folder, then go on") from None
         reason = getattr(error, "reason", error) or type(error).__name__
         raise UserError(f"{url}: {reason}; run it again to go on, or give another address") from None
     _check(part, url, git_blob, sha256)

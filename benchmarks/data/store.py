@@ -73,9 +73,7 @@ class ZipStore:
         _refuse_large(where, declared, limit)
         try:
             with self._zip.open(self._infos[name]) as stream:
-                content = stream.read(
-                    declared
-                )  # no further, whatever it inflates to; checks the CRC at the end
+                content = stream.read(declared)  # no further, whatever it inflates to; checks the CRC at the end
         except _DAMAGED as error:
             raise UserError(f"{where} is damaged ({error}); fetch the archive again") from None
         if len(content) != declared:
@@ -117,6 +115,4 @@ def open_store(path: Path) -> ZipStore | FolderStore:
         return FolderStore(path)
     if path.is_file():
         return ZipStore(path)
-    raise UserError(
-        f"{path}: no such archive; fetch it with `make crohme`, or leave it out: the embedded set"
-    )
+    raise UserError(f"{path}: no such archive; fetch it with `make crohme`, or leave it out: the embedded set")

@@ -20,6 +20,7 @@ import numpy as np
 from matplotlib.font_manager import FontProperties
 from matplotlib.path import Path as Outline
 from matplotlib.textpath import TextToPath
+from numpy.typing import ArrayLike
 from rich.progress import track
 
 from benchmarks.data.crohme import MARK, open_archive
@@ -30,7 +31,8 @@ GENERATOR = 1  # raise it whenever an expression or an image would come out othe
 
 # --------------------------------------------------------------------------------------- expressions
 
-# Symbols from frequent to rare; the k-th is drawn with weight 1 / (k + 2).
+# Symbols from frequent to rare. Zipf's law with a floor: a small network can learn the frequent ones in minutes,
+# and every one is met in a set of the default size.
 SYMBOLS = {
     "<atom>": "1 2 x 3 a n y 0 4 b 5 z i c \\theta \\alpha d 6 8 t \\pi \\beta f p k 7 9 \\infty A m r e X B "
     "u C q j g v h R s F E w N L S Y l o P V H M T G I \\cdots \\phi \\gamma \\sigma \\mu \\ldots \\Delta "
@@ -87,13 +89,13 @@ SCRIPTS = [  # short ones only: set small, longer ones could not be read
     (0.5, "<letter> , <letter>"),
     (0.5, "\\frac { <digit> } { <digit> }"),
 ]
-MEDIAN_LENGTH, LENGTH_SPREAD, LONGEST = 5.5, 0.7, 25
+MEDIAN_LENGTH, LENGTH_SPREAD, LONGEST = 5.3, 0.75, 25
 
 T = TypeVar("T")
 
 
 def expression(rng: np.random.Generator) -> list[str]:
-    """Tokens of a random expression in CROHME's normal form; lengths are about log-normal, median 5 to 6."""
+    """Tokens of a random expression in CROHME's normal form; lengths are about log-normal, median 5."""
     return _grow(rng, int(np.clip(rng.lognormal(np.log(MEDIAN_LENGTH), LENGTH_SPREAD), 1, LONGEST)))
 
 
@@ -119,7 +121,11 @@ def _symbol(rng: np.random.Generator, part: str) -> str:
     """The part itself, or a symbol for it when it is a slot."""
     if part not in SYMBOLS:
         return part
-    return _choose(rng, [(1 / (rank + 2), symbol) for rank, symbol in enumerate(SYMBOLS[part].split())])
+    return _choose(rng, [(_zipf(rank) + 0.004, symbol) for rank, symbol in enumerate(SYMBOLS[part].split())])
+
+
+def _zipf(rank: int, exponent: float = 1.5) -> float:
+    return (rank + 2) ** -exponent
 
 
 def _choose(rng: np.random.Generator, weighted: Sequence[tuple[float, T]]) -> T:
@@ -139,7 +145,7 @@ _outlines: dict = {}  # of glyphs met so far, by font and glyph; filled by Matpl
 
 def drawing(tokens: list[str], rng: np.random.Generator) -> np.ndarray:
     """A distorted drawing of an expression: (H, W) uint8, white ink on black, strokes 2 to 4 pixels wide."""
-    font = FONTS[rng.integers(len(FONTS))]
+    font = _choose(rng, [(_zipf(rank, 1), font) for rank, font in enumerate(FONTS)])
     contours = [_jitter(symbol, rng) for symbol in _symbols(tokens, font) if symbol]
     sizes = [len(contour) for symbol in contours for contour in symbol]
     points = np.concatenate([contour for symbol in contours for contour in symbol])
@@ -150,11 +156,7 @@ def drawing(tokens: list[str], rng: np.random.Generator) -> np.ndarray:
     pieces = np.split(np.round(points).astype(np.int32), np.cumsum(sizes)[:-1])
     for symbol in contours:  # each by itself: even-odd filling would cut holes where symbols overlap
         cv2.fillPoly(canvas, [pieces.pop(0) for _ in symbol], 1)
-    pen = (
-        cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
-        if rng.random() < 0.3
-        else np.ones((3, 3), np.uint8)
-    )
+    pen = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3)) if rng.random() < 0.3 else np.ones((3, 3), np.uint8)
     return cv2.dilate(_thin(canvas), pen) * 255
 
 
@@ -162,9 +164,7 @@ def _symbols(tokens: list[str], font: str) -> Iterator[list[np.ndarray]]:
     """The typeset symbols, each a list of closed contours (n, 2), y upwards; bars are symbols too."""
     global _outlines
     source = _INTEGRAL.sub(r"\\overset{\2}{\\underset{\1}{\\int}}", " ".join(tokens))
-    source = source.replace("\\limits", "").replace(
-        "\\frac", "\\dfrac"
-    )  # \sum and \lim have limits by themselves
+    source = source.replace("\\limits", "").replace("\\frac", "\\dfrac")  # \sum and \lim have limits by themselves
     source = re.sub(r" +(?![A-Za-z])", "", source)  # mathtext sets no script after a blank
     prop = FontProperties(math_fontfamily=font)
     glyphs, _outlines, bars = _typeset.get_glyphs_mathtext(prop, f"${source}$", glyph_map=_outlines)
@@ -179,7 +179,7 @@ def _contours(glyph: str) -> list[np.ndarray]:
     return _flatten(*_outlines[glyph])
 
 
-def _flatten(vertices: np.ndarray, codes: np.ndarray) -> list[np.ndarray]:
+def _flatten(vertices: ArrayLike, codes: ArrayLike) -> list[np.ndarray]:
     """Curves to polygons with a point at least every 6 units, so that straight lines can bend too."""
     dense = []
     for polygon in map(np.asarray, Outline(vertices, codes).to_polygons()):
@@ -194,17 +194,17 @@ def _jitter(symbol: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarr
     """Turns, stretches and shifts one symbol a little about its centre; a long bar less than a letter."""
     points = np.concatenate(symbol)
     low, high = points.min(0), points.max(0)
-    centre, loose = (low + high) / 2, 0.05 * min(1, UNIT / (high - low).max())
+    centre, loose = (low + high) / 2, 0.04 * min(1, UNIT / (high - low).max())
     matrix = _rotation(rng.normal(0, loose)) * rng.normal(1, loose, (2, 1))
-    shift = rng.normal(0, 0.02 * UNIT, 2)
+    shift = rng.normal(0, 0.015 * UNIT, 2)
     return [(contour - centre) @ matrix + centre + shift for contour in symbol]
 
 
 def _lean(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Rotation, slant and aspect of the whole line."""
-    aspect = np.exp(rng.normal(0, 0.08))
-    slant = np.array([[1, 0], [rng.uniform(-0.15, 0.3), 1]])
-    return (points * [aspect, 1 / aspect]) @ slant @ _rotation(rng.normal(0, 0.025))
+    aspect = np.exp(rng.normal(0, 0.06))
+    slant = np.array([[1, 0], [rng.uniform(-0.1, 0.2), 1]])
+    return (points * [aspect, 1 / aspect]) @ slant @ _rotation(rng.normal(0, 0.02))
 
 
 def _bend(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -213,7 +213,7 @@ def _bend(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     angle, phase = rng.uniform(0, 2 * np.pi, (2, waves))
     frequency = 2 * np.pi / (rng.uniform(0.6, 2.0, waves) * UNIT)
     direction = np.stack([np.cos(angle), np.sin(angle)]) * frequency
-    amplitude = rng.normal(0, 0.016 * UNIT, (waves, 2))
+    amplitude = rng.normal(0, 0.012 * UNIT, (waves, 2))
     return points + np.sin(points @ direction + phase) @ amplitude
 
 
@@ -289,9 +289,7 @@ def _write_splits(archive: zipfile.ZipFile, seed: int, sizes: dict[str, int]) ->
         captions[split] += f"{id_}\t{latex}\n"
         if split == "train":
             known.add(latex)
-        _write(
-            archive, f"data/{split}/img/{id_}.bmp", cv2.imencode(".bmp", drawing(tokens, rng))[1].tobytes()
-        )
+        _write(archive, f"data/{split}/img/{id_}.bmp", cv2.imencode(".bmp", drawing(tokens, rng))[1].tobytes())
         _write(archive, f"data/{split}/symLg/{id_}.lg", symlg.write(symlg.from_latex(latex), id_))
     for split, text in captions.items():
         _write(archive, f"data/{split}/caption.txt", text)

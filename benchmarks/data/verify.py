@@ -68,9 +68,7 @@ class Report:
             for name, split in self.splits.items()
             for id_, reason in split.skipped.items()
         ]
-        notes += [
-            f"{name}: no symLG, so no scores" for name, s in self.splits.items() if not s.with_ground_truth
-        ]
+        notes += [f"{name}: no symLG, so no scores" for name, s in self.splits.items() if not s.with_ground_truth]
         if self.unused_symbols:
             notes.append(f"train never shows {' '.join(self.unused_symbols)}")
         return Group(table, *map(Text, notes))
@@ -121,9 +119,7 @@ def _measure(archive: Archive, split: str) -> SplitReport:
     return SplitReport(
         n=len(captions),
         caption_md5=md5,
-        published=None
-        if known is None
-        else (md5, len(captions), buckets) == (known.md5, known.n, known.buckets),
+        published=None if known is None else (md5, len(captions), buckets) == (known.md5, known.n, known.buckets),
         tokens=sum(map(len, captions.values())),
         symbols=len({token for tokens in captions.values() for token in tokens}),
         buckets=buckets,

@@ -1,0 +1,157 @@
+"""The embedded set: the same bytes for the same seed, every symbol, convertible truth, disjoint splits."""
+
+import re
+import zipfile
+
+import numpy as np
+import pytest
+
+from benchmarks.data import synthetic
+from benchmarks.data.crohme import open_archive
+from benchmarks.data.synthetic import drawing, embedded, expression
+from benchmarks.errors import UserError
+from evaluation import symlg
+from models import Vocabulary
+
+TRAIN, TEST = 40, 30
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    return embedded(tmp_path_factory.mktemp("embedded") / "set.zip", seed=3, train=TRAIN, test=TEST)
+
+
+def draw(caption: str, index: int = 0) -> np.ndarray:
+    return drawing(caption.split(), np.random.default_rng(index))
+
+
+def test_archive_is_read_as_embedded(small):
+    archive = open_archive(small)
+    assert archive.name == "embedded" and archive.splits == ("train", "test")
+    assert archive.edition == f"embedded synthetic set, generator {synthetic.GENERATOR}, seed 3 ({TRAIN}/{TEST})"
+    for split, size in (("train", TRAIN), ("test", TEST)):
+        samples = archive.samples(split)
+        assert len(samples) == size
+        for sample in samples:
+            assert set(np.unique(sample.image)) == {0, 255}
+            margins = [sample.image[:9], sample.image[-9:], sample.image[:, :9], sample.image[:, -9:]]
+            assert not any(margin.any() for margin in margins)
+            assert 0.02 < (sample.image > 0).mean() < 0.3
+
+
+def test_same_seed_gives_the_same_bytes_and_another_does_not(small, tmp_path):
+    again = embedded(tmp_path / "again.zip", seed=3, train=TRAIN, test=TEST)
+    assert again.read_bytes() == small.read_bytes()
+    other = embedded(tmp_path / "other.zip", seed=4, train=TRAIN, test=TEST)
+    assert open_archive(other).digest != open_archive(small).digest
+
+
+def test_samples_do_not_depend_on_the_size_of_the_set(small, tmp_path):
+    larger = open_archive(embedded(tmp_path / "larger.zip", seed=3, train=TRAIN, test=TEST + 20))
+    images = larger.images("test")
+    for id_, image in open_archive(small).images("test").items():
+        assert np.array_equal(image, images[id_])
+
+
+def test_existing_set_is_kept_and_replaced_when_another_is_wanted(small, tmp_path, monkeypatch):
+    path = tmp_path / "set.zip"
+    embedded(path, seed=3, train=20, test=5)
+    before = path.stat().st_mtime_ns
+    embedded(path, seed=3, train=20, test=5)
+    assert path.stat().st_mtime_ns == before
+    monkeypatch.setattr(synthetic, "GENERATOR", synthetic.GENERATOR + 1)
+    embedded(path, seed=3, train=20, test=5)
+    assert path.stat().st_mtime_ns != before
+    embedded(path, seed=3, train=21, test=5)
+    assert len(open_archive(path).captions("train")) == 21
+
+
+def test_foreign_archive_is_not_overwritten(small, tmp_path):
+    path = tmp_path / "data.zip"
+    with zipfile.ZipFile(small) as source, zipfile.ZipFile(path, "w") as copy:
+        for name in source.namelist():
+            if not name.endswith("EMBEDDED.json"):
+                copy.writestr(name, source.read(name))
+    before = path.read_bytes()
+    with pytest.raises(UserError, match="is not an embedded set"):
+        embedded(path, seed=3)
+    assert path.read_bytes() == before
+
+
+def test_failure_leaves_the_old_set_and_nothing_else(small, tmp_path, monkeypatch):
+    path = tmp_path / "set.zip"
+    embedded(path, seed=3, train=20, test=5)
+    before = path.read_bytes()
+    monkeypatch.setattr(synthetic, "drawing", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        embedded(path, seed=3, train=30, test=5)
+    assert [p.name for p in tmp_path.iterdir()] == ["set.zip"] and path.read_bytes() == before
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+def test_default_train_shows_every_symbol_and_suits_a_small_network(seed):
+    captions = [expression(np.random.default_rng((seed, 0, index))) for index in range(2400)]
+    counts = np.unique([token for tokens in captions for token in tokens], return_counts=True)
+    assert set(counts[0]) == set(Vocabulary().words[3:])
+    assert counts[1].min() >= 3
+    lengths = [len(tokens) for tokens in captions]
+    assert 4 <= np.median(lengths) <= 6 and 18 <= max(lengths) <= 40
+
+
+def test_truth_is_the_captions_conversion(small):
+    archive = open_archive(small)
+    for split in archive.splits:
+        truth = archive.ground_truth(split)
+        for id_, tokens in archive.captions(split).items():
+            assert truth[id_].startswith(f"# IUD, {id_}\n")
+            assert symlg.read(truth[id_]).content() == symlg.from_latex(tokens).content()
+
+
+def test_every_form_converts_to_symlg():
+    rng = np.random.default_rng(1)
+    for form in [f for _, f in synthetic.EXPRESSIONS] + [f for _, f in synthetic.SCRIPTS]:
+        symlg.from_latex(re.sub("<x>|<s>", "x", form).split() if "<" not in form else _filled(form, rng))
+
+
+def _filled(form: str, rng: np.random.Generator) -> list[str]:
+    return ["x" if part in ("<x>", "<s>") else synthetic._symbol(rng, part) for part in form.split()]
+
+
+def test_test_expressions_are_not_in_train(small):
+    archive = open_archive(small)
+    train = {" ".join(tokens) for tokens in archive.captions("train").values()}
+    test = [" ".join(tokens) for tokens in archive.captions("test").values() if len(tokens) > 3]
+    assert test and train.isdisjoint(test)
+
+
+@pytest.mark.parametrize(
+    ("taller", "flat"),
+    [
+        ("x ^ { 2 }", "x 2"),
+        ("\\sum \\limits _ { i = 1 } ^ { n }", "\\sum i = 1 n"),
+        ("\\int \\limits _ { 0 } ^ { 1 }", "\\int 0 1"),
+        ("\\lim \\limits _ { n \\rightarrow \\infty }", "\\lim n \\rightarrow \\infty"),
+        ("\\frac { a } { b }", "a b"),
+        ("x _ { 2 }", "x 2"),
+    ],
+)
+def test_layout_is_two_dimensional(taller, flat):
+    """Scripts, limits and fractions are set above and below, not in line."""
+    heights = [[draw(caption, i).shape[0] for i in range(8)] for caption in (taller, flat)]
+    assert np.mean(heights[0]) > 1.05 * np.mean(heights[1])
+    widths = [[draw(caption, i).shape[1] for i in range(8)] for caption in (taller, flat)]
+    assert np.mean(widths[0]) < np.mean(widths[1])
+
+
+def test_every_symbol_leaves_ink():
+    structure = {"{", "}", "^", "_", "\\limits", "\\frac", "\\sqrt"}
+    drawn = {symbol: draw(symbol) for symbol in Vocabulary().words[3:] if symbol not in structure}
+    assert all(image.sum() > 255 * 5 for image in drawn.values())
+
+
+def test_thinning_leaves_a_connected_line_one_pixel_wide():
+    bar = np.zeros((30, 80), np.uint8)
+    bar[10:18, 10:70] = 1
+    line = synthetic._thin(bar)
+    assert 45 <= line.sum() <= 62 and line.sum(0).max() <= 2
+    assert np.array_equal(synthetic._thin(line), line)
