@@ -6,6 +6,7 @@ says which row of the table is trained; `resolve` merges defaults <- preset <- r
 
 import hashlib
 import json
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -29,21 +30,21 @@ class Data(Strict):
 
     name: str = ""
     digest: str = ""
-    scale: float = Field(1.0, gt=0, le=1)  # images are shrunk by this factor once, when they are loaded
+    scale: float = Field(default=1.0, gt=0, le=1)  # images are shrunk by this factor once, when they are loaded
     max_area: int = 320_000  # px; larger images are skipped (never counted as recognised)
     max_tokens: int = 200  # longer labels are not trained on
-    limit: int | None = Field(None, gt=0)  # train on the first n expressions only; None = all
+    limit: int | None = Field(default=None, gt=0)  # train on the first n expressions only; None = all
 
 
 class Augmentation(Strict):
     """Random distortions of a training image; every value is the half-width of a uniform draw but `scale`, a range."""
 
     scale: tuple[float, float] | None = (0.7, 1.4)  # paper sec. 4.2
-    stretch: float = Field(0.0, ge=0, lt=1)  # extra width/height ratio, e.g. 0.15: x0.85 .. x1.15
-    rotation: float = Field(0.0, ge=0, le=45)  # degrees
-    shear: float = Field(0.0, ge=0, le=1)  # horizontal shift per unit of height
-    elastic: float = Field(0.0, ge=0)  # smooth displacement, in pixels of the loaded image
-    thickness: float = Field(0.0, ge=0, le=1)  # probability of a thinner or a thicker stroke
+    stretch: float = Field(default=0.0, ge=0, lt=1)  # extra width/height ratio, e.g. 0.15: x0.85 .. x1.15
+    rotation: float = Field(default=0.0, ge=0, le=45)  # degrees
+    shear: float = Field(default=0.0, ge=0, le=1)  # horizontal shift per unit of height
+    elastic: float = Field(default=0.0, ge=0)  # smooth displacement, in pixels of the loaded image
+    thickness: float = Field(default=0.0, ge=0, le=1)  # probability of a thinner or a thicker stroke
 
     @property
     def only_scale(self) -> bool:
@@ -55,54 +56,60 @@ class Batching(Strict):
     """How images become batches: `area` is the authors' (fixed, sorted by area), `shape` pads to a few shapes."""
 
     order: Literal["area", "shape"] = "area"
-    size: int = Field(8, gt=0)  # images in a (micro-)batch at most
-    pixels: int = Field(320_000, gt=0)  # padded pixels in a batch at most (order `area`: largest image x images)
-    micro_batches: int = Field(4, gt=0)  # batches whose gradients are averaged in a step: the authors' four GPUs
-    curriculum: int = Field(0, ge=0)  # in epoch e < this, only the shortest (e+1)/(this+1) of train is learnt
+    size: int = Field(default=8, gt=0)  # images in a (micro-)batch at most
+    pixels: int = Field(
+        default=320_000, gt=0
+    )  # padded pixels in a batch at most (order `area`: largest image x images)
+    micro_batches: int = Field(
+        default=4, gt=0
+    )  # batches whose gradients are averaged in a step: the authors' four GPUs
+    curriculum: int = Field(default=0, ge=0)  # in epoch e < this, only the shortest (e+1)/(this+1) of train is learnt
 
 
 class Optimizer(Strict):
     name: Literal["sgd", "adamw"] = "sgd"
-    lr: float = Field(0.08, gt=0)
-    momentum: float = Field(0.9, ge=0, lt=1)  # AdamW: beta1
-    weight_decay: float = Field(1e-4, ge=0)
-    clip: float | None = Field(None, gt=0)  # largest gradient norm; the authors do not clip
+    lr: float = Field(default=0.08, gt=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1)  # AdamW: beta1
+    weight_decay: float = Field(default=1e-4, ge=0)
+    clip: float | None = Field(default=None, gt=0)  # largest gradient norm; the authors do not clip
 
 
 class Schedule(Strict):
     """`plateau` multiplies the rate by `factor` after `patience` validations without gain; `cosine` falls to 0."""
 
     name: Literal["plateau", "cosine"] = "plateau"
-    factor: float = Field(0.25, gt=0, lt=1)
-    patience: int = Field(10, ge=0)
-    warmup: float = Field(0.0, ge=0, lt=1)  # share of all steps with a linearly growing rate
+    factor: float = Field(default=0.25, gt=0, lt=1)
+    patience: int = Field(default=10, ge=0)
+    warmup: float = Field(default=0.0, ge=0, lt=1)  # share of all steps with a linearly growing rate
 
 
 class Training(Strict):
-    epochs: int = Field(300, gt=0)
+    epochs: int = Field(default=300, gt=0)
     batching: Batching = Batching()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
-    validate_every: int = Field(2, gt=0)  # epochs
-    early_stop: int | None = Field(None, gt=0)  # validations without gain; None = train to the last epoch
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    validate_every: int = Field(default=2, gt=0)  # epochs
+    early_stop: int | None = Field(default=None, gt=0)  # validations without gain; None = train to the last epoch
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     bf16: bool = False  # autocast; softmax, normalisation statistics and the loss stay in float32
-    average: float = Field(0.0, ge=0, lt=1)  # decay of an exponential average of the weights; 0 = none
-    recalibrate: int = Field(0, ge=0)  # batches over which batch-norm statistics are measured anew after training
-    threads: int | None = Field(None, gt=0)  # CPU threads; None = torch's default
-    workers: int = Field(1, ge=0)  # threads that prepare batches ahead; 0 = prepare in line
+    average: float = Field(default=0.0, ge=0, lt=1)  # decay of an exponential average of the weights; 0 = none
+    recalibrate: int = Field(
+        default=0, ge=0
+    )  # batches over which batch-norm statistics are measured anew after training
+    threads: int | None = Field(default=None, gt=0)  # CPU threads; None = torch's default
+    workers: int = Field(default=1, ge=0)  # threads that prepare batches ahead; 0 = prepare in line
 
 
 class Search(Strict):
     """Approximate joint search (paper sec. 3.5, BTTR sec. 3.4) and how images are grouped for it."""
 
-    beam_size: int = Field(10, gt=0)
-    max_len: int = Field(200, gt=1)
+    beam_size: int = Field(default=10, gt=0)
+    max_len: int = Field(default=200, gt=1)
     alpha: float = 1.0
     direction: Literal["both", "l2r", "r2l"] = "both"
-    batch_size: int = Field(4, gt=0)
+    batch_size: int = Field(default=4, gt=0)
     bf16: bool = False
-    limit: int | None = Field(None, gt=0)  # recognise the first n expressions of a set only; None = all
+    limit: int | None = Field(default=None, gt=0)  # recognise the first n expressions of a set only; None = all
 
     @property
     def options(self) -> SearchOptions:
@@ -119,7 +126,7 @@ class Config(Strict):
 
     recipe: str
     preset: str
-    seed: int = Field(7, ge=0)
+    seed: int = Field(default=7, ge=0)
     data: Data = Data()
     model: CoMERConfig = CoMERConfig()
     augmentation: Augmentation | None = Augmentation()
@@ -128,7 +135,7 @@ class Config(Strict):
     select: str = (
         "2014"  # a split whose token-match ExpRate picks the epoch | heldout: a part of train | last: no picking
     )
-    heldout: float = Field(0.05, gt=0, lt=0.5)  # the part of train set aside by `select: heldout`
+    heldout: float = Field(default=0.05, gt=0, lt=0.5)  # the part of train set aside by `select: heldout`
 
     @model_validator(mode="after")
     def _schedule_can_see(self) -> "Config":
@@ -153,7 +160,7 @@ class Config(Strict):
 def names(kind: Literal["recipes", "presets"]) -> list[str]:
     """The shipped recipes or presets."""
     return sorted(
-        p.name[:-5] for p in resources.files(__package__).joinpath(kind).iterdir() if p.name.endswith(".yaml")
+        p.name[:-5] for p in resources.files("benchmarks").joinpath(kind).iterdir() if p.name.endswith(".yaml")
     )
 
 
@@ -183,13 +190,22 @@ def _read(kind: Literal["recipes", "presets"], name: str) -> tuple[str, dict[str
         return Path(name).stem, _yaml(Path(name)), name
     if name not in names(kind):
         raise UserError(f"no {kind[:-1]} called '{name}': choose one of {', '.join(names(kind))}, or give a YAML file")
-    with resources.as_file(resources.files(__package__).joinpath(kind, f"{name}.yaml")) as path:
+    with resources.as_file(resources.files("benchmarks").joinpath(kind, f"{name}.yaml")) as path:
         return name, _yaml(path), f"{kind}/{name}.yaml"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 reads 1e-3, without a point, as text; people mean a number."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+"), list("-+0123456789")
+)
 
 
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        value = yaml.safe_load(path.read_text())
+        value = yaml.load(path.read_text(), _Loader)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

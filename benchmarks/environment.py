@@ -28,7 +28,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "threads": torch.get_num_threads(),
-        "bf16_matrix_unit": device.type == "cpu" and bool(torch.cpu._is_amx_tile_supported()),
+        "bf16_matrix_unit": device.type == "cpu" and _bf16_matrices(),
         "platform": platform.platform(),
         "python": sys.version.split()[0],
         "versions": {name: version for name in PACKAGES if (version := _version(name))},
@@ -42,6 +42,12 @@ def processor() -> str:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     named = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
     return named or platform.processor() or platform.machine()
+
+
+def _bf16_matrices() -> bool:
+    """Whether the processor multiplies bf16 matrices in hardware, so that bf16 pays."""
+    check = getattr(torch.cpu, "_is_amx_tile_supported", None)  # private, so it may go
+    return bool(check and check())
 
 
 def revision() -> str | None:

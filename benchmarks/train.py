@@ -25,6 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from benchmarks.checkpoint import (
     flatten_optimizer,
@@ -146,7 +147,8 @@ class Trainer:
         torch.manual_seed(config.seed)
         self.model = CoMER(config.model).to(team.device)
         if team.device.type == "cpu" and training.bf16:
-            self.model.to(memory_format=torch.channels_last)  # convolutions in bf16 want it; the numbers are the same
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            # convolutions in bf16 want it; the numbers are the same
         self.average = (
             {name: p.detach().clone() for name, p in self.model.named_parameters()} if training.average else {}
         )
@@ -302,7 +304,7 @@ class Trainer:
     def _update_average(self) -> None:
         if self.average:
             decay = min(self.config.training.average, (1 + self.state.step) / (10 + self.state.step))
-            torch._foreach_lerp_(list(self.average.values()), [p.detach() for p in self.model.parameters()], 1 - decay)
+            get_ema_multi_avg_fn(decay)(list(self.average.values()), list(self.model.parameters()), None)
 
     def _check_finite(self, loss_sum: torch.Tensor) -> None:
         if not math.isfinite(float(loss_sum)):

@@ -19,6 +19,7 @@ from benchmarks.data.batching import (
     padded,
     rescale,
     shape_batches,
+    sides,
     within_limits,
 )
 from benchmarks.data.crohme import Sample, open_archive
@@ -67,7 +68,7 @@ def test_an_epochs_distortion_is_scaling_then_limits():
     arrays = np.load(PARITY / "scaling.npz")
     image = arrays["img0"].astype(np.uint8)
     draw = np.random.default_rng(0)
-    found = distort(Augmentation(scale=(1.4, 1.4)), *image.shape, draw)
+    found = distort(Augmentation(scale=(1.4, 1.4)), *sides(image), draw)
     np.testing.assert_array_equal(found.apply(image, None, draw, 1.0), arrays["img0/aug1.4_limit"])
     assert (found.height, found.width) == arrays["img0/aug1.4_limit"].shape
 
@@ -135,7 +136,7 @@ def test_distortion_keeps_the_ink():
     strong = Augmentation(scale=(1, 1), stretch=0.2, rotation=8, shear=0.2, elastic=2, thickness=1)
     for seed in range(20):
         draw = np.random.default_rng(seed)
-        found = distort(strong, *image.shape, draw).apply(image, strong, draw, 1.0)
+        found = distort(strong, *sides(image), draw).apply(image, strong, draw, 1.0)
         assert 0.85 < found.sum() / image.sum() < 1.15
 
 

@@ -77,6 +77,12 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path, text, said):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("rate", ["1e-3", "1.0e-3", "0.001", "1E-3"])
+def test_numbers_as_people_write_them(tmp_path, rate):
+    (tmp_path / "mine.yaml").write_text(f"training: {{optimizer: {{lr: {rate}}}}}")
+    assert configs.resolve("bttr", str(tmp_path / "mine.yaml"), 7).training.optimizer.lr == 0.001
+
+
 def test_unknown_names_list_the_known():
     with pytest.raises(UserError, match=r"no recipe called 'comer'.*comer-fusion"):
         configs.resolve("comer", "paper", 7)

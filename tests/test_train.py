@@ -122,7 +122,7 @@ def test_two_processes_train_what_one_does(archive, straight, tmp_path):
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    team = [program(archive, tmp_path, RANK=str(r), LOCAL_RANK=str(r), **common) for r in (0, 1)]
+    team = [program(archive, tmp_path, RANK=str(r), LOCAL_RANK=str(r), overrides=None, **common) for r in (0, 1)]
     said = [process.communicate(timeout=120)[1] for process in team]
     assert [process.returncode for process in team] == [0, 0], said
     ours, theirs = weights(tmp_path), weights(straight)
@@ -236,7 +236,7 @@ def test_interrupted_by_hand_resumes(archive, tmp_path):
     """Ctrl-C leaves a checkpoint or none, never half of one."""
     process = program(archive, tmp_path, {"training": {"epochs": 500}})
     deadline = time.monotonic() + 60
-    while not (tmp_path / "history.jsonl").exists() and time.monotonic() < deadline:
+    while not (tmp_path / "checkpoint.json").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
@@ -245,3 +245,21 @@ def test_interrupted_by_hand_resumes(archive, tmp_path):
     found = load_checkpoint(tmp_path, config.digest)
     assert found
     assert found[1]["epoch"] >= 1
+
+
+def test_training_and_prediction_need_the_core_packages_alone(archive, tmp_path):
+    """No mlflow, optuna, matplotlib or pandas on the machine with the GPU."""
+    blocked = "import sys; sys.modules.update(dict.fromkeys(['mlflow', 'optuna', 'matplotlib', 'pandas', 'scipy']))\n"
+    code = (
+        "from pathlib import Path\n"
+        "from benchmarks.data.crohme import open_archive\n"
+        "from benchmarks.predict import predict\n"
+        "from benchmarks.train import train\n"
+        "from tests.tiny import tiny_config\n"
+        "where, folder = Path(sys.argv[1]), Path(sys.argv[2])\n"
+        "config, archive = tiny_config(where, {'training': {'epochs': 1}}), open_archive(where)\n"
+        "train(config, archive, folder)\n"
+        "predict(config, archive, folder, ['2014'])\n"
+    )
+    subprocess.run([sys.executable, "-c", blocked + code, str(archive), str(tmp_path)], cwd=ROOT, check=True)
+    assert (tmp_path / "predictions" / "2014.zip").exists()

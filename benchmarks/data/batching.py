@@ -42,6 +42,12 @@ def rescale(image: np.ndarray, factor: float) -> np.ndarray:
     return image if factor == 1 else cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_LINEAR)
 
 
+def sides(image: np.ndarray) -> tuple[int, int]:
+    """Height and width."""
+    height, width = image.shape
+    return height, width
+
+
 def within_limits(height: int, width: int, scale: float = 1.0) -> float:
     """The factor that brings an image into the authors' range of sides (16..256 high, 16..1024 wide, times `scale`)."""
     low, high, wide = LOW * scale, HIGH * scale, WIDE * scale
@@ -61,7 +67,7 @@ def load(samples: Iterable[Sample], data: Data) -> list[Sample]:
 
 
 def _shrink(image: np.ndarray, scale: float) -> np.ndarray:
-    factor = scale * within_limits(*image.shape)
+    factor = scale * within_limits(*sides(image))
     size = max(1, round(image.shape[1] * factor)), max(1, round(image.shape[0] * factor))
     return cv2.resize(image, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR)
 
@@ -82,7 +88,7 @@ class Distortion:
         """uint8 [h,w] -> uint8 [self.height, self.width]"""
         if self.matrix is None:
             image = rescale(image, self.factor)
-            return rescale(image, within_limits(*image.shape, scale))
+            return rescale(image, within_limits(*sides(image), scale))
         assert augmentation is not None
         if augmentation.thickness and draw.random() < augmentation.thickness:
             kernel = np.ones((2, 2), np.uint8)
@@ -128,7 +134,7 @@ def _elastic(image: np.ndarray, forward: np.ndarray, size: tuple[int, int], pixe
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)
     field[..., 0] += inverse[0, 0] * x + inverse[0, 1] * y + inverse[0, 2]
     field[..., 1] += inverse[1, 0] * x + inverse[1, 1] * y + inverse[1, 2]
-    return cv2.remap(image, field, None, cv2.INTER_LINEAR)
+    return cv2.remap(image, field, None, cv2.INTER_LINEAR)  # type: ignore[call-overload] (its stubs want two maps)
 
 
 # ----------------------------------------------------------------------------------------------------- grouping
@@ -217,7 +223,7 @@ class TrainingSet:
     def __init__(self, samples: Iterable[Sample], config: Config):
         self.config = config
         self.samples = [s for s in load(samples, config.data) if len(s.tokens) <= config.data.max_tokens]
-        self.sizes = [s.image.shape for s in self.samples]
+        self.sizes = [sides(s.image) for s in self.samples]
         self.by_length = sorted(range(len(self.samples)), key=lambda i: len(self.samples[i].tokens))
 
     def plan(self, epoch: int) -> list[list[int]]:
@@ -293,15 +299,15 @@ def evaluation_batches(samples: Iterable[Sample], config: Config, size: int) -> 
     images = []
     for sample in kept:
         draw = np.random.default_rng(0)  # nothing is drawn: no augmentation
-        distortion = distort(None, *sample.image.shape, draw, config.data.scale)
+        distortion = distort(None, *sides(sample.image), draw, config.data.scale)
         images.append(distortion.apply(sample.image, None, draw, config.data.scale))
     pixels = config.training.batching.pixels
     if config.training.batching.order == "area":
-        groups = [(None, group) for group in area_batches([s.image.shape for s in kept], size, pixels)]
+        groups = [(None, group) for group in area_batches([sides(s.image) for s in kept], size, pixels)]
     else:
         alike: dict[tuple[int, int], list[int]] = {}
         for index, image in enumerate(images):
-            alike.setdefault(padded(*image.shape), []).append(index)
+            alike.setdefault(padded(*sides(image)), []).append(index)
         groups = []
         for shape, indices in sorted(alike.items()):
             count = max(1, min(size, pixels // (shape[0] * shape[1])))
