@@ -33,7 +33,7 @@ class Data(Strict):
     scale: float = Field(default=1.0, gt=0, le=1)  # images are shrunk by this factor once, when they are loaded
     max_area: int = 320_000  # px; larger images are skipped (never counted as recognised)
     max_tokens: int = 200  # longer labels are not trained on
-    limit: int | None = Field(default=None, gt=0)  # train on the first n expressions only; None = all
+    limit: int | None = Field(default=None, gt=0)  # train on n evenly spaced expressions only; None = all
 
 
 class Augmentation(Strict):
@@ -109,7 +109,7 @@ class Search(Strict):
     direction: Literal["both", "l2r", "r2l"] = "both"
     batch_size: int = Field(default=4, gt=0)
     bf16: bool = False
-    limit: int | None = Field(default=None, gt=0)  # recognise the first n expressions of a set only; None = all
+    limit: int | None = Field(default=None, gt=0)  # recognise n evenly spaced expressions of a set only; None = all
 
     @property
     def options(self) -> SearchOptions:

@@ -13,7 +13,7 @@ from rich.progress import track
 from benchmarks.checkpoint import write_atomically
 from benchmarks.config import Config
 from benchmarks.data.batching import Batch, evaluation_batches
-from benchmarks.data.crohme import Archive, Sample
+from benchmarks.data.crohme import Archive, Sample, evenly
 from benchmarks.errors import UserError
 from models import CoMER, Vocabulary
 from models.interchange import load_weights
@@ -33,7 +33,7 @@ def predict(config: Config, archive: Archive, folder: Path, splits: Iterable[str
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_weights(weights, config.model).to(device).eval()
     for split in splits:
-        samples = archive.samples(split)[: config.search.limit]
+        samples = evenly(archive.samples(split), config.search.limit)
         found = recognise(model, config, samples, device, split)
         write_predictions(folder / "predictions", split, {s.id: found[s.id] for s in samples if s.id in found})
 

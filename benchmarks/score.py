@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.checkpoint import write_atomically
 from benchmarks.config import Config
-from benchmarks.data.crohme import Archive
+from benchmarks.data.crohme import Archive, evenly
 from benchmarks.errors import UserError
 from evaluation import lgeval
 
@@ -18,7 +18,7 @@ from evaluation import lgeval
 def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str]) -> dict[str, lgeval.Score]:
     """Writes scores/<split>.json (counts, rates, interval, signature) and .csv (a row an expression).
 
-    Where the preset recognises the first n expressions of a split only, these alone are scored; n says so.
+    Where the preset recognises n evenly spaced expressions of a split only, these alone are scored; n says so.
     Raises UserError where nothing was recognised yet, evaluation.InputError for what cannot be scored.
     """
     scores = {}
@@ -26,7 +26,7 @@ def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str])
         predictions = folder / "predictions" / f"{split}.zip"
         if not predictions.exists():
             raise UserError(f"{predictions}: nothing to score; run python -m benchmarks predict first")
-        captions = dict(list(archive.captions(split).items())[: config.search.limit])
+        captions = dict(evenly(list(archive.captions(split).items()), config.search.limit))
         fields = {"set": f"{archive.name}{split}", "search": config.search.name, "select": config.select}
         with tempfile.TemporaryDirectory() as workdir:
             truth = Path(workdir) / "truth"

@@ -36,7 +36,7 @@ from benchmarks.checkpoint import (
 )
 from benchmarks.config import Config
 from benchmarks.data.batching import Batch, TrainingSet, ahead
-from benchmarks.data.crohme import Archive, Sample
+from benchmarks.data.crohme import Archive, Sample, evenly
 from benchmarks.environment import environment
 from benchmarks.errors import UserError
 from benchmarks.predict import recognise
@@ -133,7 +133,7 @@ class Trainer:
         if training.threads and team.device.type == "cpu":
             torch.set_num_threads(max(1, training.threads // team.world))
         torch.use_deterministic_algorithms(True, warn_only=True)
-        samples = archive.samples("train")[: config.data.limit]
+        samples = evenly(archive.samples("train"), config.data.limit)
         self.validation: list[Sample] = []
         if config.select == "heldout":
             samples, self.validation = split_heldout(samples, config.heldout, config.seed)

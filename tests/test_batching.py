@@ -22,7 +22,7 @@ from benchmarks.data.batching import (
     sides,
     within_limits,
 )
-from benchmarks.data.crohme import Sample, open_archive
+from benchmarks.data.crohme import Sample, evenly, open_archive
 
 ROOT = Path(__file__).parents[2]
 PARITY = Path(os.environ.get("PARITY_DIR", ROOT / "shared" / "parity"))
@@ -172,3 +172,8 @@ def test_images_are_shrunk_once():
     for sample, stored in zip(made_up(5), training.samples, strict=True):
         assert abs(stored.image.shape[0] - sample.image.shape[0] / 2) <= 1
         assert abs(stored.image.mean() - sample.image.mean()) < 3
+
+
+def test_a_part_of_a_set_is_evenly_spaced():
+    assert evenly(range(10), None) == evenly(range(10), 10) == list(range(10))
+    assert evenly(range(10), 4) == [0, 2, 5, 7]

@@ -116,7 +116,7 @@ def test_a_part_of_a_set_is_scored_as_one(archive: Path, tmp_path: Path, stages:
     reproduce(["comer-fusion"], str(archive / "tiny.yaml"), [7], archive, [], False, tmp_path)
     space = workspace(opened, tmp_path)
     assert json.loads((space / "runs" / config.run_name / "scores/2014.json").read_text())["n"] == 3
-    assert "foreign 2014 [first 3]" in (space / "table2.csv").read_text()
+    assert "foreign 2014 [3 evenly spaced]" in (space / "table2.csv").read_text()
 
 
 def test_interrupted_training_leaves_earlier_results(archive: Path, tmp_path: Path, stages, monkeypatch) -> None:

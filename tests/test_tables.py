@@ -121,7 +121,7 @@ def test_a_part_of_a_set_is_named(tmp_path: Path) -> None:
     tables.write(tables.local(tmp_path), tmp_path / "local")
     local = rows(tmp_path / "local/table2.csv", source="local")
     assert [(r["dataset"], r["n"], r["exprate"]) for r in local] == [
-        ("2014 [first 200]", "200", "10.00"),
+        ("2014 [200 evenly spaced]", "200", "10.00"),
         ("2016", "1147", "1.74"),
     ]
 

@@ -7,11 +7,11 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import cv2
 import numpy as np
@@ -35,6 +35,9 @@ AUTHORS_MAX_TOKENS = 200
 _ID = re.compile(r"\w[\w.+-]*")  # ids and splits become file names
 _SPLIT = re.compile(rf"({_ID.pattern})/caption\.txt")
 _CONTENT = re.compile(rf"({_ID.pattern})/(caption\.txt|img/[^/]+\.bmp|symLg/[^/]+\.lg)")
+
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,13 @@ class Sample:
     id: str
     tokens: tuple[str, ...]
     image: np.ndarray
+
+
+def evenly(items: Sequence[Item], limit: int | None) -> list[Item]:
+    """At most `limit` of the items, evenly spaced: captions are sorted by length, the first n would be the easiest."""
+    if limit is None or limit >= len(items):
+        return list(items)
+    return [items[i * len(items) // limit] for i in range(limit)]
 
 
 class Archive:

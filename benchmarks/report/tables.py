@@ -172,7 +172,7 @@ def _dataset(config: Mapping[str, Any], split: str, n: int) -> str:
     name = config["data"]["name"]
     label = split if name == "crohme" else name if split == "test" else f"{name} {split}"
     part = (config.get("search") or {}).get("limit") == n != reference()["test_sets"].get(split)
-    return f"{label} [first {n}]" if part else label
+    return f"{label} [{n} evenly spaced]" if part else label
 
 
 def _read(path: Path, parse: Any) -> Any:
