@@ -1,0 +1,524 @@
+"""Scoring from files: the scripts, the sources of predictions and truth, and everything that can be wrong with them."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from evaluation import InputError, inputs, lgeval, mathml, results, symlg
+from evaluation.symlg import Unconverted
+
+BIN = lgeval.OWN_SCRIPTS
+TRUTH = {"e0": "a + b", "e1": "x ^ 2", "e2": r"\frac { a } { b }", "e3": r"\sqrt { a b }"}
+
+
+def run(script: str, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BIN / script), *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line a failing script leaves."""
+    assert done.returncode == 1
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
+    return lines[0]
+
+
+def tex_folder(folder: Path, expressions: dict[str, str]) -> Path:
+    folder.mkdir(parents=True)
+    for key, text in expressions.items():
+        (folder / f"{key}.txt").write_text(inputs.prediction_file(key, text.split()), encoding="utf-8")
+    return folder
+
+
+def lg_folder(folder: Path, expressions: dict[str, str]) -> Path:
+    folder.mkdir(parents=True)
+    for key, text in expressions.items():
+        (folder / f"{key}.lg").write_text(symlg.write(symlg.from_latex(text), key), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def truth(tmp_path: Path) -> Path:
+    return lg_folder(tmp_path / "gt", TRUTH)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A zip in the layout of CROHME's with the splits 2014 and train."""
+    path = tmp_path / "data.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        for split in ("2014", "train"):
+            file.writestr(f"data/{split}/caption.txt", "".join(f"{k}\t{t}\n" for k, t in TRUTH.items()))
+            for key, text in TRUTH.items():
+                file.writestr(f"data/{split}/symLg/{key}.lg", symlg.write(symlg.from_latex(text), key))
+    return path
+
+
+# --- scripts ----------------------------------------------------------------------------------------------
+
+
+def test_scripts_from_files_to_summary(tmp_path: Path, truth: Path):
+    tex = tex_folder(tmp_path / "tex", TRUTH | {"e1": "x _ 2", "e2": "{ a", "stray": "q"})
+    done = run("tex2symlg", tex, "pred_symlg", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "5 files, 4 converted to pred_symlg\n")
+    assert done.stderr == "e2.txt: not converted: the expression ends too early\n"
+    done = run("evaluate", "pred_symlg", truth, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "1 of them have no output file" in done.stderr
+    assert "1 output files have no ground truth" in done.stderr
+    folder = tmp_path / "Results_pred_symlg"
+    assert results.read_summary(str(folder / "Summary.txt")) == {
+        "n": 4, "exact": 2, "le1": 2, "le2": 2, "le3": 2, "structure": 2,
+    }  # fmt: skip
+    assert (folder / "Metrics/e1.diff").exists() and not (folder / "Metrics/e0.diff").exists()
+    assert not (folder / "00_NoErrors").exists()
+    rows = (folder / "FileMetrics.csv").read_text().splitlines()
+    assert rows[1].startswith("pred_symlg/e0.lg, Correct,0,0,0,")
+    assert rows[3].startswith("pred_symlg/e2.lg, Incorrect,5,3,2,")
+    matrices = (folder / "ConfusionMatrices.csv").read_text()
+    assert "I. Node Label Confusion Matrix: 5 unique labels" in matrices
+    assert "Output:,'*','Above','Below','Sub','Sup','_'" in matrices
+    assert (folder / "ConfusionMatrices.html").read_text().count("<table>") == 3
+    labels = (folder / "labelsGT.txt").read_text()
+    assert labels == "NODE LABELS:\n+\n-\n2\n\\sqrt\na\nb\nx\n\nEDGE LABELS:\nAbove\nBelow\nInside\nRight\nSup\n"
+    assert "\nq\n" in (folder / "labelsOutput.txt").read_text()
+    done = run("extract_exprate", 2, cwd=tmp_path)
+    assert done.stdout == "Struct Rate: 50.0\nExprate 0 tolerated: 50.000\nExprate 1 tolerated: 50.000\n"
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def test_evaluate_replaces_stale_results(tmp_path: Path, truth: Path):
+    lg_folder(tmp_path / "out", TRUTH | {"e0": "a"})
+    assert run("evaluate", "out", truth, cwd=tmp_path).returncode == 0
+    (tmp_path / "out/e0.lg").write_text((truth / "e0.lg").read_text())
+    assert run("evaluate", "out", truth, cwd=tmp_path).returncode == 0
+    assert results.read_summary(str(tmp_path / "Results_out/Summary.txt"))["exact"] == 4
+    assert (tmp_path / "Results_out/00_NoErrors").exists()
+    assert not list((tmp_path / "Results_out/Metrics").glob("*.diff"))
+
+
+def test_evaluate_on_a_list_of_pairs(tmp_path: Path, truth: Path):
+    lg_folder(tmp_path / "out", {"one": "a + b", "two": "x"})
+    (tmp_path / "list").write_text("out/one.lg gt/e0.lg\nout/two.lg gt/e1.lg\nout/none.lg gt/e2.lg\n")
+    assert run("evaluate", "list", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "Results_list/Summary.txt").read_text().splitlines()[3] == "List File: list"
+    assert results.read_summary(str(tmp_path / "Results_list/Summary.txt"))["n"] == 3
+    (tmp_path / "list").write_text("out/one.lg gt/e0.lg\nout/two.lg gt/e0.lg\n")
+    assert "two targets are called e0.lg" in one_line(run("evaluate", "list", cwd=tmp_path))
+    (tmp_path / "list").write_text("out/one.lg\n")
+    assert "every line must name" in one_line(run("evaluate", "list", cwd=tmp_path))
+
+
+def test_a_truth_that_does_not_convert_stays_in_the_denominator(tmp_path: Path):
+    tex_folder(tmp_path / "gt_tex", TRUTH | {"bad": "{ a"})
+    tex_folder(tmp_path / "tex", TRUTH | {"bad": "{ a"})
+    assert run("tex2symlg", "gt_tex", "gt", cwd=tmp_path).returncode == 0
+    assert run("tex2symlg", "tex", "out", cwd=tmp_path).returncode == 0
+    done = run("evaluate", "out", "gt", cwd=tmp_path)
+    assert "1 ground truths did not convert and count as wrong" in done.stderr
+    counts = results.read_summary(str(tmp_path / "Results_out/Summary.txt"))
+    assert (counts["n"], counts["exact"], counts["le3"]) == (5, 4, 4)
+
+
+def test_one_bad_file_does_not_drop_others_and_a_stale_one_goes(tmp_path: Path):
+    tex = tex_folder(tmp_path / "tex", TRUTH)
+    assert run("tex2symlg", tex, "out", cwd=tmp_path).returncode == 0
+    (tex / "e1.txt").write_bytes(b"%e1\n$x \xff$")
+    (tex / "e2.txt").write_text("%e2\n$\\mathrm { a }$")
+    (tex / "e0.txt").unlink()
+    done = run("tex2symlg", tex, "out", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "e1.txt: not converted: is not UTF-8 text" in done.stderr
+    assert "e2.txt: not converted: nothing is left" in done.stderr
+    assert "also holds 1 .lg of other names" in done.stderr
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.lg")) == ["e0.lg", "e3.lg"]
+    assert (tmp_path / "out/unconverted.txt").read_text().startswith("e1\tis not UTF-8")
+
+
+def test_evallg(tmp_path: Path, truth: Path):
+    lg_folder(tmp_path / "out", TRUTH | {"e0": "a - b"})
+    done = run("evallg", "out/e0.lg", "gt/e0.lg", "m", "INTER", cwd=tmp_path)
+    assert done.stdout.startswith("D_B,1,D_C,1,D_L,0,") and done.stdout.count("\n") == 1
+    done = run("evallg", "out/e0.lg", "gt/e0.lg", "diff", "INTER", cwd=tmp_path)
+    assert done.stdout == "*N,OR,-,1.0,:vs:,+,1.0\n"
+    assert run("evallg", "out/e0.lg", "gt/e0.lg", cwd=tmp_path).stdout.count("\n") == 2
+    (tmp_path / "pairs").write_text("gt/e0.lg,out/e0.lg\n")
+    assert run("evallg", "batch", "pairs", "GT-FIRST", "MATOBJ", "INTER", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "pairs.m").read_text().startswith("*M,out/e0.lg,gt/e0.lg\nD_B,1,")
+    assert (tmp_path / "pairs.diff").read_text() == "DIFF,out/e0.lg,gt/e0.lg\n*N,OR,-,1.0,:vs:,+,1.0\n"
+    assert (tmp_path / "pairs.html").exists()
+    assert "MATRIX" in one_line(run("evallg", "out/e0.lg", "gt/e0.lg", "MATRIX", "x", cwd=tmp_path))
+
+
+def test_conf_hist(tmp_path: Path, truth: Path):
+    lg_folder(tmp_path / "out", TRUTH | {"e0": "a - b"})
+    done = run("confHist", "out", "gt", 2, cwd=tmp_path)
+    assert done.stdout == "CH_out_vs_gt.html\n"
+    page = (tmp_path / "CH_out_vs_gt.html").read_text()
+    assert "2 incorrect targets, 2 errors" in page
+    assert "1 errors: a -Right-&gt; +</th><td>1: a -Right-&gt; -" in page
+    assert "SIZE must be" in one_line(run("confHist", "out", "gt", 9, cwd=tmp_path))
+
+
+def test_lg2symlg_gives_paths(tmp_path: Path):
+    (tmp_path / "in").mkdir()
+    text = "# IUD, x\nO, a, a, 1.0, 0, 1\nO, b, 2, 1.0, 2\nR, a, b, Sup, 1.0\n"
+    (tmp_path / "in/x.lg").write_text(text)
+    assert run("lg2symlg", "in", "out", cwd=tmp_path).returncode == 0
+    assert "O, b, 2, 1.0, OSup" in (tmp_path / "out/x.lg").read_text()
+
+
+MATH = "<html><math xmlns='http://www.w3.org/1998/Math/MathML'>{}</math></html>"
+
+
+@pytest.mark.parametrize(
+    ("body", "latex"),
+    [
+        ("<mi>x</mi><mo>&minus;</mo><mn>1</mn>", "x - 1"),
+        ("<semantics><msup><mi>x</mi><mn>2</mn></msup><annotation>x^2</annotation></semantics>", "x ^ 2"),
+        ("<msqrt><mi>a</mi><mi>b</mi></msqrt>", r"\sqrt { a b }"),
+        ("<mroot><mi>a</mi><mi>n</mi></mroot>", r"\sqrt [ n ] { a }"),
+        ("<mrow><mfrac><mi>a</mi><mrow><mi>b</mi><mo>&lt;</mo><mi>c</mi></mrow></mfrac></mrow>", r"\frac a { b < c }"),
+        ("<munderover><mo>∑</mo><mi>i</mi><mi>n</mi></munderover>", r"\sum \limits _ i ^ n"),
+        ("<mrow><mtext>if</mtext><mi>lim</mi></mrow>", r"\lim"),
+    ],
+)  # fmt: skip
+def test_mathml(body: str, latex: str):
+    assert mathml.from_mathml(MATH.format(body)).content() == symlg.from_latex(latex).content()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no math here",
+        MATH.format("<mi>x</mi"),
+        MATH.format("<mtable><mtr><mtd><mi>a</mi></mtd></mtr></mtable>"),
+        MATH.format("&bomb;"),
+        MATH.format(""),
+        MATH.format("<mi>a</mi>" * 10_001),
+        "<math>" + "<mrow>" * 50_000 + "</mrow>" * 50_000 + "</math>",
+        "<math><!DOCTYPE x [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;'>]><mi>&b;</mi></math>",
+        "<?xml version='1.0'?><!DOCTYPE x [<!ENTITY a SYSTEM 'file:///etc/passwd'>]><math><mi>&a;</mi></math>",
+    ],
+    ids=range(9),
+)
+def test_hostile_mathml_is_refused_with_a_reason(text: str):
+    with pytest.raises(Unconverted) as caught:
+        mathml.from_mathml(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_mml2symlg(tmp_path: Path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.mml").write_text(MATH.format("<mi>x</mi>"))
+    (tmp_path / "in/b.mml").write_text("<math>")
+    done = run("mml2symlg", "in", "out", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "2 files, 1 converted to out\n")
+    assert "O, x_1, x, 1.0, O" in (tmp_path / "out/a.lg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("tex2symlg", ["nowhere", "out"]),
+        ("tex2symlg", ["empty", "out"]),
+        ("evaluate", ["out", "empty"]),
+        ("evaluate", ["out", "broken"]),
+        ("evaluate", ["out"]),
+        ("evaluate", ["nowhere", "gt"]),
+        ("evallg", ["out/e0.lg", "nowhere.lg"]),
+        ("confHist", ["out", "gt"]),
+        ("confHist", ["out", "gt", "many"]),
+        ("extract_exprate", ["1"]),
+    ],
+)
+def test_a_script_answers_bad_arguments_in_one_line(tmp_path: Path, truth: Path, script: str, arguments: list[str]):
+    lg_folder(tmp_path / "out", TRUTH)
+    lg_folder(tmp_path / "broken", TRUTH)
+    (tmp_path / "broken/e1.lg").write_text("O, x\n")
+    (tmp_path / "empty").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    one_line(run(script, *arguments, cwd=tmp_path))
+    assert sorted(tmp_path.rglob("*")) == before  # nothing written half-way
+
+
+def test_malformed_prediction_lg_leaves_earlier_results(tmp_path: Path, truth: Path):
+    lg_folder(tmp_path / "out", TRUTH)
+    assert run("evaluate", "out", "gt", cwd=tmp_path).returncode == 0
+    before = (tmp_path / "Results_out/Summary.txt").read_text()
+    (tmp_path / "out/e0.lg").write_bytes(b"\xff\xfe")
+    assert "out/e0.lg: is not UTF-8" in one_line(run("evaluate", "out", "gt", cwd=tmp_path))
+    assert (tmp_path / "Results_out/Summary.txt").read_text() == before
+
+
+def test_a_folder_that_is_no_results_folder_is_not_replaced(tmp_path: Path, truth: Path):
+    (tmp_path / "Results_gt").mkdir()
+    (tmp_path / "Results_gt/thesis.tex").write_text("years of work")
+    assert "no results folder" in one_line(run("evaluate", "gt", "gt", cwd=tmp_path))
+    assert (tmp_path / "Results_gt/thesis.tex").exists()
+
+
+def test_too_few_arguments_show_the_usage(tmp_path: Path):
+    for script in sorted(path.name for path in BIN.iterdir()):
+        done = run(script, cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.startswith("Usage: "), script
+
+
+def test_scripts_need_the_standard_library_alone(tmp_path: Path, truth: Path):
+    """They start fast and on any Python: no scipy, numpy, typer."""
+    code = "import sys; import evaluation.scripts, evaluation.latex, evaluation.confusion; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=BIN.parents[1], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert not loaded & {"numpy", "scipy", "pandas", "pydantic", "typer", "rich", "torch", "defusedxml"}
+
+
+# --- predictions and ground truth -------------------------------------------------------------------------
+
+
+def test_three_forms_of_predictions_are_one(tmp_path: Path):
+    folder = tex_folder(tmp_path / "tex", TRUTH)
+    with zipfile.ZipFile(tmp_path / "result.zip", "w") as file:
+        for path in folder.iterdir():
+            file.write(path, f"some/folder/{path.name}")
+        file.writestr("__MACOSX/e0.txt", "junk")
+        file.writestr("README.md", "junk")
+    lines = [json.dumps({"id": key, "tokens": text.split(), "score": 1}) for key, text in TRUTH.items()]
+    (tmp_path / "p.jsonl").write_text("\n".join(lines) + "\n")
+    forms = [inputs.read_predictions(tmp_path / name) for name in ("tex", "result.zip", "p.jsonl")]
+    assert forms[0] == forms[1] == forms[2]
+    (tmp_path / "text.jsonl").write_text(json.dumps({"id": "e0", "tokens": "a + b"}))
+    assert inputs.read_predictions(tmp_path / "text.jsonl") == {"e0": "%e0\n$a + b$"}
+
+
+def test_three_forms_of_truth_are_one(tmp_path: Path, archive: Path, truth: Path):
+    with zipfile.ZipFile(archive) as file:
+        file.extractall(tmp_path / "unpacked")
+    from_zip = inputs.read_ground_truth(f"{archive}:2014")
+    assert from_zip == inputs.read_ground_truth(f"{tmp_path}/unpacked:2014")
+    assert from_zip == inputs.read_ground_truth(f"{tmp_path}/unpacked/data:2014")
+    assert from_zip.captions == {key: text.split() for key, text in TRUTH.items()}
+    alone = inputs.read_ground_truth(str(truth))
+    assert (alone.symlg, alone.captions) == (from_zip.symlg, None)
+
+
+def bad_predictions(folder: Path) -> dict[str, Path]:
+    """Every kind of bad predictions, by what the message must say."""
+    made: dict[str, Path] = {"no such file": folder / "nowhere"}
+
+    def file(says: str, name: str, data: bytes) -> None:
+        (folder / name).write_bytes(data)
+        made[says] = folder / name
+
+    def archive(says: str, name: str, entries: list[tuple[str, bytes]], compression: int = zipfile.ZIP_STORED) -> None:
+        with zipfile.ZipFile(folder / name, "w", compression) as zipped:
+            for entry, data in entries:
+                zipped.writestr(entry, data)
+        made[says] = folder / name
+
+    file("must be a folder", "p.csv", b"a,b")
+    file("line 1: not a JSON object with id", "a.jsonl", b"[1]\n")
+    file("line 2: not a JSON object with id", "b.jsonl", b'{"id": "a", "tokens": []}\n{"id": "b"}\n')
+    file("line 1: id must be", "c.jsonl", b'{"id": 3, "tokens": ["x"]}\n')
+    file("e0 comes twice", "d.jsonl", b'{"id": "e0", "tokens": []}\n' * 2)
+    file("cannot be the id", "e.jsonl", b'{"id": "../e0", "tokens": []}\n')
+    file("f.jsonl: is not UTF-8", "f.jsonl", b'{"id": "\xff"}')
+    file("g.jsonl: holds no predictions", "g.jsonl", b"")
+    file("line 1: not a JSON", "h.jsonl", b"[" * 100_000)
+    archive("climbs out", "climb.zip", [("../../e0.txt", b"x")])
+    archive("climbs out of", "root.zip", [("/etc/e0.txt", b"x")])
+    archive("e1 comes twice", "twice.zip", [("a/e1.txt", b"x"), ("b/e1.txt", b"x")])
+    archive("larger than", "bomb.zip", [("e0.txt", b"0" * (inputs.MAX_BYTES + 1))], zipfile.ZIP_DEFLATED)
+    archive("e2.txt: is not UTF-8", "bytes.zip", [("e2.txt", b"\xff")])
+    archive("empty.zip: holds no predictions", "empty.zip", [])
+    archive("damaged", "damaged.zip", [("e0.txt", os.urandom(2000))], zipfile.ZIP_DEFLATED)
+    data = bytearray((folder / "damaged.zip").read_bytes())
+    data[60:900] = b"\xff" * 840
+    (folder / "damaged.zip").write_bytes(data)
+    (folder / "void").mkdir()
+    made["void: holds no predictions"] = folder / "void"
+    (folder / "latin").mkdir()
+    (folder / "latin/e0.txt").write_bytes(b"\xe9")
+    made["e0.txt: is not UTF-8 text"] = folder / "latin"
+    return made
+
+
+def test_bad_predictions_are_answered_in_one_line(tmp_path: Path):
+    for says, path in bad_predictions(tmp_path).items():
+        with pytest.raises(InputError) as caught:
+            inputs.read_predictions(path)
+        text = str(caught.value)
+        assert "\n" not in text and path.name in text
+        assert says in text or (says == "damaged" and "cannot be unpacked" in text), text
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("nowhere", "not ARCHIVE.zip:SPLIT"),
+        ("nowhere.zip:2014", "no such archive"),
+        ("data.zip:2019", "has no split 2019; it has 2014, train"),
+        ("gt:2014", "has no split"),
+        ("junk:2014", "cannot be read as a zip"),
+        ("void", "holds no .lg files"),
+        ("short.zip:2014", "1 expressions have no symLG (e9)"),
+        ("more.zip:2014", "1 expressions have no caption (e9)"),
+        ("caption.zip:2014", "line 1: not ID<TAB>tokens"),
+        ("double.zip:2014", "line 2: id comes twice"),
+    ],
+)
+def test_bad_ground_truth_is_answered_in_one_line(
+    tmp_path: Path, archive: Path, truth: Path, monkeypatch: pytest.MonkeyPatch, spec: str, says: str
+):
+    monkeypatch.chdir(tmp_path)
+    Path("junk").write_bytes(b"junk")
+    Path("void").mkdir()
+    for name, caption, ids in (
+        ("short.zip", "e0\ta\ne9\tb\n", ["e0"]),
+        ("more.zip", "e0\ta\n", ["e0", "e9"]),
+        ("caption.zip", "e0 a\n", ["e0"]),
+        ("double.zip", "e0\ta\ne0\ta\n", ["e0"]),
+    ):
+        with zipfile.ZipFile(name, "w") as file:
+            file.writestr("data/2014/caption.txt", caption)
+            for key in ids:
+                file.writestr(f"data/2014/symLg/{key}.lg", "")
+    with pytest.raises(InputError) as caught:
+        inputs.read_ground_truth(spec)
+    assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.binary(max_size=300))
+def test_any_bytes_as_a_zip_or_jsonl_are_read_or_refused(tmp_path: Path, data: bytes):
+    for name in ("any.zip", "any.jsonl"):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(InputError):
+            inputs.read_predictions(tmp_path / name)
+
+
+# --- score ------------------------------------------------------------------------------------------------
+
+
+def test_score(tmp_path: Path, archive: Path, truth: Path):
+    tex = tex_folder(tmp_path / "tex", {"e0": "a + b", "e1": "{ x } ^ 2", "e2": "{ a", "other": "q"})
+    score = lgeval.score(tex, f"{archive}:2014", set_name="tiny", search="joint10", select="2014")
+    assert (score.n, score.exact, score.le1, score.structure) == (4, 2, 2, 2)
+    assert (score.missing, score.unconverted, score.token_exact, score.token_exprate) == (1, 1, 1, 25.0)
+    assert score.signature == "ExpRate|set:tiny|n:4|metric:symlg|search:joint10|select:2014|v:1.0"
+    assert score.by_length is not None
+    assert score.by_length[0] == {"bucket": "(0,10]", "n": 4, "exact": 2, "exprate": 50.0}
+    assert score.by_length[5] == {"bucket": "50+", "n": 0, "exact": 0, "exprate": None}
+    json.dumps(score.as_dict())
+    bare = lgeval.score(tex, str(truth), workdir=tmp_path / "work")
+    assert (bare.exact, bare.by_length, bare.token_exact, bare.token_exprate) == (2, None, None, None)
+    assert "set:unknown" in bare.signature
+    assert (tmp_path / "work/Results_pred_symlg/Summary.txt").exists()
+    captions = {key: text.split() for key, text in TRUTH.items()}
+    assert lgeval.score(tex, str(truth), captions=captions).token_exact == 1
+    with pytest.raises(InputError, match="3 expressions have no caption"):
+        lgeval.score(tex, str(truth), captions={"e0": ["a"]})
+
+
+def test_predictions_of_another_set_are_refused(tmp_path: Path, archive: Path):
+    tex = tex_folder(tmp_path / "tex", {"q0": "a", "q1": "b"})
+    with pytest.raises(InputError, match="not one of its 2 ids"):
+        lgeval.score(tex, f"{archive}:2014")
+
+
+def test_self_check_of_our_own_scripts(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("LGEVAL_BIN", raising=False)
+    check = lgeval.self_check()
+    assert (check.own, check.failures, check.scripts) == (True, [], str(BIN))
+    assert len(lgeval.CASES) == 10
+
+
+def other_scripts(folder: Path, tex2symlg: str, evaluate: str) -> None:
+    """A foreign set of scripts: ours with a line of shell behind."""
+    folder.mkdir()
+    for name, more in (("tex2symlg", tex2symlg), ("evaluate", evaluate)):
+        script = folder / name
+        script.write_text(f'#!/bin/sh\n"{sys.executable}" "{BIN / name}" "$@"\n{more}\n')
+        script.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("tex2symlg", "evaluate", "says"),
+    [
+        ("", "", None),
+        ("rm pred_symlg/e1.lg; echo crash >&2", "", "tex2symlg lost 1 of 4 files (e1, ...); it said: crash"),
+        ("rm -r pred_symlg", "", "tex2symlg lost 4 of 4"),
+        ("", "rm -r Results_pred_symlg", "the scorer wrote no summary"),
+        ("", "rm Results_pred_symlg/Metrics/e0.csv", "evaluate scored 4 of 4 expressions"),
+        ("", ": > Results_pred_symlg/Metrics/e0.csv", "left no metrics for this file"),
+        ("", "sed -i 's/D_B,0/D_B,1/' Results_pred_symlg/Metrics/e0.csv", "Summary.txt and the metrics"),
+        ("", "head -5 Results_pred_symlg/Summary.txt > s; mv s Results_pred_symlg/Summary.txt", "not a whole LgEval"),
+        ("", "rm gt_symlg/e0.lg; cd Results_pred_symlg; sed -i 's/ 4$/ 3/' Summary.txt", "evaluate scored 3 of 4"),
+    ],
+)
+def test_another_scorer_in_our_place(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, tex2symlg: str, evaluate: str, says: str | None
+):
+    other_scripts(tmp_path / "other", tex2symlg, evaluate)
+    monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "other"))
+    tex = tex_folder(tmp_path / "tex", TRUTH)
+    if says is None:
+        assert lgeval.score(tex, f"{archive}:2014").exact == 4
+        assert lgeval.self_check() == lgeval.SelfCheck(str(tmp_path / "other"), False, [])
+    else:
+        with pytest.raises(InputError) as caught:
+            lgeval.score(tex, f"{archive}:2014")
+        assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_scorer_that_is_wrong_or_missing_fails_the_self_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    other_scripts(tmp_path / "lax", "for f in $2/*.lg; do sed -i s/OSub/OSup/ $f; done", "")
+    monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "lax"))
+    check = lgeval.self_check()
+    assert not check.own and any("x _ 2" in failure for failure in check.failures)
+    monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "nowhere"))
+    assert lgeval.self_check().failures == [f"LGEVAL_BIN={tmp_path}/nowhere: holds no script tex2symlg"]
+
+
+# --- command line -----------------------------------------------------------------------------------------
+
+
+def command(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"PYTHONPATH": str(BIN.parents[1])}
+    env.pop("LGEVAL_BIN", None)
+    command = [sys.executable, "-m", "evaluation", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+
+
+def test_command_line(tmp_path: Path, archive: Path):
+    tex_folder(tmp_path / "a", TRUTH | {"e0": "a"})
+    tex_folder(tmp_path / "b", TRUTH | {"e1": "x"})
+    where = ["--ground-truth", f"{archive}:2014"]
+    done = command("score", "--predictions", "a", *where, "--json", "--per-expression", "rows.csv", cwd=tmp_path)
+    score = json.loads(done.stdout)
+    assert (score["n"], score["exact"], score["ci95"]) == (4, 3, [30.06, 95.44])
+    assert (tmp_path / "rows.csv").read_text().splitlines()[1] == 'e0,converted,4,2,2,False,False,False,3,"(0,10]"'
+    done = command("score", "--predictions", "a", *where, cwd=tmp_path)
+    assert "exact     3 of 4      75.00 %  (30.1–95.4)" in done.stdout
+    done = command("compare", "a", "b", *where, "--json", "--changed", "changed.csv", cwd=tmp_path)
+    result = json.loads(done.stdout)
+    assert (result["exact_a"], result["exact_b"], result["only_a"], result["mcnemar_p"]) == (3, 3, 1, 1.0)
+    assert [row["id"] for row in result["changed"]] == ["e0", "e1"]
+    assert (tmp_path / "changed.csv").read_text().splitlines()[1] == "e0,4,0,b"
+    assert "A - B = +0.00 points" in command("compare", "a", "b", *where, cwd=tmp_path).stdout
+    assert command("errors", "--predictions", "a", *where, "--out", "tables", cwd=tmp_path).returncode == 0
+    assert sorted(path.stem for path in (tmp_path / "tables").iterdir()) == [
+        "length", "relations", "structure", "symbol_recall", "symbols",
+    ]  # fmt: skip
+    assert command("doctor", cwd=tmp_path).stdout.endswith("all 10 cases right\n")
+    done = command("score", "--predictions", "nowhere", *where, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "error: nowhere: no such file or folder of predictions\n")
+    done = command("score", "--predictions", "a", *where, "--per-expression", "no/such/rows.csv", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1

@@ -1,0 +1,141 @@
+"""Intervals, paired tests, length buckets and error tables, against numbers worked out elsewhere."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluation import analysis, lengths, lgeval, metrics, stats, symlg
+
+settings.register_profile("busy machine", deadline=None)
+settings.load_profile("busy machine")
+
+COUNTS = st.lists(st.integers(0, 5), min_size=1, max_size=40)
+
+
+def test_interval_of_the_paper_example():
+    low, high = stats.proportion_interval(585, 986)
+    assert (round(100 * low, 1), round(100 * high, 1)) == (56.2, 62.4)
+
+
+@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_interval_holds_its_rate(case: tuple[int, int]):
+    count, n = case
+    low, high = stats.proportion_interval(count, n)
+    assert 0 <= low <= count / n <= high <= 1
+    assert stats.proportion_interval(count, n, 0.99)[0] <= low
+
+
+def test_interval_of_nothing_is_refused():
+    with pytest.raises(ValueError):
+        stats.proportion_interval(0, 0)
+
+
+def test_mcnemar_is_exact():
+    assert stats.mcnemar(5, 0) == pytest.approx(2 / 2**5)
+    assert stats.mcnemar(8, 2) == pytest.approx(2 * (1 + 10 + 45) / 2**10)
+    assert stats.mcnemar(3, 3) == stats.mcnemar(0, 0) == 1.0
+
+
+@pytest.mark.parametrize(("counts", "limits"), [((36, 12, 2, 0), (0.0569, 0.3404)), ((36, 14, 0, 0), (0.1528, 0.4167))])
+def test_difference_interval_is_newcombes(counts: tuple[int, int, int, int], limits: tuple[float, float]):
+    """Examples of Newcombe 1998 (paired), method 10: both right, one right, the other right, none right."""
+    both, only_a, only_b, _ = counts
+    assert stats.difference_interval(both, only_a, only_b, sum(counts)) == pytest.approx(limits, abs=0.0001)
+
+
+@given(COUNTS.flatmap(lambda a: st.tuples(st.just(a), st.lists(st.integers(0, 5), min_size=len(a), max_size=len(a)))))
+def test_paired_comparison_is_antisymmetric(case: tuple[list[int], list[int]]):
+    a, b = case
+    one, other = stats.compare_paired(a, b), stats.compare_paired(b, a)
+    assert (one.exact_a, one.only_a) == (other.exact_b, other.only_b)
+    assert one.difference == pytest.approx(-other.difference)
+    assert one.interval == pytest.approx((-other.interval[1], -other.interval[0]))
+    assert one.interval[0] - 1e-9 <= one.difference <= one.interval[1] + 1e-9
+    assert one.mcnemar_p == other.mcnemar_p
+    assert one.exact_a == sum(x == 0 for x in a)
+    assert 0 < one.permutation_p <= 1
+    assert stats.compare_paired(a, b) == one  # same seed, same p value
+
+
+def test_permutation_test():
+    assert stats.compare_paired([1] * 6, [0] * 6).permutation_p == pytest.approx(2 / 2**6)
+    assert stats.compare_paired([1, 2, 0], [1, 2, 0]).permutation_p == 1.0
+    large = stats.compare_paired([k % 3 for k in range(300)], [1] * 300)
+    assert large.permutation_p > 0.5
+    with pytest.raises(ValueError):
+        stats.compare_paired([1], [1, 2])
+
+
+def test_buckets():
+    expected = {1: 0, 10: 0, 11: 1, 20: 1, 21: 2, 30: 2, 31: 3, 40: 3, 41: 4, 50: 4, 51: 5, 204: 5}
+    assert {n: lengths.BUCKETS.index(lengths.bucket(n)) for n in expected} == expected
+    rows = lengths.by_bucket({"a": 3, "b": 12, "c": 9}, {"a": True, "b": False, "c": False})
+    assert [(row["n"], row["exact"], row["exprate"]) for row in rows[:3]] == [(2, 1, 50.0), (1, 0, 0.0), (0, 0, None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("a + b", {"line"}),
+        ("x ^ 2", {"script"}),
+        ("x ^ { y _ 1 }", {"script", "nested script"}),
+        (r"\frac { a } { b }", {"fraction"}),
+        (r"\sqrt [ 3 ] { a }", {"root"}),
+        (r"\sum \limits _ i x", {"limits"}),
+        (r"\sum _ i x", {"script"}),
+        (r"- \limits _ a", {"limits"}),
+    ],
+)
+def test_structures(text: str, kinds: set[str]):
+    assert analysis.structures(symlg.from_latex(text)) == kinds
+
+
+def pair(key: str, found: str, true: str, length: int) -> analysis.Pair:
+    prediction, truth = symlg.from_latex(found), symlg.from_latex(true)
+    comparison = metrics.compare(prediction, truth)
+    values = comparison.metrics
+    expression = lgeval.Expression(
+        key, "converted", int(values["D_B"]), int(values["D_C"]), int(values["D_L"]), values["D_B"] == 0,
+        values["hasCorrectStructure"] == 1, None, length, lengths.bucket(length),
+    )  # fmt: skip
+    return analysis.Pair(expression, prediction, truth, comparison)
+
+
+def test_error_tables():
+    tables = analysis.tables(
+        [
+            pair("a", "x + b", "x + 6", 3),
+            pair("b", "x b", "x 6 y", 3),
+            pair("c", "x _ 2", "x ^ 2", 4),
+            pair("d", "y", "y", 60),
+        ]
+    )
+    assert tables["symbols"][0] == {"truth": "6", "prediction": "b", "count": 2, "aligned": 1, "expressions": 2}
+    assert {(row["truth"], row["prediction"], row["aligned"]) for row in tables["symbols"][1:]} == {
+        ("y", "ABSENT", 0), ("2", "ABSENT", 0), ("ABSENT", "2", 0),
+    }  # fmt: skip
+    assert {(row["truth"], row["prediction"]): row["count"] for row in tables["relations"]} == {
+        ("Right", "_"): 1, ("Sup", "_"): 1, ("_", "Sub"): 1,
+    }  # fmt: skip
+    recall = {row["symbol"]: (row["n"], row["correct"], row["recall"]) for row in tables["symbol_recall"]}
+    assert recall["x"] == (3, 3, 100.0) and recall["6"] == (2, 0, 0.0) and recall["y"] == (2, 1, 50.0)
+    line = next(row for row in tables["structure"] if row["structure"] == "line")
+    assert (line["n"], line["exact"], line["le1"], line["structure_right"]) == (3, 1, 2, 2)
+    assert line["mean_errors"] == round((1 + 3 + 0) / 3, 3)
+    assert [row["n"] for row in tables["length"]] == [3, 0, 0, 0, 0, 1]
+    for name, rows in tables.items():
+        assert all(tuple(row) == analysis.COLUMNS[name] for row in rows), name
+
+
+def test_graphs_are_read_back_from_an_evaluation(tmp_path: Path):
+    (tmp_path / "tex").mkdir()
+    (tmp_path / "gt").mkdir()
+    for key, found, true in (("e0", "a b", "a c"), ("e1", "{", "a")):
+        (tmp_path / f"tex/{key}.txt").write_text(f"%{key}\n${found}$")
+        (tmp_path / f"gt/{key}.lg").write_text(symlg.write(symlg.from_latex(true), key))
+    result = lgeval.evaluate(tmp_path / "tex", str(tmp_path / "gt"), lgeval.NO_FIELDS, tmp_path / "work")
+    pairs = analysis.load(result)
+    assert [item.expression.errors for item in pairs] == [item.comparison.metrics["D_B"] for item in pairs] == [1, 1]
+    assert "length" not in analysis.tables(pairs)

@@ -1,0 +1,354 @@
+"""Properties of the conversion and of the comparison, on expressions nobody wrote."""
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluation import InputError, latex, metrics, symlg
+from evaluation.symlg import EMPTY_GRAPH, UNREADABLE, SymLG, Unconverted
+
+settings.register_profile("busy machine", deadline=None)
+settings.load_profile("busy machine")
+
+WORDS = r"""
+a b x 1 2 + - = ( ) [ ] | ' , . @ % $ & { } { } { } { } _ ^ _ ^ \frac \frac \sqrt \sum \lim \limits \nolimits \{ \} \sin
+\alpha \prime \left \right \quad \mathrm \overline \vec \overset \operatorname \displaystyle \text \foo 12.5 \dfrac
+"""
+TOKENS = st.sampled_from(WORDS.split())
+# Random well-formed expressions, built from the grammar.
+ATOMS = st.sampled_from([*"abx12+-=(),", r"\sum", r"\lim", r"\pi", r"\prime"])
+EXPRESSIONS = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=4).map(" ".join),
+        inner.map("{{ {} }}".format),
+        st.tuples(ATOMS, inner).map(lambda p: f"{p[0]} ^ {{ {p[1]} }}"),
+        st.tuples(ATOMS, inner, inner).map(lambda p: f"{p[0]} _ {{ {p[1]} }} ^ {{ {p[2]} }}"),
+        st.tuples(inner, inner).map(lambda p: f"\\frac {{ {p[0]} }} {{ {p[1]} }}"),
+        inner.map("\\sqrt {{ {} }}".format),
+        st.tuples(inner, inner).map(lambda p: f"\\sqrt [ {p[0]} ] {{ {p[1]} }}"),
+        inner.map("\\sum \\limits _ {{ {} }}".format),
+    ),
+    max_leaves=12,
+)
+
+
+def convert(text: str | list[str]) -> SymLG | None:
+    try:
+        return symlg.from_latex(text)
+    except Unconverted as reason:
+        assert str(reason) and "\n" not in str(reason)
+        return None
+
+
+def labels(text: str) -> dict[str, set[str]]:
+    return symlg.from_latex(text).nodes()
+
+
+@settings(max_examples=500)
+@given(st.lists(TOKENS, max_size=25))
+def test_conversion_of_token_lists_is_total_and_deterministic(tokens: list[str]):
+    assert convert(tokens) == convert(tokens) == convert(" ".join(tokens))
+
+
+@settings(max_examples=500)
+@given(st.text())
+def test_conversion_of_any_text_is_total(text: str):
+    convert(text)
+
+
+@given(EXPRESSIONS)
+def test_a_well_formed_expression_converts_and_equals_itself(text: str):
+    graph = symlg.from_latex(text)
+    comparison = metrics.compare(graph, graph)
+    values = comparison.metrics
+    assert not comparison.diff()
+    assert [values[name] for name in ("D_B", "D_C", "D_L", "D_E(%)", "dPairs", "ClassError")] == [0] * 6
+    assert all(values[name] == 1 for name in metrics.FIELDS[-5:])
+    assert values["nodeCorrect"] == values["nNodes"] == values["CorrectSegments"]
+    assert values["CorrectSegRels"] == values["nSegRelEdges"] == values["dSegRelEdges"]
+
+
+@given(EXPRESSIONS)
+def test_braces_around_an_expression_change_nothing(text: str):
+    assert symlg.from_latex(f"{{ {{ {text} }} }}").content() == symlg.from_latex(text).content()
+
+
+@given(EXPRESSIONS)
+def test_writing_and_reading_gives_the_same_graph(text: str):
+    graph = symlg.from_latex(text)
+    again = symlg.read(symlg.write(graph, "id"))
+    assert again.objects == graph.objects
+    assert sorted(again.relations) == sorted(graph.relations)
+    assert symlg.read(symlg.with_paths(symlg.write(graph, "id"))) == again
+
+
+@given(EXPRESSIONS, EXPRESSIONS)
+def test_error_count_is_the_set_formula_and_symmetric(one: str, other: str):
+    a, b = symlg.from_latex(one), symlg.from_latex(other)
+    values = metrics.compare(a, b).metrics
+    nodes = sum(
+        not (a.nodes().get(path, {"ABSENT"}) & b.nodes().get(path, {"ABSENT"}))
+        for path in a.nodes().keys() | b.nodes().keys()
+    )
+    edges = sum(
+        not (a.edges().get(edge, {"_"}) & b.edges().get(edge, {"_"})) for edge in a.edges().keys() | b.edges().keys()
+    )
+    assert (values["D_C"], values["D_L"], values["D_B"]) == (nodes, edges, nodes + edges)
+    assert metrics.compare(b, a).metrics["D_B"] == values["D_B"]
+    assert (values["D_B"] == 0) == (not metrics.compare(a, b).diff())
+    assert values["CorrectSegmentsAndClass"] <= values["CorrectSegments"] <= values["nSeg"]
+    assert 0 <= values["nodeCorrect"] <= values["nNodes"]
+
+
+@given(EXPRESSIONS)
+def test_an_empty_prediction_costs_every_symbol_and_relation(text: str):
+    graph = symlg.from_latex(text)
+    values = metrics.compare(EMPTY_GRAPH, graph).metrics
+    assert values["D_B"] == len(graph.nodes()) + len(graph.edges())
+    assert values["detectedSeg"] == 0
+
+
+@given(EXPRESSIONS)
+def test_a_truth_without_symlg_is_never_met(text: str):
+    assert metrics.compare(symlg.from_latex(text), UNREADABLE).metrics["D_B"] > 3
+    assert metrics.compare(EMPTY_GRAPH, UNREADABLE).metrics["D_B"] > 3
+
+
+@given(st.lists(st.integers(0, 12), min_size=1))
+def test_histogram_is_monotone_in_the_errors_allowed(errors: list[int]):
+    counts = metrics.histogram(errors)
+    assert sum(counts) == sum(error < 6 for error in errors)
+    assert counts == [errors.count(k) for k in range(6)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" * 100_000 + "x" + "}" * 100_000,
+        " ".join(["x"] * 1_000_000),
+        "{ " * 4_000 + "x" + " }" * 4_000,
+        r"\sqrt { " * 3_000 + "x" + " }" * 3_000,
+        r"\frac { " * 1_000 + "x" + " } { y }" * 1_000,
+        "x ^ " * 4_900 + "x",
+        "x _ a ^ b " * 1_900,
+        r"\left ( " * 4_000,
+        r"\sqrt " * 9_000,
+        "{ a { } " * 2_000 + "} " * 2_000,
+    ],
+    ids=lambda text: f"{text[:12]}...{len(text)}",
+)
+def test_deep_and_long_expressions_are_answered_in_under_a_second(text: str):
+    start = time.process_time()
+    convert(text)
+    assert time.process_time() - start < 1
+
+
+def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
+    tokens = ["x"] * 1_000_000
+    start = time.process_time()
+    assert convert(tokens) is None
+    assert time.process_time() - start < 1
+
+
+# --- single rules, from the specification of the official conversion ---------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x _ a ^ b", {"O": "x", "OSub": "a", "OSup": "b"}),
+        ("x ^ b _ a", {"O": "x", "OSub": "a", "OSup": "b"}),
+        ("x ^ a b", {"O": "x", "OSup": "a", "OR": "b"}),
+        ("x ^ 2 ^ 3", {"O": "x", "OSup": "2", "OSupSup": "3"}),
+        ("x ^ ^ b", {"O": "x", "OSup": "", "OSupSup": "b"}),
+        ("{ a + b } ^ 2", {"O": "a", "OR": "+", "ORR": "b", "ORRSup": "2"}),
+        ("{ a + b } _ 1 ^ 2", {"O": "a", "OR": "+", "ORR": "b", "ORRSub": "1", "ORRSup": "2"}),
+        (r"\frac 1 2 3", {"O": "-", "OAbove": "1", "OBelow": "2", "OR": "3"}),
+        (r"\frac 12 3", {"O": "-", "OAbove": "1", "OBelow": "2", "OR": "3"}),
+        (r"\frac [ a ] b", {"O": "-", "OAbove": "a", "OBelow": "b"}),
+        (r"\sqrt [ n ] { a b }", {"O": r"\sqrt", "OInside": "a", "OInsideR": "b", "OAbove": "n"}),
+        (r"\frac \sqrt { b }", {"O": "-", "OAbove": "√", "OBelow": "b"}),
+        (r"\sum _ a ^ b", {"O": r"\sum", "OSub": "a", "OSup": "b"}),
+        (r"\sum \limits ^ b _ a", {"O": r"\sum", "OBelow": "a", "OAbove": "b"}),
+        (r"x \limits _ a", {"O": "x", "OBelow": "a"}),
+        (r"x \limits ^ a", {"O": "x", "OAbove": "a"}),
+        (r"x \limits y", {"O": "x", "OR": "y"}),
+        (r"x \nolimits _ a", {"O": "x", "OSub": "a"}),
+        (r"\left ( x \right ) ^ 2", {"O": "(", "OR": "x", "ORR": ")", "ORRSup": "2"}),
+        (r"\left . x \right |", {"O": "x", "OR": "|"}),
+        ("a { } b", {"O": "a", "OR": "b"}),
+        ("v { } ^ 2", {"O": "v", "OR": "2"}),
+        ("{ a { } } ^ 2", {"O": "a", "OR": "2"}),
+        (r"a \quad b ~ c \, d", {"O": "a", "OR": "b", "ORR": "c", "ORRR": "d"}),
+        (r"\mathrm { a b } c", {"O": "c"}),
+        (r"x ^ \text { y { z } } w", {"O": "x", "OR": "w"}),
+        (r"\mathrm { a } ^ b c", {"O": "b", "OR": "c"}),
+        (r"a , b", {"O": "a", "OR": "COMMA", "ORR": "b"}),
+        ("f ' ''", {"O": "f", "OR": r"\prime", "ORR": "″"}),
+        ("12.5 x", {"O": "12.5", "OR": "x"}),
+        (r"\lt \le \to \ne - \Gamma", dict(zip(["O", "OR", "ORR", "ORRR", "ORRRR", "ORRRRR"],
+            [r"\lt", r"\leq", r"\rightarrow", r"\neq", "-", r"\gamma"], strict=True))),
+        (r"\operatorname { l i m } _ x", {"O": r"\lim", "OSub": "x"}),
+        (r"x _ \operatorname { a } ^ b", {"O": "x", "OSub": "a", "OSubSup": "b"}),
+        (r"\displaystyle x", {"O": "x"}),
+        (r"\vec { x } y", {"O": "x", "OAbove": "\u20d7", "OR": "y"}),
+        (r"\overset a b", {"O": "b", "OAbove": "a"}),
+        (r"\underset a b", {"O": "b", "OBelow": "a"}),
+        (r"\big ( x", {"O": "(", "OR": "x"}),
+        (r"\phantom { x } y", {"O": "y"}),
+        (r"\dfrac { x } { z } y", {"O": "y"}),
+        ("a % b", {"O": "a"}),
+        ("{ }", {}),
+        ("α ≤", {"O": r"\alpha", "OR": r"\leq"}),
+        ("@ x".replace("@", r"\$"), {"O": "$", "OR": "x"}),
+    ],
+)  # fmt: skip
+def test_rule(text: str, expected: dict[str, str]):
+    assert labels(text) == {path: {label} for path, label in expected.items()}
+
+
+def test_two_scripts_in_one_place_share_a_node():
+    assert labels("{ x ^ 2 } ^ 3") == {"O": {"x"}, "OSup": {"2", "3"}}
+
+
+def test_what_hangs_on_an_empty_group_is_a_second_root():
+    assert labels("v { } ^ 2 = a") == {"O": {"v", "="}, "OR": {"2", "a"}}
+    assert labels("{ } _ 1 ^ 2") == {"O": {"1", "2"}}
+    assert labels("{ a { } } _ 1 ^ 2") == {"O": {"a", "1", "2"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "inside"),
+    [
+        (r"\sqrt { a b c }", {("O", "OInside"), ("O", "OInsideR")}),
+        (r"\sqrt { { a b } c }", {("O", "OInside"), ("O", "OInsideR")}),
+        (r"\sqrt { a }", {("O", "OInside")}),
+        (r"\sqrt { a ^ 2 }", {("O", "OInside")}),
+        (r"\sqrt { { a b } ^ 2 }", {("O", "OInside"), ("O", "OInsideR")}),
+        (r"\sqrt { { a b } _ 1 ^ 2 c }", {("O", "OInside"), ("O", "OInsideRR")}),
+        (r"\sqrt [ n ] { a b }", {("O", "OInside")}),
+        (r"\sqrt { { } ^ 2 b }", {("O", "OInside")}),
+        (r"\sqrt { }", set()),
+    ],
+)
+def test_a_root_reaches_its_second_item_too(text: str, inside: set[tuple[str, str]]):
+    found = symlg.from_latex(text).edges()
+    assert {edge for edge, words in found.items() if "Inside" in words} == inside
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "empty"),
+        ("   ", "empty"),
+        ("{ a", "ends too early"),
+        ("a }", "unexpected }"),
+        ("x ^", "ends too early"),
+        ("x _ }", "unexpected }"),
+        (r"\frac { a }", "ends too early"),
+        (r"\sqrt", "ends too early"),
+        (r"\sqrt [ 3 { x }", "ends too early"),
+        (r"\foo x", r"\foo"),
+        (r"\limits x", r"\limits"),
+        (r"x _ 1 ^ 2 \limits", r"\limits"),
+        (r"\right ) x", r"\right"),
+        (r"\left x", "unexpected x"),
+        (r"\mathrm x", "unexpected x"),
+        ("a & b", "unexpected &"),
+        ("a @ b", "unexpected @"),
+        ("a $ b", "a $ ends"),
+        (r"\begin { matrix }", r"\begin"),
+        (r"\text { a", "ends too early"),
+        (r"\mathrm { a }", "nothing is left"),
+        (r"\quad", "nothing is left"),
+        (r"\overline { x }", "label"),
+        (r"\cdotp", "label"),
+        (r"\operatorname { a ^ b }", "operatorname"),
+        ("x " * 10_001, "10001 tokens"),
+        ("x" * 200_001, "200001 characters"),
+    ],
+)
+def test_reason(text: str, reason: str):
+    with pytest.raises(Unconverted, match=re.escape(reason)):
+        symlg.from_latex(text)
+
+
+def test_the_limit_itself_is_converted():
+    assert len(symlg.from_latex("x " * 10_000).objects) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("text", "formula"),
+    [
+        ("%id\n$x ^ 2$", "x ^ 2"),
+        ("%id\n%author\n$x$", "x"),
+        ("text $x$ and $y$", "x"),
+        ("%id\r\n$x$\r\n", "x"),
+        (r"$a \$ b$", r"a \$ b"),
+        ("$5 $x$", "x"),
+    ],
+)
+def test_formula_in_a_prediction_file(text: str, formula: str):
+    assert latex.formula_in(text) == formula
+
+
+@pytest.mark.parametrize("text", ["", "%id", "%id\n$$", "$ x$", "$x $", "$x$5", "x", "$x"])
+def test_no_formula_in_a_prediction_file(text: str):
+    with pytest.raises(Unconverted):
+        latex.formula_in(text)
+
+
+# --- reading .lg ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "O, x_1, x, 1.0",
+        "X, a, b",
+        "R, a, b",
+        "O, x_1, x, 1.0, 1, 2",
+        "\x00\x01",
+        "N, 1",
+        "E, 1, 2, Right, 1.0",
+    ],
+)
+def test_malformed_lg_is_one_clear_line(line: str):
+    with pytest.raises(InputError, match=r"^file\.lg, line 2: .*") as caught:
+        symlg.read(f"# comment\n{line}\n", "file.lg")
+    assert "\n" not in str(caught.value)
+
+
+def test_lg_corners():
+    graph = symlg.read(
+        "O, a_1, a, 1.0, O\nN, OR, b, 1.0\nEO, a_1, zz, Right, 1.0\nO, _2, , 1.0, OSub\nR, a_1, _2, Sub, 1.0"
+    )
+    assert graph.nodes() == {"O": {"a"}, "OR": {"b"}, "OSub": {""}}
+    assert graph.edges() == {("O", "OSub"): {"Sub"}}  # the relation of an unknown object is left out
+    assert symlg.read("") == EMPTY_GRAPH
+
+
+def test_paths_from_relations():
+    text = "O, s, \\sqrt, 1.0, 1, 2\nO, a, a, 1.0, 3\nO, b, b, 1.0, 4\n"
+    text += "R, s, b, Inside, 1.0\nR, a, b, Right, 1.0\nR, s, a, Inside, 1.0\n"
+    assert symlg.read(symlg.with_paths(text)).nodes() == {
+        "O": {"\\sqrt"},
+        "OInside": {"a"},
+        "OInsideR": {"b"},
+    }
+    with pytest.raises(InputError, match="circle"):
+        symlg.with_paths("O, a, a, 1.0, 1\nO, b, b, 1.0, 2\nR, a, b, Right, 1.0\nR, b, a, Right, 1.0")
+
+
+def test_the_default_comparison_counts_the_larger_difference():
+    two = symlg.read("O, a, a, 1.0, O\nO, b, b, 1.0, O\nO, c, c, 1.0, OR\nR, a, c, Right, 1.0")
+    one = symlg.read("O, a, a, 1.0, O\nO, c, c, 1.0, OR\nR, a, c, Sub, 1.0")
+    assert metrics.compare(two, one).metrics["D_C"] == 0
+    assert metrics.compare(two, one, inter=False).metrics["D_C"] == 1
+    assert metrics.compare(two, one, inter=False).diff() == ("*N,O,b,1.0,:vs:,_,1.0\n*E,O,OR,Right,1.0,:vs:,Sub,1.0\n")
+    values = metrics.compare(two, EMPTY_GRAPH, inter=False).metrics
+    assert (values["D_C"], values["D_L"], values["nodeCorrect"]) == (3, 1, 0)
