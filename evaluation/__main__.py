@@ -63,9 +63,7 @@ def compare(
     b: Annotated[Path, typer.Argument(help="predictions of system B")],
     ground_truth: Truth,
     as_json: Annotated[bool, typer.Option("--json", help="print the comparison as JSON")] = False,
-    changed: Annotated[
-        Path | None, typer.Option(help="write the expressions that changed sides as CSV")
-    ] = None,
+    changed: Annotated[Path | None, typer.Option(help="write the expressions that changed sides as CSV")] = None,
 ) -> None:
     """Two systems on the same expressions: McNemar on ExpRate, a permutation test on error counts."""
     from evaluation.stats import compare_paired
@@ -100,9 +98,7 @@ def compare(
     print(f"mean errors {result.mean_errors_a:.3f} and {result.mean_errors_b:.3f}; ", end="")
     print(f"paired permutation p = {result.permutation_p:.4g}")
     for row in sides:
-        print(
-            f"{row['id']}: right in {row['right'].upper()} ({row['errors_a']} and {row['errors_b']} errors)"
-        )
+        print(f"{row['id']}: right in {row['right'].upper()} ({row['errors_a']} and {row['errors_b']} errors)")
 
 
 @app.command()
@@ -127,12 +123,8 @@ def errors(
 
 @app.command()
 def bench(
-    archive: Annotated[Path, typer.Option(envvar="CROHME", help="CROHME data.zip")] = Path(
-        "../shared/crohme/data.zip"
-    ),
-    golden: Annotated[Path, typer.Option(envvar="GOLDEN_DIR", help="holds comer_released/")] = Path(
-        "../shared/golden"
-    ),
+    archive: Annotated[Path, typer.Option(envvar="CROHME", help="CROHME data.zip")] = Path("../shared/crohme/data.zip"),
+    golden: Annotated[Path, typer.Option(envvar="GOLDEN_DIR", help="holds comer_released/")] = Path("../shared/golden"),
     repeats: Annotated[int, typer.Option(min=1, help="runs to average")] = 5,
     sample: Annotated[int, typer.Option(min=1, help="files of each set for LGEVAL_BIN's scripts")] = 20,
 ) -> None:

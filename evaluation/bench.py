@@ -91,8 +91,7 @@ def run(archive: Path, released: Path, repeats: int, sample: int) -> list[str]:
         ]
         if other:
             part = {
-                year: (predictions, dict(list(truth.items())[:sample]))
-                for year, (predictions, truth) in sets.items()
+                year: (predictions, dict(list(truth.items())[:sample])) for year, (predictions, truth) in sets.items()
             }
             part = {y: ({k: t for k, t in p.items() if k in truth}, truth) for y, (p, truth) in part.items()}
             ours = by_scripts(part, Path(folder))

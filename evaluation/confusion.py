@@ -105,9 +105,7 @@ def describe(graph: SymLG, paths: Iterable[str]) -> str:
     order = sorted(paths, key=lambda path: (len(path), path))
     place = {path: k for k, path in enumerate(order)}
     labels = ["/".join(sorted(nodes.get(path, {"ABSENT"}))) for path in order]
-    inner = sorted(
-        (place[a], place[b], sorted(words)) for (a, b), words in edges.items() if {a, b} <= place.keys()
-    )
+    inner = sorted((place[a], place[b], sorted(words)) for (a, b), words in edges.items() if {a, b} <= place.keys())
     relations = [f"{labels[a]} -{'/'.join(words)}-> {labels[b]}" for a, b, words in inner]
     alone = [labels[k] for k in range(len(order)) if not any(k in (a, b) for a, b, _ in inner)]
     return ", ".join(relations + alone)
@@ -124,9 +122,7 @@ def structure_confusions(pairs: Iterable[tuple[str, SymLG, SymLG]], size: int) -
     return table
 
 
-def histogram_html(
-    title: str, tables: Sequence[tuple[str, dict[str, Counter[str]]]], least: int, date: str
-) -> str:
+def histogram_html(title: str, tables: Sequence[tuple[str, dict[str, Counter[str]]]], least: int, date: str) -> str:
     """The confHist page: true structures by how often they are wrong, each with what was found instead."""
     parts = [f"<html><head><meta charset='utf-8'>{_STYLE}</head><body>"]
     parts.append("<h2>Structure Confusion Histograms</h2>")

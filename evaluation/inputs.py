@@ -157,9 +157,7 @@ def _archive_split(path: Path, split: str) -> tuple[str, dict[str, str]]:
         prefix = f"data/{split}/"
         names = [name for name in archive.namelist() if name.startswith(prefix)]
         if prefix + "caption.txt" not in names:
-            splits = sorted(
-                name.split("/")[1] for name in archive.namelist() if name.endswith("/caption.txt")
-            )
+            splits = sorted(name.split("/")[1] for name in archive.namelist() if name.endswith("/caption.txt"))
             raise InputError(f"{path}: has no split {split}; it has {', '.join(splits) or 'none'}")
         start = prefix + "symLg/"
         names = [name for name in names if name.startswith(start) and name.endswith(".lg")]

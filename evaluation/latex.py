@@ -69,9 +69,7 @@ def formula_in(text: str) -> str:
     body = "\n".join(lines)
     match = _MATH.search(body)
     if match is None:
-        raise Unconverted(
-            "empty prediction" if body.strip() in ("$$", "") else "no $...$ formula in the file"
-        )
+        raise Unconverted("empty prediction" if body.strip() in ("$$", "") else "no $...$ formula in the file")
     return match[1]
 
 

@@ -113,9 +113,7 @@ def evaluate(
     if captions is not None:
         truth = GroundTruth(truth.symlg, {key: captions[key] for key in truth.symlg if key in captions})
     if truth.captions is not None and len(truth.captions) < len(truth.symlg):
-        raise InputError(
-            f"{ground_truth}: {len(truth.symlg) - len(truth.captions)} expressions have no caption"
-        )
+        raise InputError(f"{ground_truth}: {len(truth.symlg) - len(truth.captions)} expressions have no caption")
     texts = {key: text for key, text in found.items() if key in truth.symlg}
     if not texts:
         raise InputError(f"{predictions}: not one of its {len(found)} ids is in {ground_truth}")
@@ -123,10 +121,7 @@ def evaluate(
     summary, metrics = run_scripts(texts, truth.symlg, workdir)
     folder = workdir / "pred_symlg"
     converted = {key for key in texts if (folder / f"{key}.lg").exists()}
-    rows = [
-        _expression(key, metrics[key], texts.get(key), key in converted, truth.captions)
-        for key in truth.symlg
-    ]
+    rows = [_expression(key, metrics[key], texts.get(key), key in converted, truth.captions) for key in truth.symlg]
     return Evaluation(_score(summary, rows, fields, truth.captions), rows, workdir, len(found) - len(texts))
 
 
@@ -315,9 +310,7 @@ def self_check() -> SelfCheck:
     try:
         with tempfile.TemporaryDirectory() as folder:
             truth_folder = Path(folder) / "truth"
-            texts = {
-                key: prediction_file(key, case[1].split()) for key, case in zip(keys, CASES, strict=True)
-            }
+            texts = {key: prediction_file(key, case[1].split()) for key, case in zip(keys, CASES, strict=True)}
             write_all(truth_folder / "tex", texts, ".txt")
             said = run_script("tex2symlg", ["tex", "symlg"], truth_folder)
             truth = {}
@@ -326,9 +319,7 @@ def self_check() -> SelfCheck:
                 if not path.exists():
                     raise InputError(f"{scripts()}: tex2symlg wrote no {path.name}{said}")
                 truth[key] = path.read_text(encoding="utf-8")
-            predictions = {
-                key: prediction_file(key, case[0].split()) for key, case in zip(keys, CASES, strict=True)
-            }
+            predictions = {key: prediction_file(key, case[0].split()) for key, case in zip(keys, CASES, strict=True)}
             _, metrics = run_scripts(predictions, truth, Path(folder) / "work")
     except InputError as error:
         return SelfCheck(scripts(), own, [str(error)])

@@ -97,9 +97,7 @@ def _difference(found: Iterable[str], true: Iterable[str], inter: bool) -> tuple
     return 1 if inter else max(len(only_found), len(only_true)), pairs
 
 
-def _ends_of_unmatched(
-    p_nodes: Mapping, p_edges: Mapping, g_nodes: Mapping, g_edges: Mapping, inter: bool
-) -> set[str]:
+def _ends_of_unmatched(p_nodes: Mapping, p_edges: Mapping, g_nodes: Mapping, g_edges: Mapping, inter: bool) -> set[str]:
     """Nodes that LgEval counts as touched by an edge of one graph alone. With INTER every ordered pair of a
     graph's nodes is an edge, so one node too many touches all of its graph; an edge that both graphs have
     with different labels touches none, as LgEval counts before it looks at those."""
@@ -180,9 +178,7 @@ def _detections(name: str, targets: int, detected: int, correct: int, classified
         recall, precision = _rate(right, targets), _rate(right, detected)
         f = 2 * recall * precision / (recall + precision) if recall + precision else 0
         false_positives = detected - right if detected or name == "Objects" else 0
-        lines.append(
-            _table(title, recall, precision, f, targets, right, targets - right, detected, false_positives)
-        )
+        lines.append(_table(title, recall, precision, f, targets, right, targets - right, detected, false_positives))
     share = 100 * classified / correct if correct else "(Empty)"
     return [*lines, _table("Class/Det", share, "", "", correct, classified)]
 

@@ -115,9 +115,7 @@ def replace_folder(build: str, folder: str) -> None:
 
 
 def _replaceable(folder: str) -> bool:
-    return os.path.isdir(folder) and (
-        not os.listdir(folder) or os.path.isdir(os.path.join(folder, "Metrics"))
-    )
+    return os.path.isdir(folder) and (not os.listdir(folder) or os.path.isdir(os.path.join(folder, "Metrics")))
 
 
 def _remove(folder: str) -> None:

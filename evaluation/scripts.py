@@ -35,15 +35,11 @@ def _main(run: Callable[[list[str]], int], usage: str, least: int) -> int:
 
 
 def tex2symlg() -> int:
-    return _main(
-        _tex2symlg, "Usage: tex2symlg TEXDIR OUTDIR\nConverts every ID.txt of TEXDIR to OUTDIR/ID.lg.", 2
-    )
+    return _main(_tex2symlg, "Usage: tex2symlg TEXDIR OUTDIR\nConverts every ID.txt of TEXDIR to OUTDIR/ID.lg.", 2)
 
 
 def mml2symlg() -> int:
-    return _main(
-        _mml2symlg, "Usage: mml2symlg MMLDIR OUTDIR\nConverts every ID.mml of MMLDIR to OUTDIR/ID.lg.", 2
-    )
+    return _main(_mml2symlg, "Usage: mml2symlg MMLDIR OUTDIR\nConverts every ID.mml of MMLDIR to OUTDIR/ID.lg.", 2)
 
 
 def lg2symlg() -> int:
@@ -154,9 +150,7 @@ def _listing(folder: str, ending: str) -> list[str]:
         found = os.listdir(folder)
     except OSError as error:
         raise InputError(f"{folder}: cannot be read as a folder ({error.strerror})") from None
-    names = sorted(
-        name[: -len(ending)] for name in found if name.endswith(ending) and not name.startswith(".")
-    )
+    names = sorted(name[: -len(ending)] for name in found if name.endswith(ending) and not name.startswith("."))
     if not names:
         raise InputError(f"{folder}: holds no {ending} files")
     return names
@@ -185,9 +179,7 @@ def _evaluate(arguments: list[str]) -> int:
         truth = arguments[1]
         label = f"Output File Directory:  {arguments[0]}\nGround Truth Directory: {truth}"
         names, lost = _listing(truth, ".lg"), _unconverted(truth)
-        pairs = [
-            (f"{output}/{name}.lg", os.path.join(truth, name + ".lg")) for name in sorted({*names, *lost})
-        ]
+        pairs = [(f"{output}/{name}.lg", os.path.join(truth, name + ".lg")) for name in sorted({*names, *lost})]
         stray = _strays(output, {*names, *lost})
         drawing = arguments[2:]
     else:
@@ -206,9 +198,7 @@ def _evaluate(arguments: list[str]) -> int:
     return 0
 
 
-def _remarks(
-    files: Sequence[results.Scored], stray: list[str], lost: dict[str, str], drawing: list[str]
-) -> None:
+def _remarks(files: Sequence[results.Scored], stray: list[str], lost: dict[str, str], drawing: list[str]) -> None:
     absent = sum(item.prediction is EMPTY_GRAPH for item in files)
     for count, text in (
         (absent, "of them have no output file and count as empty graphs"),
@@ -232,9 +222,7 @@ def _unconverted(truth: str) -> dict[str, str]:
 
 def _strays(output: str, names: set[str]) -> list[str]:
     return [
-        f"{output}/{name}"
-        for name in sorted(os.listdir(output))
-        if name.endswith(".lg") and name[:-3] not in names
+        f"{output}/{name}" for name in sorted(os.listdir(output)) if name.endswith(".lg") and name[:-3] not in names
     ]
 
 
@@ -242,9 +230,7 @@ def _pairs(path: str) -> list[tuple[str, str]]:
     """OUTPUT TARGET pairs of a list file, divided by blanks or a comma."""
     try:
         with open(path, encoding="utf-8") as file:
-            rows = [
-                line.replace(",", " ").split() for line in file if line.strip() and not line.startswith("#")
-            ]
+            rows = [line.replace(",", " ").split() for line in file if line.strip() and not line.startswith("#")]
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:

@@ -95,9 +95,7 @@ def read(text: str, name: str = "symLG") -> SymLG:
         else:
             raise InputError(f"{name}, line {number}: not a symLG line: {line.strip()[:60]!r}")
     # A few ground truths have relations of objects they do not define; LgEval ignores those, so must we.
-    known = tuple(
-        relation for relation in relations if relation.parent in objects and relation.child in objects
-    )
+    known = tuple(relation for relation in relations if relation.parent in objects and relation.child in objects)
     return SymLG(tuple(objects.values()), known)
 
 

@@ -62,9 +62,7 @@ def compare(prediction: symlg.SymLG | None, truth: symlg.SymLG | None) -> metric
 
 def differences(found: dict[str, int | float], expected: dict[str, Any]) -> dict[str, tuple]:
     assert set(expected) == set(metrics.FIELDS)
-    return {
-        key: (found[key], value) for key, value in expected.items() if abs(found[key] - float(value)) > 1e-9
-    }
+    return {key: (found[key], value) for key, value in expected.items() if abs(found[key] - float(value)) > 1e-9}
 
 
 def test_every_pair_in_the_reading_of_pandoc_119():
@@ -97,9 +95,7 @@ def test_every_probe():
         for row in probes
         if content(converted(row["latex"])) != content(official(row["symlg_pandoc119"]))
     ]
-    same = sum(
-        content(converted(row["latex"])) == content(official(row["symlg_pandoc2171"])) for row in probes
-    )
+    same = sum(content(converted(row["latex"])) == content(official(row["symlg_pandoc2171"])) for row in probes)
     print(f"\n{len(probes)} probes; like pandoc 2.17: {same}")
     assert probes
     assert not wrong, f"{len(wrong)} differences: {wrong[:5]}"
@@ -141,11 +137,7 @@ def scored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def test_released_symlg_contents(scored: tuple[str, Path]):
     year, folder = scored
     with zipfile.ZipFile(GOLDEN / f"comer_released/symlg_{year}.zip") as archive:
-        expected = {
-            Path(name).name: archive.read(name).decode()
-            for name in archive.namelist()
-            if name.endswith(".lg")
-        }
+        expected = {Path(name).name: archive.read(name).decode() for name in archive.namelist() if name.endswith(".lg")}
     found = {path.name: path.read_text(encoding="utf-8") for path in (folder / "pred_symlg").glob("*.lg")}
     assert found.keys() == expected.keys()
     wrong = [name for name in expected if content(official(found[name])) != content(official(expected[name]))]
@@ -170,9 +162,7 @@ def test_released_summary(scored: tuple[str, Path]):
 
     def lines(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8").splitlines()
-        return [
-            line for k, line in enumerate(text) if k != 1 and "Directory:" not in line
-        ]  # date and folders
+        return [line for k, line in enumerate(text) if k != 1 and "Directory:" not in line]  # date and folders
 
     summary = folder / "Results_pred_symlg/Summary.txt"
     expected = lines(GOLDEN / f"comer_released/summary_{year}.txt")
