@@ -6,7 +6,8 @@ number of hypotheses, T steps, S word slots, L = h * w feature cells, H heads, E
 channels, V classes. The beams of a group read one memory, so they take the place of the decoder's step axis.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import torch
@@ -20,6 +21,7 @@ from models.vocab import EOS, PAD, SOS
 
 ROOM = 8  # steps for which an incremental decoder has word slots until it must be tidied
 DONE = 1 / 8  # finished groups are dropped as soon as they are this share of all
+ROUND = 4  # hypotheses of an image that are rated before the others are looked at again
 CELLS = 2**18  # hypotheses * steps * feature cells that are rated at once
 NEVER = float("-inf")
 
@@ -67,6 +69,9 @@ class Found:
     forward_N: Tensor
     image_N: Tensor
     leftward_N: Tensor  # True: found right to left
+
+    def select(self, index_n: Tensor) -> "Found":
+        return Found(*(getattr(self, field.name)[index_n] for field in fields(self)))
 
 
 @torch.inference_mode()
@@ -116,13 +121,12 @@ class IncrementalDecoder:
     change places; `ancestry` tells on which slots of its group a beam is built.
     """
 
-    def __init__(
-        self, decoder: Decoder, features_bhwd: Tensor, mask_bhw: Tensor, image_G: Tensor, beams: int
-    ) -> None:
+    def __init__(self, decoder: Decoder, features_bhwd: Tensor, mask_bhw: Tensor, image_G: Tensor, beams: int) -> None:
         self.decoder, self.arm, self.layers = decoder, decoder.model.arm, list(decoder.model.layers)
         memory_bLD = features_bhwd.flatten(1, 2)
         projected = (layer.multihead_attn.project_memory(memory_bLD) for layer in self.layers)
-        self.memory = [(key[image_G], value[image_G]) for key, value in projected]  # [G, H, L, E] each
+        # [G, H, L, E] each, laid out so that no product has to copy them
+        self.memory = [tuple(kv.contiguous()[image_G] for kv in layer) for layer in projected]
         self.mask_Ghw = mask_bhw[image_G]
         self.steps, self.slots = 0, 0  # fed so far, written so far
         (G, H, L, E), M, J = self.memory[0][0].shape, beams, len(self.layers)
@@ -152,12 +156,13 @@ class IncrementalDecoder:
             x_GMD = layer.attend_words(x_GMD, keys_GHSE, values_GHSE, hidden_G1MS)
             attn, (key_GHLE, value_GHLE) = layer.multihead_attn, self.memory[j]
             energies_GHML = attn.energies(attn.project_query(x_GMD), key_GHLE)
+            energies_GHML.masked_fill_(hidden_G11L, torch.finfo(energies_GHML.dtype).min)  # R is 0 there
             if self.arm is not None and refinement_GHMJL is not None and weights_GHML is not None:
-                current = attn.weigh(energies_GHML, hidden_G11L) if self.arm.self_coverage else None
+                current = energies_GHML.softmax(-1) if self.arm.self_coverage else None
                 looked_GCML = self.arm.select(weights_GHML, current)
                 self.coverage_GMJCL[:, :, j - 1] += looked_GCML.transpose(1, 2)
-                energies_GHML = energies_GHML - refinement_GHMJL[:, :, :, j - 1]
-            weights_GHML = attn.weigh(energies_GHML, hidden_G11L)
+                energies_GHML -= refinement_GHMJL[:, :, :, j - 1]
+            weights_GHML = energies_GHML.softmax(-1)
             x_GMD = layer.finish(x_GMD, weights_GHML, value_GHLE)
         return float32(self.decoder.proj(x_GMD))
 
@@ -176,7 +181,7 @@ class IncrementalDecoder:
 
     def tidy(self, live_G: Tensor) -> None:
         """Keeps the groups whose indices are given and the slots that some beam is built on; makes room."""
-        self.memory = [(key[live_G], value[live_G]) for key, value in self.memory]
+        self.memory = [tuple(kv[live_G] for kv in layer) for layer in self.memory]
         self.mask_Ghw, self.coverage_GMJCL = self.mask_Ghw[live_G], self.coverage_GMJCL[live_G]
         ancestry_GMS = self.ancestry_GMS[live_G, :, : self.slots]
         used_GS = ancestry_GMS.any(1)
@@ -186,9 +191,7 @@ class IncrementalDecoder:
         G, M, S = len(live_G), ancestry_GMS.shape[1], kept + ROOM * ancestry_GMS.shape[1]
         words_J2GHSE = self.words_J2GHSE.new_zeros(J, 2, G, H, S, E)
         heads_H11 = torch.arange(H, device=live_G.device)[:, None]
-        words_J2GHSE[:, :, :, :, :kept] = self.words_J2GHSE[
-            :, :, live_G[:, None, None], heads_H11, slots_GS[:, None]
-        ]
+        words_J2GHSE[:, :, :, :, :kept] = self.words_J2GHSE[:, :, live_G[:, None, None], heads_H11, slots_GS[:, None]]
         self.ancestry_GMS = ancestry_GMS.new_zeros(G, M, S)
         self.ancestry_GMS[:, :, :kept] = ancestry_GMS.gather(2, slots_GS[:, None].expand(-1, M, -1))
         self.words_J2GHSE, self.slots = words_J2GHSE, kept
@@ -251,9 +254,7 @@ class BeamSearch:
         self._close(live_G, sums_GM.masked_fill(done_G[:, None], NEVER), beams_GM, self.options.max_len)
         return self._read_off()
 
-    def _walk(
-        self, sums_GMV: Tensor, live_G: Tensor, done_G: Tensor, length: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _walk(self, sums_GMV: Tensor, live_G: Tensor, done_G: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
         """Closes hypotheses; returns sums, tokens and parents [G, M] of the beams that go on."""
         _, M, V = sums_GMV.shape
         sums, index = sums_GMV.flatten(1).topk(2 * M)  # G and 2 M candidates, best first
@@ -299,10 +300,24 @@ class BeamSearch:
         )
 
 
-def rate(
-    model: CoMER, features_bhwd: Tensor, mask_bhw: Tensor, found: Found, options: SearchOptions
-) -> Tensor:
-    """Length-normalised log-probability [N] of every hypothesis in the direction it was not found in."""
+def rate(model: CoMER, features_bhwd: Tensor, mask_bhw: Tensor, found: Found, options: SearchOptions) -> Tensor:
+    """Length-normalised log-probability [N] of every hypothesis in the direction it was not found in.
+
+    Unless all are to be rated, an image's most promising ones come first, and those whose forward score is below
+    the best total so far are left at -inf: no second score is above 0, so none of them can be the best.
+    """
+    N, b, M = len(found.forward_N), len(features_bhwd), options.beam_size
+    index_bn = torch.arange(N, device=mask_bhw.device).view(-1, b, M).transpose(0, 1).flatten(1)
+    index_bn = index_bn.gather(1, found.forward_N[index_bn].argsort(dim=1, descending=True))
+    reverse_N = torch.full_like(found.forward_N, NEVER)
+    for index_br in index_bn.split(index_bn.shape[1] if options.rate_all else ROUND, dim=1):
+        best_b1 = (found.forward_N + reverse_N)[index_bn].amax(1, keepdim=True)
+        index_n = index_br[found.forward_N[index_br] >= best_b1]
+        reverse_N[index_n] = _backward(model, features_bhwd, mask_bhw, found.select(index_n), options)
+    return reverse_N
+
+
+def _backward(model: CoMER, features_bhwd: Tensor, mask_bhw: Tensor, found: Found, options: SearchOptions) -> Tensor:
     start_N = torch.where(found.leftward_N, SOS, EOS)
     steps_T = torch.arange(found.tokens_NT.shape[1], device=start_N.device)
     back_NT = found.length_N[:, None] - 1 - steps_T
@@ -314,18 +329,16 @@ def rate(
         inputs, outputs, image = inputs_NT[rows, :T], outputs_NT[rows, :T], found.image_N[rows]
         logits = model.decode(features_bhwd[image], mask_bhw[image], inputs) / options.temperature
         logp = logits.log_softmax(-1).gather(-1, outputs[..., None])[..., 0].masked_fill(outputs == PAD, 0)
-        scores_N[rows] = logp.sum(1) / (inputs != PAD).sum(1) ** options.alpha
+        scores_N[rows] = logp.sum(1) / (inputs != PAD).sum(1, dtype=logp.dtype) ** options.alpha
     return scores_N
 
 
-def _chunks(length_N: Tensor, cells: int) -> list[tuple[Tensor, int]]:
+def _chunks(length_N: Tensor, cells: int) -> Iterator[tuple[Tensor, int]]:
     """Hypotheses of similar length together, as many as fit: their indices and their number of steps."""
-    chunks, order_N = [], length_N.argsort(descending=True, stable=True)
-    lengths = length_N[order_N].tolist()
-    first = 0
+    order_N = length_N.argsort(descending=True, stable=True)
+    lengths, first = length_N[order_N].tolist(), 0
     while first < len(lengths):
         steps = lengths[first] + 1
         rows = max(1, CELLS // (steps * cells))
-        chunks.append((order_N[first : first + rows], steps))
+        yield order_N[first : first + rows], steps
         first += rows
-    return chunks
