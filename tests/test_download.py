@@ -6,6 +6,7 @@ import os
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,8 +80,8 @@ def server():
     server.server_close()
 
 
-def fetch(server: Server, folder: Path, **options) -> Path:
-    return download(folder / "data.zip", server.url, **({"git_blob": blob(server.content)} | options))
+def fetch(server: Server, folder: Path, **options: Any) -> Path:
+    return download(folder / "data.zip", server.url, **{"git_blob": blob(server.content), **options})
 
 
 def cut(server: Server, folder: Path, at: int = 300_000) -> None:

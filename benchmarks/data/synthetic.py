@@ -34,11 +34,11 @@ GENERATOR = 1  # raise it whenever an expression or an image would come out othe
 # Symbols from frequent to rare. Zipf's law with a floor: a small network can learn the frequent ones in minutes,
 # and every one is met in a set of the default size.
 SYMBOLS = {
-    "<atom>": "1 2 x 3 a n y 0 4 b 5 z i c \\theta \\alpha d 6 8 t \\pi \\beta f p k 7 9 \\infty A m r e X B "
+    "<atom>": "1 x 2 a 3 n y 0 4 b 5 z i c \\theta \\alpha d 6 8 t \\pi \\beta f p k 7 9 \\infty A m r e X B "
     "u C q j g v h R s F E w N L S Y l o P V H M T G I \\cdots \\phi \\gamma \\sigma \\mu \\ldots \\Delta "
     "\\lambda \\Pi",
     "<letter>": "x a n y b z i c k f t d p m A u q B",
-    "<digit>": "1 2 3 0 4 5 6 8 7 9",
+    "<digit>": "2 1 3 0 4 5 6 8 7 9",
     "<op>": "+ - = \\times \\div \\leq \\pm \\cdot < \\geq \\rightarrow / , \\neq > \\in",
     "<fn>": "\\sin \\cos \\log \\tan",
     "<name>": "f g P h p",
@@ -89,13 +89,13 @@ SCRIPTS = [  # short ones only: set small, longer ones could not be read
     (0.5, "<letter> , <letter>"),
     (0.5, "\\frac { <digit> } { <digit> }"),
 ]
-MEDIAN_LENGTH, LENGTH_SPREAD, LONGEST = 5.3, 0.75, 25
+MEDIAN_LENGTH, LENGTH_SPREAD, LONGEST = 4.9, 0.85, 24
 
 T = TypeVar("T")
 
 
 def expression(rng: np.random.Generator) -> list[str]:
-    """Tokens of a random expression in CROHME's normal form; lengths are about log-normal, median 5."""
+    """Tokens of a random expression in CROHME's normal form; lengths are about log-normal, median 4."""
     return _grow(rng, int(np.clip(rng.lognormal(np.log(MEDIAN_LENGTH), LENGTH_SPREAD), 1, LONGEST)))
 
 
@@ -124,8 +124,8 @@ def _symbol(rng: np.random.Generator, part: str) -> str:
     return _choose(rng, [(_zipf(rank) + 0.004, symbol) for rank, symbol in enumerate(SYMBOLS[part].split())])
 
 
-def _zipf(rank: int, exponent: float = 1.5) -> float:
-    return (rank + 2) ** -exponent
+def _zipf(rank: int) -> float:
+    return (rank + 1) ** -1.5
 
 
 def _choose(rng: np.random.Generator, weighted: Sequence[tuple[float, T]]) -> T:
@@ -145,7 +145,7 @@ _outlines: dict = {}  # of glyphs met so far, by font and glyph; filled by Matpl
 
 def drawing(tokens: list[str], rng: np.random.Generator) -> np.ndarray:
     """A distorted drawing of an expression: (H, W) uint8, white ink on black, strokes 2 to 4 pixels wide."""
-    font = _choose(rng, [(_zipf(rank, 1), font) for rank, font in enumerate(FONTS)])
+    font = _choose(rng, [(_zipf(rank), font) for rank, font in enumerate(FONTS)])
     contours = [_jitter(symbol, rng) for symbol in _symbols(tokens, font) if symbol]
     sizes = [len(contour) for symbol in contours for contour in symbol]
     points = np.concatenate([contour for symbol in contours for contour in symbol])
