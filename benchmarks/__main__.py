@@ -155,12 +155,11 @@ def track(
 @app.command()
 def tables(results: Results = RESULTS) -> None:
     """Write the committed results/table*.{csv,md,tex} anew: reported and reproduced rows."""
-    from rich.console import Console
-
     from benchmarks.report import tables
+    from benchmarks.reproduce import console
 
     built = tables.committed(results)
-    tables.show(built, Console())
+    tables.show(built, console)
     for path in tables.write(built, results):
         print(path)
 

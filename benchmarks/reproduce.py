@@ -6,6 +6,7 @@ goes on where it was stopped, and any stage can be run again alone (`python -m b
 
 import json
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from benchmarks.config import Config, resolve
 from benchmarks.data.crohme import Archive, open_archive
 from benchmarks.errors import UserError
 
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
 
 
 @dataclass(frozen=True)
@@ -142,15 +143,14 @@ def _work(run: Run, archive: Archive, splits: Sequence[str], force: bool) -> Non
 
 def _print_plan(runs: Sequence[Run], splits: Sequence[str], force: bool) -> None:
     table = Table(title=f"plan: preset {runs[0].config.preset}, test sets {', '.join(splits)}", title_justify="left")
-    for heading in ("row", "seed", "folder", "done already", "training takes"):
+    for heading in ("row", "seed", "done already", "training takes"):
         table.add_column(heading)
     for run in runs:
         trained = run.trained and not force
         done = ["trained"] if trained else []
         done += [split for split in splits if trained and run.scored(split)]
-        folder = str(run.folder.parent.name + "/" + run.folder.name)
         takes = "-" if trained else _duration(expected_seconds(run))
-        table.add_row(run.config.recipe, str(run.config.seed), folder, ", ".join(done) or "-", takes)
+        table.add_row(run.config.recipe, str(run.config.seed), ", ".join(done) or "-", takes)
     console.print(table)
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -96,13 +97,21 @@ def test_a_traceback_is_shown_on_request_only(tmp_path: Path) -> None:
 
 def test_ctrl_c_says_what_is_kept(tmp_path: Path) -> None:
     """A real SIGINT, while the embedded set is being made."""
-    command = [sys.executable, "-m", "benchmarks", "reproduce"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks", "reproduce"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+    )
     deadline = time.monotonic() + 300
     while not (tmp_path / "results/local/embedded").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(2)
-    _, said = process.communicate(timeout=300)
+    process.send_signal(signal.SIGINT)
+    try:
+        _, said = process.communicate(timeout=300)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "stopped: finished stages and the last checkpoint are kept" in said and "Traceback" not in said

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 import yaml
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -90,8 +91,10 @@ def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
 
 
 def show(tables: Tables, console: Console, *, crohme: bool = True) -> None:
-    for name, frame in tables.items():
-        table = Table(title=heading(name, crohme=crohme))
+    """Prints the tables; a model's name says its flags."""
+    for name, whole in tables.items():
+        frame = whole[list(COLUMNS)]
+        table = Table(title=heading(name, crohme=crohme), box=box.SIMPLE_HEAD)
         for column in frame.columns:
             table.add_column(column, justify="left" if column in ("dataset", "model", "source", "preset") else "right")
         for row, source in zip(_printable(frame).itertuples(index=False), frame["source"], strict=True):
