@@ -48,7 +48,7 @@ def write(folder: str, name: str, label: str, files: Sequence[Scored], stray: It
         if all(row["D_B"] == 0 for row in rows):
             put(os.path.join(build, "00_NoErrors"), "")
     except BaseException:
-        _remove(build)
+        remove_folder(build)
         raise
     replace_folder(build, folder)
 
@@ -109,7 +109,7 @@ def replace_folder(build: str, folder: str) -> None:
         old = f"{folder}.old{os.getpid()}"
         os.rename(folder, old)
         os.rename(build, folder)
-        _remove(old)
+        remove_folder(old)
     else:
         os.rename(build, folder)
 
@@ -118,7 +118,8 @@ def _replaceable(folder: str) -> bool:
     return os.path.isdir(folder) and (not os.listdir(folder) or os.path.isdir(os.path.join(folder, "Metrics")))
 
 
-def _remove(folder: str) -> None:
+def remove_folder(folder: str) -> None:
+    """Remove a folder with all that is in it."""
     from shutil import rmtree  # slow to import, seldom needed
 
     rmtree(folder)

@@ -119,7 +119,7 @@ def _convert(source: str, target: str, ending: str, convert: Callable[[str, str]
                 refused[name] = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
         _merge(build, target, names, refused)
     except BaseException:
-        results._remove(build)
+        results.remove_folder(build)
         raise
     for name, reason in refused.items():
         print(f"{name}{ending}: not converted: {reason}", file=sys.stderr)

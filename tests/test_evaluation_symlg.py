@@ -166,6 +166,7 @@ def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
         ("x ^ 2 ^ 3", {"O": "x", "OSup": "2", "OSupSup": "3"}),
         ("x ^ ^ b", {"O": "x", "OSup": "", "OSupSup": "b"}),
         ("{ a + b } ^ 2", {"O": "a", "OR": "+", "ORR": "b", "ORRSup": "2"}),
+        ("{ { a b } ^ 2 } _ 3 c", {"O": "a", "OR": "b", "ORSup": "2", "ORSub": "3", "ORR": "c"}),
         ("{ a + b } _ 1 ^ 2", {"O": "a", "OR": "+", "ORR": "b", "ORRSub": "1", "ORRSup": "2"}),
         (r"\frac 1 2 3", {"O": "-", "OAbove": "1", "OBelow": "2", "OR": "3"}),
         (r"\frac 12 3", {"O": "-", "OAbove": "1", "OBelow": "2", "OR": "3"}),
