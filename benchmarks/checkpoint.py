@@ -5,8 +5,10 @@ the plain state (epoch, position in the epoch, schedule, best score, configurati
 state: they are all keyed by (seed, epoch, sample) or (seed, step). Nothing is ever unpickled.
 """
 
+import io
 import json
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,17 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def zipped(files: Mapping[str, str]) -> bytes:
+    """A zip of text files by name: the same bytes for the same files."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, files[name])
+    return packed.getvalue()
 
 
 def save_checkpoint(folder: Path, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:

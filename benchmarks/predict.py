@@ -1,8 +1,6 @@
 """Recognition: approximate joint search over the images of a split, into CROHME's text form and scores beside it."""
 
-import io
 import json
-import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.checkpoint import write_atomically
+from benchmarks.checkpoint import write_atomically, zipped
 from benchmarks.config import Config
 from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.crohme import Archive, Sample, evenly
@@ -58,27 +56,22 @@ def _search(model: CoMER, config: Config, batch: Batch, device: torch.device) ->
 
 
 def write_predictions(folder: Path, split: str, found: Found) -> None:
-    """Both files of a split, each replaced whole; the zip is the same bytes for the same predictions."""
+    """Both files of a split, each replaced whole; the zip last, as it says that both are there."""
     vocabulary = Vocabulary()
     rows = []
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in sorted(found):
-            tokens, hypotheses = found[name]
-            nbest = [
-                {
-                    "latex": " ".join(vocabulary.decode(list(h.ids))),
-                    "score": h.score,
-                    "forward": h.forward,
-                    "reverse": h.reverse,
-                    "direction": h.direction,
-                }
-                for h in hypotheses
-            ]
-            score = hypotheses[0].score if hypotheses else None
-            rows.append(json.dumps({"id": name, "latex": " ".join(tokens), "score": score, "nbest": nbest}) + "\n")
-            entry = zipfile.ZipInfo(f"{name}.txt", (1980, 1, 1, 0, 0, 0))
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, f"%{name}\n${' '.join(tokens)}$")
+    for name, (tokens, hypotheses) in sorted(found.items()):
+        nbest = [
+            {
+                "latex": " ".join(vocabulary.decode(list(h.ids))),
+                "score": h.score,
+                "forward": h.forward,
+                "reverse": h.reverse,
+                "direction": h.direction,
+            }
+            for h in hypotheses
+        ]
+        score = hypotheses[0].score if hypotheses else None
+        rows.append(json.dumps({"id": name, "latex": " ".join(tokens), "score": score, "nbest": nbest}) + "\n")
+    texts = {f"{name}.txt": f"%{name}\n${' '.join(tokens)}$" for name, (tokens, _) in found.items()}
     write_atomically(folder / f"{split}.jsonl", "".join(rows))
-    write_atomically(folder / f"{split}.zip", packed.getvalue())
+    write_atomically(folder / f"{split}.zip", zipped(texts))

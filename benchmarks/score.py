@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.checkpoint import write_atomically
+from benchmarks.checkpoint import write_atomically, zipped
 from benchmarks.config import Config
 from benchmarks.data.crohme import Archive, evenly
 from benchmarks.errors import UserError
@@ -16,7 +16,8 @@ from evaluation import lgeval
 
 
 def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str]) -> dict[str, lgeval.Score]:
-    """Writes scores/<split>.json (counts, rates, interval, signature) and .csv (a row an expression).
+    """Writes scores/<split>.json (counts, rates, interval, signature), .csv (a row an expression), .txt (LgEval's
+    Summary.txt) and symlg/<split>.zip (the converted predictions).
 
     Where the preset recognises n evenly spaced expressions of a split only, these alone are scored; n says so.
     Raises UserError where nothing was recognised yet, evaluation.InputError for what cannot be scored.
@@ -35,16 +36,22 @@ def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str])
                 if id_ in captions:
                     (truth / f"{id_}.lg").write_text(text)
             result = lgeval.evaluate(predictions, str(truth), fields, Path(workdir) / "lgeval", captions)
+            _keep(folder, split, result)
         scores[split] = result.score
-        _write(folder / "scores", split, result)
     return scores
 
 
-def _write(folder: Path, split: str, result: lgeval.Evaluation) -> None:
+def _keep(folder: Path, split: str, result: lgeval.Evaluation) -> None:
+    """Everything of a scoring that outlives its working folder; the JSON last, as it says that all is there."""
     table = io.StringIO()
     rows = [asdict(row) for row in result.expressions]
     writer = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_atomically(folder / f"{split}.csv", table.getvalue())
-    write_atomically(folder / f"{split}.json", json.dumps(result.score.as_dict(), indent=1) + "\n")
+    converted = {path.name: path.read_text() for path in (result.folder / "pred_symlg").glob("*.lg")}
+    write_atomically(folder / "symlg" / f"{split}.zip", zipped(converted))
+    write_atomically(
+        folder / "scores" / f"{split}.txt", (result.folder / "Results_pred_symlg" / "Summary.txt").read_text()
+    )
+    write_atomically(folder / "scores" / f"{split}.csv", table.getvalue())
+    write_atomically(folder / "scores" / f"{split}.json", json.dumps(result.score.as_dict(), indent=1) + "\n")
