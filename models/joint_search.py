@@ -22,7 +22,7 @@ from models.vocab import EOS, PAD, SOS
 ROOM = 8  # steps for which an incremental decoder has word slots until it must be tidied
 DONE = 1 / 8  # finished groups are dropped as soon as they are this share of all
 ROUND = 4  # hypotheses of an image that are rated before the others are looked at again
-CELLS = 2**18  # hypotheses * steps * feature cells that are rated at once
+CELLS = 2**16  # hypotheses * steps * feature cells that are rated at once
 NEVER = float("-inf")
 
 
@@ -74,7 +74,7 @@ class Found:
         return Found(*(getattr(self, field.name)[index_n] for field in fields(self)))
 
 
-@torch.inference_mode()
+@torch.no_grad()  # in inference_mode autocast would cast all weights anew at every step
 def joint_search(
     model: CoMER, images_b1HW: Tensor, mask_bHW: Tensor, options: SearchOptions | None = None
 ) -> list[list[Hypothesis]]:
