@@ -62,7 +62,7 @@ def write_predictions(folder: Path, split: str, found: Found) -> None:
     for name, (tokens, hypotheses) in sorted(found.items()):
         nbest = [
             {
-                "latex": " ".join(vocabulary.decode(list(h.ids))),
+                "tokens": " ".join(vocabulary.decode(list(h.ids))),
                 "score": h.score,
                 "forward": h.forward,
                 "reverse": h.reverse,
@@ -71,7 +71,7 @@ def write_predictions(folder: Path, split: str, found: Found) -> None:
             for h in hypotheses
         ]
         score = hypotheses[0].score if hypotheses else None
-        rows.append(json.dumps({"id": name, "latex": " ".join(tokens), "score": score, "nbest": nbest}) + "\n")
+        rows.append(json.dumps({"id": name, "tokens": " ".join(tokens), "score": score, "nbest": nbest}) + "\n")
     texts = {f"{name}.txt": f"%{name}\n${' '.join(tokens)}$" for name, (tokens, _) in found.items()}
     write_atomically(folder / f"{split}.jsonl", "".join(rows))
     write_atomically(folder / f"{split}.zip", zipped(texts))

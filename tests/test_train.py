@@ -18,6 +18,7 @@ from benchmarks.data.crohme import Sample, open_archive
 from benchmarks.errors import UserError
 from benchmarks.predict import predict
 from benchmarks.train import Trainer, split_heldout, train
+from evaluation.inputs import read_predictions
 from tests.tiny import tiny_archive, tiny_config
 
 ROOT = Path(__file__).parents[1]
@@ -62,7 +63,9 @@ def test_a_run_leaves_what_the_next_stages_read(straight, archive):
     predict(config, open_archive(archive), straight, ["2014"])
     rows = [json.loads(line) for line in (straight / "predictions" / "2014.jsonl").read_text().splitlines()]
     assert {row["id"] for row in rows} == set(open_archive(archive).captions("2014"))
-    assert all(row["nbest"][0]["latex"] == row["latex"] for row in rows)
+    assert all(row["nbest"][0]["tokens"] == row["tokens"] for row in rows)
+    both = [read_predictions(straight / "predictions" / f"2014.{ending}") for ending in ("zip", "jsonl")]
+    assert both[0] == both[1]
 
 
 @pytest.mark.parametrize("steps", [1, 4, 7])  # 3 steps an epoch: in the first, the second and the last
@@ -74,7 +77,8 @@ def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, monkeypatc
         "from pathlib import Path\n"
         "import benchmarks.train as t\n"
         "from benchmarks.data.crohme import open_archive\n"
-        "from tests.tiny import tiny_config\n"
+        "from evaluation.inputs import read_predictions
+from tests.tiny import tiny_config\n"
         "t.CHECKPOINT_SECONDS = 0\n"
         "done, step = 0, torch.optim.SGD.step\n"
         "def killing(self, *a, **k):\n"
@@ -255,7 +259,8 @@ def test_training_and_prediction_need_the_core_packages_alone(archive, tmp_path)
         "from benchmarks.data.crohme import open_archive\n"
         "from benchmarks.predict import predict\n"
         "from benchmarks.train import train\n"
-        "from tests.tiny import tiny_config\n"
+        "from evaluation.inputs import read_predictions
+from tests.tiny import tiny_config\n"
         "where, folder = Path(sys.argv[1]), Path(sys.argv[2])\n"
         "config, archive = tiny_config(where, {'training': {'epochs': 1}}), open_archive(where)\n"
         "train(config, archive, folder)\n"
