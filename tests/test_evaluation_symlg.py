@@ -203,6 +203,7 @@ def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
         (r"\phantom { x } y", {"O": "y"}),
         (r"\dfrac { x } { z } y", {"O": "y"}),
         ("a % b", {"O": "a"}),
+        ("% b\na % b\nc d", {"O": "a", "OR": "c", "ORR": "d"}),
         ("{ }", {}),
         ("α ≤", {"O": r"\alpha", "OR": r"\leq"}),
         ("@ x".replace("@", r"\$"), {"O": "$", "OR": "x"}),
@@ -343,6 +344,17 @@ def test_paths_from_relations():
     }
     with pytest.raises(InputError, match="circle"):
         symlg.with_paths("O, a, a, 1.0, 1\nO, b, b, 1.0, 2\nR, a, b, Right, 1.0\nR, b, a, Right, 1.0")
+
+
+def test_summary_of_all_right_and_of_nothing_found():
+    graph = symlg.from_latex("x ^ 2 + 1")
+    right = metrics.summary([metrics.compare(graph, graph).metrics], "", "").splitlines()
+    assert "   Objects    100.00    100.00    100.00         4         4         0         4         0" in right
+    assert " Relations    100.00    100.00    100.00         3         3         0         3         0" in right
+    nothing = metrics.summary([metrics.compare(EMPTY_GRAPH, graph).metrics], "", "").splitlines()
+    assert "   Objects      0.00    100.00      0.00         4         0         4         0         0" in nothing
+    assert " Relations      0.00    100.00      0.00         3         0         3         0         0" in nothing
+    assert " Class/Det   (Empty)" + " " * 20 + "         0         0" in nothing
 
 
 def test_the_default_comparison_counts_the_larger_difference():
