@@ -77,8 +77,7 @@ def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, monkeypatc
         "from pathlib import Path\n"
         "import benchmarks.train as t\n"
         "from benchmarks.data.crohme import open_archive\n"
-        "from evaluation.inputs import read_predictions
-from tests.tiny import tiny_config\n"
+        "from tests.tiny import tiny_config\n"
         "t.CHECKPOINT_SECONDS = 0\n"
         "done, step = 0, torch.optim.SGD.step\n"
         "def killing(self, *a, **k):\n"
@@ -259,8 +258,7 @@ def test_training_and_prediction_need_the_core_packages_alone(archive, tmp_path)
         "from benchmarks.data.crohme import open_archive\n"
         "from benchmarks.predict import predict\n"
         "from benchmarks.train import train\n"
-        "from evaluation.inputs import read_predictions
-from tests.tiny import tiny_config\n"
+        "from tests.tiny import tiny_config\n"
         "where, folder = Path(sys.argv[1]), Path(sys.argv[2])\n"
         "config, archive = tiny_config(where, {'training': {'epochs': 1}}), open_archive(where)\n"
         "train(config, archive, folder)\n"
