@@ -230,7 +230,8 @@ def _default_preset() -> str:
 def main() -> int:
     """Runs the command line. Every error is one line on stderr; HMERBENCH_DEBUG=1 shows tracebacks."""
     try:
-        app(standalone_mode=False)
+        if app(standalone_mode=False) == 130:
+            raise KeyboardInterrupt  # typer makes this exit code of it; older ones, an exception of their own
     except BaseException as error:
         if os.environ.get("HMERBENCH_DEBUG") or isinstance(error, SystemExit | GeneratorExit):
             raise
