@@ -93,7 +93,7 @@ def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
 def show(tables: Tables, console: Console, *, crohme: bool = True) -> None:
     """Prints the tables; a model's name says its flags."""
     for name, whole in tables.items():
-        frame = whole[list(COLUMNS)]
+        frame = whole.drop(columns=list(FLAGS), errors="ignore")
         table = Table(title=heading(name, crohme=crohme), box=box.SIMPLE_HEAD)
         for column in frame.columns:
             table.add_column(column, justify="left" if column in ("dataset", "model", "source", "preset") else "right")
