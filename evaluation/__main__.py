@@ -197,7 +197,8 @@ def _captions(path: Path | None) -> dict[str, list[str]] | None:
 def main() -> int:
     """Run the command line; every bad input is one line on stderr."""
     try:
-        app(standalone_mode=False)
+        if app(standalone_mode=False) == 130:
+            return 130  # what typer makes of Ctrl-C; older ones let it through
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

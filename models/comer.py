@@ -68,9 +68,7 @@ class CoMER(nn.Module):
         """
         return self.encoder(images_b1HW, mask_bHW)
 
-    def decode(
-        self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None
-    ) -> Tensor:
+    def decode(self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None) -> Tensor:
         """Logits [B, T, V] of the next token after each prefix of inputs; rows r, r + b, ... read image r.
 
         A `trace` list, if given, receives energies, refinement term and attention of every layer.

@@ -164,9 +164,7 @@ class Decoder(nn.Module):
         """Word vectors [B, T, D] of ids at steps start, start + 1, ..."""
         return self.norm(self.pos_enc(self.word_embed(inputs_BT), start))
 
-    def forward(
-        self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None
-    ) -> Tensor:
+    def forward(self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None) -> Tensor:
         """Logits [B, T, V] in float32; B is a multiple of b. A given `trace` receives one entry per layer."""
         (B, T), b = inputs_BT.shape, features_bhwd.shape[0]
         if B % b:

@@ -97,9 +97,7 @@ class DenseNet(nn.Module):
 class Encoder(nn.Module):
     """Images and padding mask (True = padding) to features [b, h, w, d] and their mask [b, h, w]."""
 
-    def __init__(
-        self, d_model: int, growth_rate: int, num_layers: int, dropout: float, mask_padding: bool
-    ) -> None:
+    def __init__(self, d_model: int, growth_rate: int, num_layers: int, dropout: float, mask_padding: bool) -> None:
         super().__init__()
         self.mask_padding = mask_padding
         self.model = DenseNet(growth_rate, num_layers, dropout)

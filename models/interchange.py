@@ -50,9 +50,7 @@ def save_weights(path: Path, model: CoMER, vocabulary: Vocabulary | None = None)
         partial.unlink(missing_ok=True)
 
 
-def load_weights(
-    path: Path, config: CoMERConfig | None = None, vocabulary: Vocabulary | None = None
-) -> CoMER:
+def load_weights(path: Path, config: CoMERConfig | None = None, vocabulary: Vocabulary | None = None) -> CoMER:
     """The model in a file of `save_weights`, on the CPU.
 
     A given `config` must have the file's sizes and coverages; its dropout and padding treatment are used.

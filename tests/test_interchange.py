@@ -82,9 +82,7 @@ def test_missing_damaged_and_foreign_files(weights: Path, tmp_path: Path) -> Non
         load_weights(foreign)
 
 
-def test_interrupted_writing_keeps_the_old_file(
-    model: CoMER, weights: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_writing_keeps_the_old_file(model: CoMER, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -183,9 +181,7 @@ def test_unusable_checkpoints(model: CoMER, tmp_path: Path) -> None:
     fewer = {name: tensor for name, tensor in state.items() if not name.endswith("post_norm.weight")}
     wrong = {"1 tensors missing: encoder.model.post_norm.weight": fewer}
     wrong["1 tensors unexpected: extra"] = state | {"comer_model.extra": torch.zeros(1)}
-    wrong["1 tensors of another shape: decoder.proj.bias"] = state | {
-        "comer_model.decoder.proj.bias": torch.zeros(7)
-    }
+    wrong["1 tensors of another shape: decoder.proj.bias"] = state | {"comer_model.decoder.proj.bias": torch.zeros(7)}
     wrong["sizes cannot be told"] = {"comer_model.extra": torch.zeros(1)}
     wrong["no tensors named"] = {"bttr_model.extra": torch.zeros(1)}
     for words, tensors in wrong.items():

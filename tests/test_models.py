@@ -100,9 +100,7 @@ def test_authors_encoder_depends_on_the_batch() -> None:
     features, _ = model.encode(*padded(IMAGES))
     alone, _ = model.encode(*padded(IMAGES[:1]))
     assert (features[0, : alone.shape[1], : alone.shape[2]] - alone[0]).abs().max() > 1e-3
-    torch.testing.assert_close(
-        small(mask_padding=True).encode(*padded(IMAGES[:1]))[0], alone
-    )  # nothing to mask
+    torch.testing.assert_close(small(mask_padding=True).encode(*padded(IMAGES[:1]))[0], alone)  # nothing to mask
 
 
 def test_masked_training_ignores_the_amount_of_padding() -> None:

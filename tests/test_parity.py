@@ -230,9 +230,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("variant", COVERED, indirect=True)
-def test_comparison_notices(
-    variant: str, batch: Inputs, mistake: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_comparison_notices(variant: str, batch: Inputs, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, reference = authors_model(variant), arrays(f"{variant}_eval")
     name, wrong = MISTAKES[mistake]
     monkeypatch.setattr(f"models.coverage.{name}", wrong)
