@@ -1,10 +1,10 @@
 """Every notebook runs from its first cell to its last, on the embedded set."""
 
-import subprocess
-import sys
 from pathlib import Path
 
+import jupytext
 import pytest
+from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
@@ -14,12 +14,9 @@ def test_there_are_notebooks():
     assert NOTEBOOKS
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(notebook, tmp_path):
-    made = tmp_path / f"{notebook.stem}.ipynb"
-    to = ["--to", "notebook", "--output", made, "--execute", "--run-path", ROOT]
-    done = subprocess.run(
-        [sys.executable, "-m", "jupytext", *map(str, to), str(notebook)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert '"outputs": [\n' in made.read_text()
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path, monkeypatch):
+    monkeypatch.delenv("CROHME", raising=False)
+    notebook = jupytext.read(path)
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(ROOT)}}).execute()
+    assert any(cell.get("outputs") for cell in notebook.cells)

@@ -1,0 +1,50 @@
+"""The committed reference runs: complete, readable, and scored again from their predictions to the same counts."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from benchmarks.config import load
+from benchmarks.data.crohme import open_archive
+from benchmarks.report import tables
+from benchmarks.score import score
+from models.interchange import load_weights
+
+ROOT = Path(__file__).parents[1]
+CROHME = Path(os.environ.get("CROHME", ROOT / "../shared/crohme/data.zip"))
+RUNS = sorted(path.parent for path in (ROOT / "results/reproduced").glob("*/*/config.yaml"))
+
+
+def test_there_are_reference_runs():
+    assert RUNS
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}/{run.name}")
+def test_a_reference_run_is_complete(run):
+    config = load(run / "config.yaml")
+    assert (
+        run.relative_to(ROOT / "results/reproduced").as_posix() == f"{config.recipe}/{config.preset}-seed{config.seed}"
+    )
+    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in history] == list(range(1, config.training.epochs + 1))
+    assert json.loads((run / "environment.json").read_text())["revision"]
+    assert load_weights(run / "best.safetensors", config.model).config == config.model
+
+
+@pytest.mark.skipif(not CROHME.exists(), reason="CROHME is not here: `make crohme`, or set CROHME to its data.zip")
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}/{run.name}")
+def test_its_scores_follow_from_its_predictions(run, tmp_path):
+    (tmp_path / "predictions").symlink_to(run / "predictions")
+    years = [path.stem for path in sorted(run.glob("predictions/*.zip"))]
+    assert "2014" in years
+    found = score(load(run / "config.yaml"), open_archive(CROHME), tmp_path, years)
+    for year in years:
+        assert found[year].as_dict() == json.loads((run / "scores" / f"{year}.json").read_text())
+        assert (tmp_path / "symlg" / f"{year}.zip").read_bytes() == (run / "symlg" / f"{year}.zip").read_bytes()
+
+
+def test_the_committed_tables_are_what_make_tables_writes(tmp_path):
+    for path in tables.write(tables.committed(ROOT / "results"), tmp_path):
+        assert path.read_text() == (ROOT / "results" / path.name).read_text(), f"{path.name}: run make tables"
