@@ -73,8 +73,8 @@ doctor: $(READY) ## versions, devices, data, disk
 mlflow-ui: $(READY) ## look at the logged runs (RESULTS=results/local/embedded for those of the embedded set)
 	@$(BIN)/mlflow ui --backend-store-uri sqlite:///$(or $(RESULTS),results)/mlflow.db
 
-bench-scoring: $(READY) ## time the scoring of 986 expressions
-	@$(BIN)/python -m evaluation bench $(if $(CROHME),"$(CROHME)")
+bench-scoring: $(READY) ## time the scoring of all test sets, by the scripts and in one process
+	@$(BIN)/python -m evaluation bench $(if $(CROHME),--archive "$(CROHME)")
 
 lock: ## solve the dependencies of pyproject.toml anew (see CONTRIBUTING.md)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

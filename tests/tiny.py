@@ -4,6 +4,7 @@ Run as a program (`python -m tests.tiny ARCHIVE FOLDER OVERRIDES`) it trains tha
 """
 
 import json
+import signal
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -64,5 +65,6 @@ def tiny_config(archive: Path, overrides: dict | None = None, recipe: str = "com
 if __name__ == "__main__":
     from benchmarks.train import train
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell has its children ignore Ctrl-C
     where = Path(sys.argv[1])
     train(tiny_config(where, json.loads(sys.argv[3])), open_archive(where), Path(sys.argv[2]))
