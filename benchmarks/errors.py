@@ -6,3 +6,7 @@ class UserError(Exception):
 
     Its message is one line that names the file and the mend; `python -m benchmarks` prints it, no traceback.
     """
+
+
+class Diverged(UserError):
+    """A loss that is no longer finite: a fault of the settings, which a search takes as a result."""

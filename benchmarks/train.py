@@ -9,7 +9,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,7 +38,7 @@ from benchmarks.config import Config
 from benchmarks.data.batching import Batch, TrainingSet, ahead
 from benchmarks.data.crohme import Archive, Sample, evenly
 from benchmarks.environment import environment
-from benchmarks.errors import UserError
+from benchmarks.errors import Diverged, UserError
 from benchmarks.predict import recognise
 from models import CoMER, Vocabulary
 from models.interchange import save_weights
@@ -47,6 +47,8 @@ from models.vocab import PAD, bidirectional_targets
 CHECKPOINT_SECONDS = 300  # at most this much work is lost by a kill in the middle of a long epoch
 CHECK_STEPS = 25  # the loss is read back from the device this often
 console = Console(stderr=True)
+
+OnEpoch = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -95,12 +97,14 @@ class State:
     finished: bool = False
 
 
-def train(config: Config, archive: Archive, folder: Path) -> None:
+def train(config: Config, archive: Archive, folder: Path, on_epoch: OnEpoch | None = None) -> None:
     """Trains `config` on `archive` into `folder`, from the last checkpoint where there is one.
 
-    Raises UserError for a checkpoint of another configuration, a damaged one, or a loss that is no longer finite.
+    `on_epoch` is given each epoch's line of the history once its checkpoint lies there; what it raises ends the
+    training. Raises UserError for a checkpoint of another configuration or a damaged one, Diverged (one, too) for a
+    loss that is no longer finite.
     """
-    Trainer(config, archive, folder, Team.gather()).run()
+    Trainer(config, archive, folder, Team.gather(), on_epoch).run()
 
 
 def split_heldout(samples: list[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
@@ -122,8 +126,8 @@ def split_heldout(samples: list[Sample], share: float, seed: int) -> tuple[list[
 
 
 class Trainer:
-    def __init__(self, config: Config, archive: Archive, folder: Path, team: Team):
-        self.config, self.folder, self.team = config, folder, team
+    def __init__(self, config: Config, archive: Archive, folder: Path, team: Team, on_epoch: OnEpoch | None = None):
+        self.config, self.folder, self.team, self.on_epoch = config, folder, team, on_epoch
         training = config.training
         if training.batching.micro_batches % team.world:
             raise UserError(
@@ -224,6 +228,8 @@ class Trainer:
             self._record(line)
         report.line(line)
         self._save()
+        if self.on_epoch and self.team.rank == 0:
+            self.on_epoch(line)
 
     def _micro_step(self, parallel: nn.Module, batch: Batch, k: int, share: int) -> torch.Tensor:
         """Adds the gradient of one micro-batch; the last of a step lets the processes exchange theirs."""
@@ -308,7 +314,7 @@ class Trainer:
 
     def _check_finite(self, loss_sum: torch.Tensor) -> None:
         if not math.isfinite(float(loss_sum)):
-            raise UserError(
+            raise Diverged(
                 f"{self.folder}: the loss is no longer finite in epoch {self.state.epoch + 1}, step {self.state.step}; "
                 "the checkpoint before it is kept: lower training.optimizer.lr or set training.optimizer.clip"
             )
