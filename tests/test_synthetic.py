@@ -9,6 +9,7 @@ import pytest
 from benchmarks.data import synthetic
 from benchmarks.data.crohme import open_archive
 from benchmarks.data.synthetic import drawing, embedded, expression
+from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
 from evaluation import symlg
 from models import Vocabulary
@@ -150,6 +151,6 @@ def test_every_symbol_leaves_ink():
 def test_thinning_leaves_a_connected_line_one_pixel_wide():
     bar = np.zeros((30, 80), np.uint8)
     bar[10:18, 10:70] = 1
-    line = synthetic._thin(bar)
+    line = thin(bar)
     assert 45 <= line.sum() <= 62 and line.sum(0).max() <= 2
-    assert np.array_equal(synthetic._thin(line), line)
+    assert np.array_equal(thin(line), line)

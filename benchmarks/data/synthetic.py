@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 from rich.progress import track
 
 from benchmarks.data.crohme import MARK, open_archive
+from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
 from evaluation import symlg
 
@@ -157,7 +158,7 @@ def drawing(tokens: list[str], rng: np.random.Generator) -> np.ndarray:
     for symbol in contours:  # each by itself: even-odd filling would cut holes where symbols overlap
         cv2.fillPoly(canvas, [pieces.pop(0) for _ in symbol], 1)
     pen = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3)) if rng.random() < 0.3 else np.ones((3, 3), np.uint8)
-    return cv2.dilate(_thin(canvas), pen) * 255
+    return cv2.dilate(thin(canvas), pen) * 255
 
 
 def _symbols(tokens: list[str], font: str) -> Iterator[list[np.ndarray]]:
@@ -219,33 +220,6 @@ def _bend(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def _rotation(angle: float) -> np.ndarray:
     return np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-
-
-# Zhang and Suen, A fast parallel algorithm for thinning digital patterns (1984), as two look-up tables.
-_NEIGHBOURS = np.array([[128, 1, 2], [64, 0, 4], [32, 16, 8]], np.float32)
-
-
-def _thinning_tables() -> list[np.ndarray]:
-    p = (np.arange(256)[:, None] >> np.arange(8)) & 1  # N, NE, E, SE, S, SW, W, NW
-    n, e, s, w = p[:, 0], p[:, 2], p[:, 4], p[:, 6]
-    rises = ((p == 0) & (np.roll(p, -1, axis=1) == 1)).sum(1)
-    border = (p.sum(1) >= 2) & (p.sum(1) <= 6) & (rises == 1)
-    removable = [border & (n * e * s == 0) & (e * s * w == 0), border & (n * e * w == 0) & (n * s * w == 0)]
-    return [(~r).astype(np.uint8) for r in removable]
-
-
-_KEEP = _thinning_tables()
-
-
-def _thin(image: np.ndarray) -> np.ndarray:
-    """The one-pixel skeleton of a 0/1 image: what a pen's path would be."""
-    while True:
-        before = image
-        for keep in _KEEP:
-            code = cv2.filter2D(image, -1, _NEIGHBOURS, borderType=cv2.BORDER_CONSTANT)
-            image = image & cv2.LUT(code, keep)
-        if np.array_equal(before, image):
-            return image
 
 
 # -------------------------------------------------------------------------------------------- archive
