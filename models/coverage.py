@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers import float32, masked_batch_norm
+from models.layers import Conv2d, float32, masked_batch_norm
 
 
 def exclusive_coverage(attention_BCTL: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class AttentionRefinement(nn.Module):
     def __init__(self, heads: int, dc: int, cross_coverage: bool, self_coverage: bool) -> None:
         super().__init__()
         self.cross_coverage, self.self_coverage = cross_coverage, self_coverage
-        self.conv = nn.Conv2d(heads * (cross_coverage + self_coverage), dc, kernel_size=5, padding=2)
+        self.conv = Conv2d(heads * (cross_coverage + self_coverage), dc, kernel_size=5, padding=2)
         self.proj = nn.Conv2d(dc, heads, kernel_size=1, bias=False)
         self.post_norm = MaskedBatchNorm(heads)
 

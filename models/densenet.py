@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers import BatchNorm2d, Dropout
+from models.layers import BatchNorm2d, Conv2d, Dropout
 from models.position import image_position
 
 
@@ -24,7 +24,7 @@ class Bottleneck(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(channels, 4 * growth_rate, kernel_size=1, bias=False)
         self.bn1 = BatchNorm2d(4 * growth_rate)
-        self.conv2 = nn.Conv2d(4 * growth_rate, growth_rate, kernel_size=3, padding=1, bias=False)
+        self.conv2 = Conv2d(4 * growth_rate, growth_rate, kernel_size=3, padding=1, bias=False)
         self.bn2 = BatchNorm2d(growth_rate)
         self.dropout = Dropout(dropout)
 
@@ -65,7 +65,7 @@ class DenseNet(nn.Module):
 
         grown = num_layers * growth_rate
         channels = 2 * growth_rate
-        self.conv1 = nn.Conv2d(1, channels, kernel_size=7, stride=2, padding=3, bias=False)
+        self.conv1 = Conv2d(1, channels, kernel_size=7, stride=2, padding=3, bias=False)
         self.norm1 = BatchNorm2d(channels)
         self.dense1 = block(channels)
         self.trans1 = Transition(channels + grown, dropout)

@@ -1,4 +1,4 @@
-"""What encoder and decoder share: dropout, precision, and batch normalisation that knows about padding."""
+"""What encoder and decoder share: precision, convolution, dropout, and batch normalisation that knows about padding."""
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +9,22 @@ from torch.nn.modules.batchnorm import _BatchNorm
 def float32(x: Tensor) -> Tensor:
     """x in at least float32: softmax, norms and losses stay exact under bf16 autocast."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+class Conv2d(nn.Conv2d):
+    """torch's Conv2d, with a right gradient in bf16 on the CPU.
+
+    Where the batch is no multiple of the threads, oneDNN's AMX kernel for the weight gradient splits an image among
+    threads and adds memory that nobody wrote (torch 2.11 to 2.13): mostly zeros, at times garbage or NaN. Empty images
+    fill the batch up for it; they add nothing to the gradient.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        missing = -len(input) % torch.get_num_threads()
+        training = torch.is_grad_enabled() and input.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+        if not (training and missing):
+            return super().forward(input)
+        return super().forward(F.pad(input, (0, 0, 0, 0, 0, 0, 0, missing)))[: len(input)]
 
 
 class Dropout(nn.Module):
