@@ -145,8 +145,11 @@ class Config(Strict):
 
     @property
     def digest(self) -> str:
-        """Eight hex digits over the canonical JSON of everything that can change the result."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """Eight hex digits over the canonical JSON of everything that differs from the authors' training.
+
+        What is at its default is left out, so that a new key in the schema renames no run that was made before it.
+        """
+        text = json.dumps(self.model_dump(mode="json", exclude_defaults=True), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property

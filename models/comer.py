@@ -19,6 +19,7 @@ class CoMERConfig:
     d_model: int = 256
     growth_rate: int = 24
     num_layers: int = 16  # bottlenecks in each of the three dense blocks
+    stride: int = 16  # pixels a feature cell is wide and high; 8 leaves the second pooling out (not the authors' way)
     nhead: int = 8
     num_decoder_layers: int = 3
     dim_feedforward: int = 1024
@@ -43,6 +44,8 @@ class CoMERConfig:
         for key in ("cross_coverage", "self_coverage", "mask_padding"):
             if not isinstance(getattr(self, key), bool):
                 raise ValueError(f"{key} must be true or false, not {getattr(self, key)!r}")
+        if self.stride not in (8, 16):
+            raise ValueError(f"stride must be 16 or 8, not {self.stride!r}")
         if self.d_model % 4:
             raise ValueError(f"d_model must be a multiple of 4 (sine, cosine; two axes), not {self.d_model}")
         if self.d_model % self.nhead:
@@ -55,14 +58,14 @@ class CoMER(nn.Module):
     def __init__(self, config: CoMERConfig) -> None:
         super().__init__()
         c = self.config = config
-        self.encoder = Encoder(c.d_model, c.growth_rate, c.num_layers, c.encoder_dropout, c.mask_padding)
+        self.encoder = Encoder(c.d_model, c.growth_rate, c.num_layers, c.encoder_dropout, c.stride, c.mask_padding)
         self.decoder = Decoder(
             c.d_model, c.nhead, c.num_decoder_layers, c.dim_feedforward, c.dropout,
             c.dc, c.cross_coverage, c.self_coverage, c.vocab_size,
         )  # fmt: skip
 
     def encode(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [b, h, w, d] and their mask [b, h, w] (True = padding), h = ceil(H/16), w = ceil(W/16).
+        """Features [b, h, w, d] and their mask [b, h, w] (True = padding), h = ceil(H/stride), w = ceil(W/stride).
 
         Images are in [0, 1], white ink on black, padded with 0 to the right and below.
         """

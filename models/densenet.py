@@ -1,6 +1,6 @@
 """The image encoder: DenseNet-B, 2-D position encoding, LayerNorm (CoMER, section 3.1).
 
-Names carry shapes: b images, c channels, H x W pixels, h x w feature cells (stride 16), d model width.
+Names carry shapes: b images, c channels, H x W pixels, h x w feature cells (16 or 8 pixels wide), d model width.
 Two ways to treat the padding of a batch: with `valid` None it counts as image, as in the authors' code, so an
 image's features depend on its neighbours; given a `valid` map (1 = image, 0 = padding) every layer keeps the
 padding at 0 and out of all statistics and averages, so an image evaluates in any batch as it does alone.
@@ -35,16 +35,19 @@ class Bottleneck(nn.Module):
 
 
 class Transition(nn.Module):
-    """Halves the channels and both sides."""
+    """Halves the channels and, where it pools, both sides."""
 
-    def __init__(self, channels: int, dropout: float) -> None:
+    def __init__(self, channels: int, dropout: float, pools: bool = True) -> None:
         super().__init__()
+        self.pools = pools
         self.conv1 = nn.Conv2d(channels, channels // 2, kernel_size=1, bias=False)
         self.bn1 = BatchNorm2d(channels // 2)
         self.dropout = Dropout(dropout)
 
     def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
         x = self.dropout(F.relu(self.bn1(self.conv1(x_bchw), valid_b1hw)))
+        if not self.pools:
+            return x
         pooled = F.avg_pool2d(x, 2, ceil_mode=True)
         if valid_b1hw is None:
             return pooled
@@ -54,10 +57,11 @@ class Transition(nn.Module):
 
 
 class DenseNet(nn.Module):
-    """Images [b, 1, H, W] to feature maps [b, channels, ceil(H/16), ceil(W/16)]."""
+    """Images [b, 1, H, W] to feature maps [b, channels, ceil(H/stride), ceil(W/stride)]."""
 
-    def __init__(self, growth_rate: int, num_layers: int, dropout: float) -> None:
+    def __init__(self, growth_rate: int, num_layers: int, dropout: float, stride: int = 16) -> None:
         super().__init__()
+        self.stride = stride
 
         def block(channels: int) -> nn.ModuleList:
             widths = range(channels, channels + num_layers * growth_rate, growth_rate)
@@ -71,14 +75,14 @@ class DenseNet(nn.Module):
         self.trans1 = Transition(channels + grown, dropout)
         channels = (channels + grown) // 2
         self.dense2 = block(channels)
-        self.trans2 = Transition(channels + grown, dropout)
+        self.trans2 = Transition(channels + grown, dropout, pools=stride == 16)
         channels = (channels + grown) // 2
         self.dense3 = block(channels)
         self.out_channels = channels + grown
         self.post_norm = BatchNorm2d(self.out_channels)
 
     def forward(self, images_b1HW: Tensor, valid_b1HW: Tensor | None) -> Tensor:
-        strides = (1, 2, 4, 8, 16)
+        strides = (1, 2, 4, 8, self.stride)
         valid = [None if valid_b1HW is None else valid_b1HW[:, :, ::stride, ::stride] for stride in strides]
         x = images_b1HW if valid[0] is None else images_b1HW * valid[0]
         x = F.relu(self.norm1(self.conv1(x), valid[1]))
@@ -97,10 +101,12 @@ class DenseNet(nn.Module):
 class Encoder(nn.Module):
     """Images and padding mask (True = padding) to features [b, h, w, d] and their mask [b, h, w]."""
 
-    def __init__(self, d_model: int, growth_rate: int, num_layers: int, dropout: float, mask_padding: bool) -> None:
+    def __init__(
+        self, d_model: int, growth_rate: int, num_layers: int, dropout: float, stride: int, mask_padding: bool
+    ) -> None:
         super().__init__()
         self.mask_padding = mask_padding
-        self.model = DenseNet(growth_rate, num_layers, dropout)
+        self.model = DenseNet(growth_rate, num_layers, dropout, stride)
         self.feature_proj = nn.Conv2d(self.model.out_channels, d_model, kernel_size=1)
         self.norm = nn.LayerNorm(d_model)
 
@@ -108,6 +114,6 @@ class Encoder(nn.Module):
         mask_bHW = mask_bHW.bool()
         valid_b1HW = (~mask_bHW)[:, None].to(images_b1HW.dtype) if self.mask_padding else None
         features_bhwd = self.feature_proj(self.model(images_b1HW, valid_b1HW)).permute(0, 2, 3, 1)
-        mask_bhw = mask_bHW[:, ::16, ::16]
+        mask_bhw = mask_bHW[:, :: self.model.stride, :: self.model.stride]
         position_bhwd = image_position(mask_bhw, features_bhwd.shape[-1])
         return self.norm(features_bhwd + position_bhwd), mask_bhw

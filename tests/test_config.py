@@ -49,6 +49,10 @@ def test_digest_follows_everything_that_matters(tmp_path):
     again = configs.load(tmp_path / "config.yaml")
     assert again == base
     assert again.digest == base.digest
+    older = base.to_yaml().replace("  stride: 16\n", "")  # of a version whose schema had one key less
+    assert older != base.to_yaml()
+    (tmp_path / "config.yaml").write_text(older)
+    assert configs.load(tmp_path / "config.yaml").digest == base.digest
 
 
 @pytest.mark.parametrize(

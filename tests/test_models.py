@@ -75,8 +75,9 @@ def test_decoder_layers_start_identical() -> None:
 
 
 @torch.no_grad()
-def test_masked_encoder_gives_in_a_batch_what_it_gives_alone() -> None:
-    model = small(mask_padding=True)
+@pytest.mark.parametrize("stride", [16, 8])
+def test_masked_encoder_gives_in_a_batch_what_it_gives_alone(stride: int) -> None:
+    model = small(mask_padding=True, stride=stride)
     images, mask = padded(IMAGES, extra=19)
     inputs, _ = bidirectional_targets(LABELS)
     features, feature_mask = model.encode(images, mask)
@@ -85,6 +86,7 @@ def test_masked_encoder_gives_in_a_batch_what_it_gives_alone() -> None:
         alone_inputs, _ = bidirectional_targets([LABELS[i]])
         alone, alone_mask = model.encode(*padded([image]))
         h, w = alone.shape[1:3]
+        assert (h, w) == (-(-image.shape[-2] // stride), -(-image.shape[-1] // stride))
         expected_mask = torch.ones_like(feature_mask[i])
         expected_mask[:h, :w] = False
         assert torch.equal(feature_mask[i], expected_mask)
@@ -238,7 +240,7 @@ def test_decode_refuses_rows_that_do_not_fit_the_images() -> None:
     [
         {"d_model": 30}, {"d_model": 0}, {"growth_rate": -1}, {"num_layers": 2.5}, {"nhead": 3},
         {"dropout": 1.0}, {"encoder_dropout": -0.1}, {"dropout": "0.3"}, {"cross_coverage": 1},
-        {"vocab_size": 3}, {"dc": True}, {"mask_padding": "yes"}, {"num_decoder_layers": 0},
+        {"vocab_size": 3}, {"dc": True}, {"mask_padding": "yes"}, {"stride": 4}, {"num_decoder_layers": 0},
         {"dim_feedforward": None},
     ],
 )  # fmt: skip
