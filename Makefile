@@ -78,7 +78,7 @@ bench-scoring: $(READY) ## time the scoring of all test sets, by the scripts and
 
 lock: ## solve the dependencies of pyproject.toml anew (see CONTRIBUTING.md)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
-	.lock-venv/bin/pip install --quiet 'setuptools>=77' torch==2.13.0 '.[suite,dev]'
+	.lock-venv/bin/pip install --quiet 'setuptools>=77' torch==2.13.0 '.[suite,ray,dev]'
 	{ echo "# Made by 'make lock' with $$(.lock-venv/bin/python --version). Exact pins, no local versions:"; \
 	  echo "# torch brings the CUDA packages that belong to it where it wants any."; \
 	  .lock-venv/bin/pip freeze --all | sed 's/+[a-z0-9.]*$$//' | grep -viE '^(pip|hmerbench|nvidia-.*|cuda-.*|triton)( @|==)'; } > requirements.lock
