@@ -29,6 +29,9 @@ Folder = Annotated[Path | None, typer.Argument(help="a run folder; or name the r
 Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, or a YAML file")]
 Seed = Annotated[int, typer.Option(help="the run's seed")]
 Force = Annotated[bool, typer.Option("--force", help="train again what is trained already")]
+EngineName = Annotated[str, typer.Option("--engine", help="local: this machine | ray: a Ray cluster (RAY_ADDRESS)")]
+Cpus = Annotated[float, typer.Option(help="CPUs a run gets (engine ray)", min=0)]
+Gpus = Annotated[float | None, typer.Option(help="GPUs a run gets (engine ray); else one where there are any", min=0)]
 RESULTS = Path("results")
 
 
@@ -140,6 +143,29 @@ def reproduce(
 
 
 @app.command()
+def search(
+    recipe: Recipe = "comer-fusion",
+    preset: Preset = "",
+    trials: Annotated[int, typer.Option(help="finished trials in all", min=1)] = 16,
+    workers: Annotated[int, typer.Option(help="trials at a time", min=1)] = 2,
+    space: Annotated[str, typer.Option(help="what may change: a YAML file, else the one for the preset")] = "",
+    storage: Annotated[str, typer.Option(help="a database URL; else a journal file, for this machine alone")] = "",
+    seed: Seed = 7,
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+    engine: EngineName = "local",
+    cpus: Cpus = 1,
+    gpus: Gpus = None,
+) -> None:
+    """Search for better settings of a recipe, on held-out training data; goes on where it was stopped."""
+    from benchmarks.search import search
+
+    _check_engine(engine)
+    preset = preset or _default_preset()
+    search(recipe, preset, seed, crohme, results, trials, workers, space, storage, engine, cpus, gpus)
+
+
+@app.command()
 def track(
     folders: Annotated[list[Path], typer.Argument(help="run folders, from this machine or another")],
 ) -> None:
@@ -162,6 +188,25 @@ def tables(results: Results = RESULTS) -> None:
     tables.show(built, console)
     for path in tables.write(built, results):
         print(path)
+
+
+@app.command()
+def regress(
+    crohme: Crohme = None,
+    baseline: Annotated[Path, typer.Option(help="what to compare with")] = Path("results/baseline.json"),
+    parts: Annotated[str, typer.Option(help="of the fixed job: scores numerics training; all where left out")] = "",
+    accept: Annotated[bool, typer.Option("--update", help="take what is measured now as the baseline")] = False,
+    reason: Annotated[str, typer.Option(help="why the baseline may change; it is kept")] = "",
+    record: Annotated[int, typer.Option(min=0, help="with --update: train anew at so many seeds, 20 or more")] = 0,
+) -> None:
+    """Compare the scores and metrics of a fixed, quick job with the baseline; see CONTRIBUTING.md."""
+    from benchmarks.regress import regress, update
+
+    if accept or record:
+        return update(crohme, baseline, reason, _words(parts), record)
+    if not regress(crohme, baseline, _words(parts)):
+        mend = "mend what caused it, or accept it with make regress-update REASON='...'"
+        raise UserError(f"{baseline}: the metrics are not what they were (the table says which); {mend}")
 
 
 @app.command()
@@ -213,6 +258,13 @@ def _run(
 
 def _words(text: str) -> list[str]:
     return text.replace(",", " ").split()
+
+
+def _check_engine(name: str) -> None:
+    from benchmarks.engine import ENGINES
+
+    if name not in ENGINES:
+        raise UserError(f"no engine called '{name}': choose {' or '.join(ENGINES)}")
 
 
 def _seed(word: str) -> int:

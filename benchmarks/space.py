@@ -1,0 +1,208 @@
+"""Search spaces: which settings of a recipe a search may change, within what, and what a trial may cost.
+
+A space never reaches what makes the row (the keys its recipe sets), and a trial is judged on held-out training data
+alone: a reported year is refused. Every value a trial can get is checked against the schema before the first one runs.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import optuna
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from benchmarks import config as configs
+from benchmarks.config import Config, Strict
+from benchmarks.data.crohme import Archive
+from benchmarks.errors import UserError
+
+MEASURE = ("recipe", "preset", "seed", "heldout", "data.name", "data.digest")  # what trials are compared by
+DIGITS = 4  # significant digits a sampled number keeps: recipes are read by people
+
+
+class Parameter(Strict):
+    """A setting's range (`low`, `high`; `log`, `step`) or its `choices`: any YAML values, whole sections too."""
+
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    step: float | None = Field(default=None, gt=0)
+    choices: list[Any] | None = Field(default=None, min_length=2)
+
+    @model_validator(mode="after")
+    def _range_or_choices(self) -> "Parameter":
+        if self.choices is not None:
+            if self.low is not None or self.high is not None or self.log or self.step:
+                raise ValueError("either choices or low and high")
+            return self
+        if self.low is None or self.high is None or self.low >= self.high:
+            raise ValueError("low and high are needed, low below high, or choices")
+        if self.log and (self.low <= 0 or self.step):
+            raise ValueError("log wants low above 0 and no step")
+        return self
+
+    def suggest(self, trial: optuna.Trial, name: str, whole: bool) -> Any:
+        """The trial's value of this setting, as `Problem.config` takes it."""
+        if self.choices is not None:
+            return json.loads(trial.suggest_categorical(name, [_text(choice) for choice in self.choices]))
+        assert self.low is not None and self.high is not None
+        if whole:
+            return trial.suggest_int(name, int(self.low), int(self.high), step=int(self.step or 1), log=self.log)
+        return self.plain(trial.suggest_float(name, self.low, self.high, step=self.step, log=self.log))
+
+    def plain(self, value: Any) -> Any:
+        """A stored value as the recipe gets it: choices are stored as JSON, numbers with all their digits."""
+        if self.choices is not None:
+            return json.loads(value)
+        return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+    def stored(self, value: Any) -> Any:
+        return _text(value) if self.choices is not None else value
+
+    def holds(self, value: Any) -> bool:
+        if self.choices is not None:
+            return _text(value) in [_text(choice) for choice in self.choices]
+        assert self.low is not None and self.high is not None
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
+    def extremes(self) -> list[Any]:
+        return self.choices if self.choices is not None else [self.low, self.high]
+
+
+class Pruning(Strict):
+    """The median rule: a trial worse than the median of the others at the same epoch is stopped."""
+
+    trials: int = Field(default=4, ge=1)  # that have to be through before any is stopped
+    epochs: int = Field(default=1, ge=0)  # a trial is left alone for so long
+
+
+class Space(Strict):
+    """A file of benchmarks/spaces, or anybody's own."""
+
+    budget: dict[str, Any] = Field(default={})  # laid over the preset in trials only
+    pruning: Pruning = Pruning()
+    startup: int = Field(default=6, ge=1)  # trials drawn at random before the sampler draws conclusions
+    parameters: dict[str, Parameter] = Field(min_length=1)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a study is about: a recipe at a preset and seed, on an archive, within a space."""
+
+    recipe: str  # a shipped name or a file, as is the preset
+    preset: str
+    space: Space
+    base: Config  # of a trial that changes nothing
+    defaults: Mapping[str, Any]  # of the settings searched
+    left_out: tuple[str, ...]  # settings that the recipe itself fixes
+
+    @property
+    def name(self) -> str:
+        text = self.space.model_dump_json() + self.base.digest + _text(list(self.parameters))
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        return f"{self.base.recipe}-{self.base.preset}-seed{self.base.seed}-{digest}"
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        return {name: p for name, p in self.space.parameters.items() if name not in self.left_out}
+
+    def suggest(self, trial: optuna.Trial) -> dict[str, Any]:
+        return {n: p.suggest(trial, n, type(self.defaults[n]) is int) for n, p in self.parameters.items()}
+
+    def config(self, values: Mapping[str, Any]) -> Config:
+        """The configuration of a trial. Raises UserError where the schema does not take the values."""
+        return _with(self.base, values, "this trial")
+
+    def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """What a trial stored, as settings."""
+        return {name: self.parameters[name].plain(value) for name, value in params.items() if name in self.parameters}
+
+    def to_recipe(self, values: Mapping[str, Any]) -> str:
+        """A recipe file: the recipe's own keys and these values, without the trials' budget."""
+        return yaml.safe_dump(configs._merge(configs._read("recipes", self.recipe)[1], _nested(values)))
+
+
+def read_space(name: str, preset: str) -> tuple[Space, str]:
+    """The space in the file `name`, else the one shipped for the preset; and what to call it in errors."""
+    if not name and not resources.files("benchmarks").joinpath("spaces", f"{preset}.yaml").is_file():
+        raise UserError(f"no search space is shipped for the preset '{preset}': give one with --space FILE (SPACE=)")
+    source = name or f"spaces/{preset}.yaml"
+    with resources.as_file(resources.files("benchmarks").joinpath("spaces", f"{preset}.yaml")) as shipped:
+        keys = configs._yaml(Path(name) if name else shipped)
+    try:
+        return Space.model_validate(keys), source
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise UserError(f"{source}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str = "") -> Problem:
+    """The problem of searching a recipe's settings. Raises UserError for whatever could fail in a trial."""
+    space, source = read_space(space_file, preset)
+    final = configs.resolve(recipe, preset, seed, archive)
+    for name, value in [*_flat(space.budget), *((n, c) for n, p in space.parameters.items() for c in p.extremes())]:
+        if name == "select" and value != "heldout":
+            raise UserError(f"{source}: select: {value}: a search looks at held-out training data only; leave it out")
+    for name in space.parameters:
+        if name in MEASURE:
+            raise UserError(f"{source}: parameters.{name}: trials are compared by it, so it cannot be searched")
+    base = _with(final, dict(_flat(space.budget)) | {"select": "heldout"}, f"{source}: budget")
+    fixed = [name for name, _ in _flat(configs._read("recipes", recipe)[1])]
+    left_out = tuple(n for n in space.parameters if any(_overlap(n, key) for key in fixed))
+    if len(left_out) == len(space.parameters):
+        raise UserError(f"{source}: the recipe '{recipe}' sets all of these itself, so nothing is left to search")
+    parameters = {name: p for name, p in space.parameters.items() if name not in left_out}
+    problem = Problem(recipe, preset, space, base, {n: _at(base, n, source) for n in parameters}, left_out)
+    for name, parameter in parameters.items():
+        if not parameter.holds(problem.defaults[name]):
+            raise UserError(f"{source}: parameters.{name}: the default, {problem.defaults[name]}, lies outside")
+        for value in parameter.extremes():
+            if type(problem.defaults[name]) is int and isinstance(value, float) and value.is_integer():
+                value = int(value)
+            for config in (base, final):  # a trial, and the recipe that comes out
+                _with(config, {name: value}, f"{source}: parameters.{name}")
+    return problem
+
+
+def _with(config: Config, values: Mapping[str, Any], source: str) -> Config:
+    return configs._validate(configs._merge(config.model_dump(mode="json"), _nested(values)), source)
+
+
+def _at(config: Config, name: str, source: str) -> Any:
+    value: Any = config.model_dump(mode="json")
+    for part in name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            raise UserError(f"{source}: parameters.{name}: no such setting")
+        value = value[part]
+    return value
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"training.optimizer.lr": 1} -> {"training": {"optimizer": {"lr": 1}}}"""
+    nested: dict[str, Any] = {}
+    for name, value in values.items():
+        for part in reversed(name.split(".")):
+            value = {part: value}
+        nested = configs._merge(nested, value)
+    return nested
+
+
+def _flat(keys: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, value in keys.items():
+        pairs += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value)]
+    return pairs
+
+
+def _overlap(a: str, b: str) -> bool:
+    return a == b or a.startswith(f"{b}.") or b.startswith(f"{a}.")
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)

@@ -1,0 +1,252 @@
+"""A study's workers: each takes one trial after another until the study has all it shall have.
+
+A trial is a short training with a run folder of its own, named by its configuration: so one that is tried again after
+its worker was killed goes on from its checkpoint, and one whose result got lost on its way is known at once.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import optuna
+import sqlalchemy.exc
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.storages import JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, TrialState
+
+from benchmarks.data.crohme import Archive
+from benchmarks.engine import Place
+from benchmarks.errors import Diverged, UserError
+from benchmarks.space import Problem
+
+METRIC = "val_token_exprate"  # of the held-out part of the training data
+RETRIES = 3  # of a trial whose worker went away
+POLL = 1.0  # seconds between two looks at a study
+PATIENCE = 900.0  # seconds for which workers outlive their storage
+DONE = (TrialState.COMPLETE, TrialState.PRUNED)
+STORAGE_ERRORS = (StorageInternalError, sqlalchemy.exc.DBAPIError)
+Result = TypeVar("Result")
+
+warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A study as workers get it: what is searched, where the study lies, how many trials there shall be."""
+
+    problem: Problem
+    storage: str  # a database URL, or the path of a journal
+    trials: int
+    owner: str  # the study's folder on the driver's machine
+    heartbeat: int  # seconds between two signs of life, for machines that cannot see each other; three missed: dead
+    check: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.problem.name + ("-check" if self.check else "")
+
+    @property
+    def local(self) -> bool:
+        return "://" not in self.storage
+
+    def on_other_data(self) -> "Job":
+        """The same settings at the next seed: another held-out part, another initialisation; nothing is pruned."""
+        base = self.problem.base.model_copy(update={"seed": self.problem.base.seed + 1})
+        return replace(self, problem=replace(self.problem, base=base), check=True)
+
+    def opened(self) -> optuna.Study:
+        """The study, made where there is none. The sampler and the pruner are pinned, every option spelled out."""
+        pruning = self.problem.space.pruning
+        median = optuna.pruners.MedianPruner(
+            n_startup_trials=pruning.trials, n_warmup_steps=pruning.epochs + 1, interval_steps=1, n_min_trials=3
+        )
+        return optuna.create_study(
+            storage=self._storage(),
+            study_name=self.name,
+            direction="maximize",
+            sampler=KeyedTPE(self.problem.base.seed, self.problem.space.startup),
+            pruner=optuna.pruners.NopPruner() if self.check else median,
+            load_if_exists=True,
+        )
+
+    def _storage(self) -> optuna.storages.BaseStorage:
+        if self.local:
+            return JournalStorage(JournalFileBackend(self.storage))
+        return PatientStorage(
+            self.storage,
+            engine_kwargs={"pool_pre_ping": True},
+            heartbeat_interval=self.heartbeat,
+            grace_period=3 * self.heartbeat,
+            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=RETRIES),
+        )
+
+
+class PatientStorage(RDBStorage):
+    """A sign of life that could not be given is no reason to end the thread that gives them."""
+
+    def record_heartbeat(self, trial_id: int) -> None:
+        with suppress(*STORAGE_ERRORS):
+            super().record_heartbeat(trial_id)
+
+
+class KeyedTPE(BaseSampler):
+    """Optuna's TPE, its random numbers keyed by (seed, trial): what is drawn depends on the trials before, and not on
+    which worker draws, or how often a study was stopped."""
+
+    def __init__(self, seed: int, startup: int):
+        self.seed, self.startup = seed, startup
+        self._start(0)
+
+    def _start(self, number: int) -> None:
+        self.tpe = TPESampler(
+            n_startup_trials=self.startup,
+            n_ei_candidates=24,
+            multivariate=True,
+            group=False,
+            constant_liar=True,  # workers side by side do not try the same
+            seed=(1_000_003 * self.seed + number) % 2**32,
+        )
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        self._start(trial.number)
+        self.tpe.before_trial(study, trial)
+
+    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> Any:
+        return self.tpe.infer_relative_search_space(study, trial)
+
+    def sample_relative(self, study: optuna.Study, trial: FrozenTrial, search_space: Any) -> dict[str, Any]:
+        return self.tpe.sample_relative(study, trial, search_space)
+
+    def sample_independent(self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: Any):
+        return self.tpe.sample_independent(study, trial, param_name, param_distribution)
+
+
+def patiently(action: Callable[[], Result]) -> Result:
+    """The action's result, once the storage can be reached."""
+    began = time.monotonic()
+    while True:
+        try:
+            return action()
+        except STORAGE_ERRORS as error:
+            if time.monotonic() - began > PATIENCE:
+                why, minutes = str(error).splitlines()[0], PATIENCE / 60
+                raise UserError(
+                    f"the study's storage has been out of reach for {minutes:.0f} minutes ({why}); "
+                    "run the same command again to go on"
+                ) from None
+            time.sleep(POLL)
+
+
+def work(place: Place, job: Job, worker: str) -> None:
+    """Trials, one after another, until the study has all it shall have and none is under way that could fail yet."""
+    study, archive = patiently(job.opened), place.archive()
+    while (turn := patiently(partial(_turn, study, job.trials))) != "over":
+        if turn == "wait":
+            time.sleep(POLL)
+            continue
+        trial = Trial(place, job, worker, archive)
+        try:
+            study.optimize(trial.run, n_trials=1)
+        except STORAGE_ERRORS:  # the trial's result lies in its folder: it will be tried again and known at once
+            time.sleep(POLL)
+        except (UpdateFinishedTrialError, ValueError):
+            if not trial.lost:
+                raise
+
+
+def _turn(study: optuna.Study, trials: int) -> str:
+    fail_stale_trials(study)
+    states = Counter(trial.state for trial in study.get_trials(deepcopy=False))
+    finished = sum(states[state] for state in DONE)
+    if states[TrialState.WAITING] or finished + states[TrialState.RUNNING] < trials:
+        return "try"
+    return "wait" if states[TrialState.RUNNING] else "over"
+
+
+class Trial:
+    """The objective: a short training, its token-match ExpRate on held-out training data, the best epoch's."""
+
+    def __init__(self, place: Place, job: Job, worker: str, archive: Archive):
+        self.place, self.job, self.worker, self.archive = place, job, worker, archive
+        self.reported: set[int] = set()
+        self.lost = False  # given to another worker while this one was out of reach
+
+    def run(self, trial: optuna.Trial) -> float:
+        from benchmarks.train import train
+
+        trial.set_user_attr("worker", self.worker)
+        trial.set_user_attr("owner", self.job.owner)
+        trial.set_user_attr("where", f"{socket.gethostname()}, process {os.getpid()}")
+        config = self.job.problem.config(self.job.problem.suggest(trial))
+        name = f"search/{Path(self.job.owner).name}/{config.preset}-seed{config.seed}-{config.digest}"
+        trial.set_user_attr("folder", Path(name).name)
+        folder = self.place.pull(name)
+        with _locked(folder):  # two trials of the same settings, or one that was taken for dead
+            if not _finished(folder):
+                self._report(trial, folder)
+
+                def on_epoch(line: dict[str, Any]) -> None:
+                    self.place.push(name)
+                    self._report(trial, folder)
+                    if METRIC in line and not trial.user_attrs.get("default") and _prune(trial):
+                        raise optuna.TrialPruned
+
+                try:
+                    train(config, self.archive, folder, on_epoch)
+                except Diverged:
+                    trial.set_user_attr("diverged", True)
+                    return 0.0
+                finally:
+                    self.place.push(name)
+            self._report(trial, folder)
+        return max(line[METRIC] for line in _history(folder) if METRIC in line)
+
+    def _report(self, trial: optuna.Trial, folder: Path) -> None:
+        """Tells the storage of the epochs it does not know; where it is out of reach, with the next ones."""
+        try:
+            for line in _history(folder):
+                if METRIC in line and line["epoch"] not in self.reported:
+                    trial.report(line[METRIC], line["epoch"])
+                    self.reported.add(line["epoch"])
+        except UpdateFinishedTrialError:
+            self.lost = True
+            raise
+        except STORAGE_ERRORS:
+            pass
+
+
+def _prune(trial: optuna.Trial) -> bool:
+    with suppress(*STORAGE_ERRORS):
+        return trial.should_prune()
+    return False
+
+
+def _history(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "history.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _finished(folder: Path) -> bool:
+    path = folder / "checkpoint.json"
+    return path.exists() and bool(json.loads(path.read_text())["finished"])
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
