@@ -150,9 +150,8 @@ class Trainer:
 
         torch.manual_seed(config.seed)
         self.model = CoMER(config.model).to(team.device)
-        if team.device.type == "cpu" and training.bf16:
+        if training.bf16:  # convolutions in bf16 want it; the numbers are the same
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            # convolutions in bf16 want it; the numbers are the same
         self.average = (
             {name: p.detach().clone() for name, p in self.model.named_parameters()} if training.average else {}
         )
@@ -193,7 +192,7 @@ class Trainer:
         micro = plan[state.position * training.batching.micro_batches :][self.team.rank :: self.team.world]
         batches = ahead(self.set, state.epoch, micro, training.workers)
         began = saved = checked = time.perf_counter()
-        loss_sum = torch.tensor(state.loss, dtype=torch.float64)
+        loss_sum = torch.tensor(state.loss, dtype=torch.float64, device=self.team.device)  # read back now and then
         self.model.train()
         report.epoch(state.epoch, steps, state.position)
         while state.position < steps:
@@ -208,7 +207,7 @@ class Trainer:
             self._update_average()
             state.position += 1
             state.step += 1
-            loss_sum += torch.stack(losses).double().sum().cpu() if state.position else 0
+            loss_sum += torch.stack(losses).double().sum()
             if state.position % CHECK_STEPS == 0 or state.position == steps:
                 self._check_finite(loss_sum)
                 report.step(state.position, float(loss_sum) / (state.position * share))
@@ -254,18 +253,23 @@ class Trainer:
         )
 
     def _images(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        device = self.team.device
-        images = batch.images.to(device, non_blocking=True).float() / 255
-        if self.config.training.bf16 and device.type == "cpu":
+        images = self._send(batch.images).float() / 255
+        if self.config.training.bf16:
             images = images.contiguous(memory_format=torch.channels_last)
-        return images, batch.mask.to(device, non_blocking=True)
+        return images, self._send(batch.mask)
+
+    def _send(self, tensor: torch.Tensor) -> torch.Tensor:
+        """To the device; from pinned memory, so that nobody waits for a GPU that is still at the step before."""
+        if self.team.device.type == "cpu":
+            return tensor
+        return tensor.pin_memory().to(self.team.device, non_blocking=True)
 
     def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         inputs, outputs = bidirectional_targets([self.vocabulary.encode(tokens) for tokens in batch.tokens])
         if self.config.training.batching.order == "shape":  # few lengths, as few image shapes: kernels are reused
             extra = -inputs.shape[1] % 8
             inputs, outputs = F.pad(inputs, (0, extra)), F.pad(outputs, (0, extra))
-        return inputs.to(self.team.device), outputs.to(self.team.device)
+        return self._send(inputs), self._send(outputs)
 
     @contextmanager
     def _statistics_of_first(self, index: int) -> Iterator[None]:
@@ -287,7 +291,7 @@ class Trainer:
         o = self.config.training.optimizer
         parameters = list(self.model.parameters())
         if o.name == "sgd":
-            return torch.optim.SGD(parameters, o.lr, o.momentum, weight_decay=o.weight_decay)
+            return torch.optim.SGD(parameters, o.lr, o.momentum, weight_decay=o.weight_decay, fused=True)
         decayed = [p for p in parameters if p.ndim > 1]  # norms and biases are not decayed
         others = [p for p in parameters if p.ndim <= 1]
         groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
