@@ -14,11 +14,12 @@ SEEDS ?=
 YEARS ?=
 FORCE ?=
 RESULTS ?=
+ATTENTION ?=
 choices = $(if $(CROHME),--crohme "$(CROHME)") $(if $(RESULTS),--results "$(RESULTS)")
 spending = $(if $(PRESET),--preset "$(PRESET)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(SEEDS),--seeds "$(SEEDS)") \
 	$(if $(YEARS),--years "$(YEARS)") $(if $(filter-out 0,$(FORCE)),--force)
 
-.PHONY: help setup reproduce-table2 crohme data test lint types contracts check format tables doctor mlflow-ui bench-scoring lock clean
+.PHONY: help setup reproduce-table2 crohme data test lint types contracts check format tables report doctor mlflow-ui bench-scoring lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -66,6 +67,9 @@ format: $(READY) ## let ruff format
 
 tables: $(READY) ## write the committed results/table*.{csv,md,tex} anew from results/reproduced/
 	@$(BIN)/python -m benchmarks tables
+
+report: $(READY) ## write the page results/report/index.html: tables, charts, cost, every expression (ATTENTION=n)
+	@$(BIN)/python -m benchmarks report $(choices) $(if $(ATTENTION),--attention "$(ATTENTION)")
 
 doctor: $(READY) ## versions, devices, data, disk
 	@$(BIN)/python -m benchmarks doctor $(choices)

@@ -210,6 +210,19 @@ def regress(
 
 
 @app.command()
+def report(
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+    attention: Annotated[int, typer.Option(help="attention of n evenly spaced and n wrong expressions a set")] = 20,
+) -> None:
+    """Write the static page results/report/index.html: tables, charts, cost, a browser of every expression."""
+    from benchmarks.report.page import report
+
+    path = report(crohme, results, attention)
+    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, opens in any browser without a server")
+
+
+@app.command()
 def doctor(crohme: Crohme = None, results: Results = RESULTS) -> None:
     """Versions, devices, data, scorer, disk: what a report of a fault should begin with."""
     import shutil

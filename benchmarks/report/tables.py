@@ -211,11 +211,12 @@ def _printable(frame: pd.DataFrame) -> pd.DataFrame:
     """Every cell as text: two decimals, flags as signs, a dash for what is not known."""
     text = frame.astype(object).where(frame.notna(), None)
     for column in frame.columns:
-        text[column] = [_cell(column, value) for value in text[column]]
+        text[column] = [cell(column, value) for value in text[column]]
     return text
 
 
-def _cell(column: str, value: Any) -> str:
+def cell(column: str, value: Any) -> str:
+    """A value of a table as text."""
     if value is None:
         return "–"
     if column in FLAGS:

@@ -1,0 +1,306 @@
+"""The report: one static page, results/report/index.html, that needs neither server nor network.
+
+Tables with reported beside reproduced and local numbers, accuracy by length, cost, and a browser over every test
+expression. Everything comes from run folders; images and truth come from the archive, so a page made with CROHME holds
+CROHME and is never committed. What is missing is said on the page.
+"""
+
+import base64
+import csv
+import gzip
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup
+
+from benchmarks.checkpoint import write_atomically
+from benchmarks.data.crohme import Archive, open_archive
+from benchmarks.report import tables
+from benchmarks.report.browser import KINDS, Browser, Run, build, find_runs
+from benchmarks.report.charts import COLOURS, Series, length_chart
+from benchmarks.report.playback import add_attention
+from benchmarks.reproduce import workspace
+from evaluation.lengths import BUCKETS
+
+REPORTED_COST = "7 to 8 hours a row on four 2080 Ti"
+HEADINGS = {"exprate": "ExpRate", "le1": "≤ 1", "le2": "≤ 2", "le3": "≤ 3"}
+Json = dict[str, Any]
+
+
+@dataclass
+class Material:
+    """All that goes into a page."""
+
+    archive: Archive | None
+    runs: list[Run]
+    browsers: list[Browser]
+    frames: list[tuple[str, pd.DataFrame]]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def sets(self) -> list[Json]:
+        return [one for browser in self.browsers for one in browser.sets]
+
+
+def report(crohme: Path | None, results: Path, attention: int = 20, target: Path | None = None) -> Path:
+    """Writes the page (default results/report/index.html), atomically, and returns its path.
+
+    With an archive: its runs, images and truth. Without: the CROHME runs as far as they can be shown without images
+    and truth, and the embedded set's runs in full where there are any. `attention`: playback for so many evenly spaced
+    expressions of each set, and as many of the wrong ones. Raises UserError for a damaged archive or score file.
+    """
+    material = gather(crohme, results, attention)
+    target = target or results / "report" / "index.html"
+    write_atomically(target, render(material, results))
+    return target
+
+
+def gather(crohme: Path | None, results: Path, attention: int) -> Material:
+    notes: list[str] = []
+    archive = open_archive(crohme) if crohme else None
+    own = find_runs(results / "reproduced", "reproduced", notes) + find_runs(results / "runs", "local", notes)
+    frames = [(tables.heading(name), frame) for name, frame in tables.local(results).items()]
+    material = Material(archive, [], [], frames, notes)
+    if archive is None or archive.name == "crohme":
+        _add(material, archive, own, attention)
+    if archive is None and (embedded := results / "local" / "embedded" / "data.zip").exists():
+        _add_apart(material, open_archive(embedded), results, attention)
+    if archive is not None and archive.name != "crohme":
+        _add_apart(material, archive, results, attention)
+    if not material.runs:
+        notes.append("There are no runs yet: make reproduce-table2 makes some; the tables hold reported numbers only.")
+    if archive is None:
+        notes.append("Images and truth of CROHME are not here: make report CROHME=data.zip shows them.")
+    return material
+
+
+def _add_apart(material: Material, archive: Archive, results: Path, attention: int) -> None:
+    """Runs on data that is not CROHME, with their own table."""
+    space = workspace(archive, results)
+    frames = tables.apart(space)
+    material.frames += [(tables.heading(name, crohme=False), frame) for name, frame in frames.items() if len(frame)]
+    _add(material, archive, find_runs(space / "runs", "local", material.notes), attention)
+
+
+def _add(material: Material, archive: Archive | None, runs: list[Run], attention: int) -> None:
+    browser = build(archive, runs)
+    if archive is not None:
+        add_attention(browser, archive, runs, attention)
+    material.browsers.append(browser)
+    material.runs += runs
+    material.notes += browser.notes
+
+
+# --- from material to the page --------------------------------------------------------------------------------------
+
+
+def render(material: Material, results: Path) -> str:
+    """The page. Every text is escaped by the template; data are JSON with < > & escaped, or base64."""
+    script = "".join(_part(name) for name in ("mathematics.js", "page.js"))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    shown = {key for one in material.sets for key in one["runs"]}
+    runs = [{"key": run.key, "name": run.name} for run in material.runs if run.key in shown]
+    sets = [{"key": key(one), "label": label(one)} for one in material.sets]
+    packs, entries = _packs(material)
+    scores = [row for run in material.runs for row in _scores(run)]
+    return environment.from_string(_part("page.html")).render(
+        style=Markup(_part("page.css")),
+        script=Markup(script),
+        script_hash=Markup(f"sha256-{digest}"),
+        warning=_warning(material),
+        intro=_intro(material),
+        tables=[_table(title, frame) for title, frame in material.frames],
+        tables_note=tables.NOTE.replace("`", ""),
+        scores=scores,
+        charts=_charts(material),
+        costs=[_cost(run, material.notes) for run in material.runs],
+        reported_cost=REPORTED_COST,
+        speeds=[_speed(path) for path in sorted((results / "speed").glob("*.csv"))],
+        runs=runs,
+        sets=sets,
+        buckets=BUCKETS,
+        kinds=KINDS,
+        notes=material.notes,
+        packs=packs,
+        meta={
+            "sets": entries,
+            "runs": runs,
+            "empty": "There is nothing to browse yet: make reproduce-table2, or make report CROHME=data.zip.",
+            "noImages": "The image and the true expression are not in this page: make report CROHME=data.zip.",
+        },
+    )
+
+
+def _part(name: str) -> str:
+    return resources.files("benchmarks.report").joinpath("page", name).read_text(encoding="utf-8")
+
+
+def key(one: Json) -> str:
+    return f"{one['data']}-{one['name']}"
+
+
+def label(one: Json) -> str:
+    return one["name"] if one["data"] == "crohme" else f"{one['data']} {one['name']}"
+
+
+def _packs(material: Material) -> tuple[list[Json], list[Json]]:
+    """The data blocks of the page, and for the script what there is of each set."""
+    packs, entries = [], []
+    for browser in material.browsers:
+        for one in browser.sets:
+            name, images = key(one), browser.images.get(one["name"])
+            played = browser.attention.get(one["name"])
+            packs.append({"id": f"set-{name}", "type": "text/plain", "text": packed(one)})
+            if images:
+                text = Markup(json.dumps(images, separators=(",", ":")))  # base64 in quotes: nothing to escape
+                packs.append({"id": f"images-{name}", "type": "application/json", "text": text})
+            if played:
+                packs.append({"id": f"attention-{name}", "type": "text/plain", "text": packed(played)})
+            entries.append({"key": name, "label": label(one), "images": bool(images), "attention": bool(played)})
+    return packs, entries
+
+
+def packed(data: Any) -> str:
+    """JSON, gzip, base64: no character in it means anything to HTML."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 9, mtime=0)).decode()
+
+
+def _warning(material: Material) -> str:
+    names = sorted({one["data"] for one in material.sets} - {"crohme"})
+    return f"{' and '.join(names).upper()} DATA: these are NOT CROHME numbers." if names else ""
+
+
+def _intro(material: Material) -> str:
+    count = sum(len(one["ids"]) for one in material.sets)
+    data = material.archive.edition if material.archive else "no archive was given"
+    return f"{count:,} expressions in {len(material.sets)} test sets, {len(material.runs)} runs; data: {data}."
+
+
+def _table(title: str, frame: pd.DataFrame) -> Json:
+    """A results table: the cells before the interval as text, the interval as numbers, the cells after it."""
+    columns = [name for name in frame.columns if name not in ("ci_low", "ci_high")]
+    middle = columns.index("exprate") + 1
+    rows, before = [], None
+    for record in frame.astype(object).where(frame.notna(), None).to_dict("records"):
+        group = (record["dataset"], record["model"])
+        rows.append(
+            {
+                "source": record["source"],
+                "first": before is not None and group[0] != before[0],
+                "before": [tables.cell(name, record[name]) for name in columns[:middle]],
+                "after": [tables.cell(name, record[name]) for name in columns[middle:]],
+                "low": record["ci_low"],
+                "high": record["ci_high"],
+                "rate": record["exprate"],
+            }
+        )
+        before = group
+    headings = [HEADINGS.get(name, name.replace("_", " ")) for name in columns]
+    return {"title": title, "before": headings[:middle], "after": headings[middle:], "rows": rows}
+
+
+def _scores(run: Run) -> list[Json]:
+    """A line for each scored set of a run; the tables have seen to it that the files are whole."""
+    rows = []
+    for path in sorted(run.folder.glob("scores/*.json")):
+        score: Mapping[str, Any] = json.loads(path.read_text())
+        low, high = score.get("ci95") or (None, None)
+        rates = [f"{score[k]:.2f}" if score.get(k) is not None else "–" for k in ("structure_rate", "token_exprate")]
+        cells = [
+            f"{100 * score['exact'] / score['n']:.2f}",
+            "–" if low is None else f"{low:.1f}–{high:.1f}",
+            *rates,
+            score.get("missing", "–"),
+            score.get("unconverted", "–"),
+        ]
+        rows.append(
+            {
+                "run": run.name,
+                "set": path.stem,
+                "source": run.source,
+                "cells": cells,
+                "signature": score.get("signature", ""),
+            }
+        )
+    return rows
+
+
+def _charts(material: Material) -> list[Markup]:
+    """One chart for each set; of more runs than there are colours the first ones."""
+    charts = []
+    for one in material.sets:
+        series = []
+        for run in material.runs:
+            path = run.folder / "scores" / f"{one['name']}.json"
+            if run.key in one["runs"] and path.exists():
+                rows = json.loads(path.read_text()).get("by_length") or []
+                series.append(Series(run.name, [(row["bucket"], row["n"], row["exact"]) for row in rows]))
+        series = [item for item in series[:COLOURS] if item.counts]
+        if series:
+            charts.append(length_chart(label(one), series))
+    return charts
+
+
+def _cost(run: Run, notes: list[str]) -> Json:
+    """What a run took and on what, from environment.json and history.jsonl; a dash for what these do not tell."""
+    place = _json(run.folder / "environment.json", notes)
+    epochs = _history(run.folder / "history.jsonl", notes)
+    seconds = [line["seconds"] + line.get("val_seconds", 0) for line in epochs]
+    speeds = [line["images_per_s"] for line in epochs if "images_per_s" in line]
+    cells = [
+        run.name,
+        place.get("device", "–"),
+        place.get("threads", "–"),
+        len(epochs) or "–",
+        f"{sum(seconds) / 60:.0f} min" if sum(seconds) >= 120 else f"{sum(seconds):.0f} s" if seconds else "–",
+        f"{median(line['seconds'] for line in epochs):.1f}" if epochs else "–",
+        f"{median(speeds):.1f}" if speeds else "–",
+        (place.get("versions") or {}).get("torch", "–"),
+        str(place.get("revision") or "–")[:9],
+    ]
+    return {"source": run.source, "cells": cells}
+
+
+def _json(path: Path, notes: list[str]) -> Json:
+    try:
+        value = json.loads(path.read_text())
+    except FileNotFoundError:
+        notes.append(f"{path}: is not there")
+    except ValueError:
+        notes.append(f"{path}: is not JSON")
+    else:
+        if isinstance(value, dict):
+            return value
+        notes.append(f"{path}: holds no facts")
+    return {}
+
+
+def _history(path: Path, notes: list[str]) -> list[Json]:
+    """The epochs of a run. A line that cannot be read becomes a note and is left out."""
+    epochs = []
+    for number, line in enumerate(path.read_text(errors="replace").splitlines() if path.exists() else (), 1):
+        try:
+            row = json.loads(line)
+            numbers = ("seconds", "val_seconds", "images_per_s")
+            epochs.append({name: float(row[name]) for name in numbers if name in row or name == "seconds"})
+        except (ValueError, KeyError, TypeError):
+            notes.append(f"{path}, line {number}: not an epoch; its cost is left out")
+    if not path.exists():
+        notes.append(f"{path}: is not there, so the cost of training is unknown")
+    return epochs
+
+
+def _speed(path: Path) -> Json:
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        lines = [row for row in csv.reader(file) if row]
+    return {"name": f"Speed: {path.stem}", "headings": lines[0] if lines else [], "rows": lines[1:201]}

@@ -1,0 +1,456 @@
+// The error browser. Its data lies in the page: meta (JSON), set-NAME (gzip, base64), images-NAME (JSON), and
+// attention-NAME (gzip, base64). Everything is put into the page as text.
+"use strict";
+
+const ROW = 58; // px, height of an entry of the list
+const STEP = 450; // ms, pace of attention playback
+const BUCKETS = ["(0,10]", "(10,20]", "(20,30]", "(30,40]", "(40,50]", "50+"];
+const PLAY = "▶ play";
+const HEAT = { attention: [255, 110, 0], refinement: [0, 120, 255] };
+const STATUS = { missing: "no prediction", unconverted: "not LaTeX" };
+
+const $ = (id) => document.getElementById(id);
+const meta = JSON.parse($("meta").textContent);
+const state = { rows: [], shown: [], at: 0, playing: null };
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "class") element.className = value;
+    else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+function bytes(text) {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}
+
+async function unpack(id) {
+  const stream = new Blob([bytes($(id).textContent)]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).json();
+}
+
+// ---- data -----------------------------------------------------------------------------------------------------
+
+async function loadSet({ key, images, attention }) {
+  const data = await unpack("set-" + key);
+  const pictures = images ? JSON.parse($("images-" + key).textContent) : [];
+  const played = attention ? await unpack("attention-" + key) : {};
+  return data.ids.map((id, index) => ({
+    id,
+    set: key,
+    length: data.lengths[index],
+    kinds: data.kinds[index],
+    truth: data.truths[index],
+    image: pictures[index],
+    runs: Object.fromEntries(Object.entries(data.runs).map(([run, entries]) => [run, entries[index]])),
+    attention: Object.fromEntries(Object.entries(played).map(([run, entries]) => [run, entries[id]])),
+  }));
+}
+
+const label = (key) => meta.sets.find((set) => set.key === key).label;
+const runName = (key) => meta.runs.find((run) => run.key === key).name;
+const chosen = (side) => $("run-" + side).value;
+
+function searchable(row) {
+  const entries = [chosen("a"), chosen("b")].map((run) => row.runs[run]).filter(Boolean);
+  const texts = entries.flatMap((entry) => [entry.tokens, entry.reason, ...(entry.words || [])]);
+  return [row.id, row.truth && row.truth.tokens, ...texts].filter(Boolean).join("\n").replaceAll(" ", "");
+}
+
+// ---- filters --------------------------------------------------------------------------------------------------
+
+const VERDICTS = {
+  right: (entry) => entry.exact,
+  wrong: (entry) => !entry.exact,
+  unconverted: (entry) => entry.status === "unconverted",
+  missing: (entry) => entry.status === "missing",
+  tokens: (entry) => entry.exact && entry.match === false,
+};
+const VERSUS = {
+  "only-a": (a, b) => a.exact && !b.exact,
+  "only-b": (a, b) => !a.exact && b.exact,
+  changed: (a, b) => a.exact !== b.exact,
+  both: (a, b) => a.exact && b.exact,
+  neither: (a, b) => !a.exact && !b.exact,
+  differ: (a, b) => a.tokens !== b.tokens,
+};
+
+function filters() {
+  const value = (id) => $(id).value;
+  const [a, b] = [chosen("a"), chosen("b")];
+  const tests = [];
+  if (value("set")) tests.push((row) => row.set === value("set"));
+  if (value("length")) {
+    const bucket = BUCKETS.indexOf(value("length"));
+    tests.push((row) => row.length && Math.min(Math.floor((row.length - 1) / 10), 5) === bucket);
+  }
+  if (value("structure")) tests.push((row) => row.kinds && row.kinds.includes(value("structure")));
+  if (value("verdict")) tests.push((row) => row.runs[a] && VERDICTS[value("verdict")](row.runs[a]));
+  if (value("errors")) {
+    const [least, most] = value("errors").split("-").map(Number);
+    tests.push((row) => row.runs[a] && row.runs[a].errors[0] >= least && row.runs[a].errors[0] <= most);
+  }
+  if (b && value("versus")) {
+    tests.push((row) => row.runs[a] && row.runs[b] && VERSUS[value("versus")](row.runs[a], row.runs[b]));
+  }
+  if ($("played").checked) tests.push((row) => row.attention[a]);
+  const query = value("search").replaceAll(" ", "");
+  if (query) {
+    const exact = /[A-Z]/.test(query); // as editors do it: a capital letter asks for that letter
+    const found = (text) => (exact ? text : text.toLowerCase()).includes(query);
+    tests.push((row) => found(searchable(row)));
+  }
+  return tests;
+}
+
+const SORTS = {
+  set: () => 0,
+  short: (x, y) => x.length - y.length,
+  long: (x, y) => y.length - x.length,
+  errors: (x, y) => errorsOf(y) - errorsOf(x),
+};
+const errorsOf = (row) => (row.runs[chosen("a")] ? row.runs[chosen("a")].errors[0] : -1);
+
+function applyFilters(keep = state.shown[state.at]) {
+  const tests = filters();
+  state.shown = state.rows.filter((row) => tests.every((test) => test(row)));
+  if ($("sort").value !== "set") state.shown.sort(SORTS[$("sort").value]);
+  $("versus").disabled = !chosen("b");
+  $("count").textContent = summary();
+  $("spacer").style.height = state.shown.length * ROW + "px";
+  $("list").scrollTop = 0;
+  select(Math.max(0, state.shown.indexOf(keep)), false);
+}
+
+function summary() {
+  const [a, b] = [chosen("a"), chosen("b")];
+  const known = state.shown.filter((row) => row.runs[a]);
+  const right = known.filter((row) => row.runs[a].exact).length;
+  const parts = [`${state.shown.length.toLocaleString("en")} of ${state.rows.length.toLocaleString("en")} expressions`];
+  if (known.length) parts.push(`${right} right (${((100 * right) / known.length).toFixed(1)} %)`);
+  const pairs = b ? known.filter((row) => row.runs[b]) : [];
+  if (pairs.length) {
+    const count = (name) => pairs.filter((row) => VERSUS[name](row.runs[a], row.runs[b])).length;
+    const [onlyA, onlyB] = [count("only-a"), count("only-b")];
+    parts.push(`only A right ${onlyA}, only B right ${onlyB}, both ${count("both")}, neither ${count("neither")}`);
+    parts.push(`McNemar p ${probability(mcnemar(onlyA, onlyB))}`);
+  }
+  return parts.join(" · ");
+}
+
+const probability = (p) => (p < 0.001 ? "< 0.001" : "= " + p.toFixed(3));
+
+// Two-sided p value of the exact McNemar test.
+function mcnemar(onlyA, onlyB) {
+  const n = onlyA + onlyB;
+  let [sum, term] = [0, -n * Math.LN2];
+  for (let k = 0; k <= Math.min(onlyA, onlyB); k++) {
+    if (k) term += Math.log((n - k + 1) / k);
+    sum += Math.exp(term);
+  }
+  return Math.min(1, 2 * sum);
+}
+
+// The commonest differences, offered while one types a search.
+function suggest() {
+  const counts = new Map();
+  for (const row of state.rows) {
+    const entry = row.runs[chosen("a")];
+    for (const words of (entry && entry.words) || []) {
+      const phrase = words.replace(/^symbol \d+: /, "");
+      if (/^\S+ read as \S+$/.test(phrase)) counts.set(phrase, (counts.get(phrase) || 0) + 1);
+    }
+  }
+  const common = [...counts].sort((x, y) => y[1] - x[1]).slice(0, 25);
+  $("common").replaceChildren(...common.map(([phrase, n]) => make("option", { value: phrase }, `${n}×`)));
+}
+
+// ---- list -----------------------------------------------------------------------------------------------------
+
+function drawList() {
+  const list = $("list");
+  const first = Math.max(0, Math.floor(list.scrollTop / ROW) - 4);
+  const last = Math.min(state.shown.length, first + Math.ceil(list.clientHeight / ROW) + 9);
+  const options = [];
+  for (let index = first; index < last; index++) options.push(option(index));
+  $("rows").replaceChildren(...options);
+}
+
+function option(index) {
+  const row = state.shown[index];
+  const sides = [chosen("a"), chosen("b")].filter(Boolean);
+  const verdicts = sides.map((run) => badge(row.runs[run]));
+  const spoken = [row.id, label(row.set), ...verdicts.map((item) => item.title)].join(", ");
+  return make(
+    "div",
+    {
+      id: "option-" + index, role: "option", class: "entry", "aria-selected": String(index === state.at),
+      "aria-posinset": index + 1, "aria-setsize": state.shown.length, "aria-label": spoken,
+      style: `top:${index * ROW}px;height:${ROW}px`, onclick: () => select(index),
+    },
+    row.image ? make("img", { src: picture(row), alt: "", class: "ink", loading: "lazy" }) : make("span", { class: "snippet" }, snippet(row)),
+    make("span", { class: "who" }, make("b", {}, row.id), make("small", {}, `${label(row.set)} · ${row.length ?? "?"} tokens`)),
+    make("span", { class: "verdicts" }, ...verdicts),
+  );
+}
+
+const picture = (row) => "data:image/webp;base64," + row.image;
+const snippet = (row) => ((row.truth || row.runs[chosen("a")] || {}).tokens || "").slice(0, 40);
+
+function badge(entry) {
+  if (!entry) return make("span", { class: "badge none", title: "not scored" }, "–");
+  if (entry.exact) return make("span", { class: "badge right", title: "right" }, "✓");
+  const words = STATUS[entry.status] || `${entry.errors[0]} errors`;
+  return make("span", { class: "badge wrong", title: "wrong, " + words }, entry.status === "converted" ? `✗ ${entry.errors[0]}` : "✗ –");
+}
+
+function select(index, remember = true) {
+  stop();
+  state.at = index;
+  const list = $("list");
+  const top = index * ROW;
+  if (top < list.scrollTop) list.scrollTop = top;
+  if (top + ROW > list.scrollTop + list.clientHeight) list.scrollTop = top + ROW - list.clientHeight;
+  drawList();
+  const row = state.shown[index];
+  if (row) list.setAttribute("aria-activedescendant", "option-" + index);
+  else list.removeAttribute("aria-activedescendant");
+  drawDetail(row);
+  if (row && remember) history.replaceState(null, "", `#/${row.set}/${encodeURIComponent(row.id)}`);
+}
+
+function move(by) {
+  if (state.shown.length) select(Math.min(state.shown.length - 1, Math.max(0, state.at + by)));
+}
+
+// ---- one expression ---------------------------------------------------------------------------------------------
+
+function drawDetail(row) {
+  const detail = $("detail");
+  if (!row) {
+    detail.replaceChildren(make("p", { class: "empty" }, state.rows.length ? "No expression passes these filters." : meta.empty));
+    return;
+  }
+  const facts = [label(row.set), `${row.length ?? "?"} tokens`, ...(row.kinds || [])];
+  const sides = [["a", chosen("a")], ["b", chosen("b")]].filter(([, run]) => run);
+  detail.replaceChildren(
+    make("header", {}, make("h3", {}, row.id), ...facts.map((fact) => make("span", { class: "chip" }, fact))),
+    figure(row),
+    truthCard(row, sides),
+    ...sides.map(([side, run]) => predictionCard(row, side, run)),
+  );
+  detail.scrollTop = 0;
+}
+
+function figure(row) {
+  if (!row.image) return make("p", { class: "empty" }, meta.noImages);
+  const image = make("img", { src: picture(row), alt: "handwritten expression " + row.id, class: "ink" });
+  const stack = make("div", { class: "stack" }, image, make("canvas", { id: "heat", "aria-hidden": true }));
+  image.addEventListener("load", () => {
+    stack.style.width = image.naturalWidth * Math.min(1.6, 240 / image.naturalHeight) + "px";
+  });
+  return make("figure", {}, stack);
+}
+
+// Marks of the truth belong to the first run that got the expression wrong and could be aligned.
+function truthCard(row, sides) {
+  if (!row.truth) return null;
+  const entry = sides.map(([, run]) => row.runs[run]).find((one) => one && one.truth_marks);
+  return card("Ground truth", null, row.truth, entry && entry.truth_marks, "truth");
+}
+
+function predictionCard(row, side, run) {
+  const entry = row.runs[run];
+  const title = `${chosen("b") ? side.toUpperCase() + ": " : ""}${runName(run)}`;
+  if (!entry) return card(title, make("span", { class: "badge none" }, "not scored on this expression"), null, null, side);
+  const element = card(title, verdict(entry), entry, entry.marks, side);
+  if (entry.reason) element.append(make("p", { class: "reason" }, `Not drawn: ${entry.reason}.`));
+  if (entry.words && entry.words.length) {
+    element.append(make("ul", { class: "words" }, ...entry.words.map((words) => make("li", {}, words))));
+  }
+  if (row.attention[run]) element.append(player(row, entry, row.attention[run], element));
+  return element;
+}
+
+function verdict(entry) {
+  const [all, symbols, relations] = entry.errors;
+  const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
+  if (entry.exact) return make("span", { class: "badge right" }, entry.match === false ? "✓ right, in other tokens" : "✓ right");
+  const why = STATUS[entry.status] ? STATUS[entry.status] + ": " : "";
+  return make("span", { class: "badge wrong" }, `✗ wrong: ${why}${plural(all, "error")} (${plural(symbols, "symbol")}, ${plural(relations, "relation")})`);
+}
+
+function card(title, badge, entry, marks, side) {
+  const element = make("section", { class: "card", "data-side": side, "aria-label": title });
+  element.append(make("header", {}, make("h4", {}, title), badge));
+  if (!entry || entry.tokens === undefined) return element;
+  if (entry.graph) {
+    const drawn = drawTree(entry.graph, marks);
+    element.symbols = drawn.elements;
+    element.append(make("div", { class: "math", tabindex: 0, role: "group", "aria-label": title + ", drawn" }, drawn.math));
+  }
+  const tokens = entry.tokens.split(" ").filter(Boolean);
+  element.tokens = tokens.map((token, index) => {
+    const symbol = entry.symbols ? entry.symbols[index] : -1;
+    const mark = marks && symbol >= 0 && marks[symbol] !== "." ? "mark-" + marks[symbol] : "";
+    return make("span", { class: mark }, token);
+  });
+  element.append(make("code", { class: "tokens" }, ...element.tokens.flatMap((token) => [token, " "])));
+  return element;
+}
+
+// ---- attention ------------------------------------------------------------------------------------------------
+
+function player(row, entry, attention, element) {
+  const kinds = Object.keys(attention.maps);
+  const steps = attention.maps.attention.length;
+  const output = make("output", {}, "");
+  const slider = make("input", { type: "range", min: 0, max: steps, value: 0, "aria-label": "step" });
+  const kind = make("select", { "aria-label": "what is shown" }, ...kinds.map((name) => make("option", {}, name)));
+  const button = make("button", { type: "button", class: "play" }, PLAY);
+  const control = { steps, button, at: () => Number(slider.value), show };
+
+  function show(step) {
+    slider.value = step;
+    heat(attention, kind.value, step - 1);
+    $("detail").querySelectorAll(".now").forEach((one) => one.classList.remove("now"));
+    const token = element.tokens[step - 1];
+    const symbol = entry.symbols ? entry.symbols[step - 1] : -1;
+    if (token) token.classList.add("now");
+    if (element.symbols && element.symbols[symbol]) element.symbols[symbol].classList.add("now");
+    output.textContent = step ? `${step} of ${steps}: ${token ? token.textContent : "end"}` : "";
+  }
+
+  for (const input of [slider, kind]) input.addEventListener("input", () => (stop(), show(control.at())));
+  button.addEventListener("click", () => (state.playing === control ? stop() : play(control)));
+  element.control = control;
+  return make("div", { class: "player", role: "group", "aria-label": "attention playback" }, button, kind, slider, output);
+}
+
+// The map of one step over the image, from the image's upper left corner; it may jut out.
+function heat(attention, kind, step) {
+  const canvas = $("heat");
+  const image = canvas && canvas.previousSibling;
+  if (!image || !image.naturalWidth) return;
+  [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+  if (step < 0) return;
+  const { rows, columns, cell } = attention;
+  const small = new OffscreenCanvas(columns, rows);
+  const pixels = new ImageData(columns, rows);
+  bytes(attention.maps[kind][step]).forEach((value, at) => pixels.data.set([...HEAT[kind], value * 0.85], 4 * at));
+  small.getContext("2d").putImageData(pixels, 0, 0);
+  canvas.getContext("2d").drawImage(small, 0, 0, columns * cell[1], rows * cell[0]);
+}
+
+function play(control) {
+  stop();
+  state.playing = control;
+  control.button.textContent = "❚❚ stop";
+  if (control.at() >= control.steps) control.show(0);
+  state.timer = setInterval(() => {
+    control.show(control.at() + 1);
+    if (control.at() >= control.steps) stop();
+  }, STEP);
+}
+
+function stop() {
+  clearInterval(state.timer);
+  if (state.playing) state.playing.button.textContent = PLAY;
+  state.playing = null;
+}
+
+function stepAttention(by) {
+  const card = [...$("detail").children].find((child) => child.control);
+  if (!card) return;
+  stop();
+  card.control.show(Math.min(card.control.steps, Math.max(0, card.control.at() + by)));
+}
+
+function toggleAttention() {
+  const button = $("detail").querySelector(".play");
+  if (button) button.click();
+}
+
+// ---- keys, colours, address -------------------------------------------------------------------------------------
+
+const KEYS = {
+  j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1),
+  PageDown: () => move(10), PageUp: () => move(-10), Home: () => move(-1e9), End: () => move(1e9),
+  ArrowRight: () => stepAttention(1), ArrowLeft: () => stepAttention(-1), p: toggleAttention,
+  "/": () => $("search").focus(), "?": () => $("help").showModal(), x: () => reset(),
+};
+const ONLY_IN_LIST = ["ArrowDown", "ArrowUp", "PageDown", "PageUp", "Home", "End"]; // elsewhere they scroll
+
+function onKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
+  if (event.key === "Escape" && event.target === $("search")) return $("list").focus();
+  if (event.target.closest("input, select, textarea, .math")) return;
+  if (ONLY_IN_LIST.includes(event.key) && !event.target.closest("#list")) return;
+  if (!(event.key in KEYS)) return;
+  event.preventDefault();
+  if (event.key !== "?") $("expressions").scrollIntoView({ block: "start" });
+  KEYS[event.key]();
+}
+
+function reset() {
+  for (const id of ["set", "length", "structure", "verdict", "errors", "versus", "search"]) $(id).value = "";
+  $("played").checked = false;
+  applyFilters();
+}
+
+const SCHEMES = { "": "dark", dark: "light", light: "" };
+
+function theme(scheme) {
+  document.documentElement.dataset.scheme = scheme;
+  $("theme").textContent = { "": "◐ auto", dark: "● dark", light: "○ light" }[scheme];
+}
+
+function recall(value) {
+  try {
+    if (value === undefined) return localStorage.getItem("scheme") || "";
+    localStorage.setItem("scheme", value);
+  } catch {
+    // a page opened from a file may have no storage
+  }
+  return value || "";
+}
+
+function followAddress() {
+  const [, set, id] = decodeURIComponent(location.hash).split("/");
+  const row = state.rows.find((one) => one.set === set && one.id === id);
+  if (!row) return false;
+  if (!state.shown.includes(row)) reset();
+  select(state.shown.indexOf(row), false);
+  $("expressions").scrollIntoView({ block: "start" });
+  return true;
+}
+
+async function start() {
+  theme(recall());
+  $("theme").addEventListener("click", () => theme(recall(SCHEMES[document.documentElement.dataset.scheme])));
+  document.addEventListener("keydown", onKey);
+  $("list").addEventListener("scroll", drawList, { passive: true });
+  $("filters").addEventListener("input", (event) => {
+    if (event.target.id === "run-a") suggest();
+    applyFilters();
+  });
+  $("filters").addEventListener("submit", (event) => event.preventDefault());
+  $("reset").addEventListener("click", reset);
+  $("keys").addEventListener("click", () => $("help").showModal());
+  window.addEventListener("hashchange", followAddress);
+  window.addEventListener("resize", drawList);
+  state.rows = (await Promise.all(meta.sets.map(loadSet))).flat();
+  suggest();
+  applyFilters();
+  followAddress();
+  document.body.dataset.ready = "true";
+}
+
+start().catch((error) => {
+  $("count").textContent = "The data in this page cannot be read: " + error.message;
+  throw error;
+});

@@ -1,0 +1,79 @@
+"""Attention for the report's error browser: where a run looked at each token of what it read.
+
+Maps of all expressions would make the page too large, so a part of each set gets them: so many evenly spaced, and as
+many evenly spaced among the wrong ones. Values are bytes on the network's own grid of cells.
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from benchmarks.data.crohme import Archive, evenly
+from benchmarks.errors import UserError
+from benchmarks.report.browser import Browser, Run
+from models import CheckpointError
+
+Json = dict[str, Any]
+
+
+def add_attention(browser: Browser, archive: Archive, runs: Sequence[Run], count: int) -> None:
+    """Fills `browser.attention`: set -> run -> id -> maps. A run without weights becomes a note."""
+    from models.interchange import load_weights
+
+    for run in runs:
+        sets = [one for one in browser.sets if run.key in one["runs"]]
+        if not sets or not count:
+            continue
+        try:
+            model = load_weights(run.folder / "best.safetensors", run.config.model)
+        except CheckpointError as error:
+            browser.notes.append(f"no attention: {error}")
+            continue
+        shown = 0
+        for one in sets:
+            chosen = _chosen(one["ids"], one["runs"][run.key], count)
+            played = {}
+            for id_, tokens in track(
+                chosen, f"  attention of {run.name} on {one['name']}", console=Console(stderr=True), transient=True
+            ):
+                if maps := _maps(model, run, archive.image(one["name"], id_), tokens):
+                    played[id_] = maps
+            browser.attention.setdefault(one["name"], {})[run.key] = played
+            shown += len(played)
+        browser.notes.append(
+            f"{run.name}: attention playback for {shown} of its expressions "
+            f"(ATTENTION=n: n evenly spaced of each set, and n of the wrong ones)"
+        )
+
+
+def _chosen(ids: Sequence[str], entries: Sequence[Json | None], count: int) -> list[tuple[str, list[str]]]:
+    """Ids and what was read; in the set's order."""
+    pairs = zip(ids, entries, strict=True)
+    read = [(id_, entry) for id_, entry in pairs if entry is not None and entry.get("tokens")]
+    wrong = [pair for pair in read if not pair[1]["exact"]]
+    wanted = {id_ for part in (read, wrong) for id_, _ in evenly(part, count)}
+    return [(id_, entry["tokens"].split()) for id_, entry in read if id_ in wanted]
+
+
+def _maps(model: Any, run: Run, image: np.ndarray, tokens: list[str]) -> Json | None:
+    """One byte a cell and step; None for what the network cannot be made to read."""
+    from benchmarks.report.attention import trace
+
+    try:
+        attention = trace(model, run.config, image, tokens)
+    except (UserError, ValueError):
+        return None
+    looked_Thw, suppressed_Thw = attention.looked_Thw, attention.suppressed_Thw
+    maps = {"attention": _bytes(looked_Thw / looked_Thw.max((1, 2), keepdims=True))}
+    if suppressed_Thw is not None:
+        maps["refinement"] = _bytes(suppressed_Thw / max(float(suppressed_Thw.max()), 1e-9))
+    _, rows, columns = looked_Thw.shape
+    return {"rows": rows, "columns": columns, "cell": [round(side, 3) for side in attention.cell], "maps": maps}
+
+
+def _bytes(values_Thw: np.ndarray) -> list[str]:
+    return [base64.b64encode(step.tobytes()).decode() for step in (values_Thw * 255).round().astype(np.uint8)]
