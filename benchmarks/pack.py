@@ -1,0 +1,102 @@
+"""Packing: a run folder, small enough to commit or to carry away, under results/reproduced/.
+
+Leaves out what only training needs (the checkpoint) and what can be made again (n-best lists); weights become
+float16, with a model card beside them. The tables read what lies there.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+
+from benchmarks.config import Config, load
+from benchmarks.errors import UserError
+from benchmarks.reproduce import Run
+from models.interchange import load_weights, save_weights
+
+PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "symlg", "predictions")
+
+
+def pack(run: Path, target: Path | None = None, weights: bool = True) -> Path:
+    """Copies a scored run on CROHME to `target` (default: reproduced/<recipe>/<preset>-seed<k> of its workspace).
+
+    What was there before is replaced whole. Raises UserError for a run that is not finished and scored.
+    """
+    config = load(run / "config.yaml")
+    if config.data.name != "crohme":
+        raise UserError(f"{run}: ran on {config.data.name or 'unknown data'}; only runs on CROHME are reference runs")
+    splits = [path.stem for path in sorted(run.glob("predictions/*.zip"))]
+    unscored = [split for split in splits if not Run(config, run).scored(split)]
+    if unscored or not splits:
+        raise UserError(
+            f"{run}: not trained, recognised and scored yet ({', '.join(unscored) or 'no predictions'}); "
+            "`python -m benchmarks reproduce` does what is missing"
+        )
+    scores = {split: json.loads((run / f"scores/{split}.json").read_text()) for split in splits}
+    target = target or run.resolve().parents[2] / "reproduced" / config.recipe / f"{config.preset}-seed{config.seed}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pack") as partial:
+        fresh = Path(partial) / "run"
+        fresh.mkdir()
+        for name in PARTS:
+            _copy(run / name, fresh / name)
+        if weights:
+            _halve(run / "best.safetensors", fresh / "best.safetensors")
+            (fresh / "README.md").write_text(card(config, scores, run))
+        _replace(fresh, target, Path(partial) / "old")
+    return target
+
+
+def card(config: Config, scores: dict[str, dict], run: Path) -> str:
+    """The model card: what these weights are, how they came about, what they score."""
+    environment = json.loads((run / "environment.json").read_text())
+    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    seconds = sum(line["seconds"] + line.get("val_seconds", 0) for line in history)
+    parameters = sum(p.numel() for p in load_weights(run / "best.safetensors").parameters())
+    lines = [
+        f"# {config.recipe}, preset {config.preset}, seed {config.seed}",
+        "",
+        f"{parameters / 1e6:.2f} M parameters (float16), trained on CROHME's training set: {len(history)} epochs in "
+        f"{seconds / 60:.0f} minutes. Epoch selected by: {config.select}.",
+        f"Hardware: {environment['device']}, {environment['threads']} CPU threads; revision {environment['revision']}; "
+        "versions in environment.json.",
+        "",
+        "| set | n | ExpRate | ≤1 | ≤2 | ≤3 | 95 % interval |",
+        "|---|--:|--:|--:|--:|--:|---|",
+    ]
+    for name, score in scores.items():
+        rates = " | ".join(f"{score[key]:.2f}" for key in ("exprate", "exprate_le1", "exprate_le2", "exprate_le3"))
+        low, high = score["ci95"]
+        lines.append(f"| {name} | {score['n']} | {rates} | {low:.1f}–{high:.1f} |")
+    lines += [
+        "",
+        "For research: trained on CROHME (CC BY-NC-SA 3.0). Reads images of one handwritten formula; symbols beyond "
+        "the 110 of CROHME, words and pages were never shown to it.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.jsonl"))
+    elif source.exists():
+        shutil.copyfile(source, target)
+
+
+def _halve(source: Path, target: Path) -> None:
+    save_weights(target, load_weights(source).to(torch.float16))
+
+
+def _replace(fresh: Path, target: Path, old: Path) -> None:
+    """A folder cannot be replaced in one step; the old one is moved aside first and brought back if that fails."""
+    if target.exists():
+        os.replace(target, old)
+    try:
+        os.replace(fresh, target)
+    except OSError:
+        if old.exists():
+            os.replace(old, target)
+        raise
