@@ -12,12 +12,12 @@ from benchmarks.checkpoint import write_atomically, zipped
 from benchmarks.config import Config
 from benchmarks.data.crohme import Archive, evenly
 from benchmarks.errors import UserError
-from evaluation import lgeval
+from evaluation import analysis, lgeval
 
 
 def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str]) -> dict[str, lgeval.Score]:
     """Writes scores/<split>.json (counts, rates, interval, signature), .csv (a row an expression), .txt (LgEval's
-    Summary.txt) and symlg/<split>.zip (the converted predictions).
+    Summary.txt), symlg/<split>.zip (the converted predictions) and errors/<split>.json (what is confused how often).
 
     Where the preset recognises n evenly spaced expressions of a split only, these alone are scored; n says so.
     Raises UserError where nothing was recognised yet, evaluation.InputError for what cannot be scored.
@@ -50,8 +50,21 @@ def _keep(folder: Path, split: str, result: lgeval.Evaluation) -> None:
     writer.writerows(rows)
     converted = {path.name: path.read_text() for path in (result.folder / "pred_symlg").glob("*.lg")}
     write_atomically(folder / "symlg" / f"{split}.zip", zipped(converted))
+    write_atomically(folder / "errors" / f"{split}.json", _errors(result))
     write_atomically(
         folder / "scores" / f"{split}.txt", (result.folder / "Results_pred_symlg" / "Summary.txt").read_text()
     )
     write_atomically(folder / "scores" / f"{split}.csv", table.getvalue())
     write_atomically(folder / "scores" / f"{split}.json", json.dumps(result.score.as_dict(), indent=1) + "\n")
+
+
+def _errors(result: lgeval.Evaluation) -> str:
+    """The tables of errors, a line for each row. Confusions of one expression only are left out: these tables count
+    over a set and tell nothing of a single expression, so they may lie where the ground truth may not."""
+    tables = analysis.tables(analysis.load(result))
+    for name in ("symbols", "relations"):
+        tables[name] = [row for row in tables[name] if int(row["expressions"] or 0) > 1]
+    parts = [f'"n": {result.score.n}', f'"signature": {json.dumps(result.score.signature)}']
+    for name, rows in tables.items():
+        parts.append(f'"{name}": [\n  ' + ",\n  ".join(json.dumps(row) for row in rows) + "\n ]")
+    return "{\n " + ",\n ".join(parts) + "\n}\n"

@@ -42,7 +42,8 @@ def test_its_scores_follow_from_its_predictions(run, tmp_path):
     found = score(load(run / "config.yaml"), open_archive(CROHME), tmp_path, years)
     for year in years:
         assert found[year].as_dict() == json.loads((run / "scores" / f"{year}.json").read_text())
-        assert (tmp_path / "symlg" / f"{year}.zip").read_bytes() == (run / "symlg" / f"{year}.zip").read_bytes()
+        for name in (f"symlg/{year}.zip", f"errors/{year}.json"):
+            assert (tmp_path / name).read_bytes() == (run / name).read_bytes()
 
 
 def test_the_committed_tables_are_what_make_tables_writes(tmp_path):
