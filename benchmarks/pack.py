@@ -17,7 +17,7 @@ from benchmarks.errors import UserError
 from benchmarks.reproduce import Run
 from models.interchange import load_weights, save_weights
 
-PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "symlg", "predictions")
+PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "errors", "symlg", "predictions")
 
 
 def pack(run: Path, target: Path | None = None, weights: bool = True) -> Path:
