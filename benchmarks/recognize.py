@@ -1,0 +1,316 @@
+"""Recognition of single images: a file in any common form becomes ink as CROHME draws it, then LaTeX.
+
+    from benchmarks.recognize import Recognizer
+    recognizer = Recognizer.load()
+    print(recognizer("formula.png").latex)
+
+On the command line: `python -m benchmarks recognize formula.png`.
+
+CROHME's images are drawn from pen strokes: binary, strokes three pixels wide, symbols of one size. A photograph or a
+scan is brought to that: ink is told from paper, scaled to the size of CROHME's symbols and drawn anew along its middle.
+"""
+
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cv2
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from benchmarks.checkpoint import write_atomically
+from benchmarks.config import Config, load
+from benchmarks.data.batching import Batch, evaluation_batches
+from benchmarks.data.crohme import Sample
+from benchmarks.data.thinning import thin
+from benchmarks.errors import UserError
+from models import CoMER, Vocabulary, joint_search
+from models.interchange import import_lightning, load_weights
+
+if TYPE_CHECKING:
+    from benchmarks.report.attention import Attention
+
+FORMATS = ("PNG", "BMP", "JPEG")
+MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, or a decompression bomb
+WORKING_SIDE = 2000  # px; larger images are shrunk first
+MARGIN, PEN = 12, 3  # px of paper around the ink, and width of a stroke, in CROHME
+TYPICAL = 37.3  # px: median over CROHME's images of `_symbol_height`; 95 % of them are between the next two
+TYPICAL_LOW, TYPICAL_HIGH = 28.0, 50.0
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One hypothesis of the joint search; scores are log-probabilities a token, `score` = `forward` + `reverse`."""
+
+    tokens: tuple[str, ...]
+    score: float
+    forward: float
+    reverse: float
+    direction: str
+
+    @property
+    def latex(self) -> str:
+        return " ".join(self.tokens)
+
+
+@dataclass(frozen=True)
+class Recognition:
+    """What an image says: its candidates, best first and each once, and the ink they were read from (uint8, white on black)."""
+
+    name: str
+    ink: np.ndarray
+    nbest: tuple[Candidate, ...]
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return self.nbest[0].tokens
+
+    @property
+    def latex(self) -> str:
+        return self.nbest[0].latex
+
+    def as_json(self, count: int) -> str:
+        best = [
+            {"latex": c.latex, **{k: getattr(c, k) for k in ("score", "forward", "reverse", "direction")}}
+            for c in self.nbest[:count]
+        ]
+        return json.dumps({"image": self.name, "latex": self.latex, "score": self.nbest[0].score, "nbest": best})
+
+
+class Recognizer:
+    """A trained network with the settings it was trained with."""
+
+    def __init__(self, model: CoMER, config: Config):
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model, self.config = model.to(self.device).eval(), config
+
+    @classmethod
+    def load(cls, weights: Path | str | None = None) -> "Recognizer":
+        """From a run folder, the weights file in one, or a Lightning checkpoint (.ckpt) of CoMER's authors.
+
+        Left out, it is the best of the committed runs. Raises UserError or CheckpointError where there is nothing
+        to load.
+        """
+        path = best_run() if weights is None else Path(weights)
+        if path.suffix == ".ckpt":
+            model_config, state = import_lightning(path)
+            model = CoMER(model_config)
+            model.load_state_dict(state)
+            return cls(model, Config(recipe=path.stem, preset="paper", model=model_config))
+        folder, file = (path, path / "best.safetensors") if path.is_dir() else (path.parent, path)
+        if file.exists() and not (folder / "config.yaml").exists():
+            raise UserError(
+                f"{file}: no config.yaml beside it, so the size of its images is unknown; give a run folder"
+            )
+        if not file.exists():
+            raise UserError(f"{file}: no such weights; give a run folder with best.safetensors, or a .ckpt file")
+        config = load(folder / "config.yaml")
+        return cls(load_weights(file, config.model), config)
+
+    def __call__(self, image: Path | str | np.ndarray, name: str = "") -> Recognition:
+        """Recognises an image file, or a gray image (H, W) uint8. Raises UserError for what cannot be recognised."""
+        name = name or ("image" if isinstance(image, np.ndarray) else str(image))
+        gray = image if isinstance(image, np.ndarray) else read_gray(Path(image))
+        ink = as_crohme(gray, name, self.config.data.max_area)
+        batch = self.batch(ink)
+        with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, self.config.search.bf16):
+            images, mask = batch.images.to(self.device).float() / 255, batch.mask.to(self.device)
+            (found,) = joint_search(self.model, images, mask, self.config.search.options)
+        decode = Vocabulary().decode
+        best = {h.ids: h for h in reversed(found)}  # both directions find the same; the better one of these stays
+        found = sorted(best.values(), key=lambda h: -h.score)
+        nbest = [Candidate(tuple(decode(h.ids)), h.score, h.forward, h.reverse, h.direction) for h in found]
+        if not nbest:
+            raise UserError(f"{name}: nothing could be read; give a picture of one expression, cut out")
+        return Recognition(name, ink, tuple(nbest))
+
+    def attention(self, recognition: Recognition, rank: int = 0) -> "Attention":
+        """Where the network looks while it reads a candidate."""
+        from benchmarks.report.attention import trace  # needs matplotlib
+
+        return trace(self.model, self.config, recognition.ink, recognition.nbest[rank].tokens)
+
+    def batch(self, ink: np.ndarray) -> Batch:
+        """The image as the network gets it in an evaluation, alone: what is read does not depend on others."""
+        return evaluation_batches([Sample("", (), ink)], self.config, 1)[0]
+
+
+def recognize(
+    images: Sequence[Path], weights: Path | None = None, *, as_json: bool = False, nbest: int = 10, show: bool = False
+) -> int:
+    """Prints the LaTeX of every image, one line each, after its name where there are several; or JSON lines.
+
+    An image that cannot be recognised gets one line on stderr and the others go on. `show` draws the attention to
+    IMAGE.attention.png. Returns how many failed.
+    """
+    recognizer, failed = Recognizer.load(weights), 0
+    for path in images:
+        try:
+            found = recognizer(path)
+            named = f"{path}\t{found.latex}" if len(images) > 1 else found.latex
+            print(found.as_json(nbest) if as_json else named, flush=True)
+            if show:
+                _show(recognizer, found)
+        except UserError as error:
+            failed += 1
+            print(f"error: {error}", file=sys.stderr)
+    return failed
+
+
+def _show(recognizer: Recognizer, found: Recognition) -> None:
+    from benchmarks.report.attention import figure, rendered
+
+    target = Path(f"{found.name}.attention.png")
+    try:
+        write_atomically(target, rendered(figure([recognizer.attention(found)]), "png"))
+    except OSError as error:
+        raise UserError(f"{target}: {error.strerror}; copy the image to a folder that can be written") from None
+
+
+def best_run() -> Path:
+    """The committed run with weights that has the highest ExpRate over all its test sets."""
+    committed = Path(__file__).parent.parent / "results/reproduced"
+    folders = [path.parent for path in sorted(committed.glob("*/*/best.safetensors"))]
+    if not folders:
+        raise UserError(f"{committed}: no run with weights; give --weights, a run folder of your own")
+    return max(folders, key=_exprate)
+
+
+def _exprate(folder: Path) -> float:
+    scores = [json.loads(path.read_text()) for path in folder.glob("scores/*.json")]
+    return sum(s["exact"] for s in scores) / max(1, sum(s["n"] for s in scores))
+
+
+# --------------------------------------------------------------------------------------------- reading a file
+
+
+def read_gray(path: Path) -> np.ndarray:
+    """A PNG, BMP or JPEG file as (H, W) uint8, upright, transparency filled in, no side above 2,000 px."""
+    try:
+        with warnings.catch_warnings(), Image.open(path, formats=FORMATS) as picture:
+            warnings.simplefilter("ignore")  # of oddities in metadata
+            if picture.width * picture.height > MAX_PIXELS:
+                raise Image.DecompressionBombError
+            picture.draft("L", (WORKING_SIDE, WORKING_SIDE))  # a large JPEG is decoded at a fraction of its size
+            gray = _gray(ImageOps.exif_transpose(picture))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; give the path of an image") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; give the images in it") from None
+    except PermissionError:
+        raise UserError(f"{path}: may not be read; change its permissions") from None
+    except (Image.DecompressionBombError, MemoryError):
+        raise UserError(f"{path}: more than {MAX_PIXELS // 10**6} million pixels; scale it down") from None
+    except UnidentifiedImageError:
+        raise UserError(f"{path}: not a PNG, BMP or JPEG image; convert it") from None
+    except Exception as error:  # a damaged file makes the decoders raise nearly anything
+        raise UserError(f"{path}: damaged image ({_line(error)}); save it anew") from None
+    shrink = WORKING_SIDE / max(gray.shape)
+    return cv2.resize(gray, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA) if shrink < 1 else gray
+
+
+def _gray(picture: Image.Image) -> np.ndarray:
+    if picture.mode.startswith(("I", "F")):  # 16 bits and more: whatever part of the range is used
+        values = np.asarray(picture, np.float64)
+        low, high = values.min(), values.max()
+        return ((values - low) * (255 / max(high - low, 1))).astype(np.uint8)
+    if not picture.has_transparency_data:
+        return np.asarray(picture.convert("L"))
+    gray, alpha = (np.asarray(band, np.float32) for band in picture.convert("LA").split())
+    seen = alpha > 127
+    if seen.mean() > 0.5:  # a picture with holes: fill them with its paper
+        paper = float(np.median(gray[seen]))
+    else:  # ink on nothing: on whatever it can be seen on
+        paper = 0.0 if (gray * alpha).sum() > 127 * alpha.sum() else 255.0
+    return (paper + (gray - paper) * alpha / 255).round().astype(np.uint8)
+
+
+def _line(error: Exception) -> str:
+    return (" ".join(str(error).split()) or type(error).__name__)[:120]
+
+
+# ------------------------------------------------------------------------------------- from paper to CROHME's ink
+
+
+def as_crohme(gray: np.ndarray, name: str, max_area: int = 320_000) -> np.ndarray:
+    """The ink of a gray image (H, W) uint8 as CROHME draws it: uint8, 255 on 0, 12 px margin, 3 px strokes.
+
+    Ink that has that size already keeps every pixel. Raises UserError where there is no ink.
+    """
+    ink = _crop(_without_specks(_ink(gray, name)))
+    typical, stroke = _symbol_height(ink), _stroke(ink)
+    factor = 1.0 if TYPICAL_LOW <= typical <= TYPICAL_HIGH else (TYPICAL - PEN) / (typical - stroke)
+    factor = min(factor, (max_area**0.5 - 2 * MARGIN) / (ink.shape[0] * ink.shape[1]) ** 0.5)
+    if factor != 1 or not PEN - 0.5 < stroke < PEN + 1:
+        ink = _redraw(ink, factor, stroke)
+    return np.pad(ink * np.uint8(255), MARGIN)
+
+
+def _ink(gray: np.ndarray, name: str) -> np.ndarray:
+    """0/1 ink mask: Otsu's threshold on the contrast with the paper, which need not be evenly lit."""
+    paper = _paper(gray)
+    difference = gray.astype(np.float32) - paper
+    dark = (difference**3).sum() < 0  # ink is what lies far from the paper
+    room = np.maximum(paper if dark else 255 - paper, 32)
+    contrast = np.clip((-difference if dark else difference) / room, 0, 1)
+    _, mask = cv2.threshold((contrast * 255).astype(np.uint8), 0, 1, cv2.THRESH_BINARY | cv2.THRESH_OTSU)
+    inside, noise = mask.astype(bool), 1.48 * np.median(np.abs(difference))
+    gap = contrast[inside].mean() - contrast[~inside].mean() if 0 < inside.mean() < 0.5 else 0.0
+    if gap < max(0.08, 5 * noise / 255):
+        raise UserError(f"{name}: no ink on it that stands out from the paper; give a sharper or closer picture")
+    return mask
+
+
+def _paper(gray: np.ndarray) -> np.ndarray:
+    """Brightness of the paper at every pixel, float32: the median of a wide neighbourhood."""
+    shrink = min(1.0, 400 / max(gray.shape))
+    small = cv2.resize(gray, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA) if shrink < 1 else gray
+    width = max(63, max(small.shape) // 4) | 1
+    paper = cv2.medianBlur(small, width).astype(np.float32)
+    return cv2.resize(paper, gray.shape[::-1], interpolation=cv2.INTER_LINEAR)
+
+
+def _without_specks(ink: np.ndarray) -> np.ndarray:
+    """Leaves out dirt: what is much smaller than a dot of the pen that wrote the rest."""
+    _, labels, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
+    areas = stats[:, cv2.CC_STAT_AREA]
+    keep = areas >= min(max(3, _stroke(ink) ** 2 / 4), areas[1:].max())
+    keep[0] = False
+    return keep.astype(np.uint8)[np.asarray(labels, np.intp)]
+
+
+def _crop(ink: np.ndarray) -> np.ndarray:
+    x, y, width, height = cv2.boundingRect(ink)
+    return ink[y : y + height, x : x + width]
+
+
+def _symbol_height(ink: np.ndarray) -> float:
+    """Mean height of the connected pieces, each weighted by its height, in pixels; bars and dots hardly count."""
+    _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
+    heights = stats[1:, cv2.CC_STAT_HEIGHT].astype(float)
+    typical = (heights**2).sum() / heights.sum()
+    return typical if typical > 3 * _stroke(ink) else max(ink.shape)  # nothing but bars and dots: their extent
+
+
+def _stroke(ink: np.ndarray) -> float:
+    """Mean width of the strokes in pixels, from the mean distance of ink to the paper: w = 4 d - 2 - 1/w."""
+    padded = np.pad(ink, 1)
+    distance = cv2.distanceTransform(padded, cv2.DIST_L2, 5)[padded > 0].mean()
+    return max(1.0, 4 * distance - 2.33)
+
+
+def _redraw(ink: np.ndarray, factor: float, stroke: float) -> np.ndarray:
+    """Scales ink by `factor` and draws it with CROHME's pen along its middle."""
+    first = max(factor, min(1.0, 4 * PEN / stroke))  # thinning takes a step for every pixel of a stroke
+    method = cv2.INTER_AREA if first < 1 else cv2.INTER_LINEAR
+    scaled = cv2.resize(np.pad(ink * np.uint8(255), PEN), None, fx=first, fy=first, interpolation=method)
+    points = np.argwhere(thin((scaled > 127).astype(np.uint8))) * (factor / first)
+    points = np.round(points - points.min(0)).astype(int) + 1
+    canvas = np.zeros(points.max(0) + 2, np.uint8)
+    canvas[tuple(points.T)] = 1
+    return cv2.dilate(canvas, np.ones((PEN, PEN), np.uint8))

@@ -1,0 +1,291 @@
+"""Where a network looks, step by step: attention and refinement term as arrays, as a figure, as an animation.
+
+The refinement term R (CoMER, section 3.4) is what coverage subtracts from the attention energies: large where the
+network has looked before. The softmax does not see what is the same in all cells, so R is shown above its smallest
+cell of each step. The paper's Fig. 4 shows R alone.
+"""
+
+import copy
+import io
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from PIL import Image
+
+from benchmarks.checkpoint import write_atomically
+from benchmarks.config import Config
+from benchmarks.data.batching import evaluation_batches
+from benchmarks.data.crohme import Archive, Sample, open_archive
+from benchmarks.errors import UserError
+from models import CoMER, Vocabulary, bidirectional_targets
+from models.decoder import Trace
+
+INKLESS = frozenset(["{", "}", "^", "_", "\\limits"])  # tokens that nothing is drawn for
+END = "<eos>"
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What the cross-attention did at every step t, at which tokens[t] was predicted from the tokens before.
+
+    J layers, H heads, T steps, h x w cells; the cells cover the image from its upper left corner and may jut out.
+    """
+
+    tokens: tuple[str, ...]  # the last one is <eos>
+    image: np.ndarray  # uint8, white ink on black
+    cell: tuple[float, float]  # height and width of a cell in pixels of `image`
+    weights_JHThw: np.ndarray  # float32, sum to 1 over the cells
+    refinement_JHThw: np.ndarray | None  # float32, of the layers from the second on: J - 1; None without coverage
+
+    @property
+    def looked_Thw(self) -> np.ndarray:
+        """Attention weights of the last layer, mean of its heads."""
+        return self.weights_JHThw[-1].mean(0)
+
+    @property
+    def suppressed_Thw(self) -> np.ndarray | None:
+        """Refinement term of the last layer, mean of its heads, above the smallest of each step."""
+        if self.refinement_JHThw is None:
+            return None
+        mean_Thw = self.refinement_JHThw[-1].mean(0)
+        return mean_Thw - mean_Thw.min((1, 2), keepdims=True)
+
+
+@torch.no_grad()
+def trace(model: CoMER, config: Config, image: np.ndarray, tokens: Sequence[str]) -> Attention:
+    """Attention of `model` while it is made to read `tokens` off `image` (H, W) uint8, white on black, left to right.
+
+    Computed in float64 on the CPU: no machine's rounding shows in a picture. Raises UserError for an image that is
+    too large for the run, ValueError for unknown tokens.
+    """
+    batches = evaluation_batches([Sample("", (), image)], config, 1)
+    if not batches:
+        raise UserError(f"an image of {image.shape[1]} x {image.shape[0]} px is larger than this run reads")
+    images, mask = batches[0].images, batches[0].mask
+    inputs_BT, _ = bidirectional_targets([Vocabulary().encode(tokens)])
+    exact, layers = copy.deepcopy(model).cpu().double().eval(), Trace()
+    stride = model.config.stride
+    features, mask_bhw = exact.encode(images.double() / 255, mask)
+    exact.decode(features, mask_bhw, inputs_BT[:1], layers)
+    high, wide = (~mask[0]).sum(0).max().item(), (~mask[0]).sum(1).max().item()  # without padding, in pixels
+    h, w = (~mask_bhw[0]).any(1).sum().item(), (~mask_bhw[0]).any(0).sum().item()  # in cells
+
+    def cells(values_1HTL: list[torch.Tensor]) -> np.ndarray:
+        grid = torch.cat(values_1HTL).unflatten(-1, mask_bhw.shape[1:])[..., : int(h), : int(w)]
+        return grid.float().numpy()
+
+    refinement = [layer.refinement for layer in layers if layer.refinement is not None]
+    return Attention(
+        (*tokens, END),
+        image,
+        (stride * image.shape[0] / high, stride * image.shape[1] / wide),
+        cells([layer.attention for layer in layers]),
+        cells(refinement) if refinement else None,
+    )
+
+
+# ------------------------------------------------------------------------------------------------- pictures
+
+
+KINDS = (("attention", "Oranges"), ("R", "Blues"))  # differ for the colour-blind; light to dark in a grey print
+DARKEST = 0.7  # of a colour map: ink stays readable on it
+LETTERS = "abcdefgh"
+STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 7,
+    "axes.titlesize": 7,
+    "axes.titlepad": 2,
+    "axes.linewidth": 0.4,
+    "xtick.major.size": 2,
+    "xtick.major.pad": 1,
+    **{f"figure.constrained_layout.{side}": 0.02 for side in ("w_pad", "h_pad", "wspace", "hspace")},
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "hmerbench",
+}
+UNDATED: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
+WIDTH, COLUMNS, DPI = 7.0, 5, 200  # inches, tiles in a row, dots per inch
+LONG, SHORT = 700, 350  # ms a frame stays: where a symbol is read, and where only structure is
+
+
+def inked(attention: Attention) -> list[int]:
+    """The steps at which a symbol is read, and the last one."""
+    return [step for step, token in enumerate(attention.tokens) if token not in INKLESS]
+
+
+def figure(shown: Sequence[Attention], columns: int = COLUMNS) -> Figure:
+    """Each expression's image, then for every symbol the attention and, below it, the refinement term R.
+
+    Darker is more; all tiles of an expression share their scales. At most eight expressions.
+    """
+    shown = shown[: len(LETTERS)]
+    rows = [-(-(1 + len(inked(a))) // columns) for a in shown]
+    heights = [n * (0.2 + _strip(a, WIDTH / columns - 0.1)) for n, a in zip(rows, shown, strict=True)]
+    with matplotlib.rc_context(STYLE):
+        drawn = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+        parts = drawn.subfigures(len(shown), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for letter, part, attention, n in zip(LETTERS, parts, shown, rows, strict=False):
+            kinds = len(maps(attention))
+            grid = part.subplots(n * kinds, columns, squeeze=False)
+            for axes in grid.flat:
+                axes.set_axis_off()
+            _ink(grid[0, 0], attention)
+            grid[0, 0].set_title(f"({letter}) input", loc="left")
+            for place, step in enumerate(inked(attention), 1):
+                row, column = divmod(place, columns)
+                _step(grid[kinds * row : kinds * (row + 1), column], attention, step)
+                grid[kinds * row, column].set_title(f"{step + 1}  {attention.tokens[step]}", loc="left", **_TEXT)
+            if kinds > 1:
+                _scales(grid[1, 0], attention)
+            for row in range(1, n):
+                for axes, (name, _) in zip(grid[kinds * row :, 0], KINDS[:kinds], strict=False):
+                    axes.set_ylabel(name, labelpad=2)
+    return drawn
+
+
+_TEXT: dict[str, Any] = {"parse_math": False, "family": "monospace"}
+
+
+def maps(attention: Attention) -> list[np.ndarray]:
+    """What there is to show, each [T, h, w]: attention and, where the network has coverage, the refinement term."""
+    suppressed = attention.suppressed_Thw
+    return [attention.looked_Thw] if suppressed is None else [attention.looked_Thw, suppressed]
+
+
+def _strip(attention: Attention, width: float) -> float:
+    """Height of one step's tiles above each other, all `width` wide."""
+    high, wide = attention.image.shape
+    return len(maps(attention)) * (width * high / wide + 0.06)
+
+
+def _step(tiles: Sequence[Axes], attention: Attention, step: int) -> None:
+    for axes, values, (_, colours) in zip(tiles, maps(attention), KINDS, strict=False):
+        h, w = values.shape[1:]
+        extent = (0, w * attention.cell[1], h * attention.cell[0], 0)
+        axes.imshow(values[step], _shades(colours), vmin=0, vmax=values.max(), extent=extent, interpolation="nearest")
+        _ink(axes, attention)
+
+
+def _shades(colours: str) -> ListedColormap:
+    return ListedColormap(matplotlib.colormaps[colours](np.linspace(0, DARKEST, 256)))
+
+
+def _ink(axes: Axes, attention: Attention) -> None:
+    """The expression in black on whatever is there already, in a frame."""
+    high, wide = attention.image.shape
+    ink = np.zeros((high, wide, 4), np.uint8)
+    ink[..., 3] = attention.image
+    axes.imshow(ink, extent=(0, wide, high, 0), interpolation="antialiased")
+    axes.set(xlim=(0, wide), ylim=(high, 0), xticks=[], yticks=[])
+    axes.set_axis_on()
+
+
+def _scales(axes: Axes, attention: Attention) -> None:
+    """A colour bar for each kind of map, from 0 to the largest value of the expression."""
+    for place, ((name, colours), values) in enumerate(zip(KINDS, maps(attention), strict=False)):
+        bar = axes.inset_axes((0.38, 0.66 - 0.55 * place, 0.57, 0.16))
+        bar.imshow(np.linspace(0, 1, 256)[None], _shades(colours), aspect="auto", extent=(0, 1, 0, 1))
+        bar.set(yticks=[], xticks=[0, 1], xticklabels=["0", f"{values.max():.2g}"])
+        bar.text(-0.08, 0.5, name, ha="right", va="center", transform=bar.transAxes)
+
+
+def save(drawn: Figure, stem: Path) -> list[Path]:
+    """Writes STEM.pdf, .svg and .png; returns the paths."""
+    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in UNDATED]
+    for path, ending in zip(paths, UNDATED, strict=True):
+        write_atomically(path, rendered(drawn, ending))
+    return paths
+
+
+def rendered(drawn: Figure, ending: str) -> bytes:
+    """A figure as a file: the same bytes for the same figure."""
+    file = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        drawn.savefig(file, format=ending, dpi=DPI, metadata=UNDATED[ending])
+    return file.getvalue()
+
+
+def animation(attention: Attention) -> bytes:
+    """A GIF that reads the expression token by token: the maps above what has been written so far."""
+    frames = _frames(attention)
+    palette = Image.fromarray(np.concatenate(frames)).quantize(255)  # one for all: no flicker
+    first, *rest = (Image.fromarray(f).quantize(palette=palette, dither=Image.Dither.NONE) for f in frames)
+    stay = [SHORT if token in INKLESS else LONG for token in attention.tokens]
+    file = io.BytesIO()
+    first.save(file, "GIF", save_all=True, append_images=rest, duration=[*stay[:-1], 4 * LONG], loop=0)
+    return file.getvalue()
+
+
+def _frames(attention: Attention) -> list[np.ndarray]:
+    """One picture a step, (H, W, 3) uint8."""
+    width, line = 5.0, 0.16  # inches
+    high = _strip(attention, width - 0.3) + 2 * line + 0.1
+    frames = []
+    with matplotlib.rc_context({**STYLE, "font.size": 8}):
+        drawn = Figure(figsize=(width, high), dpi=100)
+        canvas = FigureCanvasAgg(drawn)
+        room = {"left": 0.3 / width, "right": 0.99, "top": 0.99, "bottom": 2 * line / high, "hspace": 0.04}
+        tiles = list(drawn.subplots(len(maps(attention)), 1, squeeze=False, gridspec_kw=room)[:, 0])
+        _step(tiles, attention, 0)
+        written = drawn.text(0.3 / width, 1.8 * line / high, "", va="top", **_TEXT)
+        for axes, (name, _) in zip(tiles, KINDS, strict=False):
+            axes.set_ylabel(name)
+        for step in range(len(attention.tokens)):
+            for axes, values in zip(tiles, maps(attention), strict=True):
+                axes.images[0].set_data(values[step])
+            so_far = " ".join(attention.tokens[: step + 1])
+            written.set_text("\n".join(textwrap.wrap(so_far, 68)[-2:]))
+            canvas.draw()
+            frames.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
+    return frames
+
+
+# -------------------------------------------------------------------------------------------------- Fig. 4
+
+# Without CROHME: expressions and seeds of their drawings. Many symbols come twice, which is what coverage is for.
+TYPESET = (("\\frac { - b + \\sqrt { b ^ { 2 } - 4 a c } } { 2 a }", 1), ("x ^ { 2 } + x ^ { 2 } + x ^ { 2 }", 1))
+HANDWRITTEN = ("502_em_19", "18_em_13")  # of CROHME 2014
+
+
+def figure4(
+    results: Path, crohme: Path | None = None, ids: Sequence[str] = (), weights: Path | None = None
+) -> list[Path]:
+    """Draws Fig. 4 and its animation, of what the network itself reads; returns the paths.
+
+    Without `crohme` of typeset and distorted expressions, to results/figures/; with it of the images `ids`, to
+    results/local/figures/, as CROHME's images may not be passed on. Raises UserError for unknown ids.
+    """
+    from benchmarks.recognize import Recognizer
+
+    recognizer = Recognizer.load(weights)
+    images = [_typeset(*one) for one in TYPESET] if crohme is None else _images(open_archive(crohme), ids)
+    read = [recognizer(255 - image) for image in images]
+    shown = [trace(recognizer.model, recognizer.config, one.ink, one.tokens) for one in read]
+    folder = results / "figures" if crohme is None else results / "local" / "figures"
+    paths = save(figure(shown), folder / "fig4-attention")
+    write_atomically(folder / "fig4-attention.gif", animation(shown[0]))
+    return [*paths, folder / "fig4-attention.gif"]
+
+
+def _typeset(latex: str, seed: int) -> np.ndarray:
+    from benchmarks.data.synthetic import drawing
+
+    return drawing(latex.split(), np.random.default_rng(seed))
+
+
+def _images(archive: Archive, ids: Sequence[str]) -> list[np.ndarray]:
+    split_of = {id_: split for split in archive.splits for id_ in archive.captions(split)}
+    wanted = ids or [id_ for id_ in HANDWRITTEN if id_ in split_of] or list(split_of)[-2:]
+    for id_ in wanted:
+        if id_ not in split_of:
+            raise UserError(f"{archive.path}: no expression '{id_}'; give ids of its caption.txt files")
+    return [archive.image(split_of[id_], id_) for id_ in wanted]
