@@ -60,7 +60,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Recognition:
-    """What an image says: its candidates, best first and each once, and the ink they were read from (uint8, white on black)."""
+    """What an image says: its candidates, best first and each once, and the ink they were read from.
+
+    `ink` is (H, W) uint8, white on black, in the size of CROHME's images.
+    """
 
     name: str
     ink: np.ndarray
