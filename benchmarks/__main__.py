@@ -179,6 +179,56 @@ def track(
 
 
 @app.command()
+def recognize(
+    images: Annotated[list[Path], typer.Argument(help="PNG, BMP or JPEG files, one expression each")],
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            help="a run folder, the weights file in one, or a .ckpt of CoMER's authors; else the best of ours"
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="a JSON object a line: LaTeX, score, n-best")] = False,
+    nbest: Annotated[int, typer.Option(min=1, help="hypotheses in the JSON")] = 10,
+    show: Annotated[bool, typer.Option("--show", help="draw the attention to IMAGE.attention.png")] = False,
+) -> None:
+    """Read images of expressions: LaTeX, a line an image."""
+    from benchmarks.recognize import recognize
+
+    if recognize(images, weights, as_json=as_json, nbest=nbest, show=show):
+        sys.exit(1)  # what failed has been said
+
+
+@app.command()
+def attention(
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="expressions of the archive; two chosen ones if left out")
+    ] = None,
+    crohme: Annotated[Path | None, typer.Option(help="CoMER's data.zip; else typeset expressions are drawn")] = None,
+    weights: Annotated[Path | None, typer.Option(help="a run folder; else the best of the committed ones")] = None,
+    results: Results = RESULTS,
+) -> None:
+    """Draw Fig. 4 and its animation: attention and refinement term, step by step."""
+    from benchmarks.report.attention import figure4
+
+    if ids and crohme is None:
+        raise UserError(f"'{ids[0]}' is an expression of an archive: give that with --crohme")
+    for path in figure4(results, crohme, ids or (), weights):
+        print(path)
+
+
+@app.command()
+def pack(
+    folders: Annotated[list[Path], typer.Argument(help="scored run folders on CROHME")],
+    weights: Annotated[bool, typer.Option(help="with weights (float16) and a model card")] = True,
+) -> None:
+    """Keep runs under results/reproduced/: small enough to commit, read by `tables` and `figures`."""
+    from benchmarks.pack import pack
+
+    for folder in folders:
+        print(pack(folder, weights=weights))
+
+
+@app.command()
 def tables(results: Results = RESULTS) -> None:
     """Write the committed results/table*.{csv,md,tex} anew: reported and reproduced rows."""
     from benchmarks.report import tables
