@@ -19,7 +19,7 @@ choices = $(if $(CROHME),--crohme "$(CROHME)") $(if $(RESULTS),--results "$(RESU
 spending = $(if $(PRESET),--preset "$(PRESET)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(SEEDS),--seeds "$(SEEDS)") \
 	$(if $(YEARS),--years "$(YEARS)") $(if $(filter-out 0,$(FORCE)),--force)
 
-.PHONY: help setup reproduce-table2 crohme data test lint types contracts check format tables report doctor mlflow-ui bench-scoring lock clean
+.PHONY: help setup reproduce-table2 crohme data test lint types contracts check format tables report doctor regress regress-update mlflow-ui bench-scoring lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -70,6 +70,13 @@ tables: $(READY) ## write the committed results/table*.{csv,md,tex} anew from re
 
 report: $(READY) ## write the page results/report/index.html: tables, charts, cost, every expression (ATTENTION=n)
 	@$(BIN)/python -m benchmarks report $(choices) $(if $(ATTENTION),--attention "$(ATTENTION)")
+
+regress: $(READY) ## compare scores and metrics of a fixed, quick job with results/baseline.json (CROHME= for all of it)
+	@$(BIN)/python -m benchmarks regress $(if $(CROHME),--crohme "$(CROHME)")
+
+regress-update: $(READY) ## take what regress measures as the new baseline: REASON='why it may differ', RECORD=20 trains anew
+	@$(BIN)/python -m benchmarks regress --update --reason "$(REASON)" $(if $(CROHME),--crohme "$(CROHME)") \
+		$(if $(RECORD),--record "$(RECORD)")
 
 doctor: $(READY) ## versions, devices, data, disk
 	@$(BIN)/python -m benchmarks doctor $(choices)

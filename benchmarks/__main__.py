@@ -134,12 +134,17 @@ def reproduce(
     years: Years = "",
     force: Force = False,
     results: Results = RESULTS,
+    engine: EngineName = "local",
+    cpus: Cpus = 1,
+    gpus: Gpus = None,
 ) -> None:
     """Train, recognise, score and log the rows of Tables 1 and 2, then write the tables."""
     from benchmarks.reproduce import reproduce
 
-    numbers = [_seed(word) for word in _words(seeds)]
-    reproduce(_words(recipes), preset or _default_preset(), numbers, crohme, _words(years), force, results)
+    _check_engine(engine)
+    numbers, years_ = [_seed(word) for word in _words(seeds)], _words(years)
+    preset = preset or _default_preset()
+    reproduce(_words(recipes), preset, numbers, crohme, years_, force, results, engine, cpus, gpus)
 
 
 @app.command()
@@ -263,7 +268,7 @@ def regress(
 def report(
     crohme: Crohme = None,
     results: Results = RESULTS,
-    attention: Annotated[int, typer.Option(help="attention of n evenly spaced and n wrong expressions a set")] = 20,
+    attention: Annotated[int, typer.Option(help="attention of n evenly spaced and n wrong expressions a set")] = 12,
 ) -> None:
     """Write the static page results/report/index.html: tables, charts, cost, a browser of every expression."""
     from benchmarks.report.page import report

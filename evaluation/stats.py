@@ -19,6 +19,16 @@ def proportion_interval(count: int, n: int, confidence: float = 0.95) -> tuple[f
     return float(interval.low), float(interval.high)
 
 
+def prediction_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """Where one more value falls with this confidence: mean ± t s sqrt(1 + 1/n), exact for normal values.
+    Raises ValueError for fewer than two."""
+    if len(values) < 2:
+        raise ValueError(f"two values at least are needed, not {len(values)}")
+    t = stats.t.ppf((1 + confidence) / 2, len(values) - 1)
+    mean, width = np.mean(values), t * np.std(values, ddof=1) * math.sqrt(1 + 1 / len(values))
+    return float(mean - width), float(mean + width)
+
+
 @dataclass(frozen=True)
 class PairedComparison:
     """Two systems on the same n expressions. Rates and their difference (A - B, with interval) in percent;

@@ -1,0 +1,258 @@
+"""The fixed job of `make regress`: quick measurements that a fault in scoring, network or training cannot leave alone.
+
+- `scores`: predictions that never change, scored. The same on every machine, so compared for equality.
+- `numerics`: networks with known weights on known images, augmented batches, the first steps of a training in every
+  preset. The same but for rounding, so compared within a tolerance of rounding.
+- `training`: the row and preset of TRAINED, shortened. It depends on its seed and, over many steps, on rounding, so
+  it is compared with the spread of recorded runs (regress.py).
+"""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from benchmarks.checkpoint import zipped
+from benchmarks.config import Config, names, resolve
+from benchmarks.data.batching import TrainingSet, evaluation_batches, pad
+from benchmarks.data.crohme import Archive, Sample, evenly, open_archive
+from benchmarks.data.synthetic import embedded
+from benchmarks.predict import predict
+from benchmarks.score import score
+from benchmarks.train import train
+from evaluation import lgeval, symlg
+from evaluation.inputs import prediction_file, read_predictions
+from evaluation.latex import formula_in
+from models import CoMER, SearchOptions, Vocabulary, bidirectional_targets, joint_search
+from models.interchange import load_weights
+from models.vocab import PAD
+
+TRAINED = ("comer-fusion", "smoke")  # the recipe and preset that are trained
+GATE_SEED = 7  # of the training that is judged; none of the recorded seeds, so that it is a new draw
+COUNTS = ("n", "exact", "le1", "le2", "le3", "structure", "token_exact", "missing", "unconverted")
+
+Values = dict[str, int | float | str]
+
+# ------------------------------------------------------------------------------------------------------ scores
+
+
+def scores(embedded_set: Archive, crohme: Archive | None, reproduced: Path) -> Values:
+    """Counts and a digest of the per-expression table for spoilt captions of the embedded set, and, given CROHME, for
+    the predictions committed under `reproduced`; digests of what is compared: symLG of truth and predictions."""
+    truth = embedded_set.ground_truth("test")
+    values: Values = {"embedded truth: symLG": _digest(truth)}
+    with tempfile.TemporaryDirectory() as folder:
+        predictions = Path(folder) / "spoilt.zip"
+        spoilt = {id_: spoil(tokens, number) for number, (id_, tokens) in enumerate(_captions(embedded_set, "test"))}
+        texts = {f"{id_}.txt": prediction_file(id_, tokens) for id_, tokens in spoilt.items() if tokens}
+        predictions.write_bytes(zipped(texts))
+        values |= _scored("embedded, spoilt captions", predictions, f"{embedded_set.path}:test")
+        for path in sorted(reproduced.glob("*/*/predictions/*.zip")):
+            name = f"{path.parts[-4]} {path.parts[-3]}, {path.stem}"
+            converted = {id_: _converted(text, id_) for id_, text in read_predictions(path).items()}
+            values[f"{name}: symLG"] = _digest(converted)
+            if crohme is not None and path.stem in crohme.test_splits:
+                values |= _scored(name, path, f"{crohme.path}:{path.stem}")
+    return values
+
+
+def spoil(tokens: Sequence[str], number: int) -> list[str]:
+    """A prediction with up to three errors, as recognition makes them: tokens replaced, lost, doubled or exchanged.
+    A fixed function of expression and number."""
+    draw, tokens = np.random.default_rng(number), list(tokens)
+    for _ in range(draw.integers(4)):
+        at = int(draw.integers(len(tokens))) if tokens else 0
+        match int(draw.integers(4)):
+            case 0:
+                tokens[at : at + 1] = ["x"]
+            case 1:
+                tokens[at : at + 1] = []
+            case 2:
+                tokens[at:at] = tokens[at : at + 1]
+            case _:
+                tokens[at : at + 2] = tokens[at : at + 2][::-1]
+    return tokens
+
+
+def _scored(name: str, predictions: Path, truth: str) -> Values:
+    with tempfile.TemporaryDirectory() as workdir:
+        found = lgeval.evaluate(predictions, truth, lgeval.NO_FIELDS, Path(workdir))
+    counts = asdict(found.score)
+    values: Values = {f"{name}: {key}": counts[key] for key in COUNTS}
+    columns = [field.name for field in fields(lgeval.Expression)]
+    values[f"{name}: every expression"] = _digest(
+        {row.id: str([getattr(row, column) for column in columns]) for row in found.expressions}
+    )
+    return values
+
+
+def _converted(text: str, id_: str) -> str:
+    try:
+        return symlg.write(symlg.from_latex(formula_in(text)), id_)
+    except symlg.Unconverted as reason:
+        return f"unconverted: {reason}"
+
+
+def _captions(archive: Archive, split: str) -> list[tuple[str, list[str]]]:
+    return list(archive.captions(split).items())
+
+
+def _digest(texts: dict[str, str]) -> str:
+    """Twelve hex digits over texts by id."""
+    return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+# ---------------------------------------------------------------------------------------------------- numerics
+
+
+def numerics() -> Values:
+    """All of the fixed numbers; a few seconds on one thread, on which sums have one order."""
+    with one_thread(), tempfile.TemporaryDirectory() as folder:
+        archive = open_archive(embedded(Path(folder) / "data.zip", train=64, test=8))
+        values = network_values() | batch_values(archive)
+        for preset in names("presets"):
+            values |= first_steps(archive, preset)
+    return values
+
+
+def network_values() -> Values:
+    """Of every recipe's network, small, in float64, with weights that do not come from torch's random numbers:
+    teacher-forced loss, a fixed projection of all logits, and the scores that joint search gives."""
+    samples = [_drawn(number) for number in range(3)]
+    images, mask = pad([sample.image for sample in samples])
+    inputs, outputs = bidirectional_targets([Vocabulary().encode(sample.tokens) for sample in samples])
+    values: Values = {}
+    for recipe in names("recipes"):
+        model = known_network(resolve(recipe, "paper", 0))
+        with torch.no_grad():
+            logits = model(images.double() / 255, mask, inputs)
+        found = joint_search(model, images.double() / 255, mask, SearchOptions(beam_size=3, max_len=12))
+        weights = torch.cos(torch.arange(logits.numel(), dtype=logits.dtype))
+        loss = F.cross_entropy(logits.flatten(0, 1), outputs.flatten(), ignore_index=PAD)
+        values[f"{recipe} network: loss"] = float(loss)
+        values[f"{recipe} network: logits"] = float(logits.flatten() @ weights / logits.norm())
+        values[f"{recipe} network: search"] = sum(hypotheses[0].score for hypotheses in found) / len(found)
+    return values
+
+
+def known_network(config: Config) -> CoMER:
+    """The recipe's network in small; its weights depend on their names alone."""
+    small = replace(config.model, d_model=32, growth_rate=6, num_layers=2, nhead=4, dim_feedforward=48, dc=6)
+    model = CoMER(small).double().eval()
+    for name, tensor in model.state_dict().items():
+        draw = np.random.default_rng(list(name.encode()))
+        values = draw.standard_normal(tuple(tensor.shape))
+        if tensor.ndim > 1:
+            values *= 1.5 * (tensor[0].numel() ** -0.5)
+        elif name.endswith(("weight", "running_var")):
+            values = 1 + 0.3 * np.tanh(values)
+        tensor.copy_(torch.from_numpy(np.asarray(values * (0.0 if tensor.dtype == torch.int64 else 1.0))))
+    return model
+
+
+def _drawn(number: int) -> Sample:
+    """A fixed image of blocks and a label; nothing of it is typeset, so it needs no font."""
+    draw = np.random.default_rng(number)
+    blocks = draw.integers(0, 2, (3 + number, 6 - number), dtype=np.uint8) * np.uint8(255)
+    tokens = tuple(Vocabulary().decode(draw.integers(3, 113, 5 + number).tolist()))
+    return Sample(f"drawn_{number}", tokens, np.kron(blocks, np.ones((12, 14), np.uint8)))
+
+
+def batch_values(archive: Archive) -> Values:
+    """Of an epoch's augmented batches in every preset, and without augmentation (the row BTTR): ink, as whole images
+    of it, and padded pixels. The images themselves are the presets' input, so they are in it."""
+    values: Values = {}
+    samples = archive.samples("train")
+    for recipe, preset in [("bttr", "paper"), *(("comer-fusion", preset) for preset in names("presets"))]:
+        training = TrainingSet(samples, resolve(recipe, preset, 0, archive))
+        batches = [training.batch(1, indices) for indices in training.plan(1)]
+        ink = sum(float(batch.images.double().sum()) for batch in batches) / 255
+        values[f"{recipe} {preset} batches: ink"] = ink
+        values[f"{recipe} {preset} batches: pixels"] = sum(batch.images.numel() for batch in batches)
+    return values
+
+
+def first_steps(archive: Archive, preset: str) -> Values:
+    """Mean training loss of three short epochs of a tiny network, in float32, with all else as the preset has it."""
+    config = resolve("comer-fusion", preset, 0, archive)
+    tiny = replace(config.model, d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=32, dc=4)
+    config = config.model_copy(
+        update={
+            "model": tiny,
+            "training": config.training.model_copy(update={"epochs": 3, "bf16": False, "validate_every": 3}),
+            "search": config.search.model_copy(update={"beam_size": 1, "max_len": 2, "bf16": False}),
+        }
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        train(config, archive, Path(folder))
+        lines = (Path(folder) / "history.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in lines]
+    return {f"{preset} first steps: loss of epoch {epoch}": loss for epoch, loss in enumerate(losses, 1)}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+# ---------------------------------------------------------------------------------------------------- training
+
+
+def training_config(archive: Archive, seed: int) -> Config:
+    """The trained row and preset, shortened: under a minute on two cores. In float32, as bf16 is slow where the
+    processor has no unit for it."""
+    config = resolve(*TRAINED, seed, archive)
+    limit, epochs = (2400, 4) if archive.name == "embedded" else (1200, 3)
+    return config.model_copy(
+        update={
+            "data": config.data.model_copy(update={"limit": limit}),
+            "training": config.training.model_copy(update={"epochs": epochs, "bf16": False}),
+            "search": config.search.model_copy(update={"bf16": False, "limit": 100, "max_len": 24}),
+        }
+    )
+
+
+def trained(archive: Archive, seed: int) -> dict[str, float]:
+    """What the short training comes to at a seed. ExpRate is near 0 after so short a training on CROHME, where it
+    could show nothing; so it is measured on the embedded set alone, by the stages of the main job."""
+    config = training_config(archive, seed)
+    split = archive.test_splits[0]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        train(config, archive, folder)
+        last = json.loads((folder / "history.jsonl").read_text().splitlines()[-1])
+        values = {"training loss": float(last["loss"])}
+        values |= teacher_forced(load_weights(folder / "best.safetensors", config.model), config, archive, split)
+        if archive.name == "embedded":
+            predict(config, archive, folder, [split])
+            values["ExpRate"] = score(config, archive, folder, [split])[split].exprate
+    return values
+
+
+@torch.inference_mode()
+def teacher_forced(model: CoMER, config: Config, archive: Archive, split: str) -> dict[str, float]:
+    """Mean loss a token and share of tokens right (percent), given the truth before them, over both directions and
+    at most 300 expressions that are no longer than those trained on."""
+    model.eval()
+    samples = [sample for sample in archive.samples(split) if len(sample.tokens) <= config.data.max_tokens]
+    loss = right = tokens = 0.0
+    for batch in evaluation_batches(evenly(samples, 300), config, 32):
+        inputs, outputs = bidirectional_targets([Vocabulary().encode(label) for label in batch.tokens])
+        logits = model(batch.images.float() / 255, batch.mask, inputs)
+        known = outputs != PAD
+        loss += float(F.cross_entropy(logits[known], outputs[known], reduction="sum"))
+        right += int((logits.argmax(-1) == outputs)[known].sum())
+        tokens += int(known.sum())
+    return {"held-out loss": loss / tokens, "held-out token accuracy": 100 * right / tokens}
