@@ -42,6 +42,8 @@ def write(
     write_atomically(folder / "best.yaml", _heading(study, problem, best, default) + recipe)
     paths = _save(_history(study, default), folder / "history")
     if (importance := importances(study)) is not None:
+        table = pd.DataFrame(importance.items(), columns=["setting", "importance"])
+        write_atomically(folder / "importance.csv", table.to_csv(index=False, float_format="%.6g"))
         paths += _save(_bars(importance), folder / "importance")
     _tell(problem, study, checked, archive, folder, console)
     console.print(f"plots    {folder}/history.*" + (", importance.*" if importance else ""), markup=False)
