@@ -161,7 +161,7 @@ class Ray:
         self.ours = not self.ray.is_initialized()
         if self.ours:
             try:
-                self.ray.init(logging_level="warning")
+                self.ray.init()
             except ConnectionError as error:
                 raise UserError(f"no Ray cluster at RAY_ADDRESS: {' '.join(str(error).split())[:200]}") from None
         if gpus is None:
@@ -195,7 +195,7 @@ class Ray:
         except self.ray.exceptions.RayTaskError as error:
             return Ended(name, error.cause if isinstance(error.cause, Exception) else error)
         except self.ray.exceptions.RayError as error:
-            return Ended(name, Died(" ".join(str(error).split())[:200]))
+            return Ended(name, Died(" ".join(str(error).split()).split(". ")[0]))
         return Ended(name, None)
 
     def stop(self) -> None:

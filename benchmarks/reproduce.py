@@ -8,7 +8,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -18,8 +20,11 @@ from rich.table import Table
 
 from benchmarks.config import Config, resolve
 from benchmarks.data.crohme import Archive, open_archive
+from benchmarks.engine import Place
 from benchmarks.errors import UserError
 
+MIRROR_SECONDS = 30  # between two looks at what a cluster does
+ATTEMPTS = 4  # at a run whose node dies, as often as that happens without the run being at fault
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
 
 
@@ -59,10 +64,14 @@ def reproduce(
     years: Sequence[str],
     force: bool,
     results: Path,
+    engine: str = "local",
+    cpus: float = 1,
+    gpus: float | None = None,
 ) -> None:
     """Runs what is not done yet of recipes x seeds, scores the `years` (none: all sets), writes the tables.
 
-    Without `crohme` it works on the embedded set. What is not CROHME stays apart, in results/local/<name>/.
+    Without `crohme` it works on the embedded set. What is not CROHME stays apart, in results/local/<name>/. The engine
+    `local` does one run after another here, `ray` all at once on a cluster, with so many `cpus` and `gpus` each.
     """
     began = time.perf_counter()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -74,8 +83,11 @@ def reproduce(
     runs = [Run(config, space / "runs" / config.run_name) for config in configs]
     announce(archive)
     _print_plan(runs, splits, force)
-    for run in runs:
-        _work(run, archive, splits, force)
+    if engine == "ray":
+        _spread(runs, archive, space, splits, force, cpus, gpus)
+    else:
+        for run in runs:
+            _work(run, archive, splits, force)
     _finish(archive, runs, results, time.perf_counter() - began)
 
 
@@ -116,29 +128,90 @@ def announce(archive: Archive) -> None:
 
 
 def _work(run: Run, archive: Archive, splits: Sequence[str], force: bool) -> None:
-    from benchmarks.predict import predict
-    from benchmarks.score import score
     from benchmarks.tracking import live, track
-    from benchmarks.train import train
 
     if force:
         run.forget_training()
-    changed = False
     if not run.trained:
         console.rule(f"{run.config.recipe}, seed {run.config.seed}: training", align="left")
-        with live(run.folder):
-            train(run.config, archive, run.folder)
-        changed = True
-    if unrecognised := [split for split in splits if not run.recognised(split)]:
-        predict(run.config, archive, run.folder, unrecognised)
-        changed = True
-    if unscored := [split for split in splits if not run.scored(split)]:
-        for result in score(run.config, archive, run.folder, unscored).values():
-            console.print(f"{run.config.recipe}, seed {run.config.seed}: {result}", markup=False)
-        changed = True
+    with live(run.folder) if not run.trained else nullcontext():
+        changed = _stages(run, archive, splits)
     if not changed:
         console.print(f"{run.config.recipe}, seed {run.config.seed}: done already ({run.folder})", markup=False)
     track(run.folder)
+
+
+def _stages(run: Run, archive: Archive, splits: Sequence[str], keep: Callable[[], None] = lambda: None) -> bool:
+    """Does what is not done yet of a run; whether there was anything. `keep` is called after every epoch and stage."""
+    from benchmarks.predict import predict
+    from benchmarks.score import score
+    from benchmarks.train import train
+
+    changed = False
+    if not run.trained:
+        train(run.config, archive, run.folder, lambda _: keep())
+        changed = True
+    if unrecognised := [split for split in splits if not run.recognised(split)]:
+        keep()
+        predict(run.config, archive, run.folder, unrecognised)
+        changed = True
+    if unscored := [split for split in splits if not run.scored(split)]:
+        keep()
+        for result in score(run.config, archive, run.folder, unscored).values():
+            console.print(f"{run.config.recipe}, seed {run.config.seed}: {result}", markup=False)
+        changed = True
+    keep()
+    return changed
+
+
+def _spread(
+    runs: Sequence[Run],
+    archive: Archive,
+    space: Path,
+    splits: Sequence[str],
+    force: bool,
+    cpus: float,
+    gpus: float | None,
+) -> None:
+    """All runs at once on a Ray cluster. One whose node dies is started again, elsewhere, from what it left here; one
+    that fails lets the others end, and is told after."""
+    from benchmarks.engine import Died, Ray
+    from benchmarks.tracking import track
+
+    cluster, attempts, errors = Ray(archive, space, cpus, gpus), Counter[str](), []
+    by_name = {run.config.run_name: run for run in runs}
+    try:
+        for name, run in by_name.items():
+            if force:
+                run.forget_training()
+            cluster.start(name, _on_node, run.config.model_dump_json(), splits)
+        while by_name:
+            for ended in cluster.ended(MIRROR_SECONDS):
+                attempts[ended.name] += 1
+                if isinstance(ended.error, Died) and attempts[ended.name] < ATTEMPTS:
+                    console.print(f"{ended.name}: {ended.error}; it goes on elsewhere", markup=False)
+                    cluster.start(ended.name, _on_node, by_name[ended.name].config.model_dump_json(), splits)
+                    continue
+                folder = by_name.pop(ended.name).folder
+                if (folder / "config.yaml").exists():
+                    track(folder)
+                console.print(f"{ended.name}: {ended.error or 'done'}", markup=False)
+                errors += [ended.error] if ended.error else []
+            for run in by_name.values():
+                if (run.folder / "history.jsonl").exists():
+                    track(run.folder)
+    finally:
+        cluster.stop()
+    if errors:
+        raise errors[0] if isinstance(errors[0], UserError) else UserError(f"a run failed on the cluster: {errors[0]}")
+
+
+def _on_node(place: Place, config: str, splits: Sequence[str]) -> None:
+    """A run on a node of a cluster, which hands its files to the driver as it goes."""
+    settings = Config.model_validate_json(config)
+    name = f"runs/{settings.run_name}"
+    archive, folder = place.archive(), place.pull(name)
+    _stages(Run(settings, folder), archive, splits, lambda: place.push(name))
 
 
 def _print_plan(runs: Sequence[Run], splits: Sequence[str], force: bool) -> None:
