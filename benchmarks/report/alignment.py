@@ -194,7 +194,7 @@ class _Alignment:
         if below or above:
             pairs = self._pairs(a, b)
             for t, p in pairs:
-                cost += self._table(t, p)[-1][-1] + (self.truth.relations[t] != self.prediction.relations[p])
+                cost += self._table(t, p)[0][0] + (self.truth.relations[t] != self.prediction.relations[p])
             cost += sum(self._whole(self.truth, c, {t for t, _ in pairs}) for r, c in below.items() if r != "R")
             cost += sum(self._whole(self.prediction, c, {p for _, p in pairs}) for r, c in above.items() if r != "R")
         return cost
@@ -204,34 +204,42 @@ class _Alignment:
         return 0 if first in matched else sum(tree.sizes[member] for member in tree.row(first))
 
     def _table(self, t: int, p: int) -> list[list[int]]:
-        """table[i][j]: cost of the first i symbols of the row that begins with t against the first j of p's."""
+        """table[i][j]: cost of the row that begins with t, from its i-th symbol on, against p's from its j-th on."""
         if (t, p) in self.tables:
             return self.tables[t, p]
         left, right = self.truth.row(t), self.prediction.row(p)
-        table = [[0]]
-        for b in right:
-            table[0].append(table[0][-1] + self.prediction.sizes[b])
-        for a in left:
-            size, before = self.truth.sizes[a], table[-1]
-            line = [before[0] + size]
-            for j, b in enumerate(right):
-                line.append(min(before[j + 1] + size, line[j] + self.prediction.sizes[b], before[j] + self._cost(a, b)))
+        line = [0] * (len(right) + 1)
+        for j, b in reversed(list(enumerate(right))):
+            line[j] = line[j + 1] + self.prediction.sizes[b]
+        table = [line]
+        for a in reversed(left):
+            size, after, line = self.truth.sizes[a], line, [0] * (len(right) + 1)
+            line[-1] = after[-1] + size
+            for j, b in reversed(list(enumerate(right))):
+                line[j] = min(
+                    after[j] + size,
+                    line[j + 1] + self.prediction.sizes[b],
+                    after[j + 1] + self._cost(a, b),
+                )
             table.append(line)
+        table.reverse()
         self.tables[t, p] = table
         return table
 
     def _way(self, t: int, p: int) -> Iterator[tuple[int, int]]:
+        """Matched symbols of two rows. Of equal ways the one that matches from the left: what follows a symbol
+        that was read in another place is then found to have moved."""
         table, left, right = self._table(t, p), self.truth.row(t), self.prediction.row(p)
-        i, j = len(left), len(right)
-        while i and j:
-            a, b = left[i - 1], right[j - 1]
-            if table[i][j] == table[i - 1][j - 1] + self._cost(a, b):
+        i, j = 0, 0
+        while i < len(left) and j < len(right):
+            a, b = left[i], right[j]
+            if table[i][j] == table[i + 1][j + 1] + self._cost(a, b):
                 yield a, b
-                i, j = i - 1, j - 1
-            elif table[i][j] == table[i - 1][j] + self.truth.sizes[a]:
-                i -= 1
+                i, j = i + 1, j + 1
+            elif table[i][j] == table[i + 1][j] + self.truth.sizes[a]:
+                i += 1
             else:
-                j -= 1
+                j += 1
 
 
 # --- in words -----------------------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ ROOM = 15  # px between lines of the legend
 
 
 class Series(NamedTuple):
-    """A run on a set: (bucket, n, exact) for every bucket; or (bucket, n, None) and `rates` in percent where the
-    paper gives no counts."""
+    """A run, or the paper's numbers, on a set: (bucket, n, exact) for every bucket."""
 
     name: str
     counts: Sequence[tuple[str, int, int]]

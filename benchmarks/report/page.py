@@ -10,7 +10,7 @@ import csv
 import gzip
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -50,7 +50,7 @@ class Material:
         return [one for browser in self.browsers for one in browser.sets]
 
 
-def report(crohme: Path | None, results: Path, attention: int = 20, target: Path | None = None) -> Path:
+def report(crohme: Path | None, results: Path, attention: int = 12, target: Path | None = None) -> Path:
     """Writes the page (default results/report/index.html), atomically, and returns its path.
 
     With an archive: its runs, images and truth. Without: the CROHME runs as far as they can be shown without images
@@ -107,8 +107,7 @@ def render(material: Material, results: Path) -> str:
     script = "".join(_part(name) for name in ("mathematics.js", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    shown = {key for one in material.sets for key in one["runs"]}
-    runs = [{"key": run.key, "name": run.name} for run in material.runs if run.key in shown]
+    runs = [{"key": run.key, "name": run.name} for run in _best_first(material)]
     sets = [{"key": key(one), "label": label(one)} for one in material.sets]
     packs, entries = _packs(material)
     scores = [row for run in material.runs for row in _scores(run)]
@@ -138,6 +137,16 @@ def render(material: Material, results: Path) -> str:
             "noImages": "The image and the true expression are not in this page: make report CROHME=data.zip.",
         },
     )
+
+
+def _best_first(material: Material) -> list[Run]:
+    """The runs that the browser has something of."""
+    right: dict[str, list[bool]] = {}
+    for one in material.sets:
+        for name, entries in one["runs"].items():
+            right.setdefault(name, []).extend(entry["exact"] for entry in entries if entry)
+    runs = [run for run in material.runs if right.get(run.key)]
+    return sorted(runs, key=lambda run: -sum(right[run.key]) / len(right[run.key]))
 
 
 def _part(name: str) -> str:
@@ -247,8 +256,24 @@ def _charts(material: Material) -> list[Markup]:
                 series.append(Series(run.name, [(row["bucket"], row["n"], row["exact"]) for row in rows]))
         series = [item for item in series[:COLOURS] if item.counts]
         if series:
-            charts.append(length_chart(label(one), series))
+            recipes = [run.config.recipe for run in material.runs if run.key in one["runs"]]
+            charts.append(length_chart(label(one), series + _reported(one, recipes)))
     return charts
+
+
+def _reported(one: Json, recipes: Iterable[str]) -> list[Series]:
+    """The paper's Fig. 3 for these recipes, counts being the reported rates times n, rounded."""
+    figure, ours = tables.reference()["fig3"], tables.reference()["recipes"]
+    if label(one) != "2014":
+        return []
+    names = dict.fromkeys(ours[recipe]["table1"] for recipe in recipes if recipe in ours)
+    series = []
+    for name in names:
+        if rates := figure["rates"].get(name):
+            rows = zip(figure["buckets"], figure["n"], rates, strict=True)
+            counts = [(bucket, n, round(rate * n / 100)) for bucket, n, rate in rows]
+            series.append(Series(f"{name}, reported", counts, reported=True))
+    return series
 
 
 def _cost(run: Run, notes: list[str]) -> Json:

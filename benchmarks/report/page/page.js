@@ -447,6 +447,7 @@ async function start() {
   suggest();
   applyFilters();
   followAddress();
+  performance.mark("ready");
   document.body.dataset.ready = "true";
 }
 
