@@ -246,6 +246,24 @@ def tables(results: Results = RESULTS) -> None:
 
 
 @app.command()
+def compare(
+    folders: Annotated[list[Path] | None, typer.Argument(help="run folders, or folders of them")] = None,
+    results: Results = RESULTS,
+    split: Annotated[str, typer.Option("--set", help="the test set")] = "2014",
+    every_pair: Annotated[bool, typer.Option("--every-pair", help="not only the steps of the paper's order")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
+    out: Annotated[Path | None, typer.Option(help="folder for rows.csv and steps.csv")] = None,
+) -> None:
+    """Rows over seeds: spread, paired tests, and whether the paper's ordering holds and the data can tell."""
+    from benchmarks import compare
+
+    found = compare.compare(folders or [], results, split, every_pair)
+    for path in compare.write(found, out) if out else []:
+        print(path, file=sys.stderr)
+    print(compare.as_json(found) if as_json else "\n".join(map(compare.as_text, found)))
+
+
+@app.command()
 def regress(
     crohme: Crohme = None,
     baseline: Annotated[Path, typer.Option(help="what to compare with")] = Path("results/baseline.json"),

@@ -1,0 +1,183 @@
+"""Rows over seeds: run folders made with a known truth, and what is said of them."""
+
+import csv
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import ttest_ind
+
+from benchmarks import __main__ as cli
+from benchmarks import compare as comparing
+from benchmarks import config as configs
+from benchmarks.compare import Comparison, compare
+from benchmarks.errors import UserError
+from evaluation import stats
+
+ORDER = comparing.ORDER
+
+
+def make_run(root: Path, recipe: str, seed: int, rate: float, n: int = 400, preset: str = "laptop") -> Path:
+    """A scored run that gets `rate` of n expressions right: easier ones more often, as all networks do."""
+    folder = root / recipe / f"{preset}-seed{seed}"
+    (folder / "scores").mkdir(parents=True)
+    (folder / "config.yaml").write_text(configs.resolve(recipe, preset, seed).to_yaml())
+    hard = np.linspace(-1, 1, n) + np.random.default_rng((seed, *recipe.encode())).normal(0, 0.25, n)
+    wrong = hard > np.quantile(hard, rate)
+    rows = "".join(f"e{k},{int(is_wrong)}\n" for k, is_wrong in enumerate(wrong))
+    (folder / "scores/2014.csv").write_text(f"id,errors\n{rows}")
+    signature = f"ExpRate|set:crohme2014|n:{n}|metric:symlg|search:joint10|select:last|v:1.0"
+    (folder / "scores/2014.json").write_text(json.dumps({"signature": signature}))
+    return folder
+
+
+def judged(root: Path, rates: dict[str, float], seeds: Sequence[int], spread: float = 0.004) -> Comparison:
+    for recipe, rate in rates.items():
+        for seed in seeds:
+            noise = np.random.default_rng((seed, *recipe.encode())).normal(0, spread)
+            make_run(root / "runs", recipe, seed, rate + noise)
+    (comparison,) = compare([], root, "2014")
+    return comparison
+
+
+def test_an_ordering_that_holds(tmp_path: Path) -> None:
+    found = judged(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.6, 0.7), strict=True)), range(5))
+    assert found.verdict == "holds" and "The data can tell: every step is shown" in found.words
+    assert [row.model for row in found.rows] == [
+        "BTTR", "BTTR (baseline)", "CoMER (Self)", "CoMER (Cross)", "CoMER (Fusion)",
+    ]  # fmt: skip
+    assert [(step.lower, step.upper) for step in found.steps] == list(pairwise(ORDER))
+    for step in found.steps:
+        assert step.verdict == "shown" and step.seed_low and step.seed_low > 0
+        assert step.seed_p_holm and step.seed_p and step.seed_p <= step.seed_p_holm < 0.05
+
+
+def test_an_ordering_that_does_not_hold(tmp_path: Path) -> None:
+    found = judged(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.7, 0.6), strict=True)), range(5))
+    assert found.verdict == "does not hold"
+    assert "are not in the paper's order" in found.words
+    assert "does not hold: CoMER (Fusion) is below CoMER (Cross)" in found.words
+
+
+def test_data_that_cannot_tell(tmp_path: Path) -> None:
+    """The paper's own gaps at the paper's own spread, three seeds: in order or not, nothing is claimed."""
+    rates = dict(zip(ORDER, (0.5345, 0.5517, 0.5751, 0.5811, 0.5933), strict=True))
+    found = judged(tmp_path, rates, range(3), spread=0.01)
+    assert found.verdict == "cannot tell" and "The data cannot tell: " in found.words
+    assert "CoMER (Self) to CoMER (Cross) (+0.60) takes" in found.words
+    assert any(step.verdict == "open" for step in found.steps)
+
+
+def test_the_same_rate_everywhere_is_never_an_ordering(tmp_path: Path) -> None:
+    """Five families of rows that do not differ: no claim in any."""
+    for family in range(5):
+        seeds = range(10 * family, 10 * family + 4)
+        found = judged(tmp_path / str(family), dict.fromkeys(ORDER, 0.5), seeds, spread=0.02)
+        assert found.verdict == "cannot tell"
+
+
+def test_too_few_seeds_are_said_plainly(tmp_path: Path) -> None:
+    found = judged(tmp_path, {"bttr": 0.3, "comer-fusion": 0.7}, [7])
+    (step,) = found.steps
+    assert found.verdict == "cannot tell" and step.verdict == "too few seeds"
+    assert step.seed_p is step.seed_low is step.permutation_p is None and step.image_p < 1e-6
+    assert found.rows[0].sd is found.rows[0].low is None
+    assert "There is no run of BTTR (baseline), CoMER (Self), CoMER (Cross)." in found.words
+    assert "Of every row 3 seeds at least are needed" in found.words
+
+
+def test_one_row_alone_and_a_chain_with_gaps(tmp_path: Path) -> None:
+    alone = judged(tmp_path / "a", {"comer-fusion": 0.5}, [7])
+    assert alone.verdict == "cannot tell" and not alone.steps and "two rows at least" in alone.words
+    gaps = judged(tmp_path / "b", {"bttr": 0.3, "comer-fusion": 0.7}, range(4))
+    assert gaps.steps[0].verdict == "shown"
+    assert gaps.verdict == "cannot tell" and "the whole ordering is not tested" in gaps.words
+
+
+def test_only_runs_of_the_same_kind_meet(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs", "bttr", 7, 0.3)
+    make_run(tmp_path / "runs", "comer-self", 7, 0.3, preset="smoke")
+    make_run(tmp_path / "runs", "comer-self", 8, 0.3, n=300)
+    other = make_run(tmp_path / "runs", "comer-self", 9, 0.3)
+    text = (other / "config.yaml").read_text()
+    (other / "config.yaml").write_text(text.replace("epochs: 30", "epochs: 31"))
+    found = compare([], tmp_path, "2014")
+    assert [len(one.rows) for one in found] == [1, 1, 1, 1]
+    assert sum("settings" in one.conditions for one in found) == 2
+
+
+def test_the_same_run_twice_counts_once(tmp_path: Path) -> None:
+    for place in ("reproduced", "runs"):
+        make_run(tmp_path / place, "bttr", 7, 0.3)
+    (found,) = compare([], tmp_path, "2014")
+    assert [(row.n, row.seeds) for row in found.rows] == [(1, "7")]
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in range(3):
+        make_run(tmp_path / "some", "bttr", seed, 0.4 + 0.01 * seed)
+        make_run(tmp_path / "more", "comer-self", seed, 0.6 + 0.01 * seed)
+    where = [str(tmp_path / "some"), str(tmp_path / "more/comer-self")]
+    cli.app(["compare", *where, "--out", str(tmp_path / "out")], standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "BTTR → CoMER (Self): +20.00" in said and "sd 1.00" in said and "There is no run of" in said
+    rows, steps = (list(csv.DictReader((tmp_path / f"out/{name}.csv").open())) for name in ("rows", "steps"))
+    assert [float(row["mean"]) for row in rows] == pytest.approx([41, 61]) and len(steps) == 1
+    cli.app(["compare", *where, "--json"], standalone_mode=False)
+    (plain,) = json.loads(capsys.readouterr().out)
+    assert plain["verdict"] == "cannot tell" and plain["steps"][0]["difference"] == pytest.approx(20)
+
+
+def test_bad_input_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run scored on 2014"):
+        compare([tmp_path], tmp_path, "2014")
+    folder = make_run(tmp_path / "runs", "bttr", 7, 0.3)
+    for name, text in (("2014.csv", "id,errors\ne1,many\n"), ("2014.csv", ""), ("2014.json", "{")):
+        kept = (folder / "scores" / name).read_text()
+        (folder / "scores" / name).write_text(text)
+        with pytest.raises(UserError, match=rf"{name}: damaged"):
+            compare([], tmp_path, "2014")
+        (folder / "scores" / name).write_text(kept)
+    (folder / "scores/2014.csv").unlink()
+    with pytest.raises(UserError, match=r"2014\.csv: missing"):
+        compare([], tmp_path, "2014")
+
+
+# ------------------------------------------------------------------------------------------------ statistics
+
+
+def test_holm_is_holms() -> None:
+    """Worked example of Holm 1979, in the notation of R's p.adjust."""
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert stats.holm([0.5, 0.9]) == pytest.approx([1.0, 1.0]) and stats.holm([]) == []
+
+
+def test_seeds_are_compared_by_welch_and_by_permutation() -> None:
+    a, b = [50.1, 51.2, 49.7], [52.0, 53.1, 52.6, 51.9]
+    found = stats.compare_seeds(a, b)
+    assert found.difference == pytest.approx(52.4 - 151 / 3)
+    assert found.welch_p == pytest.approx(ttest_ind(a, b, equal_var=False)[1])
+    assert found.interval[0] < found.difference < found.interval[1]
+    assert found.permutation_p == pytest.approx(2 / 35)  # the most extreme of C(7, 3) divisions, both ways
+    same = stats.compare_seeds([50.0, 50.0], [51.0, 51.0])
+    assert same.welch_p == same.permutation_p == pytest.approx(1 / 3)
+    with pytest.raises(ValueError, match="two seeds"):
+        stats.compare_seeds([1.0], [1.0, 2.0])
+
+
+def test_seeds_needed() -> None:
+    """Cohen 1988, table 2.4.1: 17 a group for d = 1, 64 for d = 0.5, at power 0.8."""
+    assert stats.seeds_needed(1.0, 1.0) == 17
+    assert stats.seeds_needed(-0.5, 1.0) == 64
+    assert stats.seeds_needed(1.0, 0.0) == 2 and stats.seeds_needed(0.01, 1.0) is None
+
+
+def test_intervals_of_a_mean_and_of_one_more() -> None:
+    """t(0.975, 4) = 2.776, s = sqrt(2.5)."""
+    low, high = stats.mean_interval([1, 2, 3, 4, 5])
+    assert (low, high) == pytest.approx((3 - 1.963, 3 + 1.963), abs=0.001)
+    low, high = stats.prediction_interval([1, 2, 3, 4, 5])
+    assert (low, high) == pytest.approx((3 - 4.809, 3 + 4.809), abs=0.001)
