@@ -39,8 +39,9 @@ FORMATS = ("PNG", "BMP", "JPEG")
 MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, or a decompression bomb
 WORKING_SIDE = 2000  # px; larger images are shrunk first
 MARGIN, PEN = 12, 3  # px of paper around the ink, and width of a stroke, in CROHME
-TYPICAL = 37.3  # px: median over CROHME's images of `_symbol_height`; 95 % of them are between the next two
-TYPICAL_LOW, TYPICAL_HIGH = 28.0, 50.0
+TYPICAL = 37.3  # px: median of `_symbol_height` over CROHME's training images
+TYPICAL_LOW, TYPICAL_HIGH = 28.0, 50.0  # nine in ten are between these, and stay as they are
+NO_INK = "{}: no ink on it that stands out from the paper; give a sharper or closer picture"
 
 
 @dataclass(frozen=True)
@@ -195,8 +196,7 @@ def _exprate(folder: Path) -> float:
 def read_gray(path: Path) -> np.ndarray:
     """A PNG, BMP or JPEG file as (H, W) uint8, upright, transparency filled in, no side above 2,000 px."""
     try:
-        with warnings.catch_warnings(), Image.open(path, formats=FORMATS) as picture:
-            warnings.simplefilter("ignore")  # of oddities in metadata
+        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as picture:
             if picture.width * picture.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
             picture.draft("L", (WORKING_SIDE, WORKING_SIDE))  # a large JPEG is decoded at a fraction of its size
@@ -246,12 +246,27 @@ def as_crohme(gray: np.ndarray, name: str, max_area: int = 320_000) -> np.ndarra
     Ink that has that size already keeps every pixel. Raises UserError where there is no ink.
     """
     ink = _crop(_without_specks(_ink(gray, name)))
-    typical, stroke = _symbol_height(ink), _stroke(ink)
-    factor = 1.0 if TYPICAL_LOW <= typical <= TYPICAL_HIGH else (TYPICAL - PEN) / (typical - stroke)
-    factor = min(factor, (max_area**0.5 - 2 * MARGIN) / (ink.shape[0] * ink.shape[1]) ** 0.5)
+    stroke = _stroke(ink)
+    typical = _symbol_height(ink, stroke)
+    if typical is None:
+        factor = PEN / stroke
+    elif TYPICAL_LOW <= typical <= TYPICAL_HIGH:
+        factor = 1.0
+    else:
+        factor = (TYPICAL - PEN) / (typical - stroke)
+    factor = min(factor, _largest_factor(ink, max_area))
     if factor != 1 or not PEN - 0.5 < stroke < PEN + 1:
         ink = _redraw(ink, factor, stroke)
+    if not ink.any():  # nothing but specks, too fine for this scale
+        raise UserError(NO_INK.format(name))
     return np.pad(ink * np.uint8(255), MARGIN)
+
+
+def _largest_factor(ink: np.ndarray, max_area: int) -> float:
+    """The factor with which the ink and its margin have `max_area` pixels."""
+    a, rim = ink.size, 2 * (MARGIN + PEN)
+    b = rim * sum(ink.shape)
+    return (np.sqrt(b**2 + 4 * a * (max_area - rim**2)) - b) / (2 * a)
 
 
 def _ink(gray: np.ndarray, name: str) -> np.ndarray:
@@ -265,7 +280,7 @@ def _ink(gray: np.ndarray, name: str) -> np.ndarray:
     inside, noise = mask.astype(bool), 1.48 * np.median(np.abs(difference))
     gap = contrast[inside].mean() - contrast[~inside].mean() if 0 < inside.mean() < 0.5 else 0.0
     if gap < max(0.08, 5 * noise / 255):
-        raise UserError(f"{name}: no ink on it that stands out from the paper; give a sharper or closer picture")
+        raise UserError(NO_INK.format(name))
     return mask
 
 
@@ -292,12 +307,16 @@ def _crop(ink: np.ndarray) -> np.ndarray:
     return ink[y : y + height, x : x + width]
 
 
-def _symbol_height(ink: np.ndarray) -> float:
-    """Mean height of the connected pieces, each weighted by its height, in pixels; bars and dots hardly count."""
+def _symbol_height(ink: np.ndarray, stroke: float) -> float | None:
+    """Mean height of the connected pieces, each weighted by its height, in pixels: bars and dots hardly count.
+
+    None where there is nothing else, so that the pen alone tells the size.
+    """
     _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
-    heights = stats[1:, cv2.CC_STAT_HEIGHT].astype(float)
-    typical = (heights**2).sum() / heights.sum()
-    return typical if typical > 3 * _stroke(ink) else max(ink.shape)  # nothing but bars and dots: their extent
+    width, height = stats[1:, cv2.CC_STAT_WIDTH].astype(float), stats[1:, cv2.CC_STAT_HEIGHT].astype(float)
+    if np.all((height < width / 2) | (np.maximum(height, width) < 2.5 * stroke)):
+        return None
+    return (height**2).sum() / height.sum()
 
 
 def _stroke(ink: np.ndarray) -> float:
@@ -313,6 +332,8 @@ def _redraw(ink: np.ndarray, factor: float, stroke: float) -> np.ndarray:
     method = cv2.INTER_AREA if first < 1 else cv2.INTER_LINEAR
     scaled = cv2.resize(np.pad(ink * np.uint8(255), PEN), None, fx=first, fy=first, interpolation=method)
     points = np.argwhere(thin((scaled > 127).astype(np.uint8))) * (factor / first)
+    if not len(points):
+        return np.zeros((1, 1), np.uint8)
     points = np.round(points - points.min(0)).astype(int) + 1
     canvas = np.zeros(points.max(0) + 2, np.uint8)
     canvas[tuple(points.T)] = 1
