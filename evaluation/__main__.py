@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from dataclasses import fields as fields_of
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from evaluation import InputError, lgeval
-from evaluation.inputs import parse_captions
+from evaluation.inputs import parse_captions, read_text
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -174,6 +175,8 @@ def print_score(score: lgeval.Score) -> None:
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> None:
     """Write rows as one CSV file, whole or not at all."""
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path}: is there and no file; choose another name")
     part = path.with_name(f".{path.name}.part{os.getpid()}")
     try:
         with part.open("w", encoding="utf-8", newline="") as file:
@@ -186,24 +189,24 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]], columns: Sequenc
 
 
 def _captions(path: Path | None) -> dict[str, list[str]] | None:
-    if path is None:
-        return None
-    try:
-        return parse_captions(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text") from None
+    return None if path is None else parse_captions(read_text(path), str(path))
 
 
 def main() -> int:
     """Run the command line; every bad input is one line on stderr."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # "–" on a terminal that has no such sign
     try:
         if app(standalone_mode=False) == 130:
             return 130  # what typer makes of Ctrl-C; older ones let it through
+        sys.stdout.flush()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"error: {error.filename or 'file'}: {error.strerror or error}", file=sys.stderr)
+        print(f"error: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        if not error.filename:  # stdout is full or closed: do not try again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -49,7 +49,7 @@ def load(evaluation: lgeval.Evaluation) -> list[Pair]:
 
 
 def _read(path: Path) -> SymLG:
-    return read(path.read_text(encoding="utf-8"), str(path))
+    return read(path.read_text(encoding="utf-8", errors="replace"), str(path))
 
 
 def tables(pairs: list[Pair]) -> dict[str, Table]:

@@ -29,7 +29,7 @@ def read_predictions(path: Path) -> dict[str, str]:
         entries = _folder(path, ".txt")
     elif not path.is_file():
         raise InputError(f"{path}: no such file or folder of predictions")
-    elif zipfile.is_zipfile(path):
+    elif path.suffix == ".zip" or zipfile.is_zipfile(path):
         entries = _zip(path, ".txt")
     elif path.suffix == ".jsonl":
         entries = _jsonl(path)
@@ -50,7 +50,7 @@ def read_ground_truth(spec: str) -> GroundTruth:
         base = path / "data" / split if (path / "data").is_dir() else path / split
         if not base.is_dir():
             raise InputError(f"{path}: has no split {split}")
-        captions = _read(base / "caption.txt")
+        captions = read_text(base / "caption.txt")
         symlg = _unique(_folder(base / "symLg", ".lg"), spec, ".lg files")
     elif path.is_file():
         captions, symlg = _archive_split(path, split)
@@ -83,7 +83,7 @@ def _unique(entries: Iterator[tuple[str, str]], source: object, what: str) -> di
     for key, text in entries:
         if key in found:
             raise InputError(f"{source}: {key} comes twice")
-        if not key or key.startswith(".") or set(key) & set('/\\\0\n\r\t,"'):
+        if not key or key.startswith(".") or not key.isprintable() or set(key) & set('/\\,"'):
             raise InputError(f"{source}: {key!r} cannot be the id of an expression")
         found[key] = text
         if len(found) > MAX_FILES:
@@ -97,13 +97,16 @@ def _decode(data: bytes, name: object) -> str:
     if len(data) > MAX_BYTES:
         raise InputError(f"{name}: larger than {MAX_BYTES >> 20} MB")
     try:
-        return data.decode("utf-8")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(f"{name}: is not UTF-8 text") from None
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The text of one file of at most 4 MB. Raises InputError."""
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"{path}: is no file")
         with path.open("rb") as file:
             return _decode(file.read(MAX_BYTES + 1), path)
     except OSError as error:
@@ -116,7 +119,7 @@ def _folder(path: Path, ending: str) -> Iterator[tuple[str, str]]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read as a folder ({error.strerror})") from None
     for file in files:
-        yield file.name[: -len(ending)], _read(file)
+        yield file.name[: -len(ending)], read_text(file)
 
 
 def _open_zip(path: Path) -> zipfile.ZipFile:
@@ -175,7 +178,7 @@ def _jsonl(path: Path) -> Iterator[tuple[str, str]]:
             raise InputError(f"{path}, line {number}: not a JSON object with id and tokens") from None
         if isinstance(tokens, str):
             tokens = tokens.split()
-        texts = isinstance(tokens, list) and all(isinstance(token, str) for token in tokens)
+        texts = isinstance(tokens, list) and all(isinstance(token, str) and _encodes(token) for token in tokens)
         if not isinstance(key, str) or not texts:
             raise InputError(f"{path}, line {number}: id must be a text and tokens a list of texts")
         yield key, prediction_file(key, tokens)
@@ -183,12 +186,17 @@ def _jsonl(path: Path) -> Iterator[tuple[str, str]]:
 
 def _lines(path: Path) -> Iterator[str]:
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             yield from (line for line in file if line.strip())
     except UnicodeDecodeError:
         raise InputError(f"{path}: is not UTF-8 text") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _encodes(text: str) -> bool:
+    r"""JSON can write halves of characters, "\ud800", that no file can hold."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def prediction_file(key: str, tokens: list[str]) -> str:

@@ -26,11 +26,9 @@ from evaluation.commands import (
     SYMBOLS,
     TEXTS,
 )
-from evaluation.symlg import Builder, Fragment, Item, Row, SymLG, Unconverted
+from evaluation.symlg import MAX_SYMBOLS, Builder, Fragment, Item, Row, SymLG, Unconverted
 
-# The paths of a row of n symbols hold n * n / 2 letters. The longest caption of CROHME has 204 tokens.
-MAX_TOKENS = 10_000
-MAX_CHARACTERS = 20 * MAX_TOKENS
+MAX_CHARACTERS = 20 * MAX_SYMBOLS
 
 _TOKEN = re.compile(r"%[^\n]*|\\[^\W\d_]+|\\.|[0-9]*\.[0-9]+|[0-9]+|'{1,4}|:=|\S", re.DOTALL)
 _END = ""
@@ -49,16 +47,16 @@ def convert(latex: str) -> SymLG:
     tokens = _TOKEN.findall(latex)
     if not tokens:
         raise Unconverted("empty expression")
-    if len(tokens) > MAX_TOKENS:
-        raise Unconverted(f"{len(tokens)} tokens, more than the {MAX_TOKENS} that are read")
+    if len(tokens) > MAX_SYMBOLS:
+        raise Unconverted(f"{len(tokens)} tokens, more than the {MAX_SYMBOLS} that are read")
     if "$" in tokens:
         raise Unconverted("a $ ends the formula")
     reader = _Reader(tokens)
     return reader.builder.graph(_run(reader.formula()))
 
 
-# pandoc's inline math: no blank inside the dollars, no digit after them.
-_MATH = re.compile(r"\$(?=[^\s$])((?:\\.|[^\\$])*)(?<=\S)\$(?!\d)", re.DOTALL)
+# pandoc's inline math: no blank inside the dollars, no digit after them, no backslash before.
+_MATH = re.compile(r"(?<!\\)\$(?=[^\s$])((?:\\.|[^\\$])*)(?<=\S)\$(?!\d)", re.DOTALL)
 
 
 def formula_in(text: str) -> str:

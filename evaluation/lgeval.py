@@ -20,6 +20,7 @@ from evaluation.latex import formula_in
 from evaluation.lengths import bucket, by_bucket
 
 VERSION = "1.0"
+FOLDERS = {"result", "pred_symlg", "gt_symlg", "Results_pred_symlg"}  # what a run writes in its workdir
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
 OWN_SCRIPTS = Path(__file__).resolve().parent / "bin"
 
@@ -118,6 +119,10 @@ def evaluate(
     if not texts:
         raise InputError(f"{predictions}: not one of its {len(found)} ids is in {ground_truth}")
     workdir.mkdir(parents=True, exist_ok=True)
+    held = {path.name for path in workdir.iterdir()}
+    sources = (Path(predictions).resolve(), Path(ground_truth).resolve())
+    if held & FOLDERS and (held - FOLDERS or any(workdir.resolve() in path.parents for path in sources)):
+        raise InputError(f"{workdir}: its {min(held & FOLDERS)} would be replaced; give a folder of its own as workdir")
     summary, metrics = run_scripts(texts, truth.symlg, workdir)
     folder = workdir / "pred_symlg"
     converted = {key for key in texts if (folder / f"{key}.lg").exists()}
@@ -138,7 +143,7 @@ def _command(name: str) -> list[str]:
         return [sys.executable, str(OWN_SCRIPTS / name)]
     path = shutil.which(name, path=scripts())
     if path is None:
-        raise InputError(f"LGEVAL_BIN={scripts()}: holds no script {name}")
+        raise InputError(f"LGEVAL_BIN={scripts()}: holds no {name} that can be run")
     return [os.path.abspath(path)]
 
 
@@ -148,7 +153,7 @@ def run_scripts(
     """Convert and evaluate in `workdir` (older results there are replaced). Returns the counts of
     Summary.txt and
     every file's metrics. Raises InputError if a script fails or files got lost."""
-    for name in ("result", "pred_symlg", "gt_symlg", "Results_pred_symlg"):
+    for name in FOLDERS:
         shutil.rmtree(workdir / name, ignore_errors=True)
     write_all(workdir / "result", predictions, ".txt")
     write_all(workdir / "gt_symlg", truth, ".lg")

@@ -4,16 +4,17 @@ Elements other than rows, tokens, scripts, fractions and roots are left out with
 """
 
 import re
+from html import escape
 from html.entities import html5
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from evaluation.latex import MAX_TOKENS
-from evaluation.symlg import SCRIPTS, Builder, Fragment, Row, SymLG, Unconverted
+from evaluation.symlg import MAX_SYMBOLS, SCRIPTS, Builder, Fragment, Row, SymLG, Unconverted
 
-_MATH = re.compile(r"<math[\s>].*?</math\s*>", re.DOTALL)
+_START = re.compile(r"<math[\s>]")
+_END = re.compile(r"</math\s*>")
 _ENTITY = re.compile(r"&(\w+;)")
 _ROWS = ("math", "mrow", "semantics")
 _TABLES = ("mtable", "mtr", "mtd")
@@ -21,15 +22,16 @@ _TABLES = ("mtable", "mtr", "mtd")
 
 def from_mathml(text: str) -> SymLG:
     """The symLG of the first <math> element in a MathML or HTML text. Raises Unconverted with the reason."""
-    match = _MATH.search(text)
-    if match is None:
+    start = _START.search(text)
+    end = start and _END.search(text, start.end())
+    if not start or not end:
         raise Unconverted("no <math> element in the file")
     try:
-        root = fromstring(_ENTITY.sub(_character, match[0]))
+        root = fromstring(_ENTITY.sub(_character, text[start.start() : end.end()]))
     except (ParseError, DefusedXmlException, ValueError) as error:
         raise Unconverted(f"not well-formed MathML ({error})") from None
-    if sum(1 for _ in root.iter()) > MAX_TOKENS:
-        raise Unconverted(f"more than {MAX_TOKENS} elements")
+    if sum(1 for _ in root.iter()) > MAX_SYMBOLS:
+        raise Unconverted(f"more than {MAX_SYMBOLS} elements")
     builder = Builder()
     part = _fragment(builder, root)
     if not builder.labels and not len(root):
@@ -38,7 +40,7 @@ def from_mathml(text: str) -> SymLG:
 
 
 def _character(match: re.Match[str]) -> str:
-    return match[0] if match[1] in ("lt;", "gt;", "amp;", "quot;", "apos;") else html5.get(match[1], match[0])
+    return escape(html5[match[1]]) if match[1] in html5 else match[0]
 
 
 def _tag(element: Element) -> str:
@@ -79,4 +81,4 @@ def _element(builder: Builder, tag: str, element: Element, parts: list[Fragment]
         return builder.root(builder.symbol(r"\sqrt", bare=True), [Row(parts)] if parts else [], indexed=False)
     if tag == "mroot":
         return builder.root(builder.symbol(r"\sqrt", bare=True), parts, indexed=True)
-    return builder.symbol("".join(element.itertext()).strip())
+    return builder.symbol(" ".join("".join(element.itertext()).split()))

@@ -1,6 +1,8 @@
 """The `Results_<name>` folder of LgEval's `evaluate`: written whole or not at all, and read back."""
 
+import math
 import os
+import re
 import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -67,20 +69,15 @@ def read_summary(path: str) -> dict[str, int]:
     """Counts of a Summary.txt, ours or LgEval's: n, exact, le1, le2, le3, structure."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            lines = file.read().splitlines()
+            text = file.read()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); the scorer wrote no summary") from None
-    counts: dict[str, int] = {}
-    for line in lines:
-        words = line.split()
-        if line.startswith(" Structure") and len(words) == 5:
-            counts["structure"] = int(words[3])
-        elif line.startswith("Cum. Files") and len(words) == 9:
-            counts |= dict(zip(("exact", "le1", "le2", "le3"), map(int, words[2:6]), strict=True))
-            counts["n"] = int(words[8])
-    if len(counts) != 6:
+    structure = re.search(r"^ Structure +[\d.]+ +\d+ +(\d+) +\d+\s*$", text, re.MULTILINE)
+    files = re.search(r"^Cum\. Files" + r" +(\d+)" * 7 + r"\s*$", text, re.MULTILINE)
+    if structure is None or files is None or not int(files[7]):
         raise InputError(f"{path}: not a whole LgEval summary; run the scorer again")
-    return counts
+    exact, le1, le2, le3, _, _, n = map(int, files.groups())
+    return {"n": n, "exact": exact, "le1": le1, "le2": le2, "le3": le3, "structure": int(structure[1])}
 
 
 def read_file_errors(folder: str) -> dict[str, dict[str, float]]:
@@ -89,18 +86,34 @@ def read_file_errors(folder: str) -> dict[str, dict[str, float]]:
     metrics_folder = os.path.join(folder, "Metrics")
     for entry in sorted(os.listdir(metrics_folder)):
         if entry.endswith(".csv"):
-            with open(os.path.join(metrics_folder, entry), encoding="utf-8") as file:
-                cells = file.read().strip().split(",")
-            if len(cells) < 2 * len(metrics.FIELDS):
+            try:
+                with open(os.path.join(metrics_folder, entry), encoding="utf-8") as file:
+                    cells = file.read().strip().split(",")
+                row = dict(zip(cells[::2], map(float, cells[1::2]), strict=False))
+            except ValueError:
+                row = {}
+            if not row.keys() >= set(metrics.FIELDS) or not all(map(math.isfinite, row.values())):
                 raise InputError(f"{metrics_folder}/{entry}: the scorer left no metrics for this file")
-            rows[entry[:-4]] = dict(zip(cells[::2], map(float, cells[1::2]), strict=False))
+            rows[entry[:-4]] = row
     return rows
 
 
 def put(path: str, text: str) -> None:
-    """Write one text file (callers see to it that the folder is theirs)."""
+    """Write one text file in a folder that is not in its place yet."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
+
+
+def replace(path: str, text: str) -> None:
+    """Write one text file, whole or not at all."""
+    part = f"{path}.part{os.getpid()}"
+    try:
+        put(part, text)
+        os.replace(part, path)
+    except BaseException:
+        if os.path.exists(part):
+            os.remove(part)
+        raise
 
 
 def replace_folder(build: str, folder: str) -> None:
@@ -115,7 +128,9 @@ def replace_folder(build: str, folder: str) -> None:
 
 
 def _replaceable(folder: str) -> bool:
-    return os.path.isdir(folder) and (not os.listdir(folder) or os.path.isdir(os.path.join(folder, "Metrics")))
+    if os.path.islink(folder) or not os.path.isdir(folder):
+        return False
+    return not os.listdir(folder) or os.path.isdir(os.path.join(folder, "Metrics"))
 
 
 def remove_folder(folder: str) -> None:

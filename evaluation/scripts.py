@@ -7,6 +7,7 @@ alone, so that a process starts in a few hundredths of a second.
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from evaluation import InputError, results
@@ -22,13 +23,19 @@ def _main(run: Callable[[list[str]], int], usage: str, least: int) -> int:
     arguments = sys.argv[1:]
     if len(arguments) < least or "-h" in arguments or "--help" in arguments:
         print(usage, file=sys.stderr)
-        return 0 if arguments and least <= len(arguments) else 2
+        return 0 if {"-h", "--help"} & {*arguments} else 2
     try:
-        return run(arguments)
+        status = run(arguments)
+        sys.stdout.flush()
+        return status
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
     except OSError as error:
-        print(f"error: {error.filename or 'file'}: {error.strerror or error}", file=sys.stderr)
+        print(f"error: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        if not error.filename:  # stdout is full or closed: do not try again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except UnicodeEncodeError:
+        print("error: the name of a folder is not UTF-8 text; rename it", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
     return 1
@@ -102,6 +109,10 @@ def _lg2symlg(arguments: list[str]) -> int:
 def _convert(source: str, target: str, ending: str, convert: Callable[[str, str], str]) -> int:
     """Convert each file by itself. What does not convert has no .lg afterwards, not even an older one."""
     names = _listing(source, ending)
+    if os.path.lexists(target) and not os.path.isdir(target):
+        raise InputError(f"{target}: is no folder; name another one for the results")
+    if ending == ".lg" and os.path.isdir(target) and os.path.samefile(source, target):
+        raise InputError(f"{target}: would be overwritten; name another folder for the results")
     build = f"{target.rstrip('/')}.part{os.getpid()}"
     os.makedirs(build)
     refused: dict[str, str] = {}
@@ -150,9 +161,12 @@ def _listing(folder: str, ending: str) -> list[str]:
         found = os.listdir(folder)
     except OSError as error:
         raise InputError(f"{folder}: cannot be read as a folder ({error.strerror})") from None
-    names = sorted(name[: -len(ending)] for name in found if name.endswith(ending) and not name.startswith("."))
+    files = (name for name in found if name.endswith(ending) and not name.startswith(".") and name != UNCONVERTED)
+    names = sorted(name[: -len(ending)] for name in files)
     if not names:
         raise InputError(f"{folder}: holds no {ending} files")
+    if odd := next((name for name in names if not name.isprintable()), None):
+        raise InputError(f"{folder}: {odd + ending!r} cannot be the name of a file in a table; rename it")
     return names
 
 
@@ -161,7 +175,7 @@ def _listing(folder: str, ending: str) -> list[str]:
 
 def _read_lg(path: str, missing: SymLG | None = None) -> SymLG:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             return read(file.read(), path)
     except FileNotFoundError:
         if missing is not None:
@@ -187,7 +201,7 @@ def _evaluate(arguments: list[str]) -> int:
         drawing = arguments[1:]
     files = []
     for found, true in pairs:
-        name = os.path.splitext(os.path.basename(true))[0]
+        name = _stem(true)
         truth_graph = _read_lg(true, UNREADABLE if name in lost else None)
         graph = _read_lg(found, EMPTY_GRAPH)
         files.append(results.Scored(name, found, graph, truth_graph, compare(graph, truth_graph)))
@@ -215,8 +229,10 @@ def _unconverted(truth: str) -> dict[str, str]:
     path = os.path.join(truth, UNCONVERTED)
     if not os.path.exists(path):
         return {}
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8", errors="replace") as file:
         pairs = [line.rstrip("\n").split("\t", 1) for line in file if "\t" in line]
+    if any({"/", "\ufffd"} & {*name} for name, _ in pairs):
+        raise InputError(f"{path}: not as tex2symlg writes it; remove it or convert the ground truth again")
     return {name: reason for name, reason in pairs if not os.path.exists(os.path.join(truth, name + ".lg"))}
 
 
@@ -237,11 +253,15 @@ def _pairs(path: str) -> list[tuple[str, str]]:
         raise InputError(f"{path}: is not UTF-8 text") from None
     if not rows or any(len(row) < 2 for row in rows):
         raise InputError(f"{path}: every line must name an output and a target file")
-    targets = [os.path.basename(row[1]) for row in rows]
-    if len(set(targets)) < len(targets):
-        twice = next(name for name in targets if targets.count(name) > 1)
+    targets = Counter(_stem(row[1]) for row in rows)
+    twice, count = targets.most_common(1)[0]
+    if count > 1:
         raise InputError(f"{path}: two targets are called {twice}; their results would share one file")
     return [(row[0], row[1]) for row in rows]
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
 
 
 def _evallg(arguments: list[str]) -> int:
@@ -268,8 +288,8 @@ def _evallg_batch(path: str, options: list[str], inter: bool) -> int:
         comparison = compare(prediction, truth, inter)
         metrics.append(f"*M,{found},{true}\n{comparison.csv()}")
         diffs.append(f"DIFF,{found},{true}\n{comparison.diff()}")
-    results.put(path + ".m", "".join(metrics))
-    results.put(path + ".diff", "".join(diffs))
+    results.replace(path + ".m", "".join(metrics))
+    results.replace(path + ".diff", "".join(diffs))
     if "MAT" in options or "MATOBJ" in options:
         _write_histogram(f"{path}.html", path, graphs, (2, 3), 3)
     return 0
@@ -303,13 +323,13 @@ def _write_histogram(
     from evaluation.confusion import histogram_html, structure_confusions
 
     tables = [(f"{size} symbols", structure_confusions(graphs, size)) for size in sizes]
-    results.put(path, histogram_html(title, tables, least, time.strftime("%c")))
+    results.replace(path, histogram_html(title, tables, least, time.strftime("%c")))
 
 
 def _extract_exprate(arguments: list[str]) -> int:
     path = arguments[1] if len(arguments) > 1 else "Results_pred_symlg/Summary.txt"
     counts = results.read_summary(path)
-    if not arguments[0].isdigit() or not 1 <= int(arguments[0]) <= 4:
+    if arguments[0] not in ("1", "2", "3", "4"):
         raise InputError(f"COUNT must be between 1 and 4, not {arguments[0]}")
     print(f"Struct Rate: {round(100 * counts['structure'] / counts['n'], 2)}")
     for k, key in enumerate(("exact", "le1", "le2", "le3")[: int(arguments[0])]):

@@ -15,6 +15,9 @@ from typing import NamedTuple
 from evaluation import InputError
 from evaluation.commands import LABELS
 
+# The paths of a row of n symbols hold n * n / 2 letters. The longest caption of CROHME has 204 tokens.
+MAX_SYMBOLS = 10_000
+
 RELATIONS = {"Right": "R", "Sub": "Sub", "Sup": "Sup", "Above": "Above", "Below": "Below", "Inside": "Inside"}
 
 
@@ -109,6 +112,8 @@ def with_paths(text: str, name: str = "label graph") -> str:
             _, parent, child, relation, _ = fields
             if child not in parents or parents[child][1] == "Inside":
                 parents[child] = (parent, relation)
+    if len(parents) > MAX_SYMBOLS:
+        raise InputError(f"{name}: more than {MAX_SYMBOLS} relations")
     out = []
     for line in lines:
         fields = [field.strip() for field in line.split(",")]
@@ -193,7 +198,7 @@ class Builder:
         label = LABELS.get(text, text)
         if _LATIN1.fullmatch(label):
             raise Unconverted(f"{label!r} has no label (the official converter crashes on it)")
-        label = label.replace(",", "COMMA", 1)
+        label = label.replace(",", "COMMA")
         self.labels.append(label)
         self.names.append("" if bare else label)
         number = len(self.labels) - 1

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evaluation import InputError, inputs, lgeval, mathml, results, symlg
+from evaluation.__main__ import write_csv
 from evaluation.symlg import Unconverted
 
 BIN = lgeval.OWN_SCRIPTS
@@ -112,7 +114,10 @@ def test_evaluate_on_a_list_of_pairs(tmp_path: Path, truth: Path):
     assert (tmp_path / "Results_list/Summary.txt").read_text().splitlines()[3] == "List File: list"
     assert results.read_summary(str(tmp_path / "Results_list/Summary.txt"))["n"] == 3
     (tmp_path / "list").write_text("out/one.lg gt/e0.lg\nout/two.lg gt/e0.lg\n")
-    assert "two targets are called e0.lg" in one_line(run("evaluate", "list", cwd=tmp_path))
+    assert "two targets are called e0;" in one_line(run("evaluate", "list", cwd=tmp_path))
+    (tmp_path / "gt/e0.other").write_text((truth / "e0.lg").read_text())
+    (tmp_path / "list").write_text("out/one.lg gt/e0.lg\nout/two.lg gt/e0.other\n")
+    assert "two targets are called e0;" in one_line(run("evaluate", "list", cwd=tmp_path))
     (tmp_path / "list").write_text("out/one.lg\n")
     assert "every line must name" in one_line(run("evaluate", "list", cwd=tmp_path))
 
@@ -216,6 +221,28 @@ def test_hostile_mathml_is_refused_with_a_reason(text: str):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("body", "labels"),
+    [
+        ("<mi>a\n  b</mi>", {"a b"}),
+        ("<mn>1,234,567</mn>", {"1COMMA234COMMA567"}),
+        ("<mo>&LT;</mo>", {r"\lt"}),
+        ("<mo>&amp;</mo>", {"&"}),
+    ],
+)
+def test_labels_of_mathml_fit_in_a_line(body: str, labels: set[str]):
+    graph = mathml.from_mathml(MATH.format(body))
+    assert graph.nodes() == {"O": labels}
+    assert symlg.read(symlg.write(graph, "id")) == graph
+
+
+def test_unfinished_mathml_is_searched_once():
+    start = time.process_time()
+    with pytest.raises(Unconverted, match="no <math>"):
+        mathml.from_mathml("<math>" * 100_000)
+    assert time.process_time() - start < 1
+
+
 def test_mml2symlg(tmp_path: Path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.mml").write_text(MATH.format("<mi>x</mi>"))
@@ -266,10 +293,82 @@ def test_a_folder_that_is_no_results_folder_is_not_replaced(tmp_path: Path, trut
     assert (tmp_path / "Results_gt/thesis.tex").exists()
 
 
+def test_results_behind_a_link_are_left_alone(tmp_path: Path, truth: Path):
+    (tmp_path / "elsewhere/Metrics").mkdir(parents=True)
+    (tmp_path / "Results_gt").symlink_to("elsewhere")
+    assert "no results folder" in one_line(run("evaluate", "gt", "gt", cwd=tmp_path))
+    assert (tmp_path / "Results_gt").is_symlink() and not list(tmp_path.glob("*.old*"))
+
+
+def test_a_list_of_unconverted_files_cannot_lead_elsewhere(tmp_path: Path, truth: Path):
+    for line in (b"../../e9\ta reason\n", b"\xff\ta reason\n"):
+        (truth / "unconverted.txt").write_bytes(line)
+        assert "not as tex2symlg writes it" in one_line(run("evaluate", "gt", "gt", cwd=tmp_path))
+
+
+def test_converting_in_place(tmp_path: Path):
+    tex_folder(tmp_path / "mix", TRUTH | {"bad": "{ a"})
+    for _ in range(2):  # the second time unconverted.txt lies among the sources
+        assert run("tex2symlg", "mix", "mix", cwd=tmp_path).stdout == "5 files, 4 converted to mix\n"
+    before = sorted(path.read_bytes() for path in (tmp_path / "mix").iterdir())
+    assert "would be overwritten" in one_line(run("lg2symlg", "mix", "mix", cwd=tmp_path))
+    assert sorted(path.read_bytes() for path in (tmp_path / "mix").iterdir()) == before
+
+
+@pytest.mark.parametrize("name", [b"\xff.txt", b"a\nb.txt", b"a\tb.txt"])
+def test_a_file_name_that_fits_in_no_table_is_refused(tmp_path: Path, name: bytes):
+    folder = tex_folder(tmp_path / "tex", TRUTH)
+    Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).write_text("%a\n$x$")
+    assert "cannot be the name" in one_line(run("tex2symlg", "tex", "out", cwd=tmp_path))
+    with pytest.raises(InputError, match="cannot be the id"):
+        inputs.read_predictions(folder)
+
+
+def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path, truth: Path):
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    for words in ([BIN / "evallg", "gt/e0.lg", "gt/e1.lg"], ["-m", "evaluation", "doctor"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, *map(str, words)],
+                cwd=tmp_path,
+                env=environment | {"PYTHONPATH": str(BIN.parents[1])},
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
+        assert (done.returncode, done.stderr) == (1, "error: output: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " Structure     50.00         4         2         2\n",
+        " Structure     50.00         4         two       2\nCum. Files 1 1 1 1 1 1 4\n",
+        " Structure    100.00         0         0         0\nCum. Files 0 0 0 0 0 0 0\n",
+    ],
+)
+def test_a_summary_that_is_not_whole_is_refused(tmp_path: Path, text: str):
+    (tmp_path / "Summary.txt").write_text(text)
+    with pytest.raises(InputError, match="not a whole LgEval summary"):
+        results.read_summary(str(tmp_path / "Summary.txt"))
+    assert "error: " in one_line(run("extract_exprate", "²", "Summary.txt", cwd=tmp_path))
+
+
+def test_metrics_that_are_no_numbers_are_refused(tmp_path: Path):
+    (tmp_path / "Metrics").mkdir()
+    for value in (b"x", b"\xff", b"nan", b"1,more,1"):
+        (tmp_path / "Metrics/e0.csv").write_bytes(b",".join(b"D_B," + value for _ in range(28)))
+        with pytest.raises(InputError, match=r"e0\.csv: the scorer left no metrics"):
+            results.read_file_errors(str(tmp_path))
+
+
 def test_too_few_arguments_show_the_usage(tmp_path: Path):
     for script in sorted(path.name for path in BIN.iterdir()):
         done = run(script, cwd=tmp_path)
         assert done.returncode == 2 and done.stderr.startswith("Usage: "), script
+    assert run(script, "-h", cwd=tmp_path).returncode == 0
 
 
 def test_scripts_need_the_standard_library_alone(tmp_path: Path, truth: Path):
@@ -332,6 +431,9 @@ def bad_predictions(folder: Path) -> dict[str, Path]:
     file("f.jsonl: is not UTF-8", "f.jsonl", b'{"id": "\xff"}')
     file("g.jsonl: holds no predictions", "g.jsonl", b"")
     file("line 1: not a JSON", "h.jsonl", b"[" * 100_000)
+    file("'\\x1b[0m' cannot be the id", "i.jsonl", b'{"id": "\\u001b[0m", "tokens": []}')
+    file("tokens a list of texts", "j.jsonl", b'{"id": "a", "tokens": ["\\ud800"]}')
+    file("cannot be read as a zip", "cut.zip", b"PK\x03\x04")
     archive("climbs out", "climb.zip", [("../../e0.txt", b"x")])
     archive("climbs out of", "root.zip", [("/etc/e0.txt", b"x")])
     archive("e1 comes twice", "twice.zip", [("a/e1.txt", b"x"), ("b/e1.txt", b"x")])
@@ -347,6 +449,9 @@ def bad_predictions(folder: Path) -> dict[str, Path]:
     (folder / "latin").mkdir()
     (folder / "latin/e0.txt").write_bytes(b"\xe9")
     made["e0.txt: is not UTF-8 text"] = folder / "latin"
+    (folder / "pipe").mkdir()
+    os.mkfifo(folder / "pipe/e0.txt")
+    made["e0.txt: is no file"] = folder / "pipe"
     return made
 
 
@@ -427,6 +532,32 @@ def test_score(tmp_path: Path, archive: Path, truth: Path):
         lgeval.score(tex, str(truth), captions={"e0": ["a"]})
 
 
+def test_windows_files_are_read(tmp_path: Path):
+    mark = b"\xef\xbb\xbf"
+    for name in ("tex", "FOLDER/2014/symLg"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "tex/e0.txt").write_bytes(mark + b"%e0\r\n$a + b$\r\n")
+    (tmp_path / "p.jsonl").write_bytes(mark + b'{"id": "e0", "tokens": ["a", "+", "b"]}\r\n')
+    (tmp_path / "FOLDER/2014/caption.txt").write_bytes(mark + b"e0\ta + b\r\n")
+    text = symlg.write(symlg.from_latex("a + b"), "e0").replace("\n", "\r\n")
+    (tmp_path / "FOLDER/2014/symLg/e0.lg").write_bytes(mark + text.encode())
+    for name in ("tex", "p.jsonl"):
+        score = lgeval.score(tmp_path / name, f"{tmp_path}/FOLDER:2014")
+        assert (score.n, score.exact, score.token_exact) == (1, 1, 1)
+
+
+def test_a_workdir_is_not_emptied_of_other_things(tmp_path: Path, truth: Path):
+    tex = tex_folder(tmp_path / "work/result", TRUTH | {"stray": "q"})
+    for others in (False, True):  # the predictions themselves; then another folder of the same name
+        if others:
+            (tmp_path / "work/thesis.tex").touch()
+        with pytest.raises(InputError, match="its result would be replaced"):
+            lgeval.score(tex_folder(tmp_path / "tex", TRUTH) if others else tex, str(truth), workdir=tmp_path / "work")
+    assert (tex / "stray.txt").exists()
+    for _ in range(2):  # its own results are
+        assert lgeval.score(tmp_path / "tex", str(truth), workdir=tmp_path / "new").exact == 4
+
+
 def test_predictions_of_another_set_are_refused(tmp_path: Path, archive: Path):
     tex = tex_folder(tmp_path / "tex", {"q0": "a", "q1": "b"})
     with pytest.raises(InputError, match="not one of its 2 ids"):
@@ -484,7 +615,7 @@ def test_a_scorer_that_is_wrong_or_missing_fails_the_self_check(tmp_path: Path, 
     check = lgeval.self_check()
     assert not check.own and any("x _ 2" in failure for failure in check.failures)
     monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "nowhere"))
-    assert lgeval.self_check().failures == [f"LGEVAL_BIN={tmp_path}/nowhere: holds no script tex2symlg"]
+    assert lgeval.self_check().failures == [f"LGEVAL_BIN={tmp_path}/nowhere: holds no tex2symlg that can be run"]
 
 
 # --- command line -----------------------------------------------------------------------------------------
@@ -522,3 +653,5 @@ def test_command_line(tmp_path: Path, archive: Path):
     assert (done.returncode, done.stderr) == (1, "error: nowhere: no such file or folder of predictions\n")
     done = command("score", "--predictions", "a", *where, "--per-expression", "no/such/rows.csv", cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    with pytest.raises(InputError, match="no file; choose another name"):
+        write_csv(tmp_path / "a", [], ["id"])

@@ -138,6 +138,7 @@ def test_histogram_is_monotone_in_the_errors_allowed(errors: list[int]):
         r"\left ( " * 4_000,
         r"\sqrt " * 9_000,
         "{ a { } " * 2_000 + "} " * 2_000,
+        r"\frac " * 4_000 + "1" * 100_000,
     ],
     ids=lambda text: f"{text[:12]}...{len(text)}",
 )
@@ -189,6 +190,7 @@ def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
         (r"x ^ \text { y { z } } w", {"O": "x", "OR": "w"}),
         (r"\mathrm { a } ^ b c", {"O": "b", "OR": "c"}),
         (r"a , b", {"O": "a", "OR": "COMMA", "ORR": "b"}),
+        (r"\operatorname { , , }", {"O": "COMMACOMMA"}),
         ("f ' ''", {"O": "f", "OR": r"\prime", "ORR": "″"}),
         ("12.5 x", {"O": "12.5", "OR": "x"}),
         (r"\lt \le \to \ne - \Gamma", dict(zip(["O", "OR", "ORR", "ORRR", "ORRRR", "ORRRRR"],
@@ -292,6 +294,7 @@ def test_the_limit_itself_is_converted():
         ("%id\r\n$x$\r\n", "x"),
         (r"$a \$ b$", r"a \$ b"),
         ("$5 $x$", "x"),
+        (r"\$a$b$", "b"),
     ],
 )
 def test_formula_in_a_prediction_file(text: str, formula: str):
@@ -302,6 +305,13 @@ def test_formula_in_a_prediction_file(text: str, formula: str):
 def test_no_formula_in_a_prediction_file(text: str):
     with pytest.raises(Unconverted):
         latex.formula_in(text)
+
+
+def test_a_formula_is_searched_once():
+    start = time.process_time()
+    with pytest.raises(Unconverted):
+        latex.formula_in(r"\$" * 100_000)
+    assert time.process_time() - start < 1
 
 
 # --- reading .lg ------------------------------------------------------------------------------------------
@@ -344,6 +354,8 @@ def test_paths_from_relations():
     }
     with pytest.raises(InputError, match="circle"):
         symlg.with_paths("O, a, a, 1.0, 1\nO, b, b, 1.0, 2\nR, a, b, Right, 1.0\nR, b, a, Right, 1.0")
+    with pytest.raises(InputError, match="more than 10000 relations"):
+        symlg.with_paths("".join(f"R, {k}, {k + 1}, Right, 1.0\n" for k in range(10_001)))
 
 
 def test_summary_of_all_right_and_of_nothing_found():
