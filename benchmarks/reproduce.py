@@ -5,6 +5,7 @@ goes on where it was stopped, and any stage can be run again alone (`python -m b
 """
 
 import json
+import math
 import os
 import sys
 import time
@@ -26,6 +27,10 @@ from benchmarks.errors import UserError
 MIRROR_SECONDS = 30  # between two looks at what a cluster does
 ATTEMPTS = 4  # at a run whose node dies, as often as that happens without the run being at fault
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
+
+
+class OutOfTime(Exception):
+    """The minutes granted are over; everything done lies in the run folders."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +72,19 @@ def reproduce(
     engine: str = "local",
     cpus: float = 1,
     gpus: float | None = None,
-) -> None:
+    minutes: float | None = None,
+) -> bool:
     """Runs what is not done yet of recipes x seeds, scores the `years` (none: all sets), writes the tables.
 
     Without `crohme` it works on the embedded set. What is not CROHME stays apart, in results/local/<name>/. The engine
     `local` does one run after another here, `ray` all at once on a cluster, with so many `cpus` and `gpus` each.
+    After `minutes`, if given, it ends with the epoch or stage in hand; whether everything was done is returned.
     """
     began = time.perf_counter()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("reproduce runs one process: torchrun the verb train for each row, reproduce does the rest")
+    if minutes is not None and engine != "local":
+        raise UserError("--minutes is for the engine local: a cluster's own limits end its jobs")
     archive = open_data(crohme, results)
     space = workspace(archive, results)
     splits = test_splits(archive, years)
@@ -85,10 +94,13 @@ def reproduce(
     _print_plan(runs, splits, force)
     if engine == "ray":
         _spread(runs, archive, space, splits, force, cpus, gpus)
+        whole = True
     else:
-        for run in runs:
-            _work(run, archive, splits, force)
-    _finish(archive, runs, results, time.perf_counter() - began)
+        deadline = began + 60 * minutes if minutes is not None else math.inf
+        whole = _one_after_another(runs, archive, splits, force, deadline)
+    if begun := [run for run in runs if (run.folder / "config.yaml").exists()]:
+        _finish(archive, begun, results, time.perf_counter() - began)
+    return whole
 
 
 def open_data(crohme: Path | None, results: Path) -> Archive:
@@ -127,7 +139,26 @@ def announce(archive: Archive) -> None:
         )
 
 
-def _work(run: Run, archive: Archive, splits: Sequence[str], force: bool) -> None:
+def _one_after_another(
+    runs: Sequence[Run], archive: Archive, splits: Sequence[str], force: bool, deadline: float
+) -> bool:
+    """Whether all were done before the deadline (of time.perf_counter)."""
+
+    def in_time() -> None:
+        if time.perf_counter() > deadline:
+            raise OutOfTime
+
+    for number, run in enumerate(runs):
+        try:
+            in_time()
+            _work(run, archive, splits, force, in_time)
+        except OutOfTime:
+            console.print(f"the time is over: {number} of {len(runs)} runs are done; the same command goes on")
+            return False
+    return True
+
+
+def _work(run: Run, archive: Archive, splits: Sequence[str], force: bool, in_time: Callable[[], None]) -> None:
     from benchmarks.tracking import live, track
 
     if force:
@@ -135,7 +166,7 @@ def _work(run: Run, archive: Archive, splits: Sequence[str], force: bool) -> Non
     if not run.trained:
         console.rule(f"{run.config.recipe}, seed {run.config.seed}: training", align="left")
     with live(run.folder) if not run.trained else nullcontext():
-        changed = _stages(run, archive, splits)
+        changed = _stages(run, archive, splits, in_time)
     if not changed:
         console.print(f"{run.config.recipe}, seed {run.config.seed}: done already ({run.folder})", markup=False)
     track(run.folder)

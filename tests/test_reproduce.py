@@ -1,6 +1,7 @@
 """The main job on a tiny archive and a tiny network: what is done once is not done again, and each stage runs alone."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,28 @@ def test_interrupted_training_leaves_earlier_results(archive: Path, tmp_path: Pa
     with pytest.raises(KeyboardInterrupt):
         reproduce(["bttr"], preset, [7], archive, [], True, tmp_path)
     assert kept and all(path.read_bytes() == content for path, content in kept.items())
+
+
+def test_when_the_time_is_over_it_stops_and_goes_on_later(archive: Path, tmp_path: Path, stages: list[str], capsys):
+    tiny_config(archive, {"training": {"epochs": 2}})
+    rows, preset = ["bttr", "comer-fusion"], str(archive / "tiny.yaml")
+    assert not reproduce(rows, preset, [7], archive, [], False, tmp_path, minutes=1e-6)
+    assert stages == [] and "0 of 2 runs are done; the same command goes on" in capsys.readouterr().out
+    calls = iter([0.0, 1.0, 100.0])  # began, before the first run, after its first epoch
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job.time, "perf_counter", lambda: next(calls, 101.0))
+        patch.setattr("benchmarks.train.time", FakeTime)
+        assert not reproduce(rows, preset, [7], archive, [], False, tmp_path, minutes=1)
+    (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
+    assert stages == ["train"] and len((folder / "history.jsonl").read_text().splitlines()) == 1
+    assert reproduce(rows, preset, [7], archive, [], False, tmp_path, minutes=60)
+    assert stages == ["train", "train", "predict", "score", "train", "predict", "score"]
+
+
+class FakeTime:
+    """The trainer's own clock, which goes on while that of the job is set."""
+
+    perf_counter = staticmethod(time.process_time)
 
 
 def test_a_plan_knows_what_training_took(archive: Path, tmp_path: Path, stages: list[str]) -> None:

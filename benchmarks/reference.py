@@ -1,6 +1,6 @@
-"""Packing: a run folder, small enough to commit or to carry away, under results/reproduced/.
+"""Reference runs: run folders packed small under results/reproduced/, and recognised anew from their weights.
 
-Leaves out what only training needs (the checkpoint) and what can be made again (n-best lists); weights become
+Packing leaves out what only training needs (the checkpoint) and what can be made again (n-best lists); weights become
 float16, with a model card beside them. The tables read what lies there.
 """
 
@@ -8,13 +8,18 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from rich.table import Table
 
 from benchmarks.config import Config, load
 from benchmarks.errors import UserError
-from benchmarks.reproduce import Run
+from benchmarks.predict import predict
+from benchmarks.reproduce import Run, announce, console, open_data, test_splits
+from benchmarks.score import score
+from evaluation.inputs import read_predictions
 from models.interchange import load_weights, save_weights
 
 PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "errors", "symlg", "predictions")
@@ -50,6 +55,40 @@ def pack(run: Path, target: Path | None = None, weights: bool = True) -> Path:
     return target
 
 
+def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], results: Path) -> None:
+    """Recognises CROHME with the weights of the reference runs, scores that, and prints it beside what is committed.
+
+    What was recognised lies in local/evaluated/<recipe>/<preset>-seed<k>/. Raises UserError without CROHME.
+    """
+    if crohme is None:
+        raise UserError("evaluate compares with committed scores of CROHME: give it with CROHME=data.zip")
+    archive = open_data(crohme, results)
+    announce(archive)
+    runs = [path.parent for path in sorted((results / "reproduced").glob("*/*/best.safetensors"))]
+    runs = [run for run in runs if not recipes or run.parent.name in recipes]
+    if not runs:
+        raise UserError(f"{results / 'reproduced'}: no reference run with weights{' of these recipes' * bool(recipes)}")
+    table = Table(title="ExpRate of committed weights, recognised here", title_justify="left")
+    for heading in ("run", "set", "n", "committed", "here", "same prediction"):
+        table.add_column(heading)
+    for run in runs:
+        config, here = load(run / "config.yaml"), results / "local/evaluated" / run.parent.name / run.name
+        if config.data.digest != archive.digest:
+            raise UserError(f"{run}: ran on another edition of CROHME than {archive.path}; give that one")
+        _copy(run / "config.yaml", here / "config.yaml")
+        _copy(run / "best.safetensors", here / "best.safetensors")
+        splits = test_splits(archive, years)
+        predict(config, archive, here, splits)
+        for split, found in score(config, archive, here, splits).items():
+            committed = json.loads((run / f"scores/{split}.json").read_text())
+            then, now = (read_predictions(place / f"predictions/{split}.zip") for place in (run, here))
+            same = sum(now.get(name) == text for name, text in then.items())
+            name = f"{run.parent.name}/{run.name}"
+            rates = f"{committed['exprate']:.2f}", f"{found.as_dict()['exprate']:.2f}"
+            table.add_row(name, split, str(committed["n"]), *rates, f"{same} of {len(then)}")
+    console.print(table)
+
+
 def card(config: Config, scores: dict[str, dict], run: Path) -> str:
     """The model card: what these weights are, how they came about, what they score."""
     environment = json.loads((run / "environment.json").read_text())
@@ -67,10 +106,10 @@ def card(config: Config, scores: dict[str, dict], run: Path) -> str:
         "| set | n | ExpRate | ≤1 | ≤2 | ≤3 | 95 % interval |",
         "|---|--:|--:|--:|--:|--:|---|",
     ]
-    for name, score in scores.items():
-        rates = " | ".join(f"{score[key]:.2f}" for key in ("exprate", "exprate_le1", "exprate_le2", "exprate_le3"))
-        low, high = score["ci95"]
-        lines.append(f"| {name} | {score['n']} | {rates} | {low:.1f}–{high:.1f} |")
+    for name, found in scores.items():
+        rates = " | ".join(f"{found[key]:.2f}" for key in ("exprate", "exprate_le1", "exprate_le2", "exprate_le3"))
+        low, high = found["ci95"]
+        lines.append(f"| {name} | {found['n']} | {rates} | {low:.1f}–{high:.1f} |")
     lines += [
         "",
         "For research: trained on CROHME (CC BY-NC-SA 3.0). Reads images of one handwritten formula; symbols beyond "
@@ -83,6 +122,7 @@ def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.jsonl"))
     elif source.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
 
 

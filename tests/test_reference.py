@@ -1,4 +1,4 @@
-"""Packing a run: what is committed is small, whole, loads again, and replaces what was there."""
+"""Reference runs: what is packed is small, whole, replaces what was there, and recognises again what it did."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ import torch
 from benchmarks.config import load
 from benchmarks.data.crohme import open_archive
 from benchmarks.errors import UserError
-from benchmarks.pack import pack
 from benchmarks.predict import predict
+from benchmarks.reference import evaluate, pack
 from benchmarks.score import score
 from benchmarks.train import train
 from models.interchange import load_weights
@@ -68,3 +68,21 @@ def test_what_is_no_reference_run_is_refused(run: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such file"):
         pack(tmp_path / "nothing")
     assert not (tmp_path / "results/reproduced").exists()
+
+
+def test_a_reference_run_recognises_again_what_it_did(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    pack(run)
+    results, archive = tmp_path / "results", tmp_path / "archive"
+    evaluate(archive, ["2014"], [], results)
+    rate = json.loads((run / "scores/2014.json").read_text())["exprate"]
+    assert [f"{rate:.2f}"] * 2 + ["5 of 5"] == [cell.strip() for cell in _row(capsys.readouterr().out)[3:]]
+    with pytest.raises(UserError, match="no reference run with weights of these recipes"):
+        evaluate(archive, [], ["bttr"], results)
+    with pytest.raises(UserError, match="give it with CROHME="):
+        evaluate(None, [], [], results)
+    with pytest.raises(UserError, match="another edition"):
+        evaluate(tiny_archive(tmp_path / "other", train=8), [], [], results)
+
+
+def _row(said: str) -> list[str]:
+    return next(line for line in said.splitlines() if "comer-fusion/tiny-seed7" in line).strip("│").split("│")
