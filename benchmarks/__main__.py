@@ -33,6 +33,7 @@ EngineName = Annotated[str, typer.Option("--engine", help="local: this machine |
 Cpus = Annotated[float, typer.Option(help="CPUs a run gets (engine ray)", min=0)]
 Gpus = Annotated[float | None, typer.Option(help="GPUs a run gets (engine ray); else one where there are any", min=0)]
 RESULTS = Path("results")
+OUT_OF_TIME = 3  # exit code
 
 
 @app.command()
@@ -137,6 +138,9 @@ def reproduce(
     engine: EngineName = "local",
     cpus: Cpus = 1,
     gpus: Gpus = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="stop cleanly after so long, exit code 3; run again to go on")
+    ] = None,
 ) -> None:
     """Train, recognise, score and log the rows of Tables 1 and 2, then write the tables."""
     from benchmarks.reproduce import reproduce
@@ -144,7 +148,8 @@ def reproduce(
     _check_engine(engine)
     numbers, years_ = [_seed(word) for word in _words(seeds)], _words(years)
     preset = preset or _default_preset()
-    reproduce(_words(recipes), preset, numbers, crohme, years_, force, results, engine, cpus, gpus)
+    if not reproduce(_words(recipes), preset, numbers, crohme, years_, force, results, engine, cpus, gpus, minutes):
+        sys.exit(OUT_OF_TIME)
 
 
 @app.command()
@@ -227,10 +232,23 @@ def pack(
     weights: Annotated[bool, typer.Option(help="with weights (float16) and a model card")] = True,
 ) -> None:
     """Keep runs under results/reproduced/: small enough to commit, read by `tables` and `figures`."""
-    from benchmarks.pack import pack
+    from benchmarks.reference import pack
 
     for folder in folders:
         print(pack(folder, weights=weights))
+
+
+@app.command()
+def evaluate(
+    crohme: Crohme = None,
+    years: Years = "",
+    recipes: Annotated[str, typer.Option(help="of these rows only")] = "",
+    results: Results = RESULTS,
+) -> None:
+    """Recognise CROHME with the committed weights and compare with the committed scores; no training."""
+    from benchmarks.reference import evaluate
+
+    evaluate(crohme, _words(years), _words(recipes), results)
 
 
 @app.command()
@@ -243,6 +261,15 @@ def tables(results: Results = RESULTS) -> None:
     tables.show(built, console)
     for path in tables.write(built, results):
         print(path)
+
+
+@app.command()
+def figures(results: Results = RESULTS) -> None:
+    """Write results/figures/*.{pdf,svg,png}: lengths, Table 1, training, errors, cost, what mattered in searches."""
+    from benchmarks.report.figures import figures
+
+    for line in figures(results):
+        print(line)
 
 
 @app.command()
@@ -296,28 +323,36 @@ def report(
 
 
 @app.command()
-def doctor(crohme: Crohme = None, results: Results = RESULTS) -> None:
-    """Versions, devices, data, scorer, disk: what a report of a fault should begin with."""
-    import shutil
+def doctor(
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+    storage: Annotated[str, typer.Option(help="a search's database URL, to see whether it can be reached")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
+) -> None:
+    """Versions, devices, data, scorer, tracking, disk, and known-bad combinations, each with its mend."""
+    from benchmarks.doctor import examine, show
 
-    import torch
+    checks = examine(crohme, results, storage)
+    show(checks, as_json)
+    if broken := [check.name for check in checks if check.status == "broken"]:
+        raise UserError(f"{', '.join(broken)}: broken, and the main job needs it; the mend stands beside it")
 
-    from benchmarks.environment import environment
-    from benchmarks.reproduce import announce, open_data
-    from evaluation.lgeval import self_check
 
-    facts = environment(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    for name, value in facts.items():
-        words = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-        print(f"{name:<18}{words}")
-    print(f"{'default preset':<18}{_default_preset()}")
-    place = results if results.exists() else Path()
-    print(f"{'disk':<18}{shutil.disk_usage(place).free / 2**30:.1f} GiB free at {place.resolve()}")
-    announce(open_data(crohme, results))
-    check = self_check()
-    print(f"{'scorer':<18}{check.scripts}: {'; '.join(check.failures) or 'self-check right'}")
-    if check.failures:
-        raise UserError("the scorer in use does not count as the official one; unset LGEVAL_BIN to use ours")
+@app.command("ls")
+def list_(
+    results: Results = RESULTS, as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False
+) -> None:
+    """Recipes, presets, and the runs with how far they are."""
+    import json
+    from dataclasses import asdict
+
+    from benchmarks import listing
+
+    if as_json:
+        shipped = {kind: listing.shipped(kind) for kind in ("recipes", "presets")}
+        print(json.dumps(shipped | {"runs": [asdict(run) for run in listing.runs(results)]}, indent=1))
+    else:
+        print("\n".join(listing.lines(results)))
 
 
 def _run(

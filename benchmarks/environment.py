@@ -28,7 +28,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "threads": torch.get_num_threads(),
-        "bf16_matrix_unit": device.type == "cpu" and _bf16_matrices(),
+        "bf16_matrix_unit": device.type == "cpu" and bf16_matrices(),
         "platform": platform.platform(),
         "python": sys.version.split()[0],
         "versions": {name: version for name in PACKAGES if (version := _version(name))},
@@ -44,7 +44,7 @@ def processor() -> str:
     return named or platform.processor() or platform.machine()
 
 
-def _bf16_matrices() -> bool:
+def bf16_matrices() -> bool:
     """Whether the processor multiplies bf16 matrices in hardware, so that bf16 pays."""
     check = getattr(torch.cpu, "_is_amx_tile_supported", None)  # private, so it may go
     return bool(check and check())

@@ -1,0 +1,350 @@
+"""What a report of a fault should begin with: what is here, what is broken or known to go badly, and the mend of each.
+
+`broken` is what the main job needs and would fail by; `warn` costs time, a mirror or a stage beside it. Every check
+stands alone: what cannot be imported is a finding, not an end.
+"""
+
+import importlib
+import json
+import locale
+import os
+import re
+import shutil
+import socket
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import urlopen
+
+from rich.console import Console
+
+GIB = 2**30
+SECONDS = 5  # that a server may take to answer
+PYTHON = (3, 11)
+TORCH = ((2, 11), (2, 13))  # the releases this suite is tested with
+SHARED_MEMORY = Path("/dev/shm")
+MAPS = Path("/proc/self/maps")
+RIVALS = ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless")
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    status: Literal["ok", "info", "warn", "broken"]
+    words: str
+    mend: str = ""
+
+
+def examine(crohme: Path | None, results: Path, storage: str = "") -> list[Check]:
+    """All checks, in the order in which a person would ask; nothing is written but a file that is removed again."""
+    checks: list[Callable[[], Iterator[Check]]] = [
+        python,
+        machine,
+        packages,
+        torch_and_devices,
+        opencv,
+        openmp,
+        text_encoding,
+        shared_memory,
+        lambda: disk(results),
+        lambda: data(crohme, results),
+        scorer,
+        lambda: tracking(results),
+        lambda: search_storage(storage),
+    ]
+    found: list[Check] = []
+    for check in checks:
+        try:
+            found += check()
+        except Exception as error:  # a check that fails is a finding
+            name = getattr(check, "__name__", "check").replace("_", " ")
+            words = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            found.append(Check(name, "warn", f"could not be examined ({words})", "HMERBENCH_DEBUG=1 shows more"))
+    return found
+
+
+def show(checks: list[Check], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps([asdict(check) for check in checks], indent=1, ensure_ascii=False))
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    colours = {"ok": "green", "info": "dim", "warn": "yellow", "broken": "bold red"}
+    for check in checks:
+        console.print(f"[{colours[check.status]}]{check.status:<7}[/]", end="")
+        console.print(f"{check.name:<16}{check.words}", markup=False)
+        if check.mend:
+            console.print(f"{'':<23}→ {check.mend}", markup=False)
+
+
+# ---------------------------------------------------------------------------------------------- this program
+
+
+def python() -> Iterator[Check]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if tuple(sys.version_info[:2]) < PYTHON:
+        yield Check("python", "broken", f"{version}, older than 3.11", "make setup PYTHON=python3.11")
+    else:
+        yield Check("python", "ok", f"{version} at {sys.executable}")
+
+
+def machine() -> Iterator[Check]:
+    from benchmarks.environment import processor, revision
+
+    yield Check("revision", "info", revision() or "not a git checkout")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    threads = os.environ.get("OMP_NUM_THREADS", "unset")
+    yield Check("processor", "info", f"{processor()}, {cores} cores, OMP_NUM_THREADS {threads}")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB if hasattr(os, "sysconf") else 0.0
+    if 0 < memory < 4:
+        yield Check("memory", "warn", f"{memory:.1f} GiB", "the presets laptop and paper may need 4 GiB; use smoke")
+    elif memory:
+        yield Check("memory", "ok", f"{memory:.1f} GiB")
+
+
+def packages() -> Iterator[Check]:
+    """Every requirement of pyproject.toml, the core ones as needed, those of the suite as wanted."""
+    from packaging.requirements import Requirement
+
+    wrong = {"broken": [], "warn": []}
+    requirements = [Requirement(text) for text in metadata.requires("hmerbench") or []]
+    core = [wanted for wanted in requirements if wanted.marker is None]
+    suite = [wanted for wanted in requirements if wanted.marker and wanted.marker.evaluate({"extra": "suite"})]
+    for wanted in [*core, *suite]:
+        version = _version(wanted.name)
+        if version is None or not wanted.specifier.contains(version, prereleases=True):
+            wrong["broken" if wanted in core else "warn"].append(f"{wanted.name} {version or 'missing'}")
+    for status, names in wrong.items():
+        if names:
+            words = f"{', '.join(names)}: not as pyproject.toml wants"
+            yield Check("packages", "broken" if status == "broken" else "warn", words, "make setup")
+    if not any(wrong.values()):
+        yield Check("packages", "ok", f"{len(core)} of the core and {len(suite)} of the suite are as required")
+    kept = [f"{name} {_version(name)}" for name in ("numpy", "opencv-python-headless", "mlflow", "optuna", "pandas")]
+    yield Check("versions", "info", ", ".join(kept))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def torch_and_devices() -> Iterator[Check]:
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        yield Check("torch", "broken", f"cannot be imported ({error})", "make setup")
+        return
+    release = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if TORCH[0] <= release <= TORCH[1]:
+        yield Check("torch", "ok", torch.__version__)
+    else:
+        tested = " to ".join(f"{major}.{minor}" for major, minor in TORCH)
+        words = f"{torch.__version__}: numbers are only known for {tested}"
+        yield Check("torch", "warn", words, "make setup, or run make regress and look")
+    yield from _devices(torch)
+
+
+def _devices(torch: object) -> Iterator[Check]:
+    from benchmarks.environment import bf16_matrices
+
+    cuda, built = torch.cuda, torch.version.cuda  # type: ignore[attr-defined]
+    if cuda.is_available():
+        names = ", ".join(cuda.get_device_name(number) for number in range(cuda.device_count()))
+        yield Check("devices", "ok", f"{names}; the main job takes the preset paper")
+    elif built:
+        words = f"torch is built for CUDA {built}, but no GPU can be used; the main job takes the preset smoke"
+        mend = "install the NVIDIA driver, or the CPU build: pip install torch --index-url "
+        yield Check("devices", "warn", words, mend + "https://download.pytorch.org/whl/cpu")
+    elif bf16_matrices():
+        yield Check("devices", "ok", "no GPU, but bf16 matrices in hardware; the main job takes the preset smoke")
+    else:
+        words = "no GPU; the presets smoke and laptop train in bf16, which this processor does not have in hardware"
+        yield Check("devices", "info", words, "a copy of the preset with bf16: false may be quicker: PRESET=mine.yaml")
+
+
+# ------------------------------------------------------------------------------------- known-bad combinations
+
+
+def opencv() -> Iterator[Check]:
+    rivals = [name for name in RIVALS if _version(name)]
+    mend = f"pip uninstall {' '.join(rivals) or 'opencv-python'}; pip install --force-reinstall opencv-python-headless"
+    try:
+        import cv2
+    except (ImportError, OSError) as error:
+        yield Check("opencv", "broken", f"cannot be imported ({error})", mend)
+        return
+    if rivals:
+        yield Check("opencv", "warn", f"{', '.join(rivals)} lies over opencv-python-headless", mend)
+    else:
+        yield Check("opencv", "ok", cv2.__version__)
+
+
+def openmp() -> Iterator[Check]:
+    """Two kinds of OpenMP in one process fight over the cores, or abort it."""
+    if not MAPS.exists():
+        return
+    for name in ("torch", "cv2", "scipy.stats"):  # what the main job loads into its process
+        try:
+            importlib.import_module(name)
+        except (ImportError, OSError):
+            continue  # told by its own check
+    loaded = set(re.findall(r"\S*/lib(gomp|iomp5|omp)[-.]\S*so\S*", MAPS.read_text()))
+    if len(loaded) > 1:
+        mend = "install all packages from one source (make setup); until then export OMP_NUM_THREADS=1"
+        yield Check("openmp", "warn", f"two runtimes are loaded: {', '.join(sorted(loaded))}", mend)
+    else:
+        yield Check("openmp", "ok", f"one runtime: {', '.join(loaded) or 'none'}")
+
+
+def text_encoding() -> Iterator[Check]:
+    name = locale.getpreferredencoding(False)
+    if name.lower().replace("-", "") == "utf8":
+        yield Check("locale", "ok", name)
+    else:
+        yield Check("locale", "broken", f"text files are read as {name}, ours are UTF-8", "export PYTHONUTF8=1")
+
+
+def shared_memory() -> Iterator[Check]:
+    if not SHARED_MEMORY.is_dir():
+        return
+    size = shutil.disk_usage(SHARED_MEMORY).total / GIB
+    if size < 0.25:
+        words = f"{SHARED_MEMORY} has {size:.2f} GiB: torchrun on several devices (NCCL) and Ray need more"
+        yield Check("shared memory", "warn", words, "docker run --shm-size=2g, or mount -o remount,size=2g /dev/shm")
+    else:
+        yield Check("shared memory", "ok", f"{size:.1f} GiB at {SHARED_MEMORY}")
+
+
+# ----------------------------------------------------------------------------------------------- what it works on
+
+
+def disk(results: Path) -> Iterator[Check]:
+    place = next(path for path in (results, *results.resolve().parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        yield Check("disk", "broken", f"{place}: cannot be written ({error.strerror})", "choose a place with RESULTS=")
+        return
+    free = shutil.disk_usage(place).free / GIB
+    if free < 1:
+        yield Check("disk", "broken", f"{free:.2f} GiB free at {place.resolve()}", "make room, or choose RESULTS=")
+    else:
+        yield Check("disk", "ok", f"{free:.1f} GiB free at {place.resolve()}")
+
+
+def data(crohme: Path | None, results: Path) -> Iterator[Check]:
+    from benchmarks.data.crohme import open_archive
+    from benchmarks.errors import UserError
+
+    if crohme is None:
+        words = "the embedded set (NOT CROHME), made on the spot"
+        yield Check("data", "info", words, "make crohme, then CROHME=data/crohme.zip, for CROHME's numbers")
+        if _version("matplotlib") is None:
+            yield Check("data", "broken", "the embedded set needs matplotlib", "make setup, or give CROHME=")
+        crohme = results / "local/embedded/data.zip"
+        if not crohme.exists():
+            return
+    try:
+        archive = open_archive(crohme)
+    except UserError as error:
+        yield Check("data", "broken", str(error), "make crohme" if "embedded" not in str(crohme) else "delete the file")
+        return
+    known = archive.name != "foreign"
+    mend = "" if known else "its numbers are kept apart in results/local/; make crohme fetches the published edition"
+    yield Check("data", "ok" if known else "warn", f"{archive.path}, {archive.edition}", mend)
+
+
+def scorer() -> Iterator[Check]:
+    from evaluation.lgeval import self_check
+
+    check = self_check()
+    whose = "our own scripts" if check.own else "LGEVAL_BIN"
+    if check.failures:
+        mend = "make setup" if check.own else "unset LGEVAL_BIN to use ours, or name folders that hold all scripts"
+        yield Check("scorer", "broken", f"{whose}, {check.scripts}: {'; '.join(check.failures)}", mend)
+    else:
+        yield Check("scorer", "ok", f"{whose}, {check.scripts}: ten known cases right")
+
+
+# ------------------------------------------------------------------------------------------ servers and databases
+
+
+def tracking(results: Path) -> Iterator[Check]:
+    """MLflow's store; runs are never stopped by it, so the worst is a warning."""
+    later = "runs go on without; python -m benchmarks track FOLDER logs them later"
+    if _version("mlflow") is None:
+        yield Check("tracking", "warn", f"mlflow is not installed; {later}", "make setup")
+        return
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if not uri:
+        yield from _reached("tracking", f"sqlite:///{(results / 'mlflow.db').resolve()}", later)
+    elif "://" not in uri or uri.startswith("file:"):
+        words = f"MLFLOW_TRACKING_URI={uri}: a folder, which MLflow no longer takes; {later}"
+        yield Check("tracking", "warn", words, "export MLFLOW_TRACKING_URI=sqlite:///mlflow.db or a server's address")
+    else:
+        yield from _reached("tracking", uri, later)
+
+
+def search_storage(uri: str) -> Iterator[Check]:
+    if uri:
+        yield from _reached("search storage", uri, "the search cannot start")
+
+
+def _reached(name: str, uri: str, otherwise: str) -> Iterator[Check]:
+    shown = re.sub(r"//[^/@]*@", "//…@", uri)  # no passwords in reports
+    try:
+        said = reach(uri)
+    except Exception as error:  # every driver has its own
+        why = " ".join(str(error).split("\n")[0].split()).replace(uri, shown)[:160] or type(error).__name__
+        mend = "start it, or mend its address" if "sqlite" not in uri else "close what locks it, or move the file away"
+        yield Check(name, "warn", f"{shown}: not usable ({why}); {otherwise}", mend)
+    else:
+        yield Check(name, "ok", f"{shown}: {said}")
+
+
+def reach(uri: str) -> str:
+    """What a server or database answers within SECONDS; raises what its driver raises where it does not."""
+    parts = urlsplit(uri)
+    if parts.scheme in ("http", "https"):
+        address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}/health"
+        try:
+            with urlopen(address, timeout=SECONDS) as answer:
+                return f"answers {answer.status}"
+        except HTTPError as error:
+            if error.code >= 500:
+                raise OSError(f"answers {error.code}") from None
+            return f"answers {error.code}"
+        except URLError as error:
+            raise OSError(str(error.reason)) from None
+    if parts.scheme == "sqlite":
+        path = Path(parts.path[1:])
+        if not path.exists():
+            return "will be made"
+        with closing(sqlite3.connect(path, timeout=SECONDS, isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.execute("PRAGMA schema_version").fetchone()
+            database.execute("ROLLBACK")
+        return "can be written"
+    if parts.hostname is None:
+        return "not tried: no host in it"
+    port = parts.port or {"mysql": 3306}.get(parts.scheme.split("+")[0], 5432)
+    socket.create_connection((parts.hostname, port), timeout=SECONDS).close()  # drivers may wait for minutes
+    import sqlalchemy
+
+    engine = sqlalchemy.create_engine(uri, connect_args={"connect_timeout": SECONDS})
+    try:
+        engine.connect().close()
+    finally:
+        engine.dispose()
+    return "lets us in"

@@ -1,0 +1,255 @@
+"""The doctor sees what is planted; `ls` tells how far each run is, and does so without torch."""
+
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import __main__ as cli
+from benchmarks import doctor, listing
+from benchmarks.doctor import Check
+from benchmarks.errors import UserError
+from tests.tiny import tiny_archive
+
+ROOT = Path(__file__).parents[1]
+
+
+def only(found: Iterator[Check], name: str = "") -> Check:
+    (check,) = [check for check in found if name in ("", check.name)]
+    return check
+
+
+def has_mend(check: Check, status: str, words: str) -> None:
+    assert check.status == status and words in check.words and check.mend
+
+
+# ------------------------------------------------------------------------------------------------ the doctor
+
+
+def test_this_machine_can_run_the_main_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    checks = doctor.examine(None, tmp_path)
+    assert [check for check in checks if check.status == "broken" or "could not be examined" in check.words] == []
+    assert {"python", "packages", "torch", "scorer", "data", "disk", "tracking"} <= {check.name for check in checks}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_python_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert only(doctor.python()).status == "ok"
+    real = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: {"torch": "2.4.0", "mlflow": None}.get(name, real(name)))
+    core, suite = (check for check in doctor.packages() if check.name == "packages")
+    has_mend(core, "broken", "torch 2.4.0")
+    has_mend(suite, "warn", "mlflow missing")
+    monkeypatch.setattr(doctor.sys, "version_info", (3, 10, 4))
+    has_mend(only(doctor.python()), "broken", "3.10.4")
+
+
+@pytest.mark.parametrize(
+    ("version", "built", "usable", "names"),
+    [
+        ("2.13.0", None, False, []),
+        ("2.11.0", "13.0", True, []),
+        ("2.10.1", None, False, ["torch"]),
+        ("2.14.0", None, False, ["torch"]),
+        ("2.13.0", "13.0", False, ["devices"]),
+    ],
+)
+def test_torch_and_its_device(version: str, built: str | None, usable: bool, names: list[str], monkeypatch) -> None:
+    cuda = SimpleNamespace(is_available=lambda: usable, device_count=lambda: 1, get_device_name=lambda _: "a GPU")
+    fake = SimpleNamespace(__version__=version, cuda=cuda, version=SimpleNamespace(cuda=built))
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    warned = [check for check in doctor.torch_and_devices() if check.status == "warn"]
+    assert [check.name for check in warned] == names and all(check.mend for check in warned)
+
+
+def test_what_cannot_be_imported_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, check in (("torch", doctor.torch_and_devices), ("cv2", doctor.opencv)):
+        monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+        has_mend(only(check()), "broken", "cannot be imported")
+
+
+def test_bad_combinations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_version", lambda name: "4.10" if name == "opencv-python" else None)
+    has_mend(only(doctor.opencv()), "warn", "opencv-python lies over")
+    maps = tmp_path / "maps"
+    monkeypatch.setattr(doctor, "MAPS", maps)
+    maps.write_text("7f00 r-xp /a/torch/lib/libgomp.so.1\n7f01 r-xp /b/sklearn/libgomp-a34b.so.1.0\n")
+    assert only(doctor.openmp()).status == "ok"
+    maps.write_text("7f00 r-xp /a/torch/lib/libgomp.so.1\n7f01 r-xp /c/lib/libiomp5.so\n")
+    has_mend(only(doctor.openmp()), "warn", "gomp, iomp5")
+    usage = SimpleNamespace(total=64 << 20, free=100 << 20)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
+    has_mend(only(doctor.shared_memory()), "warn", "0.06 GiB")
+    has_mend(only(doctor.disk(tmp_path / "not/made/yet")), "broken", "0.10 GiB free")
+
+
+def test_text_is_utf8() -> None:
+    """In a real process whose locale is plain ASCII."""
+    code = "from benchmarks.doctor import text_encoding; print(*(check.status for check in text_encoding()))"
+    for settings, status in (({"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "broken"), ({"PYTHONUTF8": "1"}, "ok")):
+        environment = os.environ | {"LC_ALL": "C"} | settings
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert done.stdout.split() == [status], done.stderr
+
+
+def test_places_and_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
+    has_mend(only(doctor.disk(tmp_path)), "broken", "Read-only")
+    (tmp_path / "junk.zip").write_bytes(b"PK junk")
+    for path in ("junk.zip", "nowhere.zip"):
+        has_mend(only(doctor.data(tmp_path / path, tmp_path)), "broken", path)
+    has_mend(only(doctor.data(tiny_archive(tmp_path / "own"), tmp_path)), "warn", "foreign archive")
+
+
+def test_scripts_that_are_missing_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setenv("LGEVAL_BIN", str(tmp_path))
+    with pytest.raises(UserError, match="scorer: broken"):
+        cli.app(["doctor", "--json", "--results", str(tmp_path)], standalone_mode=False)
+    found = {check["name"]: check for check in json.loads(capsys.readouterr().out)}
+    assert found["scorer"]["status"] == "broken" and "unset LGEVAL_BIN" in found["scorer"]["mend"]
+    assert found["python"]["status"] == "ok"
+
+
+# ------------------------------------------------------------------------------------------ servers, databases
+
+
+@pytest.fixture
+def server() -> Iterator[HTTPServer]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response({"/health": 200, "/busy/health": 503}.get(self.path, 404))
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as made:
+        threading.Thread(target=made.serve_forever, daemon=True).start()
+        yield made
+        made.shutdown()
+
+
+def test_a_tracking_server(server: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"127.0.0.1:{server.server_port}"
+    for uri, status in ((f"http://me:secret@{address}/", "ok"), (f"http://{address}/busy", "warn")):
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+        check = only(doctor.tracking(tmp_path))
+        assert check.status == status and "secret" not in check.words + check.mend
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:///tmp/mlruns")
+    has_mend(only(doctor.tracking(tmp_path)), "warn", "a folder")
+
+
+def test_servers_that_are_down_or_silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+        has_mend(only(doctor.tracking(tmp_path)), "warn", "timed out")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+    has_mend(only(doctor.tracking(tmp_path)), "warn", "refused")
+    check = only(doctor.search_storage(f"postgresql://me:secret@127.0.0.1:{port}/studies"))
+    has_mend(check, "warn", "refused")
+    assert "secret" not in check.words
+
+
+def test_a_database_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(doctor, "SECONDS", 0.2)
+    assert "will be made" in only(doctor.tracking(tmp_path)).words
+    with closing(sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)) as database:
+        database.execute("CREATE TABLE runs (name)")
+        assert only(doctor.tracking(tmp_path)).status == "ok"
+        database.execute("BEGIN EXCLUSIVE")
+        has_mend(only(doctor.tracking(tmp_path)), "warn", "locked")
+    (tmp_path / "mlflow.db").write_text("no database " * 100)
+    has_mend(only(doctor.tracking(tmp_path)), "warn", "not a database")
+
+
+def test_a_check_that_fails_does_not_end_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing() -> Iterator[Check]:
+        raise RuntimeError("out of order")
+
+    for name in ("packages", "torch_and_devices", "openmp", "scorer"):
+        monkeypatch.setattr(doctor, name, failing)
+    found = doctor.examine(None, tmp_path)
+    assert sum("out of order" in check.words for check in found) == 4 and found[-1].name == "tracking"
+
+
+# ------------------------------------------------------------------------------------------------- the list
+
+
+def make(folder: Path, state: dict | None, *files: str) -> Path:
+    """A run folder whose files were made one after the other."""
+    folder.mkdir(parents=True)
+    names = {"recipe": folder.parent.name, "preset": "smoke", "seed": 7, "data": {"name": "crohme"}}
+    (folder / "config.yaml").write_text(json.dumps(names | {"training": {"epochs": 10}}))
+    if state is not None:
+        (folder / "checkpoint.json").write_text(json.dumps(state))
+    for number, name in enumerate(files):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text('{"exprate": 35.5}')
+        os.utime(folder / name, (1000 + number, 1000 + number))
+    return folder
+
+
+def test_how_far_runs_are(tmp_path: Path) -> None:
+    done, best, found, scored = (
+        {"finished": True, "epoch": 10},
+        "best.safetensors",
+        "predictions/2014.zip",
+        "scores/2014.json",
+    )
+    make(tmp_path / "runs/a/untrained", None)
+    make(tmp_path / "runs/a/training", {"finished": False, "epoch": 4}, best)
+    make(tmp_path / "runs/a/trained", done, best)
+    make(tmp_path / "runs/a/recognised", done, best, found, "predictions/2016.zip")
+    make(tmp_path / "runs/a/scored", done, best, found, scored, "predictions/2016.zip")
+    make(tmp_path / "runs/b/trained anew", done, found, scored, best)
+    make(tmp_path / "runs/b/recognised anew", done, best, scored, found)
+    make(tmp_path / "reproduced/a/committed", None, scored, best, found)
+    make(tmp_path / "local/embedded/runs/a/damaged", {})
+    listed = {Path(run.folder).name: (run.status, run.words) for run in listing.runs(tmp_path)}
+    assert listed == {
+        "untrained": ("untrained", ""),
+        "training": ("training", "at epoch 4 of 10"),
+        "trained": ("trained", "10 epochs"),
+        "recognised": ("recognised", "2014, 2016"),
+        "scored": ("scored", "2014 35.50; 2016 not scored"),
+        "trained anew": ("trained", "10 epochs"),
+        "recognised anew": ("recognised", "2014"),
+        "committed": ("scored", "2014 35.50"),
+        "damaged": ("damaged", "config.yaml or checkpoint.json"),
+    }
+    assert {status for status, _ in listed.values()} == set(listing.STAGES)
+
+
+def test_ls_is_quick_and_lists_all(tmp_path: Path) -> None:
+    make(tmp_path / "runs/comer-self/one", {"finished": False, "epoch": 4})
+    for option in ([], ["--json"]):
+        arguments = ["ls", "--results", str(tmp_path), *option]
+        code = (
+            "import sys; from benchmarks.__main__ import app\n"
+            f"app({arguments}, standalone_mode=False)\n"
+            "print([name for name in ('torch', 'pandas', 'mlflow', 'numpy') if name in sys.modules], file=sys.stderr)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+        assert done.stderr == "[]\n"
+        if option:
+            found = json.loads(done.stdout)
+            assert found["runs"][0]["words"] == "at epoch 4 of 10" and "paper" in found["presets"]
+        else:
+            assert "training at epoch 4 of 10" in done.stdout and "CoMER (Fusion)" in done.stdout
