@@ -111,7 +111,7 @@ def build(archive: Archive | None, runs: Sequence[Run]) -> Browser:
         truths = _truths(archive, name, ids)
         browser.sets.append(_set(archive, name, ids, truths, found, browser.notes))
         if archive:
-            browser.images[name] = [_webp(archive.image(name, id_)) for id_ in ids]
+            browser.images[name] = [webp(archive.image(name, id_)) for id_ in ids]
     return browser
 
 
@@ -150,13 +150,14 @@ def _scored(run: Run, name: str, notes: list[str]) -> tuple[dict[str, Verdict], 
         notes.append(f"{run.folder}: predictions on {name} are not scored yet; run python -m benchmarks score")
         return None
     try:
-        return _verdicts(table), read_predictions(predictions)
+        return read_verdicts(table), read_predictions(predictions)
     except (InputError, UserError) as error:
         notes.append(f"{error}; {name} of this run is left out")
         return None
 
 
-def _verdicts(path: Path) -> dict[str, Verdict]:
+def read_verdicts(path: Path) -> dict[str, Verdict]:
+    """The rows of a scores/<set>.csv by id. Raises UserError."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             return {row["id"]: _verdict(row) for row in csv.DictReader(file)}
@@ -306,6 +307,6 @@ def _drawn(tree: Tree) -> Json:
     }
 
 
-def _webp(image: np.ndarray) -> str:
+def webp(image: np.ndarray) -> str:
     """Lossless WebP, base64; a third smaller than PNG on ink."""
     return base64.b64encode(cv2.imencode(".webp", image, [cv2.IMWRITE_WEBP_QUALITY, 101])[1].tobytes()).decode()
