@@ -259,7 +259,7 @@ def as_crohme(gray: np.ndarray, name: str, max_area: int = 320_000) -> np.ndarra
         ink = _redraw(ink, factor, stroke)
     if not ink.any():  # nothing but specks, too fine for this scale
         raise UserError(NO_INK.format(name))
-    return np.pad(ink * np.uint8(255), MARGIN)
+    return np.pad(ink * np.uint8(255), (MARGIN, MARGIN - 1))  # CROHME has one row less below and to the right
 
 
 def _largest_factor(ink: np.ndarray, max_area: int) -> float:
