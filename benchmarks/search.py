@@ -117,8 +117,8 @@ def _open(job: Job) -> optuna.Study:
             shown = sqlalchemy.make_url(job.storage).render_as_string(hide_password=True)
         return job.opened()
     except (ImportError, sqlalchemy.exc.ArgumentError) as error:
-        raise UserError(f"{shown}: no storage that can be used ({error}); give a URL as SQLAlchemy has them, and its "
-                        "driver (pip install psycopg2-binary)") from None  # fmt: skip
+        raise UserError(f"{shown}: no storage that can be used ({error}); give a URL that names a driver "
+                        "which is installed, as postgresql+psycopg2://USER:PASSWORD@HOST/NAME") from None  # fmt: skip
     except (*STORAGE_ERRORS, RuntimeError) as error:
         why = str(error.__cause__ or error).splitlines()[0].replace(job.storage, shown)
         raise UserError(
@@ -167,23 +167,16 @@ def mirror(folder: Path, study: str, trial: FrozenTrial) -> None:
     from benchmarks.tracking import track, tracking_uri
 
     try:
-        if (run_id := track(folder)) is None:
-            return
-        from mlflow import MlflowClient
+        if run_id := track(folder, under=f"search/{study}"):
+            from mlflow import MlflowClient
 
-        client = MlflowClient(tracking_uri(folder))
-        experiment, key = client.get_run(run_id).info.experiment_id, f"search/{study}"
-        found = client.search_runs([experiment], f"tags.run_key = '{key}'", max_results=1)
-        parent = found[0] if found else client.create_run(experiment, run_name=key, tags={"run_key": key})
-        client.set_tag(run_id, "mlflow.parentRunId", parent.info.run_id)
-        client.set_tag(run_id, "trial", str(trial.number))
-        client.log_metric(run_id, "trial_value", trial.value or 0.0)
-        client.log_metric(parent.info.run_id, "trial_value", trial.value or 0.0, step=trial.number)
-        for done in (run_id, parent.info.run_id):
-            client.set_terminated(done, "FINISHED")
+            client = MlflowClient(tracking_uri(folder))
+            client.set_tag(run_id, "trial", str(trial.number))
+            client.set_tag(run_id, "trial_state", trial.state.name.lower())
+            client.log_metric(run_id, "trial_value", trial.value or 0.0)
     except Exception as error:
         words = " ".join(str(error).split())[:160]
-        console.print(f"warning: trial {trial.number} is not below its study in MLflow ({words})", markup=False)
+        console.print(f"warning: trial {trial.number} is not logged in full ({words})", markup=False)
 
 
 @contextmanager
