@@ -98,8 +98,8 @@ def reproduce(
     else:
         deadline = began + 60 * minutes if minutes is not None else math.inf
         whole = _one_after_another(runs, archive, splits, force, deadline)
-    if begun := [run for run in runs if (run.folder / "config.yaml").exists()]:
-        _finish(archive, begun, results, time.perf_counter() - began)
+    if done := [run for run in runs if any(run.folder.glob("scores/*.json"))]:
+        _finish(archive, done, results, time.perf_counter() - began)
     return whole
 
 
