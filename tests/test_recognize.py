@@ -25,7 +25,7 @@ from tests.tiny import tiny_archive, tiny_config
 ROOT = Path(__file__).parent.parent
 LAPTOP = ROOT / "results/reproduced/comer-fusion/laptop-seed7"
 CROHME = Path(os.environ.get("CROHME", ROOT.parent / "shared/crohme/data.zip"))
-TOKENS: list[str] = "x ^ { 2 } + y ^ { 2 } = z ^ { 2 }".split()
+TOKENS = list("x^{2}+y^{2}=z^{2}")
 LATEX = " ".join(TOKENS)
 INK = drawing(TOKENS, np.random.default_rng(1))  # white on black, as CROHME's images
 PAPER = Image.fromarray(255 - INK)
