@@ -14,12 +14,24 @@ SEEDS ?=
 YEARS ?=
 FORCE ?=
 RESULTS ?=
+# Where runs are placed (local, or ray with so many CPUS and GPUS each), and what a search does.
+ENGINE ?=
+CPUS ?=
+GPUS ?=
+RECIPE ?=
+TRIALS ?=
+WORKERS ?=
+SPACE ?=
+STORAGE ?=
 ATTENTION ?=
 choices = $(if $(CROHME),--crohme "$(CROHME)") $(if $(RESULTS),--results "$(RESULTS)")
 spending = $(if $(PRESET),--preset "$(PRESET)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(SEEDS),--seeds "$(SEEDS)") \
 	$(if $(YEARS),--years "$(YEARS)") $(if $(filter-out 0,$(FORCE)),--force)
+placing = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") $(if $(GPUS),--gpus "$(GPUS)")
+searching = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
+	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
 
-.PHONY: help setup reproduce-table2 crohme data test lint types contracts check format tables report doctor regress regress-update mlflow-ui bench-scoring lock clean
+.PHONY: help setup reproduce-table2 search crohme data test lint types contracts check format tables report doctor regress regress-update mlflow-ui bench-scoring lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -39,7 +51,10 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 reproduce-table2: $(READY) ## the main job: train, recognise, score and log every row, then the tables
-	@$(BIN)/python -m benchmarks reproduce $(choices) $(spending)
+	@$(BIN)/python -m benchmarks reproduce $(choices) $(spending) $(placing)
+
+search: $(READY) ## search better settings (RECIPE= PRESET= TRIALS=16 WORKERS=2 SPACE=file STORAGE=url), on held-out data
+	@$(BIN)/python -m benchmarks search $(choices) $(searching) $(placing)
 
 crohme: $(READY) ## download CROHME as the authors of CoMER publish it (research licence) to data/crohme.zip
 	@$(BIN)/python -m benchmarks crohme
