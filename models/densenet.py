@@ -15,7 +15,7 @@ from models.position import image_position
 
 
 class Bottleneck(nn.Module):
-    """Grows the channels: concat(x, f(x)) with f = 1x1 conv to 4 * growth, 3x3 conv to growth.
+    """The channels that a dense layer adds: 1x1 conv to 4 * growth, 3x3 conv to growth.
 
     Post-activation (conv, norm, ReLU, dropout), unlike the paper's text and the original DenseNet.
     """
@@ -30,8 +30,30 @@ class Bottleneck(nn.Module):
 
     def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
         new = self.dropout(F.relu(self.bn1(self.conv1(x_bchw), valid_b1hw)))
-        new = self.dropout(F.relu(self.bn2(self.conv2(new), valid_b1hw)))
-        return torch.cat((x_bchw, new), dim=1)
+        return self.dropout(F.relu(self.bn2(self.conv2(new), valid_b1hw)))
+
+
+class DenseBlock(nn.ModuleList):
+    """Bottlenecks side by side on the channels: each reads the block's input and all that those before it added."""
+
+    def __init__(self, channels: int, growth_rate: int, num_layers: int, dropout: float) -> None:
+        widths = range(channels, channels + num_layers * growth_rate, growth_rate)
+        super().__init__(Bottleneck(width, growth_rate, dropout) for width in widths)
+        self.growth_rate = growth_rate
+
+    def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
+        if torch.is_grad_enabled() or not x_bchw.is_contiguous(memory_format=torch.channels_last):
+            for bottleneck in self:
+                x_bchw = torch.cat((x_bchw, bottleneck(x_bchw, valid_b1hw)), dim=1)
+            return x_bchw
+        # without gradients all can be written to one tensor, where channels lie together: half the time in bf16
+        b, c, h, w = x_bchw.shape
+        grown = x_bchw.new_empty((b, c + len(self) * self.growth_rate, h, w)).to(memory_format=torch.channels_last)
+        grown[:, :c] = x_bchw
+        for bottleneck in self:
+            grown[:, c : c + self.growth_rate] = bottleneck(grown[:, :c], valid_b1hw)
+            c += self.growth_rate
+        return grown
 
 
 class Transition(nn.Module):
@@ -63,21 +85,17 @@ class DenseNet(nn.Module):
         super().__init__()
         self.stride = stride
 
-        def block(channels: int) -> nn.ModuleList:
-            widths = range(channels, channels + num_layers * growth_rate, growth_rate)
-            return nn.ModuleList(Bottleneck(width, growth_rate, dropout) for width in widths)
-
         grown = num_layers * growth_rate
         channels = 2 * growth_rate
         self.conv1 = Conv2d(1, channels, kernel_size=7, stride=2, padding=3, bias=False)
         self.norm1 = BatchNorm2d(channels)
-        self.dense1 = block(channels)
+        self.dense1 = DenseBlock(channels, growth_rate, num_layers, dropout)
         self.trans1 = Transition(channels + grown, dropout)
         channels = (channels + grown) // 2
-        self.dense2 = block(channels)
+        self.dense2 = DenseBlock(channels, growth_rate, num_layers, dropout)
         self.trans2 = Transition(channels + grown, dropout, pools=stride == 16)
         channels = (channels + grown) // 2
-        self.dense3 = block(channels)
+        self.dense3 = DenseBlock(channels, growth_rate, num_layers, dropout)
         self.out_channels = channels + grown
         self.post_norm = BatchNorm2d(self.out_channels)
 
@@ -85,16 +103,16 @@ class DenseNet(nn.Module):
         strides = (1, 2, 4, 8, self.stride)
         valid = [None if valid_b1HW is None else valid_b1HW[:, :, ::stride, ::stride] for stride in strides]
         x = images_b1HW if valid[0] is None else images_b1HW * valid[0]
-        x = F.relu(self.norm1(self.conv1(x), valid[1]))
+        x = self.conv1(x)
+        if not torch.is_grad_enabled() and x.dtype == torch.bfloat16 and x.device.type == "cpu":
+            x = x.contiguous(memory_format=torch.channels_last)
+        x = F.relu(self.norm1(x, valid[1]))
         x = F.max_pool2d(x, 2, ceil_mode=True)  # after ReLU, so zero padding never wins
-        for bottleneck in self.dense1:
-            x = bottleneck(x, valid[2])
+        x = self.dense1(x, valid[2])
         x = self.trans1(x, valid[2])
-        for bottleneck in self.dense2:
-            x = bottleneck(x, valid[3])
+        x = self.dense2(x, valid[3])
         x = self.trans2(x, valid[3])
-        for bottleneck in self.dense3:
-            x = bottleneck(x, valid[4])
+        x = self.dense3(x, valid[4])
         return self.post_norm(x, valid[4])
 
 

@@ -14,12 +14,10 @@ import torch
 from torch import Tensor
 
 from models.comer import CoMER
-from models.decoder import Decoder
-from models.layers import float32
+from models.incremental import FoldedDecoder, IncrementalDecoder
 from models.position import MAX_STEPS
 from models.vocab import EOS, PAD, SOS
 
-ROOM = 8  # steps for which an incremental decoder has word slots until it must be tidied
 DONE = 1 / 8  # finished groups are dropped as soon as they are this share of all
 ROUND = 4  # hypotheses of an image that are rated before the others are looked at again
 CELLS = 2**16  # hypotheses * steps * feature cells that are rated at once
@@ -90,12 +88,18 @@ def joint_search(
         classes = model.config.vocab_size
         raise ValueError(f"beam_size must be at most half of the {classes} classes, not {options.beam_size}")
     features_bhwd, mask_bhw = model.encode(images_b1HW, mask_bHW)
-    found = BeamSearch(model, features_bhwd, mask_bhw, options).run()
-    if options.direction == "both":
-        reverse_N = rate(model, features_bhwd, mask_bhw, found, options)
-    else:
-        reverse_N = torch.zeros_like(found.forward_N)
-    return _ranked(len(images_b1HW), found, reverse_N)
+    device = features_bhwd.device.type
+    fast = torch.is_autocast_enabled(device)
+    dtype = torch.get_autocast_dtype(device) if fast else features_bhwd.dtype
+    with torch.autocast(device, enabled=False):  # what is to be cast is cast once, not at every step
+        return _search(FoldedDecoder(model.decoder, features_bhwd, mask_bhw, dtype), options)
+
+
+def _search(decoder: FoldedDecoder, options: SearchOptions) -> list[list[Hypothesis]]:
+    found = BeamSearch(decoder, options).run()
+    both = options.direction == "both"
+    reverse_N = rate(decoder, found, options) if both else torch.zeros_like(found.forward_N)
+    return _ranked(len(decoder.mask_bL), found, reverse_N)
 
 
 def _ranked(images: int, found: Found, reverse_N: Tensor) -> list[list[Hypothesis]]:
@@ -113,97 +117,6 @@ def _ranked(images: int, found: Found, reverse_N: Tensor) -> list[list[Hypothesi
     return results
 
 
-class IncrementalDecoder:
-    """The decoder one step at a time for M beams in each of G groups; equals recomputing all prefixes.
-
-    Coverage is exclusive: what a layer must be refined by is known before the step, from running sums, so one
-    call of the ARM serves all layers. Words' keys and values stay in the slot they were written to when beams
-    change places; `ancestry` tells on which slots of its group a beam is built.
-    """
-
-    def __init__(self, decoder: Decoder, features_bhwd: Tensor, mask_bhw: Tensor, image_G: Tensor, beams: int) -> None:
-        self.decoder, self.arm, self.layers = decoder, decoder.model.arm, list(decoder.model.layers)
-        memory_bLD = features_bhwd.flatten(1, 2)
-        projected = (layer.multihead_attn.project_memory(memory_bLD) for layer in self.layers)
-        # [G, H, L, E] each, laid out so that no product has to copy them
-        self.memory = [tuple(kv.contiguous()[image_G] for kv in layer) for layer in projected]
-        self.mask_Ghw = mask_bhw[image_G]
-        self.steps, self.slots = 0, 0  # fed so far, written so far
-        (G, H, L, E), M, J = self.memory[0][0].shape, beams, len(self.layers)
-        self.words_J2GHSE = self.memory[0][0].new_zeros(J, 2, G, H, ROOM * M, E)
-        self.ancestry_GMS = mask_bhw.new_zeros(G, M, ROOM * M)
-        self.root_MM = torch.eye(M, dtype=torch.bool, device=mask_bhw.device)
-        C = self.arm.conv.in_channels if self.arm is not None else 0
-        self.coverage_GMJCL = float32(features_bhwd).new_zeros(G, M, J - 1, C, L)
-
-    @property
-    def full(self) -> bool:
-        return self.slots == self.ancestry_GMS.shape[-1]
-
-    def feed(self, tokens_GM: Tensor) -> Tensor:
-        """Logits [G, M, V] after one more token of every beam; needs a free slot per beam."""
-        G, M = tokens_GM.shape
-        x_GMD = self.decoder.embed(tokens_GM.reshape(-1, 1), self.steps).view(G, M, -1)
-        old, self.slots, self.steps = self.slots, self.slots + M, self.steps + 1
-        # an inner PAD is hidden from all words after it and from itself, as in the authors' code
-        self.ancestry_GMS[:, :, old : self.slots] = self.root_MM & (tokens_GM != PAD)[:, None]
-        hidden_G1MS = ~self.ancestry_GMS[:, None, :, : self.slots]
-        hidden_G11L = self.mask_Ghw.flatten(1)[:, None, None]
-        refinement_GHMJL, weights_GHML = self._refinement(), None
-        for j, layer in enumerate(self.layers):
-            keys_GHSE, values_GHSE = words = self.words_J2GHSE[j, :, :, :, : self.slots]
-            words[:, :, :, old:] = torch.stack(layer.self_attn.project_memory(x_GMD))
-            x_GMD = layer.attend_words(x_GMD, keys_GHSE, values_GHSE, hidden_G1MS)
-            attn, (key_GHLE, value_GHLE) = layer.multihead_attn, self.memory[j]
-            energies_GHML = attn.energies(attn.project_query(x_GMD), key_GHLE)
-            energies_GHML.masked_fill_(hidden_G11L, torch.finfo(energies_GHML.dtype).min)  # R is 0 there
-            if self.arm is not None and refinement_GHMJL is not None and weights_GHML is not None:
-                current = energies_GHML.softmax(-1) if self.arm.self_coverage else None
-                looked_GCML = self.arm.select(weights_GHML, current)
-                self.coverage_GMJCL[:, :, j - 1] += looked_GCML.transpose(1, 2)
-                energies_GHML -= refinement_GHMJL[:, :, :, j - 1]
-            weights_GHML = energies_GHML.softmax(-1)
-            x_GMD = layer.finish(x_GMD, weights_GHML, value_GHLE)
-        return float32(self.decoder.proj(x_GMD))
-
-    def _refinement(self) -> Tensor | None:
-        """R [G, H, M, J, L] of this step for all layers but the first."""
-        if self.arm is None or self.coverage_GMJCL.shape[2] == 0:
-            return None
-        coverage_GCTL = self.coverage_GMJCL.flatten(1, 2).transpose(1, 2)  # T = M * J
-        return self.arm.refine(coverage_GCTL, self.mask_Ghw).unflatten(2, self.coverage_GMJCL.shape[1:3])
-
-    def reorder(self, parents_GM: Tensor) -> None:
-        """Beam m of each group goes on from what was beam parents[m]."""
-        self.ancestry_GMS = _take(self.ancestry_GMS, parents_GM)
-        if self.arm is not None:
-            self.coverage_GMJCL = _take(self.coverage_GMJCL, parents_GM)
-
-    def tidy(self, live_G: Tensor) -> None:
-        """Keeps the groups whose indices are given and the slots that some beam is built on; makes room."""
-        self.memory = [tuple(kv[live_G] for kv in layer) for layer in self.memory]
-        self.mask_Ghw, self.coverage_GMJCL = self.mask_Ghw[live_G], self.coverage_GMJCL[live_G]
-        ancestry_GMS = self.ancestry_GMS[live_G, :, : self.slots]
-        used_GS = ancestry_GMS.any(1)
-        kept = int(used_GS.sum(1).max())
-        slots_GS = used_GS.byte().argsort(dim=1, descending=True, stable=True)[:, :kept]
-        J, _, _, H, _, E = self.words_J2GHSE.shape
-        G, M, S = len(live_G), ancestry_GMS.shape[1], kept + ROOM * ancestry_GMS.shape[1]
-        words_J2GHSE = self.words_J2GHSE.new_zeros(J, 2, G, H, S, E)
-        heads_H11 = torch.arange(H, device=live_G.device)[:, None]
-        words_J2GHSE[:, :, :, :, :kept] = self.words_J2GHSE[:, :, live_G[:, None, None], heads_H11, slots_GS[:, None]]
-        self.ancestry_GMS = ancestry_GMS.new_zeros(G, M, S)
-        self.ancestry_GMS[:, :, :kept] = ancestry_GMS.gather(2, slots_GS[:, None].expand(-1, M, -1))
-        self.words_J2GHSE, self.slots = words_J2GHSE, kept
-
-
-def _take(x_GMx: Tensor, beams_GM: Tensor) -> Tensor:
-    """x[g, beams[g, m]] for all g and m."""
-    G, M = beams_GM.shape
-    rows_GM = beams_GM + torch.arange(0, G * M, M, device=beams_GM.device)[:, None]
-    return x_GMx.flatten(0, 1).index_select(0, rows_GM.flatten()).unflatten(0, (G, M))
-
-
 class BeamSearch:
     """Beam search of all groups at once, left-to-right groups first (rules: those of the authors' code).
 
@@ -212,19 +125,19 @@ class BeamSearch:
     scored by log-probability / length ** alpha.
     """
 
-    def __init__(self, model: CoMER, features_bhwd: Tensor, mask_bhw: Tensor, options: SearchOptions) -> None:
-        b, device, M = len(features_bhwd), features_bhwd.device, options.beam_size
+    def __init__(self, decoder: FoldedDecoder, options: SearchOptions) -> None:
+        b, device, M = len(decoder.mask_bL), decoder.mask_bL.device, options.beam_size
         starts = {"both": (SOS, EOS), "l2r": (SOS,), "r2l": (EOS,)}[options.direction]
         self.options = options
         self.image_G = torch.arange(b, device=device).repeat(len(starts))
         self.start_G = torch.tensor(starts, device=device).repeat_interleave(b)
-        self.decoder = IncrementalDecoder(model.decoder, features_bhwd, mask_bhw, self.image_G, M)
+        self.decoder = IncrementalDecoder(decoder, self.image_G, M)
         G = len(self.image_G)
         # every token ever taken and the beam it follows; hypotheses are read off backwards at the end
         self.tokens_TGM = torch.full((options.max_len, G, M), PAD, device=device)
         self.parents_TGM = torch.zeros_like(self.tokens_TGM)
         # the closed hypotheses: score, number of tokens (start included), beam of the last one
-        self.scores_GM = float32(features_bhwd).new_full((G, M), NEVER)
+        self.scores_GM = torch.full((G, M), NEVER, dtype=decoder.stream, device=device)
         self.lengths_GM = torch.ones_like(self.parents_TGM[0])
         self.beams_GM = torch.zeros_like(self.parents_TGM[0])
 
@@ -300,24 +213,27 @@ class BeamSearch:
         )
 
 
-def rate(model: CoMER, features_bhwd: Tensor, mask_bhw: Tensor, found: Found, options: SearchOptions) -> Tensor:
+def rate(decoder: FoldedDecoder, found: Found, options: SearchOptions) -> Tensor:
     """Length-normalised log-probability [N] of every hypothesis in the direction it was not found in.
 
     Unless all are to be rated, an image's most promising ones come first, and those whose forward score is below
     the best total so far are left at -inf: no second score is above 0, so none of them can be the best.
     """
-    N, b, M = len(found.forward_N), len(features_bhwd), options.beam_size
-    index_bn = torch.arange(N, device=mask_bhw.device).view(-1, b, M).transpose(0, 1).flatten(1)
+    N, b, M = len(found.forward_N), len(decoder.mask_bL), options.beam_size
+    index_bn = torch.arange(N, device=found.forward_N.device).view(-1, b, M).transpose(0, 1).flatten(1)
     index_bn = index_bn.gather(1, found.forward_N[index_bn].argsort(dim=1, descending=True))
     reverse_N = torch.full_like(found.forward_N, NEVER)
-    for index_br in index_bn.split(index_bn.shape[1] if options.rate_all else ROUND, dim=1):
-        best_b1 = (found.forward_N + reverse_N)[index_bn].amax(1, keepdim=True)
-        index_n = index_br[found.forward_N[index_br] >= best_b1]
-        reverse_N[index_n] = _backward(model, features_bhwd, mask_bhw, found.select(index_n), options)
+    for image, index_n in enumerate(index_bn):
+        for index_r in index_n.split(N if options.rate_all else ROUND):
+            best = (found.forward_N + reverse_N)[index_n].max()
+            index_r = index_r[found.forward_N[index_r] >= best]
+            if not len(index_r):
+                break  # the others are no more promising
+            reverse_N[index_r] = _backward(decoder, image, found.select(index_r), options)
     return reverse_N
 
 
-def _backward(model: CoMER, features_bhwd: Tensor, mask_bhw: Tensor, found: Found, options: SearchOptions) -> Tensor:
+def _backward(decoder: FoldedDecoder, image: int, found: Found, options: SearchOptions) -> Tensor:
     start_N = torch.where(found.leftward_N, SOS, EOS)
     steps_T = torch.arange(found.tokens_NT.shape[1], device=start_N.device)
     back_NT = found.length_N[:, None] - 1 - steps_T
@@ -325,9 +241,9 @@ def _backward(model: CoMER, features_bhwd: Tensor, mask_bhw: Tensor, found: Foun
     inputs_NT = torch.cat((start_N[:, None], reversed_NT[:, :-1]), dim=1)
     outputs_NT = torch.where(back_NT == -1, SOS + EOS - start_N[:, None], reversed_NT)
     scores_N = torch.zeros_like(found.forward_N)
-    for rows, T in _chunks(found.length_N, mask_bhw[0].numel()):
-        inputs, outputs, image = inputs_NT[rows, :T], outputs_NT[rows, :T], found.image_N[rows]
-        logits = model.decode(features_bhwd[image], mask_bhw[image], inputs) / options.temperature
+    for rows, T in _chunks(found.length_N, decoder.mask_bL.shape[1]):
+        inputs, outputs = inputs_NT[rows, :T], outputs_NT[rows, :T]
+        logits = decoder.read(image, inputs) / options.temperature
         logp = logits.log_softmax(-1).gather(-1, outputs[..., None])[..., 0].masked_fill(outputs == PAD, 0)
         scores_N[rows] = logp.sum(1) / (inputs != PAD).sum(1, dtype=logp.dtype) ** options.alpha
     return scores_N

@@ -204,7 +204,7 @@ def test_finished_groups_and_unused_slots_are_dropped(monkeypatch: pytest.Monkey
     assert groups[0] == 6 and groups[-1] < 6
     assert max(slots) < 3 * len(slots)
 
-    monkeypatch.setattr(engine, "ROOM", options.max_len)  # never full
+    monkeypatch.setattr("models.incremental.ROOM", options.max_len)  # never full
     monkeypatch.setattr(engine, "DONE", 2)  # never enough
     sizes.clear()
     assert_same(joint_search(model, *images, options), with_compaction, 1e-12)
@@ -220,6 +220,13 @@ def test_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rating_only_what_can_win(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "ROUND", 2)
+    rows, read = [], engine.FoldedDecoder.read
+
+    def counted(self: Any, image: int, inputs_RT: Tensor) -> Tensor:
+        rows.append(len(inputs_RT))
+        return read(self, image, inputs_RT)
+
+    monkeypatch.setattr(engine.FoldedDecoder, "read", counted)
     skipped, options = 0, SearchOptions(beam_size=5, max_len=20, temperature=0.2)  # quite sure of itself
     for seed in range(2):
         model, images = random_model(seed), random_images(seed)
@@ -233,6 +240,7 @@ def test_rating_only_what_can_win(monkeypatch: pytest.MonkeyPatch) -> None:
             assert len(part) >= 2
             skipped += len(all_of_it) - len(part)
     assert skipped > 0
+    assert sum(rows) == 2 * 2 * 3 * 10 - skipped  # two seeds, two searches, three images, five beams both ways
 
 
 def test_one_direction_is_half_of_both() -> None:
