@@ -31,7 +31,7 @@ placing = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") $(
 searching = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
 	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
 
-.PHONY: help setup reproduce-table2 search crohme data test lint types contracts check format tables report doctor regress regress-update mlflow-ui bench-scoring lock clean
+.PHONY: help setup reproduce-table2 search crohme data test lint types contracts check format tables figures report doctor regress regress-update mlflow-ui bench-scoring lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -82,6 +82,9 @@ format: $(READY) ## let ruff format
 
 tables: $(READY) ## write the committed results/table*.{csv,md,tex} anew from results/reproduced/
 	@$(BIN)/python -m benchmarks tables
+
+figures: $(READY) ## write results/figures/ anew (PDF, SVG, PNG) from what is committed under results/
+	@$(BIN)/python -m benchmarks figures
 
 report: $(READY) ## write the page results/report/index.html: tables, charts, cost, every expression (ATTENTION=n)
 	@$(BIN)/python -m benchmarks report $(choices) $(if $(ATTENTION),--attention "$(ATTENTION)")
