@@ -6,6 +6,8 @@ results (report/study.py).
 """
 
 import fcntl
+import queue
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +27,8 @@ from benchmarks.errors import UserError
 from benchmarks.reproduce import announce, console, open_data, workspace
 from benchmarks.space import pose
 from benchmarks.trials import DONE, POLL, RETRIES, STORAGE_ERRORS, Job, patiently, work
+
+MIRROR_SECONDS = 60  # the end of a search waits so long for MLflow
 
 
 def search(
@@ -64,28 +68,31 @@ def search(
         where: Engine = (
             Ray(archive, place, cpus, gpus) if engine == "ray" else Processes(archive.path, place, folder, workers)
         )
+        mirror = Mirror()
         try:
-            study = _complete(job, where, workers, [problem.defaults], folder)
+            study = _complete(job, where, workers, [problem.defaults], folder, mirror)
             default_trial(study)
             best, checked = problem.values(study.best_trial.params), None
             if best != problem.defaults:  # the best of many was lucky, too: how do both do where it was not picked?
-                checked = _complete(job.on_other_data(), where, min(workers, 2), [problem.defaults, best], folder)
+                pair = [problem.defaults, best]
+                checked = _complete(job.on_other_data(), where, min(workers, 2), pair, folder, mirror)
         finally:
             where.stop()
+            mirror.end()
         write(folder, problem, study, checked, archive, console)
     return folder
 
 
-def _complete(job: Job, engine: Engine, workers: int, queue: list[Any], folder: Path) -> optuna.Study:
-    """Has workers finish the study's trials; those of `queue` come first."""
+def _complete(job: Job, engine: Engine, workers: int, first: list[Any], folder: Path, mirror: "Mirror") -> optuna.Study:
+    """Has workers finish the study's trials; those of `first` come first."""
     study = _open(job)
     _try_again(study, lambda trial: job.local or trial.user_attrs.get("owner") == job.owner)
-    for values in queue if not study.trials or job.check else []:
+    for values in first if not study.trials or job.check else []:
         stored = {name: job.problem.parameters[name].stored(value) for name, value in values.items()}
         study.enqueue_trial(stored, user_attrs={"default": values == job.problem.defaults}, skip_if_exists=True)
     if job.check:  # all that were ever queued, and none besides
         job = replace(job, trials=sum(trial.state != TrialState.FAIL for trial in study.trials))
-    news = News(job, folder, study)
+    news = News(job, folder, study, mirror)
     names = {f"worker-{k}": uuid.uuid4().hex[:8] for k in range(workers)}
     for name, worker in names.items():
         engine.start(name, work, job, worker)
@@ -142,10 +149,10 @@ def _try_again(study: optuna.Study, ours: Callable[[FrozenTrial], bool]) -> None
 
 
 class News:
-    """Tells once of each trial that was finished, and mirrors it."""
+    """Tells once of each trial that was finished, and has it mirrored."""
 
-    def __init__(self, job: Job, folder: Path, study: optuna.Study):
-        self.job, self.folder = job, folder
+    def __init__(self, job: Job, folder: Path, study: optuna.Study, mirror: "Mirror"):
+        self.job, self.folder, self.mirror = job, folder, mirror
         self.told = {trial.number for trial in study.trials if trial.state in DONE}
 
     def tell(self, study: optuna.Study) -> None:
@@ -159,24 +166,43 @@ class News:
                 if (place := self.folder / trial.user_attrs.get("folder", "-")).is_dir():
                     for name in ("checkpoint.safetensors", "best.safetensors"):  # of a training cut short: no use
                         (place / name).unlink(missing_ok=True)
-                    mirror(place, self.job.name, trial)
+                    self.mirror.waiting.put((place, self.job.name, trial))
 
 
-def mirror(folder: Path, study: str, trial: FrozenTrial) -> None:
-    """The trial as an MLflow run below its study's. Trouble costs a warning."""
+class Mirror(threading.Thread):
+    """Has finished trials logged to MLflow, each below its study's run. A store that hangs holds nothing up, and one
+    that fails costs a warning: `python -m benchmarks track` can log the trials' folders later."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.waiting: queue.SimpleQueue[tuple[Path, str, FrozenTrial] | None] = queue.SimpleQueue()
+        self.start()
+
+    def run(self) -> None:
+        while (item := self.waiting.get()) is not None:
+            try:
+                _log(*item)
+            except Exception as error:
+                words = " ".join(str(error).split())[:160]
+                console.print(f"warning: trial {item[2].number} is not logged in full ({words})", markup=False)
+
+    def end(self) -> None:
+        self.waiting.put(None)
+        self.join(MIRROR_SECONDS)
+        if self.is_alive():
+            console.print("warning: MLflow hangs; `python -m benchmarks track` can log the trials later", markup=False)
+
+
+def _log(folder: Path, study: str, trial: FrozenTrial) -> None:
     from benchmarks.tracking import track, tracking_uri
 
-    try:
-        if run_id := track(folder, under=f"search/{study}"):
-            from mlflow import MlflowClient
+    if run_id := track(folder, under=f"search/{study}"):
+        from mlflow import MlflowClient
 
-            client = MlflowClient(tracking_uri(folder))
-            client.set_tag(run_id, "trial", str(trial.number))
-            client.set_tag(run_id, "trial_state", trial.state.name.lower())
-            client.log_metric(run_id, "trial_value", trial.value or 0.0)
-    except Exception as error:
-        words = " ".join(str(error).split())[:160]
-        console.print(f"warning: trial {trial.number} is not logged in full ({words})", markup=False)
+        client = MlflowClient(tracking_uri(folder))
+        client.set_tag(run_id, "trial", str(trial.number))
+        client.set_tag(run_id, "trial_state", trial.state.name.lower())
+        client.log_metric(run_id, "trial_value", trial.value or 0.0)
 
 
 @contextmanager

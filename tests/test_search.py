@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -300,6 +301,13 @@ def test_a_storage_that_is_of_no_use(inline, given, storage: str, message: str) 
 def test_ray_wants_a_storage_that_nodes_reach(given) -> None:
     with pytest.raises(UserError, match="needs a storage that all nodes reach"):
         driver.search(**given, trials=1, workers=1, engine="ray")
+
+
+def test_a_tracking_store_that_hangs_holds_nothing_up(inline, given, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("benchmarks.tracking.track", lambda *_, **__: threading.Event().wait())
+    monkeypatch.setattr(driver, "MIRROR_SECONDS", 0.2)
+    folder = driver.search(**given, trials=3, workers=1)
+    assert len(pd.read_csv(folder / "trials.csv")) == 3 and "warning: MLflow hangs" in capsys.readouterr().out
 
 
 def test_trials_lie_below_their_study_in_mlflow(inline, given, monkeypatch) -> None:
