@@ -228,12 +228,31 @@ def test_an_address_names_an_expression(engine, page, place: Place) -> None:
     assert page.evaluate("location.hash") == f"#/{place.set}/fraction"
 
 
-def test_the_page_without_runs_loads(engine, tmp_path: Path) -> None:
-    opened = engine.new_page()
-    complaints: list[str] = []
+def look(engine, path: Path) -> tuple[str, str]:
+    """What the page says of the first expression, and in its notes; nothing was complained of."""
+    opened, complaints = engine.new_page(), []
     opened.on("console", lambda message: complaints.append(message.text))
     opened.on("pageerror", lambda error: complaints.append(str(error)))
-    opened.goto(report(None, tmp_path).as_uri())
+    opened.goto(path.as_uri())
     opened.wait_for_selector("body[data-ready]")
-    assert "nothing to browse yet" in opened.inner_text("#detail") and complaints == []
+    said = opened.inner_text("#detail"), opened.inner_text("#notes")
     opened.close()
+    assert complaints == []
+    return said
+
+
+def test_the_page_without_runs_loads(engine, tmp_path: Path) -> None:
+    detail, notes = look(engine, report(None, tmp_path))
+    assert "nothing to browse yet" in detail and "There are no runs yet" in notes
+
+
+def test_committed_runs_are_shown_without_crohme(engine, place: Place, tmp_path: Path) -> None:
+    folder = tmp_path / "reproduced/bttr/tiny-seed7"
+    shutil.copytree(place.a, folder)
+    text = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(text.replace("name: foreign", "name: crohme"))
+    detail, notes = look(engine, report(None, tmp_path))
+    id_, errors = next(iter(errors_of(place.a).items()))
+    assert detail.startswith(id_) and errors == 0 and "✓ right" in detail
+    assert "make report CROHME=data.zip" in detail and "null" not in detail
+    assert "Images and truth of CROHME are not here" in notes

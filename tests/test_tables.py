@@ -140,6 +140,10 @@ def test_other_data_stands_apart_and_says_so(tmp_path: Path) -> None:
     assert "NOT CROHME numbers" in console.export_text()
 
 
+def test_no_runs_on_other_data_are_an_empty_table(tmp_path: Path) -> None:
+    assert tables.apart(tmp_path)["table2"].empty
+
+
 def test_forms_agree(tmp_path: Path) -> None:
     """Markdown and LaTeX hold what the CSV holds, escaped where it must be."""
     put_run(tmp_path / "runs", "my_recipe", exact=123)

@@ -32,6 +32,12 @@ from evaluation.lengths import BUCKETS
 
 REPORTED_COST = "7 to 8 hours a row on four 2080 Ti"
 HEADINGS = {"exprate": "ExpRate", "le1": "≤ 1", "le2": "≤ 2", "le3": "≤ 3"}
+HOW_TO_READ = [
+    "Expressions are drawn from their symLG, which is what the scorer compares; it differs from the caption for a few.",
+    "Attention is the last layer's, the mean of its heads, while the network is made to read its own answer from left "
+    "to right; each step is scaled to its maximum. Refinement is what coverage subtracts from the energies there, "
+    "scaled to its maximum over the expression.",
+]
 Json = dict[str, Any]
 
 
@@ -71,12 +77,15 @@ def gather(crohme: Path | None, results: Path, attention: int) -> Material:
     material = Material(archive, [], [], frames, notes)
     if archive is None or archive.name == "crohme":
         _add(material, archive, own, attention)
-    if archive is None and (embedded := results / "local" / "embedded" / "data.zip").exists():
-        _add_apart(material, open_archive(embedded), results, attention)
+    embedded = results / "local" / "embedded"
+    if archive is None and any(embedded.glob("runs/*/*/config.yaml")) and (embedded / "data.zip").exists():
+        _add_apart(material, open_archive(embedded / "data.zip"), results, attention)
     if archive is not None and archive.name != "crohme":
         _add_apart(material, archive, results, attention)
     if not material.runs:
         notes.append("There are no runs yet: make reproduce-table2 makes some; the tables hold reported numbers only.")
+    if material.sets:
+        notes += HOW_TO_READ
     if archive is None:
         notes.append("Images and truth of CROHME are not here: make report CROHME=data.zip shows them.")
     return material

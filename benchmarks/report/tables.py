@@ -200,7 +200,7 @@ def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
     order = {model: place for place, model in enumerate(reference()["order"])}
     frame["_model"] = [order.get(model, len(order)) for model in frame["model"]]
     frame["_source"] = frame["source"].map(SOURCES.index)
-    frame["_year"] = frame["dataset"].str.partition(" [")[0]
+    frame["_year"] = [dataset.partition(" [")[0] for dataset in frame["dataset"]]
     frame = frame.sort_values(["_year", "_model", "model", "_source", "dataset", "preset"], kind="stable")
     frame = frame.drop(columns=["_year", "_model", "_source"])
     frame[list(RATES)] = frame[list(RATES)].astype(float).round(2)

@@ -47,6 +47,7 @@ async function loadSet({ key, images, attention }) {
     truth: data.truths[index],
     image: pictures[index],
     runs: Object.fromEntries(Object.entries(data.runs).map(([run, entries]) => [run, entries[index]])),
+    played: attention,
     attention: Object.fromEntries(Object.entries(played).map(([run, entries]) => [run, entries[id]])),
   }));
 }
@@ -237,12 +238,9 @@ function drawDetail(row) {
   }
   const facts = [label(row.set), `${row.length ?? "?"} tokens`, ...(row.kinds || [])];
   const sides = [["a", chosen("a")], ["b", chosen("b")]].filter(([, run]) => run);
-  detail.replaceChildren(
-    make("header", {}, make("h3", {}, row.id), ...facts.map((fact) => make("span", { class: "chip" }, fact))),
-    figure(row),
-    truthCard(row, sides),
-    ...sides.map(([side, run]) => predictionCard(row, side, run)),
-  );
+  const cards = [truthCard(row, sides), ...sides.map(([side, run]) => predictionCard(row, side, run))];
+  const chips = facts.map((fact) => make("span", { class: "chip" }, fact));
+  detail.replaceChildren(make("header", {}, make("h3", {}, row.id), ...chips), figure(row), ...cards.filter(Boolean));
   detail.scrollTop = 0;
 }
 
@@ -273,6 +271,7 @@ function predictionCard(row, side, run) {
     element.append(make("ul", { class: "words" }, ...entry.words.map((words) => make("li", {}, words))));
   }
   if (row.attention[run]) element.append(player(row, entry, row.attention[run], element));
+  else if (row.played) element.append(make("p", { class: "fine" }, "No attention is kept for this expression."));
   return element;
 }
 
@@ -444,6 +443,8 @@ async function start() {
   window.addEventListener("hashchange", followAddress);
   window.addEventListener("resize", drawList);
   state.rows = (await Promise.all(meta.sets.map(loadSet))).flat();
+  $("structure").disabled = !state.rows.some((row) => row.kinds);
+  $("played").disabled = !state.rows.some((row) => row.played);
   suggest();
   applyFilters();
   followAddress();
