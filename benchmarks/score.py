@@ -29,6 +29,8 @@ def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str])
             raise UserError(f"{predictions}: nothing to score; run python -m benchmarks predict first")
         captions = dict(evenly(list(archive.captions(split).items()), config.search.limit))
         fields = {"set": f"{archive.name}{split}", "search": config.search.name, "select": config.select}
+        if config.model.mask_padding:
+            fields["padding"] = "masked"  # an image is recognised as alone; unsaid, as the authors do
         with tempfile.TemporaryDirectory() as workdir:
             truth = Path(workdir) / "truth"
             truth.mkdir()

@@ -108,7 +108,8 @@ def evaluate(
     workdir: Path,
     captions: dict[str, list[str]] | None = None,
 ) -> Evaluation:
-    """`score` with the table of expressions; `fields` are the signature's set, search and select."""
+    """`score` with the table of expressions; `fields` are the signature's set, search, select and, where
+    it is not the authors', padding."""
     found = read_predictions(Path(predictions))
     truth = read_ground_truth(ground_truth)
     if captions is not None:
@@ -259,6 +260,7 @@ def _score(
     tokens = sum(bool(row.token_exact) for row in rows)
     low, high = proportion_interval(counts["exact"], n)
     signature = f"ExpRate|set:{fields['set']}|n:{n}|metric:symlg|search:{fields['search']}"
+    signature += f"|padding:{fields['padding']}" if "padding" in fields else ""
     signature += f"|select:{fields['select']}|v:{VERSION}"
     lengths = {row.id: row.length for row in rows if row.length is not None}
     return Score(

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.plain import plain_search
 from models import CoMER, CoMERConfig, Hypothesis, SearchOptions, joint_search
 from models.vocab import EOS, PAD, SOS
-from tests.plain_search import plain_search
 from tests.test_parity import PARITY, VARIANTS, arrays, authors_model, sidecar
 
 engine: Any = importlib.import_module("models.joint_search")  # `models.joint_search` itself is the function

@@ -10,6 +10,7 @@ from benchmarks import __main__ as cli
 from benchmarks import reproduce as job
 from benchmarks.data.crohme import open_archive
 from benchmarks.errors import UserError
+from benchmarks.predict import write_predictions
 from benchmarks.reproduce import Run, reproduce, workspace
 from tests.tiny import tiny_archive, tiny_config
 
@@ -169,3 +170,14 @@ def test_torchrun_is_for_training_alone(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="torchrun the verb train"):
         reproduce(["bttr"], "smoke", [7], None, [], False, tmp_path)
+
+
+def test_a_signature_states_that_padding_is_masked(archive: Path, tmp_path: Path) -> None:
+    from benchmarks.score import score  # not the spied one
+
+    write_predictions(
+        tmp_path / "predictions", "2014", {key: (("x",), []) for key in open_archive(archive).captions("2014")}
+    )
+    for masked, said in ((True, "search:joint2|padding:masked|select:2014"), (False, "search:joint2|select:2014")):
+        config = tiny_config(archive, {"model": {"mask_padding": masked}})
+        assert said in score(config, open_archive(archive), tmp_path, ["2014"])["2014"].signature

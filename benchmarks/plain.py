@@ -1,7 +1,7 @@
-"""The joint search in its plainest form, an oracle for tests and a baseline of speed.
+"""The joint search in its plainest form, an oracle for tests and the baseline that speed is measured against.
 
-Every step decodes all prefixes anew, candidates are walked in Python loops, and no row stops before all are
-done.
+It goes the authors' way: every step decodes all prefixes anew, candidates are walked in Python loops, and no row
+stops before all are done.
 """
 
 import heapq
@@ -94,20 +94,20 @@ def plain_search(model: CoMER, images_b1HW: Tensor, mask_bHW: Tensor, options: S
 def ranked(
     model: CoMER, features_1hwd: Tensor, mask_1hw: Tensor, groups: list[Group], options: SearchOptions
 ) -> list[Hypothesis]:
-    """All hypotheses of an image, rated by the direction they were not found in, one at a time."""
-    found = []
-    for group in groups:
-        for forward, _, tokens in sorted(group.closed, key=lambda entry: entry[1]):
-            leftward = group.start == EOS
-            ids = tokens[::-1] if leftward else tokens
-            reverse = 0.0
-            if options.direction == "both":
-                inputs, outputs = (x.to(features_1hwd.device) for x in bidirectional_targets([ids]))
-                row = 0 if leftward else 1
-                logits = model.decode(features_1hwd, mask_1hw, inputs[row : row + 1]) / options.temperature
-                logp = logits.log_softmax(-1)[0].gather(-1, outputs[row][:, None])[:, 0]
-                summed = logp[outputs[row] != PAD].sum().item()
-                reverse = summed / int((inputs[row] != PAD).sum()) ** options.alpha
-            direction = "r2l" if leftward else "l2r"
-            found.append(Hypothesis(tuple(ids), forward + reverse, forward, reverse, direction))
+    """All hypotheses of an image, rated by the direction they were not found in."""
+    closed = [(group, entry) for group in groups for entry in sorted(group.closed, key=lambda entry: entry[1])]
+    leftward = torch.tensor([group.start == EOS for group, _ in closed])
+    ids = [tokens[::-1] if group.start == EOS else tokens for group, (_, _, tokens) in closed]
+    reverse = torch.zeros(len(closed))
+    if options.direction == "both":
+        both = (x.unflatten(0, (2, -1)).to(features_1hwd.device) for x in bidirectional_targets(ids))
+        inputs, outputs = (torch.where(leftward.to(x.device)[:, None], x[0], x[1]) for x in both)
+        rows = torch.zeros(len(closed), dtype=torch.long)
+        logits = model.decode(features_1hwd[rows], mask_1hw[rows], inputs) / options.temperature
+        logp = logits.log_softmax(-1).gather(-1, outputs[..., None])[..., 0].masked_fill(outputs == PAD, 0)
+        reverse = logp.sum(1) / (inputs != PAD).sum(1, dtype=logp.dtype) ** options.alpha
+    found = [
+        Hypothesis(tuple(tokens), forward + back, forward, back, "r2l" if group.start == EOS else "l2r")
+        for (group, (forward, _, _)), tokens, back in zip(closed, ids, reverse.tolist(), strict=True)
+    ]
     return sorted(found, key=lambda h: h.score, reverse=True)
