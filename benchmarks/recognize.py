@@ -167,11 +167,11 @@ def recognize(
 
 
 def _show(recognizer: Recognizer, found: Recognition) -> None:
-    from benchmarks.report.attention import figure, rendered
+    from benchmarks.report.attention import picture
 
     target = Path(f"{found.name}.attention.png")
     try:
-        write_atomically(target, rendered(figure([recognizer.attention(found)]), "png"))
+        write_atomically(target, picture(recognizer.attention(found)))
     except OSError as error:
         raise UserError(f"{target}: {error.strerror}; copy the image to a folder that can be written") from None
 

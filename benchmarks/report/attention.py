@@ -9,11 +9,13 @@ import copy
 import io
 import textwrap
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import matplotlib.style
 import numpy as np
 import torch
 from matplotlib.axes import Axes
@@ -27,6 +29,7 @@ from benchmarks.config import Config
 from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.crohme import Archive, Sample, open_archive
 from benchmarks.errors import UserError
+from benchmarks.report.figures import DATES, STYLE, rendered
 from models import CoMER, Vocabulary, bidirectional_targets
 from models.decoder import Trace
 
@@ -100,19 +103,16 @@ def trace(model: CoMER, config: Config, image: np.ndarray, tokens: Sequence[str]
 KINDS = (("attention", "Oranges"), ("R", "Blues"))  # differ for the colour-blind; light to dark in a grey print
 DARKEST = 0.7  # of a colour map: ink stays readable on it
 LETTERS = "abcdefgh"
-STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 7,
-    "axes.titlesize": 7,
+PLAIN: dict[Any, Any] = {  # on top of the suite's style: framed pictures instead of axes
+    "axes.grid": False,
+    "axes.spines.top": True,
+    "axes.spines.right": True,
     "axes.titlepad": 2,
-    "axes.linewidth": 0.4,
+    "axes.titlesize": 7,
+    "axes.labelsize": 7,
     "xtick.major.size": 2,
     "xtick.major.pad": 1,
-    **{f"figure.constrained_layout.{side}": 0.02 for side in ("w_pad", "h_pad", "wspace", "hspace")},
-    "pdf.fonttype": 42,
-    "svg.hashsalt": "hmerbench",
 }
-UNDATED: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None}}
 WIDTH, COLUMNS, DPI = 7.0, 5, 200  # inches, tiles in a row, dots per inch
 LONG, SHORT = 700, 350  # ms a frame stays: where a symbol is read, and where only structure is
 
@@ -130,8 +130,8 @@ def figure(shown: Sequence[Attention], columns: int = COLUMNS) -> Figure:
     shown = shown[: len(LETTERS)]
     rows = [-(-(1 + len(inked(a))) // columns) for a in shown]
     heights = [n * (0.2 + _strip(a, WIDTH / columns - 0.1)) for n, a in zip(rows, shown, strict=True)]
-    with matplotlib.rc_context(STYLE):
-        drawn = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+    with styled():
+        drawn = Figure(figsize=(WIDTH, sum(heights)), dpi=DPI, layout="constrained")
         parts = drawn.subfigures(len(shown), 1, height_ratios=heights, squeeze=False)[:, 0]
         for letter, part, attention, n in zip(LETTERS, parts, shown, rows, strict=False):
             kinds = len(maps(attention))
@@ -149,7 +149,21 @@ def figure(shown: Sequence[Attention], columns: int = COLUMNS) -> Figure:
             for row in range(1, n):
                 for axes, (name, _) in zip(grid[kinds * row :, 0], KINDS[:kinds], strict=False):
                     axes.set_ylabel(name, labelpad=2)
+        drawn.draw_without_rendering()
+        drawn.set_layout_engine("none")  # arranged once, for all formats
     return drawn
+
+
+def picture(attention: Attention) -> bytes:
+    """The figure of one expression as PNG."""
+    drawn = figure([attention])
+    with styled():
+        return rendered(drawn, "png")
+
+
+def styled() -> AbstractContextManager[None]:
+    """The suite's style, without which a figure is neither drawn nor rendered."""
+    return matplotlib.style.context([STYLE, PLAIN], after_reset=True)
 
 
 _TEXT: dict[str, Any] = {"parse_math": False, "family": "monospace"}
@@ -192,26 +206,10 @@ def _ink(axes: Axes, attention: Attention) -> None:
 def _scales(axes: Axes, attention: Attention) -> None:
     """A colour bar for each kind of map, from 0 to the largest value of the expression."""
     for place, ((name, colours), values) in enumerate(zip(KINDS, maps(attention), strict=False)):
-        bar = axes.inset_axes((0.38, 0.66 - 0.55 * place, 0.57, 0.16))
+        bar = axes.inset_axes((0.38, 0.66 - 0.55 * place, 0.5, 0.16))
         bar.imshow(np.linspace(0, 1, 256)[None], _shades(colours), aspect="auto", extent=(0, 1, 0, 1))
         bar.set(yticks=[], xticks=[0, 1], xticklabels=["0", f"{values.max():.2g}"])
         bar.text(-0.08, 0.5, name, ha="right", va="center", transform=bar.transAxes)
-
-
-def save(drawn: Figure, stem: Path) -> list[Path]:
-    """Writes STEM.pdf, .svg and .png; returns the paths."""
-    paths = [stem.with_name(f"{stem.name}.{ending}") for ending in UNDATED]
-    for path, ending in zip(paths, UNDATED, strict=True):
-        write_atomically(path, rendered(drawn, ending))
-    return paths
-
-
-def rendered(drawn: Figure, ending: str) -> bytes:
-    """A figure as a file: the same bytes for the same figure."""
-    file = io.BytesIO()
-    with matplotlib.rc_context(STYLE):
-        drawn.savefig(file, format=ending, dpi=DPI, metadata=UNDATED[ending])
-    return file.getvalue()
 
 
 def animation(attention: Attention) -> bytes:
@@ -230,8 +228,9 @@ def _frames(attention: Attention) -> list[np.ndarray]:
     width, line = 5.0, 0.16  # inches
     high = _strip(attention, width - 0.3) + 2 * line + 0.1
     frames = []
-    with matplotlib.rc_context({**STYLE, "font.size": 8}):
+    with styled():
         drawn = Figure(figsize=(width, high), dpi=100)
+        drawn.set_layout_engine("none")
         canvas = FigureCanvasAgg(drawn)
         room = {"left": 0.3 / width, "right": 0.99, "top": 0.99, "bottom": 2 * line / high, "hspace": 0.04}
         tiles = list(drawn.subplots(len(maps(attention)), 1, squeeze=False, gridspec_kw=room)[:, 0])
@@ -271,9 +270,13 @@ def figure4(
     read = [recognizer(255 - image) for image in images]
     shown = [trace(recognizer.model, recognizer.config, one.ink, one.tokens) for one in read]
     folder = results / "figures" if crohme is None else results / "local" / "figures"
-    paths = save(figure(shown), folder / "fig4-attention")
-    write_atomically(folder / "fig4-attention.gif", animation(shown[0]))
-    return [*paths, folder / "fig4-attention.gif"]
+    drawn = figure(shown)
+    with styled():
+        files = {kind: rendered(drawn, kind) for kind in DATES}
+    files["gif"] = animation(shown[0])
+    for kind, content in files.items():
+        write_atomically(folder / f"fig4-attention.{kind}", content)
+    return [folder / f"fig4-attention.{kind}" for kind in files]
 
 
 def _typeset(latex: str, seed: int) -> np.ndarray:
