@@ -83,8 +83,10 @@ format: $(READY) ## let ruff format
 tables: $(READY) ## write the committed results/table*.{csv,md,tex} anew from results/reproduced/
 	@$(BIN)/python -m benchmarks tables
 
-figures: $(READY) ## write results/figures/ anew (PDF, SVG, PNG) from what is committed under results/
+figures: $(READY) ## write results/figures/ anew from what is committed under results/; CROHME= adds its Fig. 4 to results/local/
 	@$(BIN)/python -m benchmarks figures
+	@$(BIN)/python -m benchmarks attention
+	@$(if $(CROHME),$(BIN)/python -m benchmarks attention --crohme "$(CROHME)")
 
 report: $(READY) ## write the page results/report/index.html: tables, charts, cost, every expression (ATTENTION=n)
 	@$(BIN)/python -m benchmarks report $(choices) $(if $(ATTENTION),--attention "$(ATTENTION)")
