@@ -3,6 +3,8 @@
 import csv
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from rich.console import Console
 from benchmarks.errors import UserError
 from benchmarks.report import tables
 
+RESULTS = Path(__file__).parents[1] / "results"
 CROHME = {"name": "crohme", "digest": "ab" * 32}
 
 
@@ -153,8 +156,41 @@ def test_forms_agree(tmp_path: Path) -> None:
     (row,) = rows(tmp_path / "local/table2.csv", model="my_recipe")
     assert cells == list(row.values())
     tex = (tmp_path / "local/table2.tex").read_text()
-    assert "my\\_recipe & local & 12.47" in tex and "\\toprule" in tex
-    assert tex.count("\\\\") == len(rows(tmp_path / "local/table2.csv")) + 1
+    assert "my\\_recipe & local, smoke & 1 & 12.47 & 10.6--14.7 & 13.49 & 14.50 & 15.52 \\\\" in tex
+    sets, heading = 3, 1
+    assert tex.count("\\\\") == len(rows(tmp_path / "local/table2.csv")) + sets + heading
+    assert "reported}: the paper's numbers" in tex and "local}: runs of one machine" in tex and "reproduced}" not in tex
+
+
+ENGINE = next(filter(None, map(shutil.which, ("pdflatex", "lualatex", "xelatex"))), None)
+DOCUMENT = r"""\documentclass{article}
+\usepackage{booktabs,longtable}
+\begin{document}
+\input{committed/table1} \input{committed/table2} \clearpage
+\input{local/table1} \input{local/table2} \input{apart/table2} \input{none/table2}
+\end{document}
+"""
+
+
+@pytest.mark.skipif(not ENGINE, reason="no LaTeX here: apt-get install texlive-latex-recommended")
+def test_a_real_latex_sets_the_tables(tmp_path: Path) -> None:
+    """All of them, committed, long, with names full of LaTeX's own signs, and empty; ours fit into the column."""
+    assert ENGINE
+    for preset in ("smoke", "laptop", "fast", "paper"):
+        for recipe in ("bttr", "comer-self", "comer-fusion", "a%_50&#$~^{b}[c]<"):
+            for split, n in tables.reference()["test_sets"].items():
+                put_run(tmp_path / "runs", recipe, preset, n=n, split=split)
+    put_run(tmp_path / "x/runs", "bttr", n=300, exact=90, split="test", data={"name": "embedded", "digest": ""})
+    tables.write(tables.committed(RESULTS), tmp_path / "committed")
+    tables.write(tables.local(tmp_path), tmp_path / "local")
+    for place, folder in (("x", "apart"), ("y", "none")):
+        tables.write(tables.apart(tmp_path / place), tmp_path / folder, crohme=False)
+    assert "longtable" in (tmp_path / "local/table2.tex").read_text()
+    (tmp_path / "all.tex").write_text(DOCUMENT)
+    command = [ENGINE, "-draftmode", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "scores/2014.json"])

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from benchmarks.checkpoint import write_atomically
 from benchmarks.errors import UserError
+from benchmarks.report import latex
 from evaluation.stats import proportion_interval
 
 COLUMNS = (
@@ -82,7 +83,7 @@ def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
         texts = {
             "csv": table.to_csv(index=False, float_format="%.2f"),
             "md": f"**{title}**\n\n{markdown}\n\n{NOTE}\n",
-            "tex": f"% {title}\n{_latex(table)}",
+            "tex": latex.table(_printable(table), title.partition(": ")[2], f"tab:{name}"),
         }
         for ending, text in texts.items():
             paths.append(folder / f"{name}.{ending}")
@@ -222,12 +223,3 @@ def cell(column: str, value: Any) -> str:
     if column in FLAGS:
         return "✓" if value else "✗"
     return f"{value:.2f}" if column in RATES else str(value)
-
-
-def _latex(frame: pd.DataFrame) -> str:
-    text = _printable(frame).replace({"–": "--", "✓": "yes", "✗": "no"})
-    text.columns = [column.replace("_", " ") for column in frame.columns]
-    layout = "".join("l" if column in ("dataset", "model", "source", "preset") else "r" for column in frame.columns)
-    style = text.style.hide(axis="index")
-    style.format(escape="latex")
-    return style.to_latex(hrules=True, column_format=layout)

@@ -1,0 +1,85 @@
+"""The tables as LaTeX with booktabs (and longtable, where a table is longer than a page), for \\input in a paper."""
+
+import pandas as pd
+
+LONG = 45  # rows that fit on a page
+HEADINGS = {
+    "model": "Model",
+    "scale_aug": "scale",
+    "self_cov": "self",
+    "cross_cov": "cross",
+    "source": "Source",
+    "seeds": "Seeds",
+    "exprate": "ExpRate",
+    "interval": r"95\,\%",
+    "le1": r"$\le 1$",
+    "le2": r"$\le 2$",
+    "le3": r"$\le 3$",
+}
+LEFT = ("model", "source")
+FLAGS, MORE = ("scale_aug", "self_cov", "cross_cov"), ("le1", "le2", "le3")
+SIGNS = {"–": r"\multicolumn{1}{c}{--}", "✓": r"$\bullet$", "✗": r"$\circ$"}
+SOURCES = {
+    "reported": r"\emph{reported}: the paper's numbers.",
+    "reproduced": r"\emph{reproduced}: runs of this suite at the preset named, means over their seeds.",
+    "local": r"\emph{local}: runs of one machine that are not checked in, likewise.",
+}
+RATES = (
+    r"ExpRate: expressions without error, in percent (LgEval on symLG), with its 95\,\% Wilson interval for $n$ "
+    "expressions."
+)
+ABOUT_FLAGS = r"scale: scale augmentation; self, cross: coverage ($\bullet$ with, $\circ$ without)."
+ABOUT_MORE = r"$\le k$: with at most $k$ errors."
+
+
+def table(cells: pd.DataFrame, title: str, label: str) -> str:
+    """A table of the suite as LaTeX. `cells`: every cell as text, as tables.py prints it (– for unknown, ✓, ✗)."""
+    frame = cells.sort_values("dataset", key=_first_seen, kind="stable").reset_index(drop=True)
+    flags = all(flag in frame for flag in FLAGS)
+    columns = [name for name in HEADINGS if name not in (MORE if flags else FLAGS)]  # Table 2 has the rest
+    said = [words for source, words in SOURCES.items() if source in set(frame["source"])]
+    caption = " ".join(
+        [f"{escaped(title[0].upper() + title[1:])}.", RATES, ABOUT_FLAGS if flags else ABOUT_MORE, *said]
+    )
+    body = _body(frame, columns)
+    layout = "".join("l" if name in LEFT else "c" if name in (*FLAGS, "seeds") else "r" for name in columns)
+    style = body.rename(columns=HEADINGS).style.hide(axis="index")
+    if len(frame) > LONG:
+        text = style.to_latex(environment="longtable", hrules=True, column_format=layout, caption=caption, label=label)
+        return "{\\footnotesize\\setlength{\\tabcolsep}{4pt}\n" + text + "}\n"
+    for selector, value in {"vspace": "{1ex}", "footnotesize": "", "setlength": r"{\tabcolsep}{4pt}"}.items():
+        style.set_table_styles([{"selector": selector, "props": f":{value};"}], overwrite=False)
+    return style.to_latex(
+        hrules=True, column_format=layout, caption=caption, label=label, position="tbp", position_float="centering"
+    )
+
+
+def escaped(text: str) -> str:
+    """Text that LaTeX prints as it stands."""
+    signs = {sign: "\\" + sign for sign in "&%$#_{}"} | {sign: f"{{{sign}}}" for sign in "[]"} | {"–": "--"}
+    signs |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "<": "$<$", ">": "$>$"}
+    return text.translate(str.maketrans(signs))
+
+
+def _first_seen(names: pd.Series) -> pd.Series:
+    return pd.Series(pd.factorize(names)[0], index=names.index)
+
+
+def _body(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """The cells as LaTeX: a line over each set that names it and its n, a model named where it changes."""
+    rows = []
+    before = ("", "", "")
+    for row in frame.to_dict("records"):
+        row["interval"] = "–" if row["ci_low"] == "–" else f"{float(row['ci_low']):.1f}–{float(row['ci_high']):.1f}"
+        row["source"] += "" if row["preset"] == "–" else f", {row['preset']}"
+        place = row["dataset"], row["n"], row["model"]
+        cells = [SIGNS.get(row[name]) or escaped(row[name]) for name in columns]
+        if place == before:
+            cells[0] = ""
+        if place[:2] != before[:2]:
+            rule = "\\midrule\n" if rows else ""
+            name = f"\\multicolumn{{{len(columns)}}}{{l}}{{\\emph{{{escaped(row['dataset'])}}}, $n = {row['n']}$}}"
+            cells[0] = f"{rule}{name} \\\\*\n{cells[0]}"
+        rows.append(cells)
+        before = place
+    return pd.DataFrame(rows, columns=columns)
