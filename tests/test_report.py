@@ -196,6 +196,16 @@ def test_runs_on_other_data_stay_out(place: Place, tmp_path: Path) -> None:
     assert built.sets[0]["runs"] == {} and "was made on other data" in built.notes[0]
 
 
+def test_a_run_that_became_a_reference_is_shown_once(place: Place, tmp_path: Path) -> None:
+    """The run folder it was copied from lies on this machine still."""
+    shutil.copytree(place.a, tmp_path / "reproduced/bttr/tiny-seed7")
+    shutil.copytree(place.results / "local", tmp_path / "local")
+    both = browser.find_runs(tmp_path / "reproduced", "reproduced", [])
+    both += browser.find_runs(tmp_path / place.a.parents[1].relative_to(place.results), "local", [])
+    (data,) = browser.build(place.archive, both).sets
+    assert list(data["runs"]) == ["reproduced/bttr/tiny-seed7", place.key_b]
+
+
 def test_without_any_run_the_reported_tables_remain(tmp_path: Path) -> None:
     text = report(None, tmp_path / "results").read_text()
     assert "59.33" in text and "WS-WAP" in text and "56.2–62.4" in text

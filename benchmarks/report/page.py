@@ -263,7 +263,10 @@ def _charts(material: Material) -> list[Markup]:
             if run.key in one["runs"] and path.exists():
                 rows = json.loads(path.read_text()).get("by_length") or []
                 series.append(Series(run.name, [(row["bucket"], row["n"], row["exact"]) for row in rows]))
-        series = [item for item in series[:COLOURS] if item.counts]
+        series = [item for item in series if item.counts]
+        if len(series) > COLOURS:
+            material.notes.append(f"{label(one)}: the chart by length shows {COLOURS} of {len(series)} runs.")
+        series = series[:COLOURS]
         if series:
             recipes = [run.config.recipe for run in material.runs if run.key in one["runs"]]
             charts.append(length_chart(label(one), series + _reported(one, recipes)))

@@ -26,6 +26,7 @@ function leaf(label) {
   if (several.length > 1) return mathElement("mrow", ...several.map(leaf));
   if (label in SIGNS) {
     const sign = mathElement("mo", SIGNS[label]);
+    if ("∑∫".includes(SIGNS[label])) sign.setAttribute("movablelimits", "false"); // limits stay limits in a fraction
     if ("()[]|{}".includes(SIGNS[label])) sign.setAttribute("stretchy", "false");
     if ("|!".includes(SIGNS[label])) ["lspace", "rspace"].forEach((side) => sign.setAttribute(side, "0"));
     return sign;
