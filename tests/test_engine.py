@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -18,6 +19,7 @@ from benchmarks.data.crohme import open_archive
 from benchmarks.engine import Died, Ended, Place, Processes
 from benchmarks.errors import UserError
 from benchmarks.reproduce import reproduce
+from benchmarks.search import search
 from benchmarks.train import train
 from tests.tiny import tiny_archive, tiny_config
 
@@ -100,15 +102,14 @@ def test_an_engine_that_is_not_there(archive: Path, tmp_path: Path, monkeypatch:
         cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
 
 
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator:
     """A head that takes no runs, and two nodes of one CPU: processes of their own here, as on machines of their own."""
     pytest.importorskip("ray")
     import ray
     from ray.cluster_utils import Cluster
 
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     memory = 80 << 20
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": memory}
     nodes = Cluster(initialize_head=True, head_node_args=head)
@@ -148,3 +149,20 @@ def test_runs_go_on_when_a_node_dies(cluster, archive: Path, tmp_path: Path, mon
         assert tensor.equal(ours[name]), name
     with pytest.raises(UserError, match="no node of the Ray cluster has 64 CPUs"):
         reproduce(rows, preset, [8], archive, [], False, tmp_path, engine="ray", cpus=64)
+
+
+def test_a_search_on_a_cluster(cluster, archive: Path, tmp_path: Path, monkeypatch) -> None:
+    """On the node that is left. It shares a database with the driver, no folder."""
+    tiny_config(archive, {"select": "last", "training": {"epochs": 2, "schedule": {"name": "cosine"}}})
+    space = {"budget": {"heldout": 0.3}, "parameters": {"training.optimizer.lr": {"low": 0.001, "high": 0.1}}}
+    (tmp_path / "space.yaml").write_text(json.dumps(space))
+    monkeypatch.setattr("benchmarks.tracking.track", lambda *_, **__: None)
+    where: dict[str, Any] = {
+        "space": str(tmp_path / "space.yaml"),
+        "storage": f"sqlite:///{tmp_path}/study.db",
+        "engine": "ray",
+    }
+    folder = search("comer-fusion", str(archive / "tiny.yaml"), 7, archive, tmp_path, 2, 1, **where)
+    rows = (folder / "trials.csv").read_text().splitlines()
+    assert len(rows) == 3 and all(",complete," in row for row in rows[1:])
+    assert len(list(folder.glob("tiny-seed7-*/history.jsonl"))) == 2 and (folder / "best.yaml").exists()

@@ -114,7 +114,7 @@ def opened(folder: Path) -> optuna.Study:
 # ------------------------------------------------------------------------------------------------------- spaces
 
 
-@pytest.mark.parametrize("preset", ["smoke", "laptop", "paper"])
+@pytest.mark.parametrize("preset", ["smoke", "laptop", "paper", "fast"])
 def test_shipped_spaces_fit_their_presets(archive: Path, preset: str) -> None:
     problem = pose("comer-fusion", preset, 7, open_archive(archive))
     assert problem.left_out == () and problem.base.select == "heldout"
