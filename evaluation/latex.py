@@ -86,7 +86,7 @@ def _run(parser: Parser) -> Fragment:
 
 class _Reader:
     def __init__(self, tokens: list[str]) -> None:
-        self.tokens = [*tokens, _END, _END]
+        self.tokens = [*tokens, _END]
         self.at = 0
         self.builder = Builder()
 
@@ -117,9 +117,8 @@ class _Reader:
 
     def formula(self) -> Parser:
         self.skip_comments()
-        start = self.at
         parts = yield from self.exprs((_END,))
-        if parts == [DROPPED] and self.at > start:
+        if parts == [DROPPED]:
             raise Unconverted("nothing is left of the expression (only styled text or space)")
         return self.row_of(parts)
 

@@ -180,7 +180,7 @@ SCRIPTS = {
     "munderover": ("Below", "Above"),
 }
 # On a row these put their script on its last member; the others take the row as one member.
-SHIFTED = ("msub", "msup", "munder")
+SHIFTED = ("msub", "msup")
 
 _LATIN1 = re.compile(r"[\x00-\xff]*[\x80-\xff][\x00-\xff]*")
 
@@ -235,7 +235,6 @@ class Builder:
         if isinstance(base, Row) and base.items and tag in SHIFTED and scripts:
             last = Item(None, None) if base.ends_empty else base.items.pop()
             base.items.append(self._hang(tag, last, scripts))
-            base.ends_empty = False
             return base
         return self._hang(tag, self.close(base), scripts)
 
@@ -262,11 +261,11 @@ class Builder:
         return sign
 
     def graph(self, part: Fragment) -> SymLG:
-        """Give every symbol its path. A Right relation decides it where a symbol has two parents."""
+        """Give every symbol its path. Of two parents the first decides, which is the one by Right (see root)."""
         self.close(part)
         above: list[tuple[int, str] | None] = [None] * len(self.labels)
         for parent, child, relation in self.edges:
-            if above[child] is None or relation == "Right":
+            if above[child] is None:
                 above[child] = (parent, relation)
         paths = [""] * len(self.labels)
         for number in range(len(paths)):

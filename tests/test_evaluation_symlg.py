@@ -2,12 +2,13 @@
 
 import re
 import time
+from html.entities import html5
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation import InputError, latex, metrics, symlg
+from evaluation import InputError, commands, latex, metrics, symlg
 from evaluation.symlg import EMPTY_GRAPH, UNREADABLE, SymLG, Unconverted
 
 settings.register_profile("busy machine", deadline=None)
@@ -201,6 +202,13 @@ def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
         (r"\vec { x } y", {"O": "x", "OAbove": "\u20d7", "OR": "y"}),
         (r"\overset a b", {"O": "b", "OAbove": "a"}),
         (r"\underset a b", {"O": "b", "OBelow": "a"}),
+        (r"\overset { \overset a b } c", {"O": "c", "OAbove": "b", "OAboveAbove": "a"}),
+        (r"\frac \quad b", {"O": "-", "OAbove": "b"}),
+        (r"\frac { \quad } b", {"O": "-", "OAbove": "b"}),
+        (r"\frac { } b", {"O": "-", "OBelow": "b"}),
+        (r"x ^ 2 \mathrm { a } y", {"O": "x", "OSup": "2", "OR": "y"}),
+        (r"x _ \displaystyle a", {"O": "x", "OSub": "a"}),
+        ("a { } ^ { } b", {"O": "a", "OR": "b"}),
         (r"\big ( x", {"O": "(", "OR": "x"}),
         (r"\phantom { x } y", {"O": "y"}),
         (r"\dfrac { x } { z } y", {"O": "y"}),
@@ -215,6 +223,19 @@ def test_rule(text: str, expected: dict[str, str]):
     assert labels(text) == {path: {label} for path, label in expected.items()}
 
 
+# Here TeX and HTML, or pandoc and the two, disagree.
+NOT_HTML = r"""
+\epsilon \varepsilon \phi \varphi \cdot \star \circ \oslash \setminus \leqslant \geqslant \longrightarrow \longleftarrow
+\triangle \deg \lg \Pr \sup
+"""
+
+
+def test_commands_have_the_character_of_their_html_name():
+    names = [name for name in commands.SYMBOLS if f"{name[1:]};" in html5 and name not in NOT_HTML.split()]
+    assert len(names) > 100
+    assert {name: commands.SYMBOLS[name] for name in names} == {name: html5[f"{name[1:]};"] for name in names}
+
+
 def test_two_scripts_in_one_place_share_a_node():
     assert labels("{ x ^ 2 } ^ 3") == {"O": {"x"}, "OSup": {"2", "3"}}
 
@@ -222,6 +243,9 @@ def test_two_scripts_in_one_place_share_a_node():
 def test_what_hangs_on_an_empty_group_is_a_second_root():
     assert labels("v { } ^ 2 = a") == {"O": {"v", "="}, "OR": {"2", "a"}}
     assert labels("{ } _ 1 ^ 2") == {"O": {"1", "2"}}
+    assert labels("{ b { a { } } } ^ 2") == {"O": {"b"}, "OR": {"a"}, "ORR": {"2"}}
+    for last in ("{ { } a } ^ 2", "{ { } { { } a } } ^ 2", "{ { { } } { } a } ^ 2"):  # not at the end: left out
+        assert labels(last) == {"O": {"a"}, "OSup": {"2"}}
     assert labels("{ a { } } _ 1 ^ 2") == {"O": {"a", "1", "2"}}
 
 
@@ -233,6 +257,11 @@ def test_what_hangs_on_an_empty_group_is_a_second_root():
         (r"\sqrt { a }", {("O", "OInside")}),
         (r"\sqrt { a ^ 2 }", {("O", "OInside")}),
         (r"\sqrt { { a b } ^ 2 }", {("O", "OInside"), ("O", "OInsideR")}),
+        (r"\sqrt { { a b } _ 1 c }", {("O", "OInside"), ("O", "OInsideR")}),
+        (r"\sqrt { { a b } \limits _ 1 c }", {("O", "OInside"), ("O", "OInsideRR")}),
+        (r"\sqrt { { a b } ^ \quad c }", {("O", "OInside"), ("O", "OInsideRR")}),
+        (r"\sqrt { { } a }", {("O", "OInside")}),
+        (r"\sqrt \quad x", set()),
         (r"\sqrt { { a b } _ 1 ^ 2 c }", {("O", "OInside"), ("O", "OInsideRR")}),
         (r"\sqrt [ n ] { a b }", {("O", "OInside")}),
         (r"\sqrt { { } ^ 2 b }", {("O", "OInside")}),
@@ -256,13 +285,14 @@ def test_a_root_reaches_its_second_item_too(text: str, inside: set[tuple[str, st
         (r"\frac { a }", "ends too early"),
         (r"\sqrt", "ends too early"),
         (r"\sqrt [ 3 { x }", "ends too early"),
-        (r"\foo x", r"\foo"),
+        (r"\foo x", r"unknown or misplaced command \foo at token 1"),
+        (r"a \" b", r"unexpected \" at token 2"),
         (r"\limits x", r"\limits"),
         (r"x _ 1 ^ 2 \limits", r"\limits"),
         (r"\right ) x", r"\right"),
         (r"\left x", "unexpected x"),
         (r"\mathrm x", "unexpected x"),
-        ("a & b", "unexpected &"),
+        ("a & b", "unexpected & at token 2"),
         ("a @ b", "unexpected @"),
         ("a $ b", "a $ ends"),
         (r"\begin { matrix }", r"\begin"),
@@ -283,6 +313,7 @@ def test_reason(text: str, reason: str):
 
 def test_the_limit_itself_is_converted():
     assert len(symlg.from_latex("x " * 10_000).objects) == 10_000
+    assert len(symlg.from_latex("1" * 200_000).objects) == 1
 
 
 @pytest.mark.parametrize(
@@ -290,6 +321,8 @@ def test_the_limit_itself_is_converted():
     [
         ("%id\n$x ^ 2$", "x ^ 2"),
         ("%id\n%author\n$x$", "x"),
+        ("%$5$\n$x$", "x"),
+        ("%id\n$\\sin\nx$", "\\sin\nx"),
         ("text $x$ and $y$", "x"),
         ("%id\r\n$x$\r\n", "x"),
         (r"$a \$ b$", r"a \$ b"),
@@ -335,25 +368,50 @@ def test_malformed_lg_is_one_clear_line(line: str):
     assert "\n" not in str(caught.value)
 
 
+def test_only_an_object_of_several_primitives_is_sent_to_lg2symlg():
+    for line, says in (
+        ("O, x, x, 1.0, 1, 2", "run lg2symlg"),
+        ("O, x, x", "not a symLG"),
+        ("R, a, b, Sub, 1, 2", "not a symLG"),
+    ):
+        with pytest.raises(InputError, match=says):
+            symlg.read(line)
+
+
 def test_lg_corners():
     graph = symlg.read(
-        "O, a_1, a, 1.0, O\nN, OR, b, 1.0\nEO, a_1, zz, Right, 1.0\nO, _2, , 1.0, OSub\nR, a_1, _2, Sub, 1.0"
+        "O, a_1, a, 1.0, O\nN, OR, b, 1.0\n  # comment\n   \nEO, a_1, zz, Right, 1.0\nO, _2, , 1.0, OSub\n"
+        "R, a_1, _2, Sub, 1.0\nR, zz, a_1, Right, 1.0\nN, ORR, c"
     )
-    assert graph.nodes() == {"O": {"a"}, "OR": {"b"}, "OSub": {""}}
+    assert graph.nodes() == {"O": {"a"}, "OR": {"b"}, "OSub": {""}, "ORR": {"c"}}
     assert graph.edges() == {("O", "OSub"): {"Sub"}}  # the relation of an unknown object is left out
     assert symlg.read("") == EMPTY_GRAPH
 
 
+def test_symbols_of_one_path_are_one_node_without_a_relation_to_itself():
+    graph = symlg.read("O, a, a, 1.0, O\nO, b, b, 1.0, O\nR, a, b, Right, 1.0")
+    assert (graph.nodes(), graph.edges()) == ({"O": {"a", "b"}}, {})
+
+
+def test_the_official_text_format():
+    assert symlg.write(symlg.from_latex([r"\sin", "x", "^", "2"]), "id") == (
+        "# IUD, id\n# Objects(3):\nO, \\sin_1, \\sin, 1.0, O\nO, x_2, x, 1.0, OR\nO, 2_3, 2, 1.0, ORSup\n\n"
+        "# Relations from SRT:\nR, \\sin_1, x_2, Right, 1.0\nR, x_2, 2_3, Sup, 1.0\n"
+    )
+    relations = symlg.write(symlg.from_latex(r"\frac b a c"), "id").splitlines()[-3:]  # sorted by the ids
+    assert relations == ["R, _1, a_3, Below, 1.0", "R, _1, b_2, Above, 1.0", "R, _1, c_4, Right, 1.0"]
+
+
 def test_paths_from_relations():
-    text = "O, s, \\sqrt, 1.0, 1, 2\nO, a, a, 1.0, 3\nO, b, b, 1.0, 4\n"
-    text += "R, s, b, Inside, 1.0\nR, a, b, Right, 1.0\nR, s, a, Inside, 1.0\n"
-    assert symlg.read(symlg.with_paths(text)).nodes() == {
-        "O": {"\\sqrt"},
-        "OInside": {"a"},
-        "OInsideR": {"b"},
-    }
+    head = "O, s, \\sqrt, 1.0, 1, 2\nO, a, a, 1.0, 3\nO, b, b, 1.0\nO, c, c\n"
+    paths = "O, s, \\sqrt, 1.0, O\nO, a, a, 1.0, OInside\nO, b, b, 1.0, OInsideR\nO, c, c\n"
+    inside, right = "R, s, b, Inside, 1.0\nEO, s, a, Inside, 1.0\n", "R, a, b, Right, 1.0\n"
+    odd = "R, c, b, Right\n"  # not whole, and left as it is
+    for tail in (inside + right + odd, right + inside + odd):  # Right decides, wherever it stands
+        assert symlg.with_paths(head + tail) == paths + tail
     with pytest.raises(InputError, match="circle"):
         symlg.with_paths("O, a, a, 1.0, 1\nO, b, b, 1.0, 2\nR, a, b, Right, 1.0\nR, b, a, Right, 1.0")
+    symlg.with_paths("".join(f"R, {k}, {k + 1}, Right, 1.0\n" for k in range(10_000)))
     with pytest.raises(InputError, match="more than 10000 relations"):
         symlg.with_paths("".join(f"R, {k}, {k + 1}, Right, 1.0\n" for k in range(10_001)))
 

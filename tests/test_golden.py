@@ -122,6 +122,11 @@ def test_every_score_case():
     assert not wrong, f"{len(wrong)} differences: {wrong[:5]}"
 
 
+def test_every_official_symlg_has_the_paths_that_lg2symlg_gives():
+    texts = [text for row in pairs() for text in (row["pred_symlg"], row["gt_symlg"]) if text is not None]
+    assert texts and all(symlg.with_paths(text) == text for text in texts)
+
+
 @pytest.fixture(scope="module", params=YEARS)
 def scored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """A year's released predictions, scored by the scripts: the year and the folder of all results."""
