@@ -101,8 +101,8 @@ regress-update: $(READY) ## take what regress measures as the new baseline: REAS
 doctor: $(READY) ## versions, devices, data, disk
 	@$(BIN)/python -m benchmarks doctor $(choices)
 
-mlflow-ui: $(READY) ## look at the logged runs (RESULTS=results/local/embedded for those of the embedded set)
-	@$(BIN)/mlflow ui --backend-store-uri sqlite:///$(or $(RESULTS),results)/mlflow.db
+mlflow-ui: $(READY) ## look at the logged runs, on 127.0.0.1 alone (RESULTS=results/local/embedded for the embedded set's)
+	@$(BIN)/python -m benchmarks mlflow-ui $(if $(RESULTS),--results "$(RESULTS)") $(if $(PORT),--port "$(PORT)")
 
 bench-scoring: $(READY) ## time the scoring of all test sets, by the scripts and in one process
 	@$(BIN)/python -m evaluation bench $(if $(CROHME),--archive "$(CROHME)")

@@ -180,12 +180,12 @@ def track(
     folders: Annotated[list[Path], typer.Argument(help="run folders, from this machine or another")],
 ) -> None:
     """Mirror run folders to MLflow (MLFLOW_TRACKING_URI, else the results' own SQLite file)."""
-    from benchmarks.tracking import track, tracking_uri
+    from benchmarks.tracking import store, track
 
     for folder in folders:
         if track(folder) is None:
             raise UserError(f"{folder}: not logged")
-        print(f"{folder}: logged to {tracking_uri(folder)}")
+        print(f"{folder}: logged to {store(folder)}")
 
 
 @app.command()
@@ -249,6 +249,14 @@ def evaluate(
     from benchmarks.reference import evaluate
 
     evaluate(crohme, _words(years), _words(recipes), results)
+
+
+@app.command()
+def mlflow_ui(results: Results = RESULTS, port: Annotated[int, typer.Option(help="of the loopback")] = 5000) -> None:
+    """Look at what was logged, in MLflow's own user interface, on this machine only."""
+    from benchmarks.tracking import browse
+
+    browse(results, port)
 
 
 @app.command()

@@ -278,7 +278,7 @@ def _duration(seconds: float | None) -> str:
 def _finish(archive: Archive, runs: Sequence[Run], results: Path, seconds: float) -> None:
     """The tables, written and printed, and where everything lies."""
     from benchmarks.report import tables
-    from benchmarks.tracking import track, tracking_uri
+    from benchmarks.tracking import store, track
 
     crohme, space = archive.name == "crohme", workspace(archive, results)
     built = tables.local(results) if crohme else tables.apart(space)
@@ -290,7 +290,7 @@ def _finish(archive: Archive, runs: Sequence[Run], results: Path, seconds: float
     announce(archive)
     console.print(f"tables   {folder}/table*.csv, .md, .tex", markup=False)
     console.print(f"runs     {space / 'runs'}", markup=False)
-    console.print(f"MLflow   {tracking_uri(runs[0].folder)}", markup=False)
+    console.print(f"MLflow   {store(runs[0].folder)}", markup=False)
     console.print(f"seconds  {seconds:.0f}", markup=False)
 
 

@@ -1,89 +1,96 @@
-"""MLflow as a mirror of run folders. The folder is the truth: trouble with MLflow costs a warning, no work.
+"""MLflow as a mirror of run folders (mirror.py). The folder is the truth: trouble with MLflow costs one warning and
+next to no time, and `python -m benchmarks track FOLDER` mirrors what is missing later.
 
-One parent run stands for a table (an archive at a preset), one child for every recipe and seed. A child is
-found again by its tag `run_key`, so mirroring a folder twice, or a run that went on, brings the same MLflow
-run up to date.
+While a training goes on, a process of its own mirrors it and measures the machine, at the lowest priority. So a store
+that hangs, breaks or is slow to import is no matter of the training, which never imports MLflow.
 """
 
-import json
-import logging
-import math
 import os
-import socket
+import re
+import select
 import sqlite3
+import ssl
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlparse
+from urllib.request import urlopen
 
-import yaml
 from rich.console import Console
 
 from benchmarks.errors import UserError
+from benchmarks.mirror import Mirror, has_content, sqlite_path
+from benchmarks.runfolder import RunFolder
 
-# Nothing leaves this machine but to the tracking server asked for, and that may not hold the work up.
-SETTINGS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_LOGGING_LEVEL": "WARNING",
-    "GIT_PYTHON_REFRESH": "quiet",
-}
-ARTIFACTS = ("config.yaml", "environment.json", "history.jsonl", "predictions", "scores")
-SCORE_METRICS = (
-    "exprate",
-    "exprate_le1",
-    "exprate_le2",
-    "exprate_le3",
-    "structure_rate",
-    "token_exprate",
-    "n",
-)
-LOCK_SECONDS = 5
+ANSWER_SECONDS = 5  # a store that takes longer to answer at all is not usable
+STOP_SECONDS = 5  # what the end of a training waits for its mirror
+PATIENCE = 20  # a store that failed after t seconds is left alone for 20 t: trouble costs a twentieth at most
+SAMPLE_SECONDS = 10  # between two measurements of the machine
 
 console = Console(stderr=True)
 _warned: set[str] = set()
+_left_alone_until: dict[str, float] = {}
 
 
-def track(folder: Path, tables: Path | None = None) -> str | None:
+def track(folder: Path, tables: Path | None = None, under: str = "", running: bool = False) -> str | None:
     """Mirrors a run folder (and its tables); returns the MLflow run id, None where MLflow was no help.
 
+    The run hangs in its table, or below the run called `under`. `running` says that its training goes on right now.
     Raises UserError when `folder` is not a run folder.
     """
-    run = _read(folder)
-    uri = tracking_uri(folder)
+    run = RunFolder.read(folder)
+    uri, began = tracking_uri(folder), time.monotonic()
+    if began < _left_alone_until.get(uri, 0):
+        return None
     try:
-        return Mirror(uri, _workspace(folder)).put(run, tables)
-    except ImportError:
-        _warn("mlflow is not installed, so runs are not logged (the run folders hold everything)")
+        _check_reachable(uri)
+        run_id = Mirror(_bounded(uri), _workspace(folder)).put(run, tables, under, running)
+    except ImportError as error:
+        _warn(uri, f"{error.name or error} is not installed, so runs are not logged (the run folders hold everything)")
     except Exception as error:  # a mirror must never stop the work
-        words = " ".join(str(error).split())[:160] or type(error).__name__
-        _warn(f"MLflow at {uri} is not usable ({words}); `python -m benchmarks track` can log this run later")
+        _left_alone_until[uri] = time.monotonic() + PATIENCE * (time.monotonic() - began)
+        words = re.sub(r"//[^/@\s]*@", "//", " ".join(str(error).split()))[:160] or type(error).__name__
+        _warn(
+            uri, f"MLflow at {store(folder)} is not usable ({words}); `python -m benchmarks track` can log runs later"
+        )
+    else:
+        _warned.discard(uri)
+        return run_id
     return None
 
 
 @contextmanager
 def live(folder: Path, seconds: float = 30) -> Iterator[None]:
-    """Mirrors a run folder now and then, in the background, while its training goes on."""
-    over = threading.Event()
+    """Mirrors a run folder now and then, in a process of its own, while its training goes on.
 
-    def mirror() -> None:
-        while not over.wait(seconds):
-            if (folder / "history.jsonl").exists():
-                with suppress(UserError):  # told when the run is mirrored in the end
-                    track(folder)
-
-    thread = threading.Thread(target=mirror, daemon=True)
-    thread.start()
-    try:
+    The process hears through its stdin how that ended: `done`, or nothing more - an error, Ctrl-C or a kill - when it
+    mirrors the last state itself.
+    """
+    command = [sys.executable, "-m", "benchmarks.tracking", str(folder), str(seconds)]
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    try:  # a session of its own: Ctrl-C is for the training
+        process = subprocess.Popen(command, stdin=pipe, stdout=nothing, stderr=pipe, start_new_session=True)
+    except OSError as error:
+        _warn(tracking_uri(folder), f"the training is not mirrored while it goes on ({error})")
         yield
-    finally:
-        over.set()
-        thread.join(timeout=30)
+        return
+    relay = threading.Thread(target=_relay, args=(process, tracking_uri(folder)), daemon=True)
+    relay.start()
+    assert process.stdin
+    with closing(process.stdin):
+        yield
+        with suppress(OSError):  # it is gone already
+            os.write(process.stdin.fileno(), b"done")
+    relay.join(STOP_SECONDS)
+    if relay.is_alive():  # it hangs; nothing is lost by this
+        process.kill()
+        relay.join(STOP_SECONDS)
 
 
 def tracking_uri(folder: Path) -> str:
@@ -91,147 +98,116 @@ def tracking_uri(folder: Path) -> str:
     return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{_workspace(folder).resolve() / 'mlflow.db'}"
 
 
+def store(folder: Path) -> str:
+    """The tracking URI as it may be shown: without a password."""
+    return re.sub(r"//[^/@]*@", "//", tracking_uri(folder))
+
+
+def browse(results: Path, port: int) -> None:
+    """Becomes MLflow's own user interface, on the loopback address only, over the store that was logged to.
+
+    Raises UserError where there is nothing to look at, or a server that has its own.
+    """
+    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if urlparse(uri).scheme in ("http", "https"):
+        raise UserError(f"MLFLOW_TRACKING_URI is a server with a user interface of its own: open {uri} in a browser")
+    if not uri:
+        places = [results / "mlflow.db", *sorted(results.glob("local/*/mlflow.db"))]
+        found = next((place for place in places if place.exists()), None)
+        if found is None:
+            raise UserError(f"{places[0]}: nothing was logged yet; run make reproduce-table2, or name another RESULTS=")
+        uri = f"sqlite:///{found.resolve()}"
+    print(f"MLflow at {re.sub(r'//[^/@]*@', '//', uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)", flush=True)
+    options = ["--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.execv(sys.executable, [sys.executable, "-m", "mlflow", "ui", *options])
+
+
 def _workspace(folder: Path) -> Path:
     """WORKSPACE/{runs,reproduced}/recipe/name is where run folders lie."""
     return folder.resolve().parents[2]
 
 
-def _warn(message: str) -> None:
-    if message not in _warned:
-        _warned.add(message)
+def _warn(uri: str, message: str) -> None:
+    """Once for every store, until it works again."""
+    if uri not in _warned:
+        _warned.add(uri)
         console.print(f"warning: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
-def _read(folder: Path) -> dict[str, Any]:
-    """A run folder as plain data. What a later stage has yet to write is left out."""
-    run: dict[str, Any] = {"folder": folder}
-    try:
-        run["config"] = yaml.safe_load((folder / "config.yaml").read_text())
-        _ = [run["config"][key] for key in ("recipe", "preset", "seed")], run["config"]["data"]["name"]
-    except (OSError, TypeError, KeyError, yaml.YAMLError):
-        raise UserError(f"{folder}: not a run folder (no readable config.yaml in it)") from None
-    path = folder
-    try:
-        path = folder / "history.jsonl"
-        run["history"] = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        path = folder / "environment.json"
-        run["environment"] = json.loads(path.read_text()) if path.exists() else {}
-        path = folder / "checkpoint.json"  # absent from a committed run, which is finished
-        run["finished"] = not path.exists() or bool(json.loads(path.read_text()).get("finished"))
-        run["scores"] = {}
-        for path in sorted(folder.glob("scores/*.json")):
-            run["scores"][path.stem] = json.loads(path.read_text())
-    except ValueError as error:
-        raise UserError(f"{path}: damaged ({error}); delete it and run that stage again") from None
-    return run
+# ------------------------------------------------------------------------------------------- beside a training
 
 
-class Mirror:
-    """An MLflow tracking store, opened."""
+def _relay(process: subprocess.Popen[bytes], uri: str) -> None:
+    """Passes the warnings of the mirroring process on, and sees it to its end."""
+    for line in process.stderr or ():
+        if line.startswith(b"warning: "):
+            _warn(uri, line.decode(errors="replace").removeprefix("warning: ").rstrip())
+    process.wait()
 
-    def __init__(self, uri: str, workspace: Path):
-        _check_reachable(uri)
-        for name, value in SETTINGS.items():
-            os.environ.setdefault(name, value)
-        from mlflow import MlflowClient  # slow to import, and not needed to train
 
-        for name in ("mlflow", "alembic"):
-            logging.getLogger(name).setLevel(logging.WARNING)
+def _follow(folder: Path, seconds: float) -> None:
+    """The mirroring process: until stdin says how the training ended."""
+    os.nice(19)
+    monitor = None
+    while not select.select([sys.stdin], [], [], seconds)[0]:
+        with suppress(UserError):  # told when the run is mirrored in the end
+            if (folder / "history.jsonl").exists() and (run_id := track(folder, running=True)):
+                with suppress(Exception):  # a measurement is worth no trouble
+                    monitor = _measure(monitor, run_id, tracking_uri(folder))
+    if monitor is not None:
+        monitor.finish()
+    if os.read(sys.stdin.fileno(), 4) != b"done":
+        with suppress(UserError):
+            track(folder)
 
-        self.client = MlflowClient(tracking_uri=uri)
-        self.uri, self.workspace = uri, workspace
 
-    def put(self, run: Mapping[str, Any], tables: Path | None) -> str:
-        config, folder = run["config"], run["folder"]
-        data = config["data"]["name"]
-        experiment = self._experiment("hmerbench" if data == "crohme" else f"hmerbench {data} (not CROHME)")
-        table_key = f"table/{data}-{config['data'].get('digest', '')[:8]}/{config['preset']}"
-        parent = self._run(experiment, table_key, f"table 2, {data}, {config['preset']}", {})
-        key = f"{config['recipe']}/{folder.name}"
-        child = self._run(experiment, key, key, {"mlflow.parentRunId": parent.info.run_id})
-        self._log(child, run)
-        if tables is not None and tables.is_dir():
-            for path in sorted(tables.glob("table*.*")):
-                self.client.log_artifact(parent.info.run_id, str(path), "tables")
-        for mlrun in (child, parent):
-            self.client.update_run(mlrun.info.run_id, "FINISHED" if run["finished"] else "RUNNING")
-        return child.info.run_id
+def _measure(monitor: Any, run_id: str, uri: str) -> Any:
+    """MLflow's monitor of processor, memory, disk, network and GPUs, begun again where trouble ended it."""
+    from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
-    def _experiment(self, name: str) -> str:
-        found = self.client.get_experiment_by_name(name)
-        if found is not None:
-            return found.experiment_id
-        local = self.uri.startswith("sqlite:")  # a server knows where its artifacts belong
-        return self.client.create_experiment(name, (self.workspace / "mlartifacts").as_uri() if local else None)
+    thread = getattr(monitor, "_process", None)
+    if thread is not None and thread.is_alive() and getattr(monitor, "_run_id", None) == run_id:
+        return monitor
+    fresh = SystemMetricsMonitor(run_id, SAMPLE_SECONDS, resume_logging=True, tracking_uri=_bounded(uri))
+    fresh.start()
+    return fresh
 
-    def _run(self, experiment: str, key: str, name: str, tags: dict[str, str]) -> Any:
-        found = self.client.search_runs([experiment], f"tags.run_key = '{key}'", max_results=1)
-        if found:
-            return found[0]
-        return self.client.create_run(experiment, run_name=name, tags={"run_key": key, **tags})
 
-    def _log(self, mlrun: Any, run: Mapping[str, Any]) -> None:
-        from mlflow.entities import Dataset, DatasetInput, Metric, Param, RunTag
-
-        run_id, known = mlrun.info.run_id, mlrun.data
-        params = {name: str(value) for name, value in _flat(run["config"]) if name not in known.params}
-        facts = dict(_flat(run["environment"], "env."))
-        tags = {name: str(value) for name, value in facts.items()} | {"run_folder": str(run["folder"])}
-        tags["mlflow.source.git.commit"] = str(run["environment"].get("revision"))
-        history = [entry for entry in run["history"] if entry["epoch"] > int(known.tags.get("epochs_logged", 0))]
-        metrics = [
-            Metric(name, float(value), _milliseconds(run, entry), entry["epoch"])
-            for entry in history
-            for name, value in entry.items()
-            if name != "epoch" and isinstance(value, int | float) and math.isfinite(value)
-        ]
-        if history:
-            tags["epochs_logged"] = str(history[-1]["epoch"])
-        for split, score in run["scores"].items():
-            tags[f"signature.{split}"] = str(score.get("signature"))
-            new = {f"{split}.{name}": score[name] for name in SCORE_METRICS if score.get(name) is not None}
-            metrics += [Metric(k, float(v), _milliseconds(run), 0) for k, v in new.items() if known.metrics.get(k) != v]
-        self.client.log_batch(run_id, params=[Param(k, v[:6000]) for k, v in params.items()])
-        self.client.log_batch(run_id, tags=[RunTag(k, v[:5000]) for k, v in tags.items()])
-        for start in range(0, len(metrics), 1000):
-            self.client.log_batch(run_id, metrics=metrics[start : start + 1000])
-        data = run["config"]["data"]
-        source = json.dumps({"digest": data.get("digest", "")})
-        dataset = Dataset(data["name"] or "unknown", data.get("digest", "")[:32] or "unknown", "local", source)
-        self.client.log_inputs(run_id, [DatasetInput(dataset)])
-        for name in ARTIFACTS:
-            path = run["folder"] / name
-            if path.is_dir():
-                self.client.log_artifacts(run_id, str(path), name)
-            elif path.exists():
-                self.client.log_artifact(run_id, str(path))
+# ------------------------------------------------------------------------------------------- stores that are no help
 
 
 def _check_reachable(uri: str) -> None:
-    """Fails at once where MLflow would retry for minutes: a database broken or locked, a dead host."""
+    """Fails at once where MLflow would retry for minutes: a database broken or locked, a host dead or mute."""
     parsed = urlparse(uri)
-    if parsed.scheme == "sqlite" and len(parsed.path) > 1:
-        path = Path(parsed.path[1:])
+    if path := sqlite_path(uri):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None)) as database:
+        if not has_content(path):
+            return
+        with closing(sqlite3.connect(path, timeout=ANSWER_SECONDS, isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")
             database.execute("PRAGMA schema_version").fetchone()
             database.execute("ROLLBACK")
     elif parsed.scheme in ("http", "https"):
-        port = parsed.port or {"http": 80, "https": 443}[parsed.scheme]
-        socket.create_connection((parsed.hostname or "", port), timeout=LOCK_SECONDS).close()
+        server = parsed._replace(netloc=parsed.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        unchecked = ssl._create_unverified_context()  # nothing is told or believed here; MLflow itself does check
+        with suppress(HTTPError):  # it answers, if only to refuse
+            urlopen(f"{server}/health", timeout=ANSWER_SECONDS, context=unchecked).close()
+    elif parsed.hostname or parsed.scheme.startswith("postgresql"):
+        from sqlalchemy import create_engine
+
+        engine = create_engine(uri, connect_args={"connect_timeout": ANSWER_SECONDS})
+        engine.connect().close()
+        engine.dispose()
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """training: {lr: 1} -> training.lr = 1"""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
+def _bounded(uri: str) -> str:
+    """PostgreSQL without a server before it waits for locks for ever; so it is told not to."""
+    if not uri.startswith("postgresql") or "options=" in uri:
+        return uri
+    limits = f"connect_timeout={ANSWER_SECONDS}&options=-c%20lock_timeout%3D{ANSWER_SECONDS}s"
+    return f"{uri}{'&' if '?' in uri else '?'}{limits}"
 
 
-def _milliseconds(run: Mapping[str, Any], entry: Mapping[str, Any] | None = None) -> int:
-    """The time of a metric: of its file, as history has none; the same whenever it is mirrored."""
-    path = run["folder"] / ("history.jsonl" if entry else "config.yaml")
-    return int(path.stat().st_mtime * 1000)
+if __name__ == "__main__":
+    _follow(Path(sys.argv[1]), float(sys.argv[2]))

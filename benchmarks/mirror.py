@@ -1,0 +1,341 @@
+"""A run folder in MLflow's terms: what is written to the tracking store, and how it is found there again.
+
+The tree is table (archive x preset) -> row (recipe) -> seed. A row is drawn once it has a second run; until then its
+one run hangs below the table, so one seed of five rows is 1 + 5 runs. Runs are found by their tag `run_key`, made of
+what the folder says and not of where it lies, so a copied folder is the same run. What was logged is read back from
+the store and only the rest is added: mirroring may be cut short anywhere, repeated, or done from several processes.
+"""
+
+import fcntl
+import hashlib
+import json
+import logging
+import math
+import os
+import random
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+from urllib.parse import urlparse
+
+from benchmarks.runfolder import RunFolder, store_key
+
+# Nothing leaves this machine but to the tracking server asked for, and that may not hold the work up.
+SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # what goes wrong is told once, by us
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+ARTIFACTS = ("config.yaml", "environment.json", "history.jsonl", "predictions", "scores")
+SCORE_METRICS = ("exprate", "exprate_le1", "exprate_le2", "exprate_le3", "structure_rate", "token_exprate", "n")
+EPOCHS_A_BATCH = 50  # MLflow takes 1000 metric points at once; an epoch's points stay together, so all come or none
+LOCK_SECONDS = 60  # to wait for another process that makes the database
+RACES = ("constraint", "'active' state", "database is locked", "deadlock")  # two processes met; the next try goes well
+RACE_SECONDS = 30
+PARENT = "mlflow.parentRunId"
+
+
+class Mirror:
+    """An MLflow tracking store, opened."""
+
+    def __init__(self, uri: str, workspace: Path):
+        for name, value in SETTINGS.items():
+            os.environ.setdefault(name, value)
+        from mlflow import MlflowClient  # slow to import, and not needed to train
+
+        for name in ("mlflow", "alembic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        if (path := sqlite_path(uri)) and not has_content(path):
+            _create(path)
+        self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+        self.uri, self.workspace = uri, workspace
+
+    def put(self, run: RunFolder, tables: Path | None = None, under: str = "", running: bool = False) -> str:
+        """Brings the store up to date with the folder; returns the id of its MLflow run.
+
+        `under` names a run to hang it below instead of a table; `running` says that the training goes on right now.
+        """
+        from mlflow.exceptions import MlflowException
+
+        until = time.monotonic() + RACE_SECONDS
+        while True:
+            try:
+                return self._put(run, tables, under, running)
+            except MlflowException as error:
+                if time.monotonic() > until or not any(sign in str(error) for sign in RACES):
+                    raise
+                time.sleep(random.uniform(0, 0.2))
+
+    def _put(self, run: RunFolder, tables: Path | None, under: str, running: bool) -> str:
+        experiment = self._experiment("hmerbench" if run.data == "crohme" else f"hmerbench {run.data} (not CROHME)")
+        mlrun, epochs = self._run_of(experiment, run)
+        run_id = mlrun.info.run_id
+        self._log_facts(mlrun, run, in_table=not under)
+        self._log_history(run_id, run, epochs)
+        self._log_scores(mlrun, run)
+        self._log_datasets(run_id, run)
+        self._log_artifacts(run_id, run)
+        self._log_model(run_id, run)
+        if run.finished:
+            self.client.set_terminated(run_id, "FINISHED", max([*run.epoch_times, run.started]))
+        else:
+            self.client.update_run(run_id, "RUNNING" if running else "KILLED")
+        if under:
+            self.client.set_tag(run_id, PARENT, self._group(experiment, store_key(under), under).info.run_id)
+            return run_id
+        while True:
+            table = self._table(experiment, run)
+            self._hang_row(experiment, run, table)
+            if self._table(experiment, run).info.run_id == table.info.run_id:  # else another process made an older one
+                break
+        for path in sorted(tables.glob("table*.*")) if tables is not None else ():
+            self.client.log_artifact(table.info.run_id, str(path), "tables")
+        return run_id
+
+    # -------------------------------------------------------------------------------------------------- the tree
+
+    def _hang_row(self, experiment: str, run: RunFolder, table: Any) -> None:
+        runs = self._search(experiment, f"tags.table_key = '{run.table_key}'")
+        members = [member for member in runs if member.data.tags.get("row_key") == run.row_key]
+        above, groups = table, [(table, runs)]
+        if len(members) > 1:
+            above = self._group(experiment, run.row_key, run.config["recipe"])
+            self._hang([above], table)
+            self._summarise(above, members)
+            groups.append((above, members))
+        self._hang(members, above)
+        for group, below in groups:
+            busy = any(member.info.status == "RUNNING" for member in below)
+            self.client.update_run(group.info.run_id, "RUNNING" if busy else "FINISHED")
+
+    def _table(self, experiment: str, run: RunFolder) -> Any:
+        return self._group(experiment, run.table_key, f"table 2, {run.data}, {run.config['preset']}")
+
+    def _group(self, experiment: str, key: str, name: str) -> Any:
+        """The run that stands for a table or a row. Of several, made by processes at the same moment, the oldest stays
+        and takes over what hangs below the others."""
+        where = f"tags.run_key = '{key}'"
+        found = self._search(experiment, where)
+        if not found:
+            self.client.create_run(experiment, run_name=name, tags={"run_key": key})
+            found = self._search(experiment, where)
+        for surplus in found[1:]:
+            self._hang(self._search(experiment, f"tags.`{PARENT}` = '{surplus.info.run_id}'"), found[0])
+            self.client.delete_run(surplus.info.run_id)
+        return found[0]
+
+    def _hang(self, runs: Sequence[Any], above: Any) -> None:
+        for run in runs:
+            if run.data.tags.get(PARENT) != above.info.run_id:
+                self.client.set_tag(run.info.run_id, PARENT, above.info.run_id)
+
+    def _summarise(self, row: Any, members: Sequence[Any]) -> None:
+        """Mean and standard deviation over the runs of a row, for every ExpRate they have."""
+        from mlflow.entities import Metric
+
+        rates: dict[str, list[float]] = {}
+        for member in members:
+            for name, value in member.data.metrics.items():
+                if name.endswith(".exprate"):
+                    rates.setdefault(name, []).append(value)
+        values = {f"{name}.mean": mean(found) for name, found in rates.items()}
+        values |= {f"{name}.std": stdev(found) for name, found in rates.items() if len(found) > 1}
+        values |= {f"{name}.runs": float(len(found)) for name, found in rates.items()}
+        now = int(datetime.now().timestamp() * 1000)
+        new = [Metric(name, v, now, 0) for name, v in values.items() if row.data.metrics.get(name) != v]
+        if new:
+            self.client.log_batch(row.info.run_id, metrics=new)
+
+    # --------------------------------------------------------------------------------------------- finding a run
+
+    def _experiment(self, name: str) -> str:
+        from mlflow.exceptions import MlflowException
+
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            local = self.uri.startswith("sqlite:")  # a server knows where its artifacts belong
+            place = (self.workspace / "mlartifacts").resolve().as_uri() if local else None
+            try:
+                return self.client.create_experiment(name, place)
+            except MlflowException:
+                if (found := self.client.get_experiment_by_name(name)) is None:
+                    raise  # else another process was faster
+        if found.lifecycle_stage == "deleted":
+            self.client.restore_experiment(found.experiment_id)
+        return found.experiment_id
+
+    def _run_of(self, experiment: str, run: RunFolder) -> tuple[Any, set[int]]:
+        """The folder's MLflow run, made where there is none yet, and the epochs it has.
+
+        A run whose epochs had another loss is another training of the same configuration (made on another machine,
+        or forced anew) and stays as it is.
+        """
+        losses = {entry["epoch"]: entry.get("loss") for entry in run.history}
+        made = None
+        while True:
+            for mlrun in self._search(experiment, f"tags.run_key = '{run.run_key}'"):
+                points = self.client.get_metric_history(mlrun.info.run_id, "loss")
+                if all(losses.get(point.step, point.value) == point.value for point in points):
+                    if made and made.info.run_id != mlrun.info.run_id:  # another process made one, too
+                        self.client.delete_run(made.info.run_id)
+                    return mlrun, {point.step for point in points}
+            if made:
+                raise RuntimeError("it does not show the run that was just made")
+            name = f"{run.config['recipe']}, seed {run.config['seed']}"
+            made = self.client.create_run(experiment, run.started, {"run_key": run.run_key}, name)
+
+    def _search(self, experiment: str, where: str) -> list[Any]:
+        """All that match, the oldest first."""
+        page = self.client.search_runs([experiment], where)
+        found = list(page)
+        while page.token:
+            page = self.client.search_runs([experiment], where, page_token=page.token)
+            found += page
+        return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
+
+    # ------------------------------------------------------------------------------------------- what a run holds
+
+    def _log_facts(self, mlrun: Any, run: RunFolder, in_table: bool) -> None:
+        """Parameters (of the configuration, never changed) and tags (where and what it is, brought up to date)."""
+        from mlflow.entities import Param, RunTag
+
+        params = {name: str(value) for name, value in _flat(run.config) if name not in mlrun.data.params}
+        tags = {name: str(value) for name, value in _flat(run.environment, "env.")}
+        tags |= {"recipe": run.config["recipe"], "preset": run.config["preset"], "seed": str(run.config["seed"])}
+        tags |= {"recipe_hash": run.recipe_hash, "config_digest": run.digest, "run_folder": str(run.path)}
+        tags |= {f"signature.{split}": str(score.get("signature")) for split, score in run.scores.items()}
+        if in_table:
+            tags |= {"table_key": run.table_key, "row_key": run.row_key}
+        if revision := run.environment.get("revision"):
+            tags |= {"git_revision": revision, "mlflow.source.git.commit": revision.rstrip("+")}
+        wanted = [*(Param(k, v[:6000]) for k, v in params.items()), *(RunTag(k, v[:5000]) for k, v in tags.items())]
+        for some in (wanted[start : start + 100] for start in range(0, len(wanted), 100)):
+            self.client.log_batch(
+                mlrun.info.run_id,
+                params=[entity for entity in some if isinstance(entity, Param)],
+                tags=[entity for entity in some if isinstance(entity, RunTag)],
+            )
+
+    def _log_history(self, run_id: str, run: RunFolder, there: set[int]) -> None:
+        from mlflow.entities import Metric
+
+        entries = [pair for pair in zip(run.history, run.epoch_times, strict=True) if pair[0]["epoch"] not in there]
+        for start in range(0, len(entries), EPOCHS_A_BATCH):
+            points = [
+                Metric(name, float(value), time, entry["epoch"])
+                for entry, time in entries[start : start + EPOCHS_A_BATCH]
+                for name, value in entry.items()
+                if name != "epoch" and isinstance(value, int | float) and math.isfinite(value)
+            ]
+            self.client.log_batch(run_id, metrics=points)
+
+    def _log_scores(self, mlrun: Any, run: RunFolder) -> None:
+        from mlflow.entities import Metric
+
+        new = []
+        for split, score in run.scores.items():
+            time = int((run.path / f"scores/{split}.json").stat().st_mtime * 1000)
+            values = {f"{split}.{name}": score[name] for name in SCORE_METRICS if score.get(name) is not None}
+            new += [Metric(k, float(v), time, 0) for k, v in values.items() if mlrun.data.metrics.get(k) != v]
+        if new:
+            self.client.log_batch(mlrun.info.run_id, metrics=new)
+
+    def _log_datasets(self, run_id: str, run: RunFolder) -> None:
+        """The splits the run has to do with, each with its part in it. MLflow adds a dataset once."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        digest = run.config["data"]["digest"]
+        source = json.dumps({"archive": run.data, "digest": digest})
+        parts = {"train": "training"} | {split: f"test {split}" for split in run.scores}
+        inputs = []
+        for split, part in parts.items():
+            tags = [InputTag("mlflow.data.context", part)]
+            if split in run.scores:
+                tags.append(InputTag("expressions", str(run.scores[split].get("n"))))
+            if split == run.config.get("select"):
+                tags.append(InputTag("selects_epoch", "true"))  # the paper's protocol; a signature says so, too
+            inputs.append(DatasetInput(Dataset(f"{run.data}-{split}", digest[:32] or "unknown", "local", source), tags))
+        self.client.log_inputs(run_id, inputs)
+
+    def _log_artifacts(self, run_id: str, run: RunFolder) -> None:
+        for name in ARTIFACTS:
+            path = run.path / name
+            if path.is_dir():
+                self.client.log_artifacts(run_id, str(path), name)
+            elif path.exists():
+                self.client.log_artifact(run_id, str(path))
+
+    def _log_model(self, run_id: str, run: RunFolder) -> None:
+        """A finished run's weights as a version of the registered model DATA-RECIPE-PRESET. It is the safetensors file
+        alone, in a folder called by its hash, so that nothing is ever unpickled and no version changes afterwards."""
+        from mlflow.exceptions import MlflowException
+
+        weights = run.path / "best.safetensors"
+        if not (run.finished and weights.exists()):
+            return
+        with open(weights, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        name = re.sub(r"[^\w.-]", "_", f"{run.data}-{run.config['recipe']}-{run.config['preset']}")
+        tags = {"sha256": digest, "format": "safetensors", "seed": str(run.config["seed"])}
+        tags |= {"config_digest": run.digest, "recipe_hash": run.recipe_hash, "select": str(run.config.get("select"))}
+        tags |= {name: str(value) for name, value in (run.state or {}).items() if name in ("best_epoch", "step")}
+        tags |= {f"signature.{split}": str(score.get("signature")) for split, score in run.scores.items()}
+        versions = self.client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
+        for version in versions:
+            if version.tags.get("sha256") == digest:
+                for key in tags.items() - version.tags.items():  # scores come after the training
+                    self.client.set_model_version_tag(name, version.version, *key)
+                return
+        place = f"model/{digest[:16]}"
+        self.client.log_artifact(run_id, str(weights), place)
+        with suppress(MlflowException):  # it is there already
+            self.client.create_registered_model(name)
+        self.client.create_model_version(name, f"runs:/{run_id}/{place}", run_id, tags)
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """The file of a SQLite store."""
+    path = urlparse(uri).path
+    return Path(path[1:]) if uri.startswith("sqlite:") and len(path) > 1 else None
+
+
+def has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
+
+
+def _create(path: Path) -> None:
+    """Makes MLflow's tables, which takes seconds, under another name: what is cut short there, MLflow never mends."""
+    from mlflow import MlflowClient
+
+    with open(path.with_name(f"{path.name}.lock"), "w") as lock:  # freed by the system when its holder dies
+        for _ in range(LOCK_SECONDS * 10):
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(0.1)
+        else:
+            raise TimeoutError(f"another process has been making {path} for {LOCK_SECONDS} s")
+        if not has_content(path):
+            for leftover in path.parent.glob(f"{path.name}.*.part"):
+                leftover.unlink()
+            partial = path.with_name(f"{path.name}.{time.time_ns()}.part")  # MLflow keeps what failed open, by name
+            MlflowClient(tracking_uri=f"sqlite:///{partial}").search_experiments()
+            os.replace(partial, path)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """training: {lr: 1} -> training.lr = 1"""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

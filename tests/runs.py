@@ -1,0 +1,80 @@
+"""Made-up run folders, and what a tracking store must hold of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from mlflow import MlflowClient
+
+METRICS = ("step", "loss", "lr", "seconds")
+ARTIFACTS = {
+    "config.yaml",
+    "environment.json",
+    "history.jsonl",
+    "predictions",
+    "predictions/2014.zip",
+    "scores",
+    "scores/2014.json",
+}
+
+
+def put_run(results: Path, recipe: str, epochs: int = 2, seed: int = 7, finished: bool = True) -> Path:
+    folder = results / "runs" / recipe / f"smoke-seed{seed}-01234567"
+    for part in ("scores", "predictions"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    data, training = {"name": "crohme", "digest": "ab" * 32}, {"optimizer": {"lr": 0.08}, "bf16": True}
+    config = {"recipe": recipe, "preset": "smoke", "seed": seed, "data": data, "training": training, "select": "2014"}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    environment = {"started": "2026-01-01T00:00:00+00:00", "device": "cpu", "versions": {"torch": "2.13.0"}}
+    (folder / "environment.json").write_text(json.dumps(environment | {"revision": "0123abcd+"}))
+    (folder / "predictions/2014.zip").write_bytes(b"PK")
+    score = {"n": 986, "exact": 100, "exprate": 10.0 + seed, "exprate_le1": 12.0, "signature": "ExpRate|set:crohme2014"}
+    (folder / "scores/2014.json").write_text(json.dumps(score))
+    put_history(folder, epochs)
+    put_state(folder, finished)
+    return folder
+
+
+def put_history(folder: Path, epochs: int, scale: float = 4.0) -> None:
+    lines = [{"epoch": e, "step": 10 * e, "loss": scale / e, "lr": 0.08, "seconds": 1.5} for e in range(1, epochs + 1)]
+    (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def put_state(folder: Path, finished: bool) -> None:
+    (folder / "checkpoint.json").write_text(json.dumps({"finished": finished, "best_epoch": 2, "step": 20}))
+
+
+def client_of(results: Path) -> MlflowClient:
+    return MlflowClient(f"sqlite:///{results / 'mlflow.db'}")
+
+
+def all_runs(client: MlflowClient) -> list[Any]:
+    return list(client.search_runs([e.experiment_id for e in client.search_experiments()]))
+
+
+def artifacts(client: MlflowClient, run_id: str, path: str | None = None) -> set[str]:
+    found = set()
+    for entry in client.list_artifacts(run_id, path):
+        found |= {entry.path} | (artifacts(client, run_id, entry.path) if entry.is_dir else set())
+    return found
+
+
+def check_complete(client: MlflowClient, run_id: str, folder: Path) -> None:
+    """The store has all of the folder, and nothing twice: every point, parameter, input and file is counted."""
+    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    for name in METRICS:
+        points = client.get_metric_history(run_id, name)
+        assert sorted((p.step, p.value) for p in points) == [(line["epoch"], line[name]) for line in history]
+    run, score = client.get_run(run_id), json.loads((folder / "scores/2014.json").read_text())
+    for name in ("n", "exprate", "exprate_le1"):
+        assert [p.value for p in client.get_metric_history(run_id, f"2014.{name}")] == [score[name]]
+    own = {name for name in run.data.metrics if not name.startswith("system/")}
+    assert own == {*METRICS, "2014.n", "2014.exprate", "2014.exprate_le1"}
+    assert set(run.data.params) == {
+        *("recipe", "preset", "seed", "data.name", "data.digest", "select"),
+        *("training.optimizer.lr", "training.bf16"),
+    }
+    assert run.inputs and len(run.inputs.dataset_inputs) == 2
+    assert {name for name in artifacts(client, run_id) if not name.startswith("model")} == ARTIFACTS
+    assert run.info.status == "FINISHED"
