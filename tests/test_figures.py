@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from benchmarks.errors import UserError
-from benchmarks.report import figures, plots
+from benchmarks.report import cost, figures, plots, taxonomy
 from benchmarks.report.tables import reference
 
 ROOT = Path(__file__).parents[1]
@@ -64,6 +64,14 @@ def put_study(results: Path) -> None:
     (results / "search/a-study").mkdir(parents=True)
     rows = "setting,importance\ntraining.lr,0.75\nmodel.dropout,0.25\n"
     (results / "search/a-study/importance.csv").write_text(rows)
+
+
+def put_growth(results: Path) -> None:
+    lines = ["axis,value,plain,fast,unit,n"]
+    for axis in cost.AXES:
+        lines += [f"{axis},{x},{x * x / 100},{x / 20},s,3" for x in (10, 20, 40)]
+    (results / "speed").mkdir()
+    (results / "speed/growth.csv").write_text("\n".join(lines) + "\n")
 
 
 def crowd(results: Path) -> None:
@@ -165,8 +173,8 @@ def test_training_shows_the_history() -> None:
 def test_errors_show_the_tables(tmp_path: Path) -> None:
     put_run(tmp_path)
     (run,) = figures.read_runs(tmp_path / "reproduced")
-    assert plots.confusions(run) == [("x → \\times", 10)]  # two sets; what is not aligned is not shown
-    figure = plots.taxonomy(run)
+    assert taxonomy.confusions(run) == [("x → \\times", 10)]  # two sets; what is not aligned is not shown
+    figure = taxonomy.taxonomy(run)
     assert bars(figure, "confusions") == [10]
     assert bars(figure, "missed") == pytest.approx([0, 0, 100 * 120 / (986 + 1199), 0, 0, 0])
     assert bars(figure, "invented") == [0] * 6
@@ -185,16 +193,26 @@ def test_committed_tables_of_errors_agree_with_the_scores() -> None:
 
 def test_importance_shows_the_study() -> None:
     table = pd.DataFrame({"setting": ["a", "b"], "importance": [0.25, 0.75]})
-    figure = plots.importance(table, "study")
+    figure = cost.importance(table, "study")
     assert bars(figure, "importance") == [0.25, 0.75]  # the largest on top
+
+
+def test_growth_shows_the_measurements(tmp_path: Path) -> None:
+    put_growth(tmp_path)
+    (figure,) = [drawn for name, drawn in figures.draw(tmp_path) if name == "speed-growth"]
+    assert isinstance(figure, Figure)
+    assert points(figure, "beam_width, plain") == ([10, 20, 40], [1, 4, 16])
+    assert points(figure, "image_area, fast") == ([10, 20, 40], [0.5, 1, 2])
+    legend = figure.axes[0].get_legend()
+    assert legend and [text.get_text() for text in legend.get_texts()] == ["plain, slope 2.0", "fast, slope 1.0"]
 
 
 def test_what_is_not_there_is_said_and_not_drawn(tmp_path: Path) -> None:
     lines = list(figures.figures(tmp_path, ("svg",)))
     assert [line.name for line in lines if isinstance(line, Path)] == ["fig3-by-length.svg", "table1-forest.svg"]
     said = [line for line in lines if isinstance(line, str)]
-    assert all("not drawn" in line and "python -m benchmarks" in line for line in said)
-    assert [line.split(":")[0] for line in said] == ["training, errors", "search-importance"]
+    assert all("not drawn, there is no" in line for line in said)
+    assert [line.split(":")[0] for line in said] == ["training, errors", "speed-growth", "search-importance"]
     axes = plots.by_length([]).axes
     assert [axis.get_title(loc="left") for axis in axes] == ["reported"]
 
@@ -203,6 +221,7 @@ def test_what_is_not_there_is_said_and_not_drawn(tmp_path: Path) -> None:
 def test_nothing_is_cut_off_or_too_small(tmp_path: Path, fill: Any) -> None:
     fill(tmp_path)
     put_study(tmp_path)
+    put_growth(tmp_path)
     for name, figure in figures.draw(tmp_path):
         if isinstance(figure, str) or name.endswith("seed8"):
             continue

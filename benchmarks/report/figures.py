@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.checkpoint import write_atomically
 from benchmarks.errors import UserError
-from benchmarks.report import plots
+from benchmarks.report import cost, plots, taxonomy
 from benchmarks.report.plots import Run
 
 STYLE = "benchmarks.report.style"
@@ -59,7 +59,8 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
         yield f"training-{preset}", plots.training([run for run in runs if run.preset == preset])
     for run in runs:
         name = f"errors-{run.recipe}-{run.preset}-seed{run.seed}"
-        yield name, plots.taxonomy(run) if run.errors else "no errors/*.json; python -m benchmarks score makes them"
+        yield name, taxonomy.taxonomy(run) if run.errors else "no errors/*.json; python -m benchmarks score makes them"
+    yield "speed-growth", _growth(results / "speed" / "growth.csv")
     yield from _studies(results / "search")
 
 
@@ -92,7 +93,17 @@ def _read(path: Path, parse: Callable[[str], T], *wanted: str) -> T:
         _ = [value[key] for key in wanted]  # type: ignore[index]
         return value
     except (ValueError, KeyError, TypeError, FileNotFoundError, yaml.YAMLError):
-        raise UserError(f"{path}: damaged or incomplete; restore it, or score and pack this run again") from None
+        raise UserError(f"{path}: damaged or incomplete; restore it, or make it anew") from None
+
+
+def _table(text: str) -> pd.DataFrame:
+    return pd.read_csv(io.StringIO(text))
+
+
+def _growth(path: Path) -> Figure | str:
+    if not path.exists():
+        return f"there is no {path}; make bench measures it"
+    return cost.growth(_read(path, _table, "axis", "value", *cost.SIDES))
 
 
 def _studies(root: Path) -> Iterator[tuple[str, Figure | str]]:
@@ -101,5 +112,5 @@ def _studies(root: Path) -> Iterator[tuple[str, Figure | str]]:
     if not found:
         yield "search-importance", f"there is no {root}/*/importance.csv; python -m benchmarks search --crohme makes it"
     for path in found:
-        table = _read(path, lambda text: pd.read_csv(io.StringIO(text)), "setting", "importance")
-        yield f"search-importance-{path.parent.name}", plots.importance(table, path.parent.name)
+        table = _read(path, _table, "setting", "importance")
+        yield f"search-importance-{path.parent.name}", cost.importance(table, path.parent.name)
