@@ -185,12 +185,11 @@ function option(index) {
   const row = state.shown[index];
   const sides = [chosen("a"), chosen("b")].filter(Boolean);
   const verdicts = sides.map((run) => badge(row.runs[run]));
-  const spoken = [row.id, label(row.set), ...verdicts.map((item) => item.title)].join(", ");
   return make(
     "div",
     {
       id: "option-" + index, role: "option", class: "entry", "aria-selected": String(index === state.at),
-      "aria-posinset": index + 1, "aria-setsize": state.shown.length, "aria-label": spoken,
+      "aria-posinset": index + 1, "aria-setsize": state.shown.length,
       style: `top:${index * ROW}px;height:${ROW}px`, onclick: () => select(index),
     },
     row.image ? make("img", { src: picture(row), alt: "", class: "ink", loading: "lazy" }) : make("span", { class: "snippet" }, snippet(row)),
@@ -202,11 +201,14 @@ function option(index) {
 const picture = (row) => "data:image/webp;base64," + row.image;
 const snippet = (row) => ((row.truth || row.runs[chosen("a")] || {}).tokens || "").slice(0, 40);
 
+// A sign for the eye, and words for those who listen.
 function badge(entry) {
-  if (!entry) return make("span", { class: "badge none", title: "not scored" }, "–");
-  if (entry.exact) return make("span", { class: "badge right", title: "right" }, "✓");
-  const words = STATUS[entry.status] || `${entry.errors[0]} errors`;
-  return make("span", { class: "badge wrong", title: "wrong, " + words }, entry.status === "converted" ? `✗ ${entry.errors[0]}` : "✗ –");
+  const signed = (kind, sign, words) =>
+    make("span", { class: "badge " + kind, title: words }, sign, make("span", { class: "hidden" }, " " + words));
+  if (!entry) return signed("none", "–", "not scored");
+  if (entry.exact) return signed("right", "✓", "right");
+  if (entry.status !== "converted") return signed("wrong", "✗ –", "wrong, " + STATUS[entry.status]);
+  return signed("wrong", "✗ " + entry.errors[0], entry.errors[0] === 1 ? "error" : "errors");
 }
 
 function select(index, remember = true) {
