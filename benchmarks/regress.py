@@ -2,7 +2,8 @@
 
 Scores of fixed predictions must be equal, numerics equal within rounding. Trained metrics must lie within the
 prediction interval of recorded runs: the range in which one more run of the same program falls, but for FALSE_ALARMS
-of all such comparisons. The baseline holds those runs themselves, where they were made, and why it was ever changed.
+of all such comparisons (exactly so for normal values; a test judges every recorded run by the others). The baseline
+holds those runs themselves, where they were made, and why it was ever changed.
 """
 
 import hashlib
@@ -301,7 +302,8 @@ def markdown(rows: list[Row], baseline: Baseline, measured: Measured) -> str:
         lines += _differences("Versions", baseline.history[-1]["versions"], versions())
     if measured.training:
         counts = " and ".join(f"{len(runs.runs)} {name}" for name, runs in baseline.training.items())
-        lines += [f"Allowed in training: where one more run falls, by {counts} runs; {FALSE_ALARMS:.0%} false alarms."]
+        words = f"{FALSE_ALARMS:.0%} false alarms if they are normal, over all metrics"
+        lines += [f"Allowed in training: where one more run falls, by {counts} runs; {words}."]
     return "\n\n".join(lines) + "\n"
 
 

@@ -151,6 +151,23 @@ def test_the_table_says_what_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "embedded training: loss" in row and "9.0000" in row
 
 
+def test_the_committed_baseline_was_recorded_often_enough() -> None:
+    """At least twenty seeds a set; and each run, judged by the others, gives few alarms: the values are near enough to
+    normal for the interval."""
+    baseline = regress.read(BASELINE)
+    assert baseline.history and all(entry["reason"] for entry in baseline.history)
+    assert baseline.training.keys() == {"embedded", "crohme"}
+    alarms = 0
+    for name, recorded in baseline.training.items():
+        assert len({run["seed"] for run in recorded.runs}) >= 20 and recorded.environment["versions"]["torch"]
+        assert fixed_job.GATE_SEED not in {run["seed"] for run in recorded.runs}
+        for run in recorded.runs:
+            others = recorded.model_copy(update={"runs": [other for other in recorded.runs if other is not run]})
+            rest = baseline.model_copy(update={"training": baseline.training | {name: others}})
+            alarms += regress._out(rest, name, {key: value for key, value in run.items() if key != "seed"})
+    assert alarms <= 3  # of 40 runs or more
+
+
 # ------------------------------------------------------------------------------------------------ commands
 
 
