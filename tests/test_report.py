@@ -206,6 +206,21 @@ def test_a_run_that_became_a_reference_is_shown_once(place: Place, tmp_path: Pat
     assert list(data["runs"]) == ["reproduced/bttr/tiny-seed7", place.key_b]
 
 
+def test_without_crohme_the_embedded_sets_runs_are_shown_and_named(place: Place, tmp_path: Path) -> None:
+    embedded = tmp_path / "local/embedded"
+    shutil.copytree(place.a.parents[1], embedded / "runs")
+    (place.crohme / "data/EMBEDDED.json").write_text('{"generator": 1, "seed": 7}')
+    shutil.make_archive(str(embedded / "data"), "zip", place.crohme)
+    (place.crohme / "data/EMBEDDED.json").unlink()
+    material = gather(None, tmp_path, 0)
+    (data,) = material.sets
+    assert (data["data"], data["name"], sorted(data["runs"])) == ("embedded", "test", [place.key_a, place.key_b])
+    page = render(material, tmp_path)
+    assert "EMBEDDED DATA: these are NOT CROHME numbers." in page and "NOT CROHME" not in render(
+        gather(None, tmp_path / "empty", 0), tmp_path / "empty"
+    )
+
+
 def test_without_any_run_the_reported_tables_remain(tmp_path: Path) -> None:
     text = report(None, tmp_path / "results").read_text()
     assert "59.33" in text and "WS-WAP" in text and "56.2–62.4" in text

@@ -259,8 +259,9 @@ function figure(row) {
 // Marks of the truth belong to the first run that got the expression wrong and could be aligned.
 function truthCard(row, sides) {
   if (!row.truth) return null;
-  const entry = sides.map(([, run]) => row.runs[run]).find((one) => one && one.truth_marks);
-  return card("Ground truth", null, row.truth, entry && entry.truth_marks, "truth");
+  const [side, run] = sides.find(([, one]) => row.runs[one] && row.runs[one].truth_marks) || [];
+  const title = side && sides.length > 1 ? `Ground truth (marks: what ${side.toUpperCase()} got wrong)` : "Ground truth";
+  return card(title, null, row.truth, run && row.runs[run].truth_marks, "truth");
 }
 
 function predictionCard(row, side, run) {
