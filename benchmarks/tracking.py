@@ -56,6 +56,8 @@ def track(folder: Path, tables: Path | None = None, under: str = "", running: bo
     except Exception as error:  # a mirror must never stop the work
         _left_alone_until[uri] = time.monotonic() + PATIENCE * (time.monotonic() - began)
         words = re.sub(r"//[^/@\s]*@", "//", " ".join(str(error).split()))[:160] or type(error).__name__
+        if "database schema" in words:
+            words = "its tables are of another MLflow: use that, or, if they are older, `mlflow db upgrade`"
         _warn(
             uri, f"MLflow at {store(folder)} is not usable ({words}); `python -m benchmarks track` can log runs later"
         )
@@ -118,7 +120,8 @@ def browse(results: Path, port: int) -> None:
             raise UserError(f"{places[0]}: nothing was logged yet; run make reproduce-table2, or name another RESULTS=")
         uri = f"sqlite:///{found.resolve()}"
     print(f"MLflow at {re.sub(r'//[^/@]*@', '//', uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)", flush=True)
-    options = ["--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    options = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    os.environ["MLFLOW_BACKEND_STORE_URI"] = uri  # not in the command line, where every user sees a password
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.execv(sys.executable, [sys.executable, "-m", "mlflow", "ui", *options])
 

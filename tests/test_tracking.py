@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import resource
 import shutil
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -433,7 +434,7 @@ TROUBLES = {
     no_database: "not a database",
     cut_short: "malformed",
     locked: "database is locked",
-    newer_schema: "schema",
+    newer_schema: "of another MLflow",
     full_for_the_database: "",
     full_for_a_new_database: "",
     full_for_artifacts: "mlartifacts",
@@ -506,29 +507,44 @@ def test_mlflow_is_quiet(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------------------- looking at it
 
 
-def test_the_user_interface_is_on_the_loopback_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells who listens where on Linux only")
+def test_the_user_interface_is_on_the_loopback_only(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    line = [sys.executable, "-m", "benchmarks", "mlflow-ui", "--results", str(tmp_path), "--port", str(port)]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        assert process.stdout and f"http://127.0.0.1:{port}".encode() in process.stdout.readline()
+        until(lambda: listening(port))
+        assert listening(port) == {"0100007F"}  # 127.0.0.1, as /proc writes it
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def listening(port: int) -> set[str]:
+    """The addresses at which this machine takes connections to a port."""
+    rows = [row.split() for file in ("tcp", "tcp6") for row in Path("/proc/net", file).read_text().splitlines()[1:]]
+    return {row[1].split(":")[0] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == port}
+
+
+def test_the_user_interface_shows_what_the_runs_are_logged_to(tmp_path: Path, monkeypatch, capsys) -> None:
     became: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda program, line: became.append([program, *line]))
-    tracking.browse(tmp_path, 5050)
+    monkeypatch.setattr(os, "execv", lambda program, line: became.append(line))
+    monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@db/mlflow")
-    tracking.browse(tmp_path, 5050)
-    for line, uri in zip(became, (f"sqlite:///{tmp_path}/mlflow.db", "postgresql://me:secret@db/mlflow"), strict=True):
-        assert line[:2] == [sys.executable] * 2 and line[2:5] == ["-m", "mlflow", "ui"]
-        assert dict(zip(line[5::2], line[6::2], strict=True)) == {
-            "--backend-store-uri": uri,
-            "--host": "127.0.0.1",
-            "--port": "5050",
-            "--workers": "1",
-        }
+    tracking.browse(tmp_path, 5000)
+    assert os.environ["MLFLOW_BACKEND_STORE_URI"] == "postgresql://me:secret@db/mlflow"
+    assert "secret" not in str(became) + capsys.readouterr().out
 
 
 def test_the_user_interface_finds_the_embedded_set_and_says_where_there_is_nothing(tmp_path, monkeypatch) -> None:
-    became: list[list[str]] = []
-    monkeypatch.setattr(os, "execv", lambda program, line: became.append(line))
+    monkeypatch.setattr(os, "execv", lambda program, line: None)
+    monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
     (tmp_path / "local/embedded").mkdir(parents=True)
     (tmp_path / "mlflow.db").rename(tmp_path / "local/embedded/mlflow.db")
     tracking.browse(tmp_path, 5000)
-    assert f"sqlite:///{tmp_path}/local/embedded/mlflow.db" in became[0]
+    assert os.environ["MLFLOW_BACKEND_STORE_URI"] == f"sqlite:///{tmp_path}/local/embedded/mlflow.db"
     with pytest.raises(UserError, match="nothing was logged yet"):
         tracking.browse(tmp_path / "local", 5000)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example")
