@@ -105,8 +105,6 @@ def _decode(data: bytes, name: object) -> str:
 def read_text(path: Path) -> str:
     """The text of one file of at most 4 MB. Raises InputError."""
     try:
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path}: is no file")
         with path.open("rb") as file:
             return _decode(file.read(MAX_BYTES + 1), path)
     except OSError as error:
@@ -119,6 +117,8 @@ def _folder(path: Path, ending: str) -> Iterator[tuple[str, str]]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read as a folder ({error.strerror})") from None
     for file in files:
+        if not file.is_file():  # a pipe would wait for ever
+            raise InputError(f"{file}: is no file")
         yield file.name[: -len(ending)], read_text(file)
 
 

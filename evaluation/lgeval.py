@@ -110,6 +110,8 @@ def evaluate(
 ) -> Evaluation:
     """`score` with the table of expressions; `fields` are the signature's set, search, select and, where
     it is not the authors', padding."""
+    if odd := [text for text in fields.values() if "|" in text or not text.isprintable()]:
+        raise InputError(f"{odd[0]!r}: cannot stand in a signature; leave out | and line breaks")
     found = read_predictions(Path(predictions))
     truth = read_ground_truth(ground_truth)
     if captions is not None:

@@ -528,6 +528,8 @@ def test_score(tmp_path: Path, archive: Path, truth: Path):
     assert (tmp_path / "work/Results_pred_symlg/Summary.txt").exists()
     captions = {key: text.split() for key, text in TRUTH.items()}
     assert lgeval.score(tex, str(truth), captions=captions).token_exact == 1
+    with pytest.raises(InputError, match="cannot stand in a signature"):
+        lgeval.score(tex, str(truth), set_name="tiny|n:9000")
     with pytest.raises(InputError, match="3 expressions have no caption"):
         lgeval.score(tex, str(truth), captions={"e0": ["a"]})
 
