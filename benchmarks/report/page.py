@@ -113,7 +113,7 @@ def _add(material: Material, archive: Archive | None, runs: list[Run], attention
 
 def render(material: Material, results: Path) -> str:
     """The page. Every text is escaped by the template; data are JSON with < > & escaped, or base64."""
-    script = "".join(_part(name) for name in ("mathematics.js", "page.js"))
+    script = "".join(_part(name) for name in ("mathematics.js", "attention.js", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     runs = [{"key": run.key, "name": run.name} for run in _best_first(material)]

@@ -1,3 +1,5 @@
+"use strict"; // for all parts: the page holds them as one script
+
 // Draws a symLG tree as MathML: what the scorer compares, symbol by symbol, so that every symbol can carry a mark.
 // Text only ever becomes text nodes; no string is read as HTML.
 const MATHML = "http://www.w3.org/1998/Math/MathML";

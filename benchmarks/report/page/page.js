@@ -1,12 +1,8 @@
 // The error browser. Its data lies in the page: meta (JSON), set-NAME (gzip, base64), images-NAME (JSON), and
 // attention-NAME (gzip, base64). Everything is put into the page as text.
-"use strict";
 
 const ROW = 58; // px, height of an entry of the list
-const STEP = 450; // ms, pace of attention playback
 const BUCKETS = ["(0,10]", "(10,20]", "(20,30]", "(30,40]", "(40,50]", "50+"];
-const PLAY = "▶ play";
-const HEAT = { attention: [255, 110, 0], refinement: [0, 120, 255] };
 const STATUS = { missing: "no prediction", unconverted: "not LaTeX" };
 
 const $ = (id) => document.getElementById(id);
@@ -303,78 +299,6 @@ function card(title, badge, entry, marks, side) {
   });
   element.append(make("code", { class: "tokens" }, ...element.tokens.flatMap((token) => [token, " "])));
   return element;
-}
-
-// ---- attention ------------------------------------------------------------------------------------------------
-
-function player(row, entry, attention, element) {
-  const kinds = Object.keys(attention.maps);
-  const steps = attention.maps.attention.length;
-  const output = make("output", {}, "");
-  const slider = make("input", { type: "range", min: 0, max: steps, value: 0, "aria-label": "step" });
-  const kind = make("select", { "aria-label": "what is shown" }, ...kinds.map((name) => make("option", {}, name)));
-  const button = make("button", { type: "button", class: "play" }, PLAY);
-  const control = { steps, button, at: () => Number(slider.value), show };
-
-  function show(step) {
-    slider.value = step;
-    heat(attention, kind.value, step - 1);
-    $("detail").querySelectorAll(".now").forEach((one) => one.classList.remove("now"));
-    const token = element.tokens[step - 1];
-    const symbol = entry.symbols ? entry.symbols[step - 1] : -1;
-    if (token) token.classList.add("now");
-    if (element.symbols && element.symbols[symbol]) element.symbols[symbol].classList.add("now");
-    output.textContent = step ? `${step} of ${steps}: ${token ? token.textContent : "end"}` : "";
-  }
-
-  for (const input of [slider, kind]) input.addEventListener("input", () => (stop(), show(control.at())));
-  button.addEventListener("click", () => (state.playing === control ? stop() : play(control)));
-  element.control = control;
-  return make("div", { class: "player", role: "group", "aria-label": "attention playback" }, button, kind, slider, output);
-}
-
-// The map of one step over the image, from the image's upper left corner; it may jut out.
-function heat(attention, kind, step) {
-  const canvas = $("heat");
-  const image = canvas && canvas.previousSibling;
-  if (!image || !image.naturalWidth) return;
-  [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
-  if (step < 0) return;
-  const { rows, columns, cell } = attention;
-  const small = new OffscreenCanvas(columns, rows);
-  const pixels = new ImageData(columns, rows);
-  bytes(attention.maps[kind][step]).forEach((value, at) => pixels.data.set([...HEAT[kind], value * 0.85], 4 * at));
-  small.getContext("2d").putImageData(pixels, 0, 0);
-  canvas.getContext("2d").drawImage(small, 0, 0, columns * cell[1], rows * cell[0]);
-}
-
-function play(control) {
-  stop();
-  state.playing = control;
-  control.button.textContent = "❚❚ stop";
-  if (control.at() >= control.steps) control.show(0);
-  state.timer = setInterval(() => {
-    control.show(control.at() + 1);
-    if (control.at() >= control.steps) stop();
-  }, STEP);
-}
-
-function stop() {
-  clearInterval(state.timer);
-  if (state.playing) state.playing.button.textContent = PLAY;
-  state.playing = null;
-}
-
-function stepAttention(by) {
-  const card = [...$("detail").children].find((child) => child.control);
-  if (!card) return;
-  stop();
-  card.control.show(Math.min(card.control.steps, Math.max(0, card.control.at() + by)));
-}
-
-function toggleAttention() {
-  const button = $("detail").querySelector(".play");
-  if (button) button.click();
 }
 
 // ---- keys, colours, address -------------------------------------------------------------------------------------
