@@ -31,7 +31,7 @@ placing = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") $(
 searching = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
 	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
 
-.PHONY: help setup reproduce-table2 search crohme data test lint types contracts check format tables figures report doctor regress regress-update mlflow-ui bench-scoring lock clean
+.PHONY: help setup reproduce-table2 search crohme data test lint types contracts check format tables figures report doctor regress regress-update mlflow-ui bench bench-scoring lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -53,7 +53,7 @@ $(READY): requirements.lock pyproject.toml
 reproduce-table2: $(READY) ## the main job: train, recognise, score and log every row, then the tables
 	@$(BIN)/python -m benchmarks reproduce $(choices) $(spending) $(placing)
 
-search: $(READY) ## search better settings (RECIPE= PRESET= TRIALS=16 WORKERS=2 SPACE=file STORAGE=url), on held-out data
+search: $(READY) ## search better settings (RECIPE= PRESET= TRIALS=20 WORKERS=2 SPACE=file STORAGE=url), on held-out data
 	@$(BIN)/python -m benchmarks search $(choices) $(searching) $(placing)
 
 crohme: $(READY) ## download CROHME as the authors of CoMER publish it (research licence) to data/crohme.zip
@@ -103,6 +103,9 @@ doctor: $(READY) ## versions, devices, data, disk
 
 mlflow-ui: $(READY) ## look at the logged runs, on 127.0.0.1 alone (RESULTS=results/local/embedded for the embedded set's)
 	@$(BIN)/python -m benchmarks mlflow-ui $(if $(RESULTS),--results "$(RESULTS)") $(if $(PORT),--port "$(PORT)")
+
+bench: $(READY) ## time training and search, plain and fast side by side, on a quiet machine: results/speed/ (10 min)
+	@$(BIN)/python -m benchmarks speed $(if $(CROHME),--crohme "$(CROHME)")
 
 bench-scoring: $(READY) ## time the scoring of all test sets, by the scripts and in one process
 	@$(BIN)/python -m evaluation bench $(if $(CROHME),--archive "$(CROHME)")

@@ -156,7 +156,7 @@ def reproduce(
 def search(
     recipe: Recipe = "comer-fusion",
     preset: Preset = "",
-    trials: Annotated[int, typer.Option(help="finished trials in all", min=1)] = 16,
+    trials: Annotated[int, typer.Option(help="finished trials in all", min=1)] = 20,
     workers: Annotated[int, typer.Option(help="trials at a time", min=1)] = 2,
     space: Annotated[str, typer.Option(help="what may change: a YAML file, else the one for the preset")] = "",
     storage: Annotated[str, typer.Option(help="a database URL; else a journal file, for this machine alone")] = "",
@@ -315,6 +315,42 @@ def regress(
     if not regress(crohme, baseline, _words(parts)):
         mend = "mend what caused it, or accept it with make regress-update REASON='...'"
         raise UserError(f"{baseline}: the metrics are not what they were (the table says which); {mend}")
+
+
+@app.command()
+def speed(
+    only: Annotated[str, typer.Option(help="benchmarks, or parts of their names, divided by blanks or commas")] = "",
+    repeats: Annotated[int, typer.Option(help="times each side is measured")] = 5,
+    crohme: Annotated[Path | None, typer.Option(help="CoMER's data.zip, for the two rows on CROHME 2014")] = None,
+    results: Results = RESULTS,
+) -> None:
+    """Measure the plain and the fast paths side by side, into results/speed/ (cpu.csv, growth.csv and its plot)."""
+    from benchmarks.speed import speed
+
+    speed(results, _words(only), repeats, crohme=crohme)
+
+
+@app.command("import-weights")
+def import_weights(
+    ckpt: Annotated[Path, typer.Argument(help="the authors' Lightning checkpoint (.ckpt)")],
+    out: Annotated[Path, typer.Argument(help="weights file to write (.safetensors)")],
+) -> None:
+    """Turn a checkpoint of the authors into a weights file of this suite; nothing in it is executed."""
+    from models import CoMER
+    from models.interchange import import_lightning, recipe_of, save_weights
+
+    if out.suffix != ".safetensors" or out.exists():
+        reason = "is there already; delete it or" if out.exists() else "is no name of a weights file;"
+        raise UserError(f"{out}: {reason} give another name ending in .safetensors")
+    config, state = import_lightning(ckpt)
+    model = CoMER(config)
+    model.load_state_dict(state)
+    save_weights(out, model)
+    millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    print(f"recipe   {recipe_of(config)}")
+    print(f"network  {millions:.2f} M parameters; {config}")
+    print(f"tensors  {len(state)}, all that this network has: none missing, none unexpected")
+    print(f"written  {out}")
 
 
 @app.command()

@@ -112,6 +112,17 @@ def import_lightning(ckpt: Path) -> tuple[CoMERConfig, dict[str, Tensor]]:
     return config, state
 
 
+def recipe_of(config: CoMERConfig) -> str:
+    """The row of the paper's tables whose network this is; the two of BTTR differ in their training only."""
+    names = {
+        (False, False): "bttr or bttr-baseline",
+        (False, True): "comer-self",
+        (True, False): "comer-cross",
+        (True, True): "comer-fusion",
+    }
+    return names[config.cross_coverage, config.self_coverage]
+
+
 def _infer_config(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any]) -> CoMERConfig:
     def count(pattern: str) -> int:
         return len({match[0] for name in state if (match := re.match(pattern, name))})

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch._utils import _rebuild_tensor_v2
 
+from benchmarks import __main__ as cli
 from models import CheckpointError, CoMER, CoMERConfig, Vocabulary
 from models.interchange import import_lightning, load_weights, save_weights
 
@@ -204,3 +205,49 @@ def test_pickles_that_lie_about_their_tensors(model: CoMER, tmp_path: Path) -> N
     ckpt = lightning(tmp_path / "beyond.ckpt", model, callbacks=Beyond())
     with fails_with("unreadable checkpoint", ckpt):
         import_lightning(ckpt)
+
+
+# The verb
+
+
+def imported(*arguments: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["benchmarks", "import-weights", *map(str, arguments)])
+        code = cli.main()
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+@pytest.mark.parametrize(
+    ("cross", "self_", "recipe"),
+    [
+        (False, False, "bttr or bttr-baseline"),
+        (False, True, "comer-self"),
+        (True, False, "comer-cross"),
+        (True, True, "comer-fusion"),
+    ],
+)
+def test_import_weights(cross: bool, self_: bool, recipe: str, tmp_path: Path, capsys: Any) -> None:
+    torch.manual_seed(2)
+    model = CoMER(replace(CONFIG, cross_coverage=cross, self_coverage=self_))
+    ckpt, out = lightning(tmp_path / "a.ckpt", model), tmp_path / "new/a.safetensors"
+    code, said, _ = imported(ckpt, out, capsys=capsys)
+    assert code == 0 and f"recipe   {recipe}\n" in said and "none missing, none unexpected" in said
+    assert same(dict(load_weights(out).state_dict()), dict(model.state_dict()))
+
+
+def test_import_weights_refuses(model: CoMER, tmp_path: Path, capsys: Any) -> None:
+    good, out = lightning(tmp_path / "good.ckpt", model), tmp_path / "out.safetensors"
+    state = {f"comer_model.{name}": tensor for name, tensor in model.state_dict().items()}
+    name = "comer_model.decoder.proj.bias"
+    bad = lightning(tmp_path / "bad.ckpt", model, state_dict=state | {name + "2": state[name]})
+    (tmp_path / "there.safetensors").write_bytes(b"kept")
+    for arguments, words in {
+        (bad, out): "1 tensors unexpected: decoder.proj.bias2",
+        (tmp_path / "none.ckpt", out): "no such file",
+        (good, tmp_path / "out.ckpt"): "give another name ending in .safetensors",
+        (good, tmp_path / "there.safetensors"): "is there already; delete it or give another name",
+    }.items():
+        code, _, said = imported(*arguments, capsys=capsys)
+        assert code == 1 and said.startswith("error: ") and said.count("\n") == 1 and words in said
+    assert not out.exists() and (tmp_path / "there.safetensors").read_bytes() == b"kept"

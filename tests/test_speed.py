@@ -1,0 +1,116 @@
+"""The speed benchmark at tiny sizes: that it measures, writes and refuses, never how fast anything is."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import speed
+from benchmarks.errors import UserError
+from models import CoMERConfig
+from models.layers import Dropout
+
+NETWORK = CoMERConfig(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=24, dc=4, vocab_size=24)
+TINY = speed.Sizes(NETWORK, 32, 64, beam=2, steps=5, many_steps=9, batch=2, train_batch=2, tokens=4)
+COLUMNS = ["benchmark", "plain", "fast", "ratio", "unit", "n", "spread", "hardware", "versions"]
+
+
+def test_all_rows_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = ["search", "train_step", "encoder"]
+    monkeypatch.setattr(speed, "resident", lambda case, side, sizes: 200.0 if side == "plain" else 100.0)
+    speed.speed(tmp_path, parts, 3, TINY)
+    table: Any = pd.read_csv(tmp_path / "speed/cpu.csv")
+    assert list(table.columns) == COLUMNS
+    asked = [name for name in speed.NAMES if any(part in name for part in parts) and name not in speed.CROHME]
+    assert list(table["benchmark"]) == asked
+    assert {
+        "search_beam10_30steps_fp32", "search_beam10_30steps_bf16", "search_beam10_200steps_fp32",
+        "train_step_bf16", "train_step_fp32", "peak_memory_train_step_bf16",
+    } <= {*asked}  # fmt: skip
+    assert (table["n"] == 3).all() and (table["spread"] >= 0).all() and (table["plain"] > 0).all()
+    for _, made in table.iterrows():
+        better = made["fast"] / made["plain"] if made["unit"] == "images/s" else made["plain"] / made["fast"]
+        assert made["ratio"] == pytest.approx(better, rel=0.01)
+        assert "torch" in made["versions"] and "threads" in made["hardware"]
+    said = capsys.readouterr()
+    assert "about" in said.err and "search_beam10_30steps_fp32" in said.out
+
+
+def test_rows_that_are_not_measured_stay(tmp_path: Path) -> None:
+    old = [speed.row(name, 1.0, 2.0, 2.0, "images/s", 5, 0.01) for name in ("train_step_bf16", "encoder_fp32")]
+    speed.save(tmp_path / "cpu.csv", old)
+    new = replace(old[1], fast=3.0)
+    speed.save(tmp_path / "cpu.csv", [new, speed.row("crohme2014_changed_by_bf16", None, 3, None, "of 986", 1, None)])
+    table: Any = pd.read_csv(tmp_path / "cpu.csv").set_index("benchmark")
+    assert list(table.index) == ["encoder_fp32", "train_step_bf16", "crohme2014_changed_by_bf16"]
+    assert list(table["fast"]) == [3.0, 2.0, 3.0] and table["plain"].isna().sum() == 1
+
+
+def test_a_table_of_another_form_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "cpu.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match=r"cpu\.csv: has other columns"):
+        speed.save(tmp_path / "cpu.csv", [])
+    assert (tmp_path / "cpu.csv").read_text() == "a,b\n1,2\n"
+
+
+def test_bad_arguments(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--only nonsense: no such benchmark; choose from encoder_fp32, "):
+        speed.speed(tmp_path, ["nonsense"], 5, TINY)
+    with pytest.raises(UserError, match="--repeats 0: must be at least 1"):
+        speed.speed(tmp_path, [], 0, TINY)
+    with pytest.raises(UserError, match="--only crohme2014: needs CROHME; give the archive with --crohme"):
+        speed.speed(tmp_path, ["crohme2014"], 1, TINY)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_busy_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    for load, busy in ((3.0, True), (0.1, False)):
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
+        speed.speed(tmp_path, ["encoder_fp32"], 1, TINY)
+        assert ("not quiet" in capsys.readouterr().err) == busy
+
+
+def test_peak_memory_is_of_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert speed.resident("train_step_fp32", "fast", TINY) > 50
+    monkeypatch.setattr("sys.executable", "false")
+    with pytest.raises(UserError, match="train_step_fp32, fast: the process to be measured failed"):
+        speed.resident("train_step_fp32", "fast", TINY)
+
+
+def test_both_searches_find_the_same() -> None:
+    plain, fast = (side() for side in speed.searching(TINY, False, 12, 2))
+    for mine, yours in zip(fast, plain, strict=True):  # type: ignore[call-overload]
+        assert [h.ids for h in mine] == [h.ids for h in yours] and len(mine[0].ids) == 12
+        assert [h.score for h in mine] == pytest.approx([h.score for h in yours], abs=1e-5)
+
+
+def test_both_float32_steps_train_the_same() -> None:
+    """Without dropout, whose draws differ: losses of three steps, and no mask of ours is left on the plain side."""
+    sizes = replace(TINY, model=replace(NETWORK, dropout=0.0, encoder_dropout=0.0))
+    plain, fast = speed.training(sizes, False)
+    for _ in range(3):
+        torch.testing.assert_close(plain(), fast())
+    model = speed.network(TINY)
+    speed.with_torch_dropout(model)
+    kinds = [type(module) for module in model.modules()]
+    assert Dropout not in kinds and nn.Dropout in kinds
+
+
+def test_growth_is_drawn_the_same_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = {"image_area": (32, 64), "sequence_length": (2, 4), "beam_width": (1, 2), "batch_size": (1, 2)}
+    monkeypatch.setattr(speed, "GROWTH", short)
+    monkeypatch.setattr(speed, "GROUND", {"width": 64, "steps": 3, "beam": 2, "batch": 1})
+    table: Any = speed.growth(TINY, 1)
+    assert list(table["axis"].unique()) == list(short) and (table[["plain", "fast"]] > 0).all().all()
+    assert list(table["value"][:2]) == [32 * 32, 32 * 64]
+    for place in ("a", "b"):
+        speed.draw(table, tmp_path / place)
+    for kind in ("pdf", "svg", "png"):
+        assert (tmp_path / "a" / f"growth.{kind}").read_bytes() == (tmp_path / "b" / f"growth.{kind}").read_bytes()
