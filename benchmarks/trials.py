@@ -162,8 +162,8 @@ def work(place: Place, job: Job, worker: str) -> None:
             study.optimize(trial.run, n_trials=1)
         except STORAGE_ERRORS:  # the trial's result lies in its folder: it will be tried again and known at once
             time.sleep(POLL)
-        except (UpdateFinishedTrialError, ValueError):
-            if not trial.lost:
+        except (UpdateFinishedTrialError, ValueError, AssertionError):
+            if not trial.over:  # else it was given to another worker while this one was out of reach
                 raise
 
 
@@ -182,7 +182,7 @@ class Trial:
     def __init__(self, place: Place, job: Job, worker: str, archive: Archive):
         self.place, self.job, self.worker, self.archive = place, job, worker, archive
         self.reported: set[int] = set()
-        self.lost = False  # given to another worker while this one was out of reach
+        self.over = False  # whatever goes wrong from here on is not the training's fault
 
     def run(self, trial: optuna.Trial) -> float:
         from benchmarks.train import train
@@ -202,6 +202,7 @@ class Trial:
                     self.place.push(name)
                     self._report(trial, folder)
                     if METRIC in line and not trial.user_attrs.get("default") and _prune(trial):
+                        self.over = True
                         raise optuna.TrialPruned
 
                 try:
@@ -212,7 +213,9 @@ class Trial:
                 finally:
                     self.place.push(name)
             self._report(trial, folder)
-        return max(line[METRIC] for line in _history(folder) if METRIC in line)
+        value = max(line[METRIC] for line in _history(folder) if METRIC in line)
+        self.over = True
+        return value
 
     def _report(self, trial: optuna.Trial, folder: Path) -> None:
         """Tells the storage of the epochs it does not know; where it is out of reach, with the next ones."""
@@ -222,7 +225,7 @@ class Trial:
                     trial.report(line[METRIC], line["epoch"])
                     self.reported.add(line["epoch"])
         except UpdateFinishedTrialError:
-            self.lost = True
+            self.over = True
             raise
         except STORAGE_ERRORS:
             pass

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from benchmarks import search as driver
 from benchmarks import trials
 from benchmarks.data.crohme import open_archive
-from benchmarks.engine import Place
+from benchmarks.engine import Place, Processes
 from benchmarks.space import pose
 from benchmarks.trials import DONE, Job
 from tests import test_search
@@ -36,7 +36,7 @@ def test_four_workers_one_killed_and_the_server_gone_for_a_while(postgres: Postg
 
     def trouble() -> None:
         while not killed:  # a trial under way: its folder has the first epochs
-            for path in given["results"].glob("local/*/search/*/*/history.jsonl"):
+            for path in given["results"].glob("search/*/*/history.jsonl"):
                 if 2 <= len(path.read_text().splitlines()) < 10:
                     study = optuna.load_study(study_name=path.parents[1].name, storage=url)
                     running = [t for t in study.trials if t.state == TrialState.RUNNING]
@@ -50,9 +50,13 @@ def test_four_workers_one_killed_and_the_server_gone_for_a_while(postgres: Postg
         time.sleep(2)
         postgres.start()
 
+    problem = pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"])
+    folder = given["results"] / "search" / problem.name
+    job = Job(problem, url, 5, str(folder), heartbeat=3)
+    processes = Processes(given["crohme"], given["results"], folder, 4)
     watcher = threading.Thread(target=trouble, daemon=True)
     watcher.start()
-    folder = driver.search(**given, trials=5, workers=4, storage=url)
+    driver._complete(job, processes, 4, [problem.defaults], folder, driver.Mirror())
     watcher.join()
     found = optuna.load_study(study_name=folder.name, storage=url).trials
     assert len(numbers(found, *DONE)) >= 5 and not numbers(found, TrialState.RUNNING, TrialState.WAITING)
@@ -84,3 +88,28 @@ def test_a_machine_that_vanishes(postgres: Postgres, given, monkeypatch) -> None
     (again,) = [trial for trial in found if trial.system_attrs.get("failed_trial") == 0]
     assert again.params == found[0].params and again.state in DONE
     assert len(numbers(found, *DONE)) == 3 and not numbers(found, TrialState.RUNNING, TrialState.WAITING)
+
+
+def test_a_trial_taken_for_dead_is_left_to_the_other(postgres: Postgres, given, monkeypatch) -> None:
+    """A worker that was out of reach finds, at its end, that its trial was given away: it takes the next."""
+    job = Job(
+        pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"]),
+        postgres.url("given_away"),
+        2,
+        str(given["results"] / "here"),
+        heartbeat=20,
+    )
+    taken: list[int] = []
+
+    def slow(config, archive, folder: Path, on_epoch) -> None:
+        pretended(config, archive, folder, on_epoch)
+        if not taken:
+            (running,) = [trial for trial in study.trials if trial.state == TrialState.RUNNING]
+            driver._try_again(study, lambda trial: trial.number == running.number)
+            taken.append(running.number)
+
+    study = job.opened()
+    monkeypatch.setattr("benchmarks.train.train", slow)
+    trials.work(Place(given["crohme"], given["results"]), job, "worker")
+    assert numbers(study.trials, TrialState.FAIL) == taken == [0] and len(numbers(study.trials, *DONE)) == 2
+    assert study.trials[1].params == study.trials[0].params and study.trials[1].value is not None
