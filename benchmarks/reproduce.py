@@ -210,7 +210,8 @@ def _spread(
     from benchmarks.tracking import track
 
     cluster, attempts, errors = Ray(archive, space, cpus, gpus), Counter[str](), []
-    by_name = {run.config.run_name: run for run in runs}
+    undone = [run for run in runs if force or not all(run.scored(split) for split in splits)]
+    by_name = {run.config.run_name: run for run in undone}
     try:
         for name, run in by_name.items():
             if force:
