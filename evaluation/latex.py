@@ -184,7 +184,7 @@ class _Reader:
         """The text of a token that is a symbol wherever it stands."""
         if len(token) == 1 and (token.isalpha() or not token.isascii()):
             return token
-        if token[:1].isdigit() or (token[:1] == "." and len(token) > 1):
+        if token[:1].isdigit() or token[:1] == ".":
             return token
         return SYMBOLS.get(token) or BRACKETS.get(token)
 

@@ -11,7 +11,7 @@ Names and order of the fields are LgEval's (README_MetricsData.txt in its source
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
 from evaluation.symlg import SymLG
@@ -64,11 +64,10 @@ def compare(prediction: SymLG, truth: SymLG, inter: bool = True) -> Comparison:
             node_rows += [(path, found, true) for found, true in pairs]
     for edge in sorted(p_edges.keys() | g_edges.keys()):
         cost, pairs = _difference(p_edges.get(edge, NO_EDGE), g_edges.get(edge, NO_EDGE), inter)
-        if cost:
-            d_l += cost
-            edge_rows += [(*edge, found, true) for found, true in pairs]
+        d_l += cost
+        edge_rows += [(*edge, found, true) for found, true in pairs]
 
-    located = [e for e in p_edges if e in g_edges and e[0] in common and e[1] in common]
+    located = p_edges.keys() & g_edges.keys()
     related = sum(p_edges[edge] == g_edges[edge] for edge in located)
     classified = sum(not p_nodes[path].isdisjoint(g_nodes[path]) for path in common)
     same_nodes = len(common) == len(all_nodes)
@@ -88,8 +87,7 @@ def compare(prediction: SymLG, truth: SymLG, inter: bool = True) -> Comparison:
     return Comparison(dict(zip(FIELDS, values, strict=True)), node_rows, edge_rows)
 
 
-def _difference(found: Iterable[str], true: Iterable[str], inter: bool) -> tuple[int, list[tuple[str, str]]]:
-    found, true = frozenset(found), frozenset(true)
+def _difference(found: Set[str], true: Set[str], inter: bool) -> tuple[int, list[tuple[str, str]]]:
     if found == true or (inter and found & true):
         return 0, []
     only_found, only_true = found - true, true - found
@@ -108,7 +106,7 @@ def _ends_of_unmatched(p_nodes: Mapping, p_edges: Mapping, g_nodes: Mapping, g_e
     ):
         if not inter:
             touched.update(end for edge in edges.keys() - other_edges.keys() for end in edge)
-        elif len(nodes) > 1 and nodes.keys() - other_nodes.keys():
+        elif nodes.keys() - other_nodes.keys():
             touched |= nodes.keys()
     return touched
 
@@ -124,10 +122,10 @@ def histogram(errors: Sequence[int], size: int = 6) -> list[int]:
 
 def summary(rows: Sequence[Mapping[str, int | float]], label: str, date: str) -> str:
     """LgEval's Summary.txt over the metrics of all files. `label` is its two lines that name the folders."""
-    total = {name: sum(int(row[name]) for row in rows) for name in FIELDS if name != "D_E(%)"}
+    total = {name: sum(int(row[name]) for row in rows) for name in FIELDS}
     nodes, edges, d_c, d_l = total["nNodes"], total["nEdges"], total["D_C"], total["D_L"]
     pairs, bad_pairs = edges / 2, total["dPairs"]
-    pair_errors = int(d_c + bad_pairs)
+    pair_errors = d_c + bad_pairs
     lines = [
         "LgEval Evaluation Summary", date, "", label, "",
         "****  PRIMITIVES   **************************************************************", "",

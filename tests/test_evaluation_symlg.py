@@ -194,6 +194,8 @@ def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
         (r"\operatorname { , , }", {"O": "COMMACOMMA"}),
         ("f ' ''", {"O": "f", "OR": r"\prime", "ORR": "″"}),
         ("12.5 x", {"O": "12.5", "OR": "x"}),
+        ("1.5 .5 .", {"O": "1.5", "OR": ".5", "ORR": "."}),
+        (r"x _ a ^ \operatorname { b }", {"O": "x", "OSub": "a", "OSubSup": "b"}),
         (r"\lt \le \to \ne - \Gamma", dict(zip(["O", "OR", "ORR", "ORRR", "ORRRR", "ORRRRR"],
             [r"\lt", r"\leq", r"\rightarrow", r"\neq", "-", r"\gamma"], strict=True))),
         (r"\operatorname { l i m } _ x", {"O": r"\lim", "OSub": "x"}),
@@ -213,6 +215,7 @@ def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
         (r"\phantom { x } y", {"O": "y"}),
         (r"\dfrac { x } { z } y", {"O": "y"}),
         ("a % b", {"O": "a"}),
+        ("x % b\n_ 2", {"O": "x", "OSub": "2"}),
         ("% b\na % b\nc d", {"O": "a", "OR": "c", "ORR": "d"}),
         ("{ }", {}),
         ("α ≤", {"O": r"\alpha", "OR": r"\leq"}),
@@ -286,6 +289,7 @@ def test_a_root_reaches_its_second_item_too(text: str, inside: set[tuple[str, st
         (r"\sqrt", "ends too early"),
         (r"\sqrt [ 3 { x }", "ends too early"),
         (r"\foo x", r"unknown or misplaced command \foo at token 1"),
+        ("\\é x", "unexpected \\é at token 1"),
         (r"a \" b", r"unexpected \" at token 2"),
         (r"\limits x", r"\limits"),
         (r"x _ 1 ^ 2 \limits", r"\limits"),
@@ -427,11 +431,45 @@ def test_summary_of_all_right_and_of_nothing_found():
     assert " Class/Det   (Empty)" + " " * 20 + "         0         0" in nothing
 
 
+def test_fields_of_relations_between_the_same_symbols():
+    symbols = "O, a, a, 1.0, O\nO, b, b, 1.0, OR\n"
+    forth, back = symlg.read(symbols + "R, a, b, Right, 1.0"), symlg.read(symbols + "R, b, a, Sub, 1.0")
+    values = metrics.compare(forth, symlg.read(symbols)).metrics
+    assert [values[name] for name in ("dSegRelEdges", "nSegRelEdges", "CorrectSegRelLocations", "SegRelErrors")] == [
+        1, 0, 0, 1,
+    ]  # fmt: skip
+    assert (values["hasCorrectSegments"], values["hasCorrectStructure"]) == (1, 0)
+    values = metrics.compare(forth, back).metrics
+    assert (values["D_L"], values["dPairs"]) == (2, 1)  # a pair is wrong once, whatever the directions
+
+
+def test_two_empty_graphs_agree():
+    values = metrics.compare(EMPTY_GRAPH, EMPTY_GRAPH).metrics
+    assert not any(values[name] for name in metrics.FIELDS[:-5]) and all(values[name] for name in metrics.FIELDS[-5:])
+
+
+def test_rows_of_differences_are_in_order():
+    comparison = metrics.compare(symlg.from_latex("a b c d e f g"), symlg.from_latex("x _ a ^ { b c d e f }"))
+    assert comparison.nodes == sorted(comparison.nodes) and len(comparison.nodes) > 9
+    assert comparison.edges == sorted(comparison.edges) and len(comparison.edges) > 9
+
+
 def test_the_default_comparison_counts_the_larger_difference():
     two = symlg.read("O, a, a, 1.0, O\nO, b, b, 1.0, O\nO, c, c, 1.0, OR\nR, a, c, Right, 1.0")
     one = symlg.read("O, a, a, 1.0, O\nO, c, c, 1.0, OR\nR, a, c, Sub, 1.0")
     assert metrics.compare(two, one).metrics["D_C"] == 0
     assert metrics.compare(two, one, inter=False).metrics["D_C"] == 1
     assert metrics.compare(two, one, inter=False).diff() == ("*N,O,b,1.0,:vs:,_,1.0\n*E,O,OR,Right,1.0,:vs:,Sub,1.0\n")
+    assert metrics.compare(one, two, inter=False).diff() == ("*N,O,_,1.0,:vs:,b,1.0\n*E,O,OR,Sub,1.0,:vs:,Right,1.0\n")
+    same = metrics.compare(two, two, inter=False)
+    assert (same.diff(), same.metrics["nodeCorrect"]) == ("", 2)
+    other = symlg.read("O, x, x, 1.0, O\nO, y, y, 1.0, O\nO, c, c, 1.0, OR\nR, c, x, Right, 1.0")
+    three = symlg.read("O, z, z, 1.0, O\nO, c, c, 1.0, OR\nR, z, c, Right, 1.0")
+    assert metrics.compare(two, other).nodes == [("O", a, b) for a in "ab" for b in "xy"]
+    assert [metrics.compare(a, b).metrics["D_C"] for a, b in ((two, other), (two, three), (three, two))] == [1, 1, 1]
+    for a, b in ((two, other), (two, three), (three, two)):
+        assert metrics.compare(a, b, inter=False).metrics["D_C"] == 2
+    assert metrics.compare(two, other, inter=False).metrics["nodeCorrect"] == 0  # touched by an edge of one alone
+    assert metrics.compare(two, three, inter=False).metrics["nodeCorrect"] == 1
     values = metrics.compare(two, EMPTY_GRAPH, inter=False).metrics
     assert (values["D_C"], values["D_L"], values["nodeCorrect"]) == (3, 1, 0)

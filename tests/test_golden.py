@@ -82,6 +82,9 @@ def test_every_pair_in_the_reading_of_pandoc_119():
             wrong.append((row["id"], "correct"))
         if "metrics_pandoc119" not in row and sorted(comparison.diff().splitlines()) != sorted(row["diff"]):
             wrong.append((row["id"], "diff"))
+        line = ",".join(f"{name},{value}" for name, value in row["metrics"].items()) + "\n"
+        if row["correct_pandoc119"] and comparison.csv() != line:
+            wrong.append((row["id"], "csv"))
         like_217 += not differences(comparison.metrics, row["metrics"])
     print(f"\n{n} pairs; metrics of pandoc 2.17: {like_217} of {n}")
     assert n
