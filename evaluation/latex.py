@@ -133,7 +133,7 @@ class _Reader:
         tokens = self.tokens
         while (token := tokens[self.at]) not in closers:
             # Most tokens are plain symbols without scripts: no generator for those.
-            if (text := self.plain(token)) is not None and tokens[self.at + 1] not in _STRUCTURAL:
+            if (text := self.plain(token)) is not None and not tokens[self.at + 1].startswith(_STRUCTURAL):
                 self.at += 1
                 parts.append(self.builder.symbol(text))
             else:
@@ -305,4 +305,4 @@ class _Reader:
             self.at += 1
 
 
-_STRUCTURAL = frozenset(["_", "^", r"\limits", r"\nolimits"])
+_STRUCTURAL = ("_", "^", r"\limits", r"\nolimits", "%")  # a comment may stand before a script

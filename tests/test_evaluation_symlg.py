@@ -174,6 +174,7 @@ def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
         (r"\frac 12 3", {"O": "-", "OAbove": "1", "OBelow": "2", "OR": "3"}),
         (r"\frac [ a ] b", {"O": "-", "OAbove": "a", "OBelow": "b"}),
         (r"\sqrt [ n ] { a b }", {"O": r"\sqrt", "OInside": "a", "OInsideR": "b", "OAbove": "n"}),
+        (r"\surd { x }", {"O": r"\sqrt", "OInside": "x"}),
         (r"\frac \sqrt { b }", {"O": "-", "OAbove": "√", "OBelow": "b"}),
         (r"\sum _ a ^ b", {"O": r"\sum", "OSub": "a", "OSup": "b"}),
         (r"\sum \limits ^ b _ a", {"O": r"\sum", "OBelow": "a", "OAbove": "b"}),
