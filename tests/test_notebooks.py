@@ -17,6 +17,9 @@ def test_there_are_notebooks():
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, monkeypatch):
     monkeypatch.delenv("CROHME", raising=False)
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # a backend without a screen shows nothing in a notebook
     notebook = jupytext.read(path)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(ROOT)}}).execute()
-    assert any(cell.get("outputs") for cell in notebook.cells)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert any(output.get("text") for output in outputs), "nothing was printed"
+    assert any("image/png" in output.get("data", {}) for output in outputs), "nothing was drawn"

@@ -1,0 +1,138 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+# %% [markdown]
+# # Errors, and comparing two runs
+#
+# Two systems read the same images, both are scored by the LgEval-compatible scripts, and then: is one better, or is it
+# luck? Where do they differ? What do they mistake? Here they are the committed laptop network with the joint search and
+# with a beam search from left to right alone; any two folders of predictions will do (`python -m evaluation compare`).
+#
+# `CROHME=path/to/data.zip` shows handwriting; without it the embedded set is read; its numbers say nothing of CROHME.
+
+# %%
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pandas as pd
+import torch
+
+from benchmarks.config import load
+from benchmarks.data.crohme import evenly, open_archive
+from benchmarks.data.synthetic import embedded
+from benchmarks.predict import recognise, write_predictions
+from benchmarks.score import score
+from evaluation.stats import compare_paired
+from models.interchange import load_weights
+
+ROOT = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "pyproject.toml").exists())
+RUN = ROOT / "results/reproduced/comer-fusion/laptop-seed7"
+work = Path(tempfile.mkdtemp())
+if crohme := os.environ.get("CROHME"):
+    archive, split, count = open_archive(ROOT / crohme), "2014", 150
+else:
+    archive, split, count = open_archive(embedded(work / "data.zip", train=1, test=40)), "test", 40
+samples = evenly(archive.samples(split), count)
+print(f"{archive.edition}: {len(samples)} images of {split}")
+
+# %% [markdown]
+# ## Two systems
+# Same weights, another search. Each leaves what a run folder has: predictions, scores, tables of errors.
+
+# %%
+config = load(RUN / "config.yaml")
+model = load_weights(RUN / "best.safetensors", config.model).eval()
+systems = {"joint": {"direction": "both"}, "left to right": {"direction": "l2r"}}
+read = {}
+for name, change in systems.items():
+    search = config.search.model_copy(update=change | {"limit": count})
+    system = config.model_copy(update={"search": search})
+    read[name] = recognise(model, system, samples, torch.device("cpu"), split)
+    write_predictions(work / name / "predictions", split, read[name])
+    print(f"{name:<14}{score(system, archive, work / name, [split])[split]}")
+
+# %% [markdown]
+# ## Is the difference real?
+# Both read the *same* images, so what counts is where they disagree. McNemar's test asks whether the expressions that
+# one alone got right are split like tosses of a coin; the permutation test does the same for the numbers of errors. The
+# interval is that of the difference. A p value above 0.05 means: these images cannot tell the two apart, **not** that
+# they are the same.
+
+# %%
+rows = {name: pd.read_csv(work / name / f"scores/{split}.csv").set_index("id") for name in systems}
+first, second = rows.values()
+result = compare_paired(first["errors"].tolist(), second.loc[first.index, "errors"].tolist())
+low, high = result.interval
+print(f"right: {result.exact_a} and {result.exact_b} of {result.n}; ", end="")
+print(f"only the first {result.only_a}, only the second {result.only_b}")
+print(f"difference {result.difference:+.2f} points ({low:+.2f} to {high:+.2f}), McNemar p = {result.mcnemar_p:.3g}")
+print(f"errors an expression: {result.mean_errors_a:.2f} and {result.mean_errors_b:.2f}, ", end="")
+print(f"permutation p = {result.permutation_p:.3g}")
+
+# %% [markdown]
+# ## Where do they differ?
+# First the expressions that one alone got right, then others with more errors in one than in the other.
+
+# %%
+changed = [s for s in samples if first.loc[s.id, "exact"] != second.loc[s.id, "exact"]]
+others = [s for s in samples if s not in changed and first.loc[s.id, "errors"] != second.loc[s.id, "errors"]]
+print(f"{len(changed)} expressions changed sides, {len(others)} others have more or fewer errors")
+for sample in (evenly(changed, 4) + evenly(others, 2))[:4]:
+    figure, axis = plt.subplots(figsize=(6, 1.2))
+    axis.imshow(255 - sample.image, cmap="gray")
+    axis.axis("off")
+    plt.show()
+    print("truth".ljust(15), " ".join(sample.tokens))
+    for name in systems:
+        print(name.ljust(15), " ".join(read[name][sample.id][0]), f"({rows[name].loc[sample.id, 'errors']} errors)")
+
+# %% [markdown]
+# ## On what kind of expression?
+# Rates by structure and by length, from `errors/<set>.json`. Mind the n: a group of ten tells next to nothing.
+
+# %%
+errors = {name: json.loads((work / name / f"errors/{split}.json").read_text()) for name in systems}
+
+
+def side_by_side(table: str, key: str) -> pd.DataFrame:
+    """n and ExpRate of every group, a column for each system."""
+    frames = {name: pd.DataFrame(errors[name][table]).set_index(key) for name in systems}
+    return pd.DataFrame(
+        {"n": next(iter(frames.values()))["n"]} | {name: frame["exprate"] for name, frame in frames.items()}
+    )
+
+
+side_by_side("structure", "structure")
+
+# %%
+side_by_side("length", "bucket")
+
+# %% [markdown]
+# ## What is mistaken for what?
+# `aligned` counts where the rest of the structure is right: there it is a mistaken symbol and nothing else. Only what
+# happened in more than one expression is listed.
+
+# %%
+for name in systems:
+    confused = pd.DataFrame(errors[name]["symbols"], columns=["truth", "prediction", "count", "aligned", "expressions"])
+    confused = confused[confused["aligned"] > 0]
+    print(f"{name}\n{confused.head(8).to_string(index=False)}\n")
+
+# %% [markdown]
+# ## The committed run, on all of CROHME
+# The same tables lie in the run folder, so they can be read without CROHME.
+
+# %%
+whole = {path.stem: json.loads(path.read_text()) for path in sorted((RUN / "errors").glob("*.json"))}
+pd.DataFrame({year: pd.DataFrame(part["structure"]).set_index("structure")["exprate"] for year, part in whole.items()})
