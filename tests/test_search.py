@@ -256,15 +256,18 @@ def test_a_worker_that_went_away_costs_no_trial(inline, given, monkeypatch) -> N
     assert pd.read_csv(folder / "trials.csv").retry_of.dropna().tolist() == [failed.number]
 
 
-def test_a_worker_that_fails_ends_the_search_with_its_line(inline, given, monkeypatch) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device", "checkpoint.safetensors")
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device", "checkpoint.safetensors"), KeyboardInterrupt()]
+)
+def test_a_full_disk_or_ctrl_c_ends_the_search_and_loses_no_trial(inline, given, monkeypatch, error) -> None:
+    def ends(*_: Any) -> None:
+        raise error
 
-    monkeypatch.setattr("benchmarks.train.train", full)
-    with pytest.raises(OSError, match="No space left"):
+    monkeypatch.setattr("benchmarks.train.train", ends)
+    with pytest.raises(type(error)):
         driver.search(**given, trials=3, workers=1)
     monkeypatch.setattr("benchmarks.train.train", pretended)
-    folder = driver.search(**given, trials=3, workers=1)  # and the trial is not lost
+    folder = driver.search(**given, trials=3, workers=1)
     assert bool(pd.read_csv(folder / "trials.csv").iloc[1].default)
 
 
@@ -352,6 +355,13 @@ def test_a_driver_that_was_killed_goes_on(given, monkeypatch, capsys) -> None:
     assert rows.state.isin(["complete", "pruned"]).sum() == 2 and not (rows.state == "running").any()
     assert not list(folder.glob("*/*.safetensors")) and "comer-fusion-tiny-seed7" in capsys.readouterr().out
     shutil.rmtree(folder)
+
+
+def test_make_passes_on_what_it_is_given() -> None:
+    given = ["RECIPE=bttr", "PRESET=laptop", "TRIALS=3", "STORAGE=sqlite:///x", "ENGINE=ray", "CPUS=2"]
+    said = subprocess.check_output(["make", "-n", "search", *given], cwd=ROOT, text=True)
+    words = " ".join(said.replace('"', "").split("benchmarks search ")[1].split())
+    assert words == "--recipe bttr --preset laptop --trials 3 --storage sqlite:///x --engine ray --cpus 2"
 
 
 def test_jobs_travel_to_other_processes(archive: Path, given) -> None:
