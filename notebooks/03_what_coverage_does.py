@@ -98,6 +98,8 @@ def chart(counts: pd.DataFrame, title: str) -> None:
     for bars in axes.containers:
         axes.bar_label(bars)
     axes.set(title=title, ylabel="images")
+    axes.margins(y=0.12)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2, frameon=False)
     axes.set_xticklabels([label.get_text().removeprefix("images ") for label in axes.get_xticklabels()])
     plt.tight_layout()
 
