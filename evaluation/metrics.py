@@ -175,8 +175,7 @@ def _detections(name: str, targets: int, detected: int, correct: int, classified
     for title, right in ((name, correct), ("+ Classes", classified)):
         recall, precision = _rate(right, targets), _rate(right, detected)
         f = 2 * recall * precision / (recall + precision) if recall + precision else 0
-        false_positives = detected - right if detected or name == "Objects" else 0
-        lines.append(_table(title, recall, precision, f, targets, right, targets - right, detected, false_positives))
+        lines.append(_table(title, recall, precision, f, targets, right, targets - right, detected, detected - right))
     share = 100 * classified / correct if correct else "(Empty)"
     return [*lines, _table("Class/Det", share, "", "", correct, classified)]
 

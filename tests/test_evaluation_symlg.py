@@ -183,6 +183,7 @@ def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
         (r"x \limits y", {"O": "x", "OR": "y"}),
         (r"x \nolimits _ a", {"O": "x", "OSub": "a"}),
         (r"\left ( x \right ) ^ 2", {"O": "(", "OR": "x", "ORR": ")", "ORRSup": "2"}),
+        (r"{ \left ( x } y", {"O": "(", "OR": "x", "ORR": "y"}),
         (r"\left . x \right |", {"O": "x", "OR": "|"}),
         ("a { } b", {"O": "a", "OR": "b"}),
         ("v { } ^ 2", {"O": "v", "OR": "2"}),
@@ -212,7 +213,9 @@ def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
         (r"x ^ 2 \mathrm { a } y", {"O": "x", "OSup": "2", "OR": "y"}),
         (r"x _ \displaystyle a", {"O": "x", "OSub": "a"}),
         ("a { } ^ { } b", {"O": "a", "OR": "b"}),
-        (r"\big ( x", {"O": "(", "OR": "x"}),
+        (r"a \big ( x", {"O": "a", "OR": "(", "ORR": "x"}),
+        (r"\ensuremath { x } y", {"O": "x", "OR": "y"}),
+        (r"\frac \surd { b }", {"O": "-", "OAbove": "√", "OBelow": "b"}),
         (r"\phantom { x } y", {"O": "y"}),
         (r"\dfrac { x } { z } y", {"O": "y"}),
         ("a % b", {"O": "a"}),
@@ -289,6 +292,10 @@ def test_a_root_reaches_its_second_item_too(text: str, inside: set[tuple[str, st
         (r"\frac { a }", "ends too early"),
         (r"\sqrt", "ends too early"),
         (r"\sqrt [ 3 { x }", "ends too early"),
+        (r"\frac } x", "unexpected } at token 2"),
+        (r"\frac \foo x", r"command \foo at token 2"),
+        ("\\frac % 1\n2 3", "unexpected % 1 at token 2"),
+        (r"\big x", r"command \big at token 1"),
         (r"\foo x", r"unknown or misplaced command \foo at token 1"),
         ("\\é x", "unexpected \\é at token 1"),
         (r"a \" b", r"unexpected \" at token 2"),
@@ -430,6 +437,8 @@ def test_summary_of_all_right_and_of_nothing_found():
     assert "   Objects      0.00    100.00      0.00         4         0         4         0         0" in nothing
     assert " Relations      0.00    100.00      0.00         3         0         3         0         0" in nothing
     assert " Class/Det   (Empty)" + " " * 20 + "         0         0" in nothing
+    wrong = metrics.compare(symlg.from_latex("x _ 2"), symlg.from_latex("x ^ 2")).metrics
+    assert re.search(r"\n Relations +0\.00 +0\.00 +0 +1 +0 +1 +1 +1\n", metrics.summary([wrong], "", ""))
 
 
 def test_fields_of_relations_between_the_same_symbols():
