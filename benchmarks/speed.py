@@ -360,8 +360,9 @@ def save(path: Path, rows: list[Row]) -> None:
 
 def show(rows: list[Row]) -> None:
     table = Table(title="speed", caption=rows[0].hardware if rows else None)
-    for name in ("benchmark", "plain", "fast", "unit", "ratio", "n", "spread"):
-        table.add_column(name, justify="left" if name in ("benchmark", "unit") else "right", no_wrap=True)
+    table.add_column("benchmark", overflow="fold")
+    for name in ("plain", "fast", "unit", "ratio", "n", "spread"):
+        table.add_column(name, justify="left" if name == "unit" else "right", no_wrap=True)
     for made in rows:
         ratio = "" if made.ratio is None else f"{made.ratio:.2f}x"
         spread = "" if made.spread is None else f"{100 * made.spread:.0f} %"
