@@ -14,7 +14,8 @@ from benchmarks import __main__ as cli
 from benchmarks.errors import UserError
 
 ROOT = Path(__file__).parent.parent
-VERBS = "data crohme train predict score reproduce track tables report compare regress doctor ls speed import-weights"
+VERBS = """data crohme train predict score reproduce track tables report compare regress doctor ls speed
+import-weights recognize attention"""
 
 
 def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
