@@ -63,7 +63,7 @@ data: $(READY) ## verify the archive CROHME= (or the embedded set) and say what 
 	@$(BIN)/python -m benchmarks data $(choices)
 
 test: $(READY) ## run the tests
-	@$(BIN)/python -m pytest -q -n logical --maxprocesses 8
+	@$(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadgroup
 
 lint: $(READY) ## ruff
 	@$(BIN)/ruff check .

@@ -1,11 +1,15 @@
 """Made-up run folders, and what a tracking store must hold of them."""
 
 import json
+import multiprocessing
+import os
 from pathlib import Path
 from typing import Any
 
 import yaml
 from mlflow import MlflowClient
+
+from benchmarks.tracking import track
 
 METRICS = ("step", "loss", "lr", "seconds")
 ARTIFACTS = {
@@ -58,6 +62,21 @@ def artifacts(client: MlflowClient, run_id: str, path: str | None = None) -> set
     for entry in client.list_artifacts(run_id, path):
         found |= {entry.path} | (artifacts(client, run_id, entry.path) if entry.is_dir else set())
     return found
+
+
+def track_at_once(folders: list[Path], uri: str) -> list[str | None]:
+    """Every folder tracked by a process of its own, all at the same moment."""
+    processes = multiprocessing.get_context("forkserver")  # it imports once what takes long
+    processes.set_forkserver_preload(
+        ["mlflow.store.tracking.sqlalchemy_store", "benchmarks.tracking", "benchmarks.config"]
+    )
+    with processes.Pool(len(folders), _use, (uri,)) as pool:
+        return pool.map(track, folders, chunksize=1)
+
+
+def _use(uri: str) -> None:
+    """Set here, as the environment of the fork server may be that of an earlier test."""
+    os.environ["MLFLOW_TRACKING_URI"] = uri
 
 
 def check_complete(client: MlflowClient, run_id: str, folder: Path) -> None:

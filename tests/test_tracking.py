@@ -2,7 +2,6 @@
 
 import json
 import logging
-import multiprocessing
 import os
 import resource
 import shutil
@@ -24,10 +23,11 @@ from benchmarks import tracking
 from benchmarks.config import resolve
 from benchmarks.errors import UserError
 from benchmarks.runfolder import RunFolder
-from tests.runs import all_runs, check_complete, client_of, put_history, put_run, put_state
+from tests.runs import all_runs, check_complete, client_of, put_history, put_run, put_state, track_at_once
 
 RECIPES = ("bttr", "bttr-baseline", "comer-self", "comer-cross", "comer-fusion")
 PARENT = "mlflow.parentRunId"
+pytestmark = pytest.mark.xdist_group("mlflow")  # in one process: importing it and making its tables takes seconds
 
 
 @pytest.fixture(scope="session")
@@ -217,12 +217,7 @@ def test_eight_processes_at_once_lose_nothing(tmp_path: Path) -> None:
     """From a workspace without a database, so that all eight want to make it and the table as well."""
     (tmp_path / "mlflow.db").unlink()
     folders = [put_run(tmp_path, f"row{k % 4}", epochs=60, seed=k) for k in range(8)]
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(
-        ["mlflow.store.tracking.sqlalchemy_store", "benchmarks.tracking", "benchmarks.config"]
-    )
-    with processes.Pool(8) as pool:
-        run_ids = pool.map(tracking.track, folders, chunksize=1)
+    run_ids = track_at_once(folders, f"sqlite:///{tmp_path / 'mlflow.db'}")
     client = client_of(tmp_path)
     assert len(set(run_ids)) == 8
     for run_id, folder in zip(run_ids, folders, strict=True):
@@ -245,7 +240,7 @@ def until(condition: Callable[[], object]) -> None:
     raise AssertionError("it did not come about in a minute")
 
 
-def test_live_mirrors_and_measures_while_the_training_goes_on(tmp_path: Path, monkeypatch) -> None:
+def test_live_mirrors_and_measures_until_the_training_is_killed(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
     folder = put_run(tmp_path, "bttr", finished=False)
     client = client_of(tmp_path)
@@ -253,15 +248,25 @@ def test_live_mirrors_and_measures_while_the_training_goes_on(tmp_path: Path, mo
     def mirrored() -> list:
         return [run for run in all_runs(client) if "row_key" in run.data.tags]
 
-    with pytest.raises(KeyError), tracking.live(folder, seconds=0.1):
+    code = "import sys, time; from pathlib import Path; from benchmarks.tracking import live\n"
+    code += "with live(Path(sys.argv[1]), seconds=0.1): time.sleep(600)"
+    training = subprocess.Popen([sys.executable, "-c", code, folder])
+    try:
         until(lambda: mirrored() and "system/cpu_utilization_percentage" in mirrored()[0].data.metrics)
         assert mirrored()[0].info.status == "RUNNING"
-        raise KeyError("the training fails")
+    finally:
+        training.kill()
+        training.wait()
     until(lambda: mirrored()[0].info.status == "KILLED")
     (run,) = mirrored()
     put_state(folder, True)
     assert logged(folder) == run.info.run_id
     check_complete(client, run.info.run_id, folder)
+
+
+def test_what_the_training_raises_passes_through(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="the training fails"), tracking.live(put_run(tmp_path, "bttr")):
+        raise KeyError("the training fails")
 
 
 def test_a_training_imports_no_mlflow_and_ends_its_mirror(tmp_path: Path) -> None:
@@ -406,9 +411,10 @@ def full_for_a_new_database(results: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 @contextmanager
 def full_for_artifacts(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    (results / "mlartifacts").write_text("where a folder would be")
-    yield
-    (results / "mlartifacts").unlink()
+    (predictions,) = results.glob("runs/*/*/predictions/2014.zip")
+    predictions.write_bytes(bytes(4_000_000))
+    with largest_file(3_000_000):
+        yield
 
 
 @contextmanager
@@ -437,7 +443,7 @@ TROUBLES = {
     newer_schema: "of another MLflow",
     full_for_the_database: "",
     full_for_a_new_database: "",
-    full_for_artifacts: "mlartifacts",
+    full_for_artifacts: "File too large",
     unreachable: "refused",
     no_such_store: "nosuch",
     not_installed: "mlflow is not installed",
@@ -478,12 +484,15 @@ def test_a_read_only_database_is_one_warning(tmp_path: Path, monkeypatch) -> Non
 def test_a_disk_without_room_is_one_warning(tmp_path: Path, monkeypatch, capsys) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk]).returncode:
+    size = f"size={(tmp_path / 'mlflow.db').stat().st_size + 100_000}"
+    if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", disk]).returncode:
         pytest.skip("only root may mount a small disk; the cases full_for_* do without")
     try:
-        folder = put_run(disk, "bttr")
+        shutil.copy(tmp_path / "mlflow.db", disk)
+        folder = put_run(disk, "bttr", epochs=300)
         assert tracking.track(folder) is None
-        assert capsys.readouterr().err.count("\n") == 1
+        warning = capsys.readouterr().err
+        assert warning.count("\n") == 1 and "full" in warning
         subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
         import_later(folder, disk, monkeypatch)
     finally:

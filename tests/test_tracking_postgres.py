@@ -1,6 +1,5 @@
 """Tracking through a real `mlflow server` on PostgreSQL with an artifact folder, each started once and for real."""
 
-import multiprocessing
 import os
 import signal
 import socket
@@ -19,9 +18,10 @@ from mlflow import MlflowClient
 
 from benchmarks import tracking
 from tests.database import Postgres
-from tests.runs import all_runs, artifacts, check_complete, put_history, put_run, put_state
+from tests.runs import all_runs, artifacts, check_complete, put_history, put_run, put_state, track_at_once
 
 PARENT = "mlflow.parentRunId"
+pytestmark = pytest.mark.xdist_group("mlflow")  # in one process: one server
 
 
 @dataclass
@@ -84,12 +84,9 @@ def test_a_run_with_its_model_goes_through_the_server(server: Server, to_server:
     assert stored.read_bytes() == b"weights" and not (tmp_path / "mlflow.db").exists()
 
 
-def test_eight_processes_at_once_lose_nothing(to_server: MlflowClient, tmp_path: Path) -> None:
+def test_eight_processes_at_once_lose_nothing(server: Server, to_server: MlflowClient, tmp_path: Path) -> None:
     folders = [put_run(tmp_path, f"row{k % 4}", epochs=60, seed=k) for k in range(8)]
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["mlflow", "benchmarks.tracking", "benchmarks.config"])
-    with processes.Pool(8) as pool:
-        run_ids = pool.map(tracking.track, folders, chunksize=1)
+    run_ids = track_at_once(folders, server.uri)
     assert len(set(run_ids)) == 8
     for run_id, folder in zip(run_ids, folders, strict=True):
         assert run_id
