@@ -40,11 +40,11 @@ def write(
     write_atomically(folder / "trials.csv", rows(study, problem).to_csv(index=False))
     recipe = problem.to_recipe(problem.values(best.params))
     write_atomically(folder / "best.yaml", _heading(study, problem, best, default) + recipe)
-    paths = _save(_history(study, default), folder / "history")
+    _save(_history(study, default), folder / "history")
     if (importance := importances(study)) is not None:
         table = pd.DataFrame(importance.items(), columns=["setting", "importance"])
         write_atomically(folder / "importance.csv", table.to_csv(index=False, float_format="%.6g"))
-        paths += _save(_bars(importance), folder / "importance")
+        _save(_bars(importance), folder / "importance")
     _tell(problem, study, checked, archive, folder, console)
     console.print(f"plots    {folder}/history.*" + (", importance.*" if importance else ""), markup=False)
 
@@ -117,14 +117,13 @@ def _bars(importance: dict[str, float]) -> Figure:
     return figure
 
 
-def _save(figure: Figure, stem: Path) -> list[Path]:
+def _save(figure: Figure, stem: Path) -> None:
     paths = [stem.with_suffix(f".{kind}") for kind in ("pdf", "svg", "png")]
     for path in paths:
         content, kind = io.BytesIO(), path.suffix[1:]
         dates: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
         figure.savefig(content, format=kind, dpi=150, metadata=dates)
         write_atomically(path, content.getvalue())
-    return paths
 
 
 def _tell(
@@ -158,6 +157,8 @@ def _tell(
     if pair:
         console.print(f"         {pair[1] - pair[0]:+.2f} points on another held-out part, from another initialisation")
     console.print(f"recipe   {folder}/best.yaml", markup=False)
+    run = f"make reproduce-table2 RECIPES={folder}/best.yaml PRESET={problem.preset}"
+    console.print("run it   " + run + (" CROHME=…" if archive.name != "embedded" else ""), markup=False)
     console.print(f"trials   {folder}/trials.csv", markup=False)
 
 
