@@ -107,6 +107,22 @@ def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, monkeypatc
     assert lines[0] == lines[1]
 
 
+@pytest.mark.parametrize("bf16", [False, True])
+def test_two_runs_are_bit_equal(archive, tmp_path, bf16):
+    ways = {"training": {"epochs": 1, "bf16": bf16}, "search": {"bf16": bf16}, "select": "last"}
+    if bf16:
+        ways["training"] |= {"batching": {"order": "shape"}, "optimizer": {"name": "adamw"}}
+    ways["training"]["schedule"] = {"name": "cosine"}
+    config = tiny_config(archive, ways)
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        train(config, open_archive(archive), folder)
+        predict(config, open_archive(archive), folder, ["2014"])
+    for name in ("checkpoint.safetensors", "best.safetensors", "predictions/2014.jsonl", "predictions/2014.zip"):
+        first, second = ((folder / name).read_bytes() for folder in folders)
+        assert first == second or (name.startswith("checkpoint") and same(*map(weights, folders)))  # it holds seconds
+
+
 def test_another_seed_is_another_run(archive, straight, tmp_path):
     config = tiny_config(archive).model_copy(update={"seed": 8})
     train(config, open_archive(archive), tmp_path)
