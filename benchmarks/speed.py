@@ -354,7 +354,8 @@ def save(path: Path, rows: list[Row]) -> None:
     kept = old[~old["benchmark"].isin(new["benchmark"])]
     whole = new if kept.empty else pd.concat([kept, new])
     place = {name: number for number, name in enumerate(NAMES)}
-    whole = whole.iloc[whole["benchmark"].map(lambda name: place.get(name, len(place))).argsort(kind="stable")]
+    order = [place.get(name, len(place)) for name in whole["benchmark"]]
+    whole = whole.assign(order=order).sort_values("order", kind="stable").drop(columns="order")
     write_atomically(path, whole.to_csv(index=False, lineterminator="\n"))
 
 
