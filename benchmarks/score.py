@@ -61,11 +61,10 @@ def _keep(folder: Path, split: str, result: lgeval.Evaluation) -> None:
 
 
 def _errors(result: lgeval.Evaluation) -> str:
-    """The tables of errors, a line for each row. Confusions of one expression only are left out: these tables count
-    over a set and tell nothing of a single expression, so they may lie where the ground truth may not."""
+    """The tables of errors, a line for each row: counts over a set, so they may lie where the ground truth may not.
+    Left out is what only a shift in one expression made look confused."""
     tables = analysis.tables(analysis.load(result))
-    for name in ("symbols", "relations"):
-        tables[name] = [row for row in tables[name] if int(row["expressions"] or 0) > 1]
+    tables["symbols"] = [row for row in tables["symbols"] if row["aligned"] or row["expressions"] != 1]
     parts = [f'"n": {result.score.n}', f'"signature": {json.dumps(result.score.signature)}']
     for name, rows in tables.items():
         parts.append(f'"{name}": [\n  ' + ",\n  ".join(json.dumps(row) for row in rows) + "\n ]")

@@ -120,8 +120,7 @@ side_by_side("length", "bucket")
 
 # %% [markdown]
 # ## What is mistaken for what?
-# `aligned` counts where the rest of the structure is right: there it is a mistaken symbol and nothing else. Only what
-# happened in more than one expression is listed.
+# `aligned` counts where the structure is right: there it is a mistaken symbol and nothing else.
 
 # %%
 for name in systems:
