@@ -65,9 +65,11 @@ def examine(crohme: Path | None, results: Path, storage: str = "") -> list[Check
         try:
             found += check()
         except Exception as error:  # a check that fails is a finding
+            if os.environ.get("HMERBENCH_DEBUG"):
+                raise
             name = getattr(check, "__name__", "check").replace("_", " ")
             words = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            found.append(Check(name, "warn", f"could not be examined ({words})", "HMERBENCH_DEBUG=1 shows more"))
+            found.append(Check(name, "warn", f"could not be examined ({words})", "HMERBENCH_DEBUG=1 shows where"))
     return found
 
 

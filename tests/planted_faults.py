@@ -1,4 +1,4 @@
-"""What `make regress` sees: `python -m tests.planted_faults [--crohme data.zip] [--parts "scores numerics"] [FAULT ...]`
+"""What `make regress` sees: python -m tests.planted_faults [--crohme data.zip] [--parts "scores numerics"] [FAULT ...]
 
 Each fault is planted in a copy of the sources, `regress` is run there, and the items that gave it away are printed.
 """
