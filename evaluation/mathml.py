@@ -8,7 +8,6 @@ from html import escape
 from html.entities import html5
 from xml.etree.ElementTree import Element, ParseError
 
-from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from evaluation.symlg import MAX_SYMBOLS, SCRIPTS, Builder, Fragment, Row, SymLG, Unconverted
@@ -28,15 +27,15 @@ def from_mathml(text: str) -> SymLG:
         raise Unconverted("no <math> element in the file")
     try:
         root = fromstring(_ENTITY.sub(_character, text[start.start() : end.end()]))
-    except (ParseError, DefusedXmlException, ValueError) as error:
+    except (ParseError, ValueError) as error:  # defusedxml's refusals are ValueErrors
         raise Unconverted(f"not well-formed MathML ({error})") from None
     if sum(1 for _ in root.iter()) > MAX_SYMBOLS:
         raise Unconverted(f"more than {MAX_SYMBOLS} elements")
+    top = next((child for child in root if _tag(child) == "semantics"), root)
+    if not any(_known(_tag(child)) for child in top):
+        raise Unconverted("nothing is left of the expression (only styled text or space)")
     builder = Builder()
-    part = _fragment(builder, root)
-    if not builder.labels and not len(root):
-        raise Unconverted("nothing is left of the expression")
-    return builder.graph(part)
+    return builder.graph(_fragment(builder, root))
 
 
 def _character(match: re.Match[str]) -> str:

@@ -194,6 +194,8 @@ MATH = "<html><math xmlns='http://www.w3.org/1998/Math/MathML'>{}</math></html>"
         ("<mrow><mfrac><mi>a</mi><mrow><mi>b</mi><mo>&lt;</mo><mi>c</mi></mrow></mfrac></mrow>", r"\frac a { b < c }"),
         ("<munderover><mo>∑</mo><mi>i</mi><mi>n</mi></munderover>", r"\sum \limits _ i ^ n"),
         ("<mrow><mtext>if</mtext><mi>lim</mi></mrow>", r"\lim"),
+        ("<mrow></mrow>", "{ }"),
+        ("<mi>a</mi>" * 9_999, "a " * 9_999),
     ],
 )  # fmt: skip
 def test_mathml(body: str, latex: str):
@@ -206,6 +208,10 @@ def test_mathml(body: str, latex: str):
         "no math here",
         MATH.format("<mi>x</mi"),
         MATH.format("<mtable><mtr><mtd><mi>a</mi></mtd></mtr></mtable>"),
+        MATH.format("<mtr><mi>a</mi></mtr>"),
+        MATH.format("<mtd><mi>a</mi></mtd>"),
+        MATH.format("<mtext>a</mtext>"),
+        MATH.format("<semantics><mstyle><mi>a</mi></mstyle><annotation>a</annotation></semantics>"),
         MATH.format("&bomb;"),
         MATH.format(""),
         MATH.format("<mi>a</mi>" * 10_001),
@@ -213,7 +219,7 @@ def test_mathml(body: str, latex: str):
         "<math><!DOCTYPE x [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;'>]><mi>&b;</mi></math>",
         "<?xml version='1.0'?><!DOCTYPE x [<!ENTITY a SYSTEM 'file:///etc/passwd'>]><math><mi>&a;</mi></math>",
     ],
-    ids=range(9),
+    ids=range(13),
 )
 def test_hostile_mathml_is_refused_with_a_reason(text: str):
     with pytest.raises(Unconverted) as caught:

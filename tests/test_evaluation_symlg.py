@@ -216,6 +216,7 @@ def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
         (r"x ^ 2 \mathrm { a } y", {"O": "x", "OSup": "2", "OR": "y"}),
         (r"x _ \displaystyle a", {"O": "x", "OSub": "a"}),
         ("a { } ^ { } b", {"O": "a", "OR": "b"}),
+        (r"a \quad ^ \quad b", {"O": "a", "OR": "b"}),
         (r"a \big ( x", {"O": "a", "OR": "(", "ORR": "x"}),
         (r"\ensuremath { x } y", {"O": "x", "OR": "y"}),
         (r"\frac \surd { b }", {"O": "-", "OAbove": "√", "OBelow": "b"}),
