@@ -151,7 +151,7 @@ def _tell(
     console.print(table)
     console.print(
         f"trials   {states.count(TrialState.COMPLETE)} complete, {states.count(TrialState.PRUNED)} stopped early, "
-        f"{states.count(TrialState.FAIL)} given up"
+        f"{states.count(TrialState.FAIL)} interrupted"
     )
     console.print(f"gain     {(best.value or 0) - (default.value or 0):+.2f} points where the best was picked")
     if pair:
