@@ -13,6 +13,7 @@ RECIPES ?=
 SEEDS ?=
 YEARS ?=
 FORCE ?=
+MINUTES ?=
 RESULTS ?=
 # Where runs are placed (local, or ray with so many CPUS and GPUS each), and what a search does.
 ENGINE ?=
@@ -26,18 +27,18 @@ STORAGE ?=
 ATTENTION ?=
 choices = $(if $(CROHME),--crohme "$(CROHME)") $(if $(RESULTS),--results "$(RESULTS)")
 spending = $(if $(PRESET),--preset "$(PRESET)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(SEEDS),--seeds "$(SEEDS)") \
-	$(if $(YEARS),--years "$(YEARS)") $(if $(filter-out 0,$(FORCE)),--force)
+	$(if $(YEARS),--years "$(YEARS)") $(if $(filter-out 0,$(FORCE)),--force) $(if $(MINUTES),--minutes "$(MINUTES)")
 placing = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") $(if $(GPUS),--gpus "$(GPUS)")
 searching = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
 	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
 
-.PHONY: help setup reproduce-table2 search crohme data test lint types contracts check format tables figures report doctor regress regress-update mlflow-ui bench bench-scoring lock clean
+.PHONY: help setup reproduce-table2 search crohme data test lint types contracts check format tables figures evaluate report doctor regress regress-update mlflow-ui bench bench-scoring lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  variables: CROHME=data.zip  PRESET=smoke|laptop|paper|fast  RECIPES='bttr comer-fusion'  SEEDS='7 8'"
-	@echo "             YEARS='2014 2019'  FORCE=1 (train again)  RESULTS=folder  PYTHON=python3.12"
+	@echo "             YEARS='2014 2019'  FORCE=1 (train again)  MINUTES=9 (then stop)  RESULTS=folder  PYTHON=python3.12"
 
 setup: $(READY) ## make .venv from the lock, once (again when the lock changes)
 
@@ -87,6 +88,9 @@ figures: $(READY) ## write results/figures/ anew from what is committed under re
 	@$(BIN)/python -m benchmarks figures
 	@$(BIN)/python -m benchmarks attention
 	@$(if $(CROHME),$(BIN)/python -m benchmarks attention --crohme "$(CROHME)")
+
+evaluate: $(READY) ## recognise CROHME= with the committed weights and compare with the committed scores (RECIPES= YEARS=)
+	@$(BIN)/python -m benchmarks evaluate $(choices) $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(YEARS),--years "$(YEARS)")
 
 report: $(READY) ## write the page results/report/index.html: tables, charts, cost, every expression (ATTENTION=n)
 	@$(BIN)/python -m benchmarks report $(choices) $(if $(ATTENTION),--attention "$(ATTENTION)")

@@ -261,13 +261,17 @@ def mlflow_ui(results: Results = RESULTS, port: Annotated[int, typer.Option(help
 
 @app.command()
 def tables(results: Results = RESULTS) -> None:
-    """Write the committed results/table*.{csv,md,tex} anew: reported and reproduced rows."""
+    """Write the committed results/table*.{csv,md,tex} and the README's table anew: reported and reproduced rows."""
     from benchmarks.report import tables
     from benchmarks.reproduce import console
 
-    built = tables.committed(results)
+    built, readme = tables.committed(results), results.parent / "README.md"
     tables.show(built, console)
-    for path in tables.write(built, results):
+    paths = tables.write(built, results)
+    if readme.exists():
+        tables.write_summary(built, readme)
+        paths.append(readme)
+    for path in paths:
         print(path)
 
 

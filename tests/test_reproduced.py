@@ -49,3 +49,7 @@ def test_its_scores_follow_from_its_predictions(run, tmp_path):
 def test_the_committed_tables_are_what_make_tables_writes(tmp_path):
     for path in tables.write(tables.committed(ROOT / "results"), tmp_path):
         assert path.read_text() == (ROOT / "results" / path.name).read_text(), f"{path.name}: run make tables"
+    readme = tmp_path / "README.md"
+    readme.write_text((ROOT / "README.md").read_text())
+    tables.write_summary(tables.committed(ROOT / "results"), readme)
+    assert readme.read_text() == (ROOT / "README.md").read_text(), "README.md: run make tables"

@@ -110,6 +110,22 @@ def test_seeds_are_averaged_and_counted(tmp_path: Path) -> None:
     assert (row["ci_low"], row["ci_high"]) == (single["ci_low"], single["ci_high"])
 
 
+def test_a_readme_gets_table_1_between_its_marks(tmp_path: Path) -> None:
+    for seed, exact in ((7, 493), (8, 503)):
+        put_run(tmp_path / "reproduced", "comer-fusion", "fast", seed, exact)
+    built, readme = tables.committed(tmp_path), tmp_path / "README.md"
+    readme.write_text("above\n" + "what was there\n".join(tables.IN_README) + "below\n")
+    for _ in range(2):
+        tables.write_summary(built, readme)
+    lines = readme.read_text().splitlines()
+    assert (lines[0], lines[-1], len(lines)) == ("above", "below", 2 + 2 + 2 + 6)
+    (fusion,) = (line for line in lines if "CoMER (Fusion)" in line)
+    assert [cell.strip() for cell in fusion.split("|")[5:-1]] == ["59.33", "50.51 (47.4–53.6, 2 seeds)"]
+    readme.write_text("no marks\n")
+    with pytest.raises(UserError, match="lacks the lines"):
+        tables.write_summary(built, readme)
+
+
 def test_of_two_runs_of_one_seed_the_one_scored_last_counts(tmp_path: Path) -> None:
     old = put_run(tmp_path / "runs", "bttr", exact=300, suffix="-ffffffff")
     put_run(tmp_path / "runs", "bttr", exact=200, suffix="-00000000")

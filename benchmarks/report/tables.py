@@ -49,6 +49,8 @@ NOTE = (
     "times n, rounded."
 )
 
+IN_README = "<!-- written by make tables -->\n", "<!-- end of what make tables writes -->\n"
+
 Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone where the data is not CROHME
 
 
@@ -89,6 +91,35 @@ def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
             paths.append(folder / f"{name}.{ending}")
             write_atomically(paths[-1], text)
     return paths
+
+
+def write_summary(tables: Tables, readme: Path) -> None:
+    """Puts Table 1 in short between the marks of a README. Raises UserError where they are missing."""
+    begin, end = IN_README
+    before, found, rest = readme.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise UserError(f"{readme}: lacks the lines {begin.strip()} and {end.strip()} between which Table 1 belongs")
+    write_atomically(readme, f"{before}{begin}{summary(tables['table1'])}{end}{after}")
+
+
+def summary(table1: pd.DataFrame) -> str:
+    """A row a model in Markdown: ExpRate as reported and, for each preset, as reproduced, with interval and seeds."""
+    rows: dict[str, dict[str, str]] = {}
+    for _, row in table1.iterrows():
+        signs = {flag: "✓" if row[flag] else "" for flag in FLAGS}
+        cells = rows.setdefault(row["model"], {"model": row["model"], **signs})
+        rate = f"{row['exprate']:.2f}"
+        if row["source"] == "reported":
+            cells["reported"] = rate
+        else:
+            seeds = f", {row['seeds']} seeds" if row["seeds"] > 1 else ""
+            rate += f" ({row['ci_low']:.1f}–{row['ci_high']:.1f}{seeds})"
+            cells[f"reproduced, `{row['preset']}`"] = rate
+    frame = pd.DataFrame(rows.values()).fillna("")
+    names = {"scale_aug": "scale augmentation", "self_cov": "self coverage", "cross_cov": "cross coverage"}
+    sides = ("left", *("center",) * len(FLAGS), *("right",) * (frame.shape[1] - len(FLAGS) - 1))
+    return frame.rename(columns=names).to_markdown(index=False, disable_numparse=True, colalign=sides) + "\n"
 
 
 def show(tables: Tables, console: Console, *, crohme: bool = True) -> None:
