@@ -43,7 +43,7 @@ def _character(match: re.Match[str]) -> str:
 
 
 def _tag(element: Element) -> str:
-    return element.tag.rpartition("}")[2].lower() if isinstance(element.tag, str) else ""
+    return element.tag.rpartition("}")[2].lower()
 
 
 def _fragment(builder: Builder, root: Element) -> Fragment:
@@ -77,7 +77,7 @@ def _element(builder: Builder, tag: str, element: Element, parts: list[Fragment]
     if tag == "mfrac":
         return builder.fraction(builder.symbol("-", bare=True), parts)
     if tag == "msqrt":
-        return builder.root(builder.symbol(r"\sqrt", bare=True), [Row(parts)] if parts else [], indexed=False)
+        return builder.root(builder.symbol(r"\sqrt", bare=True), [Row(parts)], indexed=False)
     if tag == "mroot":
         return builder.root(builder.symbol(r"\sqrt", bare=True), parts, indexed=True)
     return builder.symbol(" ".join("".join(element.itertext()).split()))

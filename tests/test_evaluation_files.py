@@ -195,6 +195,11 @@ MATH = "<html><math xmlns='http://www.w3.org/1998/Math/MathML'>{}</math></html>"
         ("<munderover><mo>∑</mo><mi>i</mi><mi>n</mi></munderover>", r"\sum \limits _ i ^ n"),
         ("<mrow><mtext>if</mtext><mi>lim</mi></mrow>", r"\lim"),
         ("<mrow></mrow>", "{ }"),
+        ("<mi>a</mi><mi>b</mi>", "a b"),
+        ("<msqrt></msqrt><mi>b</mi>", r"\sqrt { } b"),
+        ("<mroot><mrow><mi>a</mi><mi>b</mi></mrow><mi>n</mi></mroot>", r"\sqrt [ n ] { a b }"),
+        *((f"<{tag}>1<mi>2</mi></{tag}>", "12") for tag in ("mi", "mo", "mn")),
+        ("<!-- a --><?b c?><MI>x</MI>", "x"),
         ("<mi>a</mi>" * 9_999, "a " * 9_999),
     ],
 )  # fmt: skip

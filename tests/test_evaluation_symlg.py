@@ -170,6 +170,8 @@ def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
         ("{ a + b } ^ 2", {"O": "a", "OR": "+", "ORR": "b", "ORRSup": "2"}),
         ("{ { a b } ^ 2 } _ 3 c", {"O": "a", "OR": "b", "ORSup": "2", "ORSub": "3", "ORR": "c"}),
         ("{ a + b } _ 1 ^ 2", {"O": "a", "OR": "+", "ORR": "b", "ORRSub": "1", "ORRSup": "2"}),
+        (r"\frac X 2", {"O": "-", "OAbove": "X", "OBelow": "2"}),
+        ("\\operatorname { a } % b\nc", {"O": "a", "OR": "c"}),
         (r"\frac 1 2 3", {"O": "-", "OAbove": "1", "OBelow": "2", "OR": "3"}),
         (r"\frac 12 3", {"O": "-", "OAbove": "1", "OBelow": "2", "OR": "3"}),
         (r"\frac [ a ] b", {"O": "-", "OAbove": "a", "OBelow": "b"}),
@@ -209,7 +211,7 @@ def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
         (r"\overset a b", {"O": "b", "OAbove": "a"}),
         (r"\underset a b", {"O": "b", "OBelow": "a"}),
         (r"\overset { \overset a b } c", {"O": "c", "OAbove": "b", "OAboveAbove": "a"}),
-        (r"\frac \quad b", {"O": "-", "OAbove": "b"}),
+        (r"\frac \quad b c", {"O": "-", "OAbove": "b", "OR": "c"}),
         (r"\frac { \quad } b", {"O": "-", "OAbove": "b"}),
         (r"\frac { } b", {"O": "-", "OBelow": "b"}),
         (r"x y \mathrm { a ^ b } c", {"O": "x", "OR": "y", "ORR": "c"}),
@@ -302,6 +304,7 @@ def test_a_root_reaches_its_second_item_too(text: str, inside: set[tuple[str, st
         (r"\big x", r"command \big at token 1"),
         (r"\foo x", r"unknown or misplaced command \foo at token 1"),
         ("\\é x", "unexpected \\é at token 1"),
+        (r"\ab x", r"command \ab at token 1"),
         (r"a \" b", r"unexpected \" at token 2"),
         (r"\limits x", r"\limits"),
         (r"x _ 1 ^ 2 \limits", r"\limits"),
@@ -414,6 +417,7 @@ def test_the_official_text_format():
         "# IUD, id\n# Objects(3):\nO, \\sin_1, \\sin, 1.0, O\nO, x_2, x, 1.0, OR\nO, 2_3, 2, 1.0, ORSup\n\n"
         "# Relations from SRT:\nR, \\sin_1, x_2, Right, 1.0\nR, x_2, 2_3, Sup, 1.0\n"
     )
+    assert "\nO, _1, \\sqrt, 1.0, O\n" in symlg.write(symlg.from_latex(r"\sqrt x"), "id")
     relations = symlg.write(symlg.from_latex(r"\frac b a c"), "id").splitlines()[-3:]  # sorted by the ids
     assert relations == ["R, _1, a_3, Below, 1.0", "R, _1, b_2, Above, 1.0", "R, _1, c_4, Right, 1.0"]
 
