@@ -106,7 +106,7 @@ def write_summary(tables: Tables, readme: Path) -> None:
 def summary(table1: pd.DataFrame) -> str:
     """A row a model in Markdown: ExpRate as reported and, for each preset, as reproduced, with interval and seeds."""
     rows: dict[str, dict[str, str]] = {}
-    for _, row in table1.iterrows():
+    for row in table1.to_dict("records"):
         signs = {flag: "✓" if row[flag] else "" for flag in FLAGS}
         cells = rows.setdefault(row["model"], {"model": row["model"], **signs})
         rate = f"{row['exprate']:.2f}"
