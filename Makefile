@@ -54,7 +54,7 @@ $(READY): requirements.lock pyproject.toml
 reproduce-table2: $(READY) ## the main job: train, recognise, score and log every row, then the tables
 	@$(BIN)/python -m benchmarks reproduce $(choices) $(spending) $(placing)
 
-search: $(READY) ## search better settings (RECIPE= PRESET= TRIALS=20 WORKERS=2 SPACE=file STORAGE=url), on held-out data
+search: $(READY) ## search better settings (RECIPE= PRESET= TRIALS=16 WORKERS=2 SPACE=file STORAGE=url), on held-out data
 	@$(BIN)/python -m benchmarks search $(choices) $(searching) $(placing)
 
 crohme: $(READY) ## download CROHME as the authors of CoMER publish it (research licence) to data/crohme.zip

@@ -156,7 +156,7 @@ def reproduce(
 def search(
     recipe: Recipe = "comer-fusion",
     preset: Preset = "",
-    trials: Annotated[int, typer.Option(help="finished trials in all", min=1)] = 20,
+    trials: Annotated[int, typer.Option(help="finished trials in all", min=1)] = 16,
     workers: Annotated[int, typer.Option(help="trials at a time", min=1)] = 2,
     space: Annotated[str, typer.Option(help="what may change: a YAML file, else the one for the preset")] = "",
     storage: Annotated[str, typer.Option(help="a database URL; else a journal file, for this machine alone")] = "",
