@@ -445,6 +445,9 @@ def test_summary_of_all_right_and_of_nothing_found():
     assert "   Objects      0.00    100.00      0.00         4         0         4         0         0" in nothing
     assert " Relations      0.00    100.00      0.00         3         0         3         0         0" in nothing
     assert " Class/Det   (Empty)" + " " * 20 + "         0         0" in nothing
+    assert [line.split()[1] for line in nothing if line.startswith(" Class/Det")] == ["(Empty)"] * 5
+    more = metrics.compare(symlg.from_latex("x y"), symlg.from_latex("x")).metrics
+    assert re.search(r"\n Relations +100\.00 +0\.00 +0\.00 +0 +0 +0 +1 +1\n", metrics.summary([more], "", ""))
     wrong = metrics.compare(symlg.from_latex("x _ 2"), symlg.from_latex("x ^ 2")).metrics
     assert re.search(r"\n Relations +0\.00 +0\.00 +0 +1 +0 +1 +1 +1\n", metrics.summary([wrong], "", ""))
 
