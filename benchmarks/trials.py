@@ -162,9 +162,12 @@ def work(place: Place, job: Job, worker: str) -> None:
             study.optimize(trial.run, n_trials=1)
         except STORAGE_ERRORS:  # the trial's result lies in its folder: it will be tried again and known at once
             time.sleep(POLL)
-        except (UpdateFinishedTrialError, ValueError, AssertionError):
-            if not trial.over:  # else it was given to another worker while this one was out of reach
+        except (UpdateFinishedTrialError, ValueError, AssertionError, UnboundLocalError):
+            # it was given to another worker while this one was out of reach, or Optuna stumbled (the last of these
+            # errors is its own) over a storage that went away between a trial's end and its report
+            if not trial.over:
                 raise
+            time.sleep(POLL)
 
 
 def _turn(study: optuna.Study, trials: int) -> str:
