@@ -213,18 +213,19 @@ def test_mathml(body: str, latex: str):
         "no math here",
         MATH.format("<mi>x</mi"),
         MATH.format("<mtable><mtr><mtd><mi>a</mi></mtd></mtr></mtable>"),
-        MATH.format("<mtr><mi>a</mi></mtr>"),
-        MATH.format("<mtd><mi>a</mi></mtd>"),
+        MATH.format("<mi>b</mi><mtr><mi>a</mi></mtr>"),
+        MATH.format("<mi>b</mi><mtd><mi>a</mi></mtd>"),
         MATH.format("<mtext>a</mtext>"),
         MATH.format("<semantics><mstyle><mi>a</mi></mstyle><annotation>a</annotation></semantics>"),
         MATH.format("&bomb;"),
+        MATH.format("<mi>\ud800</mi>"),
         MATH.format(""),
         MATH.format("<mi>a</mi>" * 10_001),
         "<math>" + "<mrow>" * 50_000 + "</mrow>" * 50_000 + "</math>",
         "<math><!DOCTYPE x [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;'>]><mi>&b;</mi></math>",
         "<?xml version='1.0'?><!DOCTYPE x [<!ENTITY a SYSTEM 'file:///etc/passwd'>]><math><mi>&a;</mi></math>",
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_hostile_mathml_is_refused_with_a_reason(text: str):
     with pytest.raises(Unconverted) as caught:
