@@ -7,6 +7,7 @@ Both sides take turns, so that what else the machine does meets them alike. grow
 
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -237,7 +238,11 @@ def occupy(name: str, side: str, sizes: Sizes) -> None:
     case = next(case for case in cases(sizes) if case.name == name)
     job = case.sides(sizes)[("plain", "fast").index(side)]
     job()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10))
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux starts a child's ru_maxrss at its parent's size
+        print(int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) / 2**10)
+    else:
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
 
 
 def row(
