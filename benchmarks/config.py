@@ -109,6 +109,7 @@ class Search(Strict):
     direction: Literal["both", "l2r", "r2l"] = "both"
     batch_size: int = Field(default=4, gt=0)
     bf16: bool = False
+    convertible: bool = False  # predict the best hypothesis that converts to symLG; the authors predict the best one
     limit: int | None = Field(default=None, gt=0)  # recognise n evenly spaced expressions of a set only; None = all
 
     @property
@@ -117,8 +118,9 @@ class Search(Strict):
 
     @property
     def name(self) -> str:
-        """The search as a signature names it: joint10, l2r10, r2l1 …"""
-        return ("joint" if self.direction == "both" else self.direction) + str(self.beam_size)
+        """The search as a signature names it: joint10, l2r10, joint10+convertible …"""
+        name = ("joint" if self.direction == "both" else self.direction) + str(self.beam_size)
+        return name + "+convertible" * self.convertible
 
 
 class Config(Strict):

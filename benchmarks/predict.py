@@ -13,6 +13,7 @@ from benchmarks.config import Config
 from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.crohme import Archive, Sample, evenly
 from benchmarks.errors import UserError
+from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Vocabulary
 from models.interchange import load_weights
 from models.joint_search import Hypothesis, joint_search
@@ -44,9 +45,23 @@ def recognise(model: CoMER, config: Config, samples: list[Sample], device: torch
     batches = evaluation_batches(samples, config, config.search.batch_size)
     for batch in track(batches, f"  recognising {what}", console=Console(stderr=True), transient=True):
         for name, hypotheses in zip(batch.ids, _search(model, config, batch, device), strict=True):
+            if config.search.convertible:
+                hypotheses = convertible_first(hypotheses)
             best = tuple(vocabulary.decode(list(hypotheses[0].ids))) if hypotheses else ()
             found[name] = best, hypotheses
     return found
+
+
+def convertible_first(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """The best hypothesis that converts to symLG, then the others as they were: what does not convert is an error."""
+    decode = Vocabulary().decode
+    for rank, hypothesis in enumerate(hypotheses):
+        try:
+            from_latex(decode(hypothesis.ids))
+        except Unconverted:
+            continue
+        return [hypothesis, *hypotheses[:rank], *hypotheses[rank + 1 :]]
+    return hypotheses
 
 
 def _search(model: CoMER, config: Config, batch: Batch, device: torch.device) -> list[list[Hypothesis]]:

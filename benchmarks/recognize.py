@@ -29,6 +29,7 @@ from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.crohme import Sample
 from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
+from benchmarks.predict import convertible_first
 from models import CoMER, Vocabulary, joint_search
 from models.interchange import import_lightning, load_weights
 
@@ -128,6 +129,8 @@ class Recognizer:
         decode = Vocabulary().decode
         best = {h.ids: h for h in reversed(found)}  # both directions find the same; the better one of these stays
         found = sorted(best.values(), key=lambda h: -h.score)
+        if self.config.search.convertible:
+            found = convertible_first(found)
         nbest = [Candidate(tuple(decode(h.ids)), h.score, h.forward, h.reverse, h.direction) for h in found]
         if not nbest:
             raise UserError(f"{name}: nothing could be read; give a picture of one expression, cut out")

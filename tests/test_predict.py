@@ -1,0 +1,66 @@
+"""What is predicted of what the search found."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks.config import Config
+from benchmarks.data.crohme import Sample, open_archive
+from benchmarks.predict import convertible_first, recognise
+from evaluation.symlg import Unconverted, from_latex
+from models import CoMER, Hypothesis, Vocabulary
+from tests.tiny import tiny_archive, tiny_config
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[CoMER, Config, list[Sample]]:
+    """A network that has learnt nothing, so that most of what it reads is no expression."""
+    folder = tiny_archive(tmp_path_factory.mktemp("tiny"))
+    config = tiny_config(folder, {"search": {"beam_size": 10, "max_len": 4}})
+    torch.manual_seed(3)
+    return CoMER(config.model).eval(), config, open_archive(folder).samples("2014")
+
+
+def changed(config: Config, **search: object) -> Config:
+    return config.model_copy(update={"search": config.search.model_copy(update=search)})
+
+
+def converts(hypothesis: Hypothesis) -> bool:
+    try:
+        from_latex(Vocabulary().decode(hypothesis.ids))
+    except Unconverted:
+        return False
+    return True
+
+
+def test_the_best_hypothesis_that_converts_is_predicted(untrained) -> None:
+    model, config, samples = untrained
+    words = Vocabulary().ids  # an untrained network's favourites are chance: let it like what does not convert
+    with torch.no_grad():
+        model.decoder.proj.bias[[words["{"], words["}"], words["x"]]] += torch.tensor([1.0, 1.0, 2.0])
+    plain = recognise(model, config, samples, CPU, "2014")
+    chosen = recognise(model, changed(config, convertible=True), samples, CPU, "2014")
+    moved = 0
+    for name, (tokens, hypotheses) in chosen.items():
+        best = next(h for h in plain[name][1] if converts(h))
+        assert hypotheses == [best, *(h for h in plain[name][1] if h is not best)]
+        assert tokens == tuple(Vocabulary().decode(best.ids))
+        moved += hypotheses != plain[name][1]
+    assert moved > 0  # or nothing was to be chosen
+
+
+def test_where_nothing_converts_the_best_stays() -> None:
+    brace = Hypothesis((Vocabulary().ids["{"],), -1.0, -0.5, -0.5, "l2r")
+    both = [brace, replace(brace, score=-2.0)]
+    assert convertible_first(both) == both
+    assert convertible_first([]) == []
+
+
+def test_the_signature_names_the_search(untrained) -> None:
+    _, config, _ = untrained
+    assert config.search.name == "joint10"
+    assert changed(config, convertible=True).search.name == "joint10+convertible"
+    assert changed(config, convertible=False).digest == config.digest  # runs keep their names
