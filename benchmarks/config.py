@@ -98,6 +98,8 @@ class Training(Strict):
     )  # batches over which batch-norm statistics are measured anew after training
     threads: int | None = Field(default=None, gt=0)  # CPU threads; None = torch's default
     workers: int = Field(default=1, ge=0)  # threads that prepare batches ahead; 0 = prepare in line
+    resident: bool | None = None  # images lie on the device and are distorted there; None = where that is a GPU
+    graphs: int = Field(default=0, ge=0)  # batch shapes for which a GPU's work is recorded at most (order `shape`)
 
 
 class Search(Strict):

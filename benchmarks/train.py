@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "65536")  # kernels for every padded shape stay built
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else products on a GPU are not repeatable
 
 import numpy as np
 import torch
@@ -35,10 +36,12 @@ from benchmarks.checkpoint import (
     write_atomically,
 )
 from benchmarks.config import Config
-from benchmarks.data.batching import Batch, TrainingSet, ahead
+from benchmarks.data.batching import Batch, TrainingSet, ahead, padded_steps
 from benchmarks.data.crohme import Archive, Sample, evenly
+from benchmarks.data.resident import Drawn, Inputs, ResidentSet, send
 from benchmarks.environment import environment
 from benchmarks.errors import Diverged, UserError
+from benchmarks.graphs import CudaRecord, Record, Replays, own_stream
 from benchmarks.predict import recognise
 from models import CoMER, Vocabulary
 from models.interchange import save_weights
@@ -137,13 +140,18 @@ class Trainer:
         if training.threads and team.device.type == "cpu":
             torch.set_num_threads(max(1, training.threads // team.world))
         torch.use_deterministic_algorithms(True, warn_only=True)
+        if team.device.type == "cuda":  # nothing reads what is not written; filling it is a kernel a tensor
+            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         samples = evenly(archive.samples("train"), config.data.limit)
         self.validation: list[Sample] = []
         if config.select == "heldout":
             samples, self.validation = split_heldout(samples, config.heldout, config.seed)
         elif config.select != "last":
             self.validation = archive.samples(config.select)
-        self.set = TrainingSet(samples, config)
+        cuda = team.device.type == "cuda"
+        resident = cuda if training.resident is None else training.resident
+        self.set = ResidentSet(samples, config, team.device) if resident else TrainingSet(samples, config)
+        self.prepare = self.set.draw if isinstance(self.set, ResidentSet) else self.set.batch
         if not self.set.samples:
             raise UserError(f"{archive.path}: no expression of train is left to train on")
         self.vocabulary = Vocabulary()
@@ -152,6 +160,9 @@ class Trainer:
         self.model = CoMER(config.model).to(team.device)
         if training.bf16:  # convolutions in bf16 want it; the numbers are the same
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.norms = batch_norms(self.model)
+        record = recorder(team)
+        self.replays = Replays(self._gradients, record, training.graphs) if training.graphs and record else None
         self.average = (
             {name: p.detach().clone() for name, p in self.model.named_parameters()} if training.average else {}
         )
@@ -178,7 +189,7 @@ class Trainer:
         if self.team.world > 1:
             parallel = DistributedDataParallel(self.model)
         total = self.config.training.epochs
-        with self._progress(total) as report:
+        with own_stream(self.team.device), self._progress(total) as report:
             while self.state.epoch < total and not self._gave_up():
                 self._epoch(parallel, report)
         self._finish()
@@ -190,7 +201,7 @@ class Trainer:
         steps = len(plan) // training.batching.micro_batches
         images = sum(len(indices) for indices in plan)
         micro = plan[state.position * training.batching.micro_batches :][self.team.rank :: self.team.world]
-        batches = ahead(self.set, state.epoch, micro, training.workers)
+        batches = ahead(self.prepare, state.epoch, micro, training.workers)
         began = saved = checked = time.perf_counter()
         loss_sum = torch.tensor(state.loss, dtype=torch.float64, device=self.team.device)  # read back now and then
         self.model.train()
@@ -203,7 +214,7 @@ class Trainer:
             if training.optimizer.clip:
                 nn.utils.clip_grad_norm_(self.model.parameters(), training.optimizer.clip)
             self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad(set_to_none=self.replays is None)
             self._update_average()
             state.position += 1
             state.step += 1
@@ -230,52 +241,56 @@ class Trainer:
         if self.on_epoch and self.team.rank == 0:
             self.on_epoch(line)
 
-    def _micro_step(self, parallel: nn.Module, batch: Batch, k: int, share: int) -> torch.Tensor:
+    def _micro_step(self, parallel: nn.Module, batch: Batch | Drawn, k: int, share: int) -> torch.Tensor:
         """Adds the gradient of one micro-batch; the last of a step lets the processes exchange theirs."""
-        index = k * self.team.world + self.team.rank
-        torch.manual_seed(self._key(self.state.step, index))  # dropout depends on (seed, step, micro-batch) alone
+        inputs, index = self._inputs(batch), k * self.team.world + self.team.rank
+        seed = self._key(self.state.step, index)  # dropout depends on (seed, step, micro-batch) alone
+        if self.replays is not None:
+            return self.replays(inputs, index == 0, seed)
+        torch.manual_seed(seed)
         exchange = k == share - 1 or not isinstance(parallel, DistributedDataParallel)
         with nullcontext() if exchange else parallel.no_sync():  # type: ignore[operator]
-            with self._statistics_of_first(index):
-                loss = self._loss(parallel, batch)
-            (loss / share).backward()
+            return self._gradients(inputs, index == 0, parallel)
+
+    def _gradients(self, inputs: Inputs, first: bool, parallel: nn.Module | None = None) -> torch.Tensor:
+        """Adds those of one micro-batch, by its share of a step, and returns its loss."""
+        with self._statistics_of_first(first):
+            loss = self._loss(parallel or self.model, inputs)
+        share = self.config.training.batching.micro_batches // self.team.world
+        (loss / share).backward()
         return loss.detach()
 
-    def _loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+    def _loss(self, model: nn.Module, inputs: Inputs) -> torch.Tensor:
         """Token mean of cross entropy over both directions (paper eq. 4), padding left out."""
-        images, mask = self._images(batch)
-        inputs, outputs = self._targets(batch)
-        with torch.autocast(self.team.device.type, torch.bfloat16, enabled=self.config.training.bf16):
-            logits = model(images, mask, inputs)
-        smoothing = self.config.training.label_smoothing
+        training = self.config.training
+        images = inputs.images.float() / 255
+        if training.bf16:
+            images = images.contiguous(memory_format=torch.channels_last)
+        device, cache = self.team.device.type, self.replays is None
+        with torch.autocast(device, torch.bfloat16, enabled=training.bf16, cache_enabled=cache):
+            logits = model(images, inputs.mask, inputs.tokens)
         return F.cross_entropy(
-            logits.float().flatten(0, 1), outputs.flatten(), ignore_index=PAD, label_smoothing=smoothing
+            logits.float().flatten(0, 1),
+            inputs.targets.flatten(),
+            ignore_index=PAD,
+            label_smoothing=training.label_smoothing,
         )
 
-    def _images(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        images = self._send(batch.images).float() / 255
-        if self.config.training.bf16:
-            images = images.contiguous(memory_format=torch.channels_last)
-        return images, self._send(batch.mask)
-
-    def _send(self, tensor: torch.Tensor) -> torch.Tensor:
-        """To the device; from pinned memory, so that nobody waits for a GPU that is still at the step before."""
-        if self.team.device.type == "cpu":
-            return tensor
-        return tensor.pin_memory().to(self.team.device, non_blocking=True)
-
-    def _targets(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        inputs, outputs = bidirectional_targets([self.vocabulary.encode(tokens) for tokens in batch.tokens])
+    def _inputs(self, batch: Batch | Drawn) -> Inputs:
+        if isinstance(batch, Drawn):
+            assert isinstance(self.set, ResidentSet)
+            return self.set.inputs(batch)
+        tokens, targets = bidirectional_targets([self.vocabulary.encode(tokens) for tokens in batch.tokens])
         if self.config.training.batching.order == "shape":  # few lengths, as few image shapes: kernels are reused
-            extra = -inputs.shape[1] % 8
-            inputs, outputs = F.pad(inputs, (0, extra)), F.pad(outputs, (0, extra))
-        return self._send(inputs), self._send(outputs)
+            extra = padded_steps(tokens.shape[1]) - tokens.shape[1]
+            tokens, targets = F.pad(tokens, (0, extra)), F.pad(targets, (0, extra))
+        return Inputs(*(send(t, self.team.device) for t in (batch.images, batch.mask, tokens, targets)))
 
     @contextmanager
-    def _statistics_of_first(self, index: int) -> Iterator[None]:
+    def _statistics_of_first(self, first: bool) -> Iterator[None]:
         """Running batch-norm statistics follow the first micro-batch of a step alone, as rank 0's do in the authors'
         four-GPU training, where its buffers overwrite the other ranks'."""
-        norms = [] if index == 0 else batch_norms(self.model)
+        norms = [] if first else self.norms
         momenta = [norm.momentum for norm in norms]
         for norm in norms:
             norm.momentum = 0.0
@@ -372,8 +387,8 @@ class Trainer:
             momenta[norm], norm.momentum = norm.momentum, None
             norm.train()
         plan = self.set.plan(self.config.training.epochs)[: self.config.training.recalibrate]
-        for batch in ahead(self.set, self.config.training.epochs, plan, self.config.training.workers):
-            self._loss(model, batch)
+        for batch in ahead(self.prepare, self.config.training.epochs, plan, self.config.training.workers):
+            self._loss(model, self._inputs(batch))
         for norm, momentum in momenta.items():
             norm.momentum = momentum
 
@@ -461,6 +476,11 @@ class Report:
             f"loss {line['loss']:.4f}, {line['images_per_s']:.0f} images/s{validated}",
             highlight=False,
         )
+
+
+def recorder(team: Team) -> Record | None:
+    """What records training steps here: nothing on a CPU, nor where processes exchange gradients within one."""
+    return CudaRecord() if team.device.type == "cuda" and team.world == 1 else None
 
 
 def batch_norms(model: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:

@@ -69,7 +69,7 @@ def test_an_epochs_distortion_is_scaling_then_limits():
     image = arrays["img0"].astype(np.uint8)
     draw = np.random.default_rng(0)
     found = distort(Augmentation(scale=(1.4, 1.4)), *sides(image), draw)
-    np.testing.assert_array_equal(found.apply(image, None, draw, 1.0), arrays["img0/aug1.4_limit"])
+    np.testing.assert_array_equal(found.apply(image, None, draw), arrays["img0/aug1.4_limit"])
     assert (found.height, found.width) == arrays["img0/aug1.4_limit"].shape
 
 
@@ -119,8 +119,8 @@ def test_a_sample_depends_on_seed_epoch_and_number_alone(augmentation):
     again.plan(3)  # drawing something else in between changes nothing
     plan = once.plan(1)
     assert plan == again.plan(1) != once.plan(2)
-    few = list(ahead(once, 1, plan, 0))
-    many = list(ahead(again, 1, plan, 3))
+    few = list(ahead(once.batch, 1, plan, 0))
+    many = list(ahead(again.batch, 1, plan, 3))
     assert [b.ids for b in few] == [b.ids for b in many]
     assert all(bool((a.images == b.images).all() and (a.mask == b.mask).all()) for a, b in zip(few, many, strict=True))
     alone = once.batch(1, [plan[0][0]])
@@ -136,7 +136,7 @@ def test_distortion_keeps_the_ink():
     strong = Augmentation(scale=(1, 1), stretch=0.2, rotation=8, shear=0.2, elastic=2, thickness=1)
     for seed in range(20):
         draw = np.random.default_rng(seed)
-        found = distort(strong, *sides(image), draw).apply(image, strong, draw, 1.0)
+        found = distort(strong, *sides(image), draw).apply(image, strong, draw)
         assert 0.85 < found.sum() / image.sum() < 1.15
 
 

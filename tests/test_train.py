@@ -68,9 +68,13 @@ def test_a_run_leaves_what_the_next_stages_read(straight, archive):
     assert both[0] == both[1]
 
 
-@pytest.mark.parametrize("steps", [1, 4, 7])  # 3 steps an epoch: in the first, the second and the last
-def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, monkeypatch, steps):
-    """kill -9 from inside an optimizer step; a checkpoint after every step, so that it falls in mid-epoch."""
+# 3 steps an epoch: in the first, the second and the last
+@pytest.mark.parametrize(("steps", "resident"), [(1, False), (4, False), (7, False), (4, True)])
+def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, monkeypatch, steps, resident):
+    """kill -9 from inside an optimizer step; a checkpoint after every step, so that it falls in mid-epoch.
+
+    With images that are scaled on the device it is the same training, too."""
+    overrides = {"training": {"resident": True}} if resident else {}
     environment = {"HMERBENCH_TEST_KILL": str(steps)}
     code = (
         "import os, signal, sys, json, torch\n"
@@ -87,16 +91,15 @@ def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, monkeypatc
         "    return step(self, *a, **k)\n"
         "torch.optim.SGD.step = killing\n"
         "where = Path(sys.argv[1])\n"
-        "t.train(tiny_config(where), open_archive(where), Path(sys.argv[2]))\n"
+        "t.train(tiny_config(where, json.loads(sys.argv[3])), open_archive(where), Path(sys.argv[2]))\n"
     )
-    killed = subprocess.run(
-        [sys.executable, "-c", code, str(archive), str(tmp_path)], cwd=ROOT, env=os.environ | environment
-    )
+    arguments = [str(archive), str(tmp_path), json.dumps(overrides)]
+    killed = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, env=os.environ | environment)
     assert killed.returncode == -signal.SIGKILL
     before = json.loads((tmp_path / "checkpoint.json").read_text())
     assert before["step"] == steps
     assert not before["finished"]
-    train(tiny_config(archive), open_archive(archive), tmp_path)
+    train(tiny_config(archive, overrides), open_archive(archive), tmp_path)
     assert same(weights(tmp_path), weights(straight))
     assert (tmp_path / "best.safetensors").read_bytes() == (straight / "best.safetensors").read_bytes()
     keys = ("epoch", "step", "loss", "lr", "val_token_exprate")

@@ -4,10 +4,11 @@ Every random number is drawn from a generator keyed by (seed, epoch, sample), so
 are visited, nor the number of workers, nor a restart changes what a sample looks like.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeVar
 
 import cv2
 import numpy as np
@@ -19,9 +20,13 @@ from benchmarks.data.crohme import Sample
 LOW, HIGH, WIDE = 16, 256, 1024  # the authors' limits of an image's sides, px
 cv2.setNumThreads(0)  # an image is too small to share, and OpenCV's threads would fight torch's
 CELL = 16  # the encoder's largest stride: padded sides are multiples of it
+STEPS = 8  # in order `shape`, labels are padded to multiples of it
 STRETCH_OF_SHAPES = 1.12  # each width of the grid of padded shapes is this much larger than the one before
 
+THICKER, THINNER = 1, 2  # strokes
+
 Draw = np.random.Generator
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -80,26 +85,41 @@ class Distortion:
     """What happens to one image in one epoch; known before any pixel is touched, so that batches can be planned."""
 
     factor: float
-    matrix: np.ndarray | None  # float [2,2]; None = the authors' plain scaling by `factor`
+    limit: float  # a second scaling, into the authors' range of sides
+    matrix: np.ndarray | None  # float [2,2]; None = the authors' plain scaling by `factor`, then by `limit`
     height: int
     width: int
 
-    def apply(self, image: np.ndarray, augmentation: Augmentation | None, draw: Draw, scale: float) -> np.ndarray:
+    def apply(self, image: np.ndarray, augmentation: Augmentation | None, draw: Draw) -> np.ndarray:
         """uint8 [h,w] -> uint8 [self.height, self.width]"""
         if self.matrix is None:
-            image = rescale(image, self.factor)
-            return rescale(image, within_limits(*sides(image), scale))
+            return rescale(rescale(image, self.factor), self.limit)
         assert augmentation is not None
-        if augmentation.thickness and draw.random() < augmentation.thickness:
+        stroke, coarse = self.effects(augmentation, draw)
+        if stroke:
             kernel = np.ones((2, 2), np.uint8)
-            image = cv2.dilate(image, kernel) if draw.random() < 0.5 else _thinner(image, kernel)
-        centre = np.array([image.shape[1] / 2, image.shape[0] / 2])
-        shift = np.array([self.width / 2, self.height / 2]) - self.matrix @ centre
-        forward = np.hstack([self.matrix, shift[:, None]])
-        size = (self.width, self.height)
-        if not augmentation.elastic:
+            image = cv2.dilate(image, kernel) if stroke == THICKER else _thinner(image, kernel)
+        forward, size = self.forward(*sides(image)), (self.width, self.height)
+        if coarse is None:
             return cv2.warpAffine(image, forward, size, flags=cv2.INTER_LINEAR)
-        return _elastic(image, forward, size, augmentation.elastic, draw)
+        return _elastic(image, forward, size, coarse)
+
+    def effects(self, augmentation: Augmentation, draw: Draw) -> tuple[int, np.ndarray | None]:
+        """What is drawn beside the matrix: the stroke (0, THICKER, THINNER), and the coarse float32 [h,w,2] grid of an
+        elastic displacement (x, y), in pixels."""
+        stroke, coarse = 0, None
+        if augmentation.thickness and draw.random() < augmentation.thickness:
+            stroke = THICKER if draw.random() < 0.5 else THINNER
+        if pixels := augmentation.elastic:
+            shape = max(2, self.height // 24 + 2), max(2, self.width // 24 + 2), 2
+            coarse = draw.uniform(-pixels, pixels, shape).astype(np.float32)
+        return stroke, coarse
+
+    def forward(self, height: int, width: int) -> np.ndarray:
+        """The affine map [2,3] from an image of height x width to the distorted one, centre to centre."""
+        assert self.matrix is not None
+        shift = np.array([self.width / 2, self.height / 2]) - self.matrix @ np.array([width / 2, height / 2])
+        return np.hstack([self.matrix, shift[:, None]])
 
 
 def distort(augmentation: Augmentation | None, height: int, width: int, draw: Draw, scale: float = 1.0) -> Distortion:
@@ -109,7 +129,7 @@ def distort(augmentation: Augmentation | None, height: int, width: int, draw: Dr
         h, w = (side if factor == 1 else int(np.rint(side * factor)) for side in (height, width))
         limit = within_limits(h, w, scale)
         h, w = (side if limit == 1 else int(np.rint(side * limit)) for side in (h, w))
-        return Distortion(factor, None, max(1, h), max(1, w))
+        return Distortion(factor, limit, None, max(1, h), max(1, w))
     wide = np.exp(draw.uniform(-1, 1) * np.log1p(augmentation.stretch))
     angle = np.radians(draw.uniform(-1, 1) * augmentation.rotation)
     slant = draw.uniform(-1, 1) * augmentation.shear
@@ -117,7 +137,7 @@ def distort(augmentation: Augmentation | None, height: int, width: int, draw: Dr
     matrix = factor * turn @ np.array([[wide, slant], [0.0, 1.0 / wide]])
     w, h = np.abs(matrix) @ (width, height)
     limit = within_limits(int(np.ceil(h)), int(np.ceil(w)), scale)
-    return Distortion(factor, matrix * limit, max(1, int(np.ceil(h * limit))), max(1, int(np.ceil(w * limit))))
+    return Distortion(factor, limit, matrix * limit, max(1, int(np.ceil(h * limit))), max(1, int(np.ceil(w * limit))))
 
 
 def _thinner(image: np.ndarray, kernel: np.ndarray) -> np.ndarray:
@@ -125,11 +145,10 @@ def _thinner(image: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     return cv2.addWeighted(cv2.erode(image, kernel), 0.6, image, 0.4, 0)
 
 
-def _elastic(image: np.ndarray, forward: np.ndarray, size: tuple[int, int], pixels: float, draw: Draw) -> np.ndarray:
-    """Samples the image through the inverse of `forward` plus a smooth random displacement."""
+def _elastic(image: np.ndarray, forward: np.ndarray, size: tuple[int, int], coarse: np.ndarray) -> np.ndarray:
+    """Samples the image through the inverse of `forward` plus a smooth displacement."""
     width, height = size
     inverse = cv2.invertAffineTransform(forward).astype(np.float32)
-    coarse = draw.uniform(-pixels, pixels, (max(2, height // 24 + 2), max(2, width // 24 + 2), 2)).astype(np.float32)
     field = cv2.resize(coarse, size, interpolation=cv2.INTER_CUBIC)
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)
     field[..., 0] += inverse[0, 0] * x + inverse[0, 1] * y + inverse[0, 2]
@@ -159,6 +178,11 @@ def area_batches(sizes: Sequence[tuple[int, int]], size: int, pixels: int) -> li
 def padded(height: int, width: int) -> tuple[int, int]:
     """The smallest shape of the grid that holds height x width: a few dozen shapes serve every image."""
     return -(-height // CELL) * CELL, next(w for w in _widths() if w >= width)
+
+
+def padded_steps(steps: int) -> int:
+    """As `padded`, of the steps of a label."""
+    return -(-steps // STEPS) * STEPS
 
 
 def _widths() -> Iterator[int]:
@@ -234,7 +258,7 @@ class TrainingSet:
             learnt = sorted(learnt)
             batches = area_batches([self.sizes[i] for i in learnt], batching.size, batching.pixels)
         else:
-            draws = (self._distortion(epoch, index)[0] for index in learnt)
+            draws = (self.distortion(epoch, index)[0] for index in learnt)
             sizes = [(d.height, d.width) for d in draws]
             lengths = [len(self.samples[i].tokens) for i in learnt]
             draw = self._draw(epoch, len(self.samples) + 1)
@@ -253,17 +277,19 @@ class TrainingSet:
         """Augmented and padded."""
         images = []
         for index in indices:
-            distortion, draw = self._distortion(epoch, index)
-            images.append(
-                distortion.apply(self.samples[index].image, self.config.augmentation, draw, self.config.data.scale)
-            )
-        shape = None
-        if self.config.training.batching.order == "shape":
-            shape = padded(max(i.shape[0] for i in images), max(i.shape[1] for i in images))
+            distortion, draw = self.distortion(epoch, index)
+            images.append(distortion.apply(self.samples[index].image, self.config.augmentation, draw))
+        shape = self.shape([sides(image) for image in images])
         chosen = [self.samples[index] for index in indices]
         return Batch([s.id for s in chosen], *pad(images, shape), [s.tokens for s in chosen])
 
-    def _distortion(self, epoch: int, index: int) -> tuple[Distortion, Draw]:
+    def shape(self, sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        """The padded height and width of a batch of images of these sizes."""
+        height, width = max(h for h, _ in sizes), max(w for _, w in sizes)
+        return padded(height, width) if self.config.training.batching.order == "shape" else (height, width)
+
+    def distortion(self, epoch: int, index: int) -> tuple[Distortion, Draw]:
+        """That of a sample in an epoch, and the generator that its effects are drawn from next."""
         draw = self._draw(epoch, index)
         return distort(self.config.augmentation, *self.sizes[index], draw, self.config.data.scale), draw
 
@@ -271,18 +297,18 @@ class TrainingSet:
         return np.random.default_rng((self.config.seed, epoch, index))
 
 
-def ahead(training: TrainingSet, epoch: int, plan: Sequence[list[int]], workers: int) -> Iterator[Batch]:
+def ahead(prepare: Callable[[int, list[int]], T], epoch: int, plan: Sequence[list[int]], workers: int) -> Iterator[T]:
     """The batches of `plan` in order, prepared by `workers` threads a little ahead of their use."""
     if not workers:
-        yield from (training.batch(epoch, indices) for indices in plan)
+        yield from (prepare(epoch, indices) for indices in plan)
         return
     with ThreadPoolExecutor(workers) as pool:
         todo = iter(plan)
-        coming = [pool.submit(training.batch, epoch, indices) for indices in islice(todo, 4 * workers)]
+        coming = [pool.submit(prepare, epoch, indices) for indices in islice(todo, 4 * workers)]
         try:
             while coming:
                 batch = coming.pop(0).result()
-                coming += [pool.submit(training.batch, epoch, indices) for indices in islice(todo, 1)]
+                coming += [pool.submit(prepare, epoch, indices) for indices in islice(todo, 1)]
                 yield batch
         finally:
             for future in coming:
@@ -300,7 +326,7 @@ def evaluation_batches(samples: Iterable[Sample], config: Config, size: int) -> 
     for sample in kept:
         draw = np.random.default_rng(0)  # nothing is drawn: no augmentation
         distortion = distort(None, *sides(sample.image), draw, config.data.scale)
-        images.append(distortion.apply(sample.image, None, draw, config.data.scale))
+        images.append(distortion.apply(sample.image, None, draw))
     pixels = config.training.batching.pixels
     if config.training.batching.order == "area":
         groups = [(None, group) for group in area_batches([sides(s.image) for s in kept], size, pixels)]

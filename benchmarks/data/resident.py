@@ -1,0 +1,278 @@
+"""The training set on the device: uploaded once, distorted and padded there; the host only draws random numbers.
+
+A batch shows the distortions of TrainingSet's, drawn by the same code from the same generators; what OpenCV does with
+them is repeated with tensors, a whole batch at once. Against OpenCV 5.0, in grey levels of 255: plain scaling (the
+authors' augmentation) and strokes are equal; affine and elastic sampling differ by 1 at most, in fewer than one pixel
+in a thousand. (OpenCV 4 rounds the coordinates of these two to 1/32 px: up to 8 levels at an edge.)
+
+Names carry shapes: b images, h x w pixels as stored, H x W as padded, T steps.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from benchmarks.config import Config
+from benchmarks.data.batching import THICKER, THINNER, TrainingSet, padded_steps
+from benchmarks.data.crohme import Sample
+from models import Vocabulary
+from models.vocab import bidirectional_targets
+
+PIECE = 2**22  # bytes of packed images that are unpacked at once
+ONE = 2048  # OpenCV's weights of scaling are whole numbers of 1/2048
+
+# what the device is told of an image: its number, its sides as stored, as scaled once, and in the end; the two factors
+# of plain scaling; the stroke; the sides of its grid of displacements; the map from distorted to stored coordinates
+COLUMNS: list[str] = [
+    *("sample", "height", "width", "middle_height", "middle_width", "out_height", "out_width", "factor", "limit"),
+    *("stroke", "grid_height", "grid_width", "xx", "xy", "x", "yx", "yy", "y"),
+]
+
+
+class Inputs(NamedTuple):
+    """What a training step reads, on the device."""
+
+    images: Tensor  # uint8 [b,1,H,W], ink 255 on 0
+    mask: Tensor  # bool [b,H,W], True = padding
+    tokens: Tensor  # int64 [2b,T], both directions
+    targets: Tensor  # int64 [2b,T]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A batch as the host knows it."""
+
+    numbers: Tensor  # float64 [18,b], a row each of COLUMNS
+    grids: Tensor | None  # float32 [b,grid,grid,2]: coarse displacements (x, y), padded
+    stored: tuple[int, int]  # the largest sides of an image as stored,
+    middle: tuple[int, int] | None  # as scaled once, where some image is scaled twice,
+    shape: tuple[int, int]  # and padded
+    steps: int
+
+
+class ResidentSet(TrainingSet):
+    """TrainingSet's batches in two steps: `draw` on the host, in any thread, then `inputs` on the device."""
+
+    def __init__(self, samples: Iterable[Sample], config: Config, device: torch.device):
+        super().__init__(samples, config)
+        self.device = device
+        self.plain = self.config.augmentation is None or self.config.augmentation.only_scale
+        areas = [height * width for height, width in self.sizes]
+        self.starts = torch.tensor(np.cumsum([0, *areas])[:-1], device=device)
+        self.pixels = upload([sample.image for sample in self.samples], device)
+        labels = [Vocabulary().encode(sample.tokens) for sample in self.samples] or [[]]
+        tables = bidirectional_targets(labels)
+        extra = padded_steps(tables[0].shape[1]) - tables[0].shape[1]
+        # uint8 [2,n,T]: direction, sample, step
+        self.tables = [F.pad(t, (0, extra)).to(torch.uint8).unflatten(0, (2, -1)).to(device) for t in tables]
+
+    def draw(self, epoch: int, indices: Sequence[int]) -> Drawn:
+        """The random part of a batch; nothing here touches a pixel or the device."""
+        rows, grids = [], []
+        for index in indices:
+            height, width = self.sizes[index]
+            found, draw = self.distortion(epoch, index)
+            stroke, grid, inverse = 0, np.zeros((0, 0, 2), np.float32), np.zeros((2, 3))
+            if found.matrix is not None:
+                assert self.config.augmentation is not None
+                stroke, coarse = found.effects(self.config.augmentation, draw)
+                grid = grid if coarse is None else coarse
+                inverse = cv2.invertAffineTransform(found.forward(height, width))
+            first, final = (height, width), (found.height, found.width)
+            middle = int(np.rint(height * found.factor)), int(np.rint(width * found.factor))
+            # OpenCV copies an image whose sides stay as they are, whatever the factor
+            factors = 1.0 if middle == first else found.factor, 1.0 if final == middle else found.limit
+            row = (index, *first, *middle, *final, *factors, stroke, *grid.shape[:2])
+            rows.append([*row, *inverse.ravel()])
+            grids.append(grid)
+        columns = dict[str, tuple](zip(COLUMNS, zip(*rows, strict=True), strict=True))
+
+        steps = 1 + max(len(self.samples[index].tokens) for index in indices)
+
+        def largest(name: str) -> tuple[int, int]:
+            return max(columns[f"{name}height"]), max(columns[f"{name}width"])
+
+        return Drawn(
+            torch.tensor(list(columns.values()), dtype=torch.float64),
+            stacked(grids, largest("grid_")) if any(grid.size for grid in grids) else None,
+            largest(""),
+            largest("middle_") if any(limit != 1 for limit in columns["limit"]) else None,
+            self.shape(list(zip(columns["out_height"], columns["out_width"], strict=True))),
+            padded_steps(steps) if self.config.training.batching.order == "shape" else steps,
+        )
+
+    @torch.no_grad()
+    def inputs(self, drawn: Drawn) -> Inputs:
+        """The tensors of a batch, by some fifty to two hundred small operations; the host waits for none of them."""
+        n = dict(zip(COLUMNS, send(drawn.numbers, self.device), strict=True))
+        index = n["sample"].long()
+        images_bhw = self._stored(index, n["height"], n["width"], drawn.stored)
+        if not self.plain:
+            images_bhw = strokes(images_bhw, n["stroke"])
+            images_bhw *= inside(n["height"], n["width"], drawn.stored)  # a thicker stroke ends at the image's edge
+            images_bHW = warp(images_bhw, *self._coordinates(n, drawn))
+        elif drawn.middle is None:
+            images_bHW = scale(images_bhw, n["height"], n["width"], n["factor"], drawn.shape)
+        else:
+            images_bhw = scale(images_bhw, n["height"], n["width"], n["factor"], drawn.middle)
+            images_bHW = scale(images_bhw, n["middle_height"], n["middle_width"], n["limit"], drawn.shape)
+        image_bHW = inside(n["out_height"], n["out_width"], drawn.shape)
+        tokens, targets = (table[:, index, : drawn.steps].flatten(0, 1).long() for table in self.tables)
+        return Inputs((images_bHW * image_bHW)[:, None], ~image_bHW, tokens, targets)
+
+    def _stored(self, index: Tensor, height_b: Tensor, width_b: Tensor, shape: tuple[int, int]) -> Tensor:
+        """The images, padded."""
+        image_bhw = inside(height_b, width_b, shape)
+        y, x = positions(shape, self.device)
+        places_bhw = self.starts[index][:, None, None] + y * width_b.long()[:, None, None] + x
+        return self.pixels[places_bhw.where(image_bhw, 0)] * image_bhw
+
+    def _coordinates(self, n: dict[str, Tensor], drawn: Drawn) -> tuple[Tensor, Tensor]:
+        """Where in the stored image each pixel is read: x and y, float32 [b,H,W]."""
+        y, x = (axis.float() for axis in positions(drawn.shape, self.device))
+        xx, xy, x0, yx, yy, y0 = (n[name].float()[:, None, None] for name in COLUMNS[-6:])
+        x_bHW, y_bHW = xx * x + xy * y + x0, yx * x + yy * y + y0
+        if drawn.grids is None:
+            return x_bHW, y_bHW
+        field_bHW2 = displacements(send(drawn.grids, self.device), n, drawn.shape)
+        return field_bHW2[..., 0] + x_bHW, field_bHW2[..., 1] + y_bHW
+
+
+def upload(images: Sequence[np.ndarray], device: torch.device) -> Tensor:
+    """All pixels, one image after another, uint8 on the device; black and white ones travel as bits."""
+    pixels = np.concatenate([image.ravel() for image in images] or [np.zeros(0, np.uint8)])
+    if not ((pixels == 0) | (pixels == 255)).all():
+        return torch.from_numpy(pixels).to(device)
+    places = torch.arange(7, -1, -1, dtype=torch.uint8, device=device)
+    pieces = torch.from_numpy(np.packbits(pixels)).to(device).split(PIECE)
+    return torch.cat([((piece[:, None] >> places) & 1).mul_(255).flatten() for piece in pieces])[: len(pixels)]
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """To the device; from pinned memory, so that nobody waits for a GPU that is still at the step before."""
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+def stacked(grids: Sequence[np.ndarray], shape: tuple[int, int]) -> Tensor:
+    stack = torch.zeros(len(grids), *shape, 2)
+    for row, grid in zip(stack, grids, strict=True):
+        row[: grid.shape[0], : grid.shape[1]] = torch.from_numpy(grid)
+    return stack
+
+
+def positions(shape: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """y [H,1] and x [1,W]"""
+    return torch.arange(shape[0], device=device)[:, None], torch.arange(shape[1], device=device)[None]
+
+
+def inside(height_b: Tensor, width_b: Tensor, shape: tuple[int, int]) -> Tensor:
+    """bool [b,H,W]: the pixels of the images in a padded batch."""
+    y, x = positions(shape, height_b.device)
+    return (y < height_b[:, None, None]) & (x < width_b[:, None, None])
+
+
+# ------------------------------------------------------------------------------------- OpenCV's arithmetic, batched
+
+
+def scale(images_bhw: Tensor, height_b: Tensor, width_b: Tensor, factor_b: Tensor, shape: tuple[int, int]) -> Tensor:
+    """cv2.resize by a factor, bilinear, of uint8 images: whole numbers throughout, so equal on every device.
+
+    (But for a factor of exactly 1/2, where OpenCV averages: the last pixel of an odd side may differ by 1.)
+    """
+    above_bH, below_bH, weight_bH, other_bH = taps(height_b, factor_b, shape[0])
+    left_bW, right_bW, weight_bW, other_bW = taps(width_b, factor_b, shape[1], flush=True)
+    rows = torch.arange(len(images_bhw), device=images_bhw.device)[:, None, None]
+
+    def line(y_bH: Tensor) -> Tensor:
+        left, right = (images_bhw[rows, y_bH[:, :, None], x_bW[:, None]].int() for x_bW in (left_bW, right_bW))
+        return (left * weight_bW[:, None] + right * other_bW[:, None]) >> 4
+
+    upper, lower = (weight_bH[:, :, None] * line(above_bH)) >> 16, (other_bH[:, :, None] * line(below_bH)) >> 16
+    return ((upper + lower + 2) >> 2).to(torch.uint8)
+
+
+def taps(length_b: Tensor, factor_b: Tensor, count: int, flush: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of `count` pixels of an axis scaled by a factor: the two pixels that each is read from and their weights.
+
+    Beyond the ends both are the last pixel; `flush` gives it to the first of the two, as OpenCV does in rows only.
+    """
+    at_bn = centres(1 / factor_b, count)
+    first_bn, last_b1 = at_bn.floor(), length_b[:, None] - 1
+    share_bn = at_bn - first_bn
+    if flush:
+        share_bn = share_bn.masked_fill((first_bn < 0) | (first_bn >= last_b1), 0)
+    near_bn, far_bn = (torch.minimum((first_bn + k).clamp(min=0), last_b1).long() for k in (0, 1))
+    return near_bn, far_bn, ((1 - share_bn) * ONE).round().int(), (share_bn * ONE).round().int()
+
+
+def centres(step_b: Tensor, count: int) -> Tensor:
+    """Where the centres of `count` pixels lie on an axis of pixels `step` times as fine; OpenCV rounds to float32."""
+    number_n = torch.arange(count, dtype=torch.float64, device=step_b.device)
+    return ((number_n + 0.5) * step_b[:, None] - 0.5).float()
+
+
+def strokes(images_bhw: Tensor, stroke_b: Tensor) -> Tensor:
+    """cv2.dilate and cv2.erode with a 2x2 kernel, which reaches up and left; the erosion mixed with the original."""
+    height, width = images_bhw.shape[1:]
+
+    def around(outside: int) -> Tensor:
+        grown = F.pad(images_bhw, (1, 0, 1, 0), value=outside)
+        return torch.stack([grown[:, y : y + height, x : x + width] for y in (0, 1) for x in (0, 1)])
+
+    thicker, thinner = around(0).amax(0), around(255).amin(0)
+    thinner = (thinner * 0.6 + images_bhw * 0.4).round().to(torch.uint8)
+    stroke_b11 = stroke_b[:, None, None]
+    return thicker.where(stroke_b11 == THICKER, thinner.where(stroke_b11 == THINNER, images_bhw))
+
+
+def warp(images_bhw: Tensor, x_bHW: Tensor, y_bHW: Tensor) -> Tensor:
+    """cv2.warpAffine and cv2.remap: bilinear reading at x and y, 0 outside."""
+    height, width = images_bhw.shape[1:]
+    framed = F.pad(images_bhw, (1, 1, 1, 1))
+    x0, y0 = x_bHW.floor(), y_bHW.floor()
+    right, below = x_bHW - x0, y_bHW - y0
+    rows = torch.arange(len(images_bhw), device=images_bhw.device)[:, None, None]
+    xs = [(x0 + k).clamp(-1, width).long() + 1 for k in (0, 1)]
+    ys = [(y0 + k).clamp(-1, height).long() + 1 for k in (0, 1)]
+
+    def line(y: Tensor) -> Tensor:
+        first, second = (framed[rows, y, x].float() for x in xs)
+        return first + right * (second - first)
+
+    upper, lower = (line(y) for y in ys)
+    return (upper + below * (lower - upper)).round().to(torch.uint8)
+
+
+def displacements(grids_bhw2: Tensor, n: dict[str, Tensor], shape: tuple[int, int]) -> Tensor:
+    """cv2.resize, bicubic, of each image's grid to its size: float32 [b,H,W,2]."""
+    height, width = shape
+    b, rows, _, _ = grids_bhw2.shape
+    x_bW4, across_bW4 = cubic_taps(n["grid_width"], n["out_width"], width)
+    y_bH4, down_bH4 = cubic_taps(n["grid_height"], n["out_height"], height)
+    wide_bhW2, field_bHW2 = torch.zeros(2, 1, device=grids_bhw2.device)
+    for x_bW, weight_bW in zip(x_bW4.unbind(-1), across_bW4.unbind(-1), strict=True):
+        read_bhW2 = grids_bhw2.gather(2, x_bW[:, None, :, None].expand(b, rows, width, 2))
+        wide_bhW2 = wide_bhW2 + read_bhW2 * weight_bW[:, None, :, None]
+    for y_bH, weight_bH in zip(y_bH4.unbind(-1), down_bH4.unbind(-1), strict=True):
+        read_bHW2 = wide_bhW2.gather(1, y_bH[:, :, None, None].expand(b, height, width, 2))
+        field_bHW2 = field_bHW2 + read_bHW2 * weight_bH[:, :, None, None]
+    return field_bHW2
+
+
+def cubic_taps(length_b: Tensor, out_b: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The four pixels that each of `count` is read from and their weights (Keys' cubic, a = -0.75): [b,count,4]."""
+    at_bn = centres(1 / (out_b / length_b), count)
+    first_bn = at_bn.floor()
+    t, a = at_bn - first_bn, -0.75
+    before = ((a * (t + 1) - 5 * a) * (t + 1) + 8 * a) * (t + 1) - 4 * a
+    here = ((a + 2) * t - (a + 3)) * t * t + 1
+    after = ((a + 2) * (1 - t) - (a + 3)) * (1 - t) * (1 - t) + 1
+    last_b1 = length_b[:, None] - 1
+    places = [torch.minimum((first_bn + k).clamp(min=0), last_b1).long() for k in (-1, 0, 1, 2)]
+    return torch.stack(places, -1), torch.stack([before, here, after, 1 - before - here - after], -1)

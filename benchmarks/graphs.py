@@ -1,0 +1,101 @@
+"""CUDA graphs: the thousands of small kernels of a micro-batch, recorded once a shape, then launched as one.
+
+At these batch sizes a GPU waits for the host to launch kernels. torch.compile would fuse them as well, but takes about
+a minute for each of some thousand shapes; recording one takes about as long as a few steps.
+
+What recording asks for, and where it is seen to:
+- Inputs and gradients stay where they are: inputs are copied into buffers, gradients are set to zero and never freed.
+  No shape is recorded before its third batch, so every parameter that gets a gradient has one by then.
+- What the host decides is recorded with the kernels: the shape, and whether running statistics are kept. Both are in
+  the key. Learning rate, clipping, optimizer and average stay outside.
+- Dropout: torch hands the generator's seed and offset to a graph when it is launched (since 1.13), so a micro-batch
+  seeded as ever draws the same masks in both ways.
+- autocast must not keep weights in bf16 from one micro-batch to the next: the caller turns its cache off.
+- Recording, replaying and all else run on one stream that is not the default one (`own_stream`): a recording must not
+  wait for another stream.
+- One memory pool serves all graphs: they run one after another, and of what lies in the pool only the loss is read, at
+  once.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.data.resident import Inputs
+from benchmarks.errors import UserError
+
+EAGER = 2  # so many batches of a shape run kernel by kernel: they warm up what is made on first use
+
+Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], Any], Tensor]]  # to what repeats it, and its result
+
+
+@dataclass(frozen=True)
+class Replay:
+    inputs: Inputs  # read in place
+    launch: Callable[[], Any]
+    loss: Tensor  # written in place
+
+
+class Replays:
+    """A step, which adds to the gradients and returns the loss, recorded for at most `limit` shapes.
+
+    None is given up for another: with more shapes than that, frequent ones come first, and recording anew what was
+    forgotten would cost more than it saves.
+    """
+
+    def __init__(self, step: Callable[[Inputs, bool], Tensor], record: Record, limit: int):
+        self.step, self.record, self.limit = step, record, limit
+        self.seen: Counter[tuple] = Counter()
+        self.replays: dict[tuple, Replay] = {}
+
+    def __call__(self, inputs: Inputs, first: bool, seed: int) -> Tensor:
+        """The loss of step(inputs, first) under the random numbers of `seed`, whose gradients are added."""
+        key = (first, *(tuple(tensor.shape) for tensor in inputs))
+        self.seen[key] += 1
+        if key not in self.replays and self.seen[key] > EAGER and len(self.replays) < self.limit:
+            still = Inputs(*(tensor.clone() for tensor in inputs))
+            self.replays[key] = Replay(still, *self.record(partial(self.step, still, first)))
+        torch.manual_seed(seed)
+        replay = self.replays.get(key)
+        if replay is None:
+            return self.step(inputs, first)
+        for still, tensor in zip(replay.inputs, inputs, strict=True):
+            still.copy_(tensor)
+        replay.launch()
+        return replay.loss.clone()
+
+
+class CudaRecord:
+    """Records on the current stream, without running anything."""
+
+    def __init__(self) -> None:
+        self.pool = torch.cuda.graph_pool_handle()
+
+    def __call__(self, step: Callable[[], Tensor]) -> tuple[Callable[[], Any], Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream()):
+                loss = step()
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"a training step cannot be recorded ({reason}); set training.graphs: 0") from error
+        return graph.replay, loss
+
+
+@contextmanager
+def own_stream(device: torch.device) -> Iterator[None]:
+    """Everything inside runs on one stream beside the default one; on a CPU there are none."""
+    if device.type != "cuda":
+        yield
+        return
+    before, stream = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+    stream.wait_stream(before)
+    with torch.cuda.stream(stream):
+        yield
+    before.wait_stream(stream)
