@@ -39,21 +39,11 @@ class DenseBlock(nn.ModuleList):
     def __init__(self, channels: int, growth_rate: int, num_layers: int, dropout: float) -> None:
         widths = range(channels, channels + num_layers * growth_rate, growth_rate)
         super().__init__(Bottleneck(width, growth_rate, dropout) for width in widths)
-        self.growth_rate = growth_rate
 
     def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
-        if torch.is_grad_enabled() or not x_bchw.is_contiguous(memory_format=torch.channels_last):
-            for bottleneck in self:
-                x_bchw = torch.cat((x_bchw, bottleneck(x_bchw, valid_b1hw)), dim=1)
-            return x_bchw
-        # without gradients all can be written to one tensor, where channels lie together: half the time in bf16
-        b, c, h, w = x_bchw.shape
-        grown = x_bchw.new_empty((b, c + len(self) * self.growth_rate, h, w)).to(memory_format=torch.channels_last)
-        grown[:, :c] = x_bchw
         for bottleneck in self:
-            grown[:, c : c + self.growth_rate] = bottleneck(grown[:, :c], valid_b1hw)
-            c += self.growth_rate
-        return grown
+            x_bchw = torch.cat((x_bchw, bottleneck(x_bchw, valid_b1hw)), dim=1)
+        return x_bchw
 
 
 class Transition(nn.Module):
@@ -67,10 +57,13 @@ class Transition(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
-        x = self.dropout(F.relu(self.bn1(self.conv1(x_bchw), valid_b1hw)))
+        return self.pool(self.dropout(F.relu(self.bn1(self.conv1(x_bchw), valid_b1hw))), valid_b1hw)
+
+    def pool(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
+        """Means of 2 x 2 cells, of those that are image where `valid_b1hw` tells; x itself where it does not pool."""
         if not self.pools:
-            return x
-        pooled = F.avg_pool2d(x, 2, ceil_mode=True)
+            return x_bchw
+        pooled = F.avg_pool2d(x_bchw, 2, ceil_mode=True)
         if valid_b1hw is None:
             return pooled
         # the padding is 0, so dividing by the valid share of a window leaves the mean over its image cells
@@ -100,12 +93,9 @@ class DenseNet(nn.Module):
         self.post_norm = BatchNorm2d(self.out_channels)
 
     def forward(self, images_b1HW: Tensor, valid_b1HW: Tensor | None) -> Tensor:
-        strides = (1, 2, 4, 8, self.stride)
-        valid = [None if valid_b1HW is None else valid_b1HW[:, :, ::stride, ::stride] for stride in strides]
+        valid = self.validity(valid_b1HW)
         x = images_b1HW if valid[0] is None else images_b1HW * valid[0]
         x = self.conv1(x)
-        if not torch.is_grad_enabled() and x.dtype == torch.bfloat16 and x.device.type == "cpu":
-            x = x.contiguous(memory_format=torch.channels_last)
         x = F.relu(self.norm1(x, valid[1]))
         x = F.max_pool2d(x, 2, ceil_mode=True)  # after ReLU, so zero padding never wins
         x = self.dense1(x, valid[2])
@@ -114,6 +104,11 @@ class DenseNet(nn.Module):
         x = self.trans2(x, valid[3])
         x = self.dense3(x, valid[4])
         return self.post_norm(x, valid[4])
+
+    def validity(self, valid_b1HW: Tensor | None) -> list[Tensor | None]:
+        """The valid map at every resolution of the way: of images, first convolution, dense blocks."""
+        strides = (1, 2, 4, 8, self.stride)
+        return [None if valid_b1HW is None else valid_b1HW[:, :, ::stride, ::stride] for stride in strides]
 
 
 class Encoder(nn.Module):
@@ -129,9 +124,15 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(d_model)
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
-        mask_bHW = mask_bHW.bool()
-        valid_b1HW = (~mask_bHW)[:, None].to(images_b1HW.dtype) if self.mask_padding else None
+        valid_b1HW = self.valid_map(images_b1HW, mask_bHW)
         features_bhwd = self.feature_proj(self.model(images_b1HW, valid_b1HW)).permute(0, 2, 3, 1)
-        mask_bhw = mask_bHW[:, :: self.model.stride, :: self.model.stride]
-        position_bhwd = image_position(mask_bhw, features_bhwd.shape[-1])
-        return self.norm(features_bhwd + position_bhwd), mask_bhw
+        return self.place(features_bhwd, mask_bHW)
+
+    def valid_map(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Tensor | None:
+        """1 = image, 0 = padding, or None where padding counts as image."""
+        return (~mask_bHW.bool())[:, None].to(images_b1HW.dtype) if self.mask_padding else None
+
+    def place(self, features_bhwd: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
+        """Adds the positions of the cells, normalises; features and their mask."""
+        mask_bhw = mask_bHW.bool()[:, :: self.model.stride, :: self.model.stride]
+        return self.norm(features_bhwd + image_position(mask_bhw, features_bhwd.shape[-1])), mask_bhw

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from models.comer import CoMER
-from models.incremental import FoldedDecoder, IncrementalDecoder
+from models.folded import FoldedDecoder, FoldedEncoder
+from models.incremental import IncrementalDecoder
 from models.position import MAX_STEPS
 from models.vocab import EOS, PAD, SOS
 
@@ -87,11 +88,10 @@ def joint_search(
     if 2 * options.beam_size > model.config.vocab_size:
         classes = model.config.vocab_size
         raise ValueError(f"beam_size must be at most half of the {classes} classes, not {options.beam_size}")
-    features_bhwd, mask_bhw = model.encode(images_b1HW, mask_bHW)
-    device = features_bhwd.device.type
-    fast = torch.is_autocast_enabled(device)
-    dtype = torch.get_autocast_dtype(device) if fast else features_bhwd.dtype
+    device = images_b1HW.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else images_b1HW.dtype
     with torch.autocast(device, enabled=False):  # what is to be cast is cast once, not at every step
+        features_bhwd, mask_bhw = FoldedEncoder(model.encoder, dtype)(images_b1HW, mask_bHW)
         return _search(FoldedDecoder(model.decoder, features_bhwd, mask_bhw, dtype), options)
 
 
@@ -243,7 +243,7 @@ def _backward(decoder: FoldedDecoder, image: int, found: Found, options: SearchO
     scores_N = torch.zeros_like(found.forward_N)
     for rows, T in _chunks(found.length_N, decoder.mask_bL.shape[1]):
         inputs, outputs = inputs_NT[rows, :T], outputs_NT[rows, :T]
-        logits = decoder.read(image, inputs) / options.temperature
+        logits = decoder.read(image, inputs, found.length_N[rows] + 1) / options.temperature
         logp = logits.log_softmax(-1).gather(-1, outputs[..., None])[..., 0].masked_fill(outputs == PAD, 0)
         scores_N[rows] = logp.sum(1) / (inputs != PAD).sum(1, dtype=logp.dtype) ** options.alpha
     return scores_N

@@ -1,0 +1,239 @@
+"""The network as it runs without gradients: the numbers of `models.densenet` and `models.decoder` in far fewer operations.
+
+Weights are cast once, every batch normalisation is folded into the convolution beside it, 1x1 convolutions are matrix
+products, the keys and values of an image are made once, and rows that read the same words share the work.
+
+Names carry shapes: b images, c channels, H x W pixels, h x w feature cells, G groups of hypotheses that read one image,
+M beams of a group, R rows, T steps, X = any number of words that read one image, S word slots, L = h * w, H heads,
+E = D / H, C coverage channels, V classes, N = any number of maps.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from models.coverage import AttentionRefinement, exclusive_coverage
+from models.decoder import Decoder, DecoderLayer
+from models.densenet import Encoder
+from models.layers import float32
+from models.vocab import PAD
+
+Affine = tuple[Tensor, Tensor]  # weight and bias
+
+
+def evaluated(norm: _BatchNorm) -> Affine:
+    """What a batch normalisation multiplies by and adds."""
+    mean_c, var_c = norm.running_mean, norm.running_var
+    assert mean_c is not None and var_c is not None
+    scale_c = norm.weight * torch.rsqrt(var_c + norm.eps)
+    return scale_c, norm.bias - mean_c * scale_c
+
+
+def fold(conv: nn.Conv2d, norm: _BatchNorm) -> Affine:
+    """A convolution without bias and the normalisation after it, as one convolution."""
+    scale_c, shift_c = evaluated(norm)
+    return conv.weight * scale_c[:, None, None, None], shift_c
+
+
+def pointwise(x_bchw: Tensor, matrix_co: Tensor) -> Tensor:
+    """A 1x1 convolution of maps whose channels lie together, the first of them all 1: one matrix product."""
+    x_bhwc = x_bchw.permute(0, 2, 3, 1)
+    return torch.mm(x_bhwc.flatten(0, 2), matrix_co).view(*x_bhwc.shape[:3], -1).permute(0, 3, 1, 2)
+
+
+def blank(x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
+    """x with its padding set to 0."""
+    return x_bchw if valid_b1hw is None else x_bchw.mul_(valid_b1hw)
+
+
+class FoldedEncoder:
+    """The encoder in evaluation. Channels lie together in memory, and a dense block writes into one tensor.
+
+    The first channel of that tensor is all 1, so that the bias of a 1x1 convolution is a row of its matrix.
+    """
+
+    def __init__(self, encoder: Encoder, dtype: torch.dtype) -> None:
+        """`dtype`: of the convolutions, float32 or the type of an autocast."""
+
+        def kernel(weight_ockk: Tensor, bias_o: Tensor) -> Affine:
+            return weight_ockk.to(dtype, memory_format=torch.channels_last), bias_o.to(dtype)
+
+        def matrix(weight_oc11: Tensor, bias_o: Tensor) -> Tensor:
+            return torch.cat((bias_o[:, None], weight_oc11.flatten(1)), dim=1).t().to(dtype).contiguous()
+
+        net, self.encoder, self.dtype = encoder.model, encoder, dtype
+        self.first = kernel(*fold(net.conv1, net.norm1))
+        self.blocks = [
+            [(matrix(*fold(layer.conv1, layer.bn1)), kernel(*fold(layer.conv2, layer.bn2))) for layer in block]
+            for block in (net.dense1, net.dense2, net.dense3)
+        ]
+        self.transitions = [(matrix(*fold(t.conv1, t.bn1)), t.pool) for t in (net.trans1, net.trans2)]
+        weight_dc11, bias_d = encoder.feature_proj.weight, encoder.feature_proj.bias
+        assert bias_d is not None
+        scale_c, shift_c = evaluated(net.post_norm)
+        self.proj = matrix(weight_dc11 * scale_c[:, None, None], bias_d + weight_dc11.flatten(1) @ shift_c)
+
+    def __call__(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
+        """Features [b, h, w, d] and their mask [b, h, w]: the encoder's, but of no meaning at padding."""
+        valid = self.encoder.model.validity(self.encoder.valid_map(images_b1HW, mask_bHW))
+        x = images_b1HW if valid[0] is None else images_b1HW * valid[0]
+        x = F.conv2d(x.to(self.dtype), *self.first, stride=2, padding=3).relu_()
+        x = F.max_pool2d(blank(x.contiguous(memory_format=torch.channels_last), valid[1]), 2, ceil_mode=True)
+        for block, (halve, pool), seen in zip(self.blocks, self.transitions, valid[2:], strict=False):
+            x = pool(blank(pointwise(self._grow(x, block, seen), halve).relu_(), seen), seen)
+        features_bdhw = pointwise(self._grow(x, self.blocks[2], valid[4]), self.proj)
+        return self.encoder.place(features_bdhw.permute(0, 2, 3, 1), mask_bHW)
+
+    def _grow(self, x_bchw: Tensor, block: list[tuple[Tensor, Affine]], valid_b1hw: Tensor | None) -> Tensor:
+        """A dense block: a channel of 1, the channels of x, and those that its bottlenecks add."""
+        (b, c, h, w), growth = x_bchw.shape, len(block[0][1][1])
+        # zeros, as oneDNN's bf16 product reads on, to a multiple of 32 channels, and times 0 garbage may be NaN
+        grown = x_bchw.new_zeros((b, h, w, 1 + c + len(block) * growth)).permute(0, 3, 1, 2)
+        grown[:, 0] = 1
+        grown[:, 1 : 1 + c] = x_bchw
+        for n, (narrow, widen) in enumerate(block):
+            end = 1 + c + n * growth
+            narrowed = blank(pointwise(grown[:, :end], narrow).relu_(), valid_b1hw)
+            grown[:, end : end + growth] = blank(F.conv2d(narrowed, *widen, padding=1).relu_(), valid_b1hw)
+        return grown
+
+
+class FoldedLayer:
+    """A decoder layer; the stream x stays in float32, its products are of the given type."""
+
+    def __init__(self, layer: DecoderLayer, dtype: torch.dtype) -> None:
+        def affine(weight: Tensor, bias: Tensor) -> Affine:
+            return weight.to(dtype), bias.to(dtype)
+
+        words, cells, self.heads, self.dtype = layer.self_attn, layer.multihead_attn, layer.self_attn.heads, dtype
+        D = words.in_proj_weight.shape[1]
+        scale = math.sqrt(D // self.heads)
+        self.words_in = affine(words.in_proj_weight, words.in_proj_bias)
+        self.words_out = affine(words.out_proj.weight, words.out_proj.bias)
+        self.query = affine(cells.in_proj_weight[:D] / scale, cells.in_proj_bias[:D] / scale)
+        self.memory = affine(cells.in_proj_weight[D:], cells.in_proj_bias[D:])
+        self.cells_out = affine(cells.out_proj.weight, cells.out_proj.bias)
+        self.widen = affine(layer.linear1.weight, layer.linear1.bias)
+        self.narrow = affine(layer.linear2.weight, layer.linear2.bias)
+        self.norm1, self.norm2, self.norm3 = layer.norm1, layer.norm2, layer.norm3
+
+    def project_memory(self, memory_bLD: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys [b, H, E, L] and values [b, H, L, E] of images."""
+        both = F.linear(memory_bLD.to(self.dtype), *self.memory).unflatten(-1, (2, self.heads, -1))
+        return both[:, :, 0].permute(0, 2, 3, 1).contiguous(), both[:, :, 1].transpose(1, 2).contiguous()
+
+    def project_words(self, x_RXD: Tensor) -> Tensor:
+        """Queries, keys and values [R, X, 3, H, E] of words."""
+        R, X, D = x_RXD.shape
+        return F.linear(x_RXD.to(self.dtype), *self.words_in).view(R, X, 3, self.heads, D // self.heads)
+
+    def look_at_words(self, query_RXHE: Tensor, memory_RS2HE: Tensor, mask_R1XS: Tensor) -> Tensor:
+        """Weighted values [R, X, D] of words; the mask is added, so hidden is -inf."""
+        key_RHSE, value_RHSE = memory_RS2HE.permute(2, 0, 3, 1, 4)
+        read_RHXE = F.scaled_dot_product_attention(query_RXHE.transpose(1, 2), key_RHSE, value_RHSE, mask_R1XS)
+        return read_RHXE.transpose(1, 2).flatten(2)
+
+    def take_words(self, x_RXD: Tensor, read_RXD: Tensor) -> Tensor:
+        """Rest of the self-attention sublayer."""
+        return self.norm1(x_RXD + F.linear(read_RXD, *self.words_out))
+
+    def energies(self, x_GXD: Tensor, key_GHEL: Tensor) -> Tensor:
+        """Cross-attention energies [G, H, X, L], neither masked nor refined."""
+        G, H, E, L = key_GHEL.shape
+        query_GXHE = F.linear(x_GXD.to(self.dtype), *self.query).view(G, -1, H, E)
+        query_nXE = query_GXHE.transpose(1, 2).reshape(G * H, -1, E)
+        return float32(torch.bmm(query_nXE, key_GHEL.view(G * H, E, L))).view(G, H, -1, L)
+
+    def finish(self, x_GXD: Tensor, weights_GHXL: Tensor, value_GHLE: Tensor) -> Tensor:
+        """Rest of the layer once the cross-attention weights are known."""
+        read_nXE = torch.bmm(weights_GHXL.flatten(0, 1).to(self.dtype), value_GHLE.flatten(0, 1))
+        read_GXD = read_nXE.view(*weights_GHXL.shape[:3], -1).transpose(1, 2).flatten(2)
+        x_GXD = self.norm2(x_GXD + F.linear(read_GXD, *self.cells_out))
+        wide = F.linear(x_GXD.to(self.dtype), *self.widen).relu_()
+        return self.norm3(x_GXD + F.linear(wide, *self.narrow))
+
+
+class FoldedRefinement:
+    """The ARM with its batch normalisation folded into its last convolution."""
+
+    def __init__(self, arm: AttentionRefinement, dtype: torch.dtype) -> None:
+        conv, (scale, shift) = arm.conv, evaluated(arm.post_norm.bn)
+        assert conv.bias is not None
+        self.cross_coverage, self.self_coverage = arm.cross_coverage, arm.self_coverage
+        self.channels, self.dtype = conv.in_channels, dtype
+        self.conv = conv.weight.to(dtype, memory_format=torch.channels_last), conv.bias.to(dtype)
+        self.proj_HC = (arm.proj.weight.flatten(1) * scale[:, None]).to(dtype)
+        self.bias_H1 = shift[:, None].to(dtype)
+
+    def __call__(self, coverage_xCL: Tensor, h: int) -> Tensor:
+        """Refinement terms [H, x, L], where x is any shape, of maps of h rows; of no meaning at padding."""
+        *x, C, L = coverage_xCL.shape
+        maps_xLC = coverage_xCL.transpose(-1, -2).to(self.dtype, memory_format=torch.contiguous_format)
+        maps_NChw = maps_xLC.view(-1, h, L // h, C).permute(0, 3, 1, 2)  # channels last is twice as fast in bf16
+        hidden_Nhwc = F.conv2d(maps_NChw, *self.conv, padding=2).relu_().permute(0, 2, 3, 1)
+        return torch.addmm(self.bias_H1, self.proj_HC, hidden_Nhwc.flatten(0, 2).t()).view(-1, *x, L)
+
+
+class FoldedDecoder:
+    """A decoder in evaluation and the images it reads."""
+
+    def __init__(self, decoder: Decoder, features_bhwd: Tensor, mask_bhw: Tensor, dtype: torch.dtype) -> None:
+        """`dtype`: of the products, float32 or the type of an autocast."""
+        self.embed = decoder.embed
+        self.layers = [FoldedLayer(layer, dtype) for layer in decoder.model.layers]
+        self.arm = FoldedRefinement(decoder.model.arm, dtype) if decoder.model.arm is not None else None
+        self.proj = decoder.proj.weight.to(dtype), decoder.proj.bias.to(dtype)
+        self.memory = [layer.project_memory(features_bhwd.flatten(1, 2)) for layer in self.layers]
+        self.h, self.mask_bL, self.padded = mask_bhw.shape[1], mask_bhw.flatten(1), bool(mask_bhw.any())
+        self.dtype, self.stream = dtype, float32(features_bhwd).dtype
+
+    def classify(self, x_xD: Tensor) -> Tensor:
+        """Logits [..., V]."""
+        return float32(F.linear(x_xD.to(self.dtype), *self.proj))
+
+    def read(self, image: int, inputs_RT: Tensor, length_R: Tensor) -> Tensor:
+        """Logits [R, T, V] after every prefix of R rows that read one image; of no meaning from `length_R` on.
+
+        Prefixes that rows have in common are read once: X is the number of different ones.
+        """
+        R, T = inputs_RT.shape
+        rows_X, place_N = distinct_prefixes(inputs_RT, length_R)
+        future_TT = torch.ones(T, T, dtype=torch.bool, device=inputs_RT.device).triu(1)
+        hidden_R1TT = (future_TT | (inputs_RT == PAD)[:, None])[:, None]
+        mask_R1TT = torch.zeros_like(hidden_R1TT, dtype=self.dtype).masked_fill_(hidden_R1TT, float("-inf"))
+        mask_1L = self.mask_bL[image : image + 1]
+        x_1XD, weights_1HXL = self.embed(inputs_RT).flatten(0, 1)[rows_X][None], None
+        for layer, (key_bHEL, value_bHLE) in zip(self.layers, self.memory, strict=True):
+            words_RT3HE = layer.project_words(x_1XD)[0].index_select(0, place_N).unflatten(0, (R, T))
+            read_RTD = layer.look_at_words(words_RT3HE[:, :, 0], words_RT3HE[:, :, 1:], mask_R1TT)
+            x_1XD = layer.take_words(x_1XD, read_RTD.flatten(0, 1).index_select(0, rows_X)[None])
+            energies_1HXL = layer.energies(x_1XD, key_bHEL[image : image + 1])
+            if self.padded:
+                energies_1HXL.masked_fill_(mask_1L, torch.finfo(energies_1HXL.dtype).min)
+            if self.arm is not None and weights_1HXL is not None:
+                sources = [weights_1HXL] * self.arm.cross_coverage
+                sources += [energies_1HXL.softmax(-1)] if self.arm.self_coverage else []
+                looked_CRTL = torch.cat(sources, dim=1)[0].index_select(1, place_N).unflatten(1, (R, T))
+                coverage_CXL = exclusive_coverage(looked_CRTL).flatten(1, 2).index_select(1, rows_X)
+                energies_1HXL -= self.arm(coverage_CXL.transpose(0, 1), self.h)
+            weights_1HXL = energies_1HXL.softmax(-1)
+            x_1XD = layer.finish(x_1XD, weights_1HXL, value_bHLE[image : image + 1])
+        return self.classify(x_1XD)[0].index_select(0, place_N).unflatten(0, (R, T))
+
+
+def distinct_prefixes(inputs_RT: Tensor, length_R: Tensor) -> tuple[Tensor, Tensor]:
+    """Which prefixes differ: their last words [X] as indices into N = R * T, and for every word its number [N] below X.
+
+    Words at or after the length of their row are left out; what is given for them is any number below X.
+    """
+    R, T = inputs_RT.shape
+    same_RRT = (inputs_RT[:, None] == inputs_RT).cumprod(-1)  # [r, s, t]: r and s agree up to t
+    first_RT = same_RRT.argmax(1)  # the first row of the same prefix
+    own_RT = (first_RT == torch.arange(R, device=first_RT.device)[:, None]) & (
+        torch.arange(T, device=first_RT.device) < length_R[:, None]
+    )
+    number_RT = own_RT.flatten().cumsum(0).sub_(1).clamp_(min=0).view(R, T)
+    return own_RT.flatten().nonzero()[:, 0], number_RT.gather(0, first_RT).flatten()
