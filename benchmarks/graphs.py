@@ -32,7 +32,10 @@ from benchmarks.errors import UserError
 
 EAGER = 2  # so many batches of a shape run kernel by kernel: they warm up what is made on first use
 
-Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], Any], Tensor]]  # to what repeats it, and its result
+FREE = 0.25  # of a device's memory: where less is left, no more shapes are recorded
+
+# of a step: what repeats it, and its result; None where there is no room
+Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], Any], Tensor] | None]
 
 
 @dataclass(frozen=True)
@@ -59,8 +62,7 @@ class Replays:
         key = (first, *(tuple(tensor.shape) for tensor in inputs))
         self.seen[key] += 1
         if key not in self.replays and self.seen[key] > EAGER and len(self.replays) < self.limit:
-            still = Inputs(*(tensor.clone() for tensor in inputs))
-            self.replays[key] = Replay(still, *self.record(partial(self.step, still, first)))
+            self._record(key, inputs, first)
         torch.manual_seed(seed)
         replay = self.replays.get(key)
         if replay is None:
@@ -70,14 +72,26 @@ class Replays:
         replay.launch()
         return replay.loss.clone()
 
+    def _record(self, key: tuple, inputs: Inputs, first: bool) -> None:
+        still = Inputs(*(tensor.clone() for tensor in inputs))
+        recorded = self.record(partial(self.step, still, first))
+        if recorded is None:
+            self.limit = len(self.replays)
+        else:
+            self.replays[key] = Replay(still, *recorded)
+
 
 class CudaRecord:
-    """Records on the current stream, without running anything."""
+    """Records on the current stream, without running anything, while there is memory."""
 
     def __init__(self) -> None:
         self.pool = torch.cuda.graph_pool_handle()
 
-    def __call__(self, step: Callable[[], Tensor]) -> tuple[Callable[[], Any], Tensor]:
+    def __call__(self, step: Callable[[], Tensor]) -> tuple[Callable[[], Any], Tensor] | None:
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info()
+        if free < FREE * total:
+            return None
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream()):

@@ -189,7 +189,8 @@ class Trainer:
         if self.team.world > 1:
             parallel = DistributedDataParallel(self.model)
         total = self.config.training.epochs
-        with own_stream(self.team.device), self._progress(total) as report:
+        stream = own_stream(self.team.device) if self.replays else nullcontext()
+        with stream, self._progress(total) as report:
             while self.state.epoch < total and not self._gave_up():
                 self._epoch(parallel, report)
         self._finish()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import benchmarks.train as training
 from benchmarks.config import Config
@@ -76,6 +77,15 @@ def test_what_is_recorded_and_when():
     assert len(recorded) == 2
 
 
+def test_a_full_device_records_no_more():
+    asked = []
+    replays = Replays(lambda batch, first: batch.tokens.sum(), lambda step: asked.append(step), limit=5)
+    for _ in range(EAGER + 3):
+        batch = inputs(8)
+        assert replays(batch, True, 0) == batch.tokens.sum()
+    assert len(asked) == 1
+
+
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory) -> Path:
     return tiny_archive(tmp_path_factory.mktemp("tiny"))
@@ -97,6 +107,43 @@ def test_replays_train_what_steps_do(archive, tmp_path, monkeypatch):
     assert trainer.replays is not None
     assert sum(trainer.replays.seen[key] - EAGER for key in trainer.replays.replays) > 8
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+class Operations(TorchDispatchMode):
+    """Notes what is called, forwards and backwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(func.overloadpacket.__name__)
+        if func is torch.ops.aten.index.Tensor:
+            assert all(index is None or index.dtype == torch.int64 for index in args[1]), "an index of bools is read"
+        if func is torch.ops.aten.where.self:
+            assert all(value.ndim for value in args[1:]), "where copies numbers to a device, and waits"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mask_padding", [False, True])
+def test_a_step_reads_nothing_back(archive, tmp_path, mask_padding):
+    """On a GPU any of these would make the host wait for it."""
+    ways = {"training": {"resident": True, "average": 0.9, "batching": {"order": "shape"}}}
+    ways |= {"model": {"mask_padding": mask_padding}, "augmentation": {"elastic": 1.0, "thickness": 0.5}}
+    ways["training"] |= {"optimizer": {"name": "adamw", "clip": 1.0}, "schedule": {"name": "cosine"}}
+    config = tiny_config(archive, ways)
+    trainer = Trainer(config, open_archive(archive), tmp_path, Team(0, 1, torch.device("cpu")))
+    drawn = [trainer.prepare(0, indices) for indices in trainer.set.plan(0)[:2]]
+    trainer.model.train()
+    with Operations() as operations:
+        for k, batch in enumerate(drawn):
+            trainer._micro_step(trainer.model, batch, k, 2)
+        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0)
+        trainer.optimizer.step()
+        trainer._update_average()
+    assert {"convolution_backward", "index", "_fused_adamw_"} <= operations.names
+    waiting = {"_local_scalar_dense", "item", "nonzero", "masked_select", "is_nonzero", "equal", "unique", "lift_fresh"}
+    assert not waiting & operations.names
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

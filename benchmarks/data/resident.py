@@ -131,7 +131,7 @@ class ResidentSet(TrainingSet):
         image_bhw = inside(height_b, width_b, shape)
         y, x = positions(shape, self.device)
         places_bhw = self.starts[index][:, None, None] + y * width_b.long()[:, None, None] + x
-        return self.pixels[places_bhw.where(image_bhw, 0)] * image_bhw
+        return self.pixels[places_bhw * image_bhw] * image_bhw
 
     def _coordinates(self, n: dict[str, Tensor], drawn: Drawn) -> tuple[Tensor, Tensor]:
         """Where in the stored image each pixel is read: x and y, float32 [b,H,W]."""
