@@ -9,7 +9,7 @@ import json
 import re
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -111,6 +111,9 @@ class Search(Strict):
     direction: Literal["both", "l2r", "r2l"] = "both"
     batch_size: int = Field(default=4, gt=0)
     bf16: bool = False
+    scales: tuple[Annotated[float, Field(gt=0, le=4)], ...] = Field(
+        default=(1.0,), min_length=1
+    )  # every image is searched at each of these sizes; the best score of all decides
     convertible: bool = False  # predict the best hypothesis that converts to symLG; the authors predict the best one
     limit: int | None = Field(default=None, gt=0)  # recognise n evenly spaced expressions of a set only; None = all
 
@@ -120,9 +123,10 @@ class Search(Strict):
 
     @property
     def name(self) -> str:
-        """The search as a signature names it: joint10, l2r10, joint10+convertible …"""
+        """The search as a signature names it: joint10, l2r10, joint10+scales1,1.2+convertible …"""
         name = ("joint" if self.direction == "both" else self.direction) + str(self.beam_size)
-        return name + "+convertible" * self.convertible
+        scales = "" if self.scales == (1.0,) else "+scales" + ",".join(f"{scale:g}" for scale in self.scales)
+        return name + scales + "+convertible" * self.convertible
 
 
 class Config(Strict):

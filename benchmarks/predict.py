@@ -40,34 +40,35 @@ def predict(config: Config, archive: Archive, folder: Path, splits: Iterable[str
 @torch.inference_mode()
 def recognise(model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str) -> Found:
     """Joint search over `samples`; ids in the order in which they were recognised."""
-    vocabulary = Vocabulary()
-    found: Found = {}
-    batches = evaluation_batches(samples, config, config.search.batch_size)
+    found: dict[str, list[Hypothesis]] = {}
+    size, scales = config.search.batch_size, config.search.scales
+    batches = [batch for scale in scales for batch in evaluation_batches(samples, config, size, scale)]
     for batch in track(batches, f"  recognising {what}", console=Console(stderr=True), transient=True):
-        for name, hypotheses in zip(batch.ids, _search(model, config, batch, device), strict=True):
-            if config.search.convertible:
-                hypotheses = convertible_first(hypotheses)
-            best = tuple(vocabulary.decode(list(hypotheses[0].ids))) if hypotheses else ()
-            found[name] = best, hypotheses
-    return found
-
-
-def convertible_first(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """The best hypothesis that converts to symLG, then the others as they were: what does not convert is an error."""
+        for name, hypotheses in zip(batch.ids, search(model, config, batch, device), strict=True):
+            found.setdefault(name, []).extend(hypotheses)
     decode = Vocabulary().decode
-    for rank, hypothesis in enumerate(hypotheses):
-        try:
-            from_latex(decode(hypothesis.ids))
-        except Unconverted:
-            continue
-        return [hypothesis, *hypotheses[:rank], *hypotheses[rank + 1 :]]
-    return hypotheses
+    ordered = {name: ranked(hypotheses, config) for name, hypotheses in found.items()}
+    return {name: (tuple(decode(best[0].ids)) if best else (), best) for name, best in ordered.items()}
 
 
-def _search(model: CoMER, config: Config, batch: Batch, device: torch.device) -> list[list[Hypothesis]]:
+def search(model: CoMER, config: Config, batch: Batch, device: torch.device) -> list[list[Hypothesis]]:
     images = batch.images.to(device).float() / 255
     with torch.autocast(device.type, torch.bfloat16, enabled=config.search.bf16):
         return joint_search(model, images, batch.mask.to(device), config.search.options)
+
+
+def ranked(hypotheses: list[Hypothesis], config: Config) -> list[Hypothesis]:
+    """What was found of an image, at all scales: the one to predict, then the others, best first."""
+    best_first = sorted(hypotheses, key=lambda h: -h.score)
+    if config.search.convertible:
+        decode = Vocabulary().decode
+        for hypothesis in best_first:
+            try:
+                from_latex(decode(hypothesis.ids))
+            except Unconverted:
+                continue
+            return [hypothesis, *(h for h in best_first if h is not hypothesis)]
+    return best_first
 
 
 def write_predictions(folder: Path, split: str, found: Found) -> None:

@@ -29,8 +29,8 @@ from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.crohme import Sample
 from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
-from benchmarks.predict import convertible_first
-from models import CoMER, Vocabulary, joint_search
+from benchmarks.predict import ranked, search
+from models import CoMER, Hypothesis, Vocabulary
 from models.interchange import import_lightning, load_weights
 
 if TYPE_CHECKING:
@@ -122,16 +122,16 @@ class Recognizer:
         name = name or ("image" if isinstance(image, np.ndarray) else str(image))
         gray = image if isinstance(image, np.ndarray) else read_gray(Path(image))
         ink = as_crohme(gray, name, self.config.data.max_area)
-        batch = self.batch(ink)
-        with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, self.config.search.bf16):
-            images, mask = batch.images.to(self.device).float() / 255, batch.mask.to(self.device)
-            (found,) = joint_search(self.model, images, mask, self.config.search.options)
+        sample, found = Sample("", (), ink), []
+        with torch.inference_mode():
+            for scale in self.config.search.scales:
+                (batch,) = evaluation_batches([sample], self.config, 1, scale)
+                found += search(self.model, self.config, batch, self.device)[0]
         decode = Vocabulary().decode
-        best = {h.ids: h for h in reversed(found)}  # both directions find the same; the better one of these stays
-        found = sorted(best.values(), key=lambda h: -h.score)
-        if self.config.search.convertible:
-            found = convertible_first(found)
-        nbest = [Candidate(tuple(decode(h.ids)), h.score, h.forward, h.reverse, h.direction) for h in found]
+        best: dict[tuple[int, ...], Hypothesis] = {}
+        for hypothesis in ranked(found, self.config):
+            best.setdefault(hypothesis.ids, hypothesis)  # both directions find the same; the better one stays
+        nbest = [Candidate(tuple(decode(h.ids)), h.score, h.forward, h.reverse, h.direction) for h in best.values()]
         if not nbest:
             raise UserError(f"{name}: nothing could be read; give a picture of one expression, cut out")
         return Recognition(name, ink, tuple(nbest))

@@ -65,6 +65,8 @@ def test_digest_follows_everything_that_matters(tmp_path):
         ("training: {optimizer: {lr: -1.0}}", "training.optimizer.lr: Input should be greater than 0"),
         ("model: {heads: 8}", "model.heads"),
         ("model: {nhead: 7}", "nhead must divide d_model"),
+        ("search: {scales: []}", "search.scales: Tuple should have at least 1 item"),
+        ("search: {scales: [1.0, -1.0]}", "search.scales.1: Input should be greater than 0"),
         ("training: [1]", "training: "),
         ("a: b: c", "not YAML"),
         ("- 1", "must hold keys and values"),

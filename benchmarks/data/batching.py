@@ -315,13 +315,13 @@ def ahead(prepare: Callable[[int, list[int]], T], epoch: int, plan: Sequence[lis
                 future.cancel()
 
 
-def evaluation_batches(samples: Iterable[Sample], config: Config, size: int) -> list[Batch]:
-    """Un-augmented batches of at most `size` images, within the authors' limits, grouped as in training.
+def evaluation_batches(samples: Iterable[Sample], config: Config, size: int, scale: float = 1.0) -> list[Batch]:
+    """Un-augmented batches of at most `size` images times `scale`, within the authors' limits, grouped as in training.
 
     In order `shape` every image is padded to its own shape of the grid and meets only such images, so that what
     is recognised does not depend on its neighbours; in order `area` it does, as in the authors' program.
     """
-    kept = load(samples, config.data)
+    kept = [Sample(s.id, s.tokens, rescale(s.image, scale)) for s in load(samples, config.data)]
     images = []
     for sample in kept:
         draw = np.random.default_rng(0)  # nothing is drawn: no augmentation
