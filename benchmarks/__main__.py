@@ -334,6 +334,30 @@ def speed(
     speed(results, _words(only), repeats, crohme=crohme)
 
 
+@app.command()
+def cost(
+    crohme: Crohme = None,
+    recipe: Recipe = "comer-fusion",
+    preset: Annotated[str, typer.Option(help="presets, divided by blanks or commas")] = "paper fast",
+    hardware: Annotated[str, typer.Option(help="h200 2080ti 4x2080ti; all where left out")] = "",
+    measure: Annotated[bool, typer.Option("--measure", help="time real steps on this CPU beside its bound")] = False,
+    results: Results = RESULTS,
+) -> None:
+    """Predict what a training costs and what bounds it, from counts alone: results/speed/cost.csv, epoch.csv."""
+    from benchmarks.reproduce import open_data
+
+    archive, presets = open_data(crohme, results), _words(preset)
+    if measure:
+        from benchmarks.achieved import measure as against
+
+        for name in presets:
+            against(archive, recipe, name)
+        return
+    from benchmarks.costs import cost
+
+    cost(archive, results, recipe, presets, _words(hardware))
+
+
 @app.command("import-weights")
 def import_weights(
     ckpt: Annotated[Path, typer.Argument(help="the authors' Lightning checkpoint (.ckpt)")],
