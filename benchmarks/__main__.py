@@ -358,6 +358,21 @@ def cost(
     cost(archive, results, recipe, presets, _words(hardware))
 
 
+@app.command()
+def timings(
+    folders: Annotated[list[Path] | None, typer.Argument(help="run folders; else the committed runs")] = None,
+    results: Results = RESULTS,
+) -> None:
+    """Time to accuracy of runs: results/speed/training.csv of the committed ones; of named ones it is printed only."""
+    from benchmarks import timings
+
+    table = timings.timings(results, folders or [])
+    timings.show(table)
+    if not folders:
+        timings.write(table, results / "speed/training.csv")
+        print(results / "speed/training.csv")
+
+
 @app.command("import-weights")
 def import_weights(
     ckpt: Annotated[Path, typer.Argument(help="the authors' Lightning checkpoint (.ckpt)")],

@@ -1,0 +1,117 @@
+"""`benchmarks timings`: time to accuracy of runs, as their own files tell it: results/speed/training.csv.
+
+All seconds are measured (history.jsonl); `predicted_s` alone is the cost model's (speed/cost.csv), where it knows the
+machine, and `share` says what of that speed was reached. Two measures are kept apart: token equality, which a training
+validates on CROHME 2014, and ExpRate on symLG, which is scored once, after the training. So `token_55_s` is the time of
+the first validation at 55 % or more, and `exprate_55_s` that of the whole training where its ExpRate is 55 % or more.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.checkpoint import write_atomically
+from benchmarks.errors import UserError
+from benchmarks.hardware import HARDWARE
+from benchmarks.runfolder import RunFolder
+
+GOALS = (55.0, 57.0, 59.33)  # % on CROHME 2014; the last is what the paper reports
+KEYS = ["recipe", "preset", "config", "hardware"]
+NUMBERS = ["epochs", "total_s", "epoch_s", "train_epoch_s", "validation_s", "validations", "images_per_s"]
+NUMBERS += [f"token_{goal:g}_s" for goal in GOALS] + [f"exprate_{goal:g}_s" for goal in GOALS]
+NUMBERS += ["best_token_exprate_2014", "exprate_2014", "predicted_s", "share"]
+
+
+def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
+    """A row a run, and where a row of runs has several seeds their mean and standard deviation.
+
+    Without folders: the committed runs. UserError for a folder that is no trained run, or where there is none.
+    """
+    places = folders or sorted(path.parent for path in (results / "reproduced").glob("*/*/config.yaml"))
+    if not places:
+        raise UserError(f"{results / 'reproduced'}: no runs; name run folders")
+    cost = results / "speed/cost.csv"
+    predicted = pd.read_csv(cost) if cost.exists() else None
+    runs = pd.DataFrame([row(RunFolder.read(folder), predicted) for folder in places])
+    return with_seeds(runs.sort_values([*KEYS, "seed"], kind="stable"))
+
+
+def row(run: RunFolder, predicted: pd.DataFrame | None) -> dict[str, object]:
+    """What one run took. A training that was killed and went on counts the parts of an epoch that its lines tell."""
+    if not run.history or not run.finished:
+        raise UserError(f"{run.path}: not trained to its end; there is no time to accuracy yet")
+    config, history = run.config, run.history
+    training, checks = 0.0, 0.0
+    reached: dict[str, float] = {}
+    for line in history:
+        training += line["seconds"]
+        checks += line.get("val_seconds", 0.0)
+        for goal in GOALS if config["select"] == "2014" else ():
+            if line.get("val_token_exprate", -1.0) >= goal:
+                reached.setdefault(f"token_{goal:g}_s", training + checks)
+    images = sum(line["images_per_s"] * line["seconds"] for line in history)
+    validated = [line["val_token_exprate"] for line in history if "val_token_exprate" in line]
+    total, device = training + checks, run.environment.get("device", "unknown")
+    found: dict[str, object] = {
+        "recipe": config["recipe"], "preset": config["preset"], "config": run.recipe_hash, "hardware": device,
+        "threads": run.environment.get("threads"), "seed": str(config["seed"]), "n": 1, "epochs": len(history),
+        "total_s": total, "epoch_s": total / len(history), "train_epoch_s": training / len(history),
+        "validation_s": checks / len(validated) if validated else None, "validations": len(validated),
+        "images_per_s": images / training if training else None, **dict.fromkeys(NUMBERS[7:13]), **reached,
+    }  # fmt: skip
+    rate = run.scores.get("2014", {}).get("exprate")
+    for goal in GOALS:
+        found[f"exprate_{goal:g}_s"] = total if rate is not None and rate >= goal else None
+    found["best_token_exprate_2014"] = max(validated) if validated and config["select"] == "2014" else None
+    bound = expected(run, predicted) if predicted is not None else None
+    return found | {"exprate_2014": rate, "predicted_s": bound, "share": bound / total if bound else None}
+
+
+def expected(run: RunFolder, predicted: pd.DataFrame) -> float | None:
+    """Seconds of the whole training by the cost model; None for what it does not know."""
+    device, training = run.environment.get("device", ""), run.config["training"]
+    wanted = {
+        "config": run.recipe_hash,
+        "precision": "bf16" if training["bf16"] else "fp32",
+        "mode": "graph" if training.get("graphs") else "eager",
+        "part": "training",
+    }
+    names = [machine.name for machine in HARDWARE.values() if machine.called in device]
+    for line in predicted.to_dict("records"):
+        if line["hardware"] in names and all(line[key] == value for key, value in wanted.items()):
+            return float(line["predicted_s"])
+    return None
+
+
+def with_seeds(runs: pd.DataFrame) -> pd.DataFrame:
+    """Adds, under the seeds of a row of runs on one kind of machine, their mean and standard deviation; a number that
+    not all of them have is left empty."""
+    parts: list[pd.DataFrame] = []
+    for _, some in runs.groupby(KEYS, sort=False):
+        parts.append(some)
+        if len(some) > 1:
+            table = some[NUMBERS].astype(float)
+            for name, numbers in (("mean", table.mean(skipna=False)), ("sd", table.std(ddof=1, skipna=False))):
+                first = some.iloc[0].to_dict() | {"seed": name, "n": len(some)}
+                parts.append(pd.DataFrame([first | dict(numbers.items())]))  # pyright: ignore[reportAttributeAccessIssue]
+    whole = pd.concat([part.astype(object) for part in parts], ignore_index=True)
+    return pd.DataFrame(whole, columns=[*KEYS, "threads", "seed", "n", *NUMBERS])
+
+
+def write(table: pd.DataFrame, path: Path) -> None:
+    rounded = table.map(lambda value: float(f"{value:.6g}") if isinstance(value, float) else value)
+    write_atomically(path, rounded.to_csv(index=False, lineterminator="\n"))
+
+
+def show(table: pd.DataFrame) -> None:
+    shown = Table(title="time to accuracy (measured; predicted_s: the cost model)", title_justify="left")
+    empty = [name for name in table.columns if all(pd.isna(value) for value in table[name])]
+    names = [name for name in table.columns if name not in ("config", "threads", *empty)]
+    for name in names:
+        shown.add_column(name.replace("_", " "), justify="right" if name in NUMBERS else "left")
+    for _, line in table[names].iterrows():
+        shown.add_row(*("" if pd.isna(v) else f"{v:,.5g}" if isinstance(v, float) else str(v) for v in line))
+    Console().print(shown)
