@@ -60,6 +60,22 @@ def crohme(target: Annotated[Path, typer.Argument(help="file to write")] = Path(
 
 
 @app.command()
+def recombine(
+    out: Annotated[Path, typer.Argument(help="archive to write")],
+    inkml: Annotated[Path, typer.Option(help="zip of the training set's InkML files, train/inkml/ID.inkml")],
+    crohme: Annotated[Path, typer.Option(help="CoMER's data.zip, or it unpacked")],
+    copies: Annotated[int, typer.Option(min=1, max=100, help="new expressions for each of the training set")] = 1,
+    seed: Seed = 7,
+) -> None:
+    """Make an archive of CROHME with more training expressions, recombined of its pen strokes."""
+    from benchmarks.data.crohme import open_archive
+    from benchmarks.data.recombination import recombined
+
+    archive = open_archive(recombined(inkml, crohme, out, copies, seed))
+    print(f"{archive.path}: {archive.edition}; use it with CROHME={archive.path}")
+
+
+@app.command()
 def train(
     folder: Folder = None,
     recipe: Recipe = "",
@@ -371,6 +387,26 @@ def timings(
     if not folders:
         timings.write(table, results / "speed/training.csv")
         print(results / "speed/training.csv")
+
+
+@app.command()
+def precision(
+    limit: Annotated[int, typer.Option(help="expressions to train on", min=1)],
+    epochs: Annotated[int, typer.Option(help="of each training", min=1)],
+    seeds: Annotated[str, typer.Option(help="seeds, divided by blanks or commas")] = "7 8 9",
+    heldout: Annotated[int, typer.Option(help="expressions held out", min=1)] = 300,
+    max_tokens: Annotated[int, typer.Option(help="longer labels are left out, of both", min=1)] = 200,
+    recipe: Recipe = "comer-fusion",
+    preset: Preset = "laptop",
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+) -> None:
+    """Train short, twice from each seed, float32 and bf16; is the difference smaller than that of seeds?"""
+    from benchmarks.precision import Sizes, precision
+    from benchmarks.reproduce import open_data
+
+    sizes = Sizes(limit, epochs, heldout, max_tokens)
+    precision(open_data(crohme, results), results, recipe, preset, [_seed(word) for word in _words(seeds)], sizes)
 
 
 @app.command("import-weights")

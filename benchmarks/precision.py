@@ -1,0 +1,175 @@
+"""`benchmarks precision`: does bf16 harm? The same short trainings, twice from each seed, float32 and bf16.
+
+Both see the same batches and draw the same dropout; afterwards the same held-out expressions are read by both, in
+float32, each token after the true ones before it. The rule: bf16 is called harmless where Student's 95 % interval of
+the mean difference between the pairs lies within one standard deviation of the float32 seeds, for held-out loss and
+token accuracy alike. Anything wider is "not shown", not "harmful".
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from rich.table import Table
+from scipy import stats
+
+from benchmarks.checkpoint import write_atomically
+from benchmarks.config import Config, resolve
+from benchmarks.data.batching import evaluation_batches
+from benchmarks.data.crohme import Archive, Sample, evenly
+from benchmarks.errors import UserError
+from benchmarks.runfolder import RunFolder
+from benchmarks.train import split_heldout, train
+from evaluation.stats import mean_interval
+from models import Vocabulary
+from models.interchange import load_weights
+from models.vocab import PAD, bidirectional_targets
+
+METRICS = ("loss", "heldout_loss", "heldout_token_accuracy")  # of the last epoch; those held out decide
+console = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How short the trainings are."""
+
+    limit: int  # expressions to train on, evenly spaced
+    epochs: int
+    heldout: int = 300
+    max_tokens: int = 200  # longer labels are left out
+
+
+class Part(Archive):
+    """An archive of which only some training expressions are there."""
+
+    def __init__(self, archive: Archive, samples: list[Sample]):
+        self.__dict__.update(archive.__dict__)
+        self._part = samples
+
+    def samples(self, split: str) -> list[Sample]:
+        return self._part if split == "train" else super().samples(split)
+
+
+def precision(
+    archive: Archive, results: Path, recipe: str, preset: str, seeds: Sequence[int], sizes: Sizes
+) -> list[dict[str, object]]:
+    """Trains (what is trained already is not trained again), compares, writes results/speed/precision*.csv of CROHME.
+
+    Returns the verdict's rows. UserError for fewer than two seeds, or too little data.
+    """
+    if len(set(seeds)) < 2:
+        raise UserError("--seeds: the spread between seeds needs two at least, five or more to say anything")
+    short = [s for s in archive.samples("train") if len(s.tokens) <= sizes.max_tokens]
+    chosen = evenly(short, sizes.limit + sizes.heldout)
+    if len(chosen) < sizes.limit + sizes.heldout:
+        raise UserError(f"{archive.path}: {len(chosen)} expressions, not {sizes.limit} and {sizes.heldout} held out")
+    kept, held = split_heldout(chosen, sizes.heldout / len(chosen), 0)  # the same for all seeds
+    lines: list[dict[str, object]] = []
+    for number, seed in enumerate(dict.fromkeys(seeds)):
+        for bf16 in (False, True):
+            config = shortened(resolve(recipe, preset, seed, archive), sizes, bf16)
+            name = f"precision/{sizes.limit}-{sizes.heldout}/{config.run_name}"
+            folder = results / "local" / name
+            console.print(f"training {2 * number + bf16 + 1} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
+            train(config, Part(archive, kept), folder)
+            lines += epochs_of(config, folder, held, len(kept))
+    table = pd.DataFrame(lines)
+    found = judged(table)
+    show(found)
+    if archive.name == "crohme":
+        for name, made in (("precision.csv", table), ("precision_verdict.csv", pd.DataFrame(found))):
+            path = results / "speed" / name
+            write_atomically(path, made.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+            print(path)
+    return found
+
+
+def shortened(config: Config, sizes: Sizes, bf16: bool) -> Config:
+    training = config.training.model_copy(update={"epochs": sizes.epochs, "bf16": bf16})
+    data = config.data.model_copy(update={"limit": sizes.limit + sizes.heldout, "max_tokens": sizes.max_tokens})
+    return config.model_copy(update={"training": training, "data": data, "select": "last"})
+
+
+def epochs_of(config: Config, folder: Path, held: list[Sample], images: int) -> list[dict[str, object]]:
+    """A row an epoch; the last tells what was held out."""
+    run = RunFolder.read(folder)
+    hardware = f"{run.environment['device']}, {run.environment['threads']} threads"
+    keys = {
+        "recipe": config.recipe, "preset": config.preset, "images": images, "heldout": len(held),
+        "max_tokens": config.data.max_tokens, "precision": "bf16" if config.training.bf16 else "fp32",
+        "seed": config.seed,
+    }  # fmt: skip
+    lines: list[dict[str, object]] = [
+        keys | {"epoch": line["epoch"], "loss": line["loss"], "seconds": line["seconds"]} for line in run.history
+    ]
+    loss, accuracy = read_after(config, folder / "best.safetensors", held)
+    lines[-1] |= {"heldout_loss": loss, "heldout_token_accuracy": accuracy, "hardware": hardware}
+    return lines
+
+
+@torch.inference_mode()
+def read_after(config: Config, weights: Path, held: list[Sample]) -> tuple[float, float]:
+    """(loss a token, right tokens in percent) of both directions, each token after the true ones before it; float32."""
+    model, vocabulary = load_weights(weights, config.model).eval(), Vocabulary()
+    loss, right, tokens = 0.0, 0, 0
+    for batch in evaluation_batches(held, config, config.training.batching.size):
+        inputs, outputs = bidirectional_targets([vocabulary.encode(t) for t in batch.tokens])
+        logits = model(batch.images.float() / 255, batch.mask, inputs)
+        loss += float(F.cross_entropy(logits.flatten(0, 1), outputs.flatten(), ignore_index=PAD, reduction="sum"))
+        right += int(((logits.argmax(-1) == outputs) & (outputs != PAD)).sum())
+        tokens += int((outputs != PAD).sum())
+    return loss / tokens, 100 * right / tokens
+
+
+# ---------------------------------------------------------------------------------------------------- the verdict
+
+
+def judged(table: pd.DataFrame) -> list[dict[str, object]]:
+    """A row a metric: both means, the seeds' spread, the paired difference with its interval, and a verdict."""
+    last = [line for line in table.to_dict("records") if line["epoch"] == table["epoch"].max()]
+    last.sort(key=lambda line: line["seed"])
+    found: list[dict[str, object]] = []
+    for metric in METRICS:
+        sides = [[line[metric] for line in last if line["precision"] == side] for side in ("fp32", "bf16")]
+        fp32, bf16 = map(np.array, sides)
+        low, high = mean_interval((bf16 - fp32).tolist())
+        spread = float(fp32.std(ddof=1))
+        found.append(
+            {"metric": metric, "n": len(fp32), "fp32": float(fp32.mean()), "bf16": float(bf16.mean()),
+             "seed_sd": spread, "difference": float((bf16 - fp32).mean()), "low": low, "high": high,
+             "verdict": verdict(low, high, spread), "seeds_needed": needed(bf16 - fp32, spread)}
+        )  # fmt: skip
+    return found
+
+
+def verdict(low: float, high: float, spread: float) -> str:
+    """The rule of this module."""
+    if -spread <= low and high <= spread:
+        return "harmless"
+    return "different" if low > spread or high < -spread else "not shown"
+
+
+def needed(differences: np.ndarray, spread: float, most: int = 100) -> int | None:
+    """How many seeds would bring the interval within the spread, if mean and scatter of the pairs stay; None: none."""
+    mean, scatter = abs(float(differences.mean())), float(differences.std(ddof=1))
+    for n in range(2, most + 1):
+        if mean + stats.t.ppf(0.975, n - 1) * scatter / math.sqrt(n) <= spread:
+            return n
+    return None
+
+
+def show(found: list[dict[str, object]]) -> None:
+    table = Table(title="bf16 - fp32, pairs of equal seeds, 95 % interval", title_justify="left")
+    for name in found[0]:
+        table.add_column(name.replace("_", " "), justify="left" if name in ("metric", "verdict") else "right")
+    for row in found:
+        table.add_row(*("" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()))
+    harmless = all(row["verdict"] == "harmless" for row in found if str(row["metric"]).startswith("heldout"))
+    table.caption = "bf16 is harmless here, by the rule" if harmless else "bf16 is not shown to be harmless here"
+    Console().print(table)
