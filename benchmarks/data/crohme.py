@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from benchmarks.data.verify import Report
 
 MARK = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
+RECOMBINED = "RECOMBINED.json"  # in data/: this archive was made by recombination.py
 MAX_IMAGE_PIXELS = 16_000_000
 MAX_IMAGE_BYTES = 4 * MAX_IMAGE_PIXELS + 4096
 MAX_TEXT_BYTES = 16 << 20
@@ -195,9 +196,12 @@ class Archive:
 
     @cached_property
     def name(self) -> str:
-        """ "crohme" (captions exactly as published), "embedded" (made by synthetic.py) or "foreign"."""
+        """ "crohme" (captions exactly as published), "crohme-recombined" (the same, and more training expressions by
+        recombination.py), "embedded" (made by synthetic.py) or "foreign"."""
         if self._known_edition:
             return "crohme"
+        if self._recombined_edition:
+            return "crohme-recombined"
         return "embedded" if self.mark else "foreign"
 
     @cached_property
@@ -206,6 +210,8 @@ class Archive:
         counts = "/".join(f"{len(self.captions(split)):,}" for split in self.splits)
         if self._known_edition:
             return f"{self._known_edition} ({counts})"
+        if self._recombined_edition:
+            return f"{self._recombined_edition}, with recombined training expressions ({counts})"
         if self.mark:
             mark = self.mark
             return f"embedded synthetic set, generator {mark['generator']}, seed {mark['seed']} ({counts})"
@@ -222,6 +228,19 @@ class Archive:
         md5s = {split: self.caption_md5(split) for split in self.splits}
         published = {name: {split: known.md5 for split, known in e.items()} for name, e in EDITIONS.items()}
         return next((name for name, known in published.items() if md5s == known), None)
+
+    @cached_property
+    def _recombined_edition(self) -> str | None:
+        """The known edition whose test splits these are, and with whose training captions these begin."""
+        if RECOMBINED not in self._store.sizes:
+            return None
+        lines = self._caption_files["train"].splitlines(keepends=True)
+        for name, edition in EDITIONS.items():
+            begin = hashlib.md5(b"".join(lines[: edition["train"].n]), usedforsecurity=False).hexdigest()
+            md5s = {split: self.caption_md5(split) for split in self.splits} | {"train": begin}
+            if md5s == {split: known.md5 for split, known in edition.items()}:
+                return name
+        return None
 
     def _differences(self) -> Iterator[str]:
         """How the splits differ from the first known edition, one phrase each."""
