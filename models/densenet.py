@@ -6,6 +6,8 @@ image's features depend on its neighbours; given a `valid` map (1 = image, 0 = p
 padding at 0 and out of all statistics and averages, so an image evaluates in any batch as it does alone.
 """
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -39,6 +41,9 @@ class DenseBlock(nn.ModuleList):
     def __init__(self, channels: int, growth_rate: int, num_layers: int, dropout: float) -> None:
         widths = range(channels, channels + num_layers * growth_rate, growth_rate)
         super().__init__(Bottleneck(width, growth_rate, dropout) for width in widths)
+
+    def __iter__(self) -> Iterator[Bottleneck]:
+        return super().__iter__()  # pyright: ignore[reportReturnType]
 
     def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
         for bottleneck in self:

@@ -1,14 +1,15 @@
-"""The network as it runs without gradients: the numbers of `models.densenet` and `models.decoder` in far fewer operations.
+"""The network as it runs without gradients: what `models.densenet` and `models.decoder` do, in far fewer operations.
 
 Weights are cast once, every batch normalisation is folded into the convolution beside it, 1x1 convolutions are matrix
 products, the keys and values of an image are made once, and rows that read the same words share the work.
 
 Names carry shapes: b images, c channels, H x W pixels, h x w feature cells, G groups of hypotheses that read one image,
-M beams of a group, R rows, T steps, X = any number of words that read one image, S word slots, L = h * w, H heads,
-E = D / H, C coverage channels, V classes, N = any number of maps.
+M beams of a group, R rows, T steps, N words in all, X = words that read one image, S word slots, D model width,
+L = h * w, H heads, E = D / H, C coverage channels, V classes.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +43,12 @@ def pointwise(x_bchw: Tensor, matrix_co: Tensor) -> Tensor:
     """A 1x1 convolution of maps whose channels lie together, the first of them all 1: one matrix product."""
     x_bhwc = x_bchw.permute(0, 2, 3, 1)
     return torch.mm(x_bhwc.flatten(0, 2), matrix_co).view(*x_bhwc.shape[:3], -1).permute(0, 3, 1, 2)
+
+
+def normalise(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
+    """The layer normalisation as a function: a module's call costs as much again."""
+    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+    return lambda x_xD: torch.layer_norm(x_xD, shape, weight, bias, eps)
 
 
 def blank(x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
@@ -102,11 +109,11 @@ class FoldedEncoder:
 
 
 class FoldedLayer:
-    """A decoder layer; the stream x stays in float32, its products are of the given type."""
+    """A decoder layer; the stream x_ND of words stays in float32, its products are of the given type."""
 
     def __init__(self, layer: DecoderLayer, dtype: torch.dtype) -> None:
         def affine(weight: Tensor, bias: Tensor) -> Affine:
-            return weight.to(dtype), bias.to(dtype)
+            return weight.to(dtype).t(), bias.to(dtype)
 
         words, cells, self.heads, self.dtype = layer.self_attn, layer.multihead_attn, layer.self_attn.heads, dtype
         D = words.in_proj_weight.shape[1]
@@ -118,42 +125,46 @@ class FoldedLayer:
         self.cells_out = affine(cells.out_proj.weight, cells.out_proj.bias)
         self.widen = affine(layer.linear1.weight, layer.linear1.bias)
         self.narrow = affine(layer.linear2.weight, layer.linear2.bias)
-        self.norm1, self.norm2, self.norm3 = layer.norm1, layer.norm2, layer.norm3
+        self.norm1, self.norm2, self.norm3 = (normalise(norm) for norm in (layer.norm1, layer.norm2, layer.norm3))
 
     def project_memory(self, memory_bLD: Tensor) -> tuple[Tensor, Tensor]:
         """Keys [b, H, E, L] and values [b, H, L, E] of images."""
-        both = F.linear(memory_bLD.to(self.dtype), *self.memory).unflatten(-1, (2, self.heads, -1))
+        b, L, D = memory_bLD.shape
+        both = self._product(memory_bLD.reshape(-1, D), self.memory).view(b, L, 2, self.heads, -1)
         return both[:, :, 0].permute(0, 2, 3, 1).contiguous(), both[:, :, 1].transpose(1, 2).contiguous()
 
-    def project_words(self, x_RXD: Tensor) -> Tensor:
-        """Queries, keys and values [R, X, 3, H, E] of words."""
-        R, X, D = x_RXD.shape
-        return F.linear(x_RXD.to(self.dtype), *self.words_in).view(R, X, 3, self.heads, D // self.heads)
+    def project_words(self, x_ND: Tensor) -> Tensor:
+        """Queries, keys and values [N, 3, H, E] of words."""
+        return self._product(x_ND, self.words_in).view(len(x_ND), 3, self.heads, -1)
 
     def look_at_words(self, query_RXHE: Tensor, memory_RS2HE: Tensor, mask_R1XS: Tensor) -> Tensor:
-        """Weighted values [R, X, D] of words; the mask is added, so hidden is -inf."""
-        key_RHSE, value_RHSE = memory_RS2HE.permute(2, 0, 3, 1, 4)
+        """Weighted values [N = R * X, D] of words; the mask is added, so hidden is -inf."""
+        key_RHSE, value_RHSE = memory_RS2HE.permute(2, 0, 3, 1, 4).unbind()
         read_RHXE = F.scaled_dot_product_attention(query_RXHE.transpose(1, 2), key_RHSE, value_RHSE, mask_R1XS)
-        return read_RHXE.transpose(1, 2).flatten(2)
+        return read_RHXE.transpose(1, 2).reshape(mask_R1XS.shape[0] * mask_R1XS.shape[2], -1)
 
-    def take_words(self, x_RXD: Tensor, read_RXD: Tensor) -> Tensor:
+    def take_words(self, x_ND: Tensor, read_ND: Tensor) -> Tensor:
         """Rest of the self-attention sublayer."""
-        return self.norm1(x_RXD + F.linear(read_RXD, *self.words_out))
+        return self.norm1(x_ND + self._product(read_ND, self.words_out))
 
-    def energies(self, x_GXD: Tensor, key_GHEL: Tensor) -> Tensor:
-        """Cross-attention energies [G, H, X, L], neither masked nor refined."""
+    def energies(self, x_ND: Tensor, key_GHEL: Tensor) -> Tensor:
+        """Cross-attention energies [G, H, X, L] of N = G * X words, neither masked nor refined."""
         G, H, E, L = key_GHEL.shape
-        query_GXHE = F.linear(x_GXD.to(self.dtype), *self.query).view(G, -1, H, E)
-        query_nXE = query_GXHE.transpose(1, 2).reshape(G * H, -1, E)
-        return float32(torch.bmm(query_nXE, key_GHEL.view(G * H, E, L))).view(G, H, -1, L)
+        query_GHXE = self._product(x_ND, self.query).view(G, -1, H, E).transpose(1, 2)
+        energies_nXL = torch.bmm(query_GHXE.reshape(G * H, -1, E), key_GHEL.view(G * H, E, L))
+        return float32(energies_nXL).view(G, H, -1, L)
 
-    def finish(self, x_GXD: Tensor, weights_GHXL: Tensor, value_GHLE: Tensor) -> Tensor:
+    def finish(self, x_ND: Tensor, weights_GHXL: Tensor, value_GHLE: Tensor) -> Tensor:
         """Rest of the layer once the cross-attention weights are known."""
-        read_nXE = torch.bmm(weights_GHXL.flatten(0, 1).to(self.dtype), value_GHLE.flatten(0, 1))
-        read_GXD = read_nXE.view(*weights_GHXL.shape[:3], -1).transpose(1, 2).flatten(2)
-        x_GXD = self.norm2(x_GXD + F.linear(read_GXD, *self.cells_out))
-        wide = F.linear(x_GXD.to(self.dtype), *self.widen).relu_()
-        return self.norm3(x_GXD + F.linear(wide, *self.narrow))
+        G, H, X, L = weights_GHXL.shape
+        read_nXE = torch.bmm(weights_GHXL.to(self.dtype).view(G * H, X, L), value_GHLE.view(G * H, L, -1))
+        read_ND = read_nXE.view(G, H, X, -1).transpose(1, 2).reshape(x_ND.shape)
+        x_ND = self.norm2(x_ND + self._product(read_ND, self.cells_out))
+        return self.norm3(x_ND + self._product(self._product(x_ND, self.widen).relu_(), self.narrow))
+
+    def _product(self, x_ND: Tensor, affine: Affine) -> Tensor:
+        weight_DK, bias_K = affine
+        return torch.addmm(bias_K, x_ND.to(self.dtype), weight_DK)
 
 
 class FoldedRefinement:
@@ -172,9 +183,9 @@ class FoldedRefinement:
         """Refinement terms [H, x, L], where x is any shape, of maps of h rows; of no meaning at padding."""
         *x, C, L = coverage_xCL.shape
         maps_xLC = coverage_xCL.transpose(-1, -2).to(self.dtype, memory_format=torch.contiguous_format)
-        maps_NChw = maps_xLC.view(-1, h, L // h, C).permute(0, 3, 1, 2)  # channels last is twice as fast in bf16
-        hidden_Nhwc = F.conv2d(maps_NChw, *self.conv, padding=2).relu_().permute(0, 2, 3, 1)
-        return torch.addmm(self.bias_H1, self.proj_HC, hidden_Nhwc.flatten(0, 2).t()).view(-1, *x, L)
+        maps_nChw = maps_xLC.view(-1, h, L // h, C).permute(0, 3, 1, 2)  # channels last is twice as fast in bf16
+        hidden_nhwc = F.conv2d(maps_nChw, *self.conv, padding=2).relu_().permute(0, 2, 3, 1)
+        return torch.addmm(self.bias_H1, self.proj_HC, hidden_nhwc.flatten(0, 2).t()).view(-1, *x, L)
 
 
 class FoldedDecoder:
@@ -182,52 +193,63 @@ class FoldedDecoder:
 
     def __init__(self, decoder: Decoder, features_bhwd: Tensor, mask_bhw: Tensor, dtype: torch.dtype) -> None:
         """`dtype`: of the products, float32 or the type of an autocast."""
-        self.embed = decoder.embed
+        vocabulary = torch.arange(decoder.proj.out_features, device=features_bhwd.device)
+        self.word_VD, self.step_TD, self.norm = (
+            decoder.word_embed(vocabulary),
+            decoder.pos_enc.pe,
+            normalise(decoder.norm),
+        )
         self.layers = [FoldedLayer(layer, dtype) for layer in decoder.model.layers]
         self.arm = FoldedRefinement(decoder.model.arm, dtype) if decoder.model.arm is not None else None
-        self.proj = decoder.proj.weight.to(dtype), decoder.proj.bias.to(dtype)
+        self.proj = decoder.proj.weight.to(dtype).t(), decoder.proj.bias.to(dtype)
         self.memory = [layer.project_memory(features_bhwd.flatten(1, 2)) for layer in self.layers]
         self.h, self.mask_bL, self.padded = mask_bhw.shape[1], mask_bhw.flatten(1), bool(mask_bhw.any())
         self.dtype, self.stream = dtype, float32(features_bhwd).dtype
 
-    def classify(self, x_xD: Tensor) -> Tensor:
-        """Logits [..., V]."""
-        return float32(F.linear(x_xD.to(self.dtype), *self.proj))
+    def embed(self, words_N: Tensor, step: Tensor | int) -> Tensor:
+        """Word vectors [N, D]; `step`: of all, or of each."""
+        return self.norm(F.embedding(words_N, self.word_VD) + self.step_TD[step])
+
+    def classify(self, x_ND: Tensor) -> Tensor:
+        """Logits [N, V]."""
+        weight_DV, bias_V = self.proj
+        return float32(torch.addmm(bias_V, x_ND.to(self.dtype), weight_DV))
 
     def read(self, image: int, inputs_RT: Tensor, length_R: Tensor) -> Tensor:
         """Logits [R, T, V] after every prefix of R rows that read one image; of no meaning from `length_R` on.
 
-        Prefixes that rows have in common are read once: X is the number of different ones.
+        Prefixes that rows have in common are read once, so rows of one image, longest first, belong in one call.
         """
         R, T = inputs_RT.shape
-        rows_X, place_N = distinct_prefixes(inputs_RT, length_R)
+        last_X, number_N = distinct_prefixes(inputs_RT, length_R)
         future_TT = torch.ones(T, T, dtype=torch.bool, device=inputs_RT.device).triu(1)
         hidden_R1TT = (future_TT | (inputs_RT == PAD)[:, None])[:, None]
         mask_R1TT = torch.zeros_like(hidden_R1TT, dtype=self.dtype).masked_fill_(hidden_R1TT, float("-inf"))
         mask_1L = self.mask_bL[image : image + 1]
-        x_1XD, weights_1HXL = self.embed(inputs_RT).flatten(0, 1)[rows_X][None], None
+        x_XD, weights_1HXL = self.embed(inputs_RT.flatten()[last_X], last_X % T), None
         for layer, (key_bHEL, value_bHLE) in zip(self.layers, self.memory, strict=True):
-            words_RT3HE = layer.project_words(x_1XD)[0].index_select(0, place_N).unflatten(0, (R, T))
-            read_RTD = layer.look_at_words(words_RT3HE[:, :, 0], words_RT3HE[:, :, 1:], mask_R1TT)
-            x_1XD = layer.take_words(x_1XD, read_RTD.flatten(0, 1).index_select(0, rows_X)[None])
-            energies_1HXL = layer.energies(x_1XD, key_bHEL[image : image + 1])
+            words_RT3HE = layer.project_words(x_XD).index_select(0, number_N).unflatten(0, (R, T))
+            read_ND = layer.look_at_words(words_RT3HE[:, :, 0], words_RT3HE[:, :, 1:], mask_R1TT)
+            x_XD = layer.take_words(x_XD, read_ND.index_select(0, last_X))
+            energies_1HXL = layer.energies(x_XD, key_bHEL[image : image + 1])
             if self.padded:
                 energies_1HXL.masked_fill_(mask_1L, torch.finfo(energies_1HXL.dtype).min)
             if self.arm is not None and weights_1HXL is not None:
                 sources = [weights_1HXL] * self.arm.cross_coverage
                 sources += [energies_1HXL.softmax(-1)] if self.arm.self_coverage else []
-                looked_CRTL = torch.cat(sources, dim=1)[0].index_select(1, place_N).unflatten(1, (R, T))
-                coverage_CXL = exclusive_coverage(looked_CRTL).flatten(1, 2).index_select(1, rows_X)
+                looked_CRTL = torch.cat(sources, dim=1)[0].index_select(1, number_N).unflatten(1, (R, T))
+                coverage_CXL = exclusive_coverage(looked_CRTL).flatten(1, 2).index_select(1, last_X)
                 energies_1HXL -= self.arm(coverage_CXL.transpose(0, 1), self.h)
             weights_1HXL = energies_1HXL.softmax(-1)
-            x_1XD = layer.finish(x_1XD, weights_1HXL, value_bHLE[image : image + 1])
-        return self.classify(x_1XD)[0].index_select(0, place_N).unflatten(0, (R, T))
+            x_XD = layer.finish(x_XD, weights_1HXL, value_bHLE[image : image + 1])
+        return self.classify(x_XD).index_select(0, number_N).unflatten(0, (R, T))
 
 
 def distinct_prefixes(inputs_RT: Tensor, length_R: Tensor) -> tuple[Tensor, Tensor]:
     """Which prefixes differ: their last words [X] as indices into N = R * T, and for every word its number [N] below X.
 
-    Words at or after the length of their row are left out; what is given for them is any number below X.
+    Words at or after the length of their row are left out; what is given for them is any number below X. Rows come
+    longest first, so that the first row with a prefix has all of it.
     """
     R, T = inputs_RT.shape
     same_RRT = (inputs_RT[:, None] == inputs_RT).cumprod(-1)  # [r, s, t]: r and s agree up to t

@@ -23,16 +23,17 @@ class IncrementalDecoder:
     """
 
     def __init__(self, folded: FoldedDecoder, image_G: Tensor, beams: int) -> None:
-        self.folded, self.arm, self.layers = folded, folded.arm, folded.layers
+        self.folded, self.arm = folded, folded.arm
         self.memory = [(key[image_G], value[image_G]) for key, value in folded.memory]
-        self.hidden_GL = folded.mask_bL[image_G]
+        self.hidden_G11L = folded.mask_bL[image_G][:, None, None]
         self.steps, self.slots = 0, 0  # fed so far, written so far
-        (G, H, E, L), M, J = self.memory[0][0].shape, beams, len(self.layers)
-        self.words_JGS2HE = self.memory[0][0].new_zeros(J, G, ROOM * M, 2, H, E)
+        (G, H, E, L), M, J = self.memory[0][0].shape, beams, len(folded.layers)
+        self.words_GS2HE = [self.memory[0][0].new_zeros(G, ROOM * M, 2, H, E) for _ in range(J)]
         self.mask_GMS = torch.full((G, M, ROOM * M), float("-inf"), dtype=folded.dtype, device=image_G.device)
         self.root_MM = self.mask_GMS.new_full((M, M), float("-inf")).fill_diagonal_(0)
         C = self.arm.channels if self.arm is not None else 0
         self.coverage_GMJCL = torch.zeros(G, M, J - 1, C, L, dtype=folded.stream, device=image_G.device)
+        self.first_G1 = torch.arange(0, G * M, M, device=image_G.device)[:, None]  # the first beam of every group
 
     @property
     def full(self) -> bool:
@@ -40,21 +41,21 @@ class IncrementalDecoder:
 
     def feed(self, tokens_GM: Tensor) -> Tensor:
         """Logits [G, M, V] after one more token of every beam; needs a free slot per beam."""
-        G, M = tokens_GM.shape
-        x_GMD = self.folded.embed(tokens_GM.view(-1, 1), self.steps).view(G, M, -1)
+        (G, M), folded = tokens_GM.shape, self.folded
+        x_ND = folded.embed(tokens_GM.flatten(), self.steps)
         old, self.slots, self.steps = self.slots, self.slots + M, self.steps + 1
         # an inner PAD is hidden from all words after it and from itself, as in the authors' code
         self.mask_GMS[:, :, old : self.slots] = self.root_MM.masked_fill((tokens_GM == PAD)[:, None], float("-inf"))
         mask_G1MS = self.mask_GMS[:, None, :, : self.slots]
         refinement_HGMJL, weights_GHML = self._refinement(), None
-        for j, (layer, (key_GHEL, value_GHLE)) in enumerate(zip(self.layers, self.memory, strict=True)):
-            words_GM3HE, words_GS2HE = layer.project_words(x_GMD), self.words_JGS2HE[j, :, : self.slots]
+        for j, (layer, (key_GHEL, value_GHLE)) in enumerate(zip(folded.layers, self.memory, strict=True)):
+            words_GM3HE = layer.project_words(x_ND).unflatten(0, (G, M))
+            words_GS2HE = self.words_GS2HE[j][:, : self.slots]
             words_GS2HE[:, old:] = words_GM3HE[:, :, 1:]
-            read_GMD = layer.look_at_words(words_GM3HE[:, :, 0], words_GS2HE, mask_G1MS)
-            x_GMD = layer.take_words(x_GMD, read_GMD)
-            energies_GHML = layer.energies(x_GMD, key_GHEL)
-            if self.folded.padded:
-                energies_GHML.masked_fill_(self.hidden_GL[:, None, None], torch.finfo(energies_GHML.dtype).min)
+            x_ND = layer.take_words(x_ND, layer.look_at_words(words_GM3HE[:, :, 0], words_GS2HE, mask_G1MS))
+            energies_GHML = layer.energies(x_ND, key_GHEL)
+            if folded.padded:
+                energies_GHML.masked_fill_(self.hidden_G11L, torch.finfo(energies_GHML.dtype).min)
             if self.arm is not None and refinement_HGMJL is not None and weights_GHML is not None:
                 coverage_GCML = self.coverage_GMJCL[:, :, j - 1].transpose(1, 2)
                 if self.arm.cross_coverage:
@@ -63,8 +64,8 @@ class IncrementalDecoder:
                     coverage_GCML[:, -layer.heads :] += energies_GHML.softmax(-1)
                 energies_GHML -= refinement_HGMJL[:, :, :, j - 1].transpose(0, 1)
             weights_GHML = energies_GHML.softmax(-1)
-            x_GMD = layer.finish(x_GMD, weights_GHML, value_GHLE)
-        return self.folded.classify(x_GMD)
+            x_ND = layer.finish(x_ND, weights_GHML, value_GHLE)
+        return folded.classify(x_ND).view(G, M, -1)
 
     def _refinement(self) -> Tensor | None:
         """R [H, G, M, J, L] of this step for all layers but the first."""
@@ -74,27 +75,27 @@ class IncrementalDecoder:
 
     def reorder(self, parents_GM: Tensor) -> None:
         """Beam m of each group goes on from what was beam parents[m]."""
-        self.mask_GMS = _take(self.mask_GMS, parents_GM)
+        rows_N = (parents_GM + self.first_G1).flatten()
+        self.mask_GMS = self.mask_GMS.flatten(0, 1).index_select(0, rows_N).view_as(self.mask_GMS)
         if self.arm is not None:
-            self.coverage_GMJCL = _take(self.coverage_GMJCL, parents_GM)
+            coverage = self.coverage_GMJCL
+            self.coverage_GMJCL = coverage.flatten(0, 1).index_select(0, rows_N).view_as(coverage)
 
     def tidy(self, live_G: Tensor) -> None:
         """Keeps the groups whose indices are given and the slots that some beam is built on; makes room."""
         self.memory = [(key[live_G], value[live_G]) for key, value in self.memory]
-        self.hidden_GL, self.coverage_GMJCL = self.hidden_GL[live_G], self.coverage_GMJCL[live_G]
+        self.hidden_G11L, self.coverage_GMJCL = self.hidden_G11L[live_G], self.coverage_GMJCL[live_G]
+        self.first_G1 = self.first_G1[: len(live_G)]
         mask_GMS = self.mask_GMS[live_G, :, : self.slots]
         used_GS = (mask_GMS == 0).any(1)
-        kept = int(used_GS.sum(1).max())
-        slots_GS = used_GS.byte().argsort(dim=1, descending=True, stable=True)[:, :kept]
+        self.slots = int(used_GS.sum(1).max())
+        slots_GS = used_GS.byte().argsort(dim=1, descending=True, stable=True)[:, : self.slots]
         room = ROOM * mask_GMS.shape[1]
-        # room for new slots must not hold NaN, which a mask does not hide
-        self.words_JGS2HE = F.pad(self.words_JGS2HE[:, live_G[:, None], slots_GS], (0, 0, 0, 0, 0, 0, 0, room))
-        self.mask_GMS = mask_GMS.gather(2, slots_GS[:, None].expand(-1, mask_GMS.shape[1], -1))
-        self.mask_GMS, self.slots = F.pad(self.mask_GMS, (0, room), value=float("-inf")), kept
-
-
-def _take(x_GMx: Tensor, beams_GM: Tensor) -> Tensor:
-    """x[g, beams[g, m]] for all g and m."""
-    G, M = beams_GM.shape
-    rows_GM = beams_GM + torch.arange(0, G * M, M, device=beams_GM.device)[:, None]
-    return x_GMx.flatten(0, 1).index_select(0, rows_GM.flatten()).unflatten(0, (G, M))
+        mask_GMS = mask_GMS.gather(2, slots_GS[:, None].expand(-1, mask_GMS.shape[1], -1))
+        self.mask_GMS = F.pad(mask_GMS, (0, room), value=float("-inf"))
+        for j, words in enumerate(self.words_GS2HE):
+            kept_GS2HE = words[live_G[:, None], slots_GS]
+            if words.shape[1] < self.slots + room:  # zeros, as room must not hold NaN, which a mask does not hide
+                words = words.new_zeros(len(live_G), 2 * (self.slots + room), *words.shape[2:])
+            self.words_GS2HE[j] = words[: len(live_G)]
+            self.words_GS2HE[j][:, : self.slots] = kept_GS2HE

@@ -73,7 +73,7 @@ class Found:
         return Found(*(getattr(self, field.name)[index_n] for field in fields(self)))
 
 
-@torch.no_grad()  # in inference_mode autocast would cast all weights anew at every step
+@torch.inference_mode()
 def joint_search(
     model: CoMER, images_b1HW: Tensor, mask_bHW: Tensor, options: SearchOptions | None = None
 ) -> list[list[Hypothesis]]:
@@ -117,6 +117,28 @@ def _ranked(images: int, found: Found, reverse_N: Tensor) -> list[list[Hypothesi
     return results
 
 
+@dataclass
+class Groups:
+    """Where the search of each group stands; the first dimension of every field is G."""
+
+    number_G: Tensor  # its place among all groups: left-to-right ones first, then by image
+    open_G: Tensor  # False: nothing better can be found
+    tokens_GTM: Tensor  # every token ever taken …
+    parents_GTM: Tensor  # … and the beam it follows; hypotheses are read off backwards at the end
+    sums_GM: Tensor  # log-probability of the beams that go on
+    scores_GM: Tensor  # closed hypotheses, best first: score …
+    ends_GM: Tensor  # … and length * M + last beam (start counted, end not)
+
+    def select(self, index_g: Tensor) -> "Groups":
+        return Groups(*(getattr(self, field.name)[index_g] for field in fields(self)))
+
+    @classmethod
+    def collect(cls, parts: list["Groups"]) -> "Groups":
+        """All groups in the order of their numbers."""
+        whole = cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+        return whole.select(whole.number_G.argsort())
+
+
 class BeamSearch:
     """Beam search of all groups at once, left-to-right groups first (rules: those of the authors' code).
 
@@ -132,82 +154,73 @@ class BeamSearch:
         self.image_G = torch.arange(b, device=device).repeat(len(starts))
         self.start_G = torch.tensor(starts, device=device).repeat_interleave(b)
         self.decoder = IncrementalDecoder(decoder, self.image_G, M)
-        G = len(self.image_G)
-        # every token ever taken and the beam it follows; hypotheses are read off backwards at the end
-        self.tokens_TGM = torch.full((options.max_len, G, M), PAD, device=device)
-        self.parents_TGM = torch.zeros_like(self.tokens_TGM)
-        # the closed hypotheses: score, number of tokens (start included), beam of the last one
-        self.scores_GM = torch.full((G, M), NEVER, dtype=decoder.stream, device=device)
-        self.lengths_GM = torch.ones_like(self.parents_TGM[0])
-        self.beams_GM = torch.zeros_like(self.parents_TGM[0])
+        number_G = torch.arange(len(self.image_G), device=device)
+        tokens_GTM = torch.full((len(number_G), options.max_len, M), PAD, device=device)
+        scores_GM = torch.full((len(number_G), M), NEVER, dtype=decoder.stream, device=device)
+        sums_GM = scores_GM.clone()
+        sums_GM[:, 0] = 0  # all beams of a group start alike, so only one of them may go on
+        open_G, ends_GM = torch.ones_like(number_G, dtype=torch.bool), torch.full_like(tokens_GTM[:, 0], M)
+        parents_GTM = torch.zeros_like(tokens_GTM)
+        self.groups = Groups(number_G, open_G, tokens_GTM, parents_GTM, sums_GM, scores_GM, ends_GM)
 
     def run(self) -> Found:
-        M = self.options.beam_size
-        live_G = torch.arange(len(self.image_G), device=self.image_G.device)  # groups still searched
-        done_G = torch.zeros_like(live_G, dtype=torch.bool)
-        tokens_GM = self.start_G[:, None].repeat(1, M)
-        sums_GM = torch.full_like(self.scores_GM, NEVER)
-        sums_GM[:, 0] = 0  # all beams of a group start alike, so only one of them may go on
-        for length in range(1, self.options.max_len):
-            logits_GMV = self.decoder.feed(tokens_GM) / self.options.temperature
-            sums_GMV = sums_GM[..., None] + logits_GMV.log_softmax(-1)
-            sums_GM, tokens_GM, parents_GM = self._walk(sums_GMV, live_G, done_G, length)
-            done_G = done_G | self._finished(live_G, sums_GM[:, 0], length)
-            self.tokens_TGM[length, live_G], self.parents_TGM[length, live_G] = tokens_GM, parents_GM
-            finished = int(done_G.sum())  # the one wait of a step for the device
-            if finished == len(done_G):
-                return self._read_off()
+        options, groups, left = self.options, self.groups, list[Groups]()
+        tokens_GM, end_G1 = self.start_G[:, None].repeat(1, options.beam_size), SOS + EOS - self.start_G[:, None]
+        for length in range(1, options.max_len):
+            logp_GMV = (self.decoder.feed(tokens_GM) / options.temperature).log_softmax(-1)
+            tokens_GM, parents_GM = self._walk(groups, groups.sums_GM[..., None] + logp_GMV, end_G1, length)
+            groups.tokens_GTM[:, length], groups.parents_GTM[:, length] = tokens_GM, parents_GM
+            running = int(groups.open_G.sum())  # the one wait of a step for the device
+            if running == 0:
+                break
             self.decoder.reorder(parents_GM)
-            if self.decoder.full or finished >= DONE * len(done_G):
-                keep_G = (~done_G).nonzero()[:, 0]
+            finished = len(groups.open_G) - running
+            if self.decoder.full or finished >= DONE * len(groups.open_G):
+                left.append(groups.select((~groups.open_G).nonzero()[:, 0]))
+                keep_G = groups.open_G.nonzero()[:, 0]
                 self.decoder.tidy(keep_G)
-                live_G, done_G = live_G[keep_G], done_G[keep_G]
-                sums_GM, tokens_GM = sums_GM[keep_G], tokens_GM[keep_G]
-        beams_GM = torch.arange(M, device=live_G.device).expand_as(sums_GM)
-        self._close(live_G, sums_GM.masked_fill(done_G[:, None], NEVER), beams_GM, self.options.max_len)
-        return self._read_off()
+                groups, tokens_GM, end_G1 = groups.select(keep_G), tokens_GM[keep_G], end_G1[keep_G]
+        else:
+            beams_GM = torch.arange(options.beam_size, device=tokens_GM.device).expand_as(tokens_GM)
+            self._close(groups, groups.sums_GM, groups.open_G[:, None], beams_GM, options.max_len)
+        return self._read_off(Groups.collect([*left, groups]))
 
-    def _walk(self, sums_GMV: Tensor, live_G: Tensor, done_G: Tensor, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Closes hypotheses; returns sums, tokens and parents [G, M] of the beams that go on."""
+    def _walk(self, groups: Groups, sums_GMV: Tensor, end_G1: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Closes hypotheses and finished groups; tokens and parents [G, M] of the beams that go on."""
         _, M, V = sums_GMV.shape
         sums, index = sums_GMV.flatten(1).topk(2 * M)  # G and 2 M candidates, best first
         parents, tokens = index // V, index % V
-        end_G = SOS + EOS - self.start_G[live_G]
-        ending = tokens == end_G[:, None]  # at most M, one of each beam
-        hidden = ~ending[:, :M] | done_G[:, None]
-        self._close(live_G, sums[:, :M].masked_fill(hidden, NEVER), parents[:, :M], length)
+        ending = tokens == end_G1  # at most M, one of each beam
+        self._close(groups, sums[:, :M], ending[:, :M] & groups.open_G[:, None], parents[:, :M], length)
         onward = ending.byte().argsort(dim=1, stable=True)[:, :M]
-        return sums.gather(1, onward), tokens.gather(1, onward), parents.gather(1, onward)
+        groups.sums_GM = sums.gather(1, onward)
+        worst_G = groups.scores_GM[:, -1]
+        if not self.options.early_stopping:  # M closed, of which none can be beaten by the authors' estimate
+            groups.open_G &= worst_G < groups.sums_GM[:, 0] / length**self.options.alpha
+        else:
+            groups.open_G &= worst_G == NEVER
+        return tokens.gather(1, onward), parents.gather(1, onward)
 
-    def _close(self, live_G: Tensor, sums_GM: Tensor, beams_GM: Tensor, length: int) -> None:
+    def _close(self, groups: Groups, sums_GM: Tensor, ending_GM: Tensor, beams_GM: Tensor, length: int) -> None:
         """Offers hypotheses of one length, by their sums and last beams, to the M best of their groups."""
         M = self.options.beam_size
-        scores = torch.cat((self.scores_GM[live_G], sums_GM / length**self.options.alpha), dim=1)
-        lengths = torch.cat((self.lengths_GM[live_G], torch.full_like(beams_GM, length)), dim=1)
-        beams = torch.cat((self.beams_GM[live_G], beams_GM), dim=1)
-        best, kept = scores.topk(M)
-        self.scores_GM[live_G] = best
-        self.lengths_GM[live_G], self.beams_GM[live_G] = lengths.gather(1, kept), beams.gather(1, kept)
+        scores = torch.where(ending_GM, sums_GM / length**self.options.alpha, NEVER)
+        groups.scores_GM, kept = torch.cat((groups.scores_GM, scores), dim=1).topk(M)
+        groups.ends_GM = torch.cat((groups.ends_GM, beams_GM + length * M), dim=1).gather(1, kept)
 
-    def _finished(self, live_G: Tensor, best_G: Tensor, length: int) -> Tensor:
-        """Groups with M closed hypotheses of which none can be beaten (by the authors' estimate)."""
-        worst_G = self.scores_GM[live_G, -1]
-        hopeless = worst_G >= best_G / length**self.options.alpha
-        return (worst_G > NEVER) & (hopeless | self.options.early_stopping)
-
-    def _read_off(self) -> Found:
+    def _read_off(self, groups: Groups) -> Found:
         """All closed hypotheses, by walking back from their last tokens."""
-        tokens_TGM = torch.full_like(self.tokens_TGM, PAD)
-        beams_GM, last_GM = self.beams_GM, self.lengths_GM - 1
+        M = self.options.beam_size
+        tokens_TGM = torch.full_like(groups.tokens_GTM, PAD).transpose(0, 1).contiguous()
+        beams_GM, last_GM = groups.ends_GM % M, groups.ends_GM // M - 1
         for t in range(int(last_GM.max()), 0, -1):
             inside = t <= last_GM
-            tokens_TGM[t - 1] = self.tokens_TGM[t].gather(1, beams_GM).masked_fill(~inside, PAD)
-            beams_GM = torch.where(inside, self.parents_TGM[t].gather(1, beams_GM), beams_GM)
-        M = self.options.beam_size
+            tokens_TGM[t - 1] = groups.tokens_GTM[:, t].gather(1, beams_GM).masked_fill(~inside, PAD)
+            beams_GM = torch.where(inside, groups.parents_GTM[:, t].gather(1, beams_GM), beams_GM)
         return Found(
             tokens_TGM.flatten(1).T.contiguous(),
             last_GM.flatten(),
-            self.scores_GM.flatten(),
+            groups.scores_GM.flatten(),
             self.image_G.repeat_interleave(M),
             (self.start_G == EOS).repeat_interleave(M),
         )
