@@ -33,6 +33,7 @@ from benchmarks.errors import UserError
 from benchmarks.plain import plain_search
 from benchmarks.predict import recognise
 from models import CoMER, CoMERConfig, SearchOptions, joint_search
+from models.folded import FoldedEncoder
 from models.interchange import load_weights
 from models.layers import Dropout
 from models.vocab import EOS, PAD, SOS, bidirectional_targets
@@ -104,11 +105,15 @@ def batch(sizes: Sizes, images: int) -> tuple[Tensor, Tensor]:
 def encoding(sizes: Sizes, bf16: bool) -> tuple[Callable[[], object], Callable[[], object]]:
     model, images = network(sizes), batch(sizes, sizes.batch)
 
-    def encode(fast: bool) -> object:
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=fast and bf16):
-            return model.encode(*images)
+    @torch.no_grad()
+    def plain() -> object:
+        return model.encode(*images)
 
-    return lambda: encode(False), lambda: encode(True)
+    @torch.inference_mode()
+    def fast() -> object:
+        return FoldedEncoder(model.encoder, torch.bfloat16 if bf16 else torch.float32)(*images)
+
+    return plain, fast
 
 
 def searching(sizes: Sizes, bf16: bool, steps: int, images: int) -> tuple[Callable[[], object], Callable[[], object]]:
