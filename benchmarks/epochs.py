@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from benchmarks.config import Config
-from benchmarks.data.batching import TrainingSet, evaluation_batches
+from benchmarks.data.batching import TrainingSet, evaluation_batches, padded_steps
 from benchmarks.data.crohme import Sample
 
 
@@ -53,7 +53,7 @@ def epoch_of(training: TrainingSet, epoch: int) -> Epoch:
         height, width = training.shape([(d.height, d.width) for d in distortions])
         steps = max(lengths) + 1
         if by_shape:
-            steps += -steps % 8  # as training pads them
+            steps = padded_steps(steps)
         shapes.append(Shape(len(indices), height, width, steps))
         images += len(indices)
         pixels += sum(d.height * d.width for d in distortions)
