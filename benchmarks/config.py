@@ -113,7 +113,7 @@ class Search(Strict):
     bf16: bool = False
     scales: tuple[Annotated[float, Field(gt=0, le=4)], ...] = Field(
         default=(1.0,), min_length=1
-    )  # every image is searched at each of these sizes; the best score of all decides
+    )  # every image is searched at each of these sizes, what is found rated at all of them; means decide
     convertible: bool = False  # predict the best hypothesis that converts to symLG; the authors predict the best one
     limit: int | None = Field(default=None, gt=0)  # recognise n evenly spaced expressions of a set only; None = all
 

@@ -1,8 +1,11 @@
 """Recognition: approximate joint search over the images of a split, into CROHME's text form and scores beside it."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from rich.console import Console
@@ -17,7 +20,9 @@ from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Vocabulary
 from models.interchange import load_weights
 from models.joint_search import Hypothesis, joint_search
+from models.rating import rate_hypotheses
 
+Watch = Callable[[list[Batch]], Iterable[Batch]]  # a progress bar round the batches
 Found = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (tokens of the best hypothesis, all, best first)
 
 
@@ -37,28 +42,54 @@ def predict(config: Config, archive: Archive, folder: Path, splits: Iterable[str
         write_predictions(folder / "predictions", split, {s.id: found[s.id] for s in samples if s.id in found})
 
 
-@torch.inference_mode()
 def recognise(model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str) -> Found:
     """Joint search over `samples`; ids in the order in which they were recognised."""
-    found: dict[str, list[Hypothesis]] = {}
-    size, scales = config.search.batch_size, config.search.scales
-    batches = [batch for scale in scales for batch in evaluation_batches(samples, config, size, scale)]
-    for batch in track(batches, f"  recognising {what}", console=Console(stderr=True), transient=True):
-        for name, hypotheses in zip(batch.ids, search(model, config, batch, device), strict=True):
-            found.setdefault(name, []).extend(hypotheses)
+    bar = partial(track, description=f"  recognising {what}", console=Console(stderr=True), transient=True)
     decode = Vocabulary().decode
-    ordered = {name: ranked(hypotheses, config) for name, hypotheses in found.items()}
-    return {name: (tuple(decode(best[0].ids)) if best else (), best) for name, best in ordered.items()}
+    found = search(model, config, samples, device, bar)
+    return {name: (tuple(decode(best[0].ids)) if best else (), best) for name, best in found.items()}
 
 
-def search(model: CoMER, config: Config, batch: Batch, device: torch.device) -> list[list[Hypothesis]]:
-    images = batch.images.to(device).float() / 255
+@torch.inference_mode()
+def search(
+    model: CoMER, config: Config, samples: list[Sample], device: torch.device, watch: Watch = iter
+) -> dict[str, list[Hypothesis]]:
+    """The hypotheses of each image: the one to predict, then the others, best first.
+
+    What is found at any of several scales is rated at all of them, and the means decide.
+    """
+    found: dict[str, list[Hypothesis]] = {}
+    size, scales, options = config.search.batch_size, config.search.scales, config.search.options
+    batches = [batch for scale in scales for batch in evaluation_batches(samples, config, size, scale)]
     with torch.autocast(device.type, torch.bfloat16, enabled=config.search.bf16):
-        return joint_search(model, images, batch.mask.to(device), config.search.options)
+        for batch in watch(batches):
+            images, mask = _send(batch, device)
+            for name, hypotheses in zip(batch.ids, joint_search(model, images, mask, options), strict=True):
+                found.setdefault(name, []).extend(hypotheses)
+        if len(scales) > 1:
+            found = {name: list({h.ids: h for h in hypotheses}.values()) for name, hypotheses in found.items()}
+            rated: dict[str, list[list[Hypothesis]]] = {name: [] for name in found}
+            for batch in watch(batches):
+                images, mask = _send(batch, device)
+                here = rate_hypotheses(model, images, mask, [found[name] for name in batch.ids], options)
+                for name, hypotheses in zip(batch.ids, here, strict=True):
+                    rated[name].append(hypotheses)
+            found = {name: [_mean(same) for same in zip(*views, strict=True)] for name, views in rated.items()}
+    return {name: ranked(hypotheses, config) for name, hypotheses in found.items()}
+
+
+def _send(batch: Batch, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    return batch.images.to(device).float() / 255, batch.mask.to(device)
+
+
+def _mean(same: Sequence[Hypothesis]) -> Hypothesis:
+    """One hypothesis with the means of its scores at every scale."""
+    means = {name: fmean(getattr(h, name) for h in same) for name in ("score", "forward", "reverse")}
+    return replace(same[0], **means)
 
 
 def ranked(hypotheses: list[Hypothesis], config: Config) -> list[Hypothesis]:
-    """What was found of an image, at all scales: the one to predict, then the others, best first."""
+    """The hypothesis to predict, then the others, best first."""
     best_first = sorted(hypotheses, key=lambda h: -h.score)
     if config.search.convertible:
         decode = Vocabulary().decode

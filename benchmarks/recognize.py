@@ -29,7 +29,7 @@ from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.crohme import Sample
 from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
-from benchmarks.predict import ranked, search
+from benchmarks.predict import search
 from models import CoMER, Hypothesis, Vocabulary
 from models.interchange import import_lightning, load_weights
 
@@ -122,14 +122,10 @@ class Recognizer:
         name = name or ("image" if isinstance(image, np.ndarray) else str(image))
         gray = image if isinstance(image, np.ndarray) else read_gray(Path(image))
         ink = as_crohme(gray, name, self.config.data.max_area)
-        sample, found = Sample("", (), ink), []
-        with torch.inference_mode():
-            for scale in self.config.search.scales:
-                (batch,) = evaluation_batches([sample], self.config, 1, scale)
-                found += search(self.model, self.config, batch, self.device)[0]
+        found = search(self.model, self.config, [Sample("", (), ink)], self.device)[""]
         decode = Vocabulary().decode
         best: dict[tuple[int, ...], Hypothesis] = {}
-        for hypothesis in ranked(found, self.config):
+        for hypothesis in found:
             best.setdefault(hypothesis.ids, hypothesis)  # both directions find the same; the better one stays
         nbest = [Candidate(tuple(decode(h.ids)), h.score, h.forward, h.reverse, h.direction) for h in best.values()]
         if not nbest:

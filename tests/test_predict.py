@@ -1,5 +1,6 @@
 """What is predicted of what the search found."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from benchmarks.data.crohme import Sample, open_archive
 from benchmarks.predict import ranked, recognise
 from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Hypothesis, Vocabulary
+from models.vocab import EOS, SOS
 from tests.tiny import tiny_archive, tiny_config
 
 CPU = torch.device("cpu")
@@ -61,15 +63,26 @@ def test_where_nothing_converts_the_best_stays(untrained) -> None:
     assert ranked([], config) == []
 
 
-def test_of_several_scales_the_best_score_decides(untrained) -> None:
-    model, config, samples = untrained
+def test_of_several_scales_the_mean_over_all_decides(untrained) -> None:
+    model, config, samples = deepcopy(untrained)
+    with torch.no_grad():
+        model.decoder.proj.bias[[SOS, EOS]] += 4  # let it like to end
     alone = {scale: recognise(model, changed(config, scales=(scale,)), samples, CPU, "2014") for scale in (1.0, 1.5)}
     both = recognise(model, changed(config, scales=(1.0, 1.5)), samples, CPU, "2014")
+    swapped = recognise(model, changed(config, scales=(1.5, 1.0)), samples, CPU, "2014")
+    shared = 0
     for name, (tokens, hypotheses) in both.items():
-        everything = alone[1.0][name][1] + alone[1.5][name][1]
-        assert hypotheses == sorted(everything, key=lambda h: -h.score)
-        assert tokens == tuple(Vocabulary().decode(max(everything, key=lambda h: h.score).ids))
-    assert alone[1.0] != alone[1.5]
+        scores = [{h.ids: h.score for h in alone[scale][name][1]} for scale in (1.0, 1.5)]
+        assert {h.ids for h in hypotheses} == scores[0].keys() | scores[1].keys()
+        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+        assert tokens == tuple(Vocabulary().decode(hypotheses[0].ids))
+        for h in hypotheses:
+            assert h.score == pytest.approx(h.forward + h.reverse)
+            if h.ids in scores[0] and h.ids in scores[1] and len(h.ids) < config.search.max_len - 1:
+                assert h.score == pytest.approx((scores[0][h.ids] + scores[1][h.ids]) / 2, abs=1e-4)
+                shared += scores[0][h.ids] != scores[1][h.ids]
+        assert [h.score for h in swapped[name][1]] == pytest.approx([h.score for h in hypotheses], abs=1e-4)
+    assert shared > 0
 
 
 @pytest.mark.parametrize("order", ["area", "shape"])
