@@ -4,6 +4,7 @@ Two bounds: of all that operators read and write, at the bandwidth of a large co
 that any program must do. The share is what of the latter was achieved.
 """
 
+import os
 import statistics
 import time
 
@@ -23,11 +24,14 @@ from benchmarks.operators import StepCounter, micro_step
 from models import CoMER, Vocabulary
 from models.vocab import bidirectional_targets
 
+QUIET = 0.5  # load that is no reason for a warning
 console = Console()
 
 
 def measure(archive: Archive, recipe: str, preset: str, batches: int = 4, repeats: int = 3) -> None:
     """Prints predicted and measured seconds of forward and backward of some of the preset's micro-batches."""
+    if (load := os.getloadavg()[0]) > QUIET:
+        console.print(f"the machine is not quiet (load {load:.1f}): shares will be too low", style="yellow")
     machine = measured()
     console.print(
         f"measured: {machine.name}: {machine.bandwidth / 1e9:.1f} GB/s, {machine.fp32 / 1e9:.0f} GFLOP/s fp32, "
@@ -93,5 +97,5 @@ def one(
         micro_step(model, config.training, batch.images, batch.mask, inputs, outputs)
         times.append(time.perf_counter() - began)
         model.zero_grad(set_to_none=True)
-    seconds = statistics.median(times[1:])
+    seconds = min(times[1:])  # as the machine's own numbers
     return sum(b.predicted for b in bounds), sum(b.least for b in bounds), worst.limited_by, seconds, ready

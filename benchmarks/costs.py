@@ -199,6 +199,10 @@ def cost(archive: Archive, results: Path, recipe: str, presets: list[str], hardw
             own = "bf16" if plan.config.training.bf16 else "fp32"
             made = [row for row in lines if (row["preset"], row["precision"]) == (plan.config.preset, own)]
             show_parts(made, (hardware or ["h200"])[0])
+    if not lines:
+        raise UserError(
+            f"--hardware {' '.join(hardware)}: has no bf16, or more devices than micro-batches: choose another"
+        )
     show("a full epoch: its batches (counted)", [without(row, "config", "recipe") for row in shapes])
     names = ("config", "times", "recipe", "launches", "gflop", "gbyte", "gbyte_least")
     totals = [without(row, *names) for row in lines if row["part"] in ("epoch", "training")]

@@ -15,7 +15,7 @@ from benchmarks.errors import UserError
 
 ROOT = Path(__file__).parent.parent
 VERBS = """data crohme train predict score reproduce track tables report compare regress doctor ls speed
-import-weights recognize attention"""
+cost timings precision import-weights recognize attention"""
 
 
 def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

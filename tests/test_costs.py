@@ -163,6 +163,8 @@ def test_the_verb_writes_crohme_only(
     said = capsys.readouterr()
     assert "PREDICTED, not measured: bttr tiny fp32 h200 graph" in said.out and "is not CROHME" in said.err
     assert not (tmp_path / "results").exists()
+    with pytest.raises(UserError, match="--hardware 4x2080ti: has no bf16, or more devices than micro-batches"):
+        costs.cost(archive, tmp_path / "results", "bttr", [preset], ["4x2080ti"])  # there are two micro-batches
 
 
 def test_rows_of_other_presets_stay(tmp_path: Path) -> None:
