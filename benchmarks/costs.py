@@ -173,7 +173,7 @@ def shape_row(plan: Plan, counts: Counts) -> Line:
         "shapes": len(set(epoch.shapes)), "megapixels": epoch.pixels / 1e6,
         "padded_megapixels": epoch.padded_pixels / 1e6, "pixel_ratio": epoch.padded_pixels / epoch.pixels,
         "tokens": epoch.tokens, "padded_tokens": epoch.padded_tokens, "token_ratio": epoch.padded_tokens / epoch.tokens,
-        "launches_a_step": round(launches / steps(plan, epoch)), "polynomial_error": counts.error,
+        "launches_a_step": round(launches / steps(plan, epoch)), "polynomial_error": round(counts.error, 4),
     }  # fmt: skip
 
 
