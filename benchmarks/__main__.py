@@ -364,12 +364,12 @@ def cost(
 
     archive, presets = open_data(crohme, results), _words(preset)
     if measure:
-        from benchmarks.achieved import measure as against
+        from benchmarks.cost.achieved import measure as against
 
         for name in presets:
             against(archive, recipe, name)
         return
-    from benchmarks.costs import cost
+    from benchmarks.cost.model import cost
 
     cost(archive, results, recipe, presets, _words(hardware))
 

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.checkpoint import write_atomically
+from benchmarks.cost.hardware import HARDWARE
 from benchmarks.errors import UserError
-from benchmarks.hardware import HARDWARE
 from benchmarks.runfolder import RunFolder
 
 GOALS = (55.0, 57.0, 59.33)  # % on CROHME 2014; the last is what the paper reports

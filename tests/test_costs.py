@@ -12,13 +12,14 @@ import torch
 from rich.progress import Progress
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import achieved, costs, epochs
 from benchmarks.config import Config
+from benchmarks.cost import achieved, epochs
+from benchmarks.cost import model as costs
+from benchmarks.cost.hardware import HARDWARE, Hardware, bound
+from benchmarks.cost.operators import STEP, Counter, StepCounter, micro_step, optimizer_cost, size
 from benchmarks.data.batching import TrainingSet
 from benchmarks.data.crohme import open_archive
 from benchmarks.errors import UserError
-from benchmarks.hardware import HARDWARE, Hardware, bound
-from benchmarks.operators import STEP, Counter, StepCounter, micro_step, optimizer_cost, size
 from models import CoMER
 from tests.tiny import tiny_archive, tiny_config
 

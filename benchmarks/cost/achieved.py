@@ -13,14 +13,14 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import epochs
 from benchmarks.config import Config, resolve
-from benchmarks.costs import planned
+from benchmarks.cost import epochs
+from benchmarks.cost.epochs import Shape
+from benchmarks.cost.hardware import Hardware, bound, measured
+from benchmarks.cost.model import planned
+from benchmarks.cost.operators import StepCounter, micro_step
 from benchmarks.data.batching import TrainingSet
 from benchmarks.data.crohme import Archive
-from benchmarks.epochs import Shape
-from benchmarks.hardware import Hardware, bound, measured
-from benchmarks.operators import StepCounter, micro_step
 from models import CoMER, Vocabulary
 from models.vocab import bidirectional_targets
 

@@ -15,15 +15,15 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks import epochs
 from benchmarks.checkpoint import write_atomically
 from benchmarks.config import Config, resolve
+from benchmarks.cost import epochs
+from benchmarks.cost.epochs import Epoch, Polynomial, Shape
+from benchmarks.cost.hardware import HARDWARE, Bound, Hardware, bound
+from benchmarks.cost.operators import KINDS, STEP, Costs, SearchCounter, StepCounter, optimizer_cost
 from benchmarks.data.batching import TrainingSet
 from benchmarks.data.crohme import Archive, Sample, evenly
-from benchmarks.epochs import Epoch, Polynomial, Shape
 from benchmarks.errors import UserError
-from benchmarks.hardware import HARDWARE, Bound, Hardware, bound
-from benchmarks.operators import KINDS, STEP, Costs, SearchCounter, StepCounter, optimizer_cost
 from benchmarks.train import split_heldout
 
 TOLERANCE = 0.01  # of a polynomial on real shapes; beyond it there is a term that it does not know
