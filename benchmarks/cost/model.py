@@ -5,6 +5,7 @@ machine can do at best (hardware.py). A part takes as long as the slowest of ari
 the augmentation on the host, which goes on beside the training, and what several devices tell each other.
 """
 
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -203,7 +204,7 @@ def cost(archive: Archive, results: Path, recipe: str, presets: list[str], hardw
         raise UserError(
             f"--hardware {' '.join(hardware)}: has no bf16, or more devices than micro-batches: choose another"
         )
-    show("a full epoch: its batches (counted)", [without(row, "config", "recipe") for row in shapes])
+    show("a full epoch: its batches (counted)", across([without(row, "config", "recipe") for row in shapes]))
     names = ("config", "times", "recipe", "launches", "gflop", "gbyte", "gbyte_least")
     totals = [without(row, *names) for row in lines if row["part"] in ("epoch", "training")]
     show("PREDICTED from counts and the vendors' peak numbers, not measured", totals)
@@ -249,13 +250,19 @@ def without(line: Line, *names: str) -> Line:
     return {name: value for name, value in line.items() if name not in names}
 
 
+def across(lines: list[Line]) -> list[Line]:
+    """A column a line, for lines of many fields."""
+    return [{"": name.replace("_", " ")} | {f"{n}": line[name] for n, line in enumerate(lines, 1)} for name in lines[0]]
+
+
 def show(title: str, lines: list[Line]) -> None:
     table = Table(title=title, title_justify="left")
     for name, value in lines[0].items() if lines else ():
-        table.add_column(name.replace("_", " "), justify="left" if isinstance(value, str) else "right")
+        side = "left" if isinstance(value, str) and not name.isdigit() else "right"
+        table.add_column(name.replace("_", " "), justify=side, overflow="fold")
     for line in lines:
         table.add_row(*map(_text, line.values()))
-    Console().print(table)
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
 def _text(value: object) -> str:
