@@ -209,7 +209,7 @@ def cost(archive: Archive, results: Path, recipe: str, presets: list[str], hardw
     totals = [without(row, *names) for row in lines if row["part"] in ("epoch", "training")]
     show("PREDICTED from counts and the vendors' peak numbers, not measured", totals)
     if archive.name != "crohme":
-        console.print(f"{archive.path} is not CROHME: nothing was written", style="yellow")
+        console.print(f"{archive.path} is not CROHME: nothing was written", style="yellow", soft_wrap=True)
         return
     for name, made, keys in (("cost.csv", lines, KEYS), ("epoch.csv", shapes, KEYS[:3])):
         save(results / "speed" / name, pd.DataFrame(made), keys)
