@@ -1,7 +1,6 @@
 """Properties of the conversion and of the comparison, on expressions nobody wrote."""
 
 import re
-import time
 from html.entities import html5
 
 import pytest
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 
 from evaluation import InputError, commands, latex, metrics, symlg
 from evaluation.symlg import EMPTY_GRAPH, UNREADABLE, SymLG, Unconverted
+from tests.yardstick import SOON, work
 
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
@@ -143,17 +143,14 @@ def test_histogram_is_monotone_in_the_errors_allowed(errors: list[int]):
     ],
     ids=lambda text: f"{text[:12]}...{len(text)}",
 )
-def test_deep_and_long_expressions_are_answered_in_under_a_second(text: str):
-    start = time.process_time()
-    convert(text)
-    assert time.process_time() - start < 1
+def test_deep_and_long_expressions_are_answered_soon(text: str):
+    assert work(lambda: convert(text)) < SOON
 
 
-def test_a_million_tokens_in_a_list_are_answered_in_under_a_second():
+def test_a_million_tokens_in_a_list_are_answered_soon():
     tokens = ["x"] * 1_000_000
-    start = time.process_time()
     assert convert(tokens) is None
-    assert time.process_time() - start < 1
+    assert work(lambda: convert(tokens)) < SOON
 
 
 # --- single rules, from the specification of the official conversion ---------------------------------------
@@ -360,10 +357,11 @@ def test_no_formula_in_a_prediction_file(text: str):
 
 
 def test_a_formula_is_searched_once():
-    start = time.process_time()
-    with pytest.raises(Unconverted):
-        latex.formula_in(r"\$" * 100_000)
-    assert time.process_time() - start < 1
+    def search():
+        with pytest.raises(Unconverted):
+            latex.formula_in(r"\$" * 100_000)
+
+    assert work(search) < SOON
 
 
 # --- reading .lg ------------------------------------------------------------------------------------------
