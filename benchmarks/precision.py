@@ -1,9 +1,9 @@
 """`benchmarks precision`: does bf16 harm? The same short trainings, twice from each seed, float32 and bf16.
 
 Both see the same batches and draw the same dropout; afterwards the same held-out expressions are read by both, in
-float32, each token after the true ones before it. The rule is that of two one-sided tests at 5 %: bf16 is called
-harmless where Student's 90 % interval of the mean difference between the pairs lies within one standard deviation of
-the float32 seeds, for held-out loss and token accuracy alike. Anything wider is "not shown", not "harmful".
+float32, each token after the true ones before it. The rule: bf16 is called harmless where Student's 95 % interval of
+the mean difference between the pairs lies within one standard deviation of the float32 seeds, for held-out loss and
+token accuracy alike. Anything wider is "not shown", not "harmful".
 """
 
 import math
@@ -32,7 +32,6 @@ from models.interchange import load_weights
 from models.vocab import PAD, bidirectional_targets
 
 METRICS = ("loss", "heldout_loss", "heldout_token_accuracy")  # of the last epoch; those held out decide
-CONFIDENCE = 0.9
 console = Console(stderr=True)
 
 
@@ -139,7 +138,7 @@ def judged(table: pd.DataFrame) -> list[dict[str, object]]:
     for metric in METRICS:
         sides = [[line[metric] for line in last if line["precision"] == side] for side in ("fp32", "bf16")]
         fp32, bf16 = map(np.array, sides)
-        low, high = mean_interval((bf16 - fp32).tolist(), CONFIDENCE)
+        low, high = mean_interval((bf16 - fp32).tolist())
         spread = float(fp32.std(ddof=1))
         found.append(
             {"metric": metric, "n": len(fp32), "fp32": float(fp32.mean()), "bf16": float(bf16.mean()),
@@ -160,13 +159,13 @@ def needed(differences: np.ndarray, spread: float, most: int = 100) -> int | Non
     """How many seeds would bring the interval within the spread, if mean and scatter of the pairs stay; None: none."""
     mean, scatter = abs(float(differences.mean())), float(differences.std(ddof=1))
     for n in range(2, most + 1):
-        if mean + stats.t.ppf((1 + CONFIDENCE) / 2, n - 1) * scatter / math.sqrt(n) <= spread:
+        if mean + stats.t.ppf(0.975, n - 1) * scatter / math.sqrt(n) <= spread:
             return n
     return None
 
 
 def show(found: list[dict[str, object]]) -> None:
-    table = Table(title="bf16 - fp32, pairs of equal seeds, 90 % interval", title_justify="left")
+    table = Table(title="bf16 - fp32, pairs of equal seeds, 95 % interval", title_justify="left")
     for name in found[0]:
         table.add_column(name.replace("_", " "), justify="left" if name in ("metric", "verdict") else "right")
     for row in found:

@@ -9,13 +9,15 @@ L = h * w, H heads, E = D / H, C coverage channels, V classes.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from models.comer import CoMER
 from models.coverage import AttentionRefinement, exclusive_coverage
 from models.decoder import Decoder, DecoderLayer
 from models.densenet import Encoder
@@ -243,6 +245,21 @@ class FoldedDecoder:
             weights_1HXL = energies_1HXL.softmax(-1)
             x_XD = layer.finish(x_XD, weights_1HXL, value_bHLE[image : image + 1])
         return self.classify(x_XD).index_select(0, number_N).unflatten(0, (R, T))
+
+
+@contextmanager
+def folded(model: CoMER, images_b1HW: Tensor, mask_bHW: Tensor) -> Iterator[FoldedDecoder]:
+    """The network's decoder before these images, in the precision of the autocast around; images as for `encode`.
+
+    No autocast is on inside: what is to be cast is cast once, not at every step. ValueError for a model that trains.
+    """
+    if model.training:
+        raise ValueError("a network in training mode drops out at random; call model.eval() before it reads")
+    device = images_b1HW.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else images_b1HW.dtype
+    with torch.autocast(device, enabled=False):
+        features_bhwd, mask_bhw = FoldedEncoder(model.encoder, dtype)(images_b1HW, mask_bHW)
+        yield FoldedDecoder(model.decoder, features_bhwd, mask_bhw, dtype)
 
 
 def distinct_prefixes(inputs_RT: Tensor, length_R: Tensor) -> tuple[Tensor, Tensor]:

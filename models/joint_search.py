@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from models.comer import CoMER
-from models.folded import FoldedDecoder, FoldedEncoder
+from models.folded import FoldedDecoder, folded
 from models.incremental import IncrementalDecoder
 from models.position import MAX_STEPS
 from models.vocab import EOS, PAD, SOS
@@ -83,16 +83,11 @@ def joint_search(
     rating and the score is `forward`. ValueError for a model in training mode or a beam too wide for it.
     """
     options = options or SearchOptions()
-    if model.training:
-        raise ValueError("a network in training mode drops out at random; call model.eval() before searching")
     if 2 * options.beam_size > model.config.vocab_size:
         classes = model.config.vocab_size
         raise ValueError(f"beam_size must be at most half of the {classes} classes, not {options.beam_size}")
-    device = images_b1HW.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else images_b1HW.dtype
-    with torch.autocast(device, enabled=False):  # what is to be cast is cast once, not at every step
-        features_bhwd, mask_bhw = FoldedEncoder(model.encoder, dtype)(images_b1HW, mask_bHW)
-        return _search(FoldedDecoder(model.decoder, features_bhwd, mask_bhw, dtype), options)
+    with folded(model, images_b1HW, mask_bHW) as decoder:
+        return _search(decoder, options)
 
 
 def _search(decoder: FoldedDecoder, options: SearchOptions) -> list[list[Hypothesis]]:
@@ -255,11 +250,17 @@ def _backward(decoder: FoldedDecoder, image: int, found: Found, options: SearchO
     outputs_NT = torch.where(back_NT == -1, SOS + EOS - start_N[:, None], reversed_NT)
     scores_N = torch.zeros_like(found.forward_N)
     for rows, T in _chunks(found.length_N, decoder.mask_bL.shape[1]):
-        inputs, outputs = inputs_NT[rows, :T], outputs_NT[rows, :T]
-        logits = decoder.read(image, inputs, found.length_N[rows] + 1) / options.temperature
-        logp = logits.log_softmax(-1).gather(-1, outputs[..., None])[..., 0].masked_fill(outputs == PAD, 0)
-        scores_N[rows] = logp.sum(1) / (inputs != PAD).sum(1, dtype=logp.dtype) ** options.alpha
+        logits_RTV = decoder.read(image, inputs_NT[rows, :T], found.length_N[rows] + 1)
+        scores_N[rows] = normalised(logits_RTV, outputs_NT[rows, :T], options)
     return scores_N
+
+
+def normalised(logits_RTV: Tensor, outputs_RT: Tensor, options: SearchOptions) -> Tensor:
+    """Length-normalised log-probability [R] of R rows; the end counts as a token, PAD after it does not."""
+    logp_RTV = (logits_RTV / options.temperature).log_softmax(-1)
+    padding_RT = outputs_RT == PAD
+    logp_RT = logp_RTV.gather(-1, outputs_RT[..., None])[..., 0].masked_fill(padding_RT, 0)
+    return logp_RT.sum(1) / (~padding_RT).sum(1, dtype=logp_RT.dtype) ** options.alpha
 
 
 def _chunks(length_N: Tensor, cells: int) -> Iterator[tuple[Tensor, int]]:
