@@ -39,6 +39,7 @@ from models.layers import Dropout
 from models.vocab import EOS, PAD, SOS, bidirectional_targets
 
 QUIET = 0.5  # load that is no reason for a warning
+TURN = 2.0  # s
 console = Console(stderr=True)
 
 
@@ -194,15 +195,21 @@ NAMES = (*(case.name for case in cases(Sizes())), *(f"peak_memory_{name}" for na
 
 
 def seconds(sides: list[Callable[[], object]], repeats: int) -> list[list[float]]:
-    """Times of every side, in turns: forwards, then backwards, and so on; each is warmed up once."""
+    """Times of every side, in turns: forwards, then backwards, and so on; each is warmed up once.
+
+    A turn takes TURN at least, the job being done as often as that takes: other work on the machine comes and goes
+    in less than a second, and a short job would meet it or not, where a long one always meets some.
+    """
     times: list[list[float]] = [[] for _ in sides]
     for repeat in range(-1, repeats):
         order = list(range(len(sides)))
         for side in order if repeat % 2 == 0 else order[::-1]:
-            began = time.perf_counter()
-            sides[side]()
+            began, jobs, passed = time.perf_counter(), 0, 0.0
+            while not jobs or passed < TURN * (repeat >= 0):
+                sides[side]()
+                jobs, passed = jobs + 1, time.perf_counter() - began
             if repeat >= 0:
-                times[side].append(time.perf_counter() - began)
+                times[side].append(passed / jobs)
     return times
 
 

@@ -181,10 +181,10 @@ class FoldedRefinement:
         self.proj_HC = (arm.proj.weight.flatten(1) * scale[:, None]).to(dtype)
         self.bias_H1 = shift[:, None].to(dtype)
 
-    def __call__(self, coverage_xCL: Tensor, h: int) -> Tensor:
+    def __call__(self, coverage_xLC: Tensor, h: int) -> Tensor:
         """Refinement terms [H, x, L], where x is any shape, of maps of h rows; of no meaning at padding."""
-        *x, C, L = coverage_xCL.shape
-        maps_xLC = coverage_xCL.transpose(-1, -2).to(self.dtype, memory_format=torch.contiguous_format)
+        *x, L, C = coverage_xLC.shape
+        maps_xLC = coverage_xLC.to(self.dtype, memory_format=torch.contiguous_format)
         maps_nChw = maps_xLC.view(-1, h, L // h, C).permute(0, 3, 1, 2)  # channels last is twice as fast in bf16
         hidden_nhwc = F.conv2d(maps_nChw, *self.conv, padding=2).relu_().permute(0, 2, 3, 1)
         return torch.addmm(self.bias_H1, self.proj_HC, hidden_nhwc.flatten(0, 2).t()).view(-1, *x, L)
@@ -239,9 +239,10 @@ class FoldedDecoder:
             if self.arm is not None and weights_1HXL is not None:
                 sources = [weights_1HXL] * self.arm.cross_coverage
                 sources += [energies_1HXL.softmax(-1)] if self.arm.self_coverage else []
-                looked_CRTL = torch.cat(sources, dim=1)[0].index_select(1, number_N).unflatten(1, (R, T))
-                coverage_CXL = exclusive_coverage(looked_CRTL).flatten(1, 2).index_select(1, last_X)
-                energies_1HXL -= self.arm(coverage_CXL.transpose(0, 1), self.h)
+                looked_XLC = torch.cat(sources, dim=1)[0].permute(1, 2, 0).contiguous()
+                looked_RTK = looked_XLC.flatten(1).index_select(0, number_N).unflatten(0, (R, T))  # K = L * C
+                coverage_XK = exclusive_coverage(looked_RTK).flatten(0, 1).index_select(0, last_X)
+                energies_1HXL -= self.arm(coverage_XK.view_as(looked_XLC), self.h)
             weights_1HXL = energies_1HXL.softmax(-1)
             x_XD = layer.finish(x_XD, weights_1HXL, value_bHLE[image : image + 1])
         return self.classify(x_XD).index_select(0, number_N).unflatten(0, (R, T))
