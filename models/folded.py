@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from models.comer import CoMER
-from models.coverage import AttentionRefinement, exclusive_coverage
+from models.coverage import AttentionRefinement
 from models.decoder import Decoder, DecoderLayer
 from models.densenet import Encoder
 from models.layers import float32
@@ -173,21 +173,26 @@ class FoldedRefinement:
     """The ARM with its batch normalisation folded into its last convolution."""
 
     def __init__(self, arm: AttentionRefinement, dtype: torch.dtype) -> None:
-        conv, (scale, shift) = arm.conv, evaluated(arm.post_norm.bn)
+        conv, (scale, _) = arm.conv, evaluated(arm.post_norm.bn)
         assert conv.bias is not None
         self.cross_coverage, self.self_coverage = arm.cross_coverage, arm.self_coverage
         self.channels, self.dtype = conv.in_channels, dtype
         self.conv = conv.weight.to(dtype, memory_format=torch.channels_last), conv.bias.to(dtype)
         self.proj_HC = (arm.proj.weight.flatten(1) * scale[:, None]).to(dtype)
-        self.bias_H1 = shift[:, None].to(dtype)
 
-    def __call__(self, coverage_xLC: Tensor, h: int) -> Tensor:
-        """Refinement terms [H, x, L], where x is any shape, of maps of h rows; of no meaning at padding."""
-        *x, L, C = coverage_xLC.shape
-        maps_xLC = coverage_xLC.to(self.dtype, memory_format=torch.contiguous_format)
-        maps_nChw = maps_xLC.view(-1, h, L // h, C).permute(0, 3, 1, 2)  # channels last is twice as fast in bf16
+    def maps(self, coverage_xLC: Tensor) -> Tensor:
+        """Coverage as the convolution wants it: channels last, which is twice as fast in bf16, and of its type."""
+        return coverage_xLC.to(self.dtype, memory_format=torch.contiguous_format)
+
+    def __call__(self, maps_xLC: Tensor, h: int) -> Tensor:
+        """Refinement terms [H, x, L], where x is any shape, of maps of h rows; of no meaning at padding.
+
+        Those of a head are all off by one number, the shift of its normalisation, which a softmax does not see.
+        """
+        *x, L, C = maps_xLC.shape
+        maps_nChw = maps_xLC.view(-1, h, L // h, C).permute(0, 3, 1, 2)
         hidden_nhwc = F.conv2d(maps_nChw, *self.conv, padding=2).relu_().permute(0, 2, 3, 1)
-        return torch.addmm(self.bias_H1, self.proj_HC, hidden_nhwc.flatten(0, 2).t()).view(-1, *x, L)
+        return torch.mm(self.proj_HC, hidden_nhwc.flatten(0, 2).t()).view(-1, *x, L)
 
 
 class FoldedDecoder:
@@ -222,30 +227,26 @@ class FoldedDecoder:
 
         Prefixes that rows have in common are read once, so rows of one image, longest first, belong in one call.
         """
-        R, T = inputs_RT.shape
-        last_X, number_N = distinct_prefixes(inputs_RT, length_R)
-        future_TT = torch.ones(T, T, dtype=torch.bool, device=inputs_RT.device).triu(1)
-        hidden_R1TT = (future_TT | (inputs_RT == PAD)[:, None])[:, None]
-        mask_R1TT = torch.zeros_like(hidden_R1TT, dtype=self.dtype).masked_fill_(hidden_R1TT, float("-inf"))
-        mask_1L = self.mask_bL[image : image + 1]
-        x_XD, weights_1HXL = self.embed(inputs_RT.flatten()[last_X], last_X % T), None
+        last_X, number_RT, earlier_XX = distinct_prefixes(inputs_RT, length_R)
+        words_X = inputs_RT.flatten()[last_X]
+        seen_XX = (earlier_XX > 0).fill_diagonal_(True) & (words_X != PAD)
+        mask_11XX = torch.zeros_like(earlier_XX, dtype=self.dtype).masked_fill_(~seen_XX, float("-inf"))[None, None]
+        earlier_XX, mask_1L = earlier_XX.to(self.dtype), self.mask_bL[image : image + 1]
+        x_XD, weights_1HXL = self.embed(words_X, last_X % inputs_RT.shape[1]), None
         for layer, (key_bHEL, value_bHLE) in zip(self.layers, self.memory, strict=True):
-            words_RT3HE = layer.project_words(x_XD).index_select(0, number_N).unflatten(0, (R, T))
-            read_ND = layer.look_at_words(words_RT3HE[:, :, 0], words_RT3HE[:, :, 1:], mask_R1TT)
-            x_XD = layer.take_words(x_XD, read_ND.index_select(0, last_X))
+            words_1X3HE = layer.project_words(x_XD)[None]
+            x_XD = layer.take_words(x_XD, layer.look_at_words(words_1X3HE[:, :, 0], words_1X3HE[:, :, 1:], mask_11XX))
             energies_1HXL = layer.energies(x_XD, key_bHEL[image : image + 1])
             if self.padded:
                 energies_1HXL.masked_fill_(mask_1L, torch.finfo(energies_1HXL.dtype).min)
             if self.arm is not None and weights_1HXL is not None:
                 sources = [weights_1HXL] * self.arm.cross_coverage
                 sources += [energies_1HXL.softmax(-1)] if self.arm.self_coverage else []
-                looked_XLC = torch.cat(sources, dim=1)[0].permute(1, 2, 0).contiguous()
-                looked_RTK = looked_XLC.flatten(1).index_select(0, number_N).unflatten(0, (R, T))  # K = L * C
-                coverage_XK = exclusive_coverage(looked_RTK).flatten(0, 1).index_select(0, last_X)
-                energies_1HXL -= self.arm(coverage_XK.view_as(looked_XLC), self.h)
+                looked_XLC = self.arm.maps(torch.cat(sources, dim=1)[0].permute(1, 2, 0))
+                energies_1HXL -= self.arm(torch.mm(earlier_XX, looked_XLC.flatten(1)).view_as(looked_XLC), self.h)
             weights_1HXL = energies_1HXL.softmax(-1)
             x_XD = layer.finish(x_XD, weights_1HXL, value_bHLE[image : image + 1])
-        return self.classify(x_XD).index_select(0, number_N).unflatten(0, (R, T))
+        return self.classify(x_XD)[number_RT]
 
 
 @contextmanager
@@ -263,17 +264,19 @@ def folded(model: CoMER, images_b1HW: Tensor, mask_bHW: Tensor) -> Iterator[Fold
         yield FoldedDecoder(model.decoder, features_bhwd, mask_bhw, dtype)
 
 
-def distinct_prefixes(inputs_RT: Tensor, length_R: Tensor) -> tuple[Tensor, Tensor]:
-    """Which prefixes differ: their last words [X] as indices into N = R * T, and for every word its number [N] below X.
+def distinct_prefixes(inputs_RT: Tensor, length_R: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Which prefixes differ, of rows that come longest first, so that the first row with a prefix has all of it.
 
-    Words at or after the length of their row are left out; what is given for them is any number below X. Rows come
-    longest first, so that the first row with a prefix has all of it.
+    The last words of X prefixes as indices into R * T; for every word the number [R, T] of its prefix, any number
+    below X at or after the length of its row; and whether (1 or 0) a prefix [X] goes on from another [X].
     """
     R, T = inputs_RT.shape
     same_RRT = (inputs_RT[:, None] == inputs_RT).cumprod(-1)  # [r, s, t]: r and s agree up to t
     first_RT = same_RRT.argmax(1)  # the first row of the same prefix
-    own_RT = (first_RT == torch.arange(R, device=first_RT.device)[:, None]) & (
-        torch.arange(T, device=first_RT.device) < length_R[:, None]
-    )
-    number_RT = own_RT.flatten().cumsum(0).sub_(1).clamp_(min=0).view(R, T)
-    return own_RT.flatten().nonzero()[:, 0], number_RT.gather(0, first_RT).flatten()
+    row_R1, step_T = torch.arange(R, device=first_RT.device)[:, None], torch.arange(T, device=first_RT.device)
+    own_RT = (first_RT == row_R1) & (step_T < length_R[:, None])
+    number_RT = own_RT.flatten().cumsum(0).sub_(1).clamp_(min=0).view(R, T).gather(0, first_RT)
+    last_X = own_RT.flatten().nonzero()[:, 0]
+    before_XT = (step_T < (last_X % T)[:, None]).byte()
+    earlier_XX = before_XT.new_zeros(len(last_X), len(last_X)).scatter_add_(1, number_RT[last_X // T], before_XT)
+    return last_X, number_RT, earlier_XX

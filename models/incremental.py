@@ -71,7 +71,7 @@ class IncrementalDecoder:
         """R [H, G, M, J, L] of this step for all layers but the first."""
         if self.arm is None or self.coverage_GMJCL.shape[2] == 0:
             return None
-        return self.arm(self.coverage_GMJCL.transpose(-1, -2), self.folded.h)
+        return self.arm(self.arm.maps(self.coverage_GMJCL.transpose(-1, -2)), self.folded.h)
 
     def reorder(self, parents_GM: Tensor) -> None:
         """Beam m of each group goes on from what was beam parents[m]."""
@@ -83,9 +83,10 @@ class IncrementalDecoder:
 
     def tidy(self, live_G: Tensor) -> None:
         """Keeps the groups whose indices are given and the slots that some beam is built on; makes room."""
-        self.memory = [(key[live_G], value[live_G]) for key, value in self.memory]
-        self.hidden_G11L, self.coverage_GMJCL = self.hidden_G11L[live_G], self.coverage_GMJCL[live_G]
-        self.first_G1 = self.first_G1[: len(live_G)]
+        if len(live_G) < len(self.first_G1):
+            self.memory = [(key[live_G], value[live_G]) for key, value in self.memory]
+            self.hidden_G11L, self.coverage_GMJCL = self.hidden_G11L[live_G], self.coverage_GMJCL[live_G]
+            self.first_G1 = self.first_G1[: len(live_G)]
         mask_GMS = self.mask_GMS[live_G, :, : self.slots]
         used_GS = (mask_GMS == 0).any(1)
         self.slots = int(used_GS.sum(1).max())

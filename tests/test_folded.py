@@ -60,9 +60,11 @@ def test_reading_rows_with_common_prefixes(cross: bool, self_: bool) -> None:
 
 def test_distinct_prefixes() -> None:
     inputs = torch.tensor([[1, 5, 6, 7], [1, 5, 0, 7], [1, 5, 0, 0], [1, 6, 0, 0]])  # the second row has an inner pad
-    last_X, number_N = distinct_prefixes(inputs, torch.tensor([4, 4, 2, 2]))
+    last_X, number_RT, earlier_XX = distinct_prefixes(inputs, torch.tensor([4, 4, 2, 2]))
     assert last_X.tolist() == [0, 1, 2, 3, 6, 7, 13]
-    numbers = number_N.view(4, 4).tolist()
+    numbers = number_RT.tolist()
     assert numbers[0] == [0, 1, 2, 3] and numbers[1] == [0, 1, 4, 5]
     assert numbers[2][:2] == [0, 1] and numbers[3][:2] == [0, 6]
     assert max(max(row) for row in numbers) < len(last_X)
+    earlier = [row.nonzero()[:, 0].tolist() for row in earlier_XX]
+    assert earlier == [[], [0], [0, 1], [0, 1, 2], [0, 1], [0, 1, 4], [0]] and earlier_XX.max() == 1
