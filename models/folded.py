@@ -71,7 +71,7 @@ class FoldedEncoder:
             return weight_ockk.to(dtype, memory_format=torch.channels_last), bias_o.to(dtype)
 
         def matrix(weight_oc11: Tensor, bias_o: Tensor) -> Tensor:
-            return torch.cat((bias_o[:, None], weight_oc11.flatten(1)), dim=1).t().to(dtype).contiguous()
+            return torch.cat((bias_o[:, None], weight_oc11.flatten(1)), dim=1).to(dtype).t()
 
         net, self.encoder, self.dtype = encoder.model, encoder, dtype
         self.first = kernel(*fold(net.conv1, net.norm1))

@@ -21,7 +21,7 @@ from models.vocab import EOS, PAD, SOS
 
 DONE = 1 / 8  # finished groups are dropped as soon as they are this share of all
 ROUND = 4  # hypotheses of an image that are rated before the others are looked at again
-CELLS = 2**16  # hypotheses * steps * feature cells that are rated at once
+WORDS, CELLS = 2**10, 2**16  # that are rated at once: hypotheses * steps, and these times feature cells
 NEVER = float("-inf")
 
 
@@ -263,12 +263,17 @@ def normalised(logits_RTV: Tensor, outputs_RT: Tensor, options: SearchOptions) -
     return logp_RT.sum(1) / (~padding_RT).sum(1, dtype=logp_RT.dtype) ** options.alpha
 
 
+def rows_at_once(steps: int, cells: int) -> int:
+    """How many hypotheses are rated in one call: what they need grows with the square of their words."""
+    return max(1, min(CELLS // cells, WORDS) // steps)
+
+
 def _chunks(length_N: Tensor, cells: int) -> Iterator[tuple[Tensor, int]]:
     """Hypotheses of similar length together, as many as fit: their indices and their number of steps."""
     order_N = length_N.argsort(descending=True, stable=True)
     lengths, first = length_N[order_N].tolist(), 0
     while first < len(lengths):
         steps = lengths[first] + 1
-        rows = max(1, CELLS // (steps * cells))
+        rows = rows_at_once(steps, cells)
         yield order_N[first : first + rows], steps
         first += rows

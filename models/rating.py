@@ -10,7 +10,7 @@ from torch import Tensor
 
 from models.comer import CoMER
 from models.folded import FoldedDecoder, folded
-from models.joint_search import CELLS, Hypothesis, SearchOptions, normalised
+from models.joint_search import Hypothesis, SearchOptions, normalised, rows_at_once
 from models.vocab import bidirectional_targets
 
 
@@ -35,7 +35,7 @@ def _rated(
     hypotheses = sorted(hypotheses, key=lambda h: len(h.ids), reverse=True)  # what `read` wants
     labels = [list(h.ids) for h in hypotheses]
     lengths_N = torch.tensor([len(h.ids) + 1 for h in hypotheses], device=decoder.mask_bL.device)
-    rows = max(1, CELLS // (int(lengths_N[0]) * decoder.mask_bL.shape[1]))
+    rows = rows_at_once(int(lengths_N[0]), decoder.mask_bL.shape[1])
     scores = []
     for targets in zip(*(ids.chunk(2) for ids in bidirectional_targets(labels)), strict=True):
         inputs, outputs, lengths = (x.to(lengths_N.device).split(rows) for x in (*targets, lengths_N))
