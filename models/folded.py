@@ -47,9 +47,10 @@ def pointwise(x_bchw: Tensor, matrix_co: Tensor) -> Tensor:
     return torch.mm(x_bhwc.flatten(0, 2), matrix_co).view(*x_bhwc.shape[:3], -1).permute(0, 3, 1, 2)
 
 
-def normalise(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
-    """The layer normalisation as a function: a module's call costs as much again."""
+def normalise(norm: nn.LayerNorm, carried_D: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """The layer normalisation as a function that adds a vector, too: a module's call costs as much again."""
     shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
+    bias = bias if carried_D is None else bias + carried_D
     return lambda x_xD: torch.layer_norm(x_xD, shape, weight, bias, eps)
 
 
@@ -111,33 +112,48 @@ class FoldedEncoder:
 
 
 class FoldedLayer:
-    """A decoder layer; the stream x_ND of words stays in float32, its products are of the given type."""
+    """A decoder layer; the stream x_ND of words stays in float32, its large products are of the given type.
 
-    def __init__(self, layer: DecoderLayer, dtype: torch.dtype) -> None:
-        def affine(weight: Tensor, bias: Tensor) -> Affine:
-            return weight.to(dtype).t(), bias.to(dtype)
+    A product that is added to the stream has a bias. The normalisation before adds it already, and the product that
+    reads the stream in between takes it off by its own: an operation less each time.
+    """
+
+    def __init__(self, layer: DecoderLayer, dtype: torch.dtype, carried_D: Tensor) -> None:
+        """`carried_D`: the bias that the next layer adds to the stream first."""
+
+        def matrix(weight_KD: Tensor) -> Tensor:
+            return weight_KD.to(dtype).t()
+
+        def affine(weight_KD: Tensor, bias_K: Tensor, carried_D: Tensor) -> Affine:
+            return matrix(weight_KD), torch.addmv(bias_K, weight_KD, carried_D, alpha=-1)
 
         words, cells, self.heads, self.dtype = layer.self_attn, layer.multihead_attn, layer.self_attn.heads, dtype
         D = words.in_proj_weight.shape[1]
         scale = math.sqrt(D // self.heads)
-        self.words_in = affine(words.in_proj_weight, words.in_proj_bias)
-        self.words_out = affine(words.out_proj.weight, words.out_proj.bias)
-        self.query = affine(cells.in_proj_weight[:D] / scale, cells.in_proj_bias[:D] / scale)
-        self.memory = affine(cells.in_proj_weight[D:], cells.in_proj_bias[D:])
-        self.cells_out = affine(cells.out_proj.weight, cells.out_proj.bias)
-        self.widen = affine(layer.linear1.weight, layer.linear1.bias)
-        self.narrow = affine(layer.linear2.weight, layer.linear2.bias)
-        self.norm1, self.norm2, self.norm3 = (normalise(norm) for norm in (layer.norm1, layer.norm2, layer.norm3))
+        self.words_in = affine(words.in_proj_weight, words.in_proj_bias, words.out_proj.bias)
+        self.words_out = matrix(words.out_proj.weight)
+        self.query = affine(cells.in_proj_weight[:D] / scale, cells.in_proj_bias[:D] / scale, cells.out_proj.bias)
+        self.memory = matrix(cells.in_proj_weight[D:]), cells.in_proj_bias[D:]
+        self.cells_out = matrix(cells.out_proj.weight)
+        self.widen = affine(layer.linear1.weight, layer.linear1.bias, layer.linear2.bias)
+        self.narrow = matrix(layer.linear2.weight)
+        self.norm1 = normalise(layer.norm1, cells.out_proj.bias)
+        self.norm2 = normalise(layer.norm2, layer.linear2.bias)
+        self.norm3 = normalise(layer.norm3, carried_D)
+        self.words_in, self.widen = ((weight, bias.to(dtype)) for weight, bias in (self.words_in, self.widen))
 
     def project_memory(self, memory_bLD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys [b, H, E, L] and values [b, H, L, E] of images."""
+        """Keys [b, H, E, L] and values [b, H, L, E] of images, in float32: attention to cells is too small for less."""
         b, L, D = memory_bLD.shape
-        both = self._product(memory_bLD.reshape(-1, D), self.memory).view(b, L, 2, self.heads, -1)
-        return both[:, :, 0].permute(0, 2, 3, 1).contiguous(), both[:, :, 1].transpose(1, 2).contiguous()
+        weight_DK, bias_K = self.memory
+        both_NK = torch.mm(memory_bLD.reshape(-1, D).to(self.dtype), weight_DK) + bias_K
+        both_bL2HE = both_NK.view(b, L, 2, self.heads, -1)
+        return both_bL2HE[:, :, 0].permute(0, 2, 3, 1).contiguous(), both_bL2HE[:, :, 1].transpose(1, 2).contiguous()
 
     def project_words(self, x_ND: Tensor) -> Tensor:
         """Queries, keys and values [N, 3, H, E] of words."""
-        return self._product(x_ND, self.words_in).view(len(x_ND), 3, self.heads, -1)
+        weight_DK, bias_K = self.words_in
+        return torch.mm(x_ND.to(self.dtype), weight_DK).add_(bias_K).view(len(x_ND), 3, self.heads, -1)
 
     def look_at_words(self, query_RXHE: Tensor, memory_RS2HE: Tensor, mask_R1XS: Tensor) -> Tensor:
         """Weighted values [N = R * X, D] of words; the mask is added, so hidden is -inf."""
@@ -147,26 +163,24 @@ class FoldedLayer:
 
     def take_words(self, x_ND: Tensor, read_ND: Tensor) -> Tensor:
         """Rest of the self-attention sublayer."""
-        return self.norm1(x_ND + self._product(read_ND, self.words_out))
+        return self.norm1(x_ND + torch.mm(read_ND, self.words_out))
 
     def energies(self, x_ND: Tensor, key_GHEL: Tensor) -> Tensor:
         """Cross-attention energies [G, H, X, L] of N = G * X words, neither masked nor refined."""
-        G, H, E, L = key_GHEL.shape
-        query_GHXE = self._product(x_ND, self.query).view(G, -1, H, E).transpose(1, 2)
-        energies_nXL = torch.bmm(query_GHXE.reshape(G * H, -1, E), key_GHEL.view(G * H, E, L))
-        return float32(energies_nXL).view(G, H, -1, L)
+        (G, H, E, L), (weight_DD, bias_D) = key_GHEL.shape, self.query
+        query_ND = torch.mm(x_ND.to(self.dtype), weight_DD) + bias_D
+        query_nXE = query_ND.view(G, -1, H, E).transpose(1, 2).reshape(G * H, -1, E)
+        return torch.bmm(query_nXE, key_GHEL.view(G * H, E, L)).view(G, H, -1, L)
 
     def finish(self, x_ND: Tensor, weights_GHXL: Tensor, value_GHLE: Tensor) -> Tensor:
         """Rest of the layer once the cross-attention weights are known."""
         G, H, X, L = weights_GHXL.shape
-        read_nXE = torch.bmm(weights_GHXL.to(self.dtype).view(G * H, X, L), value_GHLE.view(G * H, L, -1))
-        read_ND = read_nXE.view(G, H, X, -1).transpose(1, 2).reshape(x_ND.shape)
-        x_ND = self.norm2(x_ND + self._product(read_ND, self.cells_out))
-        return self.norm3(x_ND + self._product(self._product(x_ND, self.widen).relu_(), self.narrow))
-
-    def _product(self, x_ND: Tensor, affine: Affine) -> Tensor:
-        weight_DK, bias_K = affine
-        return torch.addmm(bias_K, x_ND.to(self.dtype), weight_DK)
+        read_nXE = torch.bmm(weights_GHXL.view(G * H, X, L), value_GHLE.view(G * H, L, -1))
+        read_GXHE = read_nXE.view(G, H, X, -1).transpose(1, 2).to(self.dtype, memory_format=torch.contiguous_format)
+        x_ND = self.norm2(x_ND + torch.mm(read_GXHE.reshape(x_ND.shape), self.cells_out))
+        weight_DK, bias_K = self.widen
+        hidden_NK = torch.mm(x_ND.to(self.dtype), weight_DK).add_(bias_K).relu_()
+        return self.norm3(x_ND + torch.mm(hidden_NK, self.narrow))
 
 
 class FoldedRefinement:
@@ -201,12 +215,11 @@ class FoldedDecoder:
     def __init__(self, decoder: Decoder, features_bhwd: Tensor, mask_bhw: Tensor, dtype: torch.dtype) -> None:
         """`dtype`: of the products, float32 or the type of an autocast."""
         vocabulary = torch.arange(decoder.proj.out_features, device=features_bhwd.device)
-        self.word_VD, self.step_TD, self.norm = (
-            decoder.word_embed(vocabulary),
-            decoder.pos_enc.pe,
-            normalise(decoder.norm),
-        )
-        self.layers = [FoldedLayer(layer, dtype) for layer in decoder.model.layers]
+        self.word_VD, self.step_TD = decoder.word_embed(vocabulary), decoder.pos_enc.pe
+        layers = list(decoder.model.layers)
+        first_D, *carried = [*(layer.self_attn.out_proj.bias for layer in layers), torch.zeros_like(decoder.norm.bias)]
+        self.norm = normalise(decoder.norm, first_D)
+        self.layers = [FoldedLayer(layer, dtype, added_D) for layer, added_D in zip(layers, carried, strict=True)]
         self.arm = FoldedRefinement(decoder.model.arm, dtype) if decoder.model.arm is not None else None
         self.proj = decoder.proj.weight.to(dtype).t(), decoder.proj.bias.to(dtype)
         self.memory = [layer.project_memory(features_bhwd.flatten(1, 2)) for layer in self.layers]

@@ -28,9 +28,9 @@ class IncrementalDecoder:
         self.hidden_G11L = folded.mask_bL[image_G][:, None, None]
         self.steps, self.slots = 0, 0  # fed so far, written so far
         (G, H, E, L), M, J = self.memory[0][0].shape, beams, len(folded.layers)
-        self.words_GS2HE = [self.memory[0][0].new_zeros(G, ROOM * M, 2, H, E) for _ in range(J)]
         self.mask_GMS = torch.full((G, M, ROOM * M), float("-inf"), dtype=folded.dtype, device=image_G.device)
         self.root_MM = self.mask_GMS.new_full((M, M), float("-inf")).fill_diagonal_(0)
+        self.words_GS2HE = [self.mask_GMS.new_zeros(G, ROOM * M, 2, H, E) for _ in range(J)]
         C = self.arm.channels if self.arm is not None else 0
         self.coverage_GMJCL = torch.zeros(G, M, J - 1, C, L, dtype=folded.stream, device=image_G.device)
         self.first_G1 = torch.arange(0, G * M, M, device=image_G.device)[:, None]  # the first beam of every group
