@@ -191,20 +191,17 @@ class FoldedRefinement:
         assert conv.bias is not None
         self.cross_coverage, self.self_coverage = arm.cross_coverage, arm.self_coverage
         self.channels, self.dtype = conv.in_channels, dtype
+        # weights with channels last bring maps into that layout, too, which is twice as fast in bf16
         self.conv = conv.weight.to(dtype, memory_format=torch.channels_last), conv.bias.to(dtype)
         self.proj_HC = (arm.proj.weight.flatten(1) * scale[:, None]).to(dtype)
 
-    def maps(self, coverage_xLC: Tensor) -> Tensor:
-        """Coverage as the convolution wants it: channels last, which is twice as fast in bf16, and of its type."""
-        return coverage_xLC.to(self.dtype, memory_format=torch.contiguous_format)
-
-    def __call__(self, maps_xLC: Tensor, h: int) -> Tensor:
+    def __call__(self, coverage_xCL: Tensor, h: int) -> Tensor:
         """Refinement terms [H, x, L], where x is any shape, of maps of h rows; of no meaning at padding.
 
         Those of a head are all off by one number, the shift of its normalisation, which a softmax does not see.
         """
-        *x, L, C = maps_xLC.shape
-        maps_nChw = maps_xLC.view(-1, h, L // h, C).permute(0, 3, 1, 2)
+        *x, C, L = coverage_xCL.shape
+        maps_nChw = coverage_xCL.to(self.dtype).view(-1, C, h, L // h)
         hidden_nhwc = F.conv2d(maps_nChw, *self.conv, padding=2).relu_().permute(0, 2, 3, 1)
         return torch.mm(self.proj_HC, hidden_nhwc.flatten(0, 2).t()).view(-1, *x, L)
 
@@ -255,8 +252,9 @@ class FoldedDecoder:
             if self.arm is not None and weights_1HXL is not None:
                 sources = [weights_1HXL] * self.arm.cross_coverage
                 sources += [energies_1HXL.softmax(-1)] if self.arm.self_coverage else []
-                looked_XLC = self.arm.maps(torch.cat(sources, dim=1)[0].permute(1, 2, 0))
-                energies_1HXL -= self.arm(torch.mm(earlier_XX, looked_XLC.flatten(1)).view_as(looked_XLC), self.h)
+                looked_XCL = torch.cat(sources, dim=1)[0].transpose(0, 1).to(self.dtype)
+                coverage_XK = torch.mm(earlier_XX, looked_XCL.flatten(1))  # K = C * L
+                energies_1HXL -= self.arm(coverage_XK.view_as(looked_XCL), self.h)
             weights_1HXL = energies_1HXL.softmax(-1)
             x_XD = layer.finish(x_XD, weights_1HXL, value_bHLE[image : image + 1])
         return self.classify(x_XD)[number_RT]

@@ -71,7 +71,7 @@ class IncrementalDecoder:
         """R [H, G, M, J, L] of this step for all layers but the first."""
         if self.arm is None or self.coverage_GMJCL.shape[2] == 0:
             return None
-        return self.arm(self.arm.maps(self.coverage_GMJCL.transpose(-1, -2)), self.folded.h)
+        return self.arm(self.coverage_GMJCL, self.folded.h)
 
     def reorder(self, parents_GM: Tensor) -> None:
         """Beam m of each group goes on from what was beam parents[m]."""
