@@ -18,6 +18,7 @@ from benchmarks.data.crohme import Archive, Sample, evenly
 from benchmarks.errors import UserError
 from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Vocabulary
+from models.folded import FoldedNetwork
 from models.interchange import load_weights
 from models.joint_search import Hypothesis, joint_search
 from models.rating import rate_hypotheses
@@ -62,16 +63,17 @@ def search(
     size, scales, options = config.search.batch_size, config.search.scales, config.search.options
     batches = [batch for scale in scales for batch in evaluation_batches(samples, config, size, scale)]
     with torch.autocast(device.type, torch.bfloat16, enabled=config.search.bf16):
+        network = FoldedNetwork(model)
         for batch in watch(batches):
             images, mask = _send(batch, device)
-            for name, hypotheses in zip(batch.ids, joint_search(model, images, mask, options), strict=True):
+            for name, hypotheses in zip(batch.ids, joint_search(network, images, mask, options), strict=True):
                 found.setdefault(name, []).extend(hypotheses)
         if len(scales) > 1:
             found = {name: list({h.ids: h for h in hypotheses}.values()) for name, hypotheses in found.items()}
             rated: dict[str, list[list[Hypothesis]]] = {name: [] for name in found}
             for batch in watch(batches):
                 images, mask = _send(batch, device)
-                here = rate_hypotheses(model, images, mask, [found[name] for name in batch.ids], options)
+                here = rate_hypotheses(network, images, mask, [found[name] for name in batch.ids], options)
                 for name, hypotheses in zip(batch.ids, here, strict=True):
                     rated[name].append(hypotheses)
             found = {name: [_mean(same) for same in zip(*views, strict=True)] for name, views in rated.items()}

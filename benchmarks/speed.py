@@ -33,7 +33,7 @@ from benchmarks.errors import UserError
 from benchmarks.plain import plain_search
 from benchmarks.predict import recognise
 from models import CoMER, CoMERConfig, SearchOptions, joint_search
-from models.folded import FoldedEncoder
+from models.folded import FoldedEncoder, FoldedNetwork
 from models.interchange import load_weights
 from models.layers import Dropout
 from models.vocab import EOS, PAD, SOS, bidirectional_targets
@@ -105,6 +105,8 @@ def batch(sizes: Sizes, images: int) -> tuple[Tensor, Tensor]:
 
 def encoding(sizes: Sizes, bf16: bool) -> tuple[Callable[[], object], Callable[[], object]]:
     model, images = network(sizes), batch(sizes, sizes.batch)
+    with torch.no_grad():
+        folded = FoldedEncoder(model.encoder, torch.bfloat16 if bf16 else torch.float32)
 
     @torch.no_grad()
     def plain() -> object:
@@ -112,7 +114,7 @@ def encoding(sizes: Sizes, bf16: bool) -> tuple[Callable[[], object], Callable[[
 
     @torch.inference_mode()
     def fast() -> object:
-        return FoldedEncoder(model.encoder, torch.bfloat16 if bf16 else torch.float32)(*images)
+        return folded(*images)
 
     return plain, fast
 
@@ -120,12 +122,9 @@ def encoding(sizes: Sizes, bf16: bool) -> tuple[Callable[[], object], Callable[[
 def searching(sizes: Sizes, bf16: bool, steps: int, images: int) -> tuple[Callable[[], object], Callable[[], object]]:
     model, inputs = network(sizes), batch(sizes, images)
     options = SearchOptions(beam_size=sizes.beam, max_len=steps + 1)
-
-    def fast() -> object:
-        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-            return joint_search(model, *inputs, options)
-
-    return lambda: plain_search(model, *inputs, options), fast
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        folded = FoldedNetwork(model)  # once for all batches, as `predict` does
+    return lambda: plain_search(model, *inputs, options), lambda: joint_search(folded, *inputs, options)
 
 
 def training(sizes: Sizes, bf16: bool) -> tuple[Callable[[], object], Callable[[], object]]:
@@ -340,10 +339,11 @@ def recognising(crohme: Path, results: Path, sizes: Sizes) -> Row:
     archive = open_archive(crohme)
     config = resolve("comer-fusion", "paper", 7, archive)
     model, began, images = network(sizes), time.perf_counter(), 0
+    with torch.autocast("cpu", torch.bfloat16):
+        folded = FoldedNetwork(model)
     for part in evaluation_batches(archive.samples("2014"), config, config.search.batch_size):
         options = SearchOptions(sizes.beam, max(map(len, part.tokens)) + 2)
-        with torch.autocast("cpu", torch.bfloat16):
-            images += len(joint_search(model, part.images.float() / 255, part.mask, options))
+        images += len(joint_search(folded, part.images.float() / 255, part.mask, options))
     return row(CROHME[0], None, time.perf_counter() - began, None, f"s for {images} images", 1, None)
 
 

@@ -207,21 +207,19 @@ class FoldedRefinement:
 
 
 class FoldedDecoder:
-    """A decoder in evaluation and the images it reads."""
+    """A decoder in evaluation."""
 
-    def __init__(self, decoder: Decoder, features_bhwd: Tensor, mask_bhw: Tensor, dtype: torch.dtype) -> None:
-        """`dtype`: of the products, float32 or the type of an autocast."""
-        vocabulary = torch.arange(decoder.proj.out_features, device=features_bhwd.device)
-        self.word_VD, self.step_TD = decoder.word_embed(vocabulary), decoder.pos_enc.pe
+    def __init__(self, decoder: Decoder, dtype: torch.dtype) -> None:
+        """`dtype`: of large products, float32 or the type of an autocast."""
+        words = torch.arange(decoder.proj.out_features, device=decoder.proj.weight.device)
+        self.word_VD, self.step_TD = decoder.word_embed(words), decoder.pos_enc.pe
         layers = list(decoder.model.layers)
         first_D, *carried = [*(layer.self_attn.out_proj.bias for layer in layers), torch.zeros_like(decoder.norm.bias)]
         self.norm = normalise(decoder.norm, first_D)
         self.layers = [FoldedLayer(layer, dtype, added_D) for layer, added_D in zip(layers, carried, strict=True)]
         self.arm = FoldedRefinement(decoder.model.arm, dtype) if decoder.model.arm is not None else None
         self.proj = decoder.proj.weight.to(dtype).t(), decoder.proj.bias.to(dtype)
-        self.memory = [layer.project_memory(features_bhwd.flatten(1, 2)) for layer in self.layers]
-        self.h, self.mask_bL, self.padded = mask_bhw.shape[1], mask_bhw.flatten(1), bool(mask_bhw.any())
-        self.dtype, self.stream = dtype, float32(features_bhwd).dtype
+        self.dtype, self.stream = dtype, decoder.proj.weight.dtype
 
     def embed(self, words_N: Tensor, step: Tensor | int) -> Tensor:
         """Word vectors [N, D]; `step`: of all, or of each."""
@@ -232,47 +230,65 @@ class FoldedDecoder:
         weight_DV, bias_V = self.proj
         return float32(torch.addmm(bias_V, x_ND.to(self.dtype), weight_DV))
 
+
+class Reader:
+    """A decoder before the images that it reads."""
+
+    def __init__(self, decoder: FoldedDecoder, features_bhwd: Tensor, mask_bhw: Tensor) -> None:
+        self.decoder, self.h = decoder, mask_bhw.shape[1]
+        self.mask_bL, self.padded = mask_bhw.flatten(1), bool(mask_bhw.any())
+        self.memory = [layer.project_memory(features_bhwd.flatten(1, 2)) for layer in decoder.layers]
+
     def read(self, image: int, inputs_RT: Tensor, length_R: Tensor) -> Tensor:
         """Logits [R, T, V] after every prefix of R rows that read one image; of no meaning from `length_R` on.
 
         Prefixes that rows have in common are read once, so rows of one image, longest first, belong in one call.
         """
         last_X, number_RT, earlier_XX = distinct_prefixes(inputs_RT, length_R)
-        words_X = inputs_RT.flatten()[last_X]
+        decoder, arm, words_X = self.decoder, self.decoder.arm, inputs_RT.flatten()[last_X]
         seen_XX = (earlier_XX > 0).fill_diagonal_(True) & (words_X != PAD)
-        mask_11XX = torch.zeros_like(earlier_XX, dtype=self.dtype).masked_fill_(~seen_XX, float("-inf"))[None, None]
-        earlier_XX, mask_1L = earlier_XX.to(self.dtype), self.mask_bL[image : image + 1]
-        x_XD, weights_1HXL = self.embed(words_X, last_X % inputs_RT.shape[1]), None
-        for layer, (key_bHEL, value_bHLE) in zip(self.layers, self.memory, strict=True):
+        mask_11XX = torch.zeros_like(earlier_XX, dtype=decoder.dtype).masked_fill_(~seen_XX, float("-inf"))[None, None]
+        earlier_XX, mask_1L = earlier_XX.to(decoder.dtype), self.mask_bL[image : image + 1]
+        x_XD, weights_1HXL = decoder.embed(words_X, last_X % inputs_RT.shape[1]), None
+        for layer, (key_bHEL, value_bHLE) in zip(decoder.layers, self.memory, strict=True):
             words_1X3HE = layer.project_words(x_XD)[None]
             x_XD = layer.take_words(x_XD, layer.look_at_words(words_1X3HE[:, :, 0], words_1X3HE[:, :, 1:], mask_11XX))
             energies_1HXL = layer.energies(x_XD, key_bHEL[image : image + 1])
             if self.padded:
                 energies_1HXL.masked_fill_(mask_1L, torch.finfo(energies_1HXL.dtype).min)
-            if self.arm is not None and weights_1HXL is not None:
-                sources = [weights_1HXL] * self.arm.cross_coverage
-                sources += [energies_1HXL.softmax(-1)] if self.arm.self_coverage else []
-                looked_XCL = torch.cat(sources, dim=1)[0].transpose(0, 1).to(self.dtype)
+            if arm is not None and weights_1HXL is not None:
+                sources = [weights_1HXL] * arm.cross_coverage
+                sources += [energies_1HXL.softmax(-1)] if arm.self_coverage else []
+                looked_XCL = torch.cat(sources, dim=1)[0].transpose(0, 1).to(decoder.dtype)
                 coverage_XK = torch.mm(earlier_XX, looked_XCL.flatten(1))  # K = C * L
-                energies_1HXL -= self.arm(coverage_XK.view_as(looked_XCL), self.h)
+                energies_1HXL -= arm(coverage_XK.view_as(looked_XCL), self.h)
             weights_1HXL = energies_1HXL.softmax(-1)
             x_XD = layer.finish(x_XD, weights_1HXL, value_bHLE[image : image + 1])
-        return self.classify(x_XD)[number_RT]
+        return decoder.classify(x_XD)[number_RT]
 
 
-@contextmanager
-def folded(model: CoMER, images_b1HW: Tensor, mask_bHW: Tensor) -> Iterator[FoldedDecoder]:
-    """The network's decoder before these images, in the precision of the autocast around; images as for `encode`.
+class FoldedNetwork:
+    """A network in evaluation, for all the images that it is to read.
 
-    No autocast is on inside: what is to be cast is cast once, not at every step. ValueError for a model that trains.
+    Its large products are of the type of the autocast around its making, or float32. When the model's weights change,
+    it is to be made anew. ValueError for a model in training mode.
     """
-    if model.training:
-        raise ValueError("a network in training mode drops out at random; call model.eval() before it reads")
-    device = images_b1HW.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else images_b1HW.dtype
-    with torch.autocast(device, enabled=False):
-        features_bhwd, mask_bhw = FoldedEncoder(model.encoder, dtype)(images_b1HW, mask_bHW)
-        yield FoldedDecoder(model.decoder, features_bhwd, mask_bhw, dtype)
+
+    @torch.no_grad()
+    def __init__(self, model: CoMER) -> None:
+        if model.training:
+            raise ValueError("a network in training mode drops out at random; call model.eval() before it reads")
+        weight = model.decoder.proj.weight
+        device, self.vocab_size = weight.device.type, model.config.vocab_size
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+        with torch.autocast(device, enabled=False):
+            self.encoder, self.decoder = FoldedEncoder(model.encoder, dtype), FoldedDecoder(model.decoder, dtype)
+
+    @contextmanager
+    def before(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Iterator[Reader]:
+        """Its decoder before images, which are as for `CoMER.encode`; inside, no autocast casts anything again."""
+        with torch.autocast(images_b1HW.device.type, enabled=False):
+            yield Reader(self.decoder, *self.encoder(images_b1HW, mask_bHW))
 
 
 def distinct_prefixes(inputs_RT: Tensor, length_R: Tensor) -> tuple[Tensor, Tensor, Tensor]:

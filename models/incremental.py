@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.folded import FoldedDecoder
+from models.folded import Reader
 from models.vocab import PAD
 
 ROOM = 8  # steps for which an incremental decoder has word slots until it must be tidied
@@ -22,10 +22,11 @@ class IncrementalDecoder:
     change places; `mask_GMS` (0 or -inf) tells on which slots of its group a beam is built.
     """
 
-    def __init__(self, folded: FoldedDecoder, image_G: Tensor, beams: int) -> None:
-        self.folded, self.arm = folded, folded.arm
-        self.memory = [(key[image_G], value[image_G]) for key, value in folded.memory]
-        self.hidden_G11L = folded.mask_bL[image_G][:, None, None]
+    def __init__(self, reader: Reader, image_G: Tensor, beams: int) -> None:
+        self.folded, self.arm = (folded := reader.decoder), folded.arm
+        self.h, self.padded = reader.h, reader.padded
+        self.memory = [(key[image_G], value[image_G]) for key, value in reader.memory]
+        self.hidden_G11L = reader.mask_bL[image_G][:, None, None]
         self.steps, self.slots = 0, 0  # fed so far, written so far
         (G, H, E, L), M, J = self.memory[0][0].shape, beams, len(folded.layers)
         self.mask_GMS = torch.full((G, M, ROOM * M), float("-inf"), dtype=folded.dtype, device=image_G.device)
@@ -54,7 +55,7 @@ class IncrementalDecoder:
             words_GS2HE[:, old:] = words_GM3HE[:, :, 1:]
             x_ND = layer.take_words(x_ND, layer.look_at_words(words_GM3HE[:, :, 0], words_GS2HE, mask_G1MS))
             energies_GHML = layer.energies(x_ND, key_GHEL)
-            if folded.padded:
+            if self.padded:
                 energies_GHML.masked_fill_(self.hidden_G11L, torch.finfo(energies_GHML.dtype).min)
             if self.arm is not None and refinement_HGMJL is not None and weights_GHML is not None:
                 coverage_GCML = self.coverage_GMJCL[:, :, j - 1].transpose(1, 2)
@@ -71,7 +72,7 @@ class IncrementalDecoder:
         """R [H, G, M, J, L] of this step for all layers but the first."""
         if self.arm is None or self.coverage_GMJCL.shape[2] == 0:
             return None
-        return self.arm(self.coverage_GMJCL, self.folded.h)
+        return self.arm(self.coverage_GMJCL, self.h)
 
     def reorder(self, parents_GM: Tensor) -> None:
         """Beam m of each group goes on from what was beam parents[m]."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from models.comer import CoMER
-from models.folded import FoldedDecoder, folded
+from models.folded import FoldedNetwork, Reader
 from models.incremental import IncrementalDecoder
 from models.position import MAX_STEPS
 from models.vocab import EOS, PAD, SOS
@@ -75,26 +75,27 @@ class Found:
 
 @torch.inference_mode()
 def joint_search(
-    model: CoMER, images_b1HW: Tensor, mask_bHW: Tensor, options: SearchOptions | None = None
+    model: CoMER | FoldedNetwork, images_b1HW: Tensor, mask_bHW: Tensor, options: SearchOptions | None = None
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each image, best first; of equal ones the left-to-right one.
 
-    Images and mask (True = padding) as for `CoMER.encode`. With direction l2r or r2l there is no second
-    rating and the score is `forward`. ValueError for a model in training mode or a beam too wide for it.
+    Images and mask (True = padding) as for `CoMER.encode`; who searches batch after batch folds the model once. With
+    direction l2r or r2l there is no second rating and the score is `forward`. ValueError for a model in training mode
+    or a beam too wide for it.
     """
-    options = options or SearchOptions()
-    if 2 * options.beam_size > model.config.vocab_size:
-        classes = model.config.vocab_size
+    options, network = options or SearchOptions(), model if isinstance(model, FoldedNetwork) else FoldedNetwork(model)
+    if 2 * options.beam_size > network.vocab_size:
+        classes = network.vocab_size
         raise ValueError(f"beam_size must be at most half of the {classes} classes, not {options.beam_size}")
-    with folded(model, images_b1HW, mask_bHW) as decoder:
-        return _search(decoder, options)
+    with network.before(images_b1HW, mask_bHW) as reader:
+        return _search(reader, options)
 
 
-def _search(decoder: FoldedDecoder, options: SearchOptions) -> list[list[Hypothesis]]:
-    found = BeamSearch(decoder, options).run()
+def _search(reader: Reader, options: SearchOptions) -> list[list[Hypothesis]]:
+    found = BeamSearch(reader, options).run()
     both = options.direction == "both"
-    reverse_N = rate(decoder, found, options) if both else torch.zeros_like(found.forward_N)
-    return _ranked(len(decoder.mask_bL), found, reverse_N)
+    reverse_N = rate(reader, found, options) if both else torch.zeros_like(found.forward_N)
+    return _ranked(len(reader.mask_bL), found, reverse_N)
 
 
 def _ranked(images: int, found: Found, reverse_N: Tensor) -> list[list[Hypothesis]]:
@@ -142,16 +143,16 @@ class BeamSearch:
     scored by log-probability / length ** alpha.
     """
 
-    def __init__(self, decoder: FoldedDecoder, options: SearchOptions) -> None:
-        b, device, M = len(decoder.mask_bL), decoder.mask_bL.device, options.beam_size
+    def __init__(self, reader: Reader, options: SearchOptions) -> None:
+        b, device, M = len(reader.mask_bL), reader.mask_bL.device, options.beam_size
         starts = {"both": (SOS, EOS), "l2r": (SOS,), "r2l": (EOS,)}[options.direction]
         self.options = options
         self.image_G = torch.arange(b, device=device).repeat(len(starts))
         self.start_G = torch.tensor(starts, device=device).repeat_interleave(b)
-        self.decoder = IncrementalDecoder(decoder, self.image_G, M)
+        self.decoder = IncrementalDecoder(reader, self.image_G, M)
         number_G = torch.arange(len(self.image_G), device=device)
         tokens_GTM = torch.full((len(number_G), options.max_len, M), PAD, device=device)
-        scores_GM = torch.full((len(number_G), M), NEVER, dtype=decoder.stream, device=device)
+        scores_GM = torch.full((len(number_G), M), NEVER, dtype=reader.decoder.stream, device=device)
         sums_GM = scores_GM.clone()
         sums_GM[:, 0] = 0  # all beams of a group start alike, so only one of them may go on
         open_G, ends_GM = torch.ones_like(number_G, dtype=torch.bool), torch.full_like(tokens_GTM[:, 0], M)
@@ -221,13 +222,13 @@ class BeamSearch:
         )
 
 
-def rate(decoder: FoldedDecoder, found: Found, options: SearchOptions) -> Tensor:
+def rate(reader: Reader, found: Found, options: SearchOptions) -> Tensor:
     """Length-normalised log-probability [N] of every hypothesis in the direction it was not found in.
 
     Unless all are to be rated, an image's most promising ones come first, and those whose forward score is below
     the best total so far are left at -inf: no second score is above 0, so none of them can be the best.
     """
-    N, b, M = len(found.forward_N), len(decoder.mask_bL), options.beam_size
+    N, b, M = len(found.forward_N), len(reader.mask_bL), options.beam_size
     index_bn = torch.arange(N, device=found.forward_N.device).view(-1, b, M).transpose(0, 1).flatten(1)
     index_bn = index_bn.gather(1, found.forward_N[index_bn].argsort(dim=1, descending=True))
     reverse_N = torch.full_like(found.forward_N, NEVER)
@@ -237,11 +238,11 @@ def rate(decoder: FoldedDecoder, found: Found, options: SearchOptions) -> Tensor
             index_r = index_r[found.forward_N[index_r] >= best]
             if not len(index_r):
                 break  # the others are no more promising
-            reverse_N[index_r] = _backward(decoder, image, found.select(index_r), options)
+            reverse_N[index_r] = _backward(reader, image, found.select(index_r), options)
     return reverse_N
 
 
-def _backward(decoder: FoldedDecoder, image: int, found: Found, options: SearchOptions) -> Tensor:
+def _backward(reader: Reader, image: int, found: Found, options: SearchOptions) -> Tensor:
     start_N = torch.where(found.leftward_N, SOS, EOS)
     steps_T = torch.arange(found.tokens_NT.shape[1], device=start_N.device)
     back_NT = found.length_N[:, None] - 1 - steps_T
@@ -249,8 +250,8 @@ def _backward(decoder: FoldedDecoder, image: int, found: Found, options: SearchO
     inputs_NT = torch.cat((start_N[:, None], reversed_NT[:, :-1]), dim=1)
     outputs_NT = torch.where(back_NT == -1, SOS + EOS - start_N[:, None], reversed_NT)
     scores_N = torch.zeros_like(found.forward_N)
-    for rows, T in _chunks(found.length_N, decoder.mask_bL.shape[1]):
-        logits_RTV = decoder.read(image, inputs_NT[rows, :T], found.length_N[rows] + 1)
+    for rows, T in _chunks(found.length_N, reader.mask_bL.shape[1]):
+        logits_RTV = reader.read(image, inputs_NT[rows, :T], found.length_N[rows] + 1)
         scores_N[rows] = normalised(logits_RTV, outputs_NT[rows, :T], options)
     return scores_N
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.folded import FoldedDecoder, FoldedEncoder, distinct_prefixes
+from models.folded import FoldedDecoder, FoldedEncoder, FoldedNetwork, Reader, distinct_prefixes
+from models.joint_search import SearchOptions, joint_search
 from models.vocab import SOS
 from tests.test_models import IMAGES, padded, small
 
@@ -51,8 +52,8 @@ def test_reading_rows_with_common_prefixes(cross: bool, self_: bool) -> None:
     features, mask = model.encode(*images())
     rows = [[SOS, 5, 6, 7, 8], [SOS, 5, 6, 9, 4], [SOS, 5, 6, 7], [SOS, 5, 6], [SOS, 8]]
     inputs = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
-    decoder = FoldedDecoder(model.decoder, features, mask, torch.float64)
-    logits = decoder.read(1, inputs, torch.tensor([len(row) for row in rows]))
+    reader = Reader(FoldedDecoder(model.decoder, torch.float64), features, mask)
+    logits = reader.read(1, inputs, torch.tensor([len(row) for row in rows]))
     for row, ours in zip(rows, logits, strict=True):
         alone = model.decode(features[1:2], mask[1:2], torch.tensor([row]))[0]
         torch.testing.assert_close(ours[: len(row)], alone, atol=1e-10, rtol=0)
@@ -68,3 +69,23 @@ def test_distinct_prefixes() -> None:
     assert max(max(row) for row in numbers) < len(last_X)
     earlier = [row.nonzero()[:, 0].tolist() for row in earlier_XX]
     assert earlier == [[], [0], [0, 1], [0, 1, 2], [0, 1], [0, 1, 4], [0]] and earlier_XX.max() == 1
+
+
+def test_a_network_folded_once_reads_batch_after_batch() -> None:
+    model, options = small(), SearchOptions(beam_size=3, max_len=8)
+    stack, mask = images()
+    stack = stack.float()
+    network = FoldedNetwork(model)
+    found = [joint_search(network, stack[i : i + 1], mask[i : i + 1], options)[0] for i in range(len(stack))]
+    assert found == [joint_search(model, stack[i : i + 1], mask[i : i + 1], options)[0] for i in range(len(stack))]
+
+
+def test_a_folded_network_keeps_the_precision_of_its_making() -> None:
+    model, (stack, mask) = small(), images()
+    with torch.autocast("cpu", torch.bfloat16):
+        network = FoldedNetwork(model)
+        expected = joint_search(model, stack.float(), mask)
+    assert network.decoder.dtype == torch.bfloat16
+    assert joint_search(network, stack.float(), mask) == expected
+    with pytest.raises(ValueError, match="training mode"):
+        FoldedNetwork(model.train())

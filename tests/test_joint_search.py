@@ -220,13 +220,13 @@ def test_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rating_only_what_can_win(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "ROUND", 2)
-    rows, read = [], engine.FoldedDecoder.read
+    rows, read = [], engine.Reader.read
 
     def counted(self: Any, image: int, inputs_RT: Tensor, length_R: Tensor) -> Tensor:
         rows.append(len(inputs_RT))
         return read(self, image, inputs_RT, length_R)
 
-    monkeypatch.setattr(engine.FoldedDecoder, "read", counted)
+    monkeypatch.setattr(engine.Reader, "read", counted)
     skipped, options = 0, SearchOptions(beam_size=5, max_len=20, temperature=0.2)  # quite sure of itself
     for seed in range(2):
         model, images = random_model(seed), random_images(seed)
