@@ -31,8 +31,8 @@ class Bottleneck(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
-        new = self.dropout(F.relu(self.bn1(self.conv1(x_bchw), valid_b1hw)))
-        return self.dropout(F.relu(self.bn2(self.conv2(new), valid_b1hw)))
+        new = self.dropout(F.relu_(self.bn1(self.conv1(x_bchw), valid_b1hw)))
+        return self.dropout(F.relu_(self.bn2(self.conv2(new), valid_b1hw)))
 
 
 class DenseBlock(nn.ModuleList):
@@ -62,7 +62,7 @@ class Transition(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
-        return self.pool(self.dropout(F.relu(self.bn1(self.conv1(x_bchw), valid_b1hw))), valid_b1hw)
+        return self.pool(self.dropout(F.relu_(self.bn1(self.conv1(x_bchw), valid_b1hw))), valid_b1hw)
 
     def pool(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
         """Means of 2 x 2 cells, of those that are image where `valid_b1hw` tells; x itself where it does not pool."""

@@ -45,7 +45,8 @@ class Dropout(nn.Module):
             return F.dropout(x, self.p)
         draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         bits = draws.view(torch.int16)[: x.numel()]
-        kept = (bits >= round(self.p * 65536) - 32768).to(x.dtype).mul_(1 / (1 - self.p))
+        kept = torch.ge(bits, round(self.p * 65536) - 32768, out=torch.empty(x.numel(), dtype=x.dtype))
+        kept.mul_(1 / (1 - self.p))
         if x.is_contiguous(memory_format=torch.channels_last) and x.ndim == 4:
             return x * kept.as_strided(x.shape, x.stride())
         return x * kept.view(x.shape)
