@@ -125,25 +125,27 @@ class FoldedLayer:
             return weight_KD.to(dtype).t()
 
         def affine(weight_KD: Tensor, bias_K: Tensor, carried_D: Tensor) -> Affine:
-            return matrix(weight_KD), torch.addmv(bias_K, weight_KD, carried_D, alpha=-1)
+            weight_DK = matrix(weight_KD)
+            return weight_DK, bias_K - carried_D @ weight_DK.to(bias_K.dtype)
 
         words, cells, self.heads, self.dtype = layer.self_attn, layer.multihead_attn, layer.self_attn.heads, dtype
         D = words.in_proj_weight.shape[1]
         scale = math.sqrt(D // self.heads)
-        self.words_in = affine(words.in_proj_weight, words.in_proj_bias, words.out_proj.bias)
+        weight_DK, bias_K = affine(words.in_proj_weight, words.in_proj_bias, words.out_proj.bias)
+        self.words_in = weight_DK, bias_K.to(dtype)
         self.words_out = matrix(words.out_proj.weight)
         self.query = affine(cells.in_proj_weight[:D] / scale, cells.in_proj_bias[:D] / scale, cells.out_proj.bias)
         self.memory = matrix(cells.in_proj_weight[D:]), cells.in_proj_bias[D:]
         self.cells_out = matrix(cells.out_proj.weight)
-        self.widen = affine(layer.linear1.weight, layer.linear1.bias, layer.linear2.bias)
+        weight_DK, bias_K = affine(layer.linear1.weight, layer.linear1.bias, layer.linear2.bias)
+        self.widen = weight_DK, bias_K.to(dtype)
         self.narrow = matrix(layer.linear2.weight)
         self.norm1 = normalise(layer.norm1, cells.out_proj.bias)
         self.norm2 = normalise(layer.norm2, layer.linear2.bias)
         self.norm3 = normalise(layer.norm3, carried_D)
-        self.words_in, self.widen = ((weight, bias.to(dtype)) for weight, bias in (self.words_in, self.widen))
 
     def project_memory(self, memory_bLD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys [b, H, E, L] and values [b, H, L, E] of images, in float32: attention to cells is too small for less."""
+        """Keys [b, H, E, L] and values [b, H, L, E] of images, of the stream's type: their products gain by no less."""
         b, L, D = memory_bLD.shape
         weight_DK, bias_K = self.memory
         both_NK = torch.mm(memory_bLD.reshape(-1, D).to(self.dtype), weight_DK) + bias_K

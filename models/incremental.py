@@ -23,8 +23,8 @@ class IncrementalDecoder:
     """
 
     def __init__(self, reader: Reader, image_G: Tensor, beams: int) -> None:
-        self.folded, self.arm = (folded := reader.decoder), folded.arm
-        self.h, self.padded = reader.h, reader.padded
+        folded = self.folded = reader.decoder
+        self.arm, self.h, self.padded = folded.arm, reader.h, reader.padded
         self.memory = [(key[image_G], value[image_G]) for key, value in reader.memory]
         self.hidden_G11L = reader.mask_bL[image_G][:, None, None]
         self.steps, self.slots = 0, 0  # fed so far, written so far

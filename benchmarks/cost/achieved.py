@@ -30,6 +30,7 @@ console = Console()
 
 def measure(archive: Archive, recipe: str, preset: str, batches: int = 4, repeats: int = 3) -> None:
     """Prints predicted and measured seconds of forward and backward of some of the preset's micro-batches."""
+    config = resolve(recipe, preset, 7, archive)
     if (load := os.getloadavg()[0]) > QUIET:
         console.print(f"the machine is not quiet (load {load:.1f}): shares will be too low", style="yellow")
     machine = measured()
@@ -37,7 +38,6 @@ def measure(archive: Archive, recipe: str, preset: str, batches: int = 4, repeat
         f"measured: {machine.name}: {machine.bandwidth / 1e9:.1f} GB/s, {machine.fp32 / 1e9:.0f} GFLOP/s fp32, "
         f"{(machine.bf16 or 0) / 1e9:.0f} GFLOP/s bf16, {1e6 * machine.launch['eager']:.1f} us an operator"
     )
-    config = resolve(recipe, preset, 7, archive)
     plan, training = planned(config, archive)
     epoch = len(plan.epochs) - 1
     indices = dict(zip(plan.full.shapes, training.plan(epoch), strict=True))
