@@ -124,9 +124,9 @@ class FoldedLayer:
         def matrix(weight_KD: Tensor) -> Tensor:
             return weight_KD.to(dtype).t()
 
-        def affine(weight_KD: Tensor, bias_K: Tensor, carried_D: Tensor) -> Affine:
+        def affine(weight_KD: Tensor, bias_K: Tensor, added_D: Tensor) -> Affine:
             weight_DK = matrix(weight_KD)
-            return weight_DK, bias_K - carried_D @ weight_DK.to(bias_K.dtype)
+            return weight_DK, bias_K - added_D @ weight_DK.to(bias_K.dtype)
 
         words, cells, self.heads, self.dtype = layer.self_attn, layer.multihead_attn, layer.self_attn.heads, dtype
         D = words.in_proj_weight.shape[1]
@@ -145,7 +145,7 @@ class FoldedLayer:
         self.norm3 = normalise(layer.norm3, carried_D)
 
     def project_memory(self, memory_bLD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys [b, H, E, L] and values [b, H, L, E] of images, of the stream's type: their products gain by no less."""
+        """Keys [b, H, E, L] and values [b, H, L, E] of images, of the stream's type: a narrower one gains nothing."""
         b, L, D = memory_bLD.shape
         weight_DK, bias_K = self.memory
         both_NK = torch.mm(memory_bLD.reshape(-1, D).to(self.dtype), weight_DK) + bias_K

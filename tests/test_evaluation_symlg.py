@@ -145,6 +145,7 @@ def test_histogram_is_monotone_in_the_errors_allowed(errors: list[int]):
 )
 def test_deep_and_long_expressions_are_answered_soon(text: str):
     assert lines_run(lambda: convert(text)) < 100 * len(text)  # 23 to 43 a character; squared, it would be thousands
+    assert loops(lambda: convert(text)) < 1000  # what is done inside of a line
 
 
 def test_a_million_tokens_in_a_list_are_answered_soon():

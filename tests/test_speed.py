@@ -20,6 +20,25 @@ TINY = speed.Sizes(NETWORK, 32, 64, beam=2, steps=5, many_steps=9, batch=2, trai
 COLUMNS = ["benchmark", "plain", "fast", "ratio", "unit", "n", "spread", "hardware", "versions"]
 
 
+@pytest.fixture(autouse=True)
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "TURN", 0.0)
+
+
+def test_both_sides_take_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, done = [0.0], [0, 0]
+
+    def job(side: int, takes: float) -> None:
+        done[side] += 1
+        now[0] += takes
+
+    monkeypatch.setattr(speed, "TURN", 2.0)
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
+    times = speed.seconds([lambda: job(0, 0.5), lambda: job(1, 3.0)], repeats=5)
+    assert times == [[0.5] * 5, [3.0] * 5]
+    assert done == [1 + 5 * 4, 1 + 5]  # once to warm up, then as often as a turn holds
+
+
 def test_all_rows_are_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
