@@ -184,7 +184,7 @@ def search(
     gpus: Gpus = None,
 ) -> None:
     """Search for better settings of a recipe, on held-out training data; goes on where it was stopped."""
-    from benchmarks.search import search
+    from benchmarks.tuning.study import search
 
     _check_engine(engine)
     preset = preset or _default_preset()
@@ -328,7 +328,7 @@ def regress(
     record: Annotated[int, typer.Option(min=0, help="with --update: train anew at so many seeds, 20 or more")] = 0,
 ) -> None:
     """Compare the scores and metrics of a fixed, quick job with the baseline; see CONTRIBUTING.md."""
-    from benchmarks.regress import regress, update
+    from benchmarks.regression.baseline import regress, update
 
     if accept or record:
         return update(crohme, baseline, reason, _words(parts), record)
@@ -345,7 +345,7 @@ def speed(
     results: Results = RESULTS,
 ) -> None:
     """Measure the plain and the fast paths side by side, into results/speed/ (cpu.csv, growth.csv and its plot)."""
-    from benchmarks.speed import speed
+    from benchmarks.performance.bench import speed
 
     speed(results, _words(only), repeats, crohme=crohme)
 
@@ -380,7 +380,7 @@ def timings(
     results: Results = RESULTS,
 ) -> None:
     """Time to accuracy of runs: results/speed/training.csv of the committed ones; of named ones it is printed only."""
-    from benchmarks import timings
+    from benchmarks.performance import time_to_accuracy as timings
 
     table = timings.timings(results, folders or [])
     timings.show(table)
@@ -402,7 +402,7 @@ def precision(
     results: Results = RESULTS,
 ) -> None:
     """Train short, twice from each seed, float32 and bf16; is the difference smaller than that of seeds?"""
-    from benchmarks.precision import Sizes, precision
+    from benchmarks.performance.precision import Sizes, precision
     from benchmarks.reproduce import open_data
 
     sizes = Sizes(limit, epochs, heldout, max_tokens)
@@ -505,7 +505,7 @@ def _words(text: str) -> list[str]:
 
 
 def _check_engine(name: str) -> None:
-    from benchmarks.engine import ENGINES
+    from benchmarks.jobs.place import ENGINES
 
     if name not in ENGINES:
         raise UserError(f"no engine called '{name}': choose {' or '.join(ENGINES)}")

@@ -21,8 +21,8 @@ from rich.table import Table
 
 from benchmarks.config import Config, resolve
 from benchmarks.data.crohme import Archive, open_archive
-from benchmarks.engine import Place
 from benchmarks.errors import UserError
+from benchmarks.jobs.place import Place
 
 MIRROR_SECONDS = 30  # between two looks at what a cluster does
 ATTEMPTS = 4  # at a run whose node dies, as often as that happens without the run being at fault
@@ -206,7 +206,7 @@ def _spread(
 ) -> None:
     """All runs at once on a Ray cluster. One whose node dies is started again, elsewhere, from what it left here; one
     that fails lets the others end, and is told after."""
-    from benchmarks.engine import Died, Ray
+    from benchmarks.jobs.place import Died, Ray
     from benchmarks.tracking import track
 
     cluster, attempts, errors = Ray(archive, space, cpus, gpus), Counter[str](), []

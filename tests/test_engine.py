@@ -14,13 +14,13 @@ import pytest
 from safetensors.torch import load_file
 
 from benchmarks import __main__ as cli
-from benchmarks import engine
 from benchmarks.data.crohme import open_archive
-from benchmarks.engine import Died, Ended, Place, Processes
 from benchmarks.errors import UserError
+from benchmarks.jobs import place as engine
+from benchmarks.jobs.place import Died, Ended, Place, Processes
 from benchmarks.reproduce import reproduce
-from benchmarks.search import search
 from benchmarks.train import train
+from benchmarks.tuning.study import search
 from tests.tiny import tiny_archive, tiny_config
 
 ROOT = Path(__file__).parents[1]
@@ -69,7 +69,8 @@ def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None
 
 def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from benchmarks.engine import Processes; import tests.test_engine as t\n"
+        "import sys; from pathlib import Path; from benchmarks.jobs.place import Processes\n"
+        "import tests.test_engine as t\n"
         "if __name__ == '__main__':\n"
         "    there = Path(sys.argv[2])\n"
         "    p = Processes(Path(sys.argv[1]), there, there, 1); p.start('one', t.waits, 'pid'); p.ended(600)\n"

@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks import precision
 from benchmarks.config import Config
 from benchmarks.data.crohme import open_archive
 from benchmarks.errors import UserError
-from benchmarks.precision import Sizes
+from benchmarks.performance import precision
+from benchmarks.performance.precision import Sizes
 from models import CoMER, Vocabulary
 from models.interchange import save_weights
 from tests.tiny import tiny_archive, tiny_config

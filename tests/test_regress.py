@@ -11,11 +11,12 @@ import pytest
 import models.coverage
 from benchmarks import __main__ as cli
 from benchmarks import config as configs
-from benchmarks import fixed_job, regress
 from benchmarks.data import batching
 from benchmarks.data.crohme import Archive, open_archive
 from benchmarks.data.synthetic import embedded
 from benchmarks.errors import UserError
+from benchmarks.regression import baseline as regress
+from benchmarks.regression import fixed_job
 from benchmarks.train import Trainer
 from evaluation import symlg
 from evaluation.stats import prediction_interval

@@ -21,13 +21,13 @@ from optuna.trial import TrialState
 
 from benchmarks import __main__ as cli
 from benchmarks import config as configs
-from benchmarks import search as driver
 from benchmarks.config import Config
 from benchmarks.data.crohme import open_archive
-from benchmarks.engine import Died, Ended, Place
 from benchmarks.errors import Diverged, UserError
-from benchmarks.space import pose
-from benchmarks.trials import Job, KeyedTPE
+from benchmarks.jobs.place import Died, Ended, Place
+from benchmarks.tuning import study as driver
+from benchmarks.tuning.space import pose
+from benchmarks.tuning.trials import Job, KeyedTPE
 from tests.tiny import tiny_archive, tiny_config
 
 ROOT = Path(__file__).parents[1]
@@ -101,7 +101,7 @@ class Inline:
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.search.Processes", Inline)
+    monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
     monkeypatch.setattr("benchmarks.train.train", pretended)
     monkeypatch.setattr("benchmarks.tracking.track", lambda *_, **__: None)
 
@@ -244,7 +244,7 @@ def test_a_worker_that_went_away_costs_no_trial(inline, given, monkeypatch) -> N
             except Killed:
                 return [Ended(name, Died("killed by SIGKILL"))]
 
-    monkeypatch.setattr("benchmarks.search.Processes", Deadly)
+    monkeypatch.setattr("benchmarks.tuning.study.Processes", Deadly)
     monkeypatch.setattr("benchmarks.train.train", killed)
     folder = driver.search(**given, trials=4, workers=1)
     trials = opened(folder).trials
@@ -319,7 +319,7 @@ def test_trials_lie_below_their_study_in_mlflow(inline, given, monkeypatch) -> N
     from benchmarks import tracking
 
     monkeypatch.undo()
-    monkeypatch.setattr("benchmarks.search.Processes", Inline)
+    monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
     monkeypatch.setattr("benchmarks.train.train", pretended)
     folder = driver.search(**given, trials=2, workers=1)
     client = MlflowClient(tracking.tracking_uri(folder / "trial"))
@@ -346,7 +346,7 @@ def test_a_driver_that_was_killed_goes_on(given, monkeypatch, capsys) -> None:
     time.sleep(0.5)  # its workers end with it
     begun = found[0].read_text().splitlines()[:2]
     monkeypatch.setattr("benchmarks.tracking.track", lambda *_, **__: None)
-    monkeypatch.setattr("benchmarks.search.Processes", Inline)
+    monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
     cli.app(["search", *options], standalone_mode=False)
     folder = found[0].parents[1]
     assert found[0].read_text().splitlines()[:2] == begun, "the trial began anew"

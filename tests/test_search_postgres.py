@@ -11,12 +11,12 @@ import optuna
 import yaml
 from optuna.trial import FrozenTrial, TrialState
 
-from benchmarks import search as driver
-from benchmarks import trials
 from benchmarks.data.crohme import open_archive
-from benchmarks.engine import Place, Processes
-from benchmarks.space import pose
-from benchmarks.trials import DONE, Job
+from benchmarks.jobs.place import Place, Processes
+from benchmarks.tuning import study as driver
+from benchmarks.tuning import trials
+from benchmarks.tuning.space import pose
+from benchmarks.tuning.trials import DONE, Job
 from tests import test_search
 from tests.database import Postgres
 from tests.test_search import pretended, with_

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks import speed
 from benchmarks.errors import UserError
+from benchmarks.performance import bench as speed
 from models import CoMERConfig
 from models.layers import Dropout
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from benchmarks import config as configs
-from benchmarks import timings
 from benchmarks.errors import UserError
+from benchmarks.performance import time_to_accuracy as timings
 
 
 def put(

@@ -21,7 +21,7 @@ from benchmarks.cost.model import planned
 from benchmarks.cost.operators import StepCounter, micro_step
 from benchmarks.data.batching import TrainingSet
 from benchmarks.data.crohme import Archive
-from benchmarks.speed import QUIET
+from benchmarks.performance.bench import QUIET
 from models import CoMER, Vocabulary
 from models.vocab import bidirectional_targets
 

@@ -235,7 +235,7 @@ def peak(case: str, sizes: Sizes, repeats: int) -> Row:
 
 
 def resident(case: str, side: str, sizes: Sizes) -> float:
-    code = f"from benchmarks.speed import *; occupy({case!r}, {side!r}, {sizes!r})"
+    code = f"from benchmarks.performance.bench import *; occupy({case!r}, {side!r}, {sizes!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if done.returncode:
         raise UserError(f"{case}, {side}: the process to be measured failed ({done.stderr.strip()[-200:]})")

@@ -21,12 +21,12 @@ import pandas as pd
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from benchmarks import fixed_job
 from benchmarks.checkpoint import write_atomically
 from benchmarks.data.crohme import Archive, open_archive
 from benchmarks.data.synthetic import embedded
 from benchmarks.environment import environment, revision
 from benchmarks.errors import UserError
+from benchmarks.regression import fixed_job
 from evaluation.stats import prediction_interval
 
 PARTS = ("scores", "numerics", "training")
@@ -179,7 +179,7 @@ def versions() -> dict[str, str]:
 
 def program_digest() -> str:
     """Eight hex digits over all sources, as any of them may change what a training comes to."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     sources = (path for name in ("benchmarks", "models", "evaluation") for path in (root / name).rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()[:8]
 

@@ -19,8 +19,8 @@ from benchmarks.checkpoint import write_atomically
 from benchmarks.config import Config
 from benchmarks.data.crohme import Archive, Sample, evenly
 from benchmarks.errors import UserError
-from benchmarks.space import Problem
 from benchmarks.train import split_heldout
+from benchmarks.tuning.space import Problem
 from evaluation.stats import proportion_interval
 
 LABEL = "token-match ExpRate, held-out (%)"

@@ -27,9 +27,9 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.data.crohme import Archive
-from benchmarks.engine import Place
 from benchmarks.errors import Diverged, UserError
-from benchmarks.space import Problem
+from benchmarks.jobs.place import Place
+from benchmarks.tuning.space import Problem
 
 METRIC = "val_token_exprate"  # of the held-out part of the training data
 RETRIES = 3  # of a trial whose worker went away

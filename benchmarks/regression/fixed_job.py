@@ -4,7 +4,7 @@
 - `numerics`: networks with known weights on known images, augmented batches, the first steps of a training in every
   preset. The same but for rounding, so compared within a tolerance of rounding.
 - `training`: the row and preset of TRAINED, shortened. It depends on its seed and, over many steps, on rounding, so
-  it is compared with the spread of recorded runs (regress.py).
+  it is compared with the spread of recorded runs (baseline.py).
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 The study lies in a journal file of its folder, or in any database that several machines reach. Workers (trials.py)
 try settings; the driver starts them, has what a dead one left tried again, tells, mirrors to MLflow and writes the
-results (report/study.py).
+results (results.py).
 """
 
 import fcntl
@@ -22,11 +22,11 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
-from benchmarks.engine import Died, Engine, Processes, Ray
 from benchmarks.errors import UserError
+from benchmarks.jobs.place import Died, Engine, Processes, Ray
 from benchmarks.reproduce import announce, console, open_data, workspace
-from benchmarks.space import pose
-from benchmarks.trials import DONE, POLL, RETRIES, STORAGE_ERRORS, Job, patiently, work
+from benchmarks.tuning.space import pose
+from benchmarks.tuning.trials import DONE, POLL, RETRIES, STORAGE_ERRORS, Job, patiently, work
 
 MIRROR_SECONDS = 60  # the end of a search waits so long for MLflow
 
@@ -51,7 +51,7 @@ def search(
     The same command goes on with a study that was stopped, and, with a `storage` URL, joins in from another machine.
     Raises UserError for a space that does not fit, a storage that cannot be used, or a study already worked on here.
     """
-    from benchmarks.report.study import default_trial, write
+    from benchmarks.tuning.results import default_trial, write
 
     archive = open_data(crohme, results)
     problem = pose(recipe, preset, seed, archive, space)
