@@ -86,7 +86,7 @@ def train(
     force: Force = False,
 ) -> None:
     """Train one run, or go on with it; under torchrun on several devices."""
-    from benchmarks.tracking import live, track
+    from benchmarks.tracking.track import live, track
     from benchmarks.train import train
 
     run, archive = _run(folder, recipe, preset, seed, crohme, results)
@@ -132,7 +132,7 @@ def score(
     """Score the predictions of a run (those of every test set that was recognised, or of `--years`)."""
     from benchmarks.reproduce import test_splits
     from benchmarks.score import score
-    from benchmarks.tracking import track
+    from benchmarks.tracking.track import track
 
     run, archive = _run(folder, recipe, preset, seed, crohme, results)
     there = [path.stem for path in sorted(run.folder.glob("predictions/*.zip"))]
@@ -196,7 +196,7 @@ def track(
     folders: Annotated[list[Path], typer.Argument(help="run folders, from this machine or another")],
 ) -> None:
     """Mirror run folders to MLflow (MLFLOW_TRACKING_URI, else the results' own SQLite file)."""
-    from benchmarks.tracking import store, track
+    from benchmarks.tracking.track import store, track
 
     for folder in folders:
         if track(folder) is None:
@@ -234,7 +234,7 @@ def attention(
     results: Results = RESULTS,
 ) -> None:
     """Draw Fig. 4 and its animation: attention and refinement term, step by step."""
-    from benchmarks.report.attention import figure4
+    from benchmarks.report.figures.attention import figure4
 
     if ids and crohme is None:
         raise UserError(f"'{ids[0]}' is an expression of an archive: give that with --crohme")
@@ -270,7 +270,7 @@ def evaluate(
 @app.command()
 def mlflow_ui(results: Results = RESULTS, port: Annotated[int, typer.Option(help="of the loopback")] = 5000) -> None:
     """Look at what was logged, in MLflow's own user interface, on this machine only."""
-    from benchmarks.tracking import browse
+    from benchmarks.tracking.track import browse
 
     browse(results, port)
 
@@ -294,7 +294,7 @@ def tables(results: Results = RESULTS) -> None:
 @app.command()
 def figures(results: Results = RESULTS) -> None:
     """Write results/figures/*.{pdf,svg,png}: lengths, Table 1, training, errors, cost, what mattered in searches."""
-    from benchmarks.report.figures import figures
+    from benchmarks.report.figures.make import figures
 
     for line in figures(results):
         print(line)
@@ -310,7 +310,7 @@ def compare(
     out: Annotated[Path | None, typer.Option(help="folder for rows.csv and steps.csv")] = None,
 ) -> None:
     """Rows over seeds: spread, paired tests, and whether the paper's ordering holds and the data can tell."""
-    from benchmarks import compare
+    from benchmarks.report import compare
 
     found = compare.compare(folders or [], results, split, every_pair)
     for path in compare.write(found, out) if out else []:
@@ -439,7 +439,7 @@ def report(
     attention: Annotated[int, typer.Option(help="attention of n evenly spaced and n wrong expressions a set")] = 12,
 ) -> None:
     """Write the static page results/report/index.html: tables, charts, cost, a browser of every expression."""
-    from benchmarks.report.page import report
+    from benchmarks.report.page.make import report
 
     path = report(crohme, results, attention)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, opens in any browser without a server")

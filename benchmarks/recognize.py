@@ -34,7 +34,7 @@ from models import CoMER, Hypothesis, Vocabulary
 from models.interchange import import_lightning, load_weights
 
 if TYPE_CHECKING:
-    from benchmarks.report.attention import Attention
+    from benchmarks.report.figures.attention import Attention
 
 FORMATS = ("PNG", "BMP", "JPEG")
 MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, or a decompression bomb
@@ -134,7 +134,7 @@ class Recognizer:
 
     def attention(self, recognition: Recognition, rank: int = 0) -> "Attention":
         """Where the network looks while it reads a candidate."""
-        from benchmarks.report.attention import trace  # needs matplotlib
+        from benchmarks.report.figures.attention import trace  # needs matplotlib
 
         return trace(self.model, self.config, recognition.ink, recognition.nbest[rank].tokens)
 
@@ -166,7 +166,7 @@ def recognize(
 
 
 def _show(recognizer: Recognizer, found: Recognition) -> None:
-    from benchmarks.report.attention import picture
+    from benchmarks.report.figures.attention import picture
 
     target = Path(f"{found.name}.attention.png")
     try:

@@ -159,7 +159,7 @@ def _one_after_another(
 
 
 def _work(run: Run, archive: Archive, splits: Sequence[str], force: bool, in_time: Callable[[], None]) -> None:
-    from benchmarks.tracking import live, track
+    from benchmarks.tracking.track import live, track
 
     if force:
         run.forget_training()
@@ -207,7 +207,7 @@ def _spread(
     """All runs at once on a Ray cluster. One whose node dies is started again, elsewhere, from what it left here; one
     that fails lets the others end, and is told after."""
     from benchmarks.jobs.place import Died, Ray
-    from benchmarks.tracking import track
+    from benchmarks.tracking.track import track
 
     cluster, attempts, errors = Ray(archive, space, cpus, gpus), Counter[str](), []
     undone = [run for run in runs if force or not all(run.scored(split) for split in splits)]
@@ -279,7 +279,7 @@ def _duration(seconds: float | None) -> str:
 def _finish(archive: Archive, runs: Sequence[Run], results: Path, seconds: float) -> None:
     """The tables, written and printed, and where everything lies."""
     from benchmarks.report import tables
-    from benchmarks.tracking import store, track
+    from benchmarks.tracking.track import store, track
 
     crohme, space = archive.name == "crohme", workspace(archive, results)
     built = tables.local(results) if crohme else tables.apart(space)

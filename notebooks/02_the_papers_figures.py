@@ -23,7 +23,9 @@ import matplotlib.style
 import pandas as pd
 from IPython.display import Image, display
 
-from benchmarks.report import figures, plots, tables
+from benchmarks.report import tables
+from benchmarks.report.figures import make as figures
+from benchmarks.report.figures import results as plots
 
 ROOT = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "pyproject.toml").exists())
 RESULTS = ROOT / "results"

@@ -41,7 +41,7 @@ from benchmarks.config import load
 from benchmarks.data.crohme import Sample, evenly, open_archive
 from benchmarks.data.synthetic import embedded
 from benchmarks.predict import recognise
-from benchmarks.report.attention import INKLESS, figure, trace
+from benchmarks.report.figures.attention import INKLESS, figure, trace
 from models import CoMER
 from models.interchange import load_weights
 

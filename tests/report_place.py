@@ -9,8 +9,8 @@ import numpy as np
 from benchmarks.checkpoint import zipped
 from benchmarks.config import Config, resolve
 from benchmarks.data.crohme import Archive, open_archive
-from benchmarks.report.browser import read_verdicts
-from benchmarks.report.page import report
+from benchmarks.report.page.browser import read_verdicts
+from benchmarks.report.page.make import report
 from benchmarks.reproduce import workspace
 from benchmarks.score import score
 from evaluation import symlg

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from mlflow import MlflowClient
 
-from benchmarks.tracking import track
+from benchmarks.tracking.track import track
 
 METRICS = ("step", "loss", "lr", "seconds")
 ARTIFACTS = {
@@ -68,7 +68,7 @@ def track_at_once(folders: list[Path], uri: str) -> list[str | None]:
     """Every folder tracked by a process of its own, all at the same moment."""
     processes = multiprocessing.get_context("forkserver")  # it imports once what takes long
     processes.set_forkserver_preload(
-        ["mlflow.store.tracking.sqlalchemy_store", "benchmarks.tracking", "benchmarks.config"]
+        ["mlflow.store.tracking.sqlalchemy_store", "benchmarks.tracking.track", "benchmarks.config"]
     )
     with processes.Pool(len(folders), _use, (uri,)) as pool:
         return pool.map(track, folders, chunksize=1)

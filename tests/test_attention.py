@@ -12,8 +12,8 @@ from PIL import Image
 from benchmarks.data.synthetic import drawing
 from benchmarks.errors import UserError
 from benchmarks.recognize import Recognizer
-from benchmarks.report import attention
-from benchmarks.report.attention import Attention, animation, figure, figure4, inked, picture, trace
+from benchmarks.report.figures import attention
+from benchmarks.report.figures.attention import Attention, animation, figure, figure4, inked, picture, trace
 from models import CoMER, Vocabulary, bidirectional_targets
 from models.decoder import Trace
 from tests.tiny import tiny_archive, tiny_config

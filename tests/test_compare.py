@@ -11,10 +11,10 @@ import pytest
 from scipy.stats import ttest_ind
 
 from benchmarks import __main__ as cli
-from benchmarks import compare as comparing
 from benchmarks import config as configs
-from benchmarks.compare import Comparison, compare
 from benchmarks.errors import UserError
+from benchmarks.report import compare as comparing
+from benchmarks.report.compare import Comparison, compare
 from evaluation import stats
 
 ORDER = comparing.ORDER

@@ -133,7 +133,7 @@ def test_runs_go_on_when_a_node_dies(cluster, archive: Path, tmp_path: Path, mon
             killed.append(max(epochs))
             nodes.remove_node(first, allow_graceful=False)
 
-    monkeypatch.setattr("benchmarks.tracking.track", watch)
+    monkeypatch.setattr("benchmarks.tracking.track.track", watch)
     preset, rows = str(archive / "tiny.yaml"), ["comer-fusion", "bttr"]
     reproduce(rows, preset, [7], archive, [], False, tmp_path, engine="ray")
     assert killed and killed[0] < 30, "no node died while runs were under way"
@@ -157,7 +157,7 @@ def test_a_search_on_a_cluster(cluster, archive: Path, tmp_path: Path, monkeypat
     tiny_config(archive, {"select": "last", "training": {"epochs": 2, "schedule": {"name": "cosine"}}})
     space = {"budget": {"heldout": 0.3}, "parameters": {"training.optimizer.lr": {"low": 0.001, "high": 0.1}}}
     (tmp_path / "space.yaml").write_text(json.dumps(space))
-    monkeypatch.setattr("benchmarks.tracking.track", lambda *_, **__: None)
+    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
     where: dict[str, Any] = {
         "space": str(tmp_path / "space.yaml"),
         "storage": f"sqlite:///{tmp_path}/study.db",

@@ -16,7 +16,10 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from benchmarks.errors import UserError
-from benchmarks.report import cost, figures, plots, taxonomy
+from benchmarks.report.figures import errors as taxonomy
+from benchmarks.report.figures import growth as cost
+from benchmarks.report.figures import make as figures
+from benchmarks.report.figures import results as plots
 from benchmarks.report.tables import reference
 
 ROOT = Path(__file__).parents[1]

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 from benchmarks.__main__ import app
 from benchmarks.data.crohme import open_archive
 from benchmarks.errors import UserError
-from benchmarks.report import alignment, browser
-from benchmarks.report.page import gather, render, report
-from benchmarks.report.playback import add_attention
+from benchmarks.report import alignment
+from benchmarks.report.page import browser
+from benchmarks.report.page.make import gather, render, report
+from benchmarks.report.page.playback import add_attention
 from evaluation import symlg
 from tests.report_place import EXPRESSIONS, FILLERS, N, Place, errors_of, make_archive
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from benchmarks.report.page import report
+from benchmarks.report.page.make import report
 from evaluation.stats import mcnemar
 from tests.report_place import EXPRESSIONS, FILLERS, HOSTILE, N, Place, errors_of
 

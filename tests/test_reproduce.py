@@ -25,7 +25,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the stages that ran, in order; MLflow is left out (test_tracking.py)."""
     import benchmarks.predict
     import benchmarks.score
-    import benchmarks.tracking
+    import benchmarks.tracking.track
     import benchmarks.train
 
     ran: list[str] = []
@@ -37,7 +37,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return real(*arguments)
 
         monkeypatch.setattr(module, name, spy)
-    monkeypatch.setattr(benchmarks.tracking, "track", lambda *_, **__: None)
+    monkeypatch.setattr(benchmarks.tracking.track, "track", lambda *_, **__: None)
     return ran
 
 

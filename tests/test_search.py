@@ -103,7 +103,7 @@ class Inline:
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
     monkeypatch.setattr("benchmarks.train.train", pretended)
-    monkeypatch.setattr("benchmarks.tracking.track", lambda *_, **__: None)
+    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
 
 
 def opened(folder: Path) -> optuna.Study:
@@ -307,7 +307,7 @@ def test_ray_wants_a_storage_that_nodes_reach(given) -> None:
 
 
 def test_a_tracking_store_that_hangs_holds_nothing_up(inline, given, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("benchmarks.tracking.track", lambda *_, **__: threading.Event().wait())
+    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: threading.Event().wait())
     monkeypatch.setattr(driver, "MIRROR_SECONDS", 0.2)
     folder = driver.search(**given, trials=3, workers=1)
     assert len(pd.read_csv(folder / "trials.csv")) == 3 and "warning: MLflow hangs" in capsys.readouterr().out
@@ -316,7 +316,7 @@ def test_a_tracking_store_that_hangs_holds_nothing_up(inline, given, monkeypatch
 def test_trials_lie_below_their_study_in_mlflow(inline, given, monkeypatch) -> None:
     from mlflow import MlflowClient
 
-    from benchmarks import tracking
+    from benchmarks.tracking import track as tracking
 
     monkeypatch.undo()
     monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
@@ -345,7 +345,7 @@ def test_a_driver_that_was_killed_goes_on(given, monkeypatch, capsys) -> None:
     process.wait()
     time.sleep(0.5)  # its workers end with it
     begun = found[0].read_text().splitlines()[:2]
-    monkeypatch.setattr("benchmarks.tracking.track", lambda *_, **__: None)
+    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
     monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
     cli.app(["search", *options], standalone_mode=False)
     folder = found[0].parents[1]

@@ -31,7 +31,7 @@ def numbers(found: list[FrozenTrial], *states: TrialState) -> list[int]:
 def test_four_workers_one_killed_and_the_server_gone_for_a_while(postgres: Postgres, given, monkeypatch, capfd) -> None:
     space = with_(budget={"training": {"epochs": 16, "validate_every": 8}})
     Path(given["space"]).write_text(yaml.safe_dump(space))
-    monkeypatch.setattr("benchmarks.tracking.track", lambda *_, **__: None)
+    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
     url, killed = postgres.url("study"), []
 
     def trouble() -> None:

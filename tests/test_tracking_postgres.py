@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy
 from mlflow import MlflowClient
 
-from benchmarks import tracking
+from benchmarks.tracking import track as tracking
 from tests.database import Postgres
 from tests.runs import all_runs, artifacts, check_complete, put_history, put_run, put_state, track_at_once
 

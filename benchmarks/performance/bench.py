@@ -394,7 +394,7 @@ def draw(table: pd.DataFrame, folder: Path) -> None:
     import matplotlib.style
     from matplotlib.figure import Figure
 
-    from benchmarks.report.figures import DATES, STYLE, rendered
+    from benchmarks.report.figures.make import DATES, STYLE, rendered
 
     with matplotlib.style.context(STYLE, after_reset=True):
         figure = Figure(figsize=(7, 2))

@@ -194,7 +194,7 @@ class Mirror(threading.Thread):
 
 
 def _log(folder: Path, study: str, trial: FrozenTrial) -> None:
-    from benchmarks.tracking import track, tracking_uri
+    from benchmarks.tracking.track import track, tracking_uri
 
     if run_id := track(folder, under=f"search/{study}"):
         from mlflow import MlflowClient

@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.report.plots import WIDTH, Run, handle, model_name, rate
+from benchmarks.report.figures.results import WIDTH, Run, handle, model_name, rate
 
 SETS = {"2014": ("#0072B2", "o"), "2016": ("#D55E00", "s"), "2019": ("#009E73", "D")}
 RELATIONS = ("Right", "Sup", "Sub", "Above", "Below", "Inside")

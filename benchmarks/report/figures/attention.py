@@ -29,7 +29,7 @@ from benchmarks.config import Config
 from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.crohme import Archive, Sample, open_archive
 from benchmarks.errors import UserError
-from benchmarks.report.figures import DATES, STYLE, rendered
+from benchmarks.report.figures.make import DATES, STYLE, rendered
 from models import CoMER, Vocabulary, bidirectional_targets
 from models.decoder import Trace
 

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from benchmarks.report.plots import WIDTH
+from benchmarks.report.figures.results import WIDTH
 
 AXES = {  # axis of growth.csv -> label, what its values are divided by
     "image_area": ("image area (1000 px)", 1000),

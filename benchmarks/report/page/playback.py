@@ -14,7 +14,7 @@ from rich.progress import track
 
 from benchmarks.data.crohme import Archive, evenly
 from benchmarks.errors import UserError
-from benchmarks.report.browser import Browser, Run
+from benchmarks.report.page.browser import Browser, Run
 from models import CheckpointError
 
 Json = dict[str, Any]
@@ -61,7 +61,7 @@ def _chosen(ids: Sequence[str], entries: Sequence[Json | None], count: int) -> l
 
 def _maps(model: Any, run: Run, image: np.ndarray, tokens: list[str]) -> Json | None:
     """One byte a cell and step; None for what the network cannot be made to read."""
-    from benchmarks.report.attention import trace
+    from benchmarks.report.figures.attention import trace
 
     try:
         attention = trace(model, run.config, image, tokens)

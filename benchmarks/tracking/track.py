@@ -25,8 +25,8 @@ from urllib.request import urlopen
 from rich.console import Console
 
 from benchmarks.errors import UserError
-from benchmarks.mirror import Mirror, has_content, sqlite_path
 from benchmarks.runfolder import RunFolder
+from benchmarks.tracking.mirror import Mirror, has_content, sqlite_path
 
 ANSWER_SECONDS = 5  # a store that takes longer to answer at all is not usable
 STOP_SECONDS = 5  # what the end of a training waits for its mirror
@@ -74,7 +74,7 @@ def live(folder: Path, seconds: float = 30) -> Iterator[None]:
     The process hears through its stdin how that ended: `done`, or nothing more - an error, Ctrl-C or a kill - when it
     mirrors the last state itself.
     """
-    command = [sys.executable, "-m", "benchmarks.tracking", str(folder), str(seconds)]
+    command = [sys.executable, "-m", "benchmarks.tracking.track", str(folder), str(seconds)]
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     try:  # a session of its own: Ctrl-C is for the training
         process = subprocess.Popen(command, stdin=pipe, stdout=nothing, stderr=pipe, start_new_session=True)

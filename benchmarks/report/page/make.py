@@ -24,9 +24,9 @@ from markupsafe import Markup
 from benchmarks.checkpoint import write_atomically
 from benchmarks.data.crohme import Archive, open_archive
 from benchmarks.report import tables
-from benchmarks.report.browser import KINDS, Browser, Run, build, find_runs
-from benchmarks.report.charts import COLOURS, Series, length_chart
-from benchmarks.report.playback import add_attention
+from benchmarks.report.page.browser import KINDS, Browser, Run, build, find_runs
+from benchmarks.report.page.charts import COLOURS, Series, length_chart
+from benchmarks.report.page.playback import add_attention
 from benchmarks.reproduce import workspace
 from evaluation.lengths import BUCKETS
 
@@ -159,7 +159,7 @@ def _best_first(material: Material) -> list[Run]:
 
 
 def _part(name: str) -> str:
-    return resources.files("benchmarks.report").joinpath("page", name).read_text(encoding="utf-8")
+    return resources.files("benchmarks.report.page").joinpath(name).read_text(encoding="utf-8")
 
 
 def key(one: Json) -> str:

@@ -17,10 +17,12 @@ from matplotlib.figure import Figure
 
 from benchmarks.checkpoint import write_atomically
 from benchmarks.errors import UserError
-from benchmarks.report import cost, plots, taxonomy
-from benchmarks.report.plots import Run
+from benchmarks.report.figures import errors as taxonomy
+from benchmarks.report.figures import growth as cost
+from benchmarks.report.figures import results as plots
+from benchmarks.report.figures.results import Run
 
-STYLE = "benchmarks.report.style"
+STYLE = "benchmarks.report.figures.style"
 DATES: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
 TABLES = ("symbols", "relations", "structure", "length")
 T = TypeVar("T")

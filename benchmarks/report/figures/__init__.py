@@ -1,0 +1,1 @@
+"""`make figures`: the figures of results/figures/, drawn from files alone."""

@@ -1,0 +1,1 @@
+"""`make report`: one static page with tables, charts and every expression."""
