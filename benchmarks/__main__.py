@@ -1,6 +1,7 @@
 """hmerbench: a reproducibility benchmark suite for handwritten mathematical expression recognition."""
 
 import errno
+import math
 import os
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ Preset = Annotated[
 Years = Annotated[str, typer.Option(help="test sets, all where left out")]
 Folder = Annotated[Path | None, typer.Argument(help="a run folder; or name the run by its recipe")]
 Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, or a YAML file")]
-Seed = Annotated[int, typer.Option(help="the run's seed")]
+Seed = Annotated[int, typer.Option(help="the run's seed", min=0)]
 Force = Annotated[bool, typer.Option("--force", help="train again what is trained already")]
 EngineName = Annotated[str, typer.Option("--engine", help="local: this machine | ray: a Ray cluster (RAY_ADDRESS)")]
 Cpus = Annotated[float, typer.Option(help="CPUs a run gets (engine ray)", min=0)]
@@ -162,6 +163,8 @@ def reproduce(
     from benchmarks.reproduce import reproduce
 
     _check_engine(engine)
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise UserError(f"--minutes {minutes:g}: no time to work in; give a number above 0, or leave it out (MINUTES=)")
     numbers, years_ = [_seed(word) for word in _words(seeds)], _words(years)
     preset = preset or _default_preset()
     if not reproduce(_words(recipes), preset, numbers, crohme, years_, force, results, engine, cpus, gpus, minutes):
@@ -268,7 +271,9 @@ def evaluate(
 
 
 @app.command()
-def mlflow_ui(results: Results = RESULTS, port: Annotated[int, typer.Option(help="of the loopback")] = 5000) -> None:
+def mlflow_ui(
+    results: Results = RESULTS, port: Annotated[int, typer.Option(help="of the loopback", min=1, max=65535)] = 5000
+) -> None:
     """Look at what was logged, in MLflow's own user interface, on this machine only."""
     from benchmarks.tracking.track import browse
 
@@ -340,7 +345,7 @@ def regress(
 @app.command()
 def speed(
     only: Annotated[str, typer.Option(help="benchmarks, or parts of their names, divided by blanks or commas")] = "",
-    repeats: Annotated[int, typer.Option(help="times each side is measured")] = 5,
+    repeats: Annotated[int, typer.Option(help="times each side is measured", min=1)] = 5,
     crohme: Annotated[Path | None, typer.Option(help="CoMER's data.zip, for the two rows on CROHME 2014")] = None,
     results: Results = RESULTS,
 ) -> None:
@@ -436,7 +441,9 @@ def import_weights(
 def report(
     crohme: Crohme = None,
     results: Results = RESULTS,
-    attention: Annotated[int, typer.Option(help="attention of n evenly spaced and n wrong expressions a set")] = 12,
+    attention: Annotated[
+        int, typer.Option(help="attention of n evenly spaced and n wrong expressions a set", min=0)
+    ] = 12,
 ) -> None:
     """Write the static page results/report/index.html: tables, charts, cost, a browser of every expression."""
     from benchmarks.report.page.make import report

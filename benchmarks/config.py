@@ -4,12 +4,15 @@ The defaults *are* the authors' training (CoMER's released program). A preset ch
 says which row of the table is trained; `resolve` merges defaults <- preset <- recipe and refuses what it does not know.
 """
 
+import dataclasses
+import difflib
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -17,12 +20,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from benchmarks.errors import UserError
 from models.comer import CoMERConfig
 from models.joint_search import SearchOptions
+from models.position import MAX_STEPS
+from models.vocab import Vocabulary
+
+FILLED_IN = ("recipe", "preset", "seed", "data.name", "data.digest")  # by the run: no file of settings may hold these
+Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
 
 
 class Strict(BaseModel):
-    """No unknown keys, no silent coercion, no change after the fact."""
+    """No unknown keys, no silent coercion, no infinity, no change after the fact."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Data(Strict):
@@ -31,20 +39,26 @@ class Data(Strict):
     name: str = ""
     digest: str = ""
     scale: float = Field(default=1.0, gt=0, le=1)  # images are shrunk by this factor once, when they are loaded
-    max_area: int = 320_000  # px; larger images are skipped (never counted as recognised)
-    max_tokens: int = 200  # longer labels are not trained on
+    max_area: int = Field(default=320_000, gt=0)  # px; larger images are skipped (never counted as recognised)
+    max_tokens: int = Field(default=200, gt=0, lt=MAX_STEPS)  # longer labels are not trained on
     limit: int | None = Field(default=None, gt=0)  # train on n evenly spaced expressions only; None = all
 
 
 class Augmentation(Strict):
     """Random distortions of a training image; every value is the half-width of a uniform draw but `scale`, a range."""
 
-    scale: tuple[float, float] | None = (0.7, 1.4)  # paper sec. 4.2
+    scale: tuple[Factor, Factor] | None = (0.7, 1.4)  # paper sec. 4.2
     stretch: float = Field(default=0.0, ge=0, lt=1)  # extra width/height ratio, e.g. 0.15: x0.85 .. x1.15
     rotation: float = Field(default=0.0, ge=0, le=45)  # degrees
     shear: float = Field(default=0.0, ge=0, le=1)  # horizontal shift per unit of height
     elastic: float = Field(default=0.0, ge=0)  # smooth displacement, in pixels of the loaded image
     thickness: float = Field(default=0.0, ge=0, le=1)  # probability of a thinner or a thicker stroke
+
+    @model_validator(mode="after")
+    def _scale_is_a_range(self) -> "Augmentation":
+        if self.scale and self.scale[0] > self.scale[1]:
+            raise ValueError(f"scale is a range, the smaller factor first, not {list(self.scale)}")
+        return self
 
     @property
     def only_scale(self) -> bool:
@@ -106,12 +120,12 @@ class Search(Strict):
     """Approximate joint search (paper sec. 3.5, BTTR sec. 3.4) and how images are grouped for it."""
 
     beam_size: int = Field(default=10, gt=0)
-    max_len: int = Field(default=200, gt=1)
-    alpha: float = 1.0
+    max_len: int = Field(default=200, gt=1, le=MAX_STEPS)
+    alpha: float = Field(default=1.0, ge=0)
     direction: Literal["both", "l2r", "r2l"] = "both"
     batch_size: int = Field(default=4, gt=0)
     bf16: bool = False
-    scales: tuple[Annotated[float, Field(gt=0, le=4)], ...] = Field(
+    scales: tuple[Factor, ...] = Field(
         default=(1.0,), min_length=1
     )  # every image is searched at each of these sizes, what is found rated at all of them; means decide
     convertible: bool = False  # predict the best hypothesis that converts to symLG; the authors predict the best one
@@ -140,15 +154,23 @@ class Config(Strict):
     augmentation: Augmentation | None = Augmentation()
     training: Training = Training()
     search: Search = Search()
-    select: str = (
-        "2014"  # a split whose token-match ExpRate picks the epoch | heldout: a part of train | last: no picking
-    )
+    select: str = Field(
+        default="2014", pattern=r"^(\d{4}|heldout|last)$"
+    )  # a test set whose token-match ExpRate picks the epoch | heldout: a part of train | last: no picking
     heldout: float = Field(default=0.05, gt=0, lt=0.5)  # the part of train set aside by `select: heldout`
 
     @model_validator(mode="after")
     def _schedule_can_see(self) -> "Config":
         if self.select == "last" and (self.training.schedule.name == "plateau" or self.training.early_stop):
             raise ValueError("select: last never validates, so plateau and early_stop cannot work; use cosine")
+        return self
+
+    @model_validator(mode="after")
+    def _network_fits_the_vocabulary(self) -> "Config":
+        if self.model.vocab_size != (classes := len(Vocabulary())):
+            raise ValueError(f"model.vocab_size must be {classes}, the special tokens and models/dictionary.txt")
+        if 2 * self.search.beam_size > classes:
+            raise ValueError(f"search.beam_size must be at most {classes // 2}, half of the classes")
         return self
 
     @property
@@ -183,6 +205,8 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     """
     recipe_name, recipe_keys, recipe_source = _read("recipes", recipe)
     preset_name, preset_keys, preset_source = _read("presets", preset)
+    for keys, source in ((preset_keys, preset_source), (recipe_keys, recipe_source)):
+        refuse_filled_in(keys, source)
     merged = _merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
     if archive is not None:
         merged["data"] = merged.get("data", {}) | {"name": archive.name, "digest": archive.digest}
@@ -240,7 +264,49 @@ def _validate(keys: dict[str, Any], source: str) -> Config:
     try:  # by way of JSON: strict types, yet YAML's lists may be tuples
         return Config.model_validate_json(json.dumps(keys, default=str))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole"
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise UserError(f"{source}: {where}: {first['msg']}{more}") from None
+        raise UserError(f"{source}: {what_is_wrong(error, list(schema()))}") from None
+
+
+def refuse_filled_in(keys: dict[str, Any], source: str) -> None:
+    """Raises UserError where a file of settings holds what the run itself fills in."""
+    for name in FILLED_IN:
+        section, _, key = name.rpartition(".")
+        inside = keys.get(section) if section else keys
+        if isinstance(inside, dict) and key in inside:
+            mend = "give it as --seed (SEEDS=)" if name == "seed" else "the run fills it in"
+            raise UserError(f"{source}: {name}: no setting of a recipe or preset; take it out, {mend}")
+
+
+def schema(section: Any = Config, prefix: str = "") -> dict[str, Any]:
+    """Every key of the schema, sections too: its full name (training.optimizer.lr) -> its field."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(section) if dataclasses.is_dataclass(section) else ():
+        found[prefix + field.name] = field
+    for name, field in getattr(section, "model_fields", {}).items():
+        found[prefix + name] = field
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and (issubclass(part, Strict) or dataclasses.is_dataclass(part)):
+                found |= schema(part, f"{prefix}{name}.")
+    return found
+
+
+def what_is_wrong(error: ValidationError, names: Sequence[str]) -> str:
+    """The first error in a line; an unknown key with the one of `names` that it is most like."""
+    first, count = error.errors()[0], error.error_count()
+    where = ".".join(str(part) for part in first["loc"])
+    more = f" (and {count - 1} more)" if count > 1 else ""
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        like = _nearest(where, names)
+        return f"{where}: no such key{f'; did you mean {like}?' if like else ''}{more}"
+    return f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}{more}"
+
+
+def _nearest(name: str, names: Sequence[str]) -> str | None:
+    """The like of it among its siblings, else anywhere."""
+    section, _, key = name.rpartition(".")
+    siblings = {full.rpartition(".")[2]: full for full in names if full.rpartition(".")[0] == section}
+    anywhere = {full.rpartition(".")[2]: full for full in reversed(names)}
+    for known in (siblings, anywhere):
+        if close := difflib.get_close_matches(key, known, 1):
+            return known[close[0]]
+    return None

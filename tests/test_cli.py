@@ -50,6 +50,8 @@ def test_help_is_quick_and_names_every_verb(tmp_path: Path) -> None:
         (["score", "run"], "run/config.yaml"),
         (["track", "nowhere"], "not a run folder"),
         (["reproduce", "--seeds", "x"], "'x' is not a seed"),
+        (["reproduce", "--minutes", "-3"], "--minutes -3: no time to work in"),
+        (["reproduce", "--minutes", "nan"], "--minutes nan: no time to work in"),
         (["tables", "--results", "junk.zip/deeper"], "junk.zip/deeper"),
     ],
 )
@@ -63,10 +65,15 @@ def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], words: str)
     assert words in done.stderr
 
 
-def test_unknown_verbs_and_options_are_usage_errors(tmp_path: Path) -> None:
-    for arguments in (["no-such-verb"], ["reproduce", "--no-such-option"]):
-        done = program(*arguments, cwd=tmp_path)
-        assert done.returncode == 2 and "Traceback" not in done.stderr and "No such" in done.stderr
+def test_what_does_not_fit_a_verb_is_a_usage_error(tmp_path: Path) -> None:
+    for words, said in (
+        ("no-such-verb", "No such"),
+        ("reproduce --no-such-option", "No such"),
+        ("report --attention=-3", "Invalid value for"),
+        ("train --seed=-3", "Invalid value for"),
+    ):
+        done = program(*words.split(), cwd=tmp_path)
+        assert done.returncode == 2 and "Traceback" not in done.stderr and said in done.stderr
 
 
 def tell(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:

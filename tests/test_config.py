@@ -58,12 +58,15 @@ def test_digest_follows_everything_that_matters(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("trainng: {}", "trainng: Extra inputs"),
-        ("training: {epoch: 3}", "training.epoch: Extra inputs"),
+        ("trainng: {}", "trainng: no such key; did you mean training?"),
+        ("training: {epoch: 3}", "training.epoch: no such key; did you mean training.epochs?"),
+        ("lr: 0.1", "lr: no such key; did you mean training.optimizer.lr?"),
+        ("training: {zzz: 3}", "training.zzz: no such key"),
         ("training: {epochs: many}", "training.epochs: Input should be a valid integer"),
         ("training: {epochs: '3'}", "training.epochs: Input should be a valid integer"),
         ("training: {optimizer: {lr: -1.0}}", "training.optimizer.lr: Input should be greater than 0"),
-        ("model: {heads: 8}", "model.heads"),
+        ("model: {heads: 8}", "model.heads: no such key; did you mean model.nhead?"),
+        ("model: {vocab_size: 50}", "model.vocab_size must be 113"),
         ("model: {nhead: 7}", "nhead must divide d_model"),
         ("search: {scales: []}", "search.scales: Tuple should have at least 1 item"),
         ("search: {scales: [1.0, -1.0]}", "search.scales.1: Input should be greater than 0"),
@@ -71,6 +74,14 @@ def test_digest_follows_everything_that_matters(tmp_path):
         ("a: b: c", "not YAML"),
         ("- 1", "must hold keys and values"),
         ("select: last", "never validates"),
+        ("select: first", "select: String should match"),
+        ("seed: 8", "seed: no setting of a recipe or preset; take it out, give it as --seed"),
+        ("data: {digest: abc}", "data.digest: no setting of a recipe or preset"),
+        ("augmentation: {scale: [-1, 2]}", "augmentation.scale.0: Input should be greater than 0"),
+        ("augmentation: {scale: [1.4, 0.7]}", "the smaller factor first, not [1.4, 0.7]"),
+        ("data: {max_area: -5}", "data.max_area: Input should be greater than 0"),
+        ("data: {max_tokens: 500}", "data.max_tokens: Input should be less than 500"),
+        ("search: {beam_size: 57}", "search.beam_size must be at most 56"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(tmp_path, text, said):
@@ -81,6 +92,30 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path, text, said):
     assert said in str(error.value)
     assert "mine.yaml" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_no_number_of_the_schema_may_be_infinite(tmp_path):
+    """Every float by its name, each of them given nan, inf and -inf."""
+    path, base = tmp_path / "mine.yaml", configs.resolve("comer-fusion", "paper", 7).model_dump(mode="json")
+    floats = [name for name in configs.schema() if isinstance(_at(base, name), float)]
+    floats += ["training.optimizer.clip"]  # none by default
+    assert len(floats) == 18
+    for name in floats:
+        for value in (".nan", ".inf", "-.inf"):
+            path.write_text("".join(f"{'  ' * i}{key}:\n" for i, key in enumerate(name.split(".")))[:-1] + f" {value}")
+            with pytest.raises(UserError, match=r"finite number|must be a number|less than|greater than"):
+                configs.resolve("bttr-baseline", str(path), 7)
+    for value in ("[.nan, 1.0]", "[1.0, .inf]"):
+        for name in ("augmentation: {scale:", "search: {scales:"):
+            path.write_text(f"{name} {value}}}")
+            with pytest.raises(UserError, match=r"finite number|less than|greater than"):
+                configs.resolve("bttr-baseline", str(path), 7)
+
+
+def _at(config, name):
+    for part in name.split("."):
+        config = config[part]
+    return config
 
 
 @pytest.mark.parametrize("rate", ["1e-3", "1.0e-3", "0.001", "1E-3"])

@@ -137,15 +137,15 @@ def read_space(name: str, preset: str) -> tuple[Space, str]:
     try:
         return Space.model_validate(keys), source
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole"
-        raise UserError(f"{source}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+        names = [name.removeprefix("parameters.") for name in configs.schema(Space)]
+        raise UserError(f"{source}: {configs.what_is_wrong(error, names)}") from None
 
 
 def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str = "") -> Problem:
     """The problem of searching a recipe's settings. Raises UserError for whatever could fail in a trial."""
     space, source = read_space(space_file, preset)
     final = configs.resolve(recipe, preset, seed, archive)
+    configs.refuse_filled_in(space.budget, f"{source}: budget")
     for name, value in [*_flat(space.budget), *((n, c) for n, p in space.parameters.items() for c in p.extremes())]:
         if name == "select" and value != "heldout":
             raise UserError(f"{source}: select: {value}: a search looks at held-out training data only; leave it out")
