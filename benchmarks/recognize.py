@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("PNG", "BMP", "JPEG")
 MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, or a decompression bomb
+MAX_PROPORTION = 100  # of the longer to the shorter side: no expression is that long and thin
 WORKING_SIDE = 2000  # px; larger images are shrunk first
 MARGIN, PEN = 12, 3  # px of paper around the ink, and width of a stroke, in CROHME
 TYPICAL = 37.3  # px: median of `_symbol_height` over CROHME's training images
@@ -149,7 +150,7 @@ def recognize(
     """Prints the LaTeX of every image, one line each, after its name where there are several; or JSON lines.
 
     An image that cannot be recognised gets one line on stderr and the others go on. `show` draws the attention to
-    IMAGE.attention.png. Returns how many failed.
+    IMAGE.attention.png, and says so on stderr. Returns how many failed.
     """
     recognizer, failed = Recognizer.load(weights), 0
     for path in images:
@@ -159,9 +160,9 @@ def recognize(
             print(found.as_json(nbest) if as_json else named, flush=True)
             if show:
                 _show(recognizer, found)
-        except UserError as error:
+        except Exception as error:  # what is wrong with one image is no reason to leave the others unread
             failed += 1
-            print(f"error: {error}", file=sys.stderr)
+            print(f"error: {error if isinstance(error, UserError) else f'{path}: {_line(error)}'}", file=sys.stderr)
     return failed
 
 
@@ -173,6 +174,7 @@ def _show(recognizer: Recognizer, found: Recognition) -> None:
         write_atomically(target, picture(recognizer.attention(found)))
     except OSError as error:
         raise UserError(f"{target}: {error.strerror}; copy the image to a folder that can be written") from None
+    print(f"attention: {target}", file=sys.stderr)
 
 
 def best_run() -> Path:
@@ -212,8 +214,15 @@ def read_gray(path: Path) -> np.ndarray:
         raise UserError(f"{path}: not a PNG, BMP or JPEG image; convert it") from None
     except Exception as error:  # a damaged file makes the decoders raise nearly anything
         raise UserError(f"{path}: damaged image ({_line(error)}); save it anew") from None
+    _check_proportion(gray, str(path))
     shrink = WORKING_SIDE / max(gray.shape)
     return cv2.resize(gray, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA) if shrink < 1 else gray
+
+
+def _check_proportion(gray: np.ndarray, name: str) -> None:
+    height, width = gray.shape
+    if max(width, height) > MAX_PROPORTION * min(width, height):
+        raise UserError(f"{name}: {width} x {height} pixels, too long and thin for an expression; cut one out anew")
 
 
 def _gray(picture: Image.Image) -> np.ndarray:
@@ -242,8 +251,9 @@ def _line(error: Exception) -> str:
 def as_crohme(gray: np.ndarray, name: str, max_area: int = 320_000) -> np.ndarray:
     """The ink of a gray image (H, W) uint8 as CROHME draws it: uint8, 255 on 0, 12 px margin, 3 px strokes.
 
-    Ink that has that size already keeps every pixel. Raises UserError where there is no ink.
+    Ink that has that size already keeps every pixel. Raises UserError where there is no ink, and no expression either.
     """
+    _check_proportion(gray, name)
     ink = _crop(_without_specks(_ink(gray, name)))
     stroke = _stroke(ink)
     typical = _symbol_height(ink, stroke)

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from benchmarks import __main__ as cli
+from benchmarks import recognize as recognizer
 from benchmarks.data.crohme import open_archive
 from benchmarks.data.synthetic import drawing
 from benchmarks.errors import UserError
@@ -184,6 +185,9 @@ BAD = {
     "blank.png": (png(np.full((100, 300), 255, np.uint8)), "no ink"),
     "black.png": (png(np.zeros((1, 1), np.uint8)), "no ink"),
     "noise.png": (png(GREY), "no ink"),
+    "line.png": (png(np.zeros((1, 100_000), np.uint8)), "100000 x 1 pixels, too long and thin"),
+    "wide.png": (png(np.tile(np.array([[0, 255]], np.uint8), (2, 2500))), "5000 x 2 pixels, too long and thin"),
+    "high.png": (png(np.tile(np.array([[0, 255]], np.uint8), (5000, 1))), "2 x 5000 pixels, too long and thin"),
 }
 
 
@@ -209,13 +213,34 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     PAPER.save(tmp_path / "a.png")
     PAPER.save(tmp_path / "b.jpg")
     (tmp_path / "text.png").write_text("not an image")
-    images = [tmp_path / name for name in ("nowhere.png", "a.png", "", "text.png", "b.jpg")]
+    (tmp_path / "line.png").write_bytes(BAD["line.png"][0])
+    images = [tmp_path / name for name in ("nowhere.png", "a.png", "", "text.png", "line.png", "b.jpg")]
     command = [sys.executable, "-m", "benchmarks", "recognize", "--weights", LAPTOP / "best.safetensors", *images]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stdout == f"{tmp_path / 'a.png'}\t{LATEX}\n{tmp_path / 'b.jpg'}\t{LATEX}\n"
-    said = zip(done.stderr.splitlines(), ("nowhere.png", "", "text.png"), strict=True)
+    said = zip(done.stderr.splitlines(), ("nowhere.png", "", "text.png", "line.png"), strict=True)
     assert all(line.startswith(f"error: {tmp_path / name}: ") for line, name in said)
+
+
+def test_trouble_that_nobody_foresaw_stops_no_other_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PAPER.save(tmp_path / "a.png")
+    PAPER.crop((0, 0, 50, 50)).save(tmp_path / "b.png")
+    plain = recognizer._crop
+
+    def breaks_once(ink: np.ndarray) -> np.ndarray:
+        if ink.shape == (50, 50):
+            raise cv2.error("OpenCV: assertion\nfailed")
+        return plain(ink)
+
+    monkeypatch.setattr(recognizer, "_crop", breaks_once)
+    assert program(monkeypatch, "--weights", LAPTOP, tmp_path / "b.png", tmp_path / "a.png") == 1
+    assert capsys.readouterr() == (
+        f"{tmp_path / 'a.png'}\t{LATEX}\n",
+        f"error: {tmp_path / 'b.png'}: OpenCV: assertion failed\n",
+    )
 
 
 def test_one_image_is_one_line(
@@ -233,7 +258,9 @@ def test_json_and_attention_on_the_command_line(
 ) -> None:
     PAPER.save(tmp_path / "a.png")
     assert program(monkeypatch, "--weights", LAPTOP, "--json", "--nbest", "3", "--show", tmp_path / "a.png") == 0
-    answer = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    assert printed.err == f"attention: {tmp_path / 'a.png'}.attention.png\n"
+    answer = json.loads(printed.out)
     assert answer["image"] == str(tmp_path / "a.png") and answer["latex"] == LATEX and len(answer["nbest"]) == 3
     with Image.open(tmp_path / "a.png.attention.png") as drawn:
         assert drawn.width > 1000
