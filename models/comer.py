@@ -18,7 +18,7 @@ class CoMERConfig:
 
     d_model: int = 256
     growth_rate: int = 24
-    num_layers: int = 16  # bottlenecks in each of the three dense blocks
+    num_layers: int | tuple[int, int, int] = 16  # bottlenecks in each dense block, or in the three of them
     stride: int = 16  # pixels a feature cell is wide and high; 8 leaves the second pooling out (not the authors' way)
     nhead: int = 8
     num_decoder_layers: int = 3
@@ -32,7 +32,12 @@ class CoMERConfig:
     mask_padding: bool = False  # True: an image's features do not depend on its batch (not the authors' way)
 
     def __post_init__(self) -> None:
-        sizes = ("d_model", "growth_rate", "num_layers", "nhead", "num_decoder_layers", "dim_feedforward")
+        if isinstance(self.num_layers, list):  # as JSON and YAML hold a tuple
+            object.__setattr__(self, "num_layers", tuple(self.num_layers))
+        numbers = self.num_layers if isinstance(self.num_layers, tuple) else (self.num_layers,)
+        if len(numbers) not in (1, 3) or not all(type(number) is int and number > 0 for number in numbers):
+            raise ValueError(f"num_layers must be one or three whole numbers of at least 1, not {self.num_layers!r}")
+        sizes = ("d_model", "growth_rate", "nhead", "num_decoder_layers", "dim_feedforward")
         for key in (*sizes, "dc", "vocab_size"):
             value, least = getattr(self, key), 4 if key == "vocab_size" else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
@@ -58,7 +63,8 @@ class CoMER(nn.Module):
     def __init__(self, config: CoMERConfig) -> None:
         super().__init__()
         c = self.config = config
-        self.encoder = Encoder(c.d_model, c.growth_rate, c.num_layers, c.encoder_dropout, c.stride, c.mask_padding)
+        layers = c.num_layers if isinstance(c.num_layers, tuple) else (c.num_layers,) * 3
+        self.encoder = Encoder(c.d_model, c.growth_rate, layers, c.encoder_dropout, c.stride, c.mask_padding)
         self.decoder = Decoder(
             c.d_model, c.nhead, c.num_decoder_layers, c.dim_feedforward, c.dropout,
             c.dc, c.cross_coverage, c.self_coverage, c.vocab_size,

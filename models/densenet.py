@@ -6,7 +6,7 @@ image's features depend on its neighbours; given a `valid` map (1 = image, 0 = p
 padding at 0 and out of all statistics and averages, so an image evaluates in any batch as it does alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -79,22 +79,24 @@ class Transition(nn.Module):
 class DenseNet(nn.Module):
     """Images [b, 1, H, W] to feature maps [b, channels, ceil(H/stride), ceil(W/stride)]."""
 
-    def __init__(self, growth_rate: int, num_layers: int, dropout: float, stride: int = 16) -> None:
+    def __init__(self, growth_rate: int, num_layers: Sequence[int], dropout: float, stride: int = 16) -> None:
         super().__init__()
         self.stride = stride
+        layers1, layers2, layers3 = num_layers
 
-        grown = num_layers * growth_rate
         channels = 2 * growth_rate
         self.conv1 = Conv2d(1, channels, kernel_size=7, stride=2, padding=3, bias=False)
         self.norm1 = BatchNorm2d(channels)
-        self.dense1 = DenseBlock(channels, growth_rate, num_layers, dropout)
-        self.trans1 = Transition(channels + grown, dropout)
-        channels = (channels + grown) // 2
-        self.dense2 = DenseBlock(channels, growth_rate, num_layers, dropout)
-        self.trans2 = Transition(channels + grown, dropout, pools=stride == 16)
-        channels = (channels + grown) // 2
-        self.dense3 = DenseBlock(channels, growth_rate, num_layers, dropout)
-        self.out_channels = channels + grown
+        self.dense1 = DenseBlock(channels, growth_rate, layers1, dropout)
+        channels += layers1 * growth_rate
+        self.trans1 = Transition(channels, dropout)
+        channels //= 2
+        self.dense2 = DenseBlock(channels, growth_rate, layers2, dropout)
+        channels += layers2 * growth_rate
+        self.trans2 = Transition(channels, dropout, pools=stride == 16)
+        channels //= 2
+        self.dense3 = DenseBlock(channels, growth_rate, layers3, dropout)
+        self.out_channels = channels + layers3 * growth_rate
         self.post_norm = BatchNorm2d(self.out_channels)
 
     def forward(self, images_b1HW: Tensor, valid_b1HW: Tensor | None) -> Tensor:
@@ -120,7 +122,13 @@ class Encoder(nn.Module):
     """Images and padding mask (True = padding) to features [b, h, w, d] and their mask [b, h, w]."""
 
     def __init__(
-        self, d_model: int, growth_rate: int, num_layers: int, dropout: float, stride: int, mask_padding: bool
+        self,
+        d_model: int,
+        growth_rate: int,
+        num_layers: Sequence[int],
+        dropout: float,
+        stride: int,
+        mask_padding: bool,
     ) -> None:
         super().__init__()
         self.mask_padding = mask_padding

@@ -132,10 +132,11 @@ def _infer_config(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any
         for field in fields(CoMERConfig)
         if isinstance(hyperparameters.get(field.name), bool | int | float)
     }
+    layers = tuple(count(rf"encoder\.model\.dense{block}\.\d+\.") for block in (1, 2, 3))
     told |= {
         "d_model": state["encoder.feature_proj.weight"].shape[0],
         "growth_rate": state["encoder.model.dense1.0.conv2.weight"].shape[0],
-        "num_layers": count(r"encoder\.model\.dense1\.\d+\."),
+        "num_layers": layers[0] if len(set(layers)) == 1 else layers,
         "num_decoder_layers": count(r"decoder\.model\.layers\.\d+\."),
         "dim_feedforward": state["decoder.model.layers.0.linear1.weight"].shape[0],
         "vocab_size": state["decoder.proj.weight"].shape[0],

@@ -94,6 +94,13 @@ def test_interrupted_writing_keeps_the_old_file(model: CoMER, weights: Path, mon
     assert weights.read_bytes() == before and len(list(weights.parent.iterdir())) == 1
 
 
+def test_weights_of_blocks_of_several_depths_return(tmp_path: Path) -> None:
+    model = CoMER(replace(CONFIG, num_layers=(1, 2, 3)))
+    save_weights(tmp_path / "weights.safetensors", model)
+    again = load_weights(tmp_path / "weights.safetensors")
+    assert again.config == model.config and type(again.config.num_layers) is tuple
+
+
 # The authors' checkpoints
 
 

@@ -235,10 +235,22 @@ def test_decode_refuses_rows_that_do_not_fit_the_images() -> None:
         model.decode(features, mask, torch.ones(4, 501, dtype=torch.long))
 
 
+def test_dense_blocks_may_differ_in_depth() -> None:
+    model = small(num_layers=(1, 2, 3))
+    blocks = [model.encoder.model.dense1, model.encoder.model.dense2, model.encoder.model.dense3]
+    assert [len(block) for block in blocks] == [1, 2, 3]
+    assert model.encoder.model.out_channels == (((8 + 4) // 2 + 8) // 2) + 12
+    features, _ = model.encode(*padded(IMAGES))
+    assert features.shape == (4, 4, 7, 32)
+    alike = CoMER(CoMERConfig(**{**vars(SMALL), "num_layers": [2, 2, 2]}))  # pyright: ignore[reportArgumentType]
+    assert {n: p.shape for n, p in alike.state_dict().items()} == {n: p.shape for n, p in small().state_dict().items()}
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         {"d_model": 30}, {"d_model": 0}, {"growth_rate": -1}, {"num_layers": 2.5}, {"nhead": 3},
+        {"num_layers": (2, 3)}, {"num_layers": (2, 3, 0)}, {"num_layers": (2, True, 3)},
         {"dropout": 1.0}, {"encoder_dropout": -0.1}, {"dropout": "0.3"}, {"cross_coverage": 1},
         {"vocab_size": 3}, {"dc": True}, {"mask_padding": "yes"}, {"stride": 4}, {"num_decoder_layers": 0},
         {"dim_feedforward": None},
