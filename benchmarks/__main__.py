@@ -421,7 +421,8 @@ def import_weights(
 ) -> None:
     """Turn a checkpoint of the authors into a weights file of this suite; nothing in it is executed."""
     from models import CoMER
-    from models.interchange import import_lightning, recipe_of, save_weights
+    from models.lightning import import_lightning, recipe_of
+    from models.weights import save_weights
 
     if out.suffix != ".safetensors" or out.exists():
         reason = "is there already; delete it or" if out.exists() else "is no name of a weights file;"

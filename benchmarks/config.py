@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from benchmarks.errors import UserError
 from models.comer import CoMERConfig
-from models.joint_search import SearchOptions
+from models.inference.options import SearchOptions
 from models.position import MAX_STEPS
 from models.vocab import Vocabulary
 

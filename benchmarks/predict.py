@@ -18,10 +18,11 @@ from benchmarks.data.crohme import Archive, Sample, evenly
 from benchmarks.errors import UserError
 from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Vocabulary
-from models.folded import FoldedNetwork
-from models.interchange import load_weights
-from models.joint_search import Hypothesis, joint_search
-from models.rating import rate_hypotheses
+from models.inference.beam_search import joint_search
+from models.inference.folded_decoder import FoldedNetwork
+from models.inference.options import Hypothesis
+from models.inference.rating import rate_hypotheses
+from models.weights import load_weights
 
 Watch = Callable[[list[Batch]], Iterable[Batch]]  # a progress bar round the batches
 Found = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (tokens of the best hypothesis, all, best first)

@@ -31,7 +31,8 @@ from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
 from benchmarks.predict import search
 from models import CoMER, Hypothesis, Vocabulary
-from models.interchange import import_lightning, load_weights
+from models.lightning import import_lightning
+from models.weights import load_weights
 
 if TYPE_CHECKING:
     from benchmarks.report.figures.attention import Attention

@@ -44,8 +44,8 @@ from benchmarks.errors import Diverged, UserError
 from benchmarks.graphs import CudaRecord, Record, Replays, own_stream
 from benchmarks.predict import recognise
 from models import CoMER, Vocabulary
-from models.interchange import save_weights
 from models.vocab import PAD, bidirectional_targets
+from models.weights import save_weights
 
 CHECKPOINT_SECONDS = 300  # at most this much work is lost by a kill in the middle of a long epoch
 CHECK_STEPS = 25  # the loss is read back from the device this often

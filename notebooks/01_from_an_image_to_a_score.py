@@ -31,7 +31,7 @@ from benchmarks.data.synthetic import embedded
 from benchmarks.predict import recognise
 from evaluation import metrics, symlg
 from models import Vocabulary
-from models.interchange import load_weights
+from models.weights import load_weights
 
 ROOT = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "pyproject.toml").exists())
 RUN = ROOT / "results/reproduced/comer-fusion/laptop-seed7"

@@ -43,7 +43,7 @@ from benchmarks.data.synthetic import embedded
 from benchmarks.predict import recognise
 from benchmarks.report.figures.attention import INKLESS, figure, trace
 from models import CoMER
-from models.interchange import load_weights
+from models.weights import load_weights
 
 ROOT = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "pyproject.toml").exists())
 RUN = ROOT / "results/reproduced/comer-fusion/laptop-seed7"

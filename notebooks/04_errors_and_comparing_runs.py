@@ -34,7 +34,7 @@ from benchmarks.data.synthetic import embedded
 from benchmarks.predict import recognise, write_predictions
 from benchmarks.score import score
 from evaluation.stats import compare_paired
-from models.interchange import load_weights
+from models.weights import load_weights
 
 ROOT = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "pyproject.toml").exists())
 RUN = ROOT / "results/reproduced/comer-fusion/laptop-seed7"

@@ -16,7 +16,7 @@ from benchmarks.score import score
 from evaluation import symlg
 from evaluation.inputs import prediction_file
 from models import CoMER
-from models.interchange import save_weights
+from models.weights import save_weights
 from tests.tiny import SETTINGS
 
 HOSTILE = "x </script><script>window.hacked=1</script> <img src=x onerror=window.hacked=1> &amp; ' \" ]]> <!--"

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.folded import FoldedDecoder, FoldedEncoder, FoldedNetwork, Reader, distinct_prefixes
-from models.joint_search import SearchOptions, joint_search
+from models.inference.beam_search import joint_search
+from models.inference.folded_decoder import FoldedDecoder, FoldedNetwork, Reader, distinct_prefixes
+from models.inference.folded_encoder import FoldedEncoder
+from models.inference.options import SearchOptions
 from models.vocab import SOS
 from tests.test_models import IMAGES, padded, small
 

@@ -15,7 +15,8 @@ from torch._utils import _rebuild_tensor_v2
 
 from benchmarks import __main__ as cli
 from models import CheckpointError, CoMER, CoMERConfig, Vocabulary
-from models.interchange import import_lightning, load_weights, save_weights
+from models.lightning import import_lightning
+from models.weights import load_weights, save_weights
 
 CONFIG = CoMERConfig(d_model=16, growth_rate=4, num_layers=2, nhead=2, dim_feedforward=24, dc=5)
 

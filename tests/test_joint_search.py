@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.plain import plain_search
 from models import CoMER, CoMERConfig, Hypothesis, SearchOptions, joint_search
+from models.inference.plain_search import plain_search
 from models.vocab import EOS, PAD, SOS
 from tests.test_parity import PARITY, VARIANTS, arrays, authors_model, sidecar
 
-engine: Any = importlib.import_module("models.joint_search")  # `models.joint_search` itself is the function
+engine: Any = importlib.import_module("models.inference.beam_search")
 TOLERANCE = 1e-5  # of the authors' float32 scores
 CONFIGS = ("main", "short", "alt")
 
@@ -204,7 +204,7 @@ def test_finished_groups_and_unused_slots_are_dropped(monkeypatch: pytest.Monkey
     assert groups[0] == 6 and groups[-1] < 6
     assert max(slots) < 3 * len(slots)
 
-    monkeypatch.setattr("models.incremental.ROOM", options.max_len)  # never full
+    monkeypatch.setattr("models.inference.incremental.ROOM", options.max_len)  # never full
     monkeypatch.setattr(engine, "DONE", 2)  # never enough
     sizes.clear()
     assert_same(joint_search(model, *images, options), with_compaction, 1e-12)

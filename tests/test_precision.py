@@ -15,7 +15,7 @@ from benchmarks.errors import UserError
 from benchmarks.performance import precision
 from benchmarks.performance.precision import Sizes
 from models import CoMER, Vocabulary
-from models.interchange import save_weights
+from models.weights import save_weights
 from tests.tiny import tiny_archive, tiny_config
 
 SEEDS = (7, 8, 9, 10)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from models import SearchOptions, joint_search
-from models.rating import rate_hypotheses
+from models.inference.rating import rate_hypotheses
 from models.vocab import PAD
 from tests.test_joint_search import random_model
 

@@ -289,7 +289,7 @@ def test_weights_that_cannot_be_used(tmp_path: Path) -> None:
 def test_a_run_of_ones_own(tmp_path: Path) -> None:
     """Any run folder will do, and its search options are used."""
     from models import CoMER
-    from models.interchange import save_weights
+    from models.weights import save_weights
 
     config = tiny_config(tiny_archive(tmp_path / "archive"))
     save_weights(tmp_path / "best.safetensors", CoMER(config.model))

@@ -13,7 +13,7 @@ from benchmarks.predict import predict
 from benchmarks.reference import evaluate, pack
 from benchmarks.score import score
 from benchmarks.train import train
-from models.interchange import load_weights
+from models.weights import load_weights
 from tests.tiny import tiny_archive, tiny_config
 
 

@@ -10,7 +10,7 @@ from benchmarks.config import load
 from benchmarks.data.crohme import open_archive
 from benchmarks.report import tables
 from benchmarks.score import score
-from models.interchange import load_weights
+from models.weights import load_weights
 
 ROOT = Path(__file__).parents[1]
 CROHME = Path(os.environ.get("CROHME", ROOT / "../shared/crohme/data.zip"))

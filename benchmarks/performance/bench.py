@@ -30,13 +30,14 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.crohme import open_archive
 from benchmarks.environment import processor, revision
 from benchmarks.errors import UserError
-from benchmarks.plain import plain_search
 from benchmarks.predict import recognise
 from models import CoMER, CoMERConfig, SearchOptions, joint_search
-from models.folded import FoldedEncoder, FoldedNetwork
-from models.interchange import load_weights
+from models.inference.folded_decoder import FoldedNetwork
+from models.inference.folded_encoder import FoldedEncoder
+from models.inference.plain_search import plain_search
 from models.layers import Dropout
 from models.vocab import EOS, PAD, SOS, bidirectional_targets
+from models.weights import load_weights
 
 QUIET = 0.5  # load that is no reason for a warning
 TURN = 2.0  # s

@@ -28,8 +28,8 @@ from benchmarks.runfolder import RunFolder
 from benchmarks.train import split_heldout, train
 from evaluation.stats import mean_interval
 from models import Vocabulary
-from models.interchange import load_weights
 from models.vocab import PAD, bidirectional_targets
+from models.weights import load_weights
 
 METRICS = ("loss", "heldout_loss", "heldout_token_accuracy")  # of the last epoch; those held out decide
 console = Console(stderr=True)

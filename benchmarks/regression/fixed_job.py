@@ -31,8 +31,8 @@ from evaluation import lgeval, symlg
 from evaluation.inputs import prediction_file, read_predictions
 from evaluation.latex import formula_in
 from models import CoMER, SearchOptions, Vocabulary, bidirectional_targets, joint_search
-from models.interchange import load_weights
 from models.vocab import PAD
+from models.weights import load_weights
 
 TRAINED = ("comer-fusion", "smoke")  # the recipe and preset that are trained
 GATE_SEED = 7  # of the training that is judged; none of the recorded seeds, so that it is a new draw

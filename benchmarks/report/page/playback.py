@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 def add_attention(browser: Browser, archive: Archive, runs: Sequence[Run], count: int) -> None:
     """Fills `browser.attention`: set -> run -> id -> maps. A run without weights becomes a note."""
-    from models.interchange import load_weights
+    from models.weights import load_weights
 
     for run in runs:
         sets = [one for one in browser.sets if run.key in one["runs"]]

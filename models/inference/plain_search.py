@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from models.comer import CoMER
-from models.joint_search import Hypothesis, SearchOptions
+from models.inference.options import Hypothesis, SearchOptions
 from models.vocab import EOS, PAD, SOS, bidirectional_targets
 
 
@@ -59,7 +59,7 @@ class Group:
 
 @torch.inference_mode()
 def plain_search(model: CoMER, images_b1HW: Tensor, mask_bHW: Tensor, options: SearchOptions) -> list[list[Hypothesis]]:
-    """What `models.joint_search.joint_search` returns, slowly."""
+    """What `models.inference.beam_search.joint_search` returns, slowly."""
     b, V = len(images_b1HW), model.config.vocab_size
     features, mask = model.encode(images_b1HW, mask_bHW)
     starts = {"both": [SOS, EOS], "l2r": [SOS], "r2l": [EOS]}[options.direction]

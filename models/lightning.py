@@ -1,87 +1,21 @@
-"""Weights in and out: safetensors files, and the authors' Lightning checkpoints without running any code."""
+"""The authors' Lightning checkpoints, read without running any code that they hold."""
 
-import json
-import os
 import pickle
 import re
 import zipfile
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
-from models.comer import CoMER, CoMERConfig
+from models.comer import CoMERConfig
 from models.vocab import Vocabulary
-
-FORMAT = "hmerbench-weights-1"
-FREE_KEYS = {"dropout", "encoder_dropout", "mask_padding"}  # may differ between training and loading
-
-
-class CheckpointError(ValueError):
-    """A weights file that cannot be used; the message is one line with the file and the mend."""
-
-
-def save_weights(path: Path, model: CoMER, vocabulary: Vocabulary | None = None) -> None:
-    """Writes the model's tensors with its configuration and vocabulary digest, atomically."""
-    header = {
-        "format": FORMAT,
-        "config": asdict(model.config),
-        "vocabulary": (vocabulary or Vocabulary()).digest,
-    }
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    # one metadata entry, as several come in random order and equal weights should give equal files
-    content = save(tensors, {"hmerbench": json.dumps(header, sort_keys=True)})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def load_weights(path: Path, config: CoMERConfig | None = None, vocabulary: Vocabulary | None = None) -> CoMER:
-    """The model in a file of `save_weights`, on the CPU.
-
-    A given `config` must have the file's sizes and coverages; its dropout and padding treatment are used.
-    Raises CheckpointError for a missing, damaged or foreign file and for another configuration or vocabulary.
-    """
-    if not path.is_file():
-        raise CheckpointError(f"{path}: no such weights file; train the model first or give another path")
-    try:
-        with safe_open(path, "pt") as file:
-            header = json.loads((file.metadata() or {}).get("hmerbench", "{}"))
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, ValueError) as error:
-        raise CheckpointError(f"{path}: damaged or no safetensors file ({_line(error)}); remake it") from None
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise CheckpointError(f"{path}: no weights file of this suite; give one that training wrote")
-    try:
-        stored = CoMERConfig(**header["config"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: unknown configuration ({_line(error)}); update this suite") from None
-    config = config or stored
-    ours, theirs = asdict(config), asdict(stored)
-    different = [key for key in ours if ours[key] != theirs[key] and key not in FREE_KEYS]
-    if different:
-        changes = ", ".join(f"{key} {theirs[key]} instead of {ours[key]}" for key in different)
-        raise CheckpointError(f"{path}: has {changes}; choose the recipe it was trained with")
-    if header.get("vocabulary") != (vocabulary or Vocabulary()).digest:
-        raise CheckpointError(f"{path}: trained with another vocabulary; restore models/dictionary.txt")
-    _check_names(path, config, state)
-    model = CoMER(config)
-    model.load_state_dict(state)
-    return model
+from models.weights import CheckpointError, check_names, one_line
 
 
 def import_lightning(ckpt: Path) -> tuple[CoMERConfig, dict[str, Tensor]]:
@@ -105,10 +39,10 @@ def import_lightning(ckpt: Path) -> tuple[CoMERConfig, dict[str, Tensor]]:
     try:
         config = _infer_config(state, hyperparameters if isinstance(hyperparameters, Mapping) else {})
     except (KeyError, IndexError, ValueError) as error:
-        raise CheckpointError(f"{ckpt}: no CoMER network, sizes cannot be told ({_line(error)})") from None
+        raise CheckpointError(f"{ckpt}: no CoMER network, sizes cannot be told ({one_line(error)})") from None
     if config.vocab_size != len(Vocabulary()):
         raise CheckpointError(f"{ckpt}: {config.vocab_size} classes, the dictionary has {len(Vocabulary())}")
-    _check_names(ckpt, config, state)
+    check_names(ckpt, config, state)
     return config, state
 
 
@@ -151,32 +85,6 @@ def _infer_config(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any
     elif told.get("cross_coverage") == told.get("self_coverage"):
         raise ValueError("one coverage, and no hyperparameter says which")
     return CoMERConfig(**told)
-
-
-def _check_names(path: Path, config: CoMERConfig, state: Mapping[str, Tensor]) -> None:
-    """Every tensor of the network is there in its shape, and nothing else."""
-    with torch.device("meta"):
-        expected = {name: tuple(tensor.shape) for name, tensor in CoMER(config).state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    problems = {
-        "missing": [name for name in expected if name not in found],
-        "unexpected": [name for name in found if name not in expected],
-        "of another shape": [name for name in expected if found.get(name, expected[name]) != expected[name]],
-    }
-    if any(problems.values()):
-        report = "; ".join(
-            f"{len(names)} tensors {what}: {', '.join(names[:3])}{', ...' * (len(names) > 3)}"
-            for what, names in problems.items()
-            if names
-        )
-        raise CheckpointError(f"{path}: weights do not fit the network ({report})")
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
-
-
-# Reading a pickle without trusting it
 
 
 class Inert(dict):
@@ -258,4 +166,4 @@ def _read_checkpoint(ckpt: Path) -> Any:
     except OSError:
         raise
     except Exception as error:  # a broken or hostile pickle can raise anything
-        raise CheckpointError(f"{ckpt}: unreadable checkpoint ({_line(error)}); download it again") from None
+        raise CheckpointError(f"{ckpt}: unreadable checkpoint ({one_line(error)}); download it again") from None

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from models.comer import CoMER
-from models.folded import FoldedNetwork, Reader
-from models.joint_search import Hypothesis, SearchOptions, normalised, rows_at_once
+from models.inference.beam_search import normalised, rows_at_once
+from models.inference.folded_decoder import FoldedNetwork, Reader
+from models.inference.options import Hypothesis, SearchOptions
 from models.vocab import bidirectional_targets
 
 

@@ -15,36 +15,13 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from models.comer import CoMER
 from models.coverage import AttentionRefinement
 from models.decoder import Decoder, DecoderLayer
-from models.densenet import Encoder
+from models.inference.folded_encoder import Affine, FoldedEncoder, evaluated
 from models.layers import float32
 from models.vocab import PAD
-
-Affine = tuple[Tensor, Tensor]  # weight and bias
-
-
-def evaluated(norm: _BatchNorm) -> Affine:
-    """What a batch normalisation multiplies by and adds."""
-    mean_c, var_c = norm.running_mean, norm.running_var
-    assert mean_c is not None and var_c is not None
-    scale_c = norm.weight * torch.rsqrt(var_c + norm.eps)
-    return scale_c, norm.bias - mean_c * scale_c
-
-
-def fold(conv: nn.Conv2d, norm: _BatchNorm) -> Affine:
-    """A convolution without bias and the normalisation after it, as one convolution."""
-    scale_c, shift_c = evaluated(norm)
-    return conv.weight * scale_c[:, None, None, None], shift_c
-
-
-def pointwise(x_bchw: Tensor, matrix_co: Tensor) -> Tensor:
-    """A 1x1 convolution of maps whose channels lie together, the first of them all 1: one matrix product."""
-    x_bhwc = x_bchw.permute(0, 2, 3, 1)
-    return torch.mm(x_bhwc.flatten(0, 2), matrix_co).view(*x_bhwc.shape[:3], -1).permute(0, 3, 1, 2)
 
 
 def normalise(norm: nn.LayerNorm, carried_D: Tensor | None = None) -> Callable[[Tensor], Tensor]:
@@ -52,63 +29,6 @@ def normalise(norm: nn.LayerNorm, carried_D: Tensor | None = None) -> Callable[[
     shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
     bias = bias if carried_D is None else bias + carried_D
     return lambda x_xD: torch.layer_norm(x_xD, shape, weight, bias, eps)
-
-
-def blank(x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
-    """x with its padding set to 0."""
-    return x_bchw if valid_b1hw is None else x_bchw.mul_(valid_b1hw)
-
-
-class FoldedEncoder:
-    """The encoder in evaluation. Channels lie together in memory, and a dense block writes into one tensor.
-
-    The first channel of that tensor is all 1, so that the bias of a 1x1 convolution is a row of its matrix.
-    """
-
-    def __init__(self, encoder: Encoder, dtype: torch.dtype) -> None:
-        """`dtype`: of the convolutions, float32 or the type of an autocast."""
-
-        def kernel(weight_ockk: Tensor, bias_o: Tensor) -> Affine:
-            return weight_ockk.to(dtype, memory_format=torch.channels_last), bias_o.to(dtype)
-
-        def matrix(weight_oc11: Tensor, bias_o: Tensor) -> Tensor:
-            return torch.cat((bias_o[:, None], weight_oc11.flatten(1)), dim=1).to(dtype).t()
-
-        net, self.encoder, self.dtype = encoder.model, encoder, dtype
-        self.first = kernel(*fold(net.conv1, net.norm1))
-        self.blocks = [
-            [(matrix(*fold(layer.conv1, layer.bn1)), kernel(*fold(layer.conv2, layer.bn2))) for layer in block]
-            for block in (net.dense1, net.dense2, net.dense3)
-        ]
-        self.transitions = [(matrix(*fold(t.conv1, t.bn1)), t.pool) for t in (net.trans1, net.trans2)]
-        weight_dc11, bias_d = encoder.feature_proj.weight, encoder.feature_proj.bias
-        assert bias_d is not None
-        scale_c, shift_c = evaluated(net.post_norm)
-        self.proj = matrix(weight_dc11 * scale_c[:, None, None], bias_d + weight_dc11.flatten(1) @ shift_c)
-
-    def __call__(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [b, h, w, d] and their mask [b, h, w]: the encoder's, but of no meaning at padding."""
-        valid = self.encoder.model.validity(self.encoder.valid_map(images_b1HW, mask_bHW))
-        x = images_b1HW if valid[0] is None else images_b1HW * valid[0]
-        x = F.conv2d(x.to(self.dtype), *self.first, stride=2, padding=3).relu_()
-        x = F.max_pool2d(blank(x.contiguous(memory_format=torch.channels_last), valid[1]), 2, ceil_mode=True)
-        for block, (halve, pool), seen in zip(self.blocks, self.transitions, valid[2:], strict=False):
-            x = pool(blank(pointwise(self._grow(x, block, seen), halve).relu_(), seen), seen)
-        features_bdhw = pointwise(self._grow(x, self.blocks[2], valid[4]), self.proj)
-        return self.encoder.place(features_bdhw.permute(0, 2, 3, 1), mask_bHW)
-
-    def _grow(self, x_bchw: Tensor, block: list[tuple[Tensor, Affine]], valid_b1hw: Tensor | None) -> Tensor:
-        """A dense block: a channel of 1, the channels of x, and those that its bottlenecks add."""
-        (b, c, h, w), growth = x_bchw.shape, len(block[0][1][1])
-        # zeros, as oneDNN's bf16 product reads on, to a multiple of 32 channels, and times 0 garbage may be NaN
-        grown = x_bchw.new_zeros((b, h, w, 1 + c + len(block) * growth)).permute(0, 3, 1, 2)
-        grown[:, 0] = 1
-        grown[:, 1 : 1 + c] = x_bchw
-        for n, (narrow, widen) in enumerate(block):
-            end = 1 + c + n * growth
-            narrowed = blank(pointwise(grown[:, :end], narrow).relu_(), valid_b1hw)
-            grown[:, end : end + growth] = blank(F.conv2d(narrowed, *widen, padding=1).relu_(), valid_b1hw)
-        return grown
 
 
 class FoldedLayer:

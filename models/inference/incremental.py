@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.folded import Reader
+from models.inference.folded_decoder import Reader
 from models.vocab import PAD
 
 ROOM = 8  # steps for which an incremental decoder has word slots until it must be tidied

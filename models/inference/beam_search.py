@@ -8,55 +8,20 @@ channels, V classes. The beams of a group read one memory, so they take the plac
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from models.comer import CoMER
-from models.folded import FoldedNetwork, Reader
-from models.incremental import IncrementalDecoder
-from models.position import MAX_STEPS
+from models.inference.folded_decoder import FoldedNetwork, Reader
+from models.inference.incremental import IncrementalDecoder
+from models.inference.options import Hypothesis, SearchOptions
 from models.vocab import EOS, PAD, SOS
 
 DONE = 1 / 8  # finished groups are dropped as soon as they are this share of all
 ROUND = 4  # hypotheses of an image that are rated before the others are looked at again
 WORDS, CELLS = 2**10, 2**16  # that are rated at once: hypotheses * steps, and these times feature cells
 NEVER = float("-inf")
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """How far and how wide to search; the defaults are the authors'. ValueError for impossible ones."""
-
-    beam_size: int = 10
-    max_len: int = 200  # tokens of a hypothesis, its start token included
-    alpha: float = 1.0  # scores are divided by length ** alpha
-    early_stopping: bool = False  # stop a direction as soon as beam_size hypotheses are closed
-    temperature: float = 1.0  # divides the logits
-    direction: Literal["both", "l2r", "r2l"] = "both"
-    rate_all: bool = True  # False: drop hypotheses that cannot become the best one without rating them
-
-    def __post_init__(self) -> None:
-        if self.beam_size < 1:
-            raise ValueError(f"beam_size must be at least 1, not {self.beam_size}")
-        if not 2 <= self.max_len <= MAX_STEPS:
-            raise ValueError(f"max_len must be between 2 and {MAX_STEPS}, not {self.max_len}")
-        if not self.temperature > 0:
-            raise ValueError(f"temperature must be positive, not {self.temperature}")
-        if self.direction not in ("both", "l2r", "r2l"):
-            raise ValueError(f"direction must be both, l2r or r2l, not {self.direction!r}")
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One recognised token sequence."""
-
-    ids: tuple[int, ...]  # left to right, without sos and eos
-    score: float  # what hypotheses are ranked by: forward + reverse
-    forward: float  # length-normalised log-probability in the direction it was found in
-    reverse: float  # the same of the opposite direction, 0 where only one direction is searched
-    direction: Literal["l2r", "r2l"]
 
 
 @dataclass

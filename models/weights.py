@@ -1,0 +1,102 @@
+"""Weights in and out: safetensors files that carry their configuration and the digest of their vocabulary."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from models.comer import CoMER, CoMERConfig
+from models.vocab import Vocabulary
+
+FORMAT = "hmerbench-weights-1"
+FREE_KEYS = {"dropout", "encoder_dropout", "mask_padding"}  # may differ between training and loading
+
+
+class CheckpointError(ValueError):
+    """A weights file that cannot be used; the message is one line with the file and the mend."""
+
+
+def save_weights(path: Path, model: CoMER, vocabulary: Vocabulary | None = None) -> None:
+    """Writes the model's tensors with its configuration and vocabulary digest, atomically."""
+    header = {
+        "format": FORMAT,
+        "config": asdict(model.config),
+        "vocabulary": (vocabulary or Vocabulary()).digest,
+    }
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    # one metadata entry, as several come in random order and equal weights should give equal files
+    content = save(tensors, {"hmerbench": json.dumps(header, sort_keys=True)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_weights(path: Path, config: CoMERConfig | None = None, vocabulary: Vocabulary | None = None) -> CoMER:
+    """The model in a file of `save_weights`, on the CPU.
+
+    A given `config` must have the file's sizes and coverages; its dropout and padding treatment are used.
+    Raises CheckpointError for a missing, damaged or foreign file and for another configuration or vocabulary.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such weights file; train the model first or give another path")
+    try:
+        with safe_open(path, "pt") as file:
+            header = json.loads((file.metadata() or {}).get("hmerbench", "{}"))
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, ValueError) as error:
+        raise CheckpointError(f"{path}: damaged or no safetensors file ({one_line(error)}); remake it") from None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: no weights file of this suite; give one that training wrote")
+    try:
+        stored = CoMERConfig(**header["config"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: unknown configuration ({one_line(error)}); update this suite") from None
+    config = config or stored
+    ours, theirs = asdict(config), asdict(stored)
+    different = [key for key in ours if ours[key] != theirs[key] and key not in FREE_KEYS]
+    if different:
+        changes = ", ".join(f"{key} {theirs[key]} instead of {ours[key]}" for key in different)
+        raise CheckpointError(f"{path}: has {changes}; choose the recipe it was trained with")
+    if header.get("vocabulary") != (vocabulary or Vocabulary()).digest:
+        raise CheckpointError(f"{path}: trained with another vocabulary; restore models/dictionary.txt")
+    check_names(path, config, state)
+    model = CoMER(config)
+    model.load_state_dict(state)
+    return model
+
+
+def check_names(path: Path, config: CoMERConfig, state: Mapping[str, Tensor]) -> None:
+    """Every tensor of the network is there in its shape, and nothing else."""
+    with torch.device("meta"):
+        expected = {name: tuple(tensor.shape) for name, tensor in CoMER(config).state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    problems = {
+        "missing": [name for name in expected if name not in found],
+        "unexpected": [name for name in found if name not in expected],
+        "of another shape": [name for name in expected if found.get(name, expected[name]) != expected[name]],
+    }
+    if any(problems.values()):
+        report = "; ".join(
+            f"{len(names)} tensors {what}: {', '.join(names[:3])}{', ...' * (len(names) > 3)}"
+            for what, names in problems.items()
+            if names
+        )
+        raise CheckpointError(f"{path}: weights do not fit the network ({report})")
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, fit for the middle of a message."""
+    return " ".join(str(error).split())[:200]
