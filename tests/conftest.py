@@ -8,6 +8,6 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 import torch
 
-from tests.database import postgres  # noqa: F401  (a fixture)
+from tests.helpers.database import postgres  # noqa: F401  (a fixture)
 
 torch.set_num_threads(1)

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks import __main__ as cli
 from benchmarks.errors import UserError
+from tests.helpers.places import ROOT
 
-ROOT = Path(__file__).parent.parent
 VERBS = """data crohme train predict score reproduce track tables report compare regress doctor ls speed
 cost timings precision import-weights recognize attention"""
 

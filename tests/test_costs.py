@@ -21,7 +21,7 @@ from benchmarks.data.batching import TrainingSet
 from benchmarks.data.crohme import open_archive
 from benchmarks.errors import UserError
 from models import CoMER
-from tests.tiny import tiny_archive, tiny_config
+from tests.helpers.tiny import tiny_archive, tiny_config
 
 SHAPE = {"training": {"batching": {"order": "shape"}, "average": 0.9, "optimizer": {"name": "adamw", "clip": 1.0}}}
 

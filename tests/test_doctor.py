@@ -19,9 +19,8 @@ from benchmarks import __main__ as cli
 from benchmarks import doctor, listing
 from benchmarks.doctor import Check
 from benchmarks.errors import UserError
-from tests.tiny import tiny_archive
-
-ROOT = Path(__file__).parents[1]
+from tests.helpers.places import ROOT
+from tests.helpers.tiny import tiny_archive
 
 
 def only(found: Iterator[Check], name: str = "") -> Check:

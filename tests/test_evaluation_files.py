@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from evaluation import InputError, inputs, lgeval, mathml, results, symlg
 from evaluation.__main__ import write_csv
 from evaluation.symlg import Unconverted
-from tests.yardstick import loops
+from tests.helpers.yardstick import loops
 
 BIN = lgeval.OWN_SCRIPTS
 TRUTH = {"e0": "a + b", "e1": "x ^ 2", "e2": r"\frac { a } { b }", "e3": r"\sqrt { a b }"}

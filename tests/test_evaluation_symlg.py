@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from evaluation import InputError, commands, latex, metrics, symlg
 from evaluation.symlg import EMPTY_GRAPH, UNREADABLE, SymLG, Unconverted
-from tests.yardstick import lines_run, loops
+from tests.helpers.yardstick import lines_run, loops
 
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")

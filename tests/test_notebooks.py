@@ -1,12 +1,11 @@
 """Every notebook runs from its first cell to its last, on the embedded set."""
 
-from pathlib import Path
-
 import jupytext
 import pytest
 from nbclient import NotebookClient
 
-ROOT = Path(__file__).parents[1]
+from tests.helpers.places import ROOT
+
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 
 

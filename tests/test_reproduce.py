@@ -12,7 +12,7 @@ from benchmarks.data.crohme import open_archive
 from benchmarks.errors import UserError
 from benchmarks.predict import write_predictions
 from benchmarks.reproduce import Run, reproduce, workspace
-from tests.tiny import tiny_archive, tiny_config
+from tests.helpers.tiny import tiny_archive, tiny_config
 
 
 @pytest.fixture(scope="module")

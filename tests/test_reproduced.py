@@ -1,8 +1,6 @@
 """The committed reference runs: complete, readable, and scored again from their predictions to the same counts."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +9,8 @@ from benchmarks.data.crohme import open_archive
 from benchmarks.report import tables
 from benchmarks.score import score
 from models.weights import load_weights
+from tests.helpers.places import CROHME, ROOT
 
-ROOT = Path(__file__).parents[1]
-CROHME = Path(os.environ.get("CROHME", ROOT / "../shared/crohme/data.zip"))
 RUNS = sorted(path.parent for path in (ROOT / "results/reproduced").glob("*/*/config.yaml"))
 
 

@@ -1,0 +1,213 @@
+"""Reading archives: the published one equals its known figures, every bad one gets one line that names it."""
+
+import json
+import shutil
+import struct
+import zipfile
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from benchmarks.data import store
+from benchmarks.data.crohme import EDITIONS, open_archive
+from benchmarks.data.verify import describe, length_buckets, skip_reason
+from benchmarks.errors import UserError
+from tests.helpers.places import CROHME
+
+Entries = dict[str, bytes]
+
+
+def bmp(height: int = 20, width: int = 31) -> bytes:
+    image = np.zeros((height, width), np.uint8)
+    image[height // 2] = 255
+    return cv2.imencode(".bmp", image)[1].tobytes()
+
+
+@pytest.fixture
+def entries() -> Entries:
+    """A well-formed archive of two splits."""
+    captions = {"train": {"a_1": "x ^ { 2 }", "a_2": "1 + 2"}, "2014": {"b-1": "\\frac { 1 } { 2 }"}}
+    files: Entries = {}
+    for split, lines in captions.items():
+        files[f"data/{split}/caption.txt"] = "".join(f"{i}\t{c}\n" for i, c in lines.items()).encode()
+        for id_ in lines:
+            files[f"data/{split}/img/{id_}.bmp"] = bmp()
+            files[f"data/{split}/symLg/{id_}.lg"] = b"# IUD, x\nO, x_1, x, 1.0, O\n"
+    return files
+
+
+def pack(path: Path, files: Entries) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+def refusal(path: Path) -> str:
+    """The one line with which reading an archive to its end is refused."""
+    with pytest.raises(UserError) as caught:
+        open_archive(path).verify()
+    message = str(caught.value)
+    assert "\n" not in message and path.name in message and ";" in message, message
+    return message
+
+
+def test_samples_come_in_caption_order_as_uint8(tmp_path, entries):
+    archive = open_archive(pack(tmp_path / "a.zip", entries))
+    assert archive.splits == ("train", "2014") and archive.test_splits == ("2014",)
+    samples = archive.samples("train")
+    assert [s.id for s in samples] == ["a_1", "a_2"]
+    assert samples[0].tokens == ("x", "^", "{", "2", "}")
+    assert samples[0].image.dtype == np.uint8 and samples[0].image.shape == (20, 31)
+    assert samples[0].image[10].min() == 255 and samples[0].image[9].max() == 0
+    assert archive.ground_truth("2014")["b-1"].startswith("# IUD")
+
+
+def test_zip_folder_and_data_folder_are_one(tmp_path, entries):
+    zipped = pack(tmp_path / "a.zip", entries)
+    shutil.unpack_archive(zipped, tmp_path / "unpacked")
+    (tmp_path / "unpacked/data/notes.txt").write_text("not part of the layout")
+    archives = [open_archive(p) for p in (zipped, tmp_path / "unpacked", tmp_path / "unpacked/data")]
+    assert len({a.digest for a in archives}) == 1
+    assert len({json.dumps(a.verify().splits["2014"].__dict__) for a in archives}) == 1
+    entries["data/train/img/a_1.bmp"] = bmp(21)
+    assert open_archive(pack(tmp_path / "b.zip", entries)).digest != archives[0].digest
+
+
+def test_foreign_archive_lists_how_it_differs(tmp_path, entries):
+    archive = open_archive(pack(tmp_path / "a.zip", entries))
+    assert archive.name == "foreign"
+    assert "train has 2 expressions, not 8,834" in archive.edition and "2019 is missing" in archive.edition
+
+
+def test_marked_archive_is_embedded(tmp_path, entries):
+    entries["data/EMBEDDED.json"] = b'{"generator": 1, "seed": 5}'
+    archive = open_archive(pack(tmp_path / "a.zip", entries))
+    assert archive.name == "embedded" and "seed 5" in archive.edition
+    entries["data/EMBEDDED.json"] = b'{"generator": '
+    assert "EMBEDDED.json" in refusal(pack(tmp_path / "b.zip", entries))
+
+
+def test_train_may_lack_ground_truth(tmp_path, entries):
+    bare = {name: content for name, content in entries.items() if not name.startswith("data/train/symLg")}
+    archive = open_archive(pack(tmp_path / "a.zip", bare))
+    assert not archive.verify().splits["train"].with_ground_truth
+    with pytest.raises(UserError, match=r"no ground truth data/train/symLg/a_1\.lg"):
+        archive.ground_truth("train")
+
+
+CAPTION, IMAGE, TRUTH = "data/train/caption.txt", "data/train/img/a_1.bmp", "data/2014/symLg/b-1.lg"
+HUGE = bmp()[:18] + struct.pack("<ii", 100_000, 100_000) + bmp()[26:]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        (CAPTION, None, "no data/train/caption.txt"),
+        (CAPTION, b"", "holds no expression"),
+        (CAPTION, b"a_1 x\n", "line 1 is not"),
+        (CAPTION, b"a_1\tx\na_2\t\n", "line 2 is not"),
+        (CAPTION, b"../a\tx\n", "line 1 is not"),
+        (CAPTION, b"a_1\tx\na_1\ty\n", "line 2 repeats the id a_1"),
+        (CAPTION, b"a_1\tx \\aleph\n", "'\\\\aleph'"),
+        (CAPTION, b"a_1\t<pad>\n", "<pad>"),
+        (CAPTION, b"a_1\t\xff\n", "not UTF-8"),
+        (IMAGE, None, "no image data/train/img/a_1.bmp"),
+        (IMAGE, b"GIF89a" + bytes(99), "not a BMP"),
+        (IMAGE, HUGE, "100000 x 100000 pixels"),
+        (IMAGE, bmp()[:-40], "cut short"),
+        (IMAGE, b"BM" + b"\xff" * 99, "data/train/img/a_1.bmp declares -1 x -1"),
+        (IMAGE, bmp()[:14] + b"\x07" + bmp()[15:], "cannot be decoded"),
+        (TRUTH, None, "no ground truth data/2014/symLg/b-1.lg"),
+        ("data/../../evil", b"", "climbs out"),
+        ("/etc/evil", b"", "climbs out"),
+        ("C:evil", b"", "climbs out"),
+    ],
+)
+def test_bad_entry_is_named(tmp_path, entries, name, content, told):
+    if content is None:
+        del entries[name]
+    else:
+        entries[name] = content
+    assert told in refusal(pack(tmp_path / "a.zip", entries))
+
+
+def test_missing_truncated_and_other_files_are_named(tmp_path, entries):
+    assert "no such archive" in refusal(tmp_path / "none.zip")
+    whole = pack(tmp_path / "a.zip", entries).read_bytes()
+    (tmp_path / "cut.zip").write_bytes(whole[:-50])
+    assert "truncated" in refusal(tmp_path / "cut.zip")
+    (tmp_path / "page.zip").write_text("<html>404</html>")
+    assert "not a zip" in refusal(tmp_path / "page.zip")
+    (tmp_path / "empty").mkdir()
+    assert "no data/train/caption.txt" in refusal(tmp_path / "empty")
+
+
+def test_damaged_image_data_is_named(tmp_path, entries):
+    path = pack(tmp_path / "a.zip", entries)
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo(IMAGE)
+    damaged = bytearray(path.read_bytes())
+    start = info.header_offset + 30 + len(IMAGE)
+    damaged[start + 5 : start + 25] = bytes(20)
+    path.write_bytes(damaged)
+    assert f"{IMAGE} is damaged" in refusal(path)
+
+
+def test_bombs_are_refused_before_they_unpack(tmp_path, entries, monkeypatch):
+    entries[CAPTION] = bytes(20 << 20)
+    assert "holds 20,971,520 bytes" in refusal(pack(tmp_path / "large.zip", entries))
+    monkeypatch.setattr(store, "MAX_TOTAL", 10 << 20)
+    assert "unpacks to" in refusal(tmp_path / "large.zip")
+
+
+def test_entry_larger_than_declared_is_refused(tmp_path, entries):
+    """The directory says 100 bytes, the data inflates to 50 MB: 100 are taken and the CRC tells."""
+    entries[TRUTH] = bytes(50 << 20)
+    path = pack(tmp_path / "lie.zip", entries)
+    path.write_bytes(path.read_bytes().replace(struct.pack("<I", 50 << 20), struct.pack("<I", 100)))
+    assert f"{TRUTH} is damaged" in refusal(path)
+
+
+def test_entry_there_twice_is_refused(tmp_path, entries):
+    path = pack(tmp_path / "a.zip", entries)
+    with pytest.warns(UserWarning), zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(CAPTION, "a_1\tx\n")
+    assert "there twice" in refusal(path)
+
+
+def test_unknown_split_is_named(tmp_path, entries):
+    with pytest.raises(UserError, match="no split '2016' in it; there are train, 2014"):
+        open_archive(pack(tmp_path / "a.zip", entries)).samples("2016")
+
+
+def test_buckets_and_limits_are_the_papers():
+    assert length_buckets([1, 10, 11, 20, 50, 51, 204]) == (2, 2, 0, 0, 1, 2)
+    assert skip_reason(320, 1000, 200) is None
+    assert "pixels" in str(skip_reason(321, 1000, 200))
+    assert "201 tokens" in str(skip_reason(1, 1, 201))
+
+
+@pytest.mark.skipif(not CROHME.exists(), reason="CROHME is not here: `make crohme`, or set CROHME to its data.zip")
+def test_published_crohme_is_known(capsys):
+    archive = open_archive(CROHME)
+    assert archive.name == "crohme"
+    assert archive.edition == "CROHME as published with CoMER (8,834/986/1,147/1,199)"
+    report = describe(archive, as_json=True)
+    assert json.loads(capsys.readouterr().out)["splits"]["2016"]["n"] == 1147
+    assert tuple(report.splits) == ("train", "2014", "2016", "2019")
+    for split, known in EDITIONS["CROHME as published with CoMER"].items():
+        measured = report.splits[split]
+        assert measured.published and measured.with_ground_truth
+        assert (measured.caption_md5, measured.n, measured.buckets) == (known.md5, known.n, known.buckets)
+    assert {split: sorted(r.skipped) for split, r in report.splits.items()} == {
+        "train": ["formulaire026-equation008", "formulaire027-equation007"],
+        "2014": ["505_em_51"],
+        "2016": [],
+        "2019": [],
+    }
+    assert "204 tokens" in report.splits["2014"].skipped["505_em_51"]
+    assert report.unused_symbols == ("\\Pi",)
+    assert list(archive.ground_truth("2014")) == list(archive.captions("2014"))

@@ -1,0 +1,175 @@
+"""Scaling and batches against the authors' program (PARITY_DIR), and what our own shapes promise."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.config import Augmentation, Batching, Config, Data, Training
+from benchmarks.data.batching import (
+    TrainingSet,
+    ahead,
+    area_batches,
+    distort,
+    evaluation_batches,
+    pad,
+    padded,
+    rescale,
+    shape_batches,
+    sides,
+    within_limits,
+)
+from benchmarks.data.crohme import Sample, evenly, open_archive
+from tests.helpers.places import CROHME, PARITY
+
+needs_parity = pytest.mark.skipif(not PARITY.is_dir(), reason=f"no folder {PARITY}; set PARITY_DIR")
+
+
+def made_up(count: int = 60, seed: int = 0) -> list[Sample]:
+    draw = np.random.default_rng(seed)
+    samples = []
+    for number in range(count):
+        image = (draw.random((draw.integers(20, 120), draw.integers(20, 400))) < 0.1).astype(np.uint8) * 255
+        samples.append(Sample(f"made_{number}", ("x",) * int(draw.integers(1, 30)), image))
+    return samples
+
+
+def config(augmentation: Augmentation | None = None, **batching) -> Config:
+    kept = {"order": "shape", "size": 8, "pixels": 200_000, "micro_batches": 1} | batching
+    return Config(recipe="r", preset="p", augmentation=augmentation, training=Training(batching=Batching(**kept)))
+
+
+@needs_parity
+def test_scaling_is_the_authors():
+    arrays = np.load(PARITY / "scaling.npz")
+    described = json.loads((PARITY / "scaling.json").read_text())["arrays"]
+    checked = 0
+    for name in described:
+        if "/" not in name:
+            continue
+        source, step = name.split("/")
+        image = arrays[source].astype(np.uint8)
+        if step.startswith("aug"):
+            image = rescale(image, float(step.removeprefix("aug").removesuffix("_limit")))
+        if step.endswith("limit"):
+            image = rescale(image, within_limits(*image.shape))
+        np.testing.assert_array_equal(image, arrays[name], err_msg=name)
+        checked += 1
+    assert checked >= 20
+
+
+@needs_parity
+def test_an_epochs_distortion_is_scaling_then_limits():
+    arrays = np.load(PARITY / "scaling.npz")
+    image = arrays["img0"].astype(np.uint8)
+    draw = np.random.default_rng(0)
+    found = distort(Augmentation(scale=(1.4, 1.4)), *sides(image), draw)
+    np.testing.assert_array_equal(found.apply(image, None, draw), arrays["img0/aug1.4_limit"])
+    assert (found.height, found.width) == arrays["img0/aug1.4_limit"].shape
+
+
+@needs_parity
+@pytest.mark.skipif(not CROHME.exists(), reason="CROHME is not here: `make crohme`, or set CROHME to its data.zip")
+def test_batches_are_the_authors():
+    archive = open_archive(CROHME)
+    runs = json.loads(gzip.decompress((PARITY / "batches.json.gz").read_bytes()))["runs"]
+    assert runs
+    for run in runs:
+        samples = [
+            s
+            for s in archive.samples(run["split"])
+            if s.image.size <= run["max_area"] and len(s.tokens) <= run["max_label_len"]
+        ]
+        assert len(samples) == run["n_used"]
+        found = area_batches([s.image.shape for s in samples], run["batch_size"], run["max_area"])
+        assert [[samples[i].id for i in batch] for batch in found] == run["batches"]
+
+
+def test_shape_batches_use_every_image_once_within_their_limits():
+    samples = made_up(500)
+    sizes = [s.image.shape for s in samples]
+    batches = shape_batches(sizes, [len(s.tokens) for s in samples], 8, 100_000, np.random.default_rng(0))
+    assert sorted(i for batch in batches for i in batch) == list(range(500))
+    for batch in batches:
+        shape = padded(max(sizes[i][0] for i in batch), max(sizes[i][1] for i in batch))
+        assert len(batch) <= 8
+        assert len(batch) == 1 or len(batch) * shape[0] * shape[1] <= 100_000
+
+
+def test_padded_shapes_are_few_and_close():
+    shapes = {padded(h, w) for h in range(16, 257) for w in range(16, 1025, 7)}
+    assert len(shapes) < 16 * 40
+    assert all(h % 16 == 0 and w % 16 == 0 for h, w in shapes)
+    assert all(padded(h, w)[1] <= 1.13 * w + 16 for h, w in [(20, 100), (20, 300), (20, 999)])
+
+
+@pytest.mark.parametrize(
+    "augmentation",
+    [None, Augmentation(), Augmentation(stretch=0.2, rotation=5, shear=0.2, elastic=2, thickness=0.5)],
+)
+def test_a_sample_depends_on_seed_epoch_and_number_alone(augmentation):
+    samples = made_up()
+    once = TrainingSet(samples, config(augmentation))
+    again = TrainingSet(samples, config(augmentation))
+    again.plan(3)  # drawing something else in between changes nothing
+    plan = once.plan(1)
+    assert plan == again.plan(1) != once.plan(2)
+    few = list(ahead(once.batch, 1, plan, 0))
+    many = list(ahead(again.batch, 1, plan, 3))
+    assert [b.ids for b in few] == [b.ids for b in many]
+    assert all(bool((a.images == b.images).all() and (a.mask == b.mask).all()) for a, b in zip(few, many, strict=True))
+    alone = once.batch(1, [plan[0][0]])
+    h, w = (~alone.mask[0]).any(1).sum(), (~alone.mask[0]).any(0).sum()
+    assert (alone.images[0, 0, :h, :w] == few[0].images[0, 0, :h, :w]).all()
+    changed = bool((once.batch(2, plan[0]).images.float().mean() != few[0].images.float().mean()).item())
+    assert changed == (augmentation is not None)
+
+
+def test_distortion_keeps_the_ink():
+    image = np.zeros((60, 200), np.uint8)
+    image[10:50, 10:190] = 255
+    strong = Augmentation(scale=(1, 1), stretch=0.2, rotation=8, shear=0.2, elastic=2, thickness=1)
+    for seed in range(20):
+        draw = np.random.default_rng(seed)
+        found = distort(strong, *sides(image), draw).apply(image, strong, draw)
+        assert 0.85 < found.sum() / image.sum() < 1.15
+
+
+def test_steps_are_whole_as_with_a_distributed_sampler():
+    training = TrainingSet(made_up(61), config(order="area", size=3, micro_batches=4))
+    plan = training.plan(0)
+    assert len(plan) % 4 == 0
+    assert {i for batch in plan for i in batch} == set(range(61))
+
+
+def test_padding_is_marked_and_black():
+    images, mask = pad([np.full((3, 5), 255, np.uint8), np.full((4, 2), 255, np.uint8)])
+    assert images.shape == (2, 1, 4, 5)
+    assert (images[:, 0].bool() == ~mask).all()
+
+
+@pytest.mark.parametrize("order", ["area", "shape"])
+def test_evaluation_batches_hold_every_image_the_protocol_takes(order):
+    samples = [*made_up(40), Sample("huge", ("x",), np.zeros((600, 600), np.uint8))]
+    batches = evaluation_batches(samples, config(order=order), 4)
+    assert sorted(name for b in batches for name in b.ids) == sorted(f"made_{n}" for n in range(40))
+    assert all(len(b.ids) <= 4 for b in batches)
+    if order == "shape":  # an image is padded the same whatever its neighbours are
+        alone = {b.ids[0]: b for b in evaluation_batches(samples, config(order=order), 1)}
+        for batch in batches:
+            for row, name in enumerate(batch.ids):
+                assert (batch.images[row] == alone[name].images[0]).all()
+
+
+def test_images_are_shrunk_once():
+    half = config().model_copy(update={"data": Data(scale=0.5)})
+    training = TrainingSet(made_up(5), half)
+    for sample, stored in zip(made_up(5), training.samples, strict=True):
+        assert abs(stored.image.shape[0] - sample.image.shape[0] / 2) <= 1
+        assert abs(stored.image.mean() - sample.image.mean()) < 3
+
+
+def test_a_part_of_a_set_is_evenly_spaced():
+    assert evenly(range(10), None) == evenly(range(10), 10) == list(range(10))
+    assert evenly(range(10), 4) == [0, 2, 5, 7]

@@ -1,0 +1,95 @@
+"""The training set on the device: the same batches as by OpenCV on the host, within what the module says."""
+
+from functools import cache
+
+import cv2
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from benchmarks.config import Augmentation, Batching, Config, Training
+from benchmarks.data.batching import TrainingSet, padded_steps, rescale
+from benchmarks.data.crohme import Sample, evenly, open_archive
+from benchmarks.data.resident import ResidentSet, scale, upload
+from models import Vocabulary
+from models.vocab import bidirectional_targets
+from tests.helpers.places import CROHME
+
+CPU = torch.device("cpu")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+WORST = 1 if int(cv2.__version__.split(".")[0]) >= 5 else 8  # grey levels, of sampling at free coordinates
+
+AUGMENTATIONS = {
+    "none": None,
+    "authors": Augmentation(),
+    "affine": Augmentation(stretch=0.15, rotation=4.0, shear=0.15),
+    "strokes": Augmentation(scale=None, rotation=0.1, thickness=1.0),
+    "fast": Augmentation(stretch=0.15, rotation=4.0, shear=0.15, elastic=3.0, thickness=0.3),
+}
+
+
+def made_up(grey: bool, count: int = 24) -> list[Sample]:
+    """Random images, a few of them outside of the authors' range of sides."""
+    draw = np.random.default_rng(int(grey))
+    samples = []
+    for number in range(count):
+        shape = (300 + number, 40) if number < 2 else (9, 30) if number < 4 else draw.integers(20, (90, 160))
+        image = draw.integers(0, 256, shape, dtype=np.uint8) if grey else np.uint8(255) * (draw.random(shape) < 0.3)
+        samples.append(Sample(str(number), ("x", "+", "1") * int(draw.integers(1, 5)), image.astype(np.uint8)))
+    return samples
+
+
+@cache
+def real() -> list[Sample]:
+    if not CROHME.exists():
+        pytest.skip("CROHME is not here: `make crohme`, or set CROHME to its data.zip")
+    return [s for s in evenly(open_archive(CROHME).samples("train"), 400) if s.image.size < 40_000][:24]
+
+
+SOURCES = {"grey": lambda: made_up(True), "binary": lambda: made_up(False), "CROHME": real}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_batches_are_those_made_with_opencv(name, source):
+    order = "shape" if name == "fast" else "area"
+    batching = Batching(order=order, size=8, pixels=2_000_000)
+    config = Config(recipe="r", preset="p", augmentation=AUGMENTATIONS[name], training=Training(batching=batching))
+    host, device = TrainingSet(SOURCES[source](), config), ResidentSet(SOURCES[source](), config, DEVICE)
+    assert host.plan(1) == device.plan(1)
+    different = total = 0
+    for indices in host.plan(1):
+        expected, found = host.batch(1, indices), device.inputs(device.draw(1, indices))
+        assert torch.equal(found.mask.cpu(), expected.mask)
+        levels = (found.images.cpu().int() - expected.images.int()).abs()
+        assert levels.max() <= (0 if name in ("none", "authors") else WORST)
+        assert not found.images.cpu()[:, 0][expected.mask].any()
+        different, total = different + int((levels > 0).sum()), total + int((~expected.mask).sum())
+        both = bidirectional_targets([Vocabulary().encode(tokens) for tokens in expected.tokens])
+        steps = padded_steps(both[0].shape[1]) if order == "shape" else both[0].shape[1]
+        for ids, wanted in zip((found.tokens, found.targets), both, strict=True):
+            assert torch.equal(ids.cpu(), F.pad(wanted, (0, steps - wanted.shape[1])))
+    assert WORST > 1 or different < 1e-3 * total
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5, 1 / 3, 0.9999, 1.4, 2.0])
+def test_scaling_is_opencvs(factor):
+    image = np.random.default_rng(0).integers(0, 256, (41, 83), dtype=np.uint8)
+    expected = rescale(image, factor)
+    sides = torch.tensor(image.shape, dtype=torch.float64)
+    moved = torch.tensor([1.0 if expected.shape == image.shape else factor], dtype=torch.float64)
+    found = scale(torch.from_numpy(image)[None], sides[:1], sides[1:], moved, expected.shape)
+    found = found[0].numpy().astype(int)
+    if factor == 0.5:  # there, the last pixel of an odd side is rounded otherwise
+        assert abs(found - expected).max() <= 1
+        found, expected = found[:, :-1], expected[:, :-1]
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("grey", [False, True])
+def test_all_pixels_are_uploaded(grey):
+    images = [sample.image for sample in made_up(grey)]
+    found = upload(images, DEVICE).cpu()
+    np.testing.assert_array_equal(found, np.concatenate([image.ravel() for image in images]))
+    assert upload([], CPU).numel() == 0

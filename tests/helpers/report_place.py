@@ -1,0 +1,98 @@
+"""Two scored runs on a small archive, the first with weights, and the report made of them."""
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from benchmarks.checkpoint import zipped
+from benchmarks.config import Config, resolve
+from benchmarks.data.crohme import Archive, open_archive
+from benchmarks.report.page.browser import read_verdicts
+from benchmarks.report.page.make import report
+from benchmarks.reproduce import workspace
+from benchmarks.score import score
+from evaluation import symlg
+from evaluation.inputs import prediction_file
+from models import CoMER
+from models.weights import save_weights
+from tests.helpers.tiny import SETTINGS
+
+HOSTILE = "x </script><script>window.hacked=1</script> <img src=x onerror=window.hacked=1> &amp; ' \" ]]> <!--"
+
+LIMITS = r"\sum \limits _ { i = 1 } ^ { n } i"
+
+# id: truth, what run A read, what run B read (None: nothing)
+EXPRESSIONS: dict[str, tuple[str, str | None, str | None]] = {
+    "moved": ("x ^ { 2 } + 1", "x 2 + 1", "x ^ { 2 } + 1"),
+    "label": ("a + b", "a + c", "a + c"),
+    "fraction": (r"\frac { a } { b }", r"\frac { a } { b }", r"\frac { a } { d }"),
+    "root": (r"\sqrt [ 3 ] { x }", r"\sqrt { x }", r"\sqrt [ 3 ] { x }"),
+    "limits": (
+        r"\sum \limits _ { i = 1 } ^ { n } i",
+        r"\sum _ { i = 1 } ^ { n } i",
+        r"\sum \limits _ { i = 1 } ^ { n } i",
+    ),
+    "nested": ("x _ { a _ { b } }", "x _ { a _ { b } }", "x _ { a b }"),
+    "unclosed": ("y = z", "y = {", "y = z"),
+    "nothing": ("1 + 1", None, "1 + 1"),
+    "hostile": ("a b", "a b", HOSTILE),
+    "long": ("1 + 2 + 3 + 4 + 5 + 6", "1 + 2 + 3 + 4 + 5 + 6", "1 + 2 + 3 + 4 + 5 + 6"),
+}
+FILLERS = 50  # right in both runs
+N = len(EXPRESSIONS) + FILLERS
+
+
+def make_archive(folder: Path) -> Path:
+    truths = {id_: row[0] for id_, row in EXPRESSIONS.items()} | {f"filler{k}": "1 2" for k in range(FILLERS)}
+    for split, captions in {"train": {"t": "x"}, "test": truths}.items():
+        (folder / "data" / split / "img").mkdir(parents=True)
+        (folder / "data" / split / "symLg").mkdir()
+        for number, (id_, latex) in enumerate(captions.items()):
+            image = np.zeros((32, 24 + 12 * len(latex.split())), np.uint8)
+            cv2.putText(image, str(number), (4, 24), cv2.FONT_HERSHEY_SIMPLEX, 0.6, 255)
+            cv2.imwrite(str(folder / f"data/{split}/img/{id_}.bmp"), image)
+            (folder / f"data/{split}/symLg/{id_}.lg").write_text(symlg.write(symlg.from_latex(latex), id_))
+        lines = "".join(f"{id_}\t{latex}\n" for id_, latex in captions.items())
+        (folder / f"data/{split}/caption.txt").write_text(lines)
+    return folder
+
+
+def make_run(results: Path, archive: Archive, recipe: str, side: int) -> tuple[Config, Path]:
+    preset = results / "tiny.yaml"
+    preset.write_text(json.dumps(SETTINGS | {"select": "heldout"}))
+    config = resolve(recipe, str(preset), 7, archive)
+    folder = workspace(archive, results) / "runs" / config.run_name
+    (folder / "predictions").mkdir(parents=True)
+    (folder / "config.yaml").write_text(config.to_yaml())
+    (folder / "environment.json").write_text('{"device": "a <b>machine</b>", "threads": 2, "versions": {"torch": "2"}}')
+    (folder / "history.jsonl").write_text(
+        '{"epoch": 1, "seconds": 90, "images_per_s": 5.5}\n{"epoch": 2, "seconds": 60}\n'
+    )
+    read = {id_: row[side] for id_, row in EXPRESSIONS.items()} | {f"filler{k}": "1 2" for k in range(FILLERS)}
+    texts = {f"{id_}.txt": prediction_file(id_, latex.split(" ")) for id_, latex in read.items() if latex is not None}
+    (folder / "predictions/test.zip").write_bytes(zipped(texts))
+    score(config, archive, folder, ["test"])
+    return config, folder
+
+
+class Place:
+    """An archive, a results folder with two scored runs, the first with weights, and the page made of them."""
+
+    def __init__(self, root: Path):
+        self.results = root / "results"
+        self.results.mkdir()
+        self.crohme = make_archive(root / "archive")
+        self.archive = open_archive(self.crohme)
+        (config, self.a), (_, self.b) = (
+            make_run(self.results, self.archive, recipe, side) for recipe, side in (("bttr", 1), ("comer-fusion", 2))
+        )
+        save_weights(self.a / "best.safetensors", CoMER(config.model))
+        self.page = report(self.crohme, self.results, attention=3)
+        self.set = "foreign-test"
+        self.key_a, self.key_b = (f"local/{f.parent.name}/{f.name}" for f in (self.a, self.b))
+
+
+def errors_of(folder: Path) -> dict[str, int]:
+    return {id_: verdict.errors for id_, verdict in read_verdicts(folder / "scores/test.csv").items()}

@@ -1,0 +1,70 @@
+"""A tiny archive in CROHME's layout and a tiny network: what a test trains on in seconds.
+
+`python -m tests.helpers.tiny ARCHIVE FOLDER OVERRIDES` trains that network, so that tests can kill it.
+"""
+
+import json
+import signal
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from benchmarks import config as configs
+from benchmarks.config import Config
+from benchmarks.data.crohme import open_archive
+
+SYMBOLS = ["1", "2", "x", "+", "-"]
+SETTINGS = {
+    "model": {"d_model": 16, "growth_rate": 4, "num_layers": 1, "nhead": 2, "dim_feedforward": 32, "dc": 4},
+    "training": {
+        "epochs": 3,
+        "validate_every": 1,
+        "batching": {"order": "area", "size": 4, "micro_batches": 2},
+        "optimizer": {"lr": 0.01},
+        "schedule": {"patience": 0},
+        "threads": 1,
+    },
+    "search": {"beam_size": 2, "max_len": 8},
+    "select": "2014",
+}
+
+
+def tiny_archive(folder: Path, train: int = 24, test: int = 5) -> Path:
+    """Symbols are bars of different heights, left to right: enough to learn something."""
+    for split, count in {"train": train, "2014": test}.items():
+        draw = np.random.default_rng(len(split))
+        (folder / "data" / split / "img").mkdir(parents=True)
+        (folder / "data" / split / "symLg").mkdir()
+        lines = []
+        for number in range(count):
+            tokens = [str(draw.choice(SYMBOLS)) for _ in range(draw.integers(1, 4))]
+            image = np.zeros((32, 24 * len(tokens) + int(draw.integers(0, 8))), np.uint8)
+            for place, token in enumerate(tokens):
+                image[4 : 10 + 4 * SYMBOLS.index(token), 24 * place + 6 : 24 * place + 12] = 255
+            cv2.imwrite(str(folder / "data" / split / "img" / f"w{number // 2}_{number}.bmp"), image)
+            lines.append(f"w{number // 2}_{number}\t{' '.join(tokens)}\n")
+            symbols = [f"O, {t}_{i}, {t}, 1.0, O{'R' * i}" for i, t in enumerate(tokens)]
+            edges = [f"R, {a}_{i}, {b}_{i + 1}, Right, 1.0" for i, (a, b) in enumerate(pairwise(tokens))]
+            text = "\n".join([f"# IUD, w{number // 2}_{number}", f"# Objects({len(tokens)}):", *symbols])
+            text += "\n\n# Relations from SRT:\n" + "".join(edge + "\n" for edge in edges)
+            (folder / "data" / split / "symLg" / f"w{number // 2}_{number}.lg").write_text(text)
+        (folder / "data" / split / "caption.txt").write_text("".join(lines))
+    return folder
+
+
+def tiny_config(archive: Path, overrides: dict | None = None, recipe: str = "comer-fusion") -> Config:
+    """The tiny network under a shipped recipe; `overrides` are merged over SETTINGS as a preset's keys would be."""
+    preset = archive / "tiny.yaml"
+    preset.write_text(json.dumps(configs._merge(SETTINGS, overrides or {})))
+    return configs.resolve(recipe, str(preset), 7, open_archive(archive))
+
+
+if __name__ == "__main__":
+    from benchmarks.train import train
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell has its children ignore Ctrl-C
+    where = Path(sys.argv[1])
+    train(tiny_config(where, json.loads(sys.argv[3])), open_archive(where), Path(sys.argv[2]))

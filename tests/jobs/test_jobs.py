@@ -1,0 +1,168 @@
+"""Where jobs run: what an engine says of one that ends, fails, is killed, or loses its node."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from benchmarks import __main__ as cli
+from benchmarks.data.crohme import open_archive
+from benchmarks.errors import UserError
+from benchmarks.jobs import place as engine
+from benchmarks.jobs.place import Died, Ended, Place, Processes
+from benchmarks.reproduce import reproduce
+from benchmarks.train import train
+from benchmarks.tuning.study import search
+from tests.helpers.places import ROOT
+from tests.helpers.tiny import tiny_archive, tiny_config
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_archive(tmp_path_factory.mktemp("tiny"))
+
+
+def ends(place: Place, name: str) -> None:
+    place.pull(name).write_text(place.archive().name)
+
+
+def fails(place: Place) -> None:
+    print("what it said before", file=sys.stderr)
+    raise UserError("a mend")
+
+
+def waits(place: Place, name: str) -> None:
+    place.pull(name).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def until(path: Path) -> str:
+    while not path.exists() or not path.read_text():
+        time.sleep(0.05)
+    return path.read_text()
+
+
+def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None:
+    processes = Processes(archive, tmp_path, tmp_path, 3)
+    processes.start("one", ends, "written")
+    processes.start("two", fails)
+    processes.start("three", waits, "pid")
+    os.kill(int(until(tmp_path / "pid")), signal.SIGKILL)
+    over: dict[str, Ended] = {}
+    while len(over) < 3:
+        over |= {ended.name: ended for ended in processes.ended(10)}
+    assert over["one"].error is None and (tmp_path / "written").read_text() == "foreign"
+    assert isinstance(over["two"].error, UserError) and str(over["two"].error) == "a mend"
+    assert (tmp_path / "two.log").read_text() == "what it said before\n"
+    assert isinstance(over["three"].error, Died) and "killed by SIGKILL" in str(over["three"].error)
+    assert processes.ended(0) == []
+
+
+def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from benchmarks.jobs.place import Processes\n"
+        "import tests.jobs.test_jobs as t\n"
+        "if __name__ == '__main__':\n"
+        "    there = Path(sys.argv[2])\n"
+        "    p = Processes(Path(sys.argv[1]), there, there, 1); p.start('one', t.waits, 'pid'); p.ended(600)\n"
+    )
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, str(tmp_path / "program.py"), str(archive), str(tmp_path)]
+    parent = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    child = Path("/proc") / until(tmp_path / "pid")
+    parent.kill()
+    parent.wait()
+    while child.exists() and "\nState:\tZ" not in (child / "status").read_text():
+        time.sleep(0.05)
+
+
+def test_files_of_a_node_stay_inside_the_workspace(tmp_path: Path) -> None:
+    engine._put(tmp_path / "run", {"scores/2014.json": (b"{}", 10**18)})
+    assert engine._files(tmp_path) == {"run/scores/2014.json": (b"{}", 10**18)}
+    assert engine._files(tmp_path, {"run/scores/2014.json": 10**18}) == {}
+    with pytest.raises(UserError, match="not a path inside"):
+        engine._put(tmp_path / "run", {"../../other": (b"", 0)})
+
+
+def test_an_engine_that_is_not_there(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny_config(archive)
+    given = ["--preset", str(archive / "tiny.yaml"), "--crohme", str(archive), "--results", str(tmp_path)]
+    with pytest.raises(UserError, match="no engine called 'slurm': choose local or ray"):
+        cli.app(["reproduce", *given, "--engine", "slurm"], standalone_mode=False)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r"needs Ray: pip install 'hmerbench\[ray\]'"):
+        cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator:
+    """A head that takes no runs, and two nodes of one CPU: processes of their own here, as on machines of their own."""
+    pytest.importorskip("ray")
+    import ray
+    from ray.cluster_utils import Cluster
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    memory = 80 << 20
+    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": memory}
+    nodes = Cluster(initialize_head=True, head_node_args=head)
+    first, second = (nodes.add_node(num_cpus=1, object_store_memory=memory) for _ in range(2))
+    ray.init(address=nodes.address, log_to_driver=False)
+    yield nodes, (first, second)
+    ray.shutdown()
+    nodes.shutdown()
+
+
+def test_runs_go_on_when_a_node_dies(cluster, archive: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    nodes, (first, _) = cluster
+    config = tiny_config(archive, {"training": {"epochs": 30, "validate_every": 30}})
+    monkeypatch.setattr("benchmarks.reproduce.MIRROR_SECONDS", 0.2)
+    killed: list[int] = []
+
+    def watch(*_, **__) -> None:  # as the driver looks at the runs, both of which are under way
+        epochs = [len(path.read_text().splitlines()) for path in tmp_path.glob("local/*/runs/*/*/history.jsonl")]
+        if not killed and len(epochs) == 2 and min(epochs) >= 3:
+            killed.append(max(epochs))
+            nodes.remove_node(first, allow_graceful=False)
+
+    monkeypatch.setattr("benchmarks.tracking.track.track", watch)
+    preset, rows = str(archive / "tiny.yaml"), ["comer-fusion", "bttr"]
+    reproduce(rows, preset, [7], archive, [], False, tmp_path, engine="ray")
+    assert killed and killed[0] < 30, "no node died while runs were under way"
+    said = capsys.readouterr().out
+    assert said.count("it goes on elsewhere") == 1 and said.count(": done") == 2
+    (space,) = tmp_path.glob("local/foreign-*")
+    assert len((space / "table2.csv").read_text().splitlines()) == 3
+    for folder in (space / "runs").glob("*/*"):
+        assert json.loads((folder / "scores/2014.json").read_text())["n"] == 5
+        assert [json.loads(line)["epoch"] for line in (folder / "history.jsonl").open()] == list(range(1, 31))
+    train(config, open_archive(archive), tmp_path / "straight")
+    ours = load_file(space / "runs" / config.run_name / "best.safetensors")
+    for name, tensor in load_file(tmp_path / "straight/best.safetensors").items():
+        assert tensor.equal(ours[name]), name
+    with pytest.raises(UserError, match="no node of the Ray cluster has 64 CPUs"):
+        reproduce(rows, preset, [8], archive, [], False, tmp_path, engine="ray", cpus=64)
+
+
+def test_a_search_on_a_cluster(cluster, archive: Path, tmp_path: Path, monkeypatch) -> None:
+    """On the node that is left. It shares a database with the driver, no folder."""
+    tiny_config(archive, {"select": "last", "training": {"epochs": 2, "schedule": {"name": "cosine"}}})
+    space = {"budget": {"heldout": 0.3}, "parameters": {"training.optimizer.lr": {"low": 0.001, "high": 0.1}}}
+    (tmp_path / "space.yaml").write_text(json.dumps(space))
+    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
+    where: dict[str, Any] = {
+        "space": str(tmp_path / "space.yaml"),
+        "storage": f"sqlite:///{tmp_path}/study.db",
+        "engine": "ray",
+    }
+    folder = search("comer-fusion", str(archive / "tiny.yaml"), 7, archive, tmp_path, 2, 1, **where)
+    rows = (folder / "trials.csv").read_text().splitlines()
+    assert len(rows) == 3 and all(",complete," in row for row in rows[1:])
+    assert len(list(folder.glob("tiny-seed7-*/history.jsonl"))) == 2 and (folder / "best.yaml").exists()

@@ -1,0 +1,93 @@
+"""The network as a search runs it gives what the network itself gives."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from models.inference.beam_search import joint_search
+from models.inference.folded_decoder import FoldedDecoder, FoldedNetwork, Reader, distinct_prefixes
+from models.inference.folded_encoder import FoldedEncoder
+from models.inference.options import SearchOptions
+from models.vocab import SOS
+from tests.models.test_models import IMAGES, padded, small
+
+
+def images() -> tuple[Tensor, Tensor]:
+    stack, mask = padded(IMAGES, extra=19)
+    return stack.double(), mask
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("stride", [16, 8])
+@pytest.mark.parametrize("mask_padding", [False, True])
+def test_encoder(mask_padding: bool, stride: int) -> None:
+    model = small(mask_padding=mask_padding, stride=stride).double()
+    features, mask = model.encode(*images())
+    folded, folded_mask = FoldedEncoder(model.encoder, torch.float64)(*images())
+    assert torch.equal(folded_mask, mask)
+    seen = ~mask if mask_padding else torch.ones_like(mask)
+    assert features[seen].std() > 0.1
+    torch.testing.assert_close(folded[seen], features[seen], atol=1e-12, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("growth_rate", [5, 12])
+def test_encoder_in_bfloat16_reads_nothing_that_nobody_wrote(growth_rate: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products of channels whose number is no multiple of 32 read on; what lies there must not be garbage."""
+    model = small(growth_rate=growth_rate)
+    stack, mask = images()
+    exact = FoldedEncoder(model.encoder, torch.float32)(stack.float(), mask)[0]
+
+    def garbage(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        return torch.full(shape, torch.nan, dtype=x.dtype)
+
+    monkeypatch.setattr(Tensor, "new_empty", garbage)
+    rough = FoldedEncoder(model.encoder, torch.bfloat16)(stack.float(), mask)[0]
+    assert rough.dtype == torch.float32
+    assert 0 < (rough - exact).abs().max() < 0.3
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cross, self_", [(True, True), (True, False), (False, True), (False, False)])
+def test_reading_rows_with_common_prefixes(cross: bool, self_: bool) -> None:
+    model = small(cross_coverage=cross, self_coverage=self_).double()
+    features, mask = model.encode(*images())
+    rows = [[SOS, 5, 6, 7, 8], [SOS, 5, 6, 9, 4], [SOS, 5, 6, 7], [SOS, 5, 6], [SOS, 8]]
+    inputs = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
+    reader = Reader(FoldedDecoder(model.decoder, torch.float64), features, mask)
+    logits = reader.read(1, inputs, torch.tensor([len(row) for row in rows]))
+    for row, ours in zip(rows, logits, strict=True):
+        alone = model.decode(features[1:2], mask[1:2], torch.tensor([row]))[0]
+        torch.testing.assert_close(ours[: len(row)], alone, atol=1e-10, rtol=0)
+
+
+def test_distinct_prefixes() -> None:
+    inputs = torch.tensor([[1, 5, 6, 7], [1, 5, 0, 7], [1, 5, 0, 0], [1, 6, 0, 0]])  # the second row has an inner pad
+    last_X, number_RT, earlier_XX = distinct_prefixes(inputs, torch.tensor([4, 4, 2, 2]))
+    assert last_X.tolist() == [0, 1, 2, 3, 6, 7, 13]
+    numbers = number_RT.tolist()
+    assert numbers[0] == [0, 1, 2, 3] and numbers[1] == [0, 1, 4, 5]
+    assert numbers[2][:2] == [0, 1] and numbers[3][:2] == [0, 6]
+    assert max(max(row) for row in numbers) < len(last_X)
+    earlier = [row.nonzero()[:, 0].tolist() for row in earlier_XX]
+    assert earlier == [[], [0], [0, 1], [0, 1, 2], [0, 1], [0, 1, 4], [0]] and earlier_XX.max() == 1
+
+
+def test_a_network_folded_once_reads_batch_after_batch() -> None:
+    model, options = small(), SearchOptions(beam_size=3, max_len=8)
+    stack, mask = images()
+    stack = stack.float()
+    network = FoldedNetwork(model)
+    found = [joint_search(network, stack[i : i + 1], mask[i : i + 1], options)[0] for i in range(len(stack))]
+    assert found == [joint_search(model, stack[i : i + 1], mask[i : i + 1], options)[0] for i in range(len(stack))]
+
+
+def test_a_folded_network_keeps_the_precision_of_its_making() -> None:
+    model, (stack, mask) = small(), images()
+    with torch.autocast("cpu", torch.bfloat16):
+        network = FoldedNetwork(model)
+        expected = joint_search(model, stack.float(), mask)
+    assert network.decoder.dtype == torch.bfloat16
+    assert joint_search(network, stack.float(), mask) == expected
+    with pytest.raises(ValueError, match="training mode"):
+        FoldedNetwork(model.train())

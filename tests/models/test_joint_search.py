@@ -1,0 +1,317 @@
+"""The joint search against the authors' results (PARITY_DIR, default ../shared/parity) and against a plain search."""
+
+import importlib
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from models import CoMER, CoMERConfig, Hypothesis, SearchOptions, joint_search
+from models.inference.plain_search import plain_search
+from models.vocab import EOS, PAD, SOS
+from tests.models.test_parity import PARITY, VARIANTS, arrays, authors_model, sidecar
+
+engine: Any = importlib.import_module("models.inference.beam_search")
+TOLERANCE = 1e-5  # of the authors' float32 scores
+CONFIGS = ("main", "short", "alt")
+
+Images = tuple[Tensor, Tensor]
+
+
+def found(hypotheses: list[Hypothesis], direction: str) -> list[tuple[tuple[int, ...], float, float]]:
+    return sorted((h.ids, h.forward, h.reverse) for h in hypotheses if h.direction == direction)
+
+
+def assert_same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]], tolerance: float) -> None:
+    """Per image the same best sequence, and per direction the same hypotheses with the same scores."""
+    assert len(ours) == len(theirs)
+    for mine, yours in zip(ours, theirs, strict=True):
+        assert mine[0].ids == yours[0].ids
+        assert mine[0].score == pytest.approx(yours[0].score, abs=tolerance)
+        assert [h.score for h in mine] == sorted((h.score for h in mine), reverse=True)
+        for direction in ("l2r", "r2l"):
+            left, right = found(mine, direction), found(yours, direction)
+            assert [ids for ids, *_ in left] == [ids for ids, *_ in right]
+            for (_, *a), (_, *b) in zip(left, right, strict=True):
+                assert a == pytest.approx(b, abs=tolerance)
+
+
+# --------------------------------------------------------------------------------- the authors' results
+
+with_parity = pytest.mark.skipif(not PARITY.is_dir(), reason=f"no folder {PARITY}; set PARITY_DIR")
+
+
+def authors_images() -> tuple[Images, list[Images]]:
+    """The batch, and every image alone without padding."""
+    a = arrays("inputs")
+    alone = [
+        (a["images"][i : i + 1, :, :h, :w], torch.zeros(1, h, w, dtype=torch.bool))
+        for i, (h, w) in enumerate(a["sizes"].tolist())
+    ]
+    return (a["images"], a["mask"].bool()), alone
+
+
+def authors_hypotheses(variant: str, key: str) -> list[list[Hypothesis]]:
+    """As `joint_search` returns them."""
+    a = {k.removeprefix(key): v.tolist() for k, v in arrays(f"{variant}_beam").items() if k.startswith(key)}
+    results = []
+    for i, tokens in enumerate(a["hyp_tokens"]):
+        hypotheses = []
+        for n, ids in enumerate(tokens):
+            forward, reverse = a["hyp_fwd_score"][i][n], a["hyp_rev_score"][i][n]
+            direction = "l2r" if n < len(tokens) // 2 else "r2l"
+            ids = tuple(ids[: a["hyp_len"][i][n]])
+            hypotheses.append(Hypothesis(ids, forward + reverse, forward, reverse, direction))
+        hypotheses.sort(key=lambda h: h.score, reverse=True)
+        assert hypotheses[0].ids == tuple(a["best_tokens"][i][: a["best_len"][i]])
+        assert hypotheses[0].score == pytest.approx(a["best_score"][i], abs=TOLERANCE)
+        results.append(hypotheses)
+    return results
+
+
+def authors_options(variant: str, config: str) -> SearchOptions:
+    return SearchOptions(**sidecar(f"{variant}_beam")["beam_configs"][config])
+
+
+@with_parity
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_finds_what_the_authors_found(variant: str, config: str) -> None:
+    model, options = authors_model(variant), authors_options(variant, config)
+    batch, alone = authors_images()
+    assert_same(joint_search(model, *batch, options), authors_hypotheses(variant, f"{config}/batch/"), TOLERANCE)
+    singly = [joint_search(model, *image, options)[0] for image in alone]
+    assert_same(singly, authors_hypotheses(variant, f"{config}/alone/"), TOLERANCE)
+
+
+@with_parity
+@pytest.mark.parametrize("config", CONFIGS)
+def test_plain_search_finds_it_too(config: str) -> None:
+    model, options = authors_model("comer-fusion"), authors_options("comer-fusion", config)
+    batch, _ = authors_images()
+    plain = plain_search(model, *batch, options)
+    assert_same(plain, authors_hypotheses("comer-fusion", f"{config}/batch/"), TOLERANCE)
+
+
+@with_parity
+def test_bfloat16_on_the_cpu() -> None:
+    model, options = authors_model("comer-fusion"), authors_options("comer-fusion", "main")
+    batch, _ = authors_images()
+    exact = joint_search(model, *batch, options)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = joint_search(model, *batch, options)
+    for mine, yours in zip(rough, exact, strict=True):
+        assert mine[0].score == pytest.approx(yours[0].score, abs=0.05)
+        assert mine[0].score != yours[0].score  # or it was not bfloat16
+
+
+# ------------------------------------------------------------------------------------- random networks
+
+
+def random_model(seed: int, **changes: Any) -> CoMER:
+    """A float64 network that likes to end, does not like to repeat itself, and has no other favourites."""
+    torch.manual_seed(seed)
+    sizes = {"d_model": 16, "growth_rate": 4, "num_layers": 1, "nhead": 2, "dim_feedforward": 24, "dc": 3}
+    model = CoMER(CoMERConfig(**{**sizes, "vocab_size": 24, **changes})).double().eval()
+    output = model.decoder.proj
+    with torch.no_grad():
+        for parameter in model.decoder.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+        output.weight.mul_(2).sub_(next(model.decoder.word_embed.parameters()))
+        logits = model.decode(*model.encode(*random_images(seed)), torch.randint(24, (60, 20)))
+        output.bias.sub_(logits.mean((0, 1)))
+        output.bias[[SOS, EOS]] += 1
+    return model
+
+
+def random_images(seed: int, sizes: tuple[tuple[int, int], ...] = ((40, 70), (33, 100), (17, 20))) -> Images:
+    draw = torch.Generator().manual_seed(seed)
+    H, W = (max(side) for side in zip(*sizes, strict=True))
+    images, mask = torch.zeros(len(sizes), 1, H, W, dtype=torch.float64), torch.ones(len(sizes), H, W).bool()
+    for i, (h, w) in enumerate(sizes):
+        images[i, :, :h, :w] = torch.rand(1, h, w, generator=draw, dtype=torch.float64)
+        mask[i, :h, :w] = False
+    return images, mask
+
+
+OPTIONS = {
+    "ten beams": SearchOptions(max_len=25),
+    "three beams": SearchOptions(beam_size=3, max_len=30),
+    "greedy": SearchOptions(beam_size=1, max_len=20),
+    "cut off": SearchOptions(beam_size=4, max_len=4),
+    "shortest": SearchOptions(beam_size=2, max_len=2),
+    "other rules": SearchOptions(beam_size=4, max_len=30, alpha=0.7, early_stopping=True, temperature=1.3),
+    "left to right": SearchOptions(beam_size=3, max_len=20, direction="l2r"),
+    "right to left": SearchOptions(beam_size=3, max_len=20, direction="r2l"),
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_plain_search(seed: int, options: SearchOptions) -> None:
+    model, images = random_model(seed, mask_padding=bool(seed % 2)), random_images(seed)
+    assert_same(joint_search(model, *images, options), plain_search(model, *images, options), 1e-10)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"cross_coverage": False},
+        {"self_coverage": False},
+        {"cross_coverage": False, "self_coverage": False},
+        {"num_decoder_layers": 1},
+        {"num_decoder_layers": 4},
+    ],
+    ids=str,
+)
+def test_equals_plain_search_for_other_networks(changes: dict[str, Any]) -> None:
+    model, images = random_model(5, **changes), random_images(5)
+    options = SearchOptions(beam_size=5, max_len=20)
+    assert_same(joint_search(model, *images, options), plain_search(model, *images, options), 1e-10)
+
+
+def test_random_networks_are_no_easy_case() -> None:
+    """Hypotheses of many lengths, closed and cut off, with special tokens inside."""
+    results = [
+        h
+        for seed in range(3)
+        for image in joint_search(random_model(seed), *random_images(seed), OPTIONS["ten beams"])
+        for h in image
+    ]
+    assert len({len(h.ids) for h in results}) > 5
+    assert any(PAD in h.ids for h in results) and any({SOS, EOS} & {*h.ids} for h in results)
+    assert not any(EOS in h.ids for h in results if h.direction == "l2r")
+
+
+# ------------------------------------------------------------------------------- shortcuts change nothing
+
+
+def test_finished_groups_and_unused_slots_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, images, options = random_model(1), random_images(1), SearchOptions(beam_size=3, max_len=40)
+    sizes: list[tuple[int, int]] = []
+    feed = engine.IncrementalDecoder.feed
+
+    def recorded(self: Any, tokens_GM: Tensor) -> Tensor:
+        logits = feed(self, tokens_GM)
+        sizes.append((len(tokens_GM), self.slots))
+        return logits
+
+    monkeypatch.setattr(engine.IncrementalDecoder, "feed", recorded)
+    with_compaction = joint_search(model, *images, options)
+    groups, slots = zip(*sizes, strict=True)
+    assert groups[0] == 6 and groups[-1] < 6
+    assert max(slots) < 3 * len(slots)
+
+    monkeypatch.setattr("models.inference.incremental.ROOM", options.max_len)  # never full
+    monkeypatch.setattr(engine, "DONE", 2)  # never enough
+    sizes.clear()
+    assert_same(joint_search(model, *images, options), with_compaction, 1e-12)
+    assert {groups for groups, _ in sizes} == {6} and sizes[-1][1] == 3 * len(sizes)
+
+
+def test_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, images, options = random_model(2), random_images(2), SearchOptions(beam_size=4, max_len=20)
+    at_once = joint_search(model, *images, options)
+    monkeypatch.setattr(engine, "CELLS", 200)
+    assert_same(joint_search(model, *images, options), at_once, 1e-12)
+
+
+def test_rating_only_what_can_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "ROUND", 2)
+    rows, read = [], engine.Reader.read
+
+    def counted(self: Any, image: int, inputs_RT: Tensor, length_R: Tensor) -> Tensor:
+        rows.append(len(inputs_RT))
+        return read(self, image, inputs_RT, length_R)
+
+    monkeypatch.setattr(engine.Reader, "read", counted)
+    skipped, options = 0, SearchOptions(beam_size=5, max_len=20, temperature=0.2)  # quite sure of itself
+    for seed in range(2):
+        model, images = random_model(seed), random_images(seed)
+        everything = joint_search(model, *images, options)
+        needed = joint_search(model, *images, replace(options, rate_all=False))
+        for all_of_it, part in zip(everything, needed, strict=True):
+            assert part[0].ids == all_of_it[0].ids
+            assert part[0].score == pytest.approx(all_of_it[0].score, abs=1e-12)
+            known = {(h.ids, h.direction): h.score for h in all_of_it}
+            assert all(h.score == pytest.approx(known[h.ids, h.direction], abs=1e-12) for h in part)
+            assert len(part) >= 2
+            skipped += len(all_of_it) - len(part)
+    assert skipped > 0
+    assert sum(rows) == 2 * 2 * 3 * 10 - skipped  # two seeds, two searches, three images, five beams both ways
+
+
+def test_one_direction_is_half_of_both() -> None:
+    model, images = random_model(3), random_images(3)
+    both = joint_search(model, *images, SearchOptions(beam_size=4, max_len=20))
+    for direction in ("l2r", "r2l"):
+        single = joint_search(model, *images, SearchOptions(beam_size=4, max_len=20, direction=direction))
+        for one, two in zip(single, both, strict=True):
+            expected = [(ids, pytest.approx(forward), 0.0) for ids, forward, _ in found(two, direction)]
+            assert found(one, direction) == expected and len(one) == 4
+            assert all(h.score == h.forward for h in one)
+
+
+# ------------------------------------------------------------------------------- the tests notice mistakes
+
+
+def late_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refinement as it was a step before."""
+    refinement = engine.IncrementalDecoder._refinement
+
+    def late(self: Any) -> Tensor | None:
+        now = refinement(self)
+        before, self.before = getattr(self, "before", now), now
+        return before if before is not None and now is not None and before.shape == now.shape else now
+
+    monkeypatch.setattr(engine.IncrementalDecoder, "_refinement", late)
+
+
+def beams_keep_their_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coverage does not follow its beam when beams change places."""
+    reorder = engine.IncrementalDecoder.reorder
+
+    def forgetful(self: Any, parents_GM: Tensor) -> None:
+        coverage = self.coverage_GMJCL
+        reorder(self, parents_GM)
+        self.coverage_GMJCL = coverage
+
+    monkeypatch.setattr(engine.IncrementalDecoder, "reorder", forgetful)
+
+
+@pytest.mark.parametrize("mistake", [late_coverage, beams_keep_their_coverage])
+def test_comparison_notices(mistake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, images, options = random_model(0), random_images(0), SearchOptions(beam_size=4, max_len=20)
+    expected = plain_search(model, *images, options)
+    assert_same(joint_search(model, *images, options), expected, 1e-10)
+    mistake(monkeypatch)
+    with pytest.raises(AssertionError):
+        assert_same(joint_search(model, *images, options), expected, TOLERANCE)
+
+
+# ------------------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("beam_size", 0), ("max_len", 1), ("max_len", 501), ("temperature", 0.0), ("direction", "up")],
+)
+def test_impossible_options(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=field) as error:
+        SearchOptions(**{field: value})
+    assert str(value) in str(error.value)
+
+
+def test_impossible_searches() -> None:
+    model, images = random_model(0), random_images(0)
+    with pytest.raises(ValueError, match="beam_size must be at most half of the 24 classes, not 13"):
+        joint_search(model, *images, SearchOptions(beam_size=13))
+    with pytest.raises(ValueError, match="training mode"):
+        joint_search(model.train(), *images)
+
+
+def test_results_do_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        SearchOptions().beam_size = 3  # type: ignore[misc]

@@ -1,0 +1,238 @@
+"""The network against numbers from the authors' own program (PARITY_DIR, default ../shared/parity).
+
+Sizes, variants and full-precision values come from the JSON beside every array file: any such folder will do.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import models.coverage
+from models import CoMER, CoMERConfig, bidirectional_targets
+from models.decoder import Trace
+from models.layers import Dropout
+from models.position import WordPosition, image_position
+from tests.helpers.places import PARITY
+
+# Largest allowed deviation. The authors' own float32 noise: logits 4e-6, R 5e-6, attention 1e-6.
+ABSOLUTE = {
+    "features": 1e-5,
+    "attention": 5e-6,
+    "refinement": 2e-5,
+    "logits": 2e-5,
+    "loss": 1e-6,
+    "angle": 1e-6,
+}
+# Training in float64, relative to the largest reference value. Stored arrays were rounded to float32 (6e-8).
+RELATIVE = {"logits": 1e-6, "gradient": 1e-6, "gradient norm": 1e-9, "statistics": 1e-6, "parameters": 1e-6}
+LOSS64 = 1e-10  # five SGD losses, absolute, against full-precision values
+
+pytestmark = pytest.mark.skipif(not PARITY.is_dir(), reason=f"no folder {PARITY}; set PARITY_DIR")
+
+
+def sidecar(name: str) -> dict[str, Any]:
+    return json.loads((PARITY / f"{name}.json").read_text())
+
+
+VARIANTS = sorted(path.name.removesuffix("_weights.json") for path in PARITY.glob("*_weights.json"))
+COVERED = [name for name in VARIANTS if "R_layer2" in sidecar(f"{name}_eval")["arrays"]]
+
+
+def arrays(name: str) -> dict[str, Tensor]:
+    with np.load(PARITY / f"{name}.npz", allow_pickle=False) as file:
+        return {key: torch.from_numpy(file[key]) for key in file.files}
+
+
+@dataclass
+class Inputs:
+    images: Tensor
+    mask: Tensor
+    sizes: list[tuple[int, int]]
+    labels: list[list[int]]
+    inputs: Tensor
+    outputs: Tensor
+
+
+@pytest.fixture(scope="module")
+def batch() -> Inputs:
+    a = arrays("inputs")
+    labels = [row[:n].tolist() for row, n in zip(a["labels"], a["label_lens"], strict=True)]
+    sizes = [(h, w) for h, w in a["sizes"].tolist()]
+    return Inputs(a["images"], a["mask"].bool(), sizes, labels, a["bi_tgt"], a["bi_out"])
+
+
+@pytest.fixture(scope="module", params=VARIANTS)
+def variant(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def authors_model(variant: str) -> CoMER:
+    """The authors' weights in our network, float32 and in evaluation mode."""
+    facts = sidecar(f"{variant}_weights")
+    switches = {key: facts[key] for key in ("cross_coverage", "self_coverage", "vocab_size")}
+    model = CoMER(CoMERConfig(**facts["config"], **switches))
+    model.load_state_dict(arrays(f"{variant}_weights"))  # strict: the names are the authors'
+    return model.eval()
+
+
+def loss_of(logits_BTV: Tensor, outputs_BT: Tensor) -> Tensor:
+    return F.cross_entropy(logits_BTV.flatten(0, 1), outputs_BT.flatten(), ignore_index=0)
+
+
+def deviation(ours: Tensor, theirs: Tensor) -> float:
+    assert ours.shape == theirs.shape
+    return (ours.double() - theirs.double()).abs().max().item()
+
+
+def relative(ours: Tensor, theirs: Tensor) -> float:
+    return deviation(ours, theirs) / max(theirs.double().abs().max().item(), 1e-30)
+
+
+@torch.no_grad()
+def traced(model: CoMER, batch: Inputs) -> tuple[Tensor, Trace]:
+    trace: Trace = []
+    features, mask = model.encode(batch.images.to(model.decoder.proj.weight.dtype), batch.mask)
+    return model.decode(features, mask, batch.inputs, trace), trace
+
+
+def test_bidirectional_targets(batch: Inputs) -> None:
+    inputs, outputs = bidirectional_targets(batch.labels)
+    assert torch.equal(inputs, batch.inputs) and torch.equal(outputs, batch.outputs)
+
+
+def test_positions() -> None:
+    reference = arrays("posenc")
+    mask = reference["feature_mask"].bool()
+    widths = [int(key.rsplit("d", 1)[1]) for key in reference if key.startswith("word")]
+    assert widths
+    for width in widths:
+        theirs = reference[f"word_pos_enc_d{width}"]
+        ours = WordPosition(width)(torch.zeros_like(theirs))
+        assert deviation(ours, theirs) <= ABSOLUTE["angle"]
+        theirs = reference[f"img_pos_enc_d{width}"]
+        assert deviation(image_position(mask, width), theirs) <= ABSOLUTE["angle"]
+
+
+def test_evaluation(variant: str, batch: Inputs) -> None:
+    model, reference = authors_model(variant), arrays(f"{variant}_eval")
+    with torch.no_grad():
+        features, mask = model.encode(batch.images, batch.mask)
+    assert deviation(features, reference["encoder_features"]) <= ABSOLUTE["features"]
+    assert torch.equal(mask, reference["encoder_mask"].bool())
+    logits, trace = traced(model, batch)
+    assert deviation(logits, reference["logits"]) <= ABSOLUTE["logits"]
+    assert deviation(loss_of(logits, batch.outputs), reference["loss"]) <= ABSOLUTE["loss"]
+    for number, layer in enumerate(trace, start=1):
+        assert deviation(layer.attention, reference[f"cross_attn_layer{number}"]) <= ABSOLUTE["attention"]
+        assert (layer.refinement is not None) == (f"R_layer{number}" in reference)
+        if layer.refinement is not None:
+            assert deviation(layer.refinement, reference[f"R_layer{number}"]) <= ABSOLUTE["refinement"]
+
+
+def test_evaluation_in_float64(variant: str, batch: Inputs) -> None:
+    reference, facts = arrays(f"{variant}_eval"), sidecar(f"{variant}_eval")
+    logits, _ = traced(authors_model(variant).double(), batch)
+    assert relative(logits, reference["f64/logits"]) <= RELATIVE["logits"]
+    assert loss_of(logits, batch.outputs).item() == pytest.approx(facts["loss_f64"], abs=LOSS64, rel=0)
+
+
+@torch.no_grad()
+def test_every_image_alone(variant: str, batch: Inputs) -> None:
+    model, reference = authors_model(variant), arrays(f"{variant}_eval")
+    for i, (height, width) in enumerate(batch.sizes):
+        image = batch.images[i : i + 1, :, :height, :width]
+        inputs, outputs = bidirectional_targets([batch.labels[i]])
+        features, mask = model.encode(image, torch.zeros(1, height, width, dtype=torch.bool))
+        logits = model.decode(features, mask, inputs)
+        assert deviation(features, reference[f"alone{i}_encoder_features"]) <= ABSOLUTE["features"]
+        assert deviation(logits, reference[f"alone{i}_logits"]) <= ABSOLUTE["logits"]
+        assert deviation(loss_of(logits, outputs), reference[f"alone{i}_loss"]) <= ABSOLUTE["loss"]
+
+
+def test_training(variant: str, batch: Inputs) -> None:
+    """Loss, gradients and batch-norm statistics of a step, losses of five; no dropout, float64."""
+    model, reference, facts = authors_model(variant), arrays(f"{variant}_train"), sidecar(f"{variant}_train")
+    model = model.double().train()
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.p = 0.0
+    images = batch.images.double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.08, momentum=0.9, weight_decay=1e-4)
+    losses: list[float] = []
+    for step in range(5):
+        optimizer.zero_grad()
+        logits = model(images, batch.mask, batch.inputs)
+        loss = loss_of(logits, batch.outputs)
+        loss.backward()
+        losses.append(loss.item())
+        if step == 0:
+            assert relative(logits, reference["f64/logits"]) <= RELATIVE["logits"]
+            check_first_step(model, reference, facts["gradnorm_f64"])
+        optimizer.step()
+    assert losses == pytest.approx(facts["losses_f64"], abs=LOSS64, rel=0)
+    for name, parameter in model.named_parameters():
+        norm = parameter.detach().norm()
+        assert relative(norm, reference[f"f64/paramnorm_after5/{name}"]) <= RELATIVE["parameters"], name
+    logits, _ = traced(model.eval(), batch)
+    assert deviation(loss_of(logits, batch.outputs), reference["f64/eval_loss_after5"]) <= ABSOLUTE["loss"]
+
+
+def check_first_step(model: CoMER, reference: dict[str, Tensor], gradient_norms: dict[str, float]) -> None:
+    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    assert parameters.keys() == gradient_norms.keys()
+    gradients = {name: parameter.grad for name, parameter in parameters.items() if parameter.grad is not None}
+    for name, norm in gradient_norms.items():
+        # the absolute part is for the ARM's last bias, whose true gradient is 0 (softmax ignores a constant)
+        expected = pytest.approx(norm, rel=RELATIVE["gradient norm"], abs=1e-12)
+        assert gradients[name].norm().item() == expected, name
+    full, statistics = under("f64/grad/", reference), under("f64/bn_after1/", reference)
+    assert full and statistics.keys() == {name for name in buffers if "running" in name or "tracked" in name}
+    for name, gradient in full.items():
+        assert relative(gradients[name], gradient) <= RELATIVE["gradient"], name
+    for name, statistic in statistics.items():
+        assert relative(buffers[name], statistic) <= RELATIVE["statistics"], name
+
+
+def under(prefix: str, reference: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): value for key, value in reference.items() if key.startswith(prefix)}
+
+
+# The comparisons above must notice the mistakes that are easily made.
+
+
+def without_refinement(self: models.coverage.AttentionRefinement, coverage: Tensor, mask: Tensor) -> Tensor:
+    B, _, T, L = coverage.shape
+    return torch.zeros(B, self.proj.out_channels, T, L)
+
+
+def inclusive(attention: Tensor) -> Tensor:
+    return attention.cumsum(-2)
+
+
+def late(attention: Tensor) -> Tensor:
+    return F.pad(attention, (0, 0, 2, 0))[:, :, :-2].cumsum(-2)
+
+
+MISTAKES = {
+    "no refinement": ("AttentionRefinement.refine", without_refinement),
+    "inclusive coverage": ("exclusive_coverage", inclusive),
+    "late coverage": ("exclusive_coverage", late),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("variant", COVERED, indirect=True)
+def test_comparison_notices(variant: str, batch: Inputs, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, reference = authors_model(variant), arrays(f"{variant}_eval")
+    name, wrong = MISTAKES[mistake]
+    monkeypatch.setattr(f"models.coverage.{name}", wrong)
+    logits, trace = traced(model, batch)
+    assert trace[1].refinement is not None
+    assert deviation(trace[1].refinement, reference["R_layer2"]) > 100 * ABSOLUTE["refinement"]
+    assert deviation(logits, reference["logits"]) > 100 * ABSOLUTE["logits"]

@@ -1,0 +1,117 @@
+"""Time to accuracy, of run folders made up so that every number can be told by hand."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from benchmarks import config as configs
+from benchmarks.errors import UserError
+from benchmarks.performance import time_to_accuracy as timings
+from tests.helpers.places import ROOT
+
+
+def put(
+    root: Path,
+    seed: int,
+    rates: list[float | None],
+    exprate: float | None,
+    select: str = "2014",
+    device: str = "NVIDIA H200",
+    slow: float = 1.0,
+) -> Path:
+    """A run whose epochs took 10 s for 1000 images and whose validations 2 s, times `slow`."""
+    folder = root / f"reproduced/comer-fusion/paper-seed{seed}"
+    (folder / "scores").mkdir(parents=True)
+    config = configs.resolve("comer-fusion", "paper", seed).model_dump(mode="json") | {"select": select}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    lines = []
+    for epoch, rate in enumerate(rates, 1):
+        line = {"epoch": epoch, "step": epoch, "loss": 1.0, "seconds": 10.0 * slow, "images_per_s": 100.0 / slow}
+        lines.append(line | ({} if rate is None else {"val_token_exprate": rate, "val_seconds": 2.0 * slow}))
+    (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "environment.json").write_text(json.dumps({"device": device, "threads": 8}))
+    if exprate is not None:
+        (folder / "scores/2014.json").write_text(json.dumps({"exprate": exprate}))
+    return folder
+
+
+def test_times_of_one_run(tmp_path: Path) -> None:
+    put(tmp_path, 7, [None, 54.9, None, 57.0, None, 56.0], 55.2)
+    table: Any = timings.timings(tmp_path)
+    (row,) = table.to_dict("records")
+    assert row["seed"] == "7" and row["n"] == 1 and row["hardware"] == "NVIDIA H200" and row["epochs"] == 6
+    assert (row["total_s"], row["epoch_s"], row["train_epoch_s"]) == (66, 11, 10)
+    assert (row["validation_s"], row["validations"], row["images_per_s"]) == (2, 3, 100)
+    assert row["token_55_s"] == row["token_57_s"] == 44  # four epochs and two validations; 57.0 is at 57
+    assert row["token_59.33_s"] is None and row["best_token_exprate_2014"] == 57.0
+    assert row["exprate_55_s"] == 66 and row["exprate_57_s"] is None  # scored after the training, by another measure
+    assert row["predicted_s"] is None and row["share"] is None
+
+
+def test_a_goal_on_another_set_does_not_count(tmp_path: Path) -> None:
+    put(tmp_path, 7, [70.0, 80.0], None, select="heldout")
+    row: Any = timings.timings(tmp_path).iloc[0]
+    assert row["token_55_s"] is None and row["best_token_exprate_2014"] is None and row["exprate_2014"] is None
+    assert row["validations"] == 2 and row["total_s"] == 24
+
+
+def test_seeds_and_their_spread(tmp_path: Path) -> None:
+    for seed, slow, rate in ((7, 1.0, 60.0), (8, 2.0, 56.0), (9, 3.0, 58.0)):
+        put(tmp_path, seed, [rate], rate, slow=slow)
+    put(tmp_path, 10, [60.0], 60.0, device="another")
+    table: Any = timings.timings(tmp_path).set_index(["hardware", "seed"])
+    mean, sd = table.loc[("NVIDIA H200", "mean")], table.loc[("NVIDIA H200", "sd")]
+    assert mean["n"] == sd["n"] == 3 and mean["total_s"] == 24 and sd["total_s"] == 12
+    assert mean["exprate_2014"] == 58 and sd["exprate_2014"] == 2 and mean["token_55_s"] == 24
+    assert pd.isna(mean["token_57_s"])  # one of them never got there
+    assert table.loc["another"].index.tolist() == ["10"]
+
+
+@pytest.mark.parametrize(("device", "known"), [("NVIDIA H200", True), ("Intel", False)])
+def test_the_share_of_what_is_predicted(tmp_path: Path, device: str, known: bool) -> None:
+    put(tmp_path, 7, [60.0], 60.0, device=device)
+    keys = {"precision": "fp32", "hardware": "h200", "mode": "eager", "part": "training", "predicted_s": 6.0}
+    digest = configs.resolve("comer-fusion", "paper", 0).digest
+    others = [{"mode": "graph"}, {"precision": "bf16"}, {"part": "epoch"}, {"hardware": "2080ti"}, {"config": "0"}]
+    rows = [keys | {"config": digest}, *(keys | {"config": digest, "predicted_s": 1.0} | other for other in others)]
+    (tmp_path / "speed").mkdir()
+    pd.DataFrame(rows).to_csv(tmp_path / "speed/cost.csv", index=False)
+    row: Any = timings.timings(tmp_path).iloc[0]
+    assert (row["predicted_s"], row["share"]) == ((6.0, 0.5) if known else (None, None))
+
+
+def test_the_file_says_the_same_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (7, 8):
+        put(tmp_path, seed, [None, 60.0], 61.0)
+    table = timings.timings(tmp_path)
+    for name in ("a.csv", "b.csv"):
+        timings.write(timings.timings(tmp_path), tmp_path / name)
+    assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+    read: Any = pd.read_csv(tmp_path / "a.csv")
+    assert list(read.columns) == list(table.columns) and list(read["seed"]) == ["7", "8", "mean", "sd"]
+    timings.show(table)
+    assert "time to accuracy" in capsys.readouterr().out
+
+
+def test_the_committed_run_never_reached_55() -> None:
+    results = ROOT / "results"
+    table: Any = timings.timings(results)
+    scored = json.loads((results / "reproduced/comer-fusion/laptop-seed7/scores/2014.json").read_text())
+    row = table[(table["preset"] == "laptop") & (table["seed"] == "7")].iloc[0]
+    assert row["exprate_2014"] == scored["exprate"] < 55 and 3000 < row["total_s"] < 5000 and row["validations"] == 0
+    assert all(pd.isna(row[name]) for name in table.columns if name.startswith(("token_", "exprate_5")))
+
+
+def test_what_is_no_trained_run(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="reproduced: no runs"):
+        timings.timings(tmp_path)
+    folder = put(tmp_path, 7, [60.0], None)
+    (folder / "checkpoint.json").write_text(json.dumps({"finished": False}))
+    with pytest.raises(UserError, match="not trained to its end"):
+        timings.timings(tmp_path)
+    with pytest.raises(UserError, match="not a run folder"):
+        timings.timings(tmp_path, [tmp_path])

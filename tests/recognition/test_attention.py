@@ -1,0 +1,141 @@
+"""Attention and refinement term of an expression: what the arrays hold, and the pictures made of them."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from benchmarks.data.synthetic import drawing
+from benchmarks.errors import UserError
+from benchmarks.recognize import Recognizer
+from benchmarks.report.figures import attention
+from benchmarks.report.figures.attention import Attention, animation, figure, figure4, inked, picture, trace
+from models import CoMER, Vocabulary, bidirectional_targets
+from models.decoder import Trace
+from tests.helpers.places import ROOT
+from tests.helpers.tiny import tiny_archive, tiny_config
+
+LAPTOP = ROOT / "results/reproduced/comer-fusion/laptop-seed7"
+TOKENS = list("x^{2}+x^{2}+x^{2}")
+INK = drawing(TOKENS, np.random.default_rng(1))
+
+
+@pytest.fixture(scope="module")
+def laptop() -> Recognizer:
+    return Recognizer.load(LAPTOP)
+
+
+@pytest.fixture(scope="module")
+def traced(laptop: Recognizer) -> Attention:
+    return trace(laptop.model, laptop.config, INK, TOKENS)
+
+
+def test_what_the_arrays_hold(traced: Attention, laptop: Recognizer) -> None:
+    model = laptop.config.model
+    J, H, T, h, w = traced.weights_JHThw.shape
+    assert (model.num_decoder_layers, model.nhead, len(TOKENS) + 1) == (J, H, T)
+    assert traced.tokens == (*TOKENS, "<eos>")
+    np.testing.assert_allclose(traced.weights_JHThw.sum((3, 4)), 1, atol=1e-5)
+    assert traced.refinement_JHThw is not None and traced.refinement_JHThw.shape == (J - 1, H, T, h, w)
+    assert (h - 1) * traced.cell[0] < INK.shape[0] <= h * traced.cell[0] + 1e-6
+    assert (w - 1) * traced.cell[1] < INK.shape[1] <= w * traced.cell[1] + 1e-6
+    assert traced.cell == pytest.approx((32, 32), rel=0.02)  # 16 px of an image at half resolution
+
+
+def test_the_arrays_are_those_of_the_network(traced: Attention, laptop: Recognizer) -> None:
+    """The decoder's own trace, in its own precision, on the padded grid."""
+    batch, layers = laptop.batch(INK), Trace()
+    inputs_BT, _ = bidirectional_targets([Vocabulary().encode(TOKENS)])
+    with torch.no_grad():
+        features, mask = laptop.model.encode(batch.images.float() / 255, batch.mask)
+        laptop.model.decode(features, mask, inputs_BT[:1], layers)
+    _, _, T, h, w = traced.weights_JHThw.shape
+    grid = mask.shape[1:]
+    for j, layer in enumerate(layers):
+        own = layer.attention[0].view(-1, T, *grid)
+        np.testing.assert_allclose(traced.weights_JHThw[j], own[..., :h, :w], atol=1e-4)
+        assert own.sum() == pytest.approx(own[..., :h, :w].sum().item(), rel=1e-5)  # nothing lies in the padding
+    assert traced.refinement_JHThw is not None and layers[-1].refinement is not None
+    own = layers[-1].refinement[0].view(-1, T, *grid)[..., :h, :w]
+    np.testing.assert_allclose(traced.refinement_JHThw[-1], own, atol=1e-2)
+
+
+def test_attention_reads_on_and_coverage_follows(traced: Attention) -> None:
+    """Left to right over the symbols of a line; what is behind is suppressed more than what lies ahead."""
+    places = traced.looked_Thw.sum(1) @ np.arange(traced.looked_Thw.shape[2])  # mean column
+    reading = [places[step] for step in inked(traced)[:-1]]
+    assert np.corrcoef(reading, np.arange(len(reading)))[0, 1] > 0.95
+    suppressed = traced.suppressed_Thw
+    assert suppressed is not None and suppressed.min() == 0 and suppressed[0].max() < 1e-4  # no past at the first step
+    middle = TOKENS.index("+", 6)
+    column = round(places[middle])
+    assert suppressed[middle][:, :column].mean() > 1.5 * suppressed[middle][:, column + 1 :].mean()
+
+
+def test_a_network_without_coverage_has_no_refinement_term(tmp_path: Path) -> None:
+    config = tiny_config(tiny_archive(tmp_path), recipe="bttr-baseline")
+    traced = trace(CoMER(config.model), config, INK, TOKENS)
+    assert traced.refinement_JHThw is None and traced.suppressed_Thw is None
+    assert Image.open(io.BytesIO(picture(traced))).width == 1400
+    assert len(animation(traced)) > 1000
+
+
+def test_what_cannot_be_traced(laptop: Recognizer) -> None:
+    with pytest.raises(UserError, match="700 x 700 px"):
+        trace(laptop.model, laptop.config, np.zeros((700, 700), np.uint8), TOKENS)
+    with pytest.raises(ValueError, match="nonsense"):
+        trace(laptop.model, laptop.config, INK, ["nonsense"])
+
+
+def test_every_symbol_has_its_tile(traced: Attention) -> None:
+    drawn = figure([traced, replace(traced, refinement_JHThw=None)])
+    titles = [axes.get_title(loc="left") for part in drawn.subfigs for axes in part.axes]
+    shown = [f"{step + 1}  {traced.tokens[step]}" for step in inked(traced)]
+    assert [title for title in titles if title] == ["(a) input", *shown, "(b) input", *shown]
+    assert [traced.tokens[step] for step in inked(traced)] == [*"x2+x2+x2", "<eos>"]
+
+
+def test_nothing_is_cut_off_or_covered(traced: Attention) -> None:
+    drawn = figure([traced])
+    tiles = [axes for axes in drawn.subfigs[0].axes if axes.axison]
+    boxes = [axes.get_tightbbox() for axes in tiles]
+    assert all(box is not None for box in boxes)
+    for number, box in enumerate(box for box in boxes if box):
+        assert drawn.bbox.x0 - 1 <= box.x0 and box.x1 <= drawn.bbox.x1 + 1
+        assert drawn.bbox.y0 - 1 <= box.y0 and box.y1 <= drawn.bbox.y1 + 1
+        inside = [other.get_window_extent() for other in tiles[number + 1 :]]
+        assert not any(box.shrunk(0.99, 0.99).overlaps(other) for other in inside)
+
+
+def test_the_animation_shows_every_step(traced: Attention) -> None:
+    content = animation(traced)
+    assert content == animation(traced)
+    with Image.open(io.BytesIO(content)) as shown:
+        assert getattr(shown, "n_frames", 1) == len(traced.tokens)
+        stays = []
+        for frame in range(len(traced.tokens)):
+            shown.seek(frame)
+            stays.append(shown.info["duration"])
+    assert stays[:4] == [attention.LONG, attention.SHORT, attention.SHORT, attention.LONG]
+
+
+def test_figure_4_has_the_same_bytes_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "TYPESET", attention.TYPESET[1:])
+    first, again = (figure4(tmp_path / name, weights=LAPTOP) for name in ("a", "b"))
+    assert [path.relative_to(tmp_path / "a") for path in first] == [
+        Path(f"figures/fig4-attention.{kind}") for kind in ("pdf", "svg", "png", "gif")
+    ]
+    for one, other in zip(first, again, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+
+
+def test_figure_4_of_an_archive_stays_local(tmp_path: Path) -> None:
+    archive = tiny_archive(tmp_path / "archive")
+    paths = figure4(tmp_path, archive, ["w0_1"], LAPTOP)
+    assert {path.parent for path in paths} == {tmp_path / "local/figures"}
+    with pytest.raises(UserError, match="no expression 'w9'"):
+        figure4(tmp_path, archive, ["w9"], LAPTOP)

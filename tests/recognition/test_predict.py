@@ -1,0 +1,104 @@
+"""What is predicted of what the search found."""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks.config import Config
+from benchmarks.data.batching import evaluation_batches
+from benchmarks.data.crohme import Sample, open_archive
+from benchmarks.predict import ranked, recognise
+from evaluation.symlg import Unconverted, from_latex
+from models import CoMER, Hypothesis, Vocabulary
+from models.vocab import EOS, SOS
+from tests.helpers.tiny import tiny_archive, tiny_config
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[CoMER, Config, list[Sample]]:
+    """A network that has learnt nothing, so that most of what it reads is no expression."""
+    folder = tiny_archive(tmp_path_factory.mktemp("tiny"))
+    config = tiny_config(folder, {"search": {"beam_size": 10, "max_len": 4}})
+    torch.manual_seed(3)
+    model, words = CoMER(config.model).eval(), Vocabulary().ids
+    with torch.no_grad():  # its favourites are chance: let it like what does not convert
+        model.decoder.proj.bias[[words["{"], words["}"], words["x"]]] += torch.tensor([1.0, 1.0, 2.0])
+    return model, config, open_archive(folder).samples("2014")
+
+
+def changed(config: Config, **search: object) -> Config:
+    return config.model_copy(update={"search": config.search.model_copy(update=search)})
+
+
+def converts(hypothesis: Hypothesis) -> bool:
+    try:
+        from_latex(Vocabulary().decode(hypothesis.ids))
+    except Unconverted:
+        return False
+    return True
+
+
+def test_the_best_hypothesis_that_converts_is_predicted(untrained) -> None:
+    model, config, samples = untrained
+    plain = recognise(model, config, samples, CPU, "2014")
+    chosen = recognise(model, changed(config, convertible=True), samples, CPU, "2014")
+    moved = 0
+    for name, (tokens, hypotheses) in chosen.items():
+        best = next(h for h in plain[name][1] if converts(h))
+        assert hypotheses == [best, *(h for h in plain[name][1] if h is not best)]
+        assert tokens == tuple(Vocabulary().decode(best.ids))
+        moved += hypotheses != plain[name][1]
+    assert moved > 0  # or nothing was to be chosen
+
+
+def test_where_nothing_converts_the_best_stays(untrained) -> None:
+    config = changed(untrained[1], convertible=True)
+    brace = Hypothesis((Vocabulary().ids["{"],), -1.0, -0.5, -0.5, "l2r")
+    both = [brace, replace(brace, score=-2.0)]
+    assert ranked(both, config) == both
+    assert ranked([], config) == []
+
+
+def test_of_several_scales_the_mean_over_all_decides(untrained) -> None:
+    model, config, samples = deepcopy(untrained)
+    with torch.no_grad():
+        model.decoder.proj.bias[[SOS, EOS]] += 4  # let it like to end
+    alone = {scale: recognise(model, changed(config, scales=(scale,)), samples, CPU, "2014") for scale in (1.0, 1.5)}
+    both = recognise(model, changed(config, scales=(1.0, 1.5)), samples, CPU, "2014")
+    swapped = recognise(model, changed(config, scales=(1.5, 1.0)), samples, CPU, "2014")
+    shared = 0
+    for name, (tokens, hypotheses) in both.items():
+        scores = [{h.ids: h.score for h in alone[scale][name][1]} for scale in (1.0, 1.5)]
+        assert {h.ids for h in hypotheses} == scores[0].keys() | scores[1].keys()
+        assert [h.score for h in hypotheses] == sorted((h.score for h in hypotheses), reverse=True)
+        assert tokens == tuple(Vocabulary().decode(hypotheses[0].ids))
+        for h in hypotheses:
+            assert h.score == pytest.approx(h.forward + h.reverse)
+            if h.ids in scores[0] and h.ids in scores[1] and len(h.ids) < config.search.max_len - 1:
+                assert h.score == pytest.approx((scores[0][h.ids] + scores[1][h.ids]) / 2, abs=1e-4)
+                shared += scores[0][h.ids] != scores[1][h.ids]
+        assert [h.score for h in swapped[name][1]] == pytest.approx([h.score for h in hypotheses], abs=1e-4)
+    assert shared > 0
+
+
+@pytest.mark.parametrize("order", ["area", "shape"])
+def test_images_are_searched_at_the_scale(untrained, order: str) -> None:
+    _, config, samples = untrained
+    batching = config.training.batching.model_copy(update={"order": order})
+    config = config.model_copy(update={"training": config.training.model_copy(update={"batching": batching})})
+    for batch in evaluation_batches(samples, config, 2, 1.5):
+        for name, mask in zip(batch.ids, batch.mask, strict=True):
+            height, width = next(s.image.shape for s in samples if s.id == name)
+            assert int((~mask).sum()) == round(1.5 * height) * round(1.5 * width)
+
+
+def test_the_signature_names_the_search(untrained) -> None:
+    _, config, _ = untrained
+    assert config.search.name == "joint10"
+    assert changed(config, convertible=True).search.name == "joint10+convertible"
+    assert changed(config, scales=(1.0, 1.3)).search.name == "joint10+scales1,1.3"
+    assert changed(config, scales=(1.0,), convertible=False).digest == config.digest  # runs keep their names

@@ -1,0 +1,296 @@
+"""Single images: what they are drawn on and how they are stored does not matter, and bad ones do not stop the rest."""
+
+import io
+import json
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+
+from benchmarks import __main__ as cli
+from benchmarks import recognize as recognizer
+from benchmarks.data.crohme import open_archive
+from benchmarks.data.synthetic import drawing
+from benchmarks.errors import UserError
+from benchmarks.recognize import MARGIN, Recognizer, as_crohme, best_run, read_gray
+from tests.helpers.places import CROHME, ROOT
+from tests.helpers.tiny import tiny_archive, tiny_config
+
+LAPTOP = ROOT / "results/reproduced/comer-fusion/laptop-seed7"
+TOKENS = list("x^{2}+y^{2}=z^{2}")
+LATEX = " ".join(TOKENS)
+INK = drawing(TOKENS, np.random.default_rng(1))  # white on black, as CROHME's images
+PAPER = Image.fromarray(255 - INK)
+
+
+@pytest.fixture(scope="module")
+def laptop() -> Recognizer:
+    return Recognizer.load(LAPTOP)
+
+
+def on_glass(ink: int) -> Image.Image:
+    """Ink of one brightness on nothing."""
+    image = Image.new("L", PAPER.size, ink).convert("LA")
+    image.putalpha(ImageOps.invert(PAPER))
+    return image
+
+
+def with_holes() -> Image.Image:
+    image, whole = PAPER.convert("RGBA"), Image.new("L", PAPER.size, 255)
+    whole.paste(0, (0, 0, 10, 10))
+    image.putalpha(whole)
+    return image
+
+
+def photograph() -> Image.Image:
+    """Four times the size, pencil grey, a shadow across, noise."""
+    ink = cv2.GaussianBlur(cv2.resize(np.pad(INK, 50), None, fx=4, fy=4), (0, 0), 2) / 255
+    y, x = np.mgrid[: ink.shape[0], : ink.shape[1]]
+    light = (0.5 + 0.4 * x / ink.shape[1]) * np.where(x + y / 4 > ink.shape[1] * 0.6, 0.7, 1.0)
+    light = cv2.GaussianBlur(light, (0, 0), 12)
+    noise = np.random.default_rng(0).normal(0, 4, ink.shape)
+    return Image.fromarray(np.clip(235 * light * (1 - 0.6 * ink) + noise, 0, 255).astype(np.uint8))
+
+
+def turned() -> tuple[Image.Image, Image.Exif]:
+    exif = Image.Exif()
+    exif[0x112] = 8  # the camera lay on its side
+    return PAPER.rotate(-90, expand=True), exif
+
+
+def colours(ink: tuple[int, int, int], paper: tuple[int, int, int]) -> Image.Image:
+    return ImageOps.colorize(PAPER, ink, paper)
+
+
+AS_STORED: dict[str, Callable[[], tuple[str, Image.Image, dict]]] = {
+    "dark on light PNG": lambda: ("x.png", PAPER, {}),
+    "light on dark BMP": lambda: ("x.bmp", ImageOps.invert(PAPER), {}),
+    "two colours BMP": lambda: ("x.bmp", PAPER.convert("1"), {}),
+    "JPEG": lambda: ("x.jpg", PAPER, {"quality": 40}),
+    "CMYK JPEG": lambda: ("x.jpeg", PAPER.convert("CMYK"), {}),
+    "JPEG on its side": lambda: ("x.jpg", turned()[0], {"quality": 95, "exif": turned()[1]}),
+    "blue on yellow": lambda: ("x.png", colours((20, 40, 160), (250, 240, 180)), {}),
+    "chalk on green": lambda: ("x.jpg", colours((240, 240, 230), (30, 90, 60)), {"quality": 80}),
+    "palette": lambda: ("x.png", PAPER.convert("P"), {}),
+    "16 bit": lambda: ("x.png", Image.fromarray((255 - INK).astype(np.uint16) * 200 + 5000), {}),
+    "dark on glass": lambda: ("x.png", on_glass(20), {}),
+    "light on glass": lambda: ("x.png", on_glass(235), {}),
+    "paper with holes": lambda: ("x.png", with_holes(), {}),
+    "wide margin": lambda: ("x.png", ImageOps.expand(PAPER, 150, 255), {}),
+    "no margin": lambda: ("x.png", PAPER.crop(ImageOps.invert(PAPER).getbbox()), {}),
+}
+LARGER: dict[str, Callable[[], tuple[str, Image.Image, dict]]] = {
+    "scan": lambda: ("x.png", PAPER.resize((PAPER.width * 6, PAPER.height * 6), Image.Resampling.BICUBIC), {}),
+    "photograph": lambda: ("x.jpg", photograph(), {"quality": 70}),
+}
+
+
+@pytest.mark.parametrize("kind", AS_STORED)
+def test_the_same_ink_comes_out_of_every_form(kind: str, tmp_path: Path) -> None:
+    name, image, options = AS_STORED[kind]()
+    image.save(tmp_path / name, **options)
+    ink = as_crohme(read_gray(tmp_path / name), name)
+    plain = as_crohme(255 - INK, "plain")
+    assert ink.shape == plain.shape
+    if "jp" in name:  # lossy
+        assert np.mean(ink != plain) < 0.01
+    else:
+        assert np.array_equal(ink, plain)
+
+
+@pytest.mark.parametrize("kind", ["dark on light PNG", "light on dark BMP", "JPEG", "dark on glass", *LARGER])
+def test_the_same_latex_comes_out_of_every_form(kind: str, tmp_path: Path, laptop: Recognizer) -> None:
+    name, image, options = (AS_STORED | LARGER)[kind]()
+    image.save(tmp_path / name, **options)
+    assert laptop(tmp_path / name).latex == LATEX
+
+
+def test_ink_of_any_size_and_pen_becomes_crohmes() -> None:
+    plain = as_crohme(255 - INK, "plain")
+    height = plain.shape[0]
+    for factor in (0.5, 3, 8):
+        pen = np.ones((max(1, 2 * round(factor) - 1),) * 2, np.uint8)
+        scaled = cv2.dilate(cv2.resize(INK, None, fx=factor, fy=factor), pen)
+        ink = as_crohme(255 - scaled, "scaled")
+        assert set(np.unique(ink)) == {0, 255}
+        assert 0.7 * height < ink.shape[0] < 1.4 * height
+        distance = cv2.distanceTransform(ink, cv2.DIST_L2, 5)
+        assert np.quantile(distance[ink > 0], 0.99) <= 4  # no stroke is much wider than three pixels
+        assert not ink[:MARGIN].any() and ink[MARGIN].any()
+
+
+def test_bars_and_long_lines(laptop: Recognizer) -> None:
+    bar = np.full((60, 90), 255, np.uint8)
+    bar[29:32, 20:70] = 0
+    assert laptop(bar).latex == "-"
+    long = np.tile(255 - INK, (1, 30))
+    ink = as_crohme(long, "long")
+    assert 0.9 * 320_000 < ink.size <= 320_000
+
+
+def test_hypotheses_are_ordered_and_differ(laptop: Recognizer) -> None:
+    found = laptop(255 - INK, "drawn")
+    assert found.latex == " ".join(found.tokens) == LATEX
+    scores = [c.score for c in found.nbest]
+    assert len(scores) > 2 and scores == sorted(scores, reverse=True)
+    assert len({c.tokens for c in found.nbest}) == len(scores)
+    assert all(c.score == pytest.approx(c.forward + c.reverse) for c in found.nbest)
+    printed = json.loads(found.as_json(2))
+    assert (
+        printed["image"] == "drawn" and printed["latex"] == printed["nbest"][0]["latex"] and len(printed["nbest"]) == 2
+    )
+
+
+@pytest.mark.skipif(not CROHME.exists(), reason=f"CROHME is not at {CROHME}")
+def test_crohme_images_stay_as_they_are_and_are_read(laptop: Recognizer) -> None:
+    archive = open_archive(CROHME)
+    for id_ in ("18_em_13", "502_em_19", "RIT_2014_234"):
+        image = archive.image("2014", id_)
+        assert np.array_equal(as_crohme(255 - image, id_), image)
+        assert laptop(image).latex == " ".join(archive.captions("2014")[id_])
+
+
+# ------------------------------------------------------------------------------------------------- bad input
+
+
+def png(image: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "PNG")
+    return file.getvalue()
+
+
+def bomb() -> bytes:
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 50_000, 50_000, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(50_000))) + chunk(b"IEND", b"")
+
+
+GREY = np.random.default_rng(0).normal(200, 8, (200, 300)).clip(0, 255).astype(np.uint8)
+BAD = {
+    "text.png": (b"not an image", "not a PNG, BMP or JPEG"),
+    "empty.png": (b"", "not a PNG, BMP or JPEG"),
+    "cut.png": (png(GREY)[:5000], "damaged"),
+    "bomb.png": (bomb(), "million pixels"),
+    "blank.png": (png(np.full((100, 300), 255, np.uint8)), "no ink"),
+    "black.png": (png(np.zeros((1, 1), np.uint8)), "no ink"),
+    "noise.png": (png(GREY), "no ink"),
+    "line.png": (png(np.zeros((1, 100_000), np.uint8)), "100000 x 1 pixels, too long and thin"),
+    "wide.png": (png(np.tile(np.array([[0, 255]], np.uint8), (2, 2500))), "5000 x 2 pixels, too long and thin"),
+    "high.png": (png(np.tile(np.array([[0, 255]], np.uint8), (5000, 1))), "2 x 5000 pixels, too long and thin"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_images_are_refused(name: str, tmp_path: Path) -> None:
+    content, words = BAD[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=words) as error:
+        as_crohme(read_gray(tmp_path / name), str(tmp_path / name))
+    assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
+
+
+def program(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int | str | None:
+    """The exit code of `python -m benchmarks recognize ARGUMENTS`."""
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "recognize", *map(str, arguments)])
+    with pytest.raises(SystemExit) as left:
+        sys.exit(cli.main())
+    return left.value.code
+
+
+def test_on_the_command_line(tmp_path: Path) -> None:
+    """Bad images are said on stderr, the others are read, and the exit code tells."""
+    PAPER.save(tmp_path / "a.png")
+    PAPER.save(tmp_path / "b.jpg")
+    (tmp_path / "text.png").write_text("not an image")
+    (tmp_path / "line.png").write_bytes(BAD["line.png"][0])
+    images = [tmp_path / name for name in ("nowhere.png", "a.png", "", "text.png", "line.png", "b.jpg")]
+    command = [sys.executable, "-m", "benchmarks", "recognize", "--weights", LAPTOP / "best.safetensors", *images]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stdout == f"{tmp_path / 'a.png'}\t{LATEX}\n{tmp_path / 'b.jpg'}\t{LATEX}\n"
+    said = zip(done.stderr.splitlines(), ("nowhere.png", "", "text.png", "line.png"), strict=True)
+    assert all(line.startswith(f"error: {tmp_path / name}: ") for line, name in said)
+
+
+def test_trouble_that_nobody_foresaw_stops_no_other_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PAPER.save(tmp_path / "a.png")
+    PAPER.crop((0, 0, 50, 50)).save(tmp_path / "b.png")
+    plain = recognizer._crop
+
+    def breaks_once(ink: np.ndarray) -> np.ndarray:
+        if ink.shape == (50, 50):
+            raise cv2.error("OpenCV: assertion\nfailed")
+        return plain(ink)
+
+    monkeypatch.setattr(recognizer, "_crop", breaks_once)
+    assert program(monkeypatch, "--weights", LAPTOP, tmp_path / "b.png", tmp_path / "a.png") == 1
+    assert capsys.readouterr() == (
+        f"{tmp_path / 'a.png'}\t{LATEX}\n",
+        f"error: {tmp_path / 'b.png'}: OpenCV: assertion failed\n",
+    )
+
+
+def test_one_image_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PAPER.save(tmp_path / "a.png")
+    assert program(monkeypatch, "--weights", LAPTOP, tmp_path / "a.png") == 0
+    assert capsys.readouterr() == (LATEX + "\n", "")
+    assert program(monkeypatch, "--weights", tmp_path, tmp_path / "a.png") == 1
+    assert "no such weights" in capsys.readouterr().err
+
+
+def test_json_and_attention_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    PAPER.save(tmp_path / "a.png")
+    assert program(monkeypatch, "--weights", LAPTOP, "--json", "--nbest", "3", "--show", tmp_path / "a.png") == 0
+    printed = capsys.readouterr()
+    assert printed.err == f"attention: {tmp_path / 'a.png'}.attention.png\n"
+    answer = json.loads(printed.out)
+    assert answer["image"] == str(tmp_path / "a.png") and answer["latex"] == LATEX and len(answer["nbest"]) == 3
+    with Image.open(tmp_path / "a.png.attention.png") as drawn:
+        assert drawn.width > 1000
+
+
+# --------------------------------------------------------------------------------------------------- weights
+
+
+def test_the_best_committed_run_is_the_default() -> None:
+    rates = {}
+    for scores in ROOT.glob("results/reproduced/*/*/scores"):
+        read = [json.loads(path.read_text()) for path in scores.glob("*.json")]
+        if (scores.parent / "best.safetensors").exists():
+            rates[scores.parent] = sum(s["exact"] for s in read) / sum(s["n"] for s in read)
+    assert rates[best_run()] == max(rates.values())
+
+
+def test_weights_that_cannot_be_used(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such weights"):
+        Recognizer.load(tmp_path)
+    (tmp_path / "lone.safetensors").write_bytes((LAPTOP / "best.safetensors").read_bytes())
+    with pytest.raises(UserError, match=r"no config\.yaml beside it"):
+        Recognizer.load(tmp_path / "lone.safetensors")
+
+
+def test_a_run_of_ones_own(tmp_path: Path) -> None:
+    """Any run folder will do, and its search options are used."""
+    from models import CoMER
+    from models.weights import save_weights
+
+    config = tiny_config(tiny_archive(tmp_path / "archive"))
+    save_weights(tmp_path / "best.safetensors", CoMER(config.model))
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
+    found = Recognizer.load(tmp_path)(255 - INK)
+    assert 0 < len(found.nbest) <= 4 and all(len(c.tokens) <= 8 for c in found.nbest)

@@ -1,0 +1,247 @@
+"""The figures: the same bytes twice, nothing cut off, and every point where the scores put it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from benchmarks.errors import UserError
+from benchmarks.report.figures import errors as taxonomy
+from benchmarks.report.figures import growth as cost
+from benchmarks.report.figures import make as figures
+from benchmarks.report.figures import results as plots
+from benchmarks.report.tables import reference
+from tests.helpers.places import ROOT
+
+RESULTS = ROOT / "results"
+RUN = RESULTS / "reproduced/comer-fusion/laptop-seed7"
+
+
+@pytest.fixture(autouse=True)
+def style():
+    with matplotlib.style.context(figures.STYLE, after_reset=True):
+        yield
+
+
+def put_run(results: Path, recipe: str = "bttr", preset: str = "paper", seed: int = 7, more: int = 0) -> Path:
+    """A made-up run that has everything; `more` exact expressions of the shortest."""
+    folder = results / "reproduced" / recipe / f"{preset}-seed{seed}"
+    for kind in ("scores", "errors"):
+        (folder / kind).mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump({"recipe": recipe, "preset": preset, "seed": seed}))
+    epochs = [{"epoch": e, "loss": 3 / e, "lr": 0.08, "images_per_s": 50.0 + e, "seconds": 1.0} for e in range(1, 5)]
+    epochs[-1]["val_token_exprate"] = 31.5
+    (folder / "history.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
+    for year, n in (("2014", 986), ("2019", 1199)):
+        paper = reference()["fig3"]
+        length = [{"bucket": b, "n": k, "exact": k // 2} for b, k in zip(paper["buckets"], paper["n"], strict=True)]
+        length[0]["exact"] += more
+        exact = sum(row["exact"] for row in length)
+        score = {"n": n, "exact": exact, "le1": exact + 60, "le2": exact + 90, "by_length": length}
+        (folder / f"scores/{year}.json").write_text(json.dumps(score))
+        errors = {
+            "n": n,
+            "symbols": [
+                {"truth": "x", "prediction": "\\times", "count": 9, "aligned": 5, "expressions": 4},
+                {"truth": "$", "prediction": "_", "count": 9, "aligned": 0, "expressions": 4},
+            ],
+            "relations": [{"truth": "Sub", "prediction": "_", "count": 70, "aligned": 0, "expressions": 60}],
+            "structure": [{"structure": "line", "n": 20, "exact": 5}, {"structure": "root", "n": 0, "exact": 0}],
+            "length": length,
+        }
+        (folder / f"errors/{year}.json").write_text(json.dumps(errors))
+    return folder
+
+
+def put_study(results: Path) -> None:
+    (results / "search/a-study").mkdir(parents=True)
+    rows = "setting,importance\ntraining.lr,0.75\nmodel.dropout,0.25\n"
+    (results / "search/a-study/importance.csv").write_text(rows)
+
+
+def put_growth(results: Path) -> None:
+    lines = ["axis,value,plain,fast,unit,n"]
+    for axis in cost.AXES:
+        lines += [f"{axis},{x},{x * x / 100},{x / 20},s,3" for x in (10, 20, 40)]
+    (results / "speed").mkdir()
+    (results / "speed/growth.csv").write_text("\n".join(lines) + "\n")
+
+
+def crowd(results: Path) -> None:
+    for recipe in plots.LOOKS:
+        for preset in ("paper", "fast"):
+            for seed in (7, 8):
+                put_run(results, recipe, preset, seed, more=seed)
+
+
+def points(figure: Figure, gid: str) -> tuple[list[float], list[float]]:
+    """What is drawn under a name."""
+    (line,) = [line for axes in figure.axes for line in axes.lines if line.get_gid() == gid]
+    return [float(x) for x in np.asarray(line.get_xdata())], [float(y) for y in np.asarray(line.get_ydata())]
+
+
+def bars(figure: Figure, gid: str) -> list[float]:
+    patches: list[Any] = [p for axes in figure.axes for p in axes.patches if p.get_gid() == gid]
+    return [float(bar.get_width()) for bar in patches]
+
+
+def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
+    put_run(tmp_path)
+    put_study(tmp_path)
+    paths = [line for line in figures.figures(tmp_path) if isinstance(line, Path)]
+    assert len(paths) == 15 and {path.suffix for path in paths} == {".pdf", ".svg", ".png"}
+    before = {path: path.read_bytes() for path in paths}
+    environment = os.environ | {"PYTHONHASHSEED": "5", "TZ": "Asia/Tokyo"}
+    command = [sys.executable, "-m", "benchmarks", "figures", "--results", str(tmp_path)]
+    subprocess.run(command, check=True, cwd=ROOT, env=environment, capture_output=True)
+    assert {path: path.read_bytes() for path in paths} == before
+    for path, content in before.items():
+        assert not any(word in content for word in (b"CreationDate", b"ModDate", b"dc:date", b"tIME", b"/Type3"))
+        if path.suffix == ".pdf":
+            assert content.count(b"/FontFile2") == content.count(b"/Type /FontDescriptor") > 0
+        if path.suffix == ".svg":
+            assert b"<text" not in content
+
+
+def test_the_committed_figures_are_what_make_figures_writes(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    for name in ("reproduced", "speed", "search"):
+        (tmp_path / "results" / name).symlink_to(RESULTS / name)
+    paths = [line for line in figures.figures(tmp_path / "results", ("svg",)) if isinstance(line, Path)]
+    assert len(paths) > 3
+    for path in paths:
+        committed = RESULTS / "figures" / path.name
+        assert committed.exists() and path.read_text() == committed.read_text(), f"{path.name}: run make figures"
+        assert committed.with_suffix(".pdf").exists() and committed.with_suffix(".png").exists()
+
+
+def test_lengths_are_those_of_paper_and_scores() -> None:
+    figure = plots.by_length(figures.read_runs(RESULTS / "reproduced"))
+    assert points(figure, "comer-fusion, reported")[1] == [74.25, 52.26, 54.69, 35.71, 30.77, 20.0]
+    assert points(figure, "comer-self, reported")[1] == reference()["fig3"]["rates"]["CoMER (Self)"]
+    drawn = points(figure, "comer-fusion, reproduced, preset laptop")[1]
+    score = json.loads((RUN / "scores/2014.json").read_text())
+    assert [round(rate, 2) for rate in drawn] == [row["exprate"] for row in score["by_length"]]
+
+
+def test_the_reported_lengths_add_up_to_table_1() -> None:
+    """Counts from the rates by length sum up to Table 1's, but for the row with the misprint."""
+    table = {row["model"]: row["exprate"] for row in reference()["table1"]}
+    paper = reference()["fig3"]
+    assert sum(paper["n"]) == reference()["test_sets"]["2014"]
+    for model, rates in paper["rates"].items():
+        count = sum(round(rate * n / 100) for rate, n in zip(rates, paper["n"], strict=True))
+        assert count - round(table[model] * 9.86) == (4 if model == "BTTR (baseline)" else 0)
+
+
+def test_the_forest_shows_rates_intervals_and_seeds(tmp_path: Path) -> None:
+    score = json.loads((RUN / "scores/2014.json").read_text())
+    figure = plots.forest(figures.read_runs(RESULTS / "reproduced"))
+    for key, rate in (("exact", "exprate"), ("le1", "exprate_le1"), ("le2", "exprate_le2")):
+        (x,), (y,) = points(figure, f"CoMER (Fusion), laptop, {key}")
+        assert round(x, 2) == score[rate]
+        if key == "exact":
+            spans = [line.get_xdata() for line in figure.axes[0].lines if list(np.asarray(line.get_ydata())) == [y, y]]
+            assert np.round(np.asarray(spans[0]), 2).tolist() == score["ci95"]
+    assert points(figure, "CoMER (Fusion), reported, le2")[0] == [75.66]
+    assert points(figure, "BTTR (reported), reported, le1")[0] == [66.02]
+    with pytest.raises(ValueError):  # no more of this row is reported
+        points(figure, "BTTR, reported, le1")
+    for seed in (7, 8, 9):
+        put_run(tmp_path, seed=seed, more=seed)
+    axes = plots.forest(figures.read_runs(tmp_path / "reproduced")).axes[0]
+    seeds = [np.asarray(line.get_xdata()).tolist() for line in axes.lines if line.get_marker() == "|"]
+    assert len(seeds) == 3 and np.round(np.diff(seeds[0]), 4).tolist() == [round(100 / 986, 4)] * 2
+
+
+def test_training_shows_the_history() -> None:
+    history = [json.loads(line) for line in (RUN / "history.jsonl").read_text().splitlines()]
+    figure = plots.training(figures.read_runs(RESULTS / "reproduced"))
+    assert len(figure.axes) == 3  # token match was not measured
+    for key in ("loss", "lr", "images_per_s"):
+        epochs, values = points(figure, f"comer-fusion, seed 7, {key}")
+        assert (epochs, values) == ([line["epoch"] for line in history], [line[key] for line in history])
+
+
+def test_errors_show_the_tables(tmp_path: Path) -> None:
+    put_run(tmp_path)
+    (run,) = figures.read_runs(tmp_path / "reproduced")
+    assert taxonomy.confusions(run) == [("x → \\times", 10)]  # two sets; what is not aligned is not shown
+    figure = taxonomy.taxonomy(run)
+    assert bars(figure, "confusions") == [10]
+    assert bars(figure, "missed") == pytest.approx([0, 0, 100 * 120 / (986 + 1199), 0, 0, 0])
+    assert bars(figure, "invented") == [0] * 6
+    assert points(figure, "structure, 2014, line")[0] == [25.0]
+    assert points(figure, "length, 2019, 50+")[0] == [48.0]
+    with pytest.raises(ValueError):  # no expression, no rate
+        points(figure, "structure, 2014, root")
+
+
+def test_committed_tables_of_errors_agree_with_the_scores() -> None:
+    for path in (RUN / "errors").glob("*.json"):
+        errors, score = (json.loads((RUN / kind / path.name).read_text()) for kind in ("errors", "scores"))
+        assert sum(row["exact"] for row in errors["length"]) == score["exact"] and errors["n"] == score["n"]
+        assert all(row["expressions"] > 1 or row["aligned"] for row in errors["symbols"])
+
+
+def test_importance_shows_the_study() -> None:
+    table = pd.DataFrame({"setting": ["a", "b"], "importance": [0.25, 0.75]})
+    figure = cost.importance(table, "study")
+    assert bars(figure, "importance") == [0.25, 0.75]  # the largest on top
+
+
+def test_growth_shows_the_measurements(tmp_path: Path) -> None:
+    put_growth(tmp_path)
+    (figure,) = [drawn for name, drawn in figures.draw(tmp_path) if name == "speed-growth"]
+    assert isinstance(figure, Figure)
+    assert points(figure, "beam_width, plain") == ([10, 20, 40], [1, 4, 16])
+    assert points(figure, "image_area, fast") == ([10, 20, 40], [0.5, 1, 2])
+    legend = figure.axes[0].get_legend()
+    assert legend and [text.get_text() for text in legend.get_texts()] == ["plain, slope 2.0", "fast, slope 1.0"]
+
+
+def test_what_is_not_there_is_said_and_not_drawn(tmp_path: Path) -> None:
+    lines = list(figures.figures(tmp_path, ("svg",)))
+    assert [line.name for line in lines if isinstance(line, Path)] == ["fig3-by-length.svg", "table1-forest.svg"]
+    said = [line for line in lines if isinstance(line, str)]
+    assert all("not drawn, there is no" in line for line in said)
+    assert [line.split(":")[0] for line in said] == ["training, errors", "speed-growth", "search-importance"]
+    axes = plots.by_length([]).axes
+    assert [axis.get_title(loc="left") for axis in axes] == ["reported"]
+
+
+@pytest.mark.parametrize("fill", [put_run, crowd], ids=["one run", "all rows twice"])
+def test_nothing_is_cut_off_or_too_small(tmp_path: Path, fill: Any) -> None:
+    fill(tmp_path)
+    put_study(tmp_path)
+    put_growth(tmp_path)
+    for name, figure in figures.draw(tmp_path):
+        if isinstance(figure, str) or name.endswith("seed8"):
+            continue
+        figure.draw_without_rendering()
+        box = figure.get_tightbbox()
+        assert figure.get_figwidth() == plots.WIDTH and figure.get_figheight() < 8
+        assert box.x0 > -0.01 and box.y0 > -0.01, f"{name}: {box}"
+        assert box.x1 < figure.get_figwidth() + 0.01 and box.y1 < figure.get_figheight() + 0.01, f"{name}: {box}"
+        for text in figure.findobj(Text):
+            assert isinstance(text, Text) and float(text.get_fontsize()) >= 6
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "history.jsonl", "scores/2014.json", "errors/2014.json"])
+@pytest.mark.parametrize("content", ["{", "[1]", '{"n": 3}'])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str) -> None:
+    path = put_run(tmp_path) / name
+    path.write_text(content)
+    with pytest.raises(UserError, match=f"{path.name}: damaged") as caught:
+        list(figures.figures(tmp_path, ("svg",)))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,258 @@
+"""What the report says, and what it says where something is missing."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.__main__ import app
+from benchmarks.data.crohme import open_archive
+from benchmarks.errors import UserError
+from benchmarks.report import alignment
+from benchmarks.report.page import browser
+from benchmarks.report.page.make import gather, render, report
+from benchmarks.report.page.playback import add_attention
+from evaluation import symlg
+from tests.helpers.places import ROOT
+from tests.helpers.report_place import EXPRESSIONS, FILLERS, N, Place, errors_of, make_archive
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("report"))
+
+
+# ------------------------------------------------------------------------------------------------------ alignment
+
+
+def words(truth: str, prediction: str) -> list[str]:
+    one, two = (alignment.tree(symlg.from_latex(latex)) for latex in (truth, prediction))
+    return alignment.in_words(one, two, alignment.differences(one, two))
+
+
+@pytest.mark.parametrize(
+    ("truth", "prediction", "expected"),
+    [
+        ("a + b", "a + b", []),
+        ("x", "X", ["symbol 1: x read as X"]),
+        ("a b c d", "a d", ["symbols 2–3 missing: b c (Right of a)"]),
+        ("a d", "a b c d", ["too much: b c (Right of a)"]),
+        ("x ^ 2 + 1", "x 2 + 1", ["symbol 2: 2, Sup of x read as Right"]),
+        ("P a", "p _ a", ["symbol 1: P read as p", "symbol 2: a, Right of P read as Sub"]),
+        (
+            r"\sum \limits _ i ^ n",
+            r"\sum _ i ^ n",
+            [r"symbol 2: n, Above of \sum read as Sup", r"symbol 3: i, Below of \sum read as Sub"],
+        ),
+        (r"\frac { a } { b + c }", r"\frac { a } { b - d }", ["symbol 4: + read as -", "symbol 5: c read as d"]),
+        (r"\sqrt [ 3 ] { x }", r"\sqrt { x }", [r"symbol 2 missing: 3 (Above of \sqrt)"]),
+        ("a", "b _ { c }", ["symbol 1: a read as b", "too much: c (Sub of b)"]),
+    ],
+)
+def test_differences_in_words(truth: str, prediction: str, expected: list[str]) -> None:
+    assert words(truth, prediction) == expected
+
+
+def test_one_symbol_too_many_shifts_nothing() -> None:
+    """The scorer calls every symbol behind it wrong; the alignment does not."""
+    truth, prediction = (symlg.from_latex(latex) for latex in ("a b c d e f", "a x b c d e f"))
+    (found,) = alignment.differences(alignment.tree(truth), alignment.tree(prediction))
+    assert found == ("extra", None, 1)
+
+
+def test_relations_that_leave_the_paths_alone_are_named() -> None:
+    truth, prediction = (symlg.from_latex(latex) for latex in (r"\sqrt { a b }", r"\sqrt [ ] { a b }"))
+    assert truth.nodes() == prediction.nodes()
+    assert alignment.relations_in_words(truth, prediction) == [r"relation Inside missing between \sqrt and b"]
+
+
+def test_every_token_finds_its_symbol() -> None:
+    tokens = [r"\sqrt", r"[", r"3", r"]", r"{", r"x", r"_", r"{", r"[", r"1", r"]", r"}", r"}"]
+    graph = symlg.from_latex(tokens)
+    tree = alignment.tree(graph)
+    found = alignment.symbols_of(tokens, graph, tree)
+    assert found is not None
+    assert [(token, tree.labels[i]) for token, i in zip(tokens, found, strict=True) if i >= 0] == [
+        (r"\sqrt", r"\sqrt"), ("3", "3"), ("x", "x"), ("[", "["), ("1", "1"), ("]", "]"),
+    ]  # fmt: skip
+    assert alignment.symbols_of(["12"], symlg.from_latex("1 2"), alignment.tree(symlg.from_latex("1 2"))) is None
+
+
+@pytest.mark.parametrize("latex", ["x " * 600, "x ^ { " * 60 + "x" + " }" * 60])
+def test_what_is_too_large_is_refused(latex: str) -> None:
+    with pytest.raises(alignment.TooLarge):
+        alignment.tree(symlg.from_latex(latex))
+
+
+# ------------------------------------------------------------------------------------------------------- the data
+
+
+def test_entries_hold_the_scorers_verdicts(place: Place) -> None:
+    built = browser.build(place.archive, browser.find_runs(place.a.parents[1], "local", []))
+    (data,) = built.sets
+    for folder, key in ((place.a, place.key_a), (place.b, place.key_b)):
+        entries = dict(zip(data["ids"], data["runs"][key], strict=True))
+        assert {id_: entry["errors"][0] for id_, entry in entries.items()} == errors_of(folder)
+    a = dict(zip(data["ids"], data["runs"][place.key_a], strict=True))
+    assert a["label"]["errors"] == [1, 1, 0] and a["label"]["words"] == ["symbol 3: b read as c"]
+    assert (a["label"]["truth_marks"], a["label"]["marks"]) == ("..x", "..x")
+    assert a["unclosed"]["status"] == "unconverted" and "too early" in a["unclosed"]["reason"]
+    assert a["nothing"]["status"] == "missing" and "tokens" not in a["nothing"]
+    assert dict(zip(data["ids"], data["kinds"], strict=True))["nested"] == ["script", "nested script"]
+    assert built.notes == [] and len(built.images["test"]) == N
+
+
+def test_images_are_lossless(place: Place) -> None:
+    image = place.archive.image("test", "limits")
+    packed = np.frombuffer(base64.b64decode(browser.webp(image)), np.uint8)
+    shown = cv2.imdecode(packed, cv2.IMREAD_GRAYSCALE)
+    assert shown is not None and np.array_equal(shown, image)
+
+
+def test_attention_is_on_the_networks_grid(place: Place) -> None:
+    runs = browser.find_runs(place.a.parents[1], "local", [])
+    built = browser.build(place.archive, runs)
+    add_attention(built, place.archive, runs, 3)
+    played = built.attention["test"][place.key_a]
+    assert 3 <= len(played) <= 6 and place.key_b not in built.attention["test"]
+    assert any("no attention" in note and "best.safetensors" in note for note in built.notes)
+    for id_, maps in played.items():
+        tokens = ((EXPRESSIONS[id_][1] or "") if id_ in EXPRESSIONS else "1 2").split()
+        height, width = place.archive.image("test", id_).shape
+        assert len(maps["maps"]["attention"]) == len(tokens) + 1  # and the end
+        assert maps["rows"] * maps["cell"][0] >= height and maps["columns"] * maps["cell"][1] >= width
+
+
+def test_without_images_and_truth_verdicts_remain(place: Place) -> None:
+    """As the committed runs are shown where no CROHME is given."""
+    built = browser.build(None, browser.find_runs(place.a.parents[1], "local", []))
+    (data,) = built.sets
+    entries = dict(zip(data["ids"], data["runs"][place.key_a], strict=True))
+    assert entries["label"]["errors"] == [1, 1, 0] and "words" not in entries["label"]
+    assert data["truths"] == [None] * N and built.images == {} and data["lengths"][data["ids"].index("label")] == 3
+
+
+# ------------------------------------------------------------------------------------- what is missing or damaged
+
+
+def copy(place: Place, tmp_path: Path) -> tuple[Path, Path]:
+    results = tmp_path / "results"
+    shutil.copytree(place.results, results)
+    return results, results / place.a.relative_to(place.results)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "note"),
+    [
+        (lambda run: (run / "scores/test.csv").unlink(), "predictions on test are not scored yet"),
+        (lambda run: (run / "predictions/test.zip").unlink(), "has scores on test, but no predictions"),
+        (lambda run: (run / "scores/test.csv").write_text("id,status\nx,y\n"), "test.csv: damaged; score this run"),
+        (lambda run: (run / "predictions/test.zip").write_bytes(b"PK\x03\x04"), "test.zip"),
+        (lambda run: (run / "history.jsonl").write_text('{"epoch": 1, "sec'), "history.jsonl, line 1: not an epoch"),
+        (lambda run: (run / "history.jsonl").unlink(), "history.jsonl: is not there"),
+        (lambda run: (run / "environment.json").write_text("{"), "environment.json: is not JSON"),
+        (lambda run: [shutil.rmtree(run / part) for part in ("scores", "predictions")], "nothing recognised on test"),
+    ],
+)
+def test_a_run_that_is_not_whole_becomes_a_note(place: Place, tmp_path: Path, spoil, note: str) -> None:
+    results, run = copy(place, tmp_path)
+    spoil(run)
+    material = gather(place.crohme, results, 0)
+    page = render(material, results)
+    assert any(note in line for line in material.notes), material.notes
+    assert all(str(line).count("\n") == 0 for line in material.notes) and "comer-fusion" in page
+
+
+def test_predictions_as_jsonl_will_do_and_a_corrupt_line_is_named(place: Place, tmp_path: Path) -> None:
+    results, run = copy(place, tmp_path)
+    (run / "predictions/test.zip").unlink()
+    lines = [json.dumps({"id": id_, "tokens": row[1]}) for id_, row in EXPRESSIONS.items() if row[1]]
+    lines += [json.dumps({"id": f"filler{k}", "tokens": "1 2"}) for k in range(FILLERS)]
+    (run / "predictions/test.jsonl").write_text("\n".join(lines))
+    assert not any("test" in note for note in gather(place.crohme, results, 0).notes)
+    (run / "predictions/test.jsonl").write_text("\n".join([*lines[:4], lines[5][:9]]))
+    (note,) = [note for note in gather(place.crohme, results, 0).notes if "jsonl" in note]
+    assert "test.jsonl, line 5: not a JSON object" in note
+
+
+def test_verdicts_of_other_predictions_are_found_out(place: Place, tmp_path: Path) -> None:
+    results, run = copy(place, tmp_path)
+    other = results / place.b.relative_to(place.results)
+    shutil.copy(other / "predictions/test.zip", run / "predictions/test.zip")
+    notes = gather(place.crohme, results, 0).notes
+    assert any("do not belong to the predictions" in note and str(run) in note for note in notes)
+
+
+def test_runs_on_other_data_stay_out(place: Place, tmp_path: Path) -> None:
+    runs = browser.find_runs(place.a.parents[1], "local", [])
+    other = make_archive(tmp_path / "other")
+    (other / "data/test/caption.txt").write_text((other / "data/test/caption.txt").read_text().replace("a b", "b a"))
+    built = browser.build(open_archive(other), runs)
+    assert built.sets[0]["runs"] == {} and "was made on other data" in built.notes[0]
+
+
+def test_a_run_that_became_a_reference_is_shown_once(place: Place, tmp_path: Path) -> None:
+    """The run folder it was copied from lies on this machine still."""
+    shutil.copytree(place.a, tmp_path / "reproduced/bttr/tiny-seed7")
+    shutil.copytree(place.results / "local", tmp_path / "local")
+    both = browser.find_runs(tmp_path / "reproduced", "reproduced", [])
+    both += browser.find_runs(tmp_path / place.a.parents[1].relative_to(place.results), "local", [])
+    (data,) = browser.build(place.archive, both).sets
+    assert list(data["runs"]) == ["reproduced/bttr/tiny-seed7", place.key_b]
+
+
+def test_without_crohme_the_embedded_sets_runs_are_shown_and_named(place: Place, tmp_path: Path) -> None:
+    embedded = tmp_path / "local/embedded"
+    shutil.copytree(place.a.parents[1], embedded / "runs")
+    (place.crohme / "data/EMBEDDED.json").write_text('{"generator": 1, "seed": 7}')
+    shutil.make_archive(str(embedded / "data"), "zip", place.crohme)
+    (place.crohme / "data/EMBEDDED.json").unlink()
+    material = gather(None, tmp_path, 0)
+    (data,) = material.sets
+    assert (data["data"], data["name"], sorted(data["runs"])) == ("embedded", "test", [place.key_a, place.key_b])
+    page = render(material, tmp_path)
+    assert "EMBEDDED DATA: these are NOT CROHME numbers." in page and "NOT CROHME" not in render(
+        gather(None, tmp_path / "empty", 0), tmp_path / "empty"
+    )
+
+
+def test_without_any_run_the_reported_tables_remain(tmp_path: Path) -> None:
+    text = report(None, tmp_path / "results").read_text()
+    assert "59.33" in text and "WS-WAP" in text and "56.2–62.4" in text
+    assert "There are no runs yet" in text and "make report CROHME=data.zip" in text
+
+
+def test_a_page_is_replaced_whole_or_not_at_all(place: Place, tmp_path: Path) -> None:
+    results, run = copy(place, tmp_path)
+    page = results / "report/index.html"
+    before = page.read_bytes()
+    (run / "scores/test.json").write_text("{")
+    with pytest.raises(UserError, match=r"test\.json: damaged"):
+        report(place.crohme, results)
+    assert page.read_bytes() == before and [path.name for path in page.parent.iterdir()] == ["index.html"]
+
+
+def test_the_same_runs_give_the_same_page(place: Place) -> None:
+    assert report(place.crohme, place.results, attention=3).read_bytes() == place.page.read_bytes()
+
+
+def test_nothing_hostile_stands_in_the_source(place: Place) -> None:
+    text = place.page.read_text()
+    assert "window.hacked" not in text and "<b>machine" not in text and "&lt;b&gt;machine" in text
+    assert len(re.findall(r"</script>", text)) == text.count("<script")
+    links = re.findall(r"(?:src|href)=[\"']?([^\s\"'>]*)", text.split("<script")[0])
+    assert links and all(link.startswith("#") for link in links)
+
+
+def test_the_command_says_where_the_page_is(place: Place, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["report", "--results", str(tmp_path)])
+    assert done.exit_code == 0 and f"{tmp_path}/report/index.html" in done.stdout
+    ignored = subprocess.run(["git", "check-ignore", "-q", "results/report/index.html"], cwd=ROOT)
+    assert ignored.returncode == 0

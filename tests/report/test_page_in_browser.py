@@ -1,0 +1,258 @@
+"""The report's page in a headless Chromium (CHROMIUM=path, else the one on the PATH)."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from benchmarks.report.page.make import report
+from evaluation.stats import mcnemar
+from tests.helpers.report_place import EXPRESSIONS, FILLERS, HOSTILE, N, Place, errors_of
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("report"))
+
+
+def chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+    return os.environ.get("CHROMIUM") or next((path for name in names if (path := shutil.which(name))), None)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator:
+    path = chromium()
+    if path is None:
+        pytest.skip("no Chromium here: apt-get install chromium, or CHROMIUM=path")
+    with sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=path, args=["--no-sandbox"] * (os.geteuid() == 0))
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(engine, place: Place) -> Iterator:
+    """The page, opened from its file; at the end nothing was complained of, and nothing else was fetched."""
+    opened = engine.new_page(viewport={"width": 1280, "height": 860})
+    opened.complaints, opened.fetched = [], []
+    opened.on("console", lambda message: opened.complaints.append(message.text))
+    opened.on("pageerror", lambda error: opened.complaints.append(str(error)))
+    opened.on("dialog", lambda dialog: opened.complaints.append(dialog.message))
+    opened.on("request", lambda request: opened.fetched.append(request.url))
+    opened.goto(place.page.as_uri())
+    opened.wait_for_selector("body[data-ready]")
+    yield opened
+    assert opened.complaints == []
+    assert [url for url in opened.fetched if not url.startswith("data:")] == [place.page.as_uri()]
+    opened.close()
+
+
+def go_to(page, place: Place, id_: str) -> None:
+    page.evaluate("hash => { location.hash = hash }", f"#/{place.set}/{id_}")
+    expect(page.locator("#detail h3")).to_have_text(id_)
+
+
+def choose(page, place: Place, a: str, b: str = "") -> None:
+    page.select_option("#run-a", a)
+    page.select_option("#run-b", b)
+
+
+def count(page) -> int:
+    return int(page.inner_text("#count").split(" of ")[0])
+
+
+def current(page) -> str:
+    return page.inner_text("#detail h3")
+
+
+def test_a_known_expression_shows_its_known_verdict(page, place: Place) -> None:
+    choose(page, place, place.key_a, place.key_b)
+    verdicts = errors_of(place.a)
+    for id_, n in verdicts.items():
+        if id_ not in EXPRESSIONS:
+            continue
+        go_to(page, place, id_)
+        badge = page.inner_text("[data-side=a] .badge")
+        assert ("right" in badge) if n == 0 else re.search(rf"\b{n} error", badge), (id_, badge)
+    go_to(page, place, "moved")
+    assert page.inner_text("[data-side=a] .badge") == "✗ wrong: 6 errors (4 symbols, 2 relations)"
+    assert page.inner_text("[data-side=a] .words") == "symbol 2: 2, Sup of x read as Right"
+    assert page.inner_text("[data-side=b] .badge") == "✓ right"
+    assert page.locator("[data-side=truth] math msup .mark-r").text_content() == "2"
+    assert page.locator("[data-side=a] math .mark-r").count() == 1 and page.locator("[data-side=a] msup").count() == 0
+    go_to(page, place, "unclosed")
+    assert "the expression ends too early" in page.inner_text("[data-side=a] .reason")
+
+
+FILTERS: list[tuple[dict[str, str], set[str]]] = [
+    ({"verdict": "right"}, {"fraction", "nested", "hostile", "long"}),
+    ({"verdict": "unconverted"}, {"unclosed"}),
+    ({"verdict": "missing"}, {"nothing"}),
+    ({"errors": "1-1"}, {"label"}),
+    ({"length": "(10,20]"}, {"limits", "long"}),
+    ({"structure": "fraction"}, {"fraction"}),
+    ({"structure": "root"}, {"root"}),
+    ({"structure": "limits"}, {"limits"}),
+    ({"structure": "nested script"}, {"nested"}),
+    ({"versus": "only-a"}, {"fraction", "nested", "hostile"}),
+    ({"versus": "only-b"}, {"moved", "root", "limits", "unclosed", "nothing"}),
+    ({"versus": "neither"}, {"label"}),
+    ({"versus": "changed", "structure": "root"}, {"root"}),
+    ({"search": "b read as c"}, {"label"}),
+    ({"search": r"\sqrt [3]"}, {"root"}),
+    ({"search": "hostile"}, {"hostile"}),
+    ({"search": "no such thing"}, set()),
+]
+
+
+def test_filters(page, place: Place) -> None:
+    choose(page, place, place.key_a, place.key_b)
+    for filters, expected in FILTERS:
+        assert count(page) == N
+        for name, value in filters.items():
+            page.fill("#search", value) if name == "search" else page.select_option(f"#{name}", value)
+        fillers = FILLERS if filters == {"verdict": "right"} else 0
+        assert count(page) == len(expected) + fillers, filters
+        shown = page.eval_on_selector_all("#rows .who b", "all => all.map(one => one.textContent)")
+        assert {id_ for id_ in shown if not id_.startswith("filler")} == expected, filters
+        assert expected or page.inner_text("#detail") == "No expression passes these filters."
+        page.click("#reset")
+
+
+def test_the_comparison_of_two_runs_is_the_scorers(page, place: Place) -> None:
+    choose(page, place, place.key_a, place.key_b)
+    a, b = errors_of(place.a), errors_of(place.b)
+    only_a = sum(a[id_] == 0 < b[id_] for id_ in a)
+    only_b = sum(b[id_] == 0 < a[id_] for id_ in a)
+    said = page.inner_text("#count")
+    assert f"only A right {only_a}, only B right {only_b}" in said
+    for pair in ((only_a, only_b), (0, 0), (1, 30), (40, 44)):
+        assert page.evaluate("pair => mcnemar(...pair)", list(pair)) == pytest.approx(mcnemar(*pair), abs=1e-9)
+
+
+def test_keys(page, place: Place) -> None:
+    choose(page, place, place.key_a)
+    page.focus("#list")
+    ids = list(place.archive.captions("test"))
+    assert current(page) == ids[0]
+    for key, expected in (("j", ids[1]), ("ArrowDown", ids[2]), ("k", ids[1]), ("End", ids[-1]), ("Home", ids[0])):
+        page.keyboard.press(key)
+        assert current(page) == expected
+        active = page.get_attribute("#list", "aria-activedescendant")
+        assert page.get_attribute(f"#{active}", "aria-selected") == "true"
+        assert page.locator(f"#{active} .who b").inner_text() == expected
+    page.keyboard.press("/")
+    page.keyboard.type("jkx?")
+    assert page.input_value("#search") == "jkx?" and count(page) == 0
+    page.keyboard.press("Escape")
+    page.keyboard.press("x")
+    assert count(page) == N and page.evaluate("document.activeElement.id") == "list"
+    page.keyboard.press("?")
+    assert page.locator("#help").is_visible()
+    page.keyboard.press("Escape")
+    assert not page.locator("#help").is_visible()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+
+
+def test_only_what_is_seen_is_in_the_list(page) -> None:
+    assert page.locator("#rows > *").count() < 30 < N
+    page.focus("#list")
+    page.keyboard.press("End")
+    assert page.locator("#rows > *").count() < 30
+    assert page.locator("[aria-selected=true]").get_attribute("aria-posinset") == str(N)
+
+
+def test_attention_is_played_token_by_token(page, place: Place) -> None:
+    choose(page, place, place.key_a)
+    page.check("#played")
+    assert 3 <= count(page) <= 6
+    page.focus("#list")
+
+    def picture() -> str:
+        return page.evaluate("document.getElementById('heat').toDataURL()")
+
+    page.keyboard.press("ArrowRight")
+    tokens = page.locator("[data-side=a] .tokens span").all_inner_texts()
+    assert page.locator("[data-side=a] .tokens .now").inner_text() == tokens[0]
+    assert page.locator("[data-side=a] output").inner_text() == f"1 of {len(tokens) + 1}: {tokens[0]}"
+    first = picture()
+    page.keyboard.press("ArrowRight")
+    second = picture()
+    for _ in range(2):
+        page.keyboard.press("ArrowLeft")
+    assert len({first, second, picture()}) == 3
+    page.keyboard.press("p")
+    expect(page.locator("[data-side=a] output")).to_have_text(re.compile("^2 of"))
+    page.keyboard.press("p")
+    assert page.locator(".play").inner_text() == "▶ play"
+
+
+def test_light_and_dark(page) -> None:
+    def paper() -> str:
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    light = paper()
+    page.emulate_media(color_scheme="dark")
+    dark = paper()
+    assert light == "rgb(255, 255, 255)" and dark == "rgb(22, 24, 28)"
+    page.emulate_media(color_scheme="light")
+    page.click("#theme")
+    assert paper() == dark and "dark" in page.inner_text("#theme")
+    page.click("#theme")
+    page.emulate_media(color_scheme="dark")
+    assert paper() == light
+
+
+def test_hostile_predictions_are_text(page, place: Place) -> None:
+    choose(page, place, place.key_b)
+    go_to(page, place, "hostile")
+    assert page.inner_text("[data-side=a] .tokens").split() == HOSTILE.split()
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("#detail img:not(.ink), #detail script").count() == 0
+    assert "a <b>machine</b>" in page.inner_text("#cost")
+
+
+def test_an_address_names_an_expression(engine, page, place: Place) -> None:
+    choose(page, place, place.key_a)
+    page.select_option("#structure", "root")
+    assert current(page) == "root"
+    go_to(page, place, "label")  # the filter that hides it is taken off
+    assert page.input_value("#structure") == ""
+    page.focus("#list")
+    page.keyboard.press("j")
+    assert page.evaluate("location.hash") == f"#/{place.set}/fraction"
+
+
+def look(engine, path: Path) -> tuple[str, str]:
+    """What the page says of the first expression, and in its notes; nothing was complained of."""
+    opened, complaints = engine.new_page(), []
+    opened.on("console", lambda message: complaints.append(message.text))
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.goto(path.as_uri())
+    opened.wait_for_selector("body[data-ready]")
+    said = opened.inner_text("#detail"), opened.inner_text("#notes")
+    opened.close()
+    assert complaints == []
+    return said
+
+
+def test_the_page_without_runs_loads(engine, tmp_path: Path) -> None:
+    detail, notes = look(engine, report(None, tmp_path))
+    assert "nothing to browse yet" in detail and "There are no runs yet" in notes
+
+
+def test_committed_runs_are_shown_without_crohme(engine, place: Place, tmp_path: Path) -> None:
+    folder = tmp_path / "reproduced/bttr/tiny-seed7"
+    shutil.copytree(place.a, folder)
+    text = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(text.replace("name: foreign", "name: crohme"))
+    detail, notes = look(engine, report(None, tmp_path))
+    id_, errors = next(iter(errors_of(place.a).items()))
+    assert detail.startswith(id_) and errors == 0 and "✓ right" in detail
+    assert "make report CROHME=data.zip" in detail and "null" not in detail
+    assert "Images and truth of CROHME are not here" in notes

@@ -1,0 +1,220 @@
+"""The tables from fabricated score files: what stands in them, under which name, and that nothing else is touched."""
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from benchmarks.errors import UserError
+from benchmarks.report import tables
+from tests.helpers.places import ROOT
+
+RESULTS = ROOT / "results"
+CROHME = {"name": "crohme", "digest": "ab" * 32}
+
+
+def put_run(
+    root: Path,
+    recipe: str,
+    preset: str = "smoke",
+    seed: int = 7,
+    exact: int = 493,
+    n: int = 986,
+    split: str = "2014",
+    data: dict | None = None,
+    limit: int | None = None,
+    suffix: str = "-00000000",
+) -> Path:
+    folder = root / recipe / f"{preset}-seed{seed}{suffix}"
+    (folder / "scores").mkdir(parents=True, exist_ok=True)
+    search = {"limit": limit, "beam_size": 10}
+    config = {"recipe": recipe, "preset": preset, "seed": seed, "data": data or CROHME, "search": search}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    counts = {"n": n, "exact": exact, "le1": exact + 10, "le2": exact + 20, "le3": exact + 30}
+    (folder / "scores" / f"{split}.json").write_text(json.dumps(counts))
+    return folder
+
+
+def rows(path: Path, **wanted: str) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return [row for row in csv.DictReader(file) if all(row[k] == v for k, v in wanted.items())]
+
+
+def test_the_papers_numbers_are_all_there(tmp_path: Path) -> None:
+    tables.write(tables.committed(tmp_path), tmp_path)
+    first, second = rows(tmp_path / "table1.csv"), rows(tmp_path / "table2.csv")
+    assert [row["exprate"] for row in first] == ["53.96", "53.45", "55.17", "57.51", "58.11", "59.33"]
+    assert len(second) == 22 and {row["source"] for row in first + second} == {"reported"}
+    assert [len(rows(tmp_path / "table2.csv", dataset=year)) for year in ("2014", "2016", "2019")] == [8, 8, 6]
+    (comer,) = rows(tmp_path / "table2.csv", dataset="2019", model="CoMER")
+    assert [comer[k] for k in ("exprate", "le1", "le2", "le3", "n")] == ["62.97", "77.40", "81.40", "83.07", "1199"]
+    (wap,) = rows(tmp_path / "table2.csv", dataset="2014", model="WS-WAP")
+    assert (wap["exprate"], wap["le1"], wap["seeds"]) == ("53.65", "", "")
+    assert list(second[0]) == list(tables.COLUMNS)
+    assert list(first[0]) == [*tables.COLUMNS, "scale_aug", "self_cov", "cross_cov"]
+
+
+def test_reported_counts_are_the_papers(tmp_path: Path) -> None:
+    """Rates in Table 1 are multiples of 1/986; CoMER (Fusion) is 585 of 986 with a half-width of three points."""
+    for row in tables.reference()["table1"]:
+        count = round(row["exprate"] * 986 / 100)
+        assert round(100 * count / 986, 2) == row["exprate"]
+    (fusion,) = [row for row in tables.reference()["table1"] if row["model"] == "CoMER (Fusion)"]
+    tables.write(tables.committed(tmp_path), tmp_path)
+    (printed,) = rows(tmp_path / "table1.csv", model="CoMER (Fusion)")
+    assert round(fusion["exprate"] * 9.86) == 585
+    assert (float(printed["ci_low"]), float(printed["ci_high"])) == pytest.approx((56.2, 62.4), abs=0.1)
+
+
+def test_sources_stand_side_by_side(tmp_path: Path) -> None:
+    put_run(tmp_path / "reproduced", "comer-fusion", "laptop", exact=400, suffix="")
+    put_run(tmp_path / "runs", "comer-fusion", "smoke", exact=100)
+    put_run(tmp_path / "runs", "comer-self", "smoke", exact=90)
+    tables.write(tables.local(tmp_path), tmp_path / "local")
+    fusion = rows(tmp_path / "local/table1.csv", model="CoMER (Fusion)")
+    assert [(r["source"], r["exprate"], r["preset"]) for r in fusion] == [
+        ("reported", "59.33", ""),
+        ("reproduced", "40.57", "laptop"),
+        ("local", "10.14", "smoke"),
+    ]
+    assert fusion[2]["self_cov"] == fusion[2]["cross_cov"] == "True"
+    comer = rows(tmp_path / "local/table2.csv", dataset="2014", model="CoMER")
+    assert [r["source"] for r in comer] == ["reported", "reproduced", "local"]
+    assert rows(tmp_path / "local/table2.csv", model="CoMER (Self)")[0]["exprate"] == "9.13"
+
+
+def test_committed_tables_never_hold_local_rows(tmp_path: Path) -> None:
+    put_run(tmp_path / "runs", "bttr")
+    tables.write(tables.committed(tmp_path), tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.glob("table*")}
+    assert len(before) == 6 and not rows(tmp_path / "table2.csv", source="local")
+    tables.write(tables.local(tmp_path), tmp_path / "local")
+    assert rows(tmp_path / "local/table2.csv", source="local")
+    assert {path: path.read_bytes() for path in tmp_path.glob("table*")} == before
+
+
+def test_seeds_are_averaged_and_counted(tmp_path: Path) -> None:
+    for seed, exact in ((7, 100), (8, 200), (9, 300)):
+        put_run(tmp_path / "runs", "bttr", seed=seed, exact=exact)
+    tables.write(tables.local(tmp_path), tmp_path / "local")
+    (row,) = rows(tmp_path / "local/table1.csv", source="local")
+    assert (row["exprate"], row["seeds"], row["n"]) == ("20.28", "3", "986")
+    put_run(tmp_path / "runs", "bttr-baseline", exact=200)
+    tables.write(tables.local(tmp_path), tmp_path / "local")
+    (single,) = rows(tmp_path / "local/table1.csv", source="local", model="BTTR (baseline)")
+    assert (row["ci_low"], row["ci_high"]) == (single["ci_low"], single["ci_high"])
+
+
+def test_a_readme_gets_table_1_between_its_marks(tmp_path: Path) -> None:
+    for seed, exact in ((7, 493), (8, 503)):
+        put_run(tmp_path / "reproduced", "comer-fusion", "fast", seed, exact)
+    built, readme = tables.committed(tmp_path), tmp_path / "README.md"
+    readme.write_text("above\n" + "what was there\n".join(tables.IN_README) + "below\n")
+    for _ in range(2):
+        tables.write_summary(built, readme)
+    lines = readme.read_text().splitlines()
+    assert (lines[0], lines[-1], len(lines)) == ("above", "below", 2 + 2 + 2 + 6)
+    (fusion,) = (line for line in lines if "CoMER (Fusion)" in line)
+    assert [cell.strip() for cell in fusion.split("|")[5:-1]] == ["59.33", "50.51 (47.4–53.6, 2 seeds)"]
+    readme.write_text("no marks\n")
+    with pytest.raises(UserError, match="lacks the lines"):
+        tables.write_summary(built, readme)
+
+
+def test_of_two_runs_of_one_seed_the_one_scored_last_counts(tmp_path: Path) -> None:
+    old = put_run(tmp_path / "runs", "bttr", exact=300, suffix="-ffffffff")
+    put_run(tmp_path / "runs", "bttr", exact=200, suffix="-00000000")
+    os.utime(old / "scores/2014.json", (1, 1))
+    (row,) = [r for r in tables.local(tmp_path)["table1"].to_dict("records") if r["source"] == "local"]
+    assert row["exprate"] == 20.28 and row["seeds"] == 1
+
+
+def test_a_part_of_a_set_is_named(tmp_path: Path) -> None:
+    put_run(tmp_path / "runs", "bttr", n=200, exact=20, limit=200)
+    put_run(tmp_path / "runs", "bttr", n=1147, exact=20, limit=1147, split="2016", preset="laptop")
+    tables.write(tables.local(tmp_path), tmp_path / "local")
+    local = rows(tmp_path / "local/table2.csv", source="local")
+    assert [(r["dataset"], r["n"], r["exprate"]) for r in local] == [
+        ("2014 [200 evenly spaced]", "200", "10.00"),
+        ("2016", "1147", "1.74"),
+    ]
+
+
+def test_other_data_stands_apart_and_says_so(tmp_path: Path) -> None:
+    put_run(tmp_path / "runs", "comer-fusion", n=300, exact=90, split="test", data={"name": "embedded", "digest": ""})
+    built = tables.apart(tmp_path)
+    paths = tables.write(built, tmp_path, crohme=False)
+    assert {path.name for path in paths} == {"table2.csv", "table2.md", "table2.tex"}
+    (row,) = rows(tmp_path / "table2.csv")
+    assert (row["dataset"], row["source"], row["exprate"], row["n"]) == ("embedded", "local", "30.00", "300")
+    for name in ("table2.md", "table2.tex"):
+        assert "NOT CROHME numbers" in (tmp_path / name).read_text()
+    console = Console(record=True, width=160)
+    tables.show(built, console, crohme=False)
+    assert "NOT CROHME numbers" in console.export_text()
+
+
+def test_no_runs_on_other_data_are_an_empty_table(tmp_path: Path) -> None:
+    assert tables.apart(tmp_path)["table2"].empty
+
+
+def test_forms_agree(tmp_path: Path) -> None:
+    """Markdown and LaTeX hold what the CSV holds, escaped where it must be."""
+    put_run(tmp_path / "runs", "my_recipe", exact=123)
+    tables.write(tables.local(tmp_path), tmp_path / "local")
+    (line,) = [text for text in (tmp_path / "local/table2.md").read_text().splitlines() if "my_recipe" in text]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    (row,) = rows(tmp_path / "local/table2.csv", model="my_recipe")
+    assert cells == list(row.values())
+    tex = (tmp_path / "local/table2.tex").read_text()
+    assert "my\\_recipe & local, smoke & 1 & 12.47 & 10.6--14.7 & 13.49 & 14.50 & 15.52 \\\\" in tex
+    sets, heading = 3, 1
+    assert tex.count("\\\\") == len(rows(tmp_path / "local/table2.csv")) + sets + heading
+    assert "reported}: the paper's numbers" in tex and "local}: runs of one machine" in tex and "reproduced}" not in tex
+
+
+ENGINE = next(filter(None, map(shutil.which, ("pdflatex", "lualatex", "xelatex"))), None)
+DOCUMENT = r"""\documentclass{article}
+\usepackage{booktabs,longtable}
+\begin{document}
+\input{committed/table1} \input{committed/table2} \clearpage
+\input{local/table1} \input{local/table2} \input{apart/table2} \input{none/table2}
+\end{document}
+"""
+
+
+@pytest.mark.skipif(not ENGINE, reason="no LaTeX here: apt-get install texlive-latex-recommended")
+def test_a_real_latex_sets_the_tables(tmp_path: Path) -> None:
+    """All of them, committed, long, with names full of LaTeX's own signs, and empty; ours fit into the column."""
+    assert ENGINE
+    for preset in ("smoke", "laptop", "fast", "paper"):
+        for recipe in ("bttr", "comer-self", "comer-fusion", "a%_50&#$~^{b}[c]<"):
+            for split, n in tables.reference()["test_sets"].items():
+                put_run(tmp_path / "runs", recipe, preset, n=n, split=split)
+    put_run(tmp_path / "x/runs", "bttr", n=300, exact=90, split="test", data={"name": "embedded", "digest": ""})
+    tables.write(tables.committed(RESULTS), tmp_path / "committed")
+    tables.write(tables.local(tmp_path), tmp_path / "local")
+    for place, folder in (("x", "apart"), ("y", "none")):
+        tables.write(tables.apart(tmp_path / place), tmp_path / folder, crohme=False)
+    assert "longtable" in (tmp_path / "local/table2.tex").read_text()
+    (tmp_path / "all.tex").write_text(DOCUMENT)
+    command = [ENGINE, "-draftmode", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "scores/2014.json"])
+@pytest.mark.parametrize("content", ["", "{", "[1]", "n: [", '{"n": 3}'])
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str) -> None:
+    path = put_run(tmp_path / "runs", "bttr") / name
+    path.write_text(content)
+    with pytest.raises(UserError, match=f"{path.name}: damaged") as caught:
+        tables.local(tmp_path)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,88 @@
+"""Reference runs: what is packed is small, whole, replaces what was there, and recognises again what it did."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.config import load
+from benchmarks.data.crohme import open_archive
+from benchmarks.errors import UserError
+from benchmarks.predict import predict
+from benchmarks.reference import evaluate, pack
+from benchmarks.score import score
+from benchmarks.train import train
+from models.weights import load_weights
+from tests.helpers.tiny import tiny_archive, tiny_config
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A tiny run, trained and scored, that says it is of CROHME."""
+    archive = tiny_archive(tmp_path / "archive")
+    config = tiny_config(archive, {"training": {"epochs": 1}})
+    folder = tmp_path / "results/runs" / config.run_name
+    opened = open_archive(archive)
+    train(config, opened, folder)
+    predict(config, opened, folder, ["2014"])
+    score(config, opened, folder, ["2014"])
+    of_crohme = (folder / "config.yaml").read_text().replace("name: foreign", "name: crohme")
+    (folder / "config.yaml").write_text(of_crohme)
+    return folder
+
+
+def test_a_packed_run_is_small_and_whole(run: Path, tmp_path: Path) -> None:
+    target = pack(run)
+    assert target == tmp_path / "results/reproduced/comer-fusion/tiny-seed7"
+    names = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
+    assert names == {
+        "README.md", "best.safetensors", "config.yaml", "environment.json", "errors/2014.json", "history.jsonl",
+        "predictions/2014.zip", "scores/2014.csv", "scores/2014.json", "scores/2014.txt", "symlg/2014.zip",
+    }  # fmt: skip
+    original, packed = load_weights(run / "best.safetensors"), load_weights(target / "best.safetensors")
+    assert packed.config == load(target / "config.yaml").model == original.config
+    for ours, theirs in zip(packed.state_dict().values(), original.state_dict().values(), strict=True):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+    assert (target / "best.safetensors").stat().st_size < 0.7 * (run / "best.safetensors").stat().st_size
+    exprate = json.loads((run / "scores/2014.json").read_text())["exprate"]
+    assert f"| 2014 | 5 | {exprate:.2f} |" in (target / "README.md").read_text()
+
+
+def test_packing_again_replaces_the_whole(run: Path) -> None:
+    target = pack(run)
+    (target / "stale.txt").write_text("left over")
+    assert pack(run, weights=False) == target
+    assert not (target / "stale.txt").exists() and not (target / "best.safetensors").exists()
+    assert not [path for path in target.parent.iterdir() if path != target]
+
+
+def test_what_is_no_reference_run_is_refused(run: Path, tmp_path: Path) -> None:
+    (run / "scores/2014.json").unlink()
+    with pytest.raises(UserError, match=r"not trained, recognised and scored yet \(2014\)"):
+        pack(run)
+    (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("name: crohme", "name: embedded"))
+    with pytest.raises(UserError, match="only runs on CROHME"):
+        pack(run)
+    with pytest.raises(UserError, match="no such file"):
+        pack(tmp_path / "nothing")
+    assert not (tmp_path / "results/reproduced").exists()
+
+
+def test_a_reference_run_recognises_again_what_it_did(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    pack(run)
+    results, archive = tmp_path / "results", tmp_path / "archive"
+    evaluate(archive, ["2014"], [], results)
+    rate = json.loads((run / "scores/2014.json").read_text())["exprate"]
+    assert [f"{rate:.2f}"] * 2 + ["5 of 5"] == [cell.strip() for cell in _row(capsys.readouterr().out)[3:]]
+    with pytest.raises(UserError, match="no reference run with weights of these recipes"):
+        evaluate(archive, [], ["bttr"], results)
+    with pytest.raises(UserError, match="give it with CROHME="):
+        evaluate(None, [], [], results)
+    with pytest.raises(UserError, match="another edition"):
+        evaluate(tiny_archive(tmp_path / "other", train=8), [], [], results)
+
+
+def _row(said: str) -> list[str]:
+    return next(line for line in said.splitlines() if "comer-fusion/tiny-seed7" in line).strip("│").split("│")

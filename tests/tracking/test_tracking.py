@@ -1,0 +1,561 @@
+"""MLflow mirrors run folders: one tree, each run once, and no harm when it is broken."""
+
+import json
+import logging
+import os
+import resource
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from mlflow.artifacts import download_artifacts
+
+from benchmarks.config import resolve
+from benchmarks.errors import UserError
+from benchmarks.runfolder import RunFolder
+from benchmarks.tracking import track as tracking
+from tests.helpers.runs import all_runs, check_complete, client_of, put_history, put_run, put_state, track_at_once
+
+RECIPES = ("bttr", "bttr-baseline", "comer-self", "comer-cross", "comer-fusion")
+PARENT = "mlflow.parentRunId"
+pytestmark = pytest.mark.xdist_group("mlflow")  # in one process: importing it and making its tables takes seconds
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with MLflow's tables; making one takes seconds, copying it none."""
+    results = tmp_path_factory.mktemp("empty")
+    client_of(results).search_experiments()
+    return results / "mlflow.db"
+
+
+@pytest.fixture(autouse=True)
+def own_store(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(tracking, "_warned", set())
+    monkeypatch.setattr(tracking, "_left_alone_until", {})
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
+
+
+def logged(folder: Path, **options) -> str:
+    run_id = tracking.track(folder, **options)
+    assert run_id
+    return run_id
+
+
+# ------------------------------------------------------------------------------------------------------- the tree
+
+
+def test_five_rows_of_one_seed_are_one_table_and_five_runs(tmp_path: Path) -> None:
+    folders = [put_run(tmp_path, recipe) for recipe in RECIPES]
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local/table2.csv").write_text("dataset\n")
+    first = [logged(folder) for folder in folders]
+    again = [logged(folder, tables=tmp_path / "local") for folder in folders]
+    assert first == again
+    client = client_of(tmp_path)
+    runs = all_runs(client)
+    (table,) = [run for run in runs if PARENT not in run.data.tags]
+    children = [run for run in runs if run.info.run_id != table.info.run_id]
+    assert len(runs) == 6 and {run.data.tags[PARENT] for run in children} == {table.info.run_id}
+    assert sorted(run.data.params["recipe"] for run in children) == sorted(RECIPES)
+    assert [a.path for a in client.list_artifacts(table.info.run_id, "tables")] == ["tables/table2.csv"]
+    assert {run.info.status for run in runs} == {"FINISHED"}
+
+
+def test_a_second_seed_draws_the_row_between(tmp_path: Path) -> None:
+    other = logged(put_run(tmp_path, "bttr"))
+    seeds = [logged(put_run(tmp_path, "comer-fusion", seed=seed)) for seed in (7, 8)]
+    client = client_of(tmp_path)
+    assert len(all_runs(client)) == 5
+    above = {client.get_run(run_id).data.tags[PARENT] for run_id in seeds}
+    row = client.get_run(above.pop())
+    assert not above and row.info.run_name == "comer-fusion"
+    table = client.get_run(row.data.tags[PARENT])
+    assert PARENT not in table.data.tags and client.get_run(other).data.tags[PARENT] == table.info.run_id
+    assert row.data.metrics == pytest.approx(
+        {"2014.exprate.mean": 17.5, "2014.exprate.std": 0.5**0.5, "2014.exprate.runs": 2}
+    )
+    logged(put_run(tmp_path, "comer-fusion", seed=8))  # and changes no more
+    assert len(all_runs(client)) == 5 and len(client.get_metric_history(row.info.run_id, "2014.exprate.mean")) == 1
+
+
+def test_a_run_can_hang_below_another(tmp_path: Path) -> None:
+    run_ids = [logged(put_run(tmp_path, "trial", seed=seed), under="search/lr") for seed in (1, 2)]
+    client = client_of(tmp_path)
+    above = {client.get_run(run_id).data.tags[PARENT] for run_id in run_ids}
+    assert len(all_runs(client)) == 3 and [client.get_run(a).info.run_name for a in above] == ["search/lr"]
+
+
+# ------------------------------------------------------------------------------------------------- what a run holds
+
+
+def test_what_a_run_holds(tmp_path: Path) -> None:
+    folder = put_run(tmp_path, "bttr", epochs=120)  # more than one batch
+    run_id = logged(folder)
+    client = client_of(tmp_path)
+    check_complete(client, run_id, folder)
+    run = client.get_run(run_id)
+    assert run.info.end_time
+    assert run.data.params["training.optimizer.lr"] == "0.08" and run.data.metrics["2014.exprate"] == 17
+    tags = run.data.tags
+    assert tags["git_revision"] == "0123abcd+" and tags["mlflow.source.git.commit"] == "0123abcd"
+    assert tags["preset"] == "smoke" and tags["signature.2014"].startswith("ExpRate|")
+    assert tags["env.versions.torch"] == "2.13.0" and run.info.end_time - run.info.start_time == 180_000
+    assert (tmp_path / "mlartifacts").is_dir()
+
+
+def test_datasets_are_inputs_with_their_parts(tmp_path: Path) -> None:
+    run = client_of(tmp_path).get_run(logged(put_run(tmp_path, "bttr")))
+    assert run.inputs
+    inputs = {i.dataset.name: (i.dataset.digest, {t.key: t.value for t in i.tags}) for i in run.inputs.dataset_inputs}
+    assert inputs == {
+        "crohme-train": ("ab" * 16, {"mlflow.data.context": "training"}),
+        "crohme-2014": (
+            "ab" * 16,
+            {"mlflow.data.context": "test 2014", "expressions": "986", "selects_epoch": "true"},
+        ),
+    }
+
+
+def test_the_hashes_are_those_of_the_configuration(tmp_path: Path) -> None:
+    hashes = []
+    for seed in (7, 8):
+        config = resolve("comer-fusion", "laptop", seed)
+        folder = tmp_path / "runs" / config.run_name
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text(config.to_yaml())
+        run = RunFolder.read(folder)
+        assert run.digest == config.digest
+        hashes.append(run.recipe_hash)
+    assert hashes[0] == hashes[1]
+
+
+def test_weights_are_a_model_version_and_stay_as_they_were(tmp_path: Path) -> None:
+    folder = put_run(tmp_path, "bttr", finished=False)
+    (folder / "best.safetensors").write_bytes(b"the first weights")
+    run_id = logged(folder)
+    client = client_of(tmp_path)
+    assert not client.search_registered_models()  # they may still change
+    put_state(folder, True)
+    assert logged(folder) == logged(folder) == run_id
+    (folder / "best.safetensors").write_bytes(b"others")
+    logged(folder)
+    versions = sorted(client.search_model_versions("name = 'crohme-bttr-smoke'"), key=lambda v: int(v.version))
+    assert len(versions) == 2 and {v.run_id for v in versions} == {run_id}
+    contents = []
+    for version in versions:
+        uri = client.get_model_version_download_uri(version.name, version.version)
+        (path,) = Path(download_artifacts(uri, tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")).iterdir()
+        assert path.name == "best.safetensors"
+        contents.append(path.read_bytes())
+    assert contents == [b"the first weights", b"others"]
+    tags = versions[0].tags
+    assert tags["best_epoch"] == "2" and tags["seed"] == "7" and tags["signature.2014"].startswith("ExpRate|")
+    assert len(tags["sha256"]) == 64 and tags["config_digest"] == client.get_run(run_id).data.tags["config_digest"]
+
+
+# ---------------------------------------------------------------------------------------------------- again, and on
+
+
+def test_a_run_that_goes_on_is_brought_up_to_date(tmp_path: Path) -> None:
+    folder = put_run(tmp_path, "bttr", epochs=2, finished=False)
+    run_id = logged(folder)
+    client = client_of(tmp_path)
+    assert client.get_run(run_id).info.status == "KILLED"
+    assert logged(folder, running=True) == run_id and client.get_run(run_id).info.status == "RUNNING"
+    put_history(folder, 4)
+    put_state(folder, True)
+    assert logged(folder) == logged(folder) == run_id
+    check_complete(client, run_id, folder)
+
+
+def test_a_copy_from_another_machine_is_the_same_run(tmp_path: Path) -> None:
+    folder = put_run(tmp_path, "bttr", epochs=3)
+    run_id = logged(folder)
+    copy = tmp_path / "reproduced/bttr/smoke-seed7"
+    shutil.copytree(folder, copy)
+    (copy / "checkpoint.json").unlink()  # as committed runs are
+    assert logged(copy) == logged(copy) == run_id
+    check_complete(client_of(tmp_path), run_id, folder)
+
+
+def test_trained_anew_with_the_same_outcome_is_the_same_run_with_another_its_own(tmp_path: Path) -> None:
+    folder = put_run(tmp_path, "bttr", epochs=3)
+    run_id = logged(folder)
+    put_history(folder, 1)  # forced, and so far as before
+    assert logged(folder, running=True) == run_id
+    put_history(folder, 3, scale=5.0)
+    other = logged(folder)
+    client = client_of(tmp_path)
+    assert other != run_id and logged(folder) == other
+    check_complete(client, other, folder)
+    put_history(folder, 3)
+    assert logged(folder) == run_id
+    check_complete(client, run_id, folder)
+
+
+def test_a_score_made_again_replaces_the_old(tmp_path: Path) -> None:
+    folder = put_run(tmp_path, "bttr")
+    run_id = logged(folder)
+    score = json.loads((folder / "scores/2014.json").read_text()) | {"exprate": 1.0}
+    (folder / "scores/2014.json").write_text(json.dumps(score))
+    logged(folder)
+    assert client_of(tmp_path).get_run(run_id).data.metrics["2014.exprate"] == 1.0
+
+
+def test_eight_processes_at_once_lose_nothing(tmp_path: Path) -> None:
+    """From a workspace without a database, so that all eight want to make it and the table as well."""
+    (tmp_path / "mlflow.db").unlink()
+    folders = [put_run(tmp_path, f"row{k % 4}", epochs=60, seed=k) for k in range(8)]
+    run_ids = track_at_once(folders, f"sqlite:///{tmp_path / 'mlflow.db'}")
+    client = client_of(tmp_path)
+    assert len(set(run_ids)) == 8
+    for run_id, folder in zip(run_ids, folders, strict=True):
+        assert run_id
+        check_complete(client, run_id, folder)
+    runs = {run.info.run_id: run for run in all_runs(client)}
+    assert len(runs) == 1 + 4 + 8
+    rows = {runs[run_id].data.tags[PARENT] for run_id in run_ids}
+    assert len(rows) == 4 and len({runs[row].data.tags[PARENT] for row in rows}) == 1
+
+
+# ------------------------------------------------------------------------------------------- beside a training
+
+
+def until(condition: Callable[[], object]) -> None:
+    for _ in range(1200):
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come about in a minute")
+
+
+def test_live_mirrors_and_measures_until_the_training_is_killed(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
+    folder = put_run(tmp_path, "bttr", finished=False)
+    client = client_of(tmp_path)
+
+    def mirrored() -> list:
+        return [run for run in all_runs(client) if "row_key" in run.data.tags]
+
+    code = "import sys, time; from pathlib import Path; from benchmarks.tracking.track import live\n"
+    code += "with live(Path(sys.argv[1]), seconds=0.1): time.sleep(600)"
+    training = subprocess.Popen([sys.executable, "-c", code, folder])
+    try:
+        until(lambda: mirrored() and "system/cpu_utilization_percentage" in mirrored()[0].data.metrics)
+        assert mirrored()[0].info.status == "RUNNING"
+    finally:
+        training.kill()
+        training.wait()
+    until(lambda: mirrored()[0].info.status == "KILLED")
+    (run,) = mirrored()
+    put_state(folder, True)
+    assert logged(folder) == run.info.run_id
+    check_complete(client, run.info.run_id, folder)
+
+
+def test_what_the_training_raises_passes_through(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="the training fails"), tracking.live(put_run(tmp_path, "bttr")):
+        raise KeyError("the training fails")
+
+
+def test_a_training_imports_no_mlflow_and_ends_its_mirror(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from benchmarks.tracking.track import live\n"
+    code += f"with live(Path({str(put_run(tmp_path, 'bttr'))!r})): pass\n"
+    code += "assert not {'mlflow', 'sqlalchemy', 'torch'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+class Mute:
+    """A server that takes every connection and never answers."""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.uri = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        self.taken: list[socket.socket] = []
+        self.asked = threading.Event()
+        threading.Thread(target=self._take, daemon=True).start()
+
+    def _take(self) -> None:
+        while True:
+            self.taken.append(self.socket.accept()[0])
+            self.asked.set()
+
+
+def test_a_server_that_never_answers_holds_nothing_up(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(tracking, "ANSWER_SECONDS", 0.2)
+    server = Mute()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    folder = put_run(tmp_path, "bttr")
+    for _ in range(3):
+        assert tracking.track(folder) is None
+    until(lambda: server.taken)
+    assert len(server.taken) == 1  # then it is left alone for a while
+    assert capsys.readouterr().err.count("warning: ") == 1
+    import_later(folder, tmp_path, monkeypatch)
+
+
+def test_a_server_that_never_answers_does_not_keep_a_training_from_ending(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(tracking, "STOP_SECONDS", 0.1)
+    server = Mute()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    with tracking.live(put_run(tmp_path, "bttr"), seconds=0.01):
+        assert server.asked.wait(60)
+
+
+def test_a_mirror_that_dies_is_no_matter_of_the_training(tmp_path: Path, monkeypatch) -> None:
+    folder = put_run(tmp_path, "bttr")
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with tracking.live(folder):
+        time.sleep(0.05)
+
+
+def test_where_no_process_can_be_started_the_training_goes_on(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
+    went_on = False
+    with tracking.live(put_run(tmp_path, "bttr")):
+        went_on = True
+    assert went_on and capsys.readouterr().err.count("warning: ") == 1
+
+
+def test_a_warning_of_the_mirror_reaches_the_training_once(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    folder = put_run(tmp_path, "bttr")
+    with tracking.live(folder, seconds=0.01):
+        until(lambda: tracking._warned)
+    assert tracking.track(folder) is None
+    warning = capsys.readouterr().err
+    assert warning.startswith("warning: MLflow at http://127.0.0.1:9 is not usable") and warning.count("\n") == 1
+
+
+# ------------------------------------------------------------------------------------------------------- trouble
+
+
+def import_later(folder: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the trouble was: once it is over, the folder is imported, and is complete."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(tracking, "_left_alone_until", {})
+    run_id = logged(folder)
+    assert logged(folder) == run_id
+    check_complete(client_of(results), run_id, folder)
+
+
+@contextmanager
+def no_database(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (results / "mlflow.db").rename(results / "kept")
+    (results / "mlflow.db").write_bytes(b"this is no database" * 100)
+    yield
+    (results / "kept").replace(results / "mlflow.db")
+
+
+@contextmanager
+def cut_short(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    content = (results / "mlflow.db").read_bytes()
+    (results / "mlflow.db").write_bytes(content[: len(content) // 3])
+    yield
+    (results / "mlflow.db").write_bytes(content)
+
+
+@contextmanager
+def locked(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(tracking, "ANSWER_SECONDS", 0.1)
+    holder = sqlite3.connect(results / "mlflow.db", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    yield
+    holder.close()
+
+
+@contextmanager
+def newer_schema(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with sqlite3.connect(results / "mlflow.db") as database:
+        (known,) = database.execute("SELECT version_num FROM alembic_version").fetchone()
+        database.execute("UPDATE alembic_version SET version_num = 'fedcba987654'")
+    yield
+    with sqlite3.connect(results / "mlflow.db") as database:
+        database.execute("UPDATE alembic_version SET version_num = ?", (known,))
+
+
+@contextmanager
+def largest_file(bytes_: int) -> Iterator[None]:
+    """The kernel refuses to let a file grow further: an honest full disk for who writes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def full_for_the_database(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with largest_file((results / "mlflow.db").stat().st_size):
+        yield
+
+
+@contextmanager
+def full_for_a_new_database(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (results / "mlflow.db").unlink()
+    with largest_file(100_000):
+        yield
+
+
+@contextmanager
+def full_for_artifacts(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (predictions,) = results.glob("runs/*/*/predictions/2014.zip")
+    predictions.write_bytes(bytes(4_000_000))
+    with largest_file(3_000_000):
+        yield
+
+
+@contextmanager
+def unreachable(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://somebody:secret@127.0.0.1:9")
+    yield
+
+
+@contextmanager
+def no_such_store(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nosuch://store")
+    yield
+
+
+@contextmanager
+def not_installed(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "mlflow", None)
+        yield
+
+
+TROUBLES = {
+    no_database: "not a database",
+    cut_short: "malformed",
+    locked: "database is locked",
+    newer_schema: "of another MLflow",
+    full_for_the_database: "",
+    full_for_a_new_database: "",
+    full_for_artifacts: "File too large",
+    unreachable: "refused",
+    no_such_store: "nosuch",
+    not_installed: "mlflow is not installed",
+}
+
+
+@pytest.mark.parametrize(("trouble", "words"), TROUBLES.items(), ids=[trouble.__name__ for trouble in TROUBLES])
+def test_trouble_costs_one_warning_and_is_mended_by_an_import(trouble, words, tmp_path, monkeypatch, capsys) -> None:
+    folder = put_run(tmp_path, "bttr", epochs=60)
+    with trouble(tmp_path, monkeypatch):
+        for _ in range(2):
+            assert tracking.track(folder) is None
+            tracking._left_alone_until.clear()
+    warning = capsys.readouterr().err
+    assert warning.startswith("warning: ") and warning.count("\n") == 1 and words in warning and "secret" not in warning
+    import_later(folder, tmp_path, monkeypatch)
+    assert not capsys.readouterr().err
+
+
+def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """The verb track, without root's right to write whatever it likes."""
+    unprivileged = ["setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-dac_override"]
+    prefix = unprivileged if os.getuid() == 0 else []
+    line = [*prefix, sys.executable, "-m", "benchmarks", "track", *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120)
+
+
+def test_a_read_only_database_is_one_warning(tmp_path: Path, monkeypatch) -> None:
+    folder = put_run(tmp_path, "bttr")
+    (tmp_path / "mlflow.db").chmod(0o444)
+    done = command(folder)
+    assert done.returncode == 1 and done.stderr.count("warning: ") == 1 and "readonly database" in done.stderr
+    assert done.stderr.splitlines()[-1] == f"error: {folder}: not logged"
+    (tmp_path / "mlflow.db").chmod(0o644)
+    import_later(folder, tmp_path, monkeypatch)
+
+
+def test_a_disk_without_room_is_one_warning(tmp_path: Path, monkeypatch, capsys) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    size = f"size={(tmp_path / 'mlflow.db').stat().st_size + 100_000}"
+    if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", disk]).returncode:
+        pytest.skip("only root may mount a small disk; the cases full_for_* do without")
+    try:
+        shutil.copy(tmp_path / "mlflow.db", disk)
+        folder = put_run(disk, "bttr", epochs=300)
+        assert tracking.track(folder) is None
+        warning = capsys.readouterr().err
+        assert warning.count("\n") == 1 and "full" in warning
+        subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
+        import_later(folder, disk, monkeypatch)
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="not a run folder"):
+        tracking.track(tmp_path / "runs/bttr/nothing")
+    folder = put_run(tmp_path, "bttr")
+    (folder / "history.jsonl").write_text('{"epoch": 1')
+    with pytest.raises(UserError, match=r"history\.jsonl: damaged"):
+        tracking.track(folder)
+
+
+def test_mlflow_is_quiet(tmp_path: Path) -> None:
+    logged(put_run(tmp_path, "bttr"))
+    assert logging.getLogger("mlflow").level >= logging.WARNING
+
+
+# ----------------------------------------------------------------------------------------------------- looking at it
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells who listens where on Linux only")
+def test_the_user_interface_is_on_the_loopback_only(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    line = [sys.executable, "-m", "benchmarks", "mlflow-ui", "--results", str(tmp_path), "--port", str(port)]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        assert process.stdout and f"http://127.0.0.1:{port}".encode() in process.stdout.readline()
+        until(lambda: listening(port))
+        assert listening(port) == {"0100007F"}  # 127.0.0.1, as /proc writes it
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def listening(port: int) -> set[str]:
+    """The addresses at which this machine takes connections to a port."""
+    rows = [row.split() for file in ("tcp", "tcp6") for row in Path("/proc/net", file).read_text().splitlines()[1:]]
+    return {row[1].split(":")[0] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == port}
+
+
+def test_the_user_interface_shows_what_the_runs_are_logged_to(tmp_path: Path, monkeypatch, capsys) -> None:
+    became: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda program, line: became.append(line))
+    monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@db/mlflow")
+    tracking.browse(tmp_path, 5000)
+    assert os.environ["MLFLOW_BACKEND_STORE_URI"] == "postgresql://me:secret@db/mlflow"
+    assert "secret" not in str(became) + capsys.readouterr().out
+
+
+def test_the_user_interface_finds_the_embedded_set_and_says_where_there_is_nothing(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(os, "execv", lambda program, line: None)
+    monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
+    (tmp_path / "local/embedded").mkdir(parents=True)
+    (tmp_path / "mlflow.db").rename(tmp_path / "local/embedded/mlflow.db")
+    tracking.browse(tmp_path, 5000)
+    assert os.environ["MLFLOW_BACKEND_STORE_URI"] == f"sqlite:///{tmp_path}/local/embedded/mlflow.db"
+    with pytest.raises(UserError, match="nothing was logged yet"):
+        tracking.browse(tmp_path / "local", 5000)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example")
+    with pytest.raises(UserError, match=r"open https://mlflow\.example"):
+        tracking.browse(tmp_path, 5000)

@@ -1,0 +1,170 @@
+"""Tracking through a real `mlflow server` on PostgreSQL with an artifact folder, each started once and for real."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+import sqlalchemy
+from mlflow import MlflowClient
+
+from benchmarks.tracking import track as tracking
+from tests.helpers.database import Postgres
+from tests.helpers.runs import all_runs, artifacts, check_complete, put_history, put_run, put_state, track_at_once
+
+PARENT = "mlflow.parentRunId"
+pytestmark = pytest.mark.xdist_group("mlflow")  # in one process: one server
+
+
+@dataclass
+class Server:
+    uri: str
+    database: str
+    files: Path
+    process: subprocess.Popen[bytes]
+
+
+@pytest.fixture(scope="module")
+def server(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    files = tmp_path_factory.mktemp("artifacts")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    database = postgres.url("mlflow")
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", database, "--artifacts-destination", str(files / "store")]
+    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with open(files / "log", "wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/health", process, files / "log")
+        yield Server(f"http://127.0.0.1:{port}", database, files / "store", process)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(600):
+        try:
+            return urlopen(url, timeout=1).close()
+        except OSError:
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.2)
+    raise AssertionError(f"the server did not come up: {log.read_text()}")
+
+
+@pytest.fixture(autouse=True)
+def to_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    monkeypatch.setattr(tracking, "_warned", set())
+    monkeypatch.setattr(tracking, "_left_alone_until", {})
+    return MlflowClient(server.uri)
+
+
+def test_a_run_with_its_model_goes_through_the_server(server: Server, to_server: MlflowClient, tmp_path: Path) -> None:
+    folder = put_run(tmp_path, "bttr", epochs=3, finished=False)
+    first = tracking.track(folder)
+    put_history(folder, 120)
+    put_state(folder, True)
+    (folder / "best.safetensors").write_bytes(b"weights")
+    run_id = tracking.track(folder)
+    assert run_id and run_id == first == tracking.track(folder)
+    check_complete(to_server, run_id, folder)
+    (version,) = to_server.search_model_versions(f"run_id = '{run_id}'")
+    assert version.name == "crohme-bttr-smoke" and "model" in artifacts(to_server, run_id)
+    (stored,) = server.files.rglob("best.safetensors")
+    assert stored.read_bytes() == b"weights" and not (tmp_path / "mlflow.db").exists()
+
+
+def test_eight_processes_at_once_lose_nothing(server: Server, to_server: MlflowClient, tmp_path: Path) -> None:
+    folders = [put_run(tmp_path, f"row{k % 4}", epochs=60, seed=k) for k in range(8)]
+    run_ids = track_at_once(folders, server.uri)
+    assert len(set(run_ids)) == 8
+    for run_id, folder in zip(run_ids, folders, strict=True):
+        assert run_id
+        check_complete(to_server, run_id, folder)
+    ours = [run for run in all_runs(to_server) if run.data.tags["run_key"].split("/")[3:4] != ["bttr"]]
+    runs = {run.info.run_id: run for run in ours}
+    rows = {runs[str(run_id)].data.tags[PARENT] for run_id in run_ids}
+    assert len(rows) == 4 and len({runs[row].data.tags[PARENT] for row in rows}) == 1
+
+
+def test_live_mirrors_and_measures_through_the_server(to_server: MlflowClient, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
+    folder = put_run(tmp_path, "comer-self", finished=False)
+    with tracking.live(folder, seconds=0.1):
+        for _ in range(1200):
+            found = [run for run in all_runs(to_server) if run.data.tags.get("recipe") == "comer-self"]
+            if found and "system/cpu_utilization_percentage" in found[0].data.metrics:
+                break
+            time.sleep(0.05)
+        put_state(folder, True)
+    run_id = tracking.track(folder)
+    assert run_id and run_id == found[0].info.run_id
+    check_complete(to_server, run_id, folder)
+    assert to_server.get_run(run_id).data.metrics["system/cpu_utilization_percentage"] >= 0
+
+
+def test_a_database_locked_behind_the_server_is_one_warning(
+    server: Server, to_server: MlflowClient, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    folder = put_run(tmp_path, "comer-cross")
+    with locked(server.database):
+        assert tracking.track(folder) is None
+    import_later(folder, to_server, monkeypatch, capsys, "Max retries")
+
+
+def test_a_database_locked_is_one_warning_without_a_server(
+    server: Server, to_server: MlflowClient, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setattr(tracking, "ANSWER_SECONDS", 2)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.database)
+    folder = put_run(tmp_path, "bttr-baseline")
+    with locked(server.database):
+        assert tracking.track(folder) is None
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)  # which alone reaches the artifacts
+    import_later(folder, to_server, monkeypatch, capsys, "lock timeout")
+
+
+def test_a_server_stopped_and_gone_is_one_warning(
+    server: Server, to_server: MlflowClient, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    """Stopped, it still takes connections, and answers none."""
+    monkeypatch.setattr(tracking, "ANSWER_SECONDS", 0.5)
+    folder = put_run(tmp_path, "comer-fusion")
+    os.killpg(server.process.pid, signal.SIGSTOP)
+    try:
+        assert tracking.track(folder) is None
+    finally:
+        os.killpg(server.process.pid, signal.SIGCONT)
+    monkeypatch.setattr(tracking, "ANSWER_SECONDS", 60)
+    import_later(folder, to_server, monkeypatch, capsys, "timed out")
+
+
+@contextmanager
+def locked(database: str) -> Iterator[None]:
+    """Somebody holds the table of runs."""
+    engine = sqlalchemy.create_engine(database, poolclass=sqlalchemy.NullPool)
+    with engine.connect() as connection:
+        connection.execute(sqlalchemy.text("LOCK TABLE runs, experiments IN ACCESS EXCLUSIVE MODE"))
+        yield
+
+
+def import_later(folder: Path, client: MlflowClient, monkeypatch: pytest.MonkeyPatch, capsys, words: str) -> None:
+    warning = capsys.readouterr().err
+    assert warning.startswith("warning: ") and warning.count("\n") == 1 and words in warning
+    monkeypatch.setattr(tracking, "_left_alone_until", {})
+    run_id = tracking.track(folder)
+    assert run_id and run_id == tracking.track(folder)
+    check_complete(client, run_id, folder)
+    assert not capsys.readouterr().err

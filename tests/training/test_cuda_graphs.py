@@ -1,0 +1,160 @@
+"""Recorded steps: what is recorded when, and that a replay trains what the plain step does."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import benchmarks.train as training
+from benchmarks.config import Config
+from benchmarks.data.crohme import open_archive
+from benchmarks.data.resident import Inputs
+from benchmarks.graphs import EAGER, Replays
+from benchmarks.train import Team, Trainer
+from tests.helpers.tiny import tiny_archive, tiny_config
+
+GRAPHS = {
+    "training": {
+        "epochs": 4,
+        "batching": {"order": "shape", "size": 4, "micro_batches": 2},
+        "schedule": {"name": "cosine"},
+        "optimizer": {"clip": 1.0},
+        "graphs": 8,
+    },
+    "select": "last",
+}
+
+
+def rehearsed(step: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+    """As CudaRecord, it does not run the step, and a replay reads and writes the same tensors each time."""
+    loss = torch.empty(())
+    return lambda: loss.copy_(step()), loss
+
+
+def inputs(width: int, steps: int = 2) -> Inputs:
+    images = torch.randint(256, (1, 1, 4, width), dtype=torch.uint8)
+    tokens = torch.randint(5, (2, steps))
+    return Inputs(images, images[:, 0] > 128, tokens, tokens + 1)
+
+
+def test_what_is_recorded_and_when():
+    weight, recorded = torch.ones((), requires_grad=True), []
+
+    def step(batch: Inputs, first: bool) -> Tensor:
+        loss = weight * (batch.images.float().sum() + batch.tokens.sum() + torch.rand(()) + 1000 * first)
+        loss.backward()
+        return loss.detach()
+
+    def record(step):
+        recorded.append(step)
+        return rehearsed(step)
+
+    replays = Replays(step, record, limit=2)
+
+    def both(batch: Inputs, first: bool, seed: int) -> None:
+        """The replay, or what stands for it, against the plain step: loss and gradient."""
+        results = []
+        for way in (replays, lambda batch, first, seed: (torch.manual_seed(seed), step(batch, first))[1]):
+            weight.grad = torch.zeros(())
+            results.append((way(batch, first, seed), weight.grad.clone()))
+        assert results[0] == results[1]
+
+    for seed in range(EAGER):
+        both(inputs(8), True, seed)
+    assert not recorded
+    for seed in range(3):
+        both(inputs(8), True, seed)
+    assert len(recorded) == 1  # other images of the same shape were read
+    for seed in range(EAGER + 1):
+        both(inputs(8), False, seed)  # other statistics are another recording
+    assert len(recorded) == 2
+    for seed in range(EAGER + 2):
+        both(inputs(12), True, seed)  # no room for a third
+    both(inputs(8, steps=3), True, 0)
+    assert len(recorded) == 2
+
+
+def test_a_full_device_records_no_more():
+    asked = []
+    replays = Replays(lambda batch, first: batch.tokens.sum(), lambda step: asked.append(step), limit=5)
+    for _ in range(EAGER + 3):
+        batch = inputs(8)
+        assert replays(batch, True, 0) == batch.tokens.sum()
+    assert len(asked) == 1
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory) -> Path:
+    return tiny_archive(tmp_path_factory.mktemp("tiny"))
+
+
+def weights(config: Config, archive: Path, folder: Path, team: Team) -> tuple[Trainer, dict[str, Tensor]]:
+    trainer = Trainer(config, open_archive(archive), folder, team)
+    trainer.run()
+    return trainer, trainer.model.state_dict()
+
+
+def test_replays_train_what_steps_do(archive, tmp_path, monkeypatch):
+    config = tiny_config(archive, GRAPHS).model_copy(update={"augmentation": None})  # few shapes
+    team = Team(0, 1, torch.device("cpu"))
+    eager, expected = weights(config, archive, tmp_path / "eager", team)
+    assert eager.replays is None
+    monkeypatch.setattr(training, "recorder", lambda team: rehearsed)
+    trainer, found = weights(config, archive, tmp_path / "replayed", team)
+    assert trainer.replays is not None
+    assert sum(trainer.replays.seen[key] - EAGER for key in trainer.replays.replays) > 8
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+class Operations(TorchDispatchMode):
+    """Notes what is called, forwards and backwards."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.add(func.overloadpacket.__name__)
+        if func is torch.ops.aten.index.Tensor:
+            assert all(index is None or index.dtype == torch.int64 for index in args[1]), "an index of bools is read"
+        if func is torch.ops.aten.where.self:
+            assert all(value.ndim for value in args[1:]), "where copies numbers to a device, and waits"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("mask_padding", [False, True])
+def test_a_step_reads_nothing_back(archive, tmp_path, mask_padding):
+    """On a GPU any of these would make the host wait for it."""
+    ways = {"training": {"resident": True, "average": 0.9, "batching": {"order": "shape"}}}
+    ways |= {"model": {"mask_padding": mask_padding}, "augmentation": {"elastic": 1.0, "thickness": 0.5}}
+    ways["training"] |= {"optimizer": {"name": "adamw", "clip": 1.0}, "schedule": {"name": "cosine"}}
+    config = tiny_config(archive, ways)
+    trainer = Trainer(config, open_archive(archive), tmp_path, Team(0, 1, torch.device("cpu")))
+    drawn = [trainer.prepare(0, indices) for indices in trainer.set.plan(0)[:2]]
+    trainer.model.train()
+    with Operations() as operations:
+        for k, batch in enumerate(drawn):
+            trainer._micro_step(trainer.model, batch, k, 2)
+        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0)
+        trainer.optimizer.step()
+        trainer._update_average()
+    assert {"convolution_backward", "index", "_fused_adamw_"} <= operations.names
+    waiting = {"_local_scalar_dense", "item", "nonzero", "masked_select", "is_nonzero", "equal", "unique", "lift_fresh"}
+    assert not waiting & operations.names
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("bf16", [False, True])
+def test_a_gpu_replays_what_it_does(archive, tmp_path, monkeypatch, bf16):
+    config, team = tiny_config(archive, GRAPHS), Team(0, 1, torch.device("cuda:0"))
+    config = config.model_copy(update={"training": config.training.model_copy(update={"bf16": bf16})})
+    trainer, found = weights(config, archive, tmp_path / "replayed", team)
+    assert trainer.replays is not None
+    assert trainer.replays.replays
+    monkeypatch.setattr(training, "recorder", lambda team: None)
+    _, expected = weights(config, archive, tmp_path / "eager", team)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-2 if bf16 else 1e-4, atol=1e-3 if bf16 else 1e-5)

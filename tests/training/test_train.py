@@ -1,0 +1,286 @@
+"""Training: resumable bit for bit, the same on several processes, loud when something is wrong."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from benchmarks.checkpoint import load_checkpoint
+from benchmarks.data.crohme import Sample, open_archive
+from benchmarks.errors import UserError
+from benchmarks.predict import predict
+from benchmarks.train import Trainer, split_heldout, train
+from evaluation.inputs import read_predictions
+from tests.helpers.places import ROOT
+from tests.helpers.tiny import tiny_archive, tiny_config
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory) -> Path:
+    return tiny_archive(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def straight(archive, tmp_path_factory) -> Path:
+    """A run from start to end in one go."""
+    folder = tmp_path_factory.mktemp("straight")
+    train(tiny_config(archive), open_archive(archive), folder)
+    return folder
+
+
+def program(archive: Path, folder: Path, overrides: dict | None = None, **environment: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "tests.helpers.tiny", str(archive), str(folder), json.dumps(overrides or {})]
+    return subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    found = load_checkpoint(folder, json.loads((folder / "checkpoint.json").read_text())["digest"])
+    assert found
+    return found[0]
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_run_leaves_what_the_next_stages_read(straight, archive):
+    history = [json.loads(line) for line in (straight / "history.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in history] == [1, 2, 3]
+    assert {"loss", "lr", "seconds", "images_per_s", "val_token_exprate"} <= history[0].keys()
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert json.loads((straight / "checkpoint.json").read_text())["finished"]
+    assert json.loads((straight / "environment.json").read_text())["versions"]["torch"]
+    config = tiny_config(archive)
+    predict(config, open_archive(archive), straight, ["2014"])
+    rows = [json.loads(line) for line in (straight / "predictions" / "2014.jsonl").read_text().splitlines()]
+    assert {row["id"] for row in rows} == set(open_archive(archive).captions("2014"))
+    assert all(row["nbest"][0]["tokens"] == row["tokens"] for row in rows)
+    both = [read_predictions(straight / "predictions" / f"2014.{ending}") for ending in ("zip", "jsonl")]
+    assert both[0] == both[1]
+
+
+# 3 steps an epoch: in the first, the second and the last
+@pytest.mark.parametrize(("steps", "resident"), [(1, False), (4, False), (7, False), (4, True)])
+def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, monkeypatch, steps, resident):
+    """kill -9 from inside an optimizer step; a checkpoint after every step, so that it falls in mid-epoch.
+
+    With images that are scaled on the device it is the same training, too."""
+    overrides = {"training": {"resident": True}} if resident else {}
+    environment = {"HMERBENCH_TEST_KILL": str(steps)}
+    code = (
+        "import os, signal, sys, json, torch\n"
+        "from pathlib import Path\n"
+        "import benchmarks.train as t\n"
+        "from benchmarks.data.crohme import open_archive\n"
+        "from tests.helpers.tiny import tiny_config\n"
+        "t.CHECKPOINT_SECONDS = 0\n"
+        "done, step = 0, torch.optim.SGD.step\n"
+        "def killing(self, *a, **k):\n"
+        "    global done\n"
+        "    if done == int(os.environ['HMERBENCH_TEST_KILL']): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    done += 1\n"
+        "    return step(self, *a, **k)\n"
+        "torch.optim.SGD.step = killing\n"
+        "where = Path(sys.argv[1])\n"
+        "t.train(tiny_config(where, json.loads(sys.argv[3])), open_archive(where), Path(sys.argv[2]))\n"
+    )
+    arguments = [str(archive), str(tmp_path), json.dumps(overrides)]
+    killed = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, env=os.environ | environment)
+    assert killed.returncode == -signal.SIGKILL
+    before = json.loads((tmp_path / "checkpoint.json").read_text())
+    assert before["step"] == steps
+    assert not before["finished"]
+    train(tiny_config(archive, overrides), open_archive(archive), tmp_path)
+    assert same(weights(tmp_path), weights(straight))
+    assert (tmp_path / "best.safetensors").read_bytes() == (straight / "best.safetensors").read_bytes()
+    keys = ("epoch", "step", "loss", "lr", "val_token_exprate")
+    lines = [
+        [[json.loads(line)[key] for key in keys] for line in (f / "history.jsonl").read_text().splitlines()]
+        for f in (tmp_path, straight)
+    ]
+    assert lines[0] == lines[1]
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_two_runs_are_bit_equal(archive, tmp_path, bf16):
+    ways = {"training": {"epochs": 1, "bf16": bf16}, "search": {"bf16": bf16}, "select": "last"}
+    if bf16:
+        ways["training"] |= {"batching": {"order": "shape"}, "optimizer": {"name": "adamw"}}
+    ways["training"]["schedule"] = {"name": "cosine"}
+    config = tiny_config(archive, ways)
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        train(config, open_archive(archive), folder)
+        predict(config, open_archive(archive), folder, ["2014"])
+    for name in ("checkpoint.safetensors", "best.safetensors", "predictions/2014.jsonl", "predictions/2014.zip"):
+        first, second = ((folder / name).read_bytes() for folder in folders)
+        assert first == second or (name.startswith("checkpoint") and same(*map(weights, folders)))  # it holds seconds
+
+
+def test_another_seed_is_another_run(archive, straight, tmp_path):
+    config = tiny_config(archive).model_copy(update={"seed": 8})
+    train(config, open_archive(archive), tmp_path)
+    assert not same(weights(tmp_path), weights(straight))
+
+
+def test_a_finished_run_is_left_alone(archive, straight):
+    before = (straight / "checkpoint.safetensors").stat().st_mtime_ns
+    train(tiny_config(archive), open_archive(archive), straight)
+    assert (straight / "checkpoint.safetensors").stat().st_mtime_ns == before
+
+
+def test_two_processes_train_what_one_does(archive, straight, tmp_path):
+    """Gradients are averaged over the same micro-batches with the same dropout, only on two gloo processes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    team = [program(archive, tmp_path, RANK=str(r), LOCAL_RANK=str(r), overrides=None, **common) for r in (0, 1)]
+    said = [process.communicate(timeout=600)[1] for process in team]
+    assert [process.returncode for process in team] == [0, 0], said
+    ours, theirs = weights(tmp_path), weights(straight)
+    for name, tensor in theirs.items():
+        if tensor.is_floating_point():
+            torch.testing.assert_close(ours[name], tensor, rtol=2e-3, atol=2e-4, msg=name)
+    first, second = ((f / "history.jsonl").read_text().splitlines()[0] for f in (tmp_path, straight))
+    assert json.loads(first)["loss"] == pytest.approx(json.loads(second)["loss"], rel=1e-4)
+
+
+def test_processes_must_share_the_micro_batches(archive, tmp_path, monkeypatch):
+    from benchmarks.train import Team
+
+    with pytest.raises(UserError, match="3 processes cannot share 2 micro-batches"):
+        Trainer(tiny_config(archive), open_archive(archive), tmp_path, Team(0, 3, torch.device("cpu")))
+
+
+@pytest.mark.parametrize("select", ["heldout", "last"])
+def test_other_selections_and_the_fast_ways(archive, tmp_path, select):
+    ways = {
+        "select": select,
+        "training": {
+            "bf16": True,
+            "average": 0.9,
+            "recalibrate": 3,
+            "label_smoothing": 0.1,
+            "batching": {"order": "shape"},
+            "optimizer": {"name": "adamw", "lr": 0.002, "clip": 1.0},
+            "schedule": {"name": "cosine", "warmup": 0.2},
+        },
+        "augmentation": {"rotation": 3.0, "elastic": 1.0, "thickness": 0.5},
+    }
+    config = tiny_config(archive, ways)
+    train(config, open_archive(archive), tmp_path)
+    history = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
+    assert ("val_token_exprate" in history[-1]) == (select == "heldout")
+    assert history[-1]["lr"] < history[0]["lr"]
+    best = load_file(tmp_path / "best.safetensors")
+    trained = weights(tmp_path)
+    norm = "encoder.model.norm1"
+    assert torch.equal(best["decoder.proj.weight"], trained["average.decoder.proj.weight"]) or select == "heldout"
+    assert not torch.equal(best[f"{norm}.running_mean"], trained[f"model.{norm}.running_mean"])
+
+
+def test_early_stop(archive, tmp_path):
+    config = tiny_config(archive, {"training": {"epochs": 50, "early_stop": 2, "optimizer": {"lr": 1e-9}}})
+    train(config, open_archive(archive), tmp_path)
+    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 3  # the first, then two without gain
+
+
+def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint(archive, tmp_path):
+    config = tiny_config(archive, {"training": {"optimizer": {"lr": 1e30}}})
+    with pytest.raises(UserError, match=r"no longer finite in epoch 1.*lower training\.optimizer\.lr"):
+        train(config, open_archive(archive), tmp_path)
+    assert not (tmp_path / "best.safetensors").exists()
+
+
+def test_a_checkpoint_of_another_recipe(archive, straight):
+    before = (straight / "checkpoint.safetensors").read_bytes()
+    with pytest.raises(UserError, match=r"belongs to configuration .* not "):
+        train(tiny_config(archive, recipe="bttr"), open_archive(archive), straight)
+    assert (straight / "checkpoint.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbage", "foreign"])
+def test_a_damaged_checkpoint(archive, straight, tmp_path, damage):
+    whole = (straight / "checkpoint.safetensors").read_bytes()
+    content = {"cut": whole[: len(whole) // 2], "garbage": b"\x80\x04nonsense" * 20}.get(damage)
+    if content is None:
+        content = (straight / "best.safetensors").read_bytes()
+    (tmp_path / "checkpoint.safetensors").write_bytes(content)
+    with pytest.raises(UserError, match=r"checkpoint\.safetensors.*delete it to train this run from the start"):
+        train(tiny_config(archive), open_archive(archive), tmp_path)
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == content
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(archive, straight, tmp_path, monkeypatch):
+    import benchmarks.checkpoint as checkpoint
+
+    (tmp_path / "checkpoint.safetensors").write_bytes(b"the last one")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoint.save_checkpoint(tmp_path, {}, {})
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == b"the last one"
+    assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.safetensors"]
+
+
+def test_prediction_needs_weights(archive, tmp_path):
+    with pytest.raises(UserError, match="no trained weights; train this run first"):
+        predict(tiny_config(archive), open_archive(archive), tmp_path, ["2014"])
+
+
+def test_heldout_is_apart_and_keeps_sheets_together():
+    import numpy as np
+
+    image = np.zeros((1, 1), np.uint8)
+    samples = [Sample(f"form{w}-equation{k}", ("x",), image) for w in range(40) for k in range(5)]
+    training, held = split_heldout(samples, 0.1, 7)
+    assert {s.id for s in training} | {s.id for s in held} == {s.id for s in samples}
+    assert 15 <= len(held) <= 25
+    sheets = [{s.id.split("-")[0] for s in part} for part in (training, held)]
+    assert not sheets[0] & sheets[1]
+    assert held == split_heldout(samples, 0.1, 7)[1] != split_heldout(samples, 0.1, 8)[1]
+
+
+def test_interrupted_by_hand_resumes(archive, tmp_path):
+    """Ctrl-C leaves a checkpoint or none, never half of one."""
+    process = program(archive, tmp_path, {"training": {"epochs": 500}})
+    deadline = time.monotonic() + 600
+    while not (tmp_path / "checkpoint.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=600)
+    assert process.returncode != 0
+    config = tiny_config(archive, {"training": {"epochs": 500}})
+    found = load_checkpoint(tmp_path, config.digest)
+    assert found
+    assert found[1]["epoch"] >= 1
+
+
+def test_training_and_prediction_need_the_core_packages_alone(archive, tmp_path):
+    """No mlflow, optuna, matplotlib or pandas on the machine with the GPU."""
+    blocked = "import sys; sys.modules.update(dict.fromkeys(['mlflow', 'optuna', 'matplotlib', 'pandas', 'scipy']))\n"
+    code = (
+        "from pathlib import Path\n"
+        "from benchmarks.data.crohme import open_archive\n"
+        "from benchmarks.predict import predict\n"
+        "from benchmarks.train import train\n"
+        "from tests.helpers.tiny import tiny_config\n"
+        "where, folder = Path(sys.argv[1]), Path(sys.argv[2])\n"
+        "config, archive = tiny_config(where, {'training': {'epochs': 1}}), open_archive(where)\n"
+        "train(config, archive, folder)\n"
+        "predict(config, archive, folder, ['2014'])\n"
+    )
+    subprocess.run([sys.executable, "-c", blocked + code, str(archive), str(tmp_path)], cwd=ROOT, check=True)
+    assert (tmp_path / "predictions" / "2014.zip").exists()

@@ -1,0 +1,373 @@
+"""Hyper-parameter search: what a space may hold, what is tried, what a kill leaves, and the recipe that comes out."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pandas as pd
+import pytest
+import yaml
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from benchmarks import __main__ as cli
+from benchmarks import config as configs
+from benchmarks.config import Config
+from benchmarks.data.crohme import open_archive
+from benchmarks.errors import Diverged, UserError
+from benchmarks.jobs.place import Died, Ended, Place
+from benchmarks.tuning import study as driver
+from benchmarks.tuning.space import pose
+from benchmarks.tuning.trials import Job, KeyedTPE
+from tests.helpers.places import ROOT
+from tests.helpers.tiny import tiny_archive, tiny_config
+
+SPACE = {
+    "budget": {"training": {"epochs": 4}, "heldout": 0.3},
+    "pruning": {"trials": 2, "epochs": 1},
+    "startup": 3,
+    "parameters": {
+        "training.optimizer.lr": {"low": 0.001, "high": 0.1, "log": True},
+        "training.label_smoothing": {"low": 0.0, "high": 0.3},
+        "model.dc": {"choices": [2, 4]},
+        "model.dim_feedforward": {"low": 16, "high": 64, "step": 16},
+        "augmentation.scale": {"choices": [None, [0.7, 1.4]]},
+    },
+}
+LAST = {"select": "last", "training": {"schedule": {"name": "cosine"}}}
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_archive(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture
+def given(archive: Path, tmp_path: Path) -> dict[str, Any]:
+    """Arguments of a search on the tiny archive."""
+    tiny_config(archive, LAST)
+    (tmp_path / "space.yaml").write_text(yaml.safe_dump(SPACE))
+    files = {"preset": str(archive / "tiny.yaml"), "space": str(tmp_path / "space.yaml")}
+    return {"recipe": "comer-fusion", "seed": 7, "crohme": archive, "results": tmp_path} | files
+
+
+def pretended(config: Config, _: Any, folder: Path, on_epoch: Callable[[dict], None]) -> None:
+    """A training that costs nothing: the better, the nearer lr is to 0.03 and the more is smoothed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.yaml").write_text(config.to_yaml())
+    training, history = config.training, folder / "history.jsonl"
+    final = 50 * (1 - abs(training.optimizer.lr - 0.03) / 0.1) + 100 * training.label_smoothing
+    done = len(history.read_text().splitlines()) if history.exists() else 0
+    for epoch in range(done + 1, training.epochs + 1):
+        if training.optimizer.lr > 0.09:
+            raise Diverged("the loss is no longer finite")
+        line = {"epoch": epoch, "seconds": 0.1, "val_token_exprate": final * epoch / training.epochs}
+        with history.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        (folder / "checkpoint.json").write_text(json.dumps({"finished": False}))
+        on_epoch(line)
+    (folder / "checkpoint.json").write_text(json.dumps({"finished": True}))
+
+
+class Inline:
+    """An engine without processes: a job runs when the driver asks what ended."""
+
+    def __init__(self, archive: Path, space: Path, *_: Any):
+        self.place, self.queue = Place(archive, space), []
+
+    def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
+        self.queue.append((name, job, arguments))
+
+    def ended(self, seconds: float) -> list[Ended]:
+        name, job, arguments = self.queue.pop(0)
+        try:
+            job(self.place, *arguments)
+        except Exception as error:
+            return [Ended(name, error)]
+        return [Ended(name, None)]
+
+    def stop(self) -> None:
+        self.queue.clear()
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
+    monkeypatch.setattr("benchmarks.train.train", pretended)
+    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
+
+
+def opened(folder: Path) -> optuna.Study:
+    storage = JournalStorage(JournalFileBackend(str(folder / "journal.log")))
+    return optuna.load_study(study_name=folder.name, storage=storage)
+
+
+# ------------------------------------------------------------------------------------------------------- spaces
+
+
+@pytest.mark.parametrize("preset", ["smoke", "laptop", "paper", "fast"])
+def test_shipped_spaces_fit_their_presets(archive: Path, preset: str) -> None:
+    problem = pose("comer-fusion", preset, 7, open_archive(archive))
+    assert problem.left_out == () and problem.base.select == "heldout"
+    assert problem.config(problem.defaults) == problem.base
+    assert pose("bttr", preset, 7, open_archive(archive)).left_out[0].startswith("augmentation.")
+
+
+def with_(**changes: Any) -> dict[str, Any]:
+    return configs._merge(SPACE, changes)
+
+
+def only(name: str, parameter: Any) -> dict[str, Any]:
+    return SPACE | {"parameters": {name: parameter}}
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (with_(trials=3), "space.yaml: trials: no such key"),
+        ({"budget": {}}, "space.yaml: parameters: Field required"),
+        (only("training.optimizer.lr", {"low": 1.0}), "lr: low and high are needed"),
+        (only("training.optimizer.lr", {"low": 1.0, "high": 0.1}), "lr: low and high are needed, low below high"),
+        (only("training.optimizer.lr", {"low": 0.0, "high": 0.1, "log": True}), "lr: log wants low above 0"),
+        (only("model.dc", {"choices": [2, 4], "high": 4}), "dc: either choices or low and high"),
+        (only("model.dc", {"choices": [4]}), "dc.choices: List should have at least 2 items"),
+        (only("model.kernel", {"choices": [3, 5]}), "parameters.model.kernel: no such setting"),
+        (only("model.dc", {"choices": [2, 8]}), "parameters.model.dc: the default, 4, lies outside"),
+        (only("model.dropout", {"low": 0.0, "high": 0.1}), "parameters.model.dropout: the default, 0.3, lies outside"),
+        (only("model.dc", {"choices": [4, "many"]}), "parameters.model.dc: model.dc: Input should be a valid integer"),
+        (only("training.label_smoothing", {"low": 0.0, "high": 1.5}), "label_smoothing: Input should be less than 1"),
+        (only("training.schedule.name", {"choices": ["cosine", "plateau"]}), "schedule.name: select: last never"),
+        (only("seed", {"low": 7, "high": 9}), "parameters.seed: trials are compared by it"),
+        (with_(budget={"select": "2014"}), "select: 2014: a search looks at held-out training data only"),
+        (only("select", {"choices": ["heldout", "2016"]}), "select: 2016: a search looks at held-out training data"),
+        (with_(budget={"training": {"epoch": 1}}), "budget: training.epoch: no such key; did you mean training.epochs"),
+        (with_(budget={"seed": 3}), "budget: seed: no setting of a recipe or preset"),
+        (only("model.self_coverage", {"choices": [True, False]}), "the recipe 'comer-fusion' sets all of these itself"),
+    ],
+)
+def test_a_space_that_cannot_be_searched_is_refused_at_once(space, message: str, given) -> None:
+    Path(given["space"]).write_text(yaml.safe_dump(space))
+    with pytest.raises(UserError, match=message):
+        driver.search(**given, trials=1, workers=1)
+    assert not (given["results"] / "local").exists()
+
+
+def test_a_preset_without_a_space_wants_one(given) -> None:
+    with pytest.raises(UserError, match=r"no search space is shipped for the preset '.*tiny.yaml'.*--space FILE"):
+        driver.search(**given | {"space": ""}, trials=1, workers=1)
+
+
+# ------------------------------------------------------------------------------------------------------ studies
+
+
+def test_what_is_drawn_does_not_depend_on_workers_or_stops() -> None:
+    def objective(trial: optuna.Trial) -> float:
+        return -((trial.suggest_float("x", -5, 5) - 2) ** 2) + trial.suggest_categorical("y", [0, 1])
+
+    def drawn(*parts: int) -> list[dict[str, Any]]:
+        storage = optuna.storages.InMemoryStorage()
+        optuna.create_study(storage=storage, study_name="s", direction="maximize")
+        for part in parts:  # each by a worker of its own
+            study = optuna.load_study(storage=storage, study_name="s", sampler=KeyedTPE(7, 4))
+            study.optimize(objective, n_trials=part)
+        return [trial.params for trial in study.trials]
+
+    assert drawn(12) == drawn(1, 6, 5)
+    assert len({trial["x"] for trial in drawn(12)}) == 12
+
+
+def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, capsys) -> None:
+    folder = driver.search(**given, trials=14, workers=2)
+    assert folder.parent.name == "search" and folder.parents[1].name.startswith("foreign-")
+    said = capsys.readouterr().out
+    assert "NOT CROHME numbers" in said and "gain     +" in said and "on another held-out part" in said
+    rows = pd.read_csv(folder / "trials.csv")
+    first, finished = rows.iloc[0], rows[rows.state.isin(["complete", "pruned"])]
+    assert bool(first.default) and first["training.optimizer.lr"] == 0.01 and first.state == "complete"
+    assert len(finished) == 14 and rows.value.max() > first.value and "pruned" in set(rows.state)
+    assert rows[rows.state == "pruned"].epochs.between(2, 4).all()
+    assert {configs.load(path).select for path in folder.glob("*/config.yaml")} == {"heldout"}
+    assert {configs.load(path).seed for path in folder.glob("*/config.yaml")} == {7, 8}  # 8: the check
+    for name in ("history", "importance"):
+        assert all((folder / f"{name}.{kind}").stat().st_size > 1000 for kind in ("pdf", "svg", "png"))
+
+    best = configs.resolve(str(folder / "best.yaml"), given["preset"], 7, open_archive(archive))
+    plain = configs.resolve("comer-fusion", given["preset"], 7, open_archive(archive))
+    winner = rows.iloc[opened(folder).best_trial.number]
+    assert best.training.optimizer.lr == winner["training.optimizer.lr"]
+    assert (best.select, best.training.epochs, best.heldout) == ("last", plain.training.epochs, plain.heldout)
+    assert best.model.self_coverage and best.model.cross_coverage
+
+    before = (folder / "best.yaml").read_bytes(), len(opened(folder).trials)
+    driver.search(**given, trials=14, workers=2)
+    assert ((folder / "best.yaml").read_bytes(), len(opened(folder).trials)) == before
+    driver.search(**given, trials=16, workers=1)
+    assert sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in opened(folder).trials) == 16
+
+
+def test_a_loss_that_diverges_is_a_result(inline, given) -> None:
+    space = with_(parameters={"training.optimizer.lr": {"low": 0.0095, "high": 0.9}})
+    Path(given["space"]).write_text(yaml.safe_dump(space))
+    folder = driver.search(**given, trials=5, workers=1)
+    rows = pd.read_csv(folder / "trials.csv")
+    assert rows.diverged.any() and set(rows[rows.diverged].value) == {0.0} and len(rows) == 5
+
+
+def test_a_worker_that_went_away_costs_no_trial(inline, given, monkeypatch) -> None:
+    begun: list[Path] = []
+
+    def killed(config, archive, folder: Path, on_epoch) -> None:
+        def at_epoch_2(line: dict) -> None:
+            on_epoch(line)
+            if line["epoch"] == 2 and len(begun) < 1:
+                begun.append(folder)
+                raise Killed
+
+        pretended(config, archive, folder, at_epoch_2)
+
+    class Killed(BaseException):
+        """Nothing of a process that is killed gets to say goodbye."""
+
+    class Deadly(Inline):
+        def ended(self, seconds: float) -> list[Ended]:
+            name = self.queue[0][0]
+            try:
+                return super().ended(seconds)
+            except Killed:
+                return [Ended(name, Died("killed by SIGKILL"))]
+
+    monkeypatch.setattr("benchmarks.tuning.study.Processes", Deadly)
+    monkeypatch.setattr("benchmarks.train.train", killed)
+    folder = driver.search(**given, trials=4, workers=1)
+    trials = opened(folder).trials
+    (failed,) = [trial for trial in trials if trial.state == TrialState.FAIL]
+    (again,) = [trial for trial in trials if trial.system_attrs.get("failed_trial") == failed.number]
+    assert again.params == failed.params and again.state in (TrialState.COMPLETE, TrialState.PRUNED)
+    assert again.user_attrs["folder"] == failed.user_attrs["folder"] == begun[0].name
+    assert len([t for t in trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]) == 4
+    assert pd.read_csv(folder / "trials.csv").retry_of.dropna().tolist() == [failed.number]
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device", "checkpoint.safetensors"), KeyboardInterrupt()]
+)
+def test_a_full_disk_or_ctrl_c_ends_the_search_and_loses_no_trial(inline, given, monkeypatch, error) -> None:
+    def ends(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("benchmarks.train.train", ends)
+    with pytest.raises(type(error)):
+        driver.search(**given, trials=3, workers=1)
+    monkeypatch.setattr("benchmarks.train.train", pretended)
+    folder = driver.search(**given, trials=3, workers=1)
+    assert bool(pd.read_csv(folder / "trials.csv").iloc[1].default)
+
+
+def test_a_journal_cut_short_is_mended_and_a_damaged_one_told(inline, given) -> None:
+    folder = driver.search(**given, trials=2, workers=1)
+    journal = folder / "journal.log"
+    journal.write_bytes(journal.read_bytes() + b'{"op_code": 6, "trial')
+    os.symlink(journal, f"{journal}.lock")
+    assert len(pd.read_csv(driver.search(**given, trials=3, workers=1) / "trials.csv")) == 3
+    journal.write_bytes(journal.read_bytes()[:50] + b"\n" + journal.read_bytes()[60:])
+    with pytest.raises(UserError, match=r"journal\.log: damaged .*; move it away"):
+        driver.search(**given, trials=4, workers=1)
+
+
+def test_a_study_has_one_driver_a_machine(inline, given) -> None:
+    folder = driver.search(**given, trials=1, workers=1)
+    with driver._alone(folder), pytest.raises(UserError, match="being worked on by another process"):
+        driver.search(**given, trials=2, workers=1)
+
+
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        ("postgresql+psycopg2://me:secret@127.0.0.1:9/x", r"^postgresql.psycopg2://me:...@127.0.0.1:9/x: .*be reached"),
+        ("nosuch://host/x", r"nosuch://host/x: no storage that can be used"),
+    ],
+)
+def test_a_storage_that_is_of_no_use(inline, given, storage: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as told:
+        driver.search(**given, trials=1, workers=1, storage=storage)
+    assert "secret" not in str(told.value) and "\n" not in str(told.value)
+
+
+def test_ray_wants_a_storage_that_nodes_reach(given) -> None:
+    with pytest.raises(UserError, match="needs a storage that all nodes reach"):
+        driver.search(**given, trials=1, workers=1, engine="ray")
+
+
+def test_a_tracking_store_that_hangs_holds_nothing_up(inline, given, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: threading.Event().wait())
+    monkeypatch.setattr(driver, "MIRROR_SECONDS", 0.2)
+    folder = driver.search(**given, trials=3, workers=1)
+    assert len(pd.read_csv(folder / "trials.csv")) == 3 and "warning: MLflow hangs" in capsys.readouterr().out
+
+
+def test_trials_lie_below_their_study_in_mlflow(inline, given, monkeypatch) -> None:
+    from mlflow import MlflowClient
+
+    from benchmarks.tracking import track as tracking
+
+    monkeypatch.undo()
+    monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
+    monkeypatch.setattr("benchmarks.train.train", pretended)
+    folder = driver.search(**given, trials=2, workers=1)
+    client = MlflowClient(tracking.tracking_uri(folder / "trial"))
+    runs = client.search_runs([e.experiment_id for e in client.search_experiments()])
+    (study,) = [run for run in runs if run.info.run_name == f"search/{folder.name}"]
+    below = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == study.info.run_id]
+    assert sorted(run.data.tags["trial"] for run in below) == ["0", "1"]
+    values = {run.data.tags["trial"]: run.data.metrics["trial_value"] for run in below}
+    assert values["0"] == pytest.approx(opened(folder).trials[0].value)
+
+
+def test_a_driver_that_was_killed_goes_on(given, monkeypatch, capsys) -> None:
+    """For real: processes, a tiny network, kill -9."""
+    space = with_(budget={"training": {"epochs": 20, "validate_every": 10}})
+    Path(given["space"]).write_text(yaml.safe_dump(space))
+    options = [f"--{name}={value}" for name, value in given.items()] + ["--trials=2", "--workers=1"]
+    process = subprocess.Popen([sys.executable, "-m", "benchmarks", "search", *options], cwd=ROOT)
+    pattern = "local/*/search/*/*/history.jsonl"
+    while not (found := [p for p in given["results"].glob(pattern) if len(p.read_text().splitlines()) > 2]):
+        assert process.poll() is None, "the search ended before it could be killed"
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    time.sleep(0.5)  # its workers end with it
+    begun = found[0].read_text().splitlines()[:2]
+    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
+    monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
+    cli.app(["search", *options], standalone_mode=False)
+    folder = found[0].parents[1]
+    assert found[0].read_text().splitlines()[:2] == begun, "the trial began anew"
+    rows = pd.read_csv(folder / "trials.csv")
+    assert (rows.state == "fail").sum() == len(rows.retry_of.dropna()) >= 1
+    assert rows.state.isin(["complete", "pruned"]).sum() == 2 and not (rows.state == "running").any()
+    assert not list(folder.glob("*/*.safetensors")) and "comer-fusion-tiny-seed7" in capsys.readouterr().out
+    shutil.rmtree(folder)
+
+
+def test_make_passes_on_what_it_is_given() -> None:
+    given = ["RECIPE=bttr", "PRESET=laptop", "TRIALS=3", "STORAGE=sqlite:///x", "ENGINE=ray", "CPUS=2"]
+    said = subprocess.check_output(["make", "-n", "--no-print-directory", "search", *given], cwd=ROOT, text=True)
+    words = " ".join(said.replace('"', "").split("benchmarks search ")[1].split())
+    assert words == "--recipe bttr --preset laptop --trials 3 --storage sqlite:///x --engine ray --cpus 2"
+
+
+def test_jobs_travel_to_other_processes(archive: Path, given) -> None:
+    import pickle
+
+    problem = pose("comer-fusion", given["preset"], 7, open_archive(archive), given["space"])
+    job = Job(problem, "sqlite://", 3, "here", 20)
+    assert pickle.loads(pickle.dumps(job)).problem.name == problem.name != job.on_other_data().problem.name

@@ -1,0 +1,115 @@
+"""A study on a PostgreSQL server: four workers, one killed, the server gone for a while, a machine that vanishes."""
+
+import os
+import re
+import signal
+import threading
+import time
+from pathlib import Path
+
+import optuna
+import yaml
+from optuna.trial import FrozenTrial, TrialState
+
+from benchmarks.data.crohme import open_archive
+from benchmarks.jobs.place import Place, Processes
+from benchmarks.tuning import study as driver
+from benchmarks.tuning import trials
+from benchmarks.tuning.space import pose
+from benchmarks.tuning.trials import DONE, Job
+from tests.helpers.database import Postgres
+from tests.tuning import test_study as test_search
+from tests.tuning.test_study import pretended, with_
+
+archive, given = test_search.archive, test_search.given  # fixtures
+
+
+def numbers(found: list[FrozenTrial], *states: TrialState) -> list[int]:
+    return [trial.number for trial in found if trial.state in states]
+
+
+def test_four_workers_one_killed_and_the_server_gone_for_a_while(postgres: Postgres, given, monkeypatch, capfd) -> None:
+    space = with_(budget={"training": {"epochs": 16, "validate_every": 8}})
+    Path(given["space"]).write_text(yaml.safe_dump(space))
+    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
+    url, killed = postgres.url("study"), []
+
+    def trouble() -> None:
+        while not killed:  # a trial under way: its folder has the first epochs
+            for path in given["results"].glob("search/*/*/history.jsonl"):
+                if 2 <= len(path.read_text().splitlines()) < 10:
+                    study = optuna.load_study(study_name=path.parents[1].name, storage=url)
+                    running = [t for t in study.trials if t.state == TrialState.RUNNING]
+                    trial = next((t for t in running if t.user_attrs.get("folder") == path.parent.name), None)
+                    if trial is not None:
+                        os.kill(int(re.sub(r".*process ", "", trial.user_attrs["where"])), signal.SIGKILL)
+                        killed.append(trial.number)
+                        break
+            time.sleep(0.02)
+        postgres.stop()
+        time.sleep(2)
+        postgres.start()
+
+    problem = pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"])
+    folder = given["results"] / "search" / problem.name
+    job = Job(problem, url, 5, str(folder), heartbeat=3)
+    processes = Processes(given["crohme"], given["results"], folder, 4)
+    watcher = threading.Thread(target=trouble, daemon=True)
+    watcher.start()
+    driver._complete(job, processes, 4, [problem.defaults], folder, driver.Mirror())
+    watcher.join()
+    found = optuna.load_study(study_name=folder.name, storage=url).trials
+    assert len(numbers(found, *DONE)) >= 5 and not numbers(found, TrialState.RUNNING, TrialState.WAITING)
+    failed = numbers(found, TrialState.FAIL)
+    again = {trial.system_attrs["retry_history"][-1]: trial for trial in found if "retry_history" in trial.system_attrs}
+    assert killed[0] in failed and sorted(again) == failed, "a trial was lost"
+    assert all(again[number].params == found[number].params for number in failed)
+    assert again[killed[0]].user_attrs["folder"] == found[killed[0]].user_attrs["folder"]
+    assert "killed by SIGKILL" in capfd.readouterr().out
+    assert any("resuming" in log.read_text() for log in folder.glob("worker-*.log"))
+
+
+def test_a_machine_that_vanishes(postgres: Postgres, given, monkeypatch) -> None:
+    """Its trials give no sign of life, so that the workers of another machine try them again; not before."""
+    monkeypatch.setattr("benchmarks.train.train", pretended)
+    monkeypatch.setattr(trials, "POLL", 0.1)
+    problem = pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"])
+    here = Job(problem, postgres.url("machines"), 3, str(given["results"] / "here"), heartbeat=1)
+    there = here.opened()
+    lost = there.ask()  # on the other machine, whose last sign of life this is
+    problem.suggest(lost)
+    there._storage.record_heartbeat(lost._trial_id)  # type: ignore[attr-defined]
+    driver._try_again(there, lambda trial: trial.user_attrs.get("owner") == here.owner)
+    assert there.trials[0].state == TrialState.RUNNING
+    began = time.monotonic()
+    trials.work(Place(given["crohme"], given["results"]), here, "worker")
+    found = there.trials
+    assert found[0].state == TrialState.FAIL and time.monotonic() - began > 2
+    (again,) = [trial for trial in found if trial.system_attrs.get("failed_trial") == 0]
+    assert again.params == found[0].params and again.state in DONE
+    assert len(numbers(found, *DONE)) == 3 and not numbers(found, TrialState.RUNNING, TrialState.WAITING)
+
+
+def test_a_trial_taken_for_dead_is_left_to_the_other(postgres: Postgres, given, monkeypatch) -> None:
+    """A worker that was out of reach finds, at its end, that its trial was given away: it takes the next."""
+    job = Job(
+        pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"]),
+        postgres.url("given_away"),
+        2,
+        str(given["results"] / "here"),
+        heartbeat=20,
+    )
+    taken: list[int] = []
+
+    def slow(config, archive, folder: Path, on_epoch) -> None:
+        pretended(config, archive, folder, on_epoch)
+        if not taken:
+            (running,) = [trial for trial in study.trials if trial.state == TrialState.RUNNING]
+            driver._try_again(study, lambda trial: trial.number == running.number)
+            taken.append(running.number)
+
+    study = job.opened()
+    monkeypatch.setattr("benchmarks.train.train", slow)
+    trials.work(Place(given["crohme"], given["results"]), job, "worker")
+    assert numbers(study.trials, TrialState.FAIL) == taken == [0] and len(numbers(study.trials, *DONE)) == 2
+    assert study.trials[1].params == study.trials[0].params and study.trials[1].value is not None
