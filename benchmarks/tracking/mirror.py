@@ -59,24 +59,32 @@ class Mirror:
         self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         self.uri, self.workspace = uri, workspace
 
-    def put(self, run: RunFolder, tables: Path | None = None, under: str = "", running: bool = False) -> str:
+    def put(
+        self, run: RunFolder, tables: Path | None = None, under: str = "", name: str = "", running: bool = False
+    ) -> str:
         """Brings the store up to date with the folder; returns the id of its MLflow run.
 
-        `under` names a run to hang it below instead of a table; `running` says that the training goes on right now.
+        `under` names a run to hang it below instead of a table, `name` what to call it there; `running` says that the
+        training goes on right now.
         """
         from mlflow.exceptions import MlflowException
 
         until = time.monotonic() + RACE_SECONDS
         while True:
             try:
-                return self._put(run, tables, under, running)
+                return self._put(run, tables, under, name, running)
             except MlflowException as error:
                 if time.monotonic() > until or not any(sign in str(error) for sign in RACES):
                     raise
                 time.sleep(random.uniform(0, 0.2))
 
-    def _put(self, run: RunFolder, tables: Path | None, under: str, running: bool) -> str:
-        experiment = self._experiment("hmerbench" if run.data == "crohme" else f"hmerbench {run.data} (not CROHME)")
+    def conclude(self, data: str, group: str, status: str) -> None:
+        """Says of a run that others hang below, if there is one, that there will be no more."""
+        for found in self._search(self._experiment(data), f"tags.run_key = '{store_key(group)}'"):
+            self.client.set_terminated(found.info.run_id, status)
+
+    def _put(self, run: RunFolder, tables: Path | None, under: str, name: str, running: bool) -> str:
+        experiment = self._experiment(run.data)
         mlrun, epochs = self._run_of(experiment, run)
         run_id = mlrun.info.run_id
         self._log_facts(mlrun, run, in_table=not under)
@@ -90,7 +98,10 @@ class Mirror:
         else:
             self.client.update_run(run_id, "RUNNING" if running else "KILLED")
         if under:
-            self.client.set_tag(run_id, PARENT, self._group(experiment, store_key(under), under).info.run_id)
+            group = self._group(experiment, store_key(under), under).info.run_id
+            self.client.set_tag(run_id, PARENT, group)
+            self.client.update_run(run_id, name=name or mlrun.info.run_name)
+            self.client.update_run(group, "RUNNING")
             return run_id
         while True:
             table = self._table(experiment, run)
@@ -107,10 +118,11 @@ class Mirror:
         runs = self._search(experiment, f"tags.table_key = '{run.table_key}'")
         members = [member for member in runs if member.data.tags.get("row_key") == run.row_key]
         above, groups = table, [(table, runs)]
+        self._log_new(table, _best_row(runs), step=len(runs))
         if len(members) > 1:
             above = self._group(experiment, run.row_key, run.config["recipe"])
             self._hang([above], table)
-            self._summarise(above, members)
+            self._log_new(above, _mean_and_spread(members), step=len(members))
             groups.append((above, members))
         self._hang(members, above)
         for group, below in groups:
@@ -138,28 +150,20 @@ class Mirror:
             if run.data.tags.get(PARENT) != above.info.run_id:
                 self.client.set_tag(run.info.run_id, PARENT, above.info.run_id)
 
-    def _summarise(self, row: Any, members: Sequence[Any]) -> None:
-        """Mean and standard deviation over the runs of a row, for every ExpRate they have."""
+    def _log_new(self, run: Any, values: Mapping[str, float], time: int | None = None, step: int = 0) -> None:
         from mlflow.entities import Metric
 
-        rates: dict[str, list[float]] = {}
-        for member in members:
-            for name, value in member.data.metrics.items():
-                if name.endswith(".exprate"):
-                    rates.setdefault(name, []).append(value)
-        values = {f"{name}.mean": mean(found) for name, found in rates.items()}
-        values |= {f"{name}.std": stdev(found) for name, found in rates.items() if len(found) > 1}
-        values |= {f"{name}.runs": float(len(found)) for name, found in rates.items()}
-        now = int(datetime.now().timestamp() * 1000)
-        new = [Metric(name, v, now, 0) for name, v in values.items() if row.data.metrics.get(name) != v]
+        time = time or int(datetime.now().timestamp() * 1000)
+        new = [Metric(name, v, time, step) for name, v in values.items() if run.data.metrics.get(name) != v]
         if new:
-            self.client.log_batch(row.info.run_id, metrics=new)
+            self.client.log_batch(run.info.run_id, metrics=new)
 
     # --------------------------------------------------------------------------------------------- finding a run
 
-    def _experiment(self, name: str) -> str:
+    def _experiment(self, data: str) -> str:
         from mlflow.exceptions import MlflowException
 
+        name = "hmerbench" if data == "crohme" else f"hmerbench {data} (not CROHME)"
         found = self.client.get_experiment_by_name(name)
         if found is None:
             local = self.uri.startswith("sqlite:")  # a server knows where its artifacts belong
@@ -239,15 +243,10 @@ class Mirror:
             self.client.log_batch(run_id, metrics=points)
 
     def _log_scores(self, mlrun: Any, run: RunFolder) -> None:
-        from mlflow.entities import Metric
-
-        new = []
         for split, score in run.scores.items():
             time = int((run.path / f"scores/{split}.json").stat().st_mtime * 1000)
-            values = {f"{split}.{name}": score[name] for name in SCORE_METRICS if score.get(name) is not None}
-            new += [Metric(k, float(v), time, 0) for k, v in values.items() if mlrun.data.metrics.get(k) != v]
-        if new:
-            self.client.log_batch(mlrun.info.run_id, metrics=new)
+            values = {f"{split}.{name}": float(score[name]) for name in SCORE_METRICS if score.get(name) is not None}
+            self._log_new(mlrun, values, time)
 
     def _log_datasets(self, run_id: str, run: RunFolder) -> None:
         """The splits the run has to do with, each with its part in it. MLflow adds a dataset once."""
@@ -300,6 +299,33 @@ class Mirror:
         with suppress(MlflowException):  # it is there already
             self.client.create_registered_model(name)
         self.client.create_model_version(name, f"runs:/{run_id}/{place}", run_id, tags)
+
+
+def _rates(runs: Sequence[Any]) -> dict[str, list[float]]:
+    """Every ExpRate that the runs have: 2014.exprate -> [59.3, 58.9]"""
+    rates: dict[str, list[float]] = {}
+    for run in runs:
+        for name, value in run.data.metrics.items():
+            if name.endswith(".exprate"):
+                rates.setdefault(name, []).append(value)
+    return rates
+
+
+def _mean_and_spread(seeds: Sequence[Any]) -> dict[str, float]:
+    """What a row shows: the mean by the name its runs use, so that it stands in their column, and how it came about."""
+    rates = _rates(seeds)
+    values = {name: mean(found) for name, found in rates.items()}
+    values |= {f"{name}.std": stdev(found) for name, found in rates.items() if len(found) > 1}
+    return values | {f"{name}.runs": float(len(found)) for name, found in rates.items()}
+
+
+def _best_row(runs: Sequence[Any]) -> dict[str, float]:
+    """What a table shows: of each test set the highest mean of a row so far."""
+    rows: dict[str, list[Any]] = {}
+    for run in runs:
+        rows.setdefault(run.data.tags.get("row_key", ""), []).append(run)
+    means = [{name: mean(found) for name, found in _rates(row).items()} for row in rows.values()]
+    return {name: max(row[name] for row in means if name in row) for row in means for name in row}
 
 
 def sqlite_path(uri: str) -> Path | None:

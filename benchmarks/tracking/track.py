@@ -14,10 +14,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import urlparse
 from urllib.request import urlopen
@@ -34,23 +34,36 @@ PATIENCE = 20  # a store that failed after t seconds is left alone for 20 t: tro
 SAMPLE_SECONDS = 10  # between two measurements of the machine
 
 console = Console(stderr=True)
+Result = TypeVar("Result")
 _warned: set[str] = set()
 _left_alone_until: dict[str, float] = {}
 
 
-def track(folder: Path, tables: Path | None = None, under: str = "", running: bool = False) -> str | None:
+def track(
+    folder: Path, tables: Path | None = None, under: str = "", name: str = "", running: bool = False
+) -> str | None:
     """Mirrors a run folder (and its tables); returns the MLflow run id, None where MLflow was no help.
 
-    The run hangs in its table, or below the run called `under`. `running` says that its training goes on right now.
-    Raises UserError when `folder` is not a run folder.
+    The run hangs in its table, or, called `name`, below the run called `under`. `running` says that its training goes
+    on right now. Raises UserError when `folder` is not a run folder.
     """
     run = RunFolder.read(folder)
+    return _with_store(folder, lambda mirror: mirror.put(run, tables, under, name, running))
+
+
+def conclude(folder: Path, data: str, under: str, status: str) -> None:
+    """Says how it ended (FINISHED or KILLED) of the run called `under`; `folder` is one of those that hang below it."""
+    _with_store(folder, lambda mirror: mirror.conclude(data, under, status))
+
+
+def _with_store(folder: Path, action: Callable[[Mirror], Result]) -> Result | None:
+    """What the action returns; None, and one warning, where the store of a folder is of no use."""
     uri, began = tracking_uri(folder), time.monotonic()
     if began < _left_alone_until.get(uri, 0):
         return None
     try:
         _check_reachable(uri)
-        run_id = Mirror(_bounded(uri), _workspace(folder)).put(run, tables, under, running)
+        result = action(Mirror(_bounded(uri), _workspace(folder)))
     except ImportError as error:
         _warn(uri, f"{error.name or error} is not installed, so runs are not logged (the run folders hold everything)")
     except Exception as error:  # a mirror must never stop the work
@@ -63,7 +76,7 @@ def track(folder: Path, tables: Path | None = None, under: str = "", running: bo
         )
     else:
         _warned.discard(uri)
-        return run_id
+        return result
     return None
 
 

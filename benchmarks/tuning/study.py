@@ -92,27 +92,27 @@ def _complete(job: Job, engine: Engine, workers: int, first: list[Any], folder: 
         study.enqueue_trial(stored, user_attrs={"default": values == job.problem.defaults}, skip_if_exists=True)
     if job.check:  # all that were ever queued, and none besides
         job = replace(job, trials=sum(trial.state != TrialState.FAIL for trial in study.trials))
-    news = News(job, folder, study, mirror)
     names = {f"worker-{k}": uuid.uuid4().hex[:8] for k in range(workers)}
     for name, worker in names.items():
         engine.start(name, work, job, worker)
     deaths = 0
-    while names:
-        for ended in engine.ended(POLL):
-            worker = names.pop(ended.name)
-            if isinstance(ended.error, Died):
-                deaths += 1
-                console.print(f"{ended.name} went away ({ended.error}); its trial is tried again", markup=False)
-                if deaths > RETRIES * workers:
-                    raise UserError(f"workers keep going away ({ended.error}); too little memory for {workers}?")
-                patiently(partial(_try_again, study, lambda t, w=worker: t.user_attrs.get("worker") == w))
-                names[ended.name] = uuid.uuid4().hex[:8]
-                engine.start(ended.name, work, job, names[ended.name])
-            elif ended.error is not None:
-                raise ended.error
-        with suppress(*STORAGE_ERRORS):
-            news.tell(study)
-    patiently(partial(news.tell, study))
+    with News(job, folder, study, mirror) as news:
+        while names:
+            for ended in engine.ended(POLL):
+                worker = names.pop(ended.name)
+                if isinstance(ended.error, Died):
+                    deaths += 1
+                    console.print(f"{ended.name} went away ({ended.error}); its trial is tried again", markup=False)
+                    if deaths > RETRIES * workers:
+                        raise UserError(f"workers keep going away ({ended.error}); too little memory for {workers}?")
+                    patiently(partial(_try_again, study, lambda t, w=worker: t.user_attrs.get("worker") == w))
+                    names[ended.name] = uuid.uuid4().hex[:8]
+                    engine.start(ended.name, work, job, names[ended.name])
+                elif ended.error is not None:
+                    raise ended.error
+            with suppress(*STORAGE_ERRORS):
+                news.tell(study)
+        patiently(partial(news.tell, study))
     return study
 
 
@@ -149,7 +149,7 @@ def _try_again(study: optuna.Study, ours: Callable[[FrozenTrial], bool]) -> None
 
 
 class News:
-    """Tells once of each trial that was finished, and has it mirrored."""
+    """Tells once of each trial that was finished, and has it mirrored; in the end, how the study ended."""
 
     def __init__(self, job: Job, folder: Path, study: optuna.Study, mirror: "Mirror"):
         self.job, self.folder, self.mirror = job, folder, mirror
@@ -161,12 +161,23 @@ class News:
                 self.told.add(trial.number)
                 pruned = f" after epoch {trial.last_step}, stopped" if trial.state == TrialState.PRUNED else ""
                 values = ", ".join(f"{n.split('.')[-1]} {v}" for n, v in self.job.problem.values(trial.params).items())
-                what = "check" if self.job.check else "trial"
-                console.print(f"{what} {trial.number}: {trial.value or 0:.2f}{pruned} ({values})", markup=False)
+                name = f"{'check' if self.job.check else 'trial'} {trial.number}"
+                console.print(f"{name}: {trial.value or 0:.2f}{pruned} ({values})", markup=False)
                 if (place := self.folder / trial.user_attrs.get("folder", "-")).is_dir():
-                    for name in ("checkpoint.safetensors", "best.safetensors"):  # of a training cut short: no use
-                        (place / name).unlink(missing_ok=True)
-                    self.mirror.waiting.put((place, self.job.name, trial))
+                    for file in ("checkpoint.safetensors", "best.safetensors"):  # of a training cut short: no use
+                        (place / file).unlink(missing_ok=True)
+                    best = max(t.value or 0.0 for t in study.trials if t.number in self.told)
+                    self.mirror.waiting.put(partial(_log, place, self.job.name, name, trial, best))
+
+    def __enter__(self) -> "News":
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        from benchmarks.tracking.track import conclude
+
+        data, study = self.job.problem.base.data.name, f"search/{self.job.name}"
+        status = "FINISHED" if error is None else "KILLED"
+        self.mirror.waiting.put(partial(conclude, self.folder / "trial", data, study, status))
 
 
 class Mirror(threading.Thread):
@@ -175,16 +186,16 @@ class Mirror(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.waiting: queue.SimpleQueue[tuple[Path, str, FrozenTrial] | None] = queue.SimpleQueue()
+        self.waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self.start()
 
     def run(self) -> None:
-        while (item := self.waiting.get()) is not None:
+        while (log := self.waiting.get()) is not None:
             try:
-                _log(*item)
+                log()
             except Exception as error:
                 words = " ".join(str(error).split())[:160]
-                console.print(f"warning: trial {item[2].number} is not logged in full ({words})", markup=False)
+                console.print(f"warning: the search is not logged in full ({words})", markup=False)
 
     def end(self) -> None:
         self.waiting.put(None)
@@ -193,16 +204,20 @@ class Mirror(threading.Thread):
             console.print("warning: MLflow hangs; `python -m benchmarks track` can log the trials later", markup=False)
 
 
-def _log(folder: Path, study: str, trial: FrozenTrial) -> None:
+def _log(folder: Path, study: str, name: str, trial: FrozenTrial, best: float) -> None:
+    """A trial that is through, and beside it the best so far as the study's own curve."""
+    from benchmarks.tracking.mirror import PARENT
     from benchmarks.tracking.track import track, tracking_uri
 
-    if run_id := track(folder, under=f"search/{study}"):
+    if run_id := track(folder, under=f"search/{study}", name=name):
         from mlflow import MlflowClient
 
         client = MlflowClient(tracking_uri(folder))
         client.set_tag(run_id, "trial", str(trial.number))
         client.set_tag(run_id, "trial_state", trial.state.name.lower())
         client.log_metric(run_id, "trial_value", trial.value or 0.0)
+        client.set_terminated(run_id, "FINISHED")  # one that was stopped is through, too
+        client.log_metric(client.get_run(run_id).data.tags[PARENT], "trial_value", best, step=trial.number)
 
 
 @contextmanager

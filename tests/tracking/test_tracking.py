@@ -83,17 +83,28 @@ def test_a_second_seed_draws_the_row_between(tmp_path: Path) -> None:
     table = client.get_run(row.data.tags[PARENT])
     assert PARENT not in table.data.tags and client.get_run(other).data.tags[PARENT] == table.info.run_id
     assert row.data.metrics == pytest.approx(
-        {"2014.exprate.mean": 17.5, "2014.exprate.std": 0.5**0.5, "2014.exprate.runs": 2}
+        {"2014.exprate": 17.5, "2014.exprate.std": 0.5**0.5, "2014.exprate.runs": 2}
     )
+    assert table.data.metrics == {"2014.exprate": 17.5}  # of its best row
+    points = client.get_metric_history(table.info.run_id, "2014.exprate")
+    assert [(point.step, point.value) for point in points] == [(1, 17.0), (3, 17.5)]
     logged(put_run(tmp_path, "comer-fusion", seed=8))  # and changes no more
-    assert len(all_runs(client)) == 5 and len(client.get_metric_history(row.info.run_id, "2014.exprate.mean")) == 1
+    assert len(all_runs(client)) == 5 and len(client.get_metric_history(row.info.run_id, "2014.exprate")) == 1
 
 
 def test_a_run_can_hang_below_another(tmp_path: Path) -> None:
-    run_ids = [logged(put_run(tmp_path, "trial", seed=seed), under="search/lr") for seed in (1, 2)]
+    folders = [put_run(tmp_path, "trial", seed=seed) for seed in (1, 2)]
+    run_ids = [logged(folder, under="search/lr", name=f"trial {n}") for n, folder in enumerate(folders)]
     client = client_of(tmp_path)
-    above = {client.get_run(run_id).data.tags[PARENT] for run_id in run_ids}
-    assert len(all_runs(client)) == 3 and [client.get_run(a).info.run_name for a in above] == ["search/lr"]
+    below = [client.get_run(run_id) for run_id in run_ids]
+    (above,) = {run.data.tags[PARENT] for run in below}
+    assert len(all_runs(client)) == 3 and [run.info.run_name for run in below] == ["trial 0", "trial 1"]
+    assert (client.get_run(above).info.run_name, client.get_run(above).info.status) == ("search/lr", "RUNNING")
+    tracking.conclude(folders[0], "crohme", "search/lr", "FINISHED")
+    tracking.conclude(
+        folders[0], "crohme", "search/nothing", "FINISHED"
+    )  # was never logged, so there is nothing to say
+    assert len(all_runs(client)) == 3 and client.get_run(above).info.status == "FINISHED"
 
 
 # ------------------------------------------------------------------------------------------------- what a run holds

@@ -330,6 +330,10 @@ def test_trials_lie_below_their_study_in_mlflow(inline, given, monkeypatch) -> N
     assert sorted(run.data.tags["trial"] for run in below) == ["0", "1"]
     values = {run.data.tags["trial"]: run.data.metrics["trial_value"] for run in below}
     assert values["0"] == pytest.approx(opened(folder).trials[0].value)
+    assert {run.info.run_name for run in below} == {"trial 0", "trial 1"}
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    points = client.get_metric_history(study.info.run_id, "trial_value")
+    assert [(point.step, point.value) for point in points] == [(0, values["0"]), (1, max(values.values()))]
 
 
 def test_a_driver_that_was_killed_goes_on(given, monkeypatch, capsys) -> None:
