@@ -61,22 +61,6 @@ def crohme(target: Annotated[Path, typer.Argument(help="file to write")] = Path(
 
 
 @app.command()
-def recombine(
-    out: Annotated[Path, typer.Argument(help="archive to write")],
-    inkml: Annotated[Path, typer.Option(help="zip of the training set's InkML files, train/inkml/ID.inkml")],
-    crohme: Annotated[Path, typer.Option(help="CoMER's data.zip, or it unpacked")],
-    copies: Annotated[int, typer.Option(min=1, max=100, help="new expressions for each of the training set")] = 1,
-    seed: Seed = 7,
-) -> None:
-    """Make an archive of CROHME with more training expressions, recombined of its pen strokes."""
-    from benchmarks.data.crohme import open_archive
-    from benchmarks.data.recombination import recombined
-
-    archive = open_archive(recombined(inkml, crohme, out, copies, seed))
-    print(f"{archive.path}: {archive.edition}; use it with CROHME={archive.path}")
-
-
-@app.command()
 def train(
     folder: Folder = None,
     recipe: Recipe = "",

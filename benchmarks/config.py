@@ -34,7 +34,7 @@ class Strict(BaseModel):
 
 
 class Data(Strict):
-    """What is trained on. `name` and `digest` are filled in from the opened archive, so that a run is tied to it."""
+    """What is trained on. `name`, `digest` and `ink` are filled in from the archive, so that a run is tied to it."""
 
     name: str = ""
     digest: str = ""
@@ -42,6 +42,8 @@ class Data(Strict):
     max_area: int = Field(default=320_000, gt=0)  # px; larger images are skipped (never counted as recognised)
     max_tokens: int = Field(default=200, gt=0, lt=MAX_STEPS)  # longer labels are not trained on
     limit: int | None = Field(default=None, gt=0)  # train on n evenly spaced expressions only; None = all
+    sub_expressions: int = Field(default=0, ge=0)  # parts cut out of each expression's pen strokes, trained on, too
+    ink: str = ""  # digest of the pen strokes, filled in where there are sub-expressions
 
 
 class Augmentation(Strict):
@@ -201,7 +203,7 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     """Defaults <- preset <- recipe, tied to the archive's name and digest.
 
     `recipe` and `preset` are shipped names or paths of YAML files. A test split to select on that the archive
-    does not have (the embedded set has no 2014) becomes `heldout`.
+    does not have (the embedded set has no 2014) becomes `heldout`; the embedded set has no pen strokes either.
     """
     recipe_name, recipe_keys, recipe_source = _read("recipes", recipe)
     preset_name, preset_keys, preset_source = _read("presets", preset)
@@ -210,6 +212,10 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     merged = _merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
     if archive is not None:
         merged["data"] = merged.get("data", {}) | {"name": archive.name, "digest": archive.digest}
+        if archive.name == "embedded":
+            merged["data"]["sub_expressions"] = 0
+        if merged["data"].get("sub_expressions"):
+            merged["data"]["ink"] = archive.ink_digest
         if merged.get("select", "2014") not in ("last", "heldout", *archive.test_splits):
             merged["select"] = "heldout"
     return _validate(merged, f"{recipe_source} with {preset_source}")

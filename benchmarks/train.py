@@ -39,6 +39,7 @@ from benchmarks.config import Config
 from benchmarks.data.batching import Batch, TrainingSet, ahead, padded_steps
 from benchmarks.data.crohme import Archive, Sample, evenly
 from benchmarks.data.resident import Drawn, Inputs, ResidentSet, send
+from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.environment import environment
 from benchmarks.errors import Diverged, UserError
 from benchmarks.graphs import CudaRecord, Record, Replays, own_stream
@@ -148,6 +149,8 @@ class Trainer:
             samples, self.validation = split_heldout(samples, config.heldout, config.seed)
         elif config.select != "last":
             self.validation = archive.samples(config.select)
+        if config.data.sub_expressions:  # of what is trained on alone: nothing of what is held out
+            samples += sub_expressions(archive.ink, samples, config.data.sub_expressions)
         cuda = team.device.type == "cuda"
         resident = cuda if training.resident is None else training.resident
         self.set = ResidentSet(samples, config, team.device) if resident else TrainingSet(samples, config)

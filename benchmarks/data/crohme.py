@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from benchmarks.data.verify import Report
 
 MARK = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
-RECOMBINED = "RECOMBINED.json"  # in data/: this archive was made by recombination.py
 MAX_IMAGE_PIXELS = 16_000_000
 MAX_IMAGE_BYTES = 4 * MAX_IMAGE_PIXELS + 4096
 MAX_TEXT_BYTES = 16 << 20
@@ -179,9 +178,7 @@ class Archive:
     @cached_property
     def digest(self) -> str:
         """sha256 over name, size and CRC-32 of captions, images and symLG: equal for zip and folder."""
-        names = sorted(filter(_CONTENT.fullmatch, self._store.sizes))
-        lines = (f"{name} {self._store.sizes[name]} {self._store.crc(name):08x}\n" for name in names)
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
+        return _digest(self._store, sorted(filter(_CONTENT.fullmatch, self._store.sizes)))
 
     @cached_property
     def mark(self) -> dict | None:
@@ -196,12 +193,9 @@ class Archive:
 
     @cached_property
     def name(self) -> str:
-        """ "crohme" (captions exactly as published), "crohme-recombined" (the same, and more training expressions by
-        recombination.py), "embedded" (made by synthetic.py) or "foreign"."""
+        """ "crohme" (captions exactly as published), "embedded" (made by synthetic.py) or "foreign"."""
         if self._known_edition:
             return "crohme"
-        if self._recombined_edition:
-            return "crohme-recombined"
         return "embedded" if self.mark else "foreign"
 
     @cached_property
@@ -210,12 +204,25 @@ class Archive:
         counts = "/".join(f"{len(self.captions(split)):,}" for split in self.splits)
         if self._known_edition:
             return f"{self._known_edition} ({counts})"
-        if self._recombined_edition:
-            return f"{self._recombined_edition}, with recombined training expressions ({counts})"
         if self.mark:
             mark = self.mark
             return f"embedded synthetic set, generator {mark['generator']}, seed {mark['seed']} ({counts})"
         return f"foreign archive ({counts}): {'; '.join(self._differences())}"
+
+    @cached_property
+    def ink(self) -> ZipStore | FolderStore:
+        """The pen strokes of the training set, .../ID.inkml: the file inkml/train.zip beside the archive."""
+        path = self.path.parent / "inkml" / "train.zip"
+        if not path.exists():
+            raise UserError(
+                f"{path}: no such archive; lay the InkML files of CROHME's training set there, "
+                "or set data.sub_expressions: 0 to train on the images alone"
+            )
+        return open_store(path, root="")
+
+    @cached_property
+    def ink_digest(self) -> str:
+        return _digest(self.ink, sorted(name for name in self.ink.sizes if name.endswith(".inkml")))
 
     def verify(self) -> "Report":
         """Reads everything and measures it, see verify.py."""
@@ -229,19 +236,6 @@ class Archive:
         published = {name: {split: known.md5 for split, known in e.items()} for name, e in EDITIONS.items()}
         return next((name for name, known in published.items() if md5s == known), None)
 
-    @cached_property
-    def _recombined_edition(self) -> str | None:
-        """The known edition whose test splits these are, and with whose training captions these begin."""
-        if RECOMBINED not in self._store.sizes:
-            return None
-        lines = self._caption_files["train"].splitlines(keepends=True)
-        for name, edition in EDITIONS.items():
-            begin = hashlib.md5(b"".join(lines[: edition["train"].n]), usedforsecurity=False).hexdigest()
-            md5s = {split: self.caption_md5(split) for split in self.splits} | {"train": begin}
-            if md5s == {split: known.md5 for split, known in edition.items()}:
-                return name
-        return None
-
     def _differences(self) -> Iterator[str]:
         """How the splits differ from the first known edition, one phrase each."""
         edition, known = next(iter(EDITIONS.items()))
@@ -254,6 +248,11 @@ class Archive:
                 yield f"{split} has {len(self.captions(split)):,} expressions, not {known[split].n:,}"
             elif self.caption_md5(split) != known[split].md5:
                 yield f"{split} has other captions"
+
+
+def _digest(store: ZipStore | FolderStore, names: Sequence[str]) -> str:
+    lines = (f"{name} {store.sizes[name]} {store.crc(name):08x}\n" for name in names)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _decode_bmp(content: bytes, where: str) -> np.ndarray:

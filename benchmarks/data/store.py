@@ -31,8 +31,8 @@ class ZipStore:
     Raises UserError for anything that is not a whole, plain zip of reasonable size.
     """
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, path: Path, root: str = "data/"):
+        self.path, self._root = path, root
         try:
             self._zip = zipfile.ZipFile(path)
         except _DAMAGED as error:
@@ -41,7 +41,7 @@ class ZipStore:
             ) from None
         infos = [info for info in self._zip.infolist() if not info.is_dir()]
         self._refuse_hostile(infos)
-        self._infos = {info.filename[5:]: info for info in infos if info.filename.startswith("data/")}
+        self._infos = {info.filename[len(root) :]: info for info in infos if info.filename.startswith(root)}
 
     def _refuse_hostile(self, infos: list[zipfile.ZipInfo]) -> None:
         names = [info.filename for info in infos]
@@ -60,7 +60,7 @@ class ZipStore:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Unpacked bytes by name relative to data/, such as "train/caption.txt"."""
+        """Unpacked bytes by name relative to the root, such as "train/caption.txt"."""
         return {name: info.file_size for name, info in self._infos.items()}
 
     def crc(self, name: str) -> int:
@@ -69,7 +69,7 @@ class ZipStore:
 
     def read(self, name: str, limit: int) -> bytes:
         """An entry's bytes. Raises UserError when they are more than `limit`, damaged or not as declared."""
-        where, declared = f"{self.path}: data/{name}", self.sizes[name]
+        where, declared = f"{self.path}: {self._root}{name}", self.sizes[name]
         _refuse_large(where, declared, limit)
         try:
             with self._zip.open(self._infos[name]) as stream:
@@ -84,9 +84,9 @@ class ZipStore:
 class FolderStore:
     """The same layout unpacked: the folder that holds data/, or the data/ folder itself."""
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, root: str = "data/"):
         self.path = path
-        self._root = path / "data" if (path / "data").is_dir() else path
+        self._root = path / root if (path / root).is_dir() else path
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -109,10 +109,13 @@ def _refuse_large(where: str, size: int, limit: int) -> None:
         raise UserError(f"{where} holds {size:,} bytes, more than {limit:,}; {_MEND}")
 
 
-def open_store(path: Path) -> ZipStore | FolderStore:
-    """Opens whichever of the two lies at `path`. Raises UserError when nothing does."""
+def open_store(path: Path, root: str = "data/") -> ZipStore | FolderStore:
+    """Opens whichever of the two lies at `path`; names are relative to the folder `root` in it.
+
+    Raises UserError when nothing lies there.
+    """
     if path.is_dir():
-        return FolderStore(path)
+        return FolderStore(path, root)
     if path.is_file():
-        return ZipStore(path)
+        return ZipStore(path, root)
     raise UserError(f"{path}: no such archive; fetch it with `make crohme`, or leave it out: the embedded set")

@@ -1,0 +1,178 @@
+"""Sub-expressions: well-formed, drawn as CROHME draws, the same every time, and never in the way of bad ink."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.config import resolve
+from benchmarks.data.crohme import Sample, evenly, open_archive
+from benchmarks.data.store import ZipStore
+from benchmarks.data.sub_expressions import SYMBOL_HEIGHT, lines, parts, read_symbols, sub_expressions
+from benchmarks.errors import UserError
+from benchmarks.train import Team, Trainer
+from evaluation.symlg import from_latex
+from models import Vocabulary
+from tests.helpers.places import CROHME
+from tests.helpers.tiny import tiny_archive, tiny_config
+
+INK = CROHME.parent / "inkml/train.zip"
+ELEMENTS = {r"\frac": "mfrac", r"\sqrt": "msqrt"}
+
+
+def spans(caption: str) -> list[str]:
+    tokens = caption.split()
+    return [" ".join(tokens[start:stop]) for start, stop in parts(tokens)]
+
+
+def inkml(caption: str, height: float = 280, forget: str | None = None) -> str:
+    """A file whose symbols are slanted bars side by side; the MathML is flat, which leaves its order."""
+    tokens = [token for token in caption.split() if token not in ("{", "}", "^", "_", r"\limits")]
+    traces = groups = math = ""
+    for number, token in enumerate(tokens):
+        traces += f'<trace id="{number}">{500 * number} 5000, {500 * number + 100} {5000 + height}</trace>'
+        label = {r"\frac": "-", "<": r"\lt"}.get(token, token).replace("<", "&lt;")
+        views = f'<traceView traceDataRef="{number}"/><annotationXML href="s{number}"/>'
+        groups = f'<traceGroup><annotation type="truth">{label}</annotation>{views}</traceGroup>' + groups
+        if token != forget:
+            math += f'<{ELEMENTS.get(token, "mi")} xml:id="s{number}"/>'
+    math = f'<math xmlns="http://www.w3.org/1998/Math/MathML">{math}</math>'
+    return f'<ink xmlns="http://www.w3.org/2003/InkML">{math}{traces}<traceGroup>{groups}</traceGroup></ink>'
+
+
+def sample(id_: str, caption: str) -> Sample:
+    return Sample(id_, tuple(caption.split()), np.zeros((50, 50), np.uint8))
+
+
+def packed(path: Path, files: dict[str, str]) -> ZipStore:
+    with zipfile.ZipFile(path, "w") as archive:
+        for id_, text in files.items():
+            archive.writestr(f"train/inkml/{id_}.inkml", text)
+    return ZipStore(path, root="")
+
+
+CAPTIONS = {
+    "a-1": r"y = \frac { x ^ { 2 } + 1 } { \sqrt { 2 } }",
+    "a-2": "a _ { n + 1 } < ( b - c ) d",
+    "b-1": "x",
+}
+
+
+@pytest.fixture
+def ink(tmp_path: Path) -> ZipStore:
+    return packed(tmp_path / "train.zip", {id_: inkml(caption) for id_, caption in CAPTIONS.items()})
+
+
+SAMPLES = [sample(id_, caption) for id_, caption in CAPTIONS.items()]
+
+
+def test_parts_are_runs_of_whole_symbols_on_a_line() -> None:
+    assert spans("x ^ { 2 } + 1 = y") == ["x ^ { 2 }", "x ^ { 2 } + 1", "1 = y"]
+    assert spans(r"\frac { a b } { c }") == ["a b"]
+    assert spans(r"\sqrt [ n + 1 ] { x y } z") == [r"\sqrt [ n + 1 ] { x y }", "n + 1", "x y"]
+    assert spans(r"\sum \limits _ { i = 1 } ^ { n } i") == [r"\sum \limits _ { i = 1 } ^ { n }", "i = 1"]
+    assert spans("- 1 + 2") == ["- 1", "1 + 2"]
+
+
+def test_brackets_stay_in_pairs() -> None:
+    assert spans("( a + b ) c") == ["( a + b )", "a + b"]
+    assert spans("a ) b ( c") == []
+
+
+@pytest.mark.parametrize("caption", ["x {", "x ^", r"\frac { a", "{ a } b", "} a b", r"\sqrt [ 2", "^ a b", "a b } c"])
+def test_captions_that_are_not_well_formed_have_no_parts(caption: str) -> None:
+    assert lines(caption.split()) == [] and parts(caption.split()) == []
+
+
+def test_symbols_come_in_the_order_of_the_mathml() -> None:
+    symbols = read_symbols(inkml(r"\frac { a } { \sqrt { b } } < 1").encode())
+    assert [symbol.token for symbol in symbols] == [r"\frac", "a", r"\sqrt", "b", "<", "1"]
+    assert symbols[1].strokes[0].tolist() == [[500, 5000], [600, 5280]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "no xml", "<ink/>", inkml("a b").replace("</ink>", ""), inkml("a b", forget="b"),
+        inkml("a b").replace("500 5000", "500 nan"), inkml("a b").replace("500 5000", "1e300 5"),
+        inkml("a b").replace('traceDataRef="1"', 'traceDataRef="7"'), inkml("a b").replace('href="s1"', 'href="s9"'),
+    ],
+)  # fmt: skip
+def test_bad_ink_is_a_value_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        read_symbols(text.encode())
+
+
+def test_entities_are_refused() -> None:
+    bomb = '<!DOCTYPE ink [<!ENTITY a "aaaa">]>' + inkml("a b").replace(">a<", ">&a;<")
+    with pytest.raises(ValueError):
+        read_symbols(bomb.encode())
+
+
+def test_parts_are_drawn_in_the_size_of_whole_expressions(ink: ZipStore) -> None:
+    found = sub_expressions(ink, SAMPLES, 3)
+    by_caption = {" ".join(part.tokens): part for part in found}
+    assert set(by_caption) <= {text for caption in CAPTIONS.values() for text in spans(caption)}
+    assert sum(part.id.startswith("a-1-") for part in found) == 3 and len({part.id for part in found}) == len(found)
+    for part in found:
+        assert part.image.dtype == np.uint8 and set(np.unique(part.image)) == {0, 255}
+        rows = np.flatnonzero(part.image.any(1))
+        assert abs(rows[-1] - rows[0] - SYMBOL_HEIGHT) <= 3  # all symbols stand on one line here
+        assert rows[0] == 12 and part.image.shape[0] - 1 - rows[-1] in (11, 12, 13)
+
+
+def test_what_is_cut_depends_on_the_expression_alone(ink: ZipStore) -> None:
+    together, alone = sub_expressions(ink, SAMPLES, 2), sub_expressions(ink, SAMPLES[1:2], 2)
+    again = [part for part in together if part.id.startswith("a-2")]
+    assert [part.id for part in again] == [part.id for part in alone]
+    assert all(np.array_equal(one.image, other.image) for one, other in zip(again, alone, strict=True))
+
+
+def test_ink_that_does_not_fit_its_caption_is_left_out(tmp_path: Path) -> None:
+    good, other = CAPTIONS["a-1"], CAPTIONS["a-2"]
+    ink = packed(tmp_path / "train.zip", {"a-1": inkml(good), "a-2": inkml(good), "b-1": "no xml"})
+    assert {part.id[:3] for part in sub_expressions(ink, SAMPLES, 2)} == {"a-1"}
+    with pytest.raises(UserError, match=r"train\.zip: holds no segmented pen strokes"):
+        sub_expressions(ink, [sample("a-2", other)], 2)
+
+
+def test_a_preset_with_sub_expressions_is_tied_to_the_ink(tmp_path: Path) -> None:
+    archive, preset = open_archive(tiny_archive(tmp_path / "crohme")), tmp_path / "parts.yaml"
+    preset.write_text("{data: {sub_expressions: 2}, select: last, training: {schedule: {name: cosine}}}")
+    with pytest.raises(UserError, match=r"inkml/train\.zip: no such archive.*sub_expressions: 0"):
+        resolve("comer-fusion", str(preset), 7, archive)
+    (tmp_path / "inkml").mkdir()
+    packed(tmp_path / "inkml/train.zip", {"a": inkml("a b")})
+    config = resolve("comer-fusion", str(preset), 7, open_archive(archive.path))
+    packed(tmp_path / "inkml/train.zip", {"a": inkml("a c")})
+    other = resolve("comer-fusion", str(preset), 7, open_archive(archive.path))
+    assert config.data.ink != other.data.ink and config.digest != other.digest
+    (tmp_path / "inkml/train.zip").write_bytes(b"PK no zip")
+    with pytest.raises(UserError, match=r"train\.zip"):
+        resolve("comer-fusion", str(preset), 7, open_archive(archive.path))
+
+
+def test_what_is_held_out_gives_no_parts(tmp_path: Path) -> None:
+    archive = open_archive(tiny_archive(tmp_path / "crohme", train=60))
+    (tmp_path / "inkml").mkdir()
+    packed(tmp_path / "inkml/train.zip", {id_: inkml(" ".join(t)) for id_, t in archive.captions("train").items()})
+    overrides = {"data": {"sub_expressions": 3}, "select": "heldout", "heldout": 0.3}
+    trainer = Trainer(tiny_config(archive.path, overrides), archive, tmp_path / "run", Team.gather(), None)
+    held = {sample.id for sample in trainer.validation}
+    cut = [sample.id.rsplit("-", 2)[0] for sample in trainer.set.samples if "-" in sample.id]
+    assert cut and held and not held & set(cut)
+
+
+@pytest.mark.skipif(not INK.exists(), reason=f"no {INK}")
+def test_crohme_gives_parts_of_nearly_every_expression() -> None:
+    captions = open_archive(CROHME).captions("train").items()
+    samples = evenly([sample(id_, " ".join(tokens)) for id_, tokens in captions if parts(tokens)], 120)
+    found = sub_expressions(ZipStore(INK, root=""), samples, 3)
+    assert len({part.id.rsplit("-", 2)[0] for part in found}) >= 108
+    vocabulary = Vocabulary()
+    for part in found:
+        vocabulary.encode(part.tokens)
+        from_latex(part.tokens)
+    heights = [part.image.shape[0] for part in found]
+    assert 60 < np.median(heights) < 120  # 94 for whole expressions of few tokens
