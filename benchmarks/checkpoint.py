@@ -1,25 +1,28 @@
 """Checkpoints: everything a run needs to go on bit for bit, in two files that change together.
 
 `checkpoint.safetensors` holds every tensor (weights, buffers, averaged weights, optimizer state) and, in its header,
-the plain state (epoch, position in the epoch, schedule, best score, configuration digest). Random numbers need no
-state: they are all keyed by (seed, epoch, sample) or (seed, step). Nothing is ever unpickled.
+the plain state (epoch, position in the epoch, schedule, best score, configuration digest) with a checksum over it all.
+Random numbers need no state: they are all keyed by (seed, epoch, sample) or (seed, step). Nothing is ever unpickled.
 """
 
+import errno
+import fcntl
 import io
 import json
 import os
+import socket
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 
 from benchmarks.errors import UserError
+from models.weights import CheckpointError, packed, unpacked
 
-FORMAT = "hmerbench-checkpoint-1"
+FORMAT = "hmerbench-checkpoint-2"
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -47,11 +50,32 @@ def zipped(files: Mapping[str, str]) -> bytes:
     return packed.getvalue()
 
 
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """While this lasts no other process trains in `folder`; raises UserError where one does.
+
+    The lock is the open file's, so one that is killed lets go of it; where a file system has no locks, none is held.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".training", "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                file.seek(0)
+                who = file.read() or "another process"
+                raise UserError(
+                    f"{folder}: {who} trains in it; wait until that ends, or choose another folder"
+                ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+
+
 def save_checkpoint(folder: Path, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
     """Replaces the run's checkpoint; `state` (JSON-like) lies inside the same file, so the two cannot disagree."""
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = {"format": FORMAT, "state": json.dumps(state)}
-    write_atomically(folder / "checkpoint.safetensors", save(plain, header))
+    write_atomically(folder / "checkpoint.safetensors", packed(tensors, {"format": FORMAT, "state": state}))
     write_atomically(folder / "checkpoint.json", json.dumps(state, indent=1) + "\n")
 
 
@@ -64,14 +88,12 @@ def load_checkpoint(folder: Path, digest: str) -> tuple[dict[str, torch.Tensor],
     if not path.exists():
         return None
     try:
-        with safe_open(path, "pt") as file:
-            header = file.metadata() or {}
-            state = json.loads(header.get("state", "{}"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path}: damaged checkpoint ({error}); delete it to train this run from the start") from None
+        header, tensors = unpacked(path)
+    except CheckpointError as error:
+        raise UserError(f"{error}; delete it to train this run from the start") from None
     if header.get("format") != FORMAT:
-        raise UserError(f"{path}: not a training checkpoint of this suite; delete it to train this run from the start")
+        raise UserError(f"{path}: no training checkpoint of this version; delete it to train this run from the start")
+    state = header["state"]
     if state["digest"] != digest:
         raise UserError(
             f"{path}: belongs to configuration {state['digest']}, not {digest}; choose another folder or delete it"
@@ -91,10 +113,17 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tenso
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Gives `flatten_optimizer`'s tensors back. The learning rate is the schedule's and set every step."""
+    """Gives `flatten_optimizer`'s tensors back. The learning rate is the schedule's and set every step.
+
+    Moments lie in memory as their parameter does: fused optimizers walk over both side by side, whatever their strides.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, torch.Tensor]] = {}
     for name, tensor in tensors.items():
         if name.startswith("optimizer."):
             _, number, key = name.split(".")
+            parameter = parameters[int(number)]
+            if tensor.shape == parameter.shape:
+                tensor = torch.empty_like(parameter, dtype=tensor.dtype, requires_grad=False).copy_(tensor)
             state.setdefault(int(number), {})[key] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -9,7 +9,7 @@ import difflib
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -23,7 +23,8 @@ from models.inference.options import SearchOptions
 from models.position import MAX_STEPS
 from models.vocab import Vocabulary
 
-FILLED_IN = ("recipe", "preset", "seed", "data.name", "data.digest")  # by the run: no file of settings may hold these
+SCHEMA = 2  # version of the settings below: goes up when one comes, goes, or comes to mean something else
+FILLED_IN = ("schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink")  # by the run
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
 
 
@@ -148,6 +149,7 @@ class Search(Strict):
 class Config(Strict):
     """One run, completely."""
 
+    schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)  # of the suite that made the run
     recipe: str
     preset: str
     seed: int = Field(default=7, ge=0)
@@ -177,11 +179,8 @@ class Config(Strict):
 
     @property
     def digest(self) -> str:
-        """Eight hex digits over the canonical JSON of everything that differs from the authors' training.
-
-        What is at its default is left out, so that a new key in the schema renames no run that was made before it.
-        """
-        text = json.dumps(self.model_dump(mode="json", exclude_defaults=True), sort_keys=True, separators=(",", ":"))
+        """Eight hex digits over the canonical JSON of every setting, defaults too: another default is another run."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
@@ -222,8 +221,33 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
 
 
 def load(path: Path) -> Config:
-    """Reads the `config.yaml` of a run folder."""
-    return _validate(_yaml(path), str(path))
+    """Reads the `config.yaml` of a run folder. An older one keeps its schema version: no training goes on from it."""
+    keys = {"schema_version": 1} | _yaml(path)
+    version = keys["schema_version"]
+    return _validate(
+        keys, str(path) if version == SCHEMA else f"{path} (version {version} of the settings, not {SCHEMA})"
+    )
+
+
+def check_folder(config: Config, folder: Path) -> None:
+    """Raises UserError where `folder` holds a run of other settings; the message names every key that differs."""
+    path = folder / "config.yaml"
+    if not path.exists():
+        return
+    changes = list(_changes({"schema_version": 1} | _yaml(path), config.model_dump(mode="json")))
+    if changes:
+        raise UserError(
+            f"{path}: a run of other settings ({', '.join(changes)}); choose another folder, or delete that one"
+        )
+
+
+def _changes(there: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key in {**wanted, **there}:
+        old, new = there.get(key, "absent"), wanted.get(key, "absent")
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _changes(old, new, f"{prefix}{key}.")
+        elif old != new:
+            yield f"{prefix}{key} {old} instead of {new}"
 
 
 def _read(kind: Literal["recipes", "presets"], name: str) -> tuple[str, dict[str, Any], str]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.checkpoint import write_atomically, zipped
-from benchmarks.config import Config
+from benchmarks.config import Config, check_folder
 from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.crohme import Archive, Sample, evenly
 from benchmarks.errors import UserError
@@ -31,8 +31,10 @@ Found = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (tokens of 
 def predict(config: Config, archive: Archive, folder: Path, splits: Iterable[str]) -> None:
     """Writes predictions/<split>.zip (ID.txt: `%ID`, newline, `$tokens$`) and <split>.jsonl (n-best, scores).
 
-    Images that the protocol skips get no prediction and count as errors. Raises UserError without trained weights.
+    Images that the protocol skips get no prediction and count as errors. Raises UserError without trained weights
+    and for a run of other settings.
     """
+    check_folder(config, folder)
     weights = folder / "best.safetensors"
     if not weights.exists():
         raise UserError(f"{weights}: no trained weights; train this run first")

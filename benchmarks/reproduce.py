@@ -19,7 +19,8 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.config import Config, resolve
+from benchmarks.checkpoint import only_one
+from benchmarks.config import Config, check_folder, resolve
 from benchmarks.data.crohme import Archive, open_archive
 from benchmarks.errors import UserError
 from benchmarks.jobs.place import Place
@@ -57,8 +58,9 @@ class Run:
 
     def forget_training(self) -> None:
         """The next training starts afresh; weights, predictions, scores stay until newer ones replace them."""
-        for name in ("checkpoint.safetensors", "checkpoint.json"):
-            (self.folder / name).unlink(missing_ok=True)
+        with only_one(self.folder):
+            for name in ("checkpoint.safetensors", "checkpoint.json"):
+                (self.folder / name).unlink(missing_ok=True)
 
 
 def reproduce(
@@ -90,6 +92,8 @@ def reproduce(
     splits = test_splits(archive, years)
     configs = [resolve(recipe, preset, seed, archive) for recipe in recipes for seed in seeds]
     runs = [Run(config, space / "runs" / config.run_name) for config in configs]
+    for run in runs:
+        check_folder(run.config, run.folder)
     announce(archive)
     _print_plan(runs, splits, force)
     if engine == "ray":

@@ -31,11 +31,12 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from benchmarks.checkpoint import (
     flatten_optimizer,
     load_checkpoint,
+    only_one,
     restore_optimizer,
     save_checkpoint,
     write_atomically,
 )
-from benchmarks.config import Config
+from benchmarks.config import SCHEMA, Config, check_folder
 from benchmarks.data.batching import Batch, TrainingSet, ahead, padded_steps
 from benchmarks.data.crohme import Archive, Sample, evenly
 from benchmarks.data.resident import Drawn, Inputs, ResidentSet, send
@@ -105,10 +106,18 @@ def train(config: Config, archive: Archive, folder: Path, on_epoch: OnEpoch | No
     """Trains `config` on `archive` into `folder`, from the last checkpoint where there is one.
 
     `on_epoch` is given each epoch's line of the history once its checkpoint lies there; what it raises ends the
-    training. Raises UserError for a checkpoint of another configuration or a damaged one, Diverged (one, too) for a
-    loss that is no longer finite.
+    training. Raises UserError for a run of other settings, a damaged checkpoint, or a folder in which another process
+    trains; Diverged (one, too) for a loss that is no longer finite.
     """
-    Trainer(config, archive, folder, Team.gather(), on_epoch).run()
+    if config.schema_version != SCHEMA:
+        raise UserError(
+            f"{folder}: made under version {config.schema_version} of the settings, this suite has {SCHEMA}: its "
+            "results stay readable, but it is not trained further; name recipe, preset and seed to train it anew"
+        )
+    team = Team.gather()
+    with only_one(folder) if team.rank == 0 else nullcontext():
+        check_folder(config, folder)
+        Trainer(config, archive, folder, team, on_epoch).run()
 
 
 def split_heldout(samples: list[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:

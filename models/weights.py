@@ -1,10 +1,12 @@
 """Weights in and out: safetensors files that carry their configuration and the digest of their vocabulary."""
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -29,9 +31,7 @@ def save_weights(path: Path, model: CoMER, vocabulary: Vocabulary | None = None)
         "config": asdict(model.config),
         "vocabulary": (vocabulary or Vocabulary()).digest,
     }
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    # one metadata entry, as several come in random order and equal weights should give equal files
-    content = save(tensors, {"hmerbench": json.dumps(header, sort_keys=True)})
+    content = packed(model.state_dict(), header)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -53,12 +53,10 @@ def load_weights(path: Path, config: CoMERConfig | None = None, vocabulary: Voca
     if not path.is_file():
         raise CheckpointError(f"{path}: no such weights file; train the model first or give another path")
     try:
-        with safe_open(path, "pt") as file:
-            header = json.loads((file.metadata() or {}).get("hmerbench", "{}"))
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, ValueError) as error:
-        raise CheckpointError(f"{path}: damaged or no safetensors file ({one_line(error)}); remake it") from None
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        header, state = unpacked(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; remake it") from None
+    if header.get("format") != FORMAT:
         raise CheckpointError(f"{path}: no weights file of this suite; give one that training wrote")
     try:
         stored = CoMERConfig(**header["config"])
@@ -76,6 +74,42 @@ def load_weights(path: Path, config: CoMERConfig | None = None, vocabulary: Voca
     model = CoMER(config)
     model.load_state_dict(state)
     return model
+
+
+def packed(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> bytes:
+    """A safetensors file of `tensors` with `header` (JSON-like) in its metadata, and a checksum over both."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    whole = {**header, "sha256": _checksum(plain, header)}
+    # one metadata entry, as several come in random order and equal weights should give equal files
+    return save(plain, {"hmerbench": json.dumps(whole, sort_keys=True)})
+
+
+def unpacked(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Header and tensors of a file of `packed`; those of files older than the checksum are taken as they are.
+
+    Raises CheckpointError, with what is wrong and no fix, for a file that is damaged or no safetensors file.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            header = json.loads((file.metadata() or {}).get("hmerbench", "{}"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, ValueError) as error:
+        raise CheckpointError(f"{path}: damaged or no safetensors file ({one_line(error)})") from None
+    header = header if isinstance(header, dict) else {}
+    stored = header.pop("sha256", None)
+    if stored is not None and stored != _checksum(tensors, header):
+        raise CheckpointError(f"{path}: damaged (its content does not give the checksum in its header)")
+    return header, tensors
+
+
+def _checksum(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> str:
+    """SHA-256 over the header and over names, types, shapes and bytes of contiguous tensors."""
+    found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        found.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def check_names(path: Path, config: CoMERConfig, state: Mapping[str, Tensor]) -> None:

@@ -1,10 +1,15 @@
 """Recipes and presets: every shipped one parses, and what is wrong in one is said in a line."""
 
+from dataclasses import is_dataclass, replace
+from typing import Any
+
 import pytest
 
 from benchmarks import config as configs
-from benchmarks.config import Augmentation, Config
+from benchmarks.config import SCHEMA, Augmentation, Config, Optimizer
 from benchmarks.errors import UserError
+from benchmarks.predict import predict
+from benchmarks.train import train
 from models import CoMERConfig
 
 RECIPES = ["bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"]
@@ -40,6 +45,154 @@ def test_paper_is_the_authors_training():
     assert (config.select, config.search.beam_size, config.search.max_len) == ("2014", 10, 200)
 
 
+OTHER = {  # another value for every setting; a run of the laptop's settings is asked for each
+    "schema_version": 1,
+    "recipe": "bttr",
+    "preset": "smoke",
+    "seed": 8,
+    "data": {
+        "name": "embedded",
+        "digest": "cd",
+        "scale": 0.6,
+        "max_area": 1000,
+        "max_tokens": 100,
+        "limit": 3,
+        "sub_expressions": 1,
+        "ink": "ef",
+    },
+    "model": {
+        "d_model": 64,
+        "growth_rate": 12,
+        "num_layers": 6,
+        "stride": 8,
+        "nhead": 2,
+        "num_decoder_layers": 2,
+        "dim_feedforward": 256,
+        "dropout": 0.3,
+        "encoder_dropout": 0.1,
+        "dc": 8,
+        "cross_coverage": False,
+        "self_coverage": False,
+        "vocab_size": 114,
+        "mask_padding": True,
+    },
+    "augmentation": {
+        "scale": (0.8, 1.2),
+        "stretch": 0.1,
+        "rotation": 3.0,
+        "shear": 0.1,
+        "elastic": 2.0,
+        "thickness": 0.1,
+    },
+    "training": {
+        "epochs": 31,
+        "batching": {"order": "area", "size": 8, "pixels": 1000, "micro_batches": 2, "curriculum": 1},
+        "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.5, "weight_decay": 0.1, "clip": 2.0},
+        "schedule": {"name": "plateau", "factor": 0.5, "patience": 9, "warmup": 0.1},
+        "validate_every": 1,
+        "early_stop": 4,
+        "label_smoothing": 0.2,
+        "bf16": False,
+        "average": 0.9,
+        "recalibrate": 3,
+        "threads": 2,
+        "workers": 1,
+        "resident": False,
+        "graphs": 8,
+    },
+    "search": {
+        "beam_size": 5,
+        "max_len": 100,
+        "alpha": 0.5,
+        "direction": "l2r",
+        "batch_size": 3,
+        "bf16": False,
+        "scales": (1.0,),
+        "convertible": False,
+        "limit": 3,
+    },
+    "select": "2014",
+    "heldout": 0.1,
+}
+
+
+def leaves(keys: dict, *path: str) -> dict[tuple[str, ...], Any]:
+    found = {}
+    for key, value in keys.items():
+        found |= leaves(value, *path, key) if isinstance(value, dict) else {(*path, key): value}
+    return found
+
+
+def with_other(config: Config, path: tuple[str, ...]) -> Config:
+    """The configuration with the setting at `path` changed, without the checks that would forbid some."""
+    value: Any = OTHER
+    for key in path:
+        value = value[key]
+    parents = [config]
+    for key in path[:-1]:
+        parents.append(getattr(parents[-1], key))
+    for parent, key in zip(reversed(parents), reversed(path), strict=True):
+        assert getattr(parent, key) != value
+        update = {key: value}
+        value = replace(parent, **update) if is_dataclass(parent) else parent.model_copy(update=update)
+    return value
+
+
+def test_every_setting_has_another_value_here():
+    assert leaves(OTHER).keys() == leaves(configs.resolve("comer-fusion", "laptop", 7).model_dump()).keys()
+
+
+@pytest.mark.parametrize("path", leaves(OTHER), ids=".".join)
+def test_another_setting_is_another_run(path, tmp_path):
+    made = configs.resolve("comer-fusion", "laptop", 7)
+    (tmp_path / "config.yaml").write_text(made.to_yaml())
+    (tmp_path / "best.safetensors").touch()
+    configs.check_folder(made, tmp_path)
+    other = with_other(made, path)
+    assert other.digest != made.digest
+    stages = (
+        lambda: configs.check_folder(other, tmp_path),
+        lambda: train(other, None, tmp_path),  # type: ignore[arg-type]
+        lambda: predict(other, None, tmp_path, []),  # type: ignore[arg-type]
+    )
+    for stage in stages[: 1 if path == ("schema_version",) else 3]:
+        with pytest.raises(UserError) as error:
+            stage()
+        said = str(error.value)
+        assert f"({'.'.join(path)} " in said and said.count(" instead of ") == 1 and "\n" not in said
+        assert "config.yaml: a run of other settings" in said and "choose another folder" in said
+    assert (tmp_path / "config.yaml").read_text() == made.to_yaml()
+
+
+def test_another_default_is_another_run():
+    """A run is what it was made with, not what the suite would make today."""
+
+    class Later(Optimizer):
+        momentum: float = 0.5
+
+    made = configs.resolve("comer-fusion", "paper", 7)
+    later = made.model_copy(update={"training": made.training.model_copy(update={"optimizer": Later()})})
+    assert later.digest != made.digest
+
+
+def test_settings_of_an_older_suite(tmp_path):
+    """Its results are read; its runs are not gone on with, whether or not a setting differs otherwise."""
+    made = configs.resolve("comer-fusion", "laptop", 7)
+    (tmp_path / "config.yaml").write_text(made.to_yaml().replace(f"schema_version: {SCHEMA}\n", ""))
+    older = configs.load(tmp_path / "config.yaml")
+    assert older == made.model_copy(update={"schema_version": 1})
+    with pytest.raises(UserError, match=r"\(schema_version 1 instead of 2\)"):
+        configs.check_folder(made, tmp_path)
+    with pytest.raises(UserError, match="made under version 1 of the settings, this suite has 2"):
+        train(older, None, tmp_path)  # type: ignore[arg-type]
+    (tmp_path / "config.yaml").write_text("recipe: r\npreset: p\nbeam: 10\n")
+    with pytest.raises(UserError, match=r"config\.yaml \(version 1 of the settings, not 2\): beam: "):
+        configs.load(tmp_path / "config.yaml")
+    (tmp_path / "mine.yaml").write_text("schema_version: 1")
+    with pytest.raises(UserError, match=r"mine\.yaml: schema_version: no setting of a recipe or preset; take it out"):
+        configs.resolve("comer-fusion", str(tmp_path / "mine.yaml"), 7)
+
+
 def test_digest_follows_everything_that_matters(tmp_path):
     base = configs.resolve("comer-fusion", "paper", 7)
     digests = {base.digest, configs.resolve("comer-fusion", "paper", 8).digest}
@@ -49,10 +202,6 @@ def test_digest_follows_everything_that_matters(tmp_path):
     again = configs.load(tmp_path / "config.yaml")
     assert again == base
     assert again.digest == base.digest
-    older = base.to_yaml().replace("  stride: 16\n", "")  # of a version whose schema had one key less
-    assert older != base.to_yaml()
-    (tmp_path / "config.yaml").write_text(older)
-    assert configs.load(tmp_path / "config.yaml").digest == base.digest
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def _read(folder: Path, split: str) -> Run:
     conditions = [f"{known['set']} ({known['n']} expressions)", f"preset {config.preset}"]
     conditions += [f"search {known['search']}", f"epoch by {known['select']}"]
     plain = config.model.__class__(**{**vars(config.model), "cross_coverage": False, "self_coverage": False})
-    same = {"recipe": "", "seed": 0, "augmentation": None, "model": plain}
+    same = {"schema_version": 1, "recipe": "", "seed": 0, "augmentation": None, "model": plain}
     return Run(
         config.recipe, config.seed, ", ".join(conditions), config.model_copy(update=same).digest, exprate, errors
     )

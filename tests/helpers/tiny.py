@@ -1,16 +1,19 @@
 """A tiny archive in CROHME's layout and a tiny network: what a test trains on in seconds.
 
-`python -m tests.helpers.tiny ARCHIVE FOLDER OVERRIDES` trains that network, so that tests can kill it.
+`python -m tests.helpers.tiny ARCHIVE FOLDER OVERRIDES` trains that network, so that tests can kill it; with
+`STEPS SECONDS` behind, it kills itself (-9) in the optimizer step after so many, with a checkpoint every so often.
 """
 
+import itertools
 import json
+import os
 import signal
 import sys
-from itertools import pairwise
 from pathlib import Path
 
 import cv2
 import numpy as np
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from benchmarks import config as configs
 from benchmarks.config import Config
@@ -47,7 +50,7 @@ def tiny_archive(folder: Path, train: int = 24, test: int = 5) -> Path:
             cv2.imwrite(str(folder / "data" / split / "img" / f"w{number // 2}_{number}.bmp"), image)
             lines.append(f"w{number // 2}_{number}\t{' '.join(tokens)}\n")
             symbols = [f"O, {t}_{i}, {t}, 1.0, O{'R' * i}" for i, t in enumerate(tokens)]
-            edges = [f"R, {a}_{i}, {b}_{i + 1}, Right, 1.0" for i, (a, b) in enumerate(pairwise(tokens))]
+            edges = [f"R, {a}_{i}, {b}_{i + 1}, Right, 1.0" for i, (a, b) in enumerate(itertools.pairwise(tokens))]
             text = "\n".join([f"# IUD, w{number // 2}_{number}", f"# Objects({len(tokens)}):", *symbols])
             text += "\n\n# Relations from SRT:\n" + "".join(edge + "\n" for edge in edges)
             (folder / "data" / split / "symLg" / f"w{number // 2}_{number}.lg").write_text(text)
@@ -62,9 +65,22 @@ def tiny_config(archive: Path, overrides: dict | None = None, recipe: str = "com
     return configs.resolve(recipe, str(preset), 7, open_archive(archive))
 
 
-if __name__ == "__main__":
-    from benchmarks.train import train
+def die_after(steps: int) -> None:
+    done = itertools.count()
 
+    def killing(*_: object) -> None:
+        if next(done) == steps:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    register_optimizer_step_pre_hook(killing)
+
+
+if __name__ == "__main__":
+    from benchmarks import train as training
+
+    if len(sys.argv) > 4:
+        die_after(int(sys.argv[4]))
+        training.CHECKPOINT_SECONDS = float(sys.argv[5])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell has its children ignore Ctrl-C
     where = Path(sys.argv[1])
-    train(tiny_config(where, json.loads(sys.argv[3])), open_archive(where), Path(sys.argv[2]))
+    training.train(tiny_config(where, json.loads(sys.argv[3])), open_archive(where), Path(sys.argv[2]))

@@ -17,8 +17,10 @@ from benchmarks.checkpoint import load_checkpoint
 from benchmarks.data.crohme import Sample, open_archive
 from benchmarks.errors import UserError
 from benchmarks.predict import predict
+from benchmarks.reproduce import Run
 from benchmarks.train import Trainer, split_heldout, train
 from evaluation.inputs import read_predictions
+from models import CheckpointError
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -36,9 +38,21 @@ def straight(archive, tmp_path_factory) -> Path:
     return folder
 
 
-def program(archive: Path, folder: Path, overrides: dict | None = None, **environment: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "tests.helpers.tiny", str(archive), str(folder), json.dumps(overrides or {})]
-    return subprocess.Popen(command, cwd=ROOT, env=os.environ | environment, stderr=subprocess.PIPE, text=True)
+def program(
+    archive: Path, folder: Path, overrides: dict | None = None, *kill: str, environment: dict[str, str] | None = None
+) -> subprocess.Popen:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.helpers.tiny",
+        str(archive),
+        str(folder),
+        json.dumps(overrides or {}),
+        *kill,
+    ]
+    return subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **(environment or {})}, stderr=subprocess.PIPE, text=True
+    )
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -67,46 +81,57 @@ def test_a_run_leaves_what_the_next_stages_read(straight, archive):
     assert both[0] == both[1]
 
 
-# 3 steps an epoch: in the first, the second and the last
+def kill_after(steps: int, seconds: float, archive: Path, folder: Path, overrides: dict) -> dict:
+    """A training of three steps an epoch, killed in the step after so many; the state of its checkpoint."""
+    killed = program(archive, folder, overrides, str(steps), str(seconds))
+    said = killed.communicate(timeout=600)[1]
+    assert killed.returncode == -signal.SIGKILL, said
+    state = json.loads((folder / "checkpoint.json").read_text())
+    assert not state["finished"]
+    return state
+
+
+def recorded(folder: Path) -> list[dict]:
+    """The history but for what the clock says."""
+    timed = ("seconds", "val_seconds", "images_per_s")
+    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key not in timed} for line in lines]
+
+
+# in the first, the second and the last epoch
 @pytest.mark.parametrize(("steps", "resident"), [(1, False), (4, False), (7, False), (4, True)])
-def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, monkeypatch, steps, resident):
+def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, steps, resident):
     """kill -9 from inside an optimizer step; a checkpoint after every step, so that it falls in mid-epoch.
 
     With images that are scaled on the device it is the same training, too."""
     overrides = {"training": {"resident": True}} if resident else {}
-    environment = {"HMERBENCH_TEST_KILL": str(steps)}
-    code = (
-        "import os, signal, sys, json, torch\n"
-        "from pathlib import Path\n"
-        "import benchmarks.train as t\n"
-        "from benchmarks.data.crohme import open_archive\n"
-        "from tests.helpers.tiny import tiny_config\n"
-        "t.CHECKPOINT_SECONDS = 0\n"
-        "done, step = 0, torch.optim.SGD.step\n"
-        "def killing(self, *a, **k):\n"
-        "    global done\n"
-        "    if done == int(os.environ['HMERBENCH_TEST_KILL']): os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    done += 1\n"
-        "    return step(self, *a, **k)\n"
-        "torch.optim.SGD.step = killing\n"
-        "where = Path(sys.argv[1])\n"
-        "t.train(tiny_config(where, json.loads(sys.argv[3])), open_archive(where), Path(sys.argv[2]))\n"
-    )
-    arguments = [str(archive), str(tmp_path), json.dumps(overrides)]
-    killed = subprocess.run([sys.executable, "-c", code, *arguments], cwd=ROOT, env=os.environ | environment)
-    assert killed.returncode == -signal.SIGKILL
-    before = json.loads((tmp_path / "checkpoint.json").read_text())
-    assert before["step"] == steps
-    assert not before["finished"]
+    assert kill_after(steps, 0, archive, tmp_path, overrides)["step"] == steps
     train(tiny_config(archive, overrides), open_archive(archive), tmp_path)
     assert same(weights(tmp_path), weights(straight))
     assert (tmp_path / "best.safetensors").read_bytes() == (straight / "best.safetensors").read_bytes()
-    keys = ("epoch", "step", "loss", "lr", "val_token_exprate")
-    lines = [
-        [[json.loads(line)[key] for key in keys] for line in (f / "history.jsonl").read_text().splitlines()]
-        for f in (tmp_path, straight)
-    ]
-    assert lines[0] == lines[1]
+    assert recorded(tmp_path) == recorded(straight)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("optimizer", [{"name": "sgd"}, {"name": "adamw", "lr": 0.003, "clip": 1.0}], ids=str)
+def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, optimizer, threads):
+    """Killed inside the first epoch, where the clock made the checkpoint, and again at the end of the second.
+
+    A bf16 network lies in memory channels last, a checkpoint's tensors do not."""
+    ways = {"bf16": True, "average": 0.9, "recalibrate": 2, "optimizer": optimizer, "threads": threads}
+    overrides = {"training": ways | {"batching": {"order": "shape"}}, "search": {"bf16": True}}
+    cut, whole = tmp_path / "cut", tmp_path / "whole"
+    state = kill_after(1, 0, archive, cut, overrides)
+    assert (state["epoch"], state["position"]) == (0, 1)
+    state = kill_after(5, 1e9, archive, cut, overrides)
+    assert (state["epoch"], state["position"]) == (2, 0)
+    for folder in (cut, whole):
+        train(tiny_config(archive, overrides), open_archive(archive), folder)
+        predict(tiny_config(archive, overrides), open_archive(archive), folder, ["2014"])
+    assert same(weights(cut), weights(whole))
+    assert recorded(cut) == recorded(whole)
+    for name in ("best.safetensors", "predictions/2014.jsonl", "predictions/2014.zip"):
+        assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
 
 
 @pytest.mark.parametrize("bf16", [False, True])
@@ -143,7 +168,8 @@ def test_two_processes_train_what_one_does(archive, straight, tmp_path):
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    team = [program(archive, tmp_path, RANK=str(r), LOCAL_RANK=str(r), overrides=None, **common) for r in (0, 1)]
+    ranks = [common | {"RANK": str(r), "LOCAL_RANK": str(r)} for r in (0, 1)]
+    team = [program(archive, tmp_path, environment=rank) for rank in ranks]
     said = [process.communicate(timeout=600)[1] for process in team]
     assert [process.returncode for process in team] == [0, 0], said
     ours, theirs = weights(tmp_path), weights(straight)
@@ -203,8 +229,13 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint(archive, tmp_p
 
 def test_a_checkpoint_of_another_recipe(archive, straight):
     before = (straight / "checkpoint.safetensors").read_bytes()
-    with pytest.raises(UserError, match=r"belongs to configuration .* not "):
-        train(tiny_config(archive, recipe="bttr"), open_archive(archive), straight)
+    other = tiny_config(archive, recipe="bttr")
+    with pytest.raises(
+        UserError, match=r"config\.yaml: a run of other settings \(recipe comer-fusion instead of bttr, "
+    ):
+        train(other, open_archive(archive), straight)
+    with pytest.raises(UserError, match=r"belongs to configuration .* not "):  # without a config.yaml to look at
+        load_checkpoint(straight, other.digest)
     assert (straight / "checkpoint.safetensors").read_bytes() == before
 
 
@@ -218,6 +249,47 @@ def test_a_damaged_checkpoint(archive, straight, tmp_path, damage):
     with pytest.raises(UserError, match=r"checkpoint\.safetensors.*delete it to train this run from the start"):
         train(tiny_config(archive), open_archive(archive), tmp_path)
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "best"])
+@pytest.mark.parametrize("where", ["tensors", "header"])
+def test_flipped_bytes_are_noticed(archive, straight, tmp_path, name, where):
+    """64 bytes anywhere among the tensors, or one digit of a number in the header, which stays well-formed."""
+    for path in straight.glob("*.*"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    path = tmp_path / f"{name}.safetensors"
+    content = bytearray(path.read_bytes())
+    if where == "tensors":
+        start = len(content) // 2
+        content[start : start + 64] = (255 - byte for byte in content[start : start + 64])
+    else:
+        number = {"checkpoint": b'epoch\\": 3', "best": b'd_model\\": 16'}[name]
+        content[content.index(number) + len(number) - 1] += 1
+    path.write_bytes(content)
+    config, data = tiny_config(archive), open_archive(archive)
+    with pytest.raises((UserError, CheckpointError)) as error:
+        train(config, data, tmp_path) if name == "checkpoint" else predict(config, data, tmp_path, ["2014"])
+    said = str(error.value)
+    assert said.startswith(f"{path}: damaged") and "checksum" in said and "\n" not in said
+    assert path.read_bytes() == content
+
+
+def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):
+    """Another is refused and changes nothing; a killed one leaves no lock behind."""
+    overrides = {"training": {"epochs": 500}}
+    first = program(archive, tmp_path, overrides)
+    deadline = time.monotonic() + 600
+    while not (tmp_path / "checkpoint.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    config = tiny_config(archive, overrides)
+    for attempt in (lambda: train(config, open_archive(archive), tmp_path), Run(config, tmp_path).forget_training):
+        with pytest.raises(UserError, match=rf"process {first.pid} on .* trains in it; wait until that ends"):
+            attempt()
+    assert (tmp_path / "checkpoint.safetensors").exists()
+    first.kill()
+    first.communicate(timeout=600)
+    Run(config, tmp_path).forget_training()
+    assert not (tmp_path / "checkpoint.safetensors").exists()
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(archive, straight, tmp_path, monkeypatch):
