@@ -293,7 +293,7 @@ def figures(results: Results = RESULTS) -> None:
 def compare(
     folders: Annotated[list[Path] | None, typer.Argument(help="run folders, or folders of them")] = None,
     results: Results = RESULTS,
-    split: Annotated[str, typer.Option("--set", help="the test set")] = "2014",
+    split: Annotated[str | None, typer.Option("--set", help="a test set, or all of them pooled: all")] = None,
     every_pair: Annotated[bool, typer.Option("--every-pair", help="not only the steps of the paper's order")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
     out: Annotated[Path | None, typer.Option(help="folder for rows.csv and steps.csv")] = None,

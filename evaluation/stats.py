@@ -167,6 +167,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
+def pairs_needed(differences: np.ndarray, power: float = 0.8, level: float = 0.05) -> int | None:
+    """Pairs by which a paired test sees the mean of `differences` at their spread; None where it is 0."""
+    mean = float(np.mean(differences))
+    if not mean:
+        return None
+    z = stats.norm.isf(level / 2) + stats.norm.isf(1 - power)
+    return math.ceil((z * float(np.std(differences)) / mean) ** 2)
+
+
 def seeds_needed(difference: float, deviation: float, power: float = 0.8, level: float = 0.05) -> int | None:
     """Seeds of each of two rows by which a t test sees `difference` at this spread; None for more than 1,000."""
     for n in range(2, 1001):

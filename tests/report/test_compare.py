@@ -20,17 +20,19 @@ from evaluation import stats
 ORDER = comparing.ORDER
 
 
-def make_run(root: Path, recipe: str, seed: int, rate: float, n: int = 400, preset: str = "laptop") -> Path:
+def make_run(
+    root: Path, recipe: str, seed: int, rate: float, n: int = 400, preset: str = "laptop", split: str = "2014"
+) -> Path:
     """A scored run that gets `rate` of n expressions right: easier ones more often, as all networks do."""
     folder = root / recipe / f"{preset}-seed{seed}"
-    (folder / "scores").mkdir(parents=True)
+    (folder / "scores").mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(configs.resolve(recipe, preset, seed).to_yaml())
     hard = np.linspace(-1, 1, n) + np.random.default_rng((seed, *recipe.encode())).normal(0, 0.25, n)
     wrong = hard > np.quantile(hard, rate)
     rows = "".join(f"e{k},{int(is_wrong)}\n" for k, is_wrong in enumerate(wrong))
-    (folder / "scores/2014.csv").write_text(f"id,errors\n{rows}")
-    signature = f"ExpRate|set:crohme2014|n:{n}|metric:symlg|search:joint10|select:last|v:1.0"
-    (folder / "scores/2014.json").write_text(json.dumps({"signature": signature}))
+    (folder / f"scores/{split}.csv").write_text(f"id,errors\n{rows}")
+    signature = f"ExpRate|set:crohme{split}|n:{n}|metric:symlg|search:joint10|select:last|v:1.0"
+    (folder / f"scores/{split}.json").write_text(json.dumps({"signature": signature}))
     return folder
 
 
@@ -67,7 +69,7 @@ def test_data_that_cannot_tell(tmp_path: Path) -> None:
     rates = dict(zip(ORDER, (0.5345, 0.5517, 0.5751, 0.5811, 0.5933), strict=True))
     found = judged(tmp_path, rates, range(3), spread=0.01)
     assert found.verdict == "cannot tell" and "The data cannot tell: " in found.words
-    assert "CoMER (Self) to CoMER (Cross) (+0.60) takes" in found.words
+    assert "To see a difference of the size found here" in found.words and "seeds a row and " in found.words
     assert any(step.verdict == "open" for step in found.steps)
 
 
@@ -95,6 +97,36 @@ def test_one_row_alone_and_a_chain_with_gaps(tmp_path: Path) -> None:
     gaps = judged(tmp_path / "b", {"bttr": 0.3, "comer-fusion": 0.7}, range(4))
     assert gaps.steps[0].verdict == "shown"
     assert gaps.verdict == "cannot tell" and "the whole ordering is not tested" in gaps.words
+
+
+def test_years_are_pooled(tmp_path: Path) -> None:
+    """A gap of two points that a set of 300 cannot show, and three such sets can."""
+    for seed in range(4):
+        for recipe, rate in (("bttr", 0.5), ("comer-fusion", 0.52)):
+            for split in ("2014", "2016", "2019"):
+                noise = np.random.default_rng((seed, int(split), *recipe.encode())).normal(0, 0.002)
+                make_run(tmp_path / "runs", recipe, seed, rate + noise, 300, split=split)
+    (pooled,) = compare([], tmp_path, "all")
+    assert "crohme2014 + crohme2016 + crohme2019 (900 expressions)" in pooled.conditions
+    every = compare([], tmp_path)
+    assert [one.conditions.partition(" ")[0] for one in every] == [
+        "crohme2014",
+        "crohme2016",
+        "crohme2019",
+        "crohme2014",
+    ]
+    assert every[-1] == pooled
+    alone = [one.steps[0].image_p for one in every[:3]]
+    assert pooled.steps[0].image_p < min(alone)
+    assert pooled.steps[0].difference == pytest.approx(np.mean([one.steps[0].difference for one in every[:3]]))
+    assert pooled.steps[0].images_needed and pooled.steps[0].images_needed < 900
+
+
+def test_a_run_that_lacks_a_year_is_pooled_apart(tmp_path: Path) -> None:
+    make_run(tmp_path / "runs", "bttr", 7, 0.3)
+    make_run(tmp_path / "runs", "comer-self", 7, 0.3)
+    make_run(tmp_path / "runs", "comer-self", 7, 0.3, split="2016")
+    assert [len(one.rows) for one in compare([], tmp_path, "all")] == [1, 1]
 
 
 def test_only_runs_of_the_same_kind_meet(tmp_path: Path) -> None:
@@ -166,6 +198,14 @@ def test_seeds_are_compared_by_welch_and_by_permutation() -> None:
     assert same.welch_p == same.permutation_p == pytest.approx(1 / 3)
     with pytest.raises(ValueError, match="two seeds"):
         stats.compare_seeds([1.0], [1.0, 2.0])
+
+
+def test_pairs_needed() -> None:
+    """The z test's sample size, by hand."""
+    differences = np.array([1.0] * 60 + [-1.0] * 40 + [0.0] * 100)
+    n = stats.pairs_needed(differences)
+    assert n == 385  # (1.95996 + 0.84162)^2 * (0.5 - 0.1^2) / 0.1^2 = 384.6
+    assert stats.pairs_needed(np.array([1.0, -1.0])) is None
 
 
 def test_seeds_needed() -> None:
