@@ -21,7 +21,8 @@ FLAGS, MORE = ("scale_aug", "self_cov", "cross_cov"), ("le1", "le2", "le3")
 SIGNS = {"–": r"\multicolumn{1}{c}{--}", "✓": r"$\bullet$", "✗": r"$\circ$"}
 SOURCES = {
     "reported": r"\emph{reported}: the paper's numbers.",
-    "reproduced": r"\emph{reproduced}: runs of this suite at the preset named, means over their seeds.",
+    "reproduced": r"\emph{reproduced}: runs of this suite at the preset named, means $\pm$ standard "
+    "deviations over their seeds; with parts, trained on sub-expressions as well.",
     "local": r"\emph{local}: runs of one machine that are not checked in, likewise.",
 }
 RATES = (
@@ -72,8 +73,11 @@ def _body(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     for row in frame.to_dict("records"):
         row["interval"] = "–" if row["ci_low"] == "–" else f"{float(row['ci_low']):.1f}–{float(row['ci_high']):.1f}"
         row["source"] += "" if row["preset"] == "–" else f", {row['preset']}"
+        row["source"] += "" if row["parts"] in ("–", "0") else f", parts {row['parts']}"
         place = row["dataset"], row["n"], row["model"]
         cells = [SIGNS.get(row[name]) or escaped(row[name]) for name in columns]
+        if row["sd"] != "–":
+            cells[columns.index("exprate")] += rf" $\pm$ {row['sd']}"
         if place == before:
             cells[0] = ""
         if place[:2] != before[:2]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import pandas as pd
@@ -35,9 +36,11 @@ COLUMNS = (
     "ci_low",
     "ci_high",
     "seeds",
+    "sd",
     "preset",
+    "parts",
 )
-RATES = ("exprate", "le1", "le2", "le3", "ci_low", "ci_high")
+RATES = ("exprate", "le1", "le2", "le3", "ci_low", "ci_high", "sd")
 FLAGS = ("scale_aug", "self_cov", "cross_cov")  # Table 1 has them too
 COUNTS = {"exprate": "exact", "le1": "le1", "le2": "le2", "le3": "le3"}  # column <- key of a score file
 SOURCES = ("reported", "reproduced", "local")
@@ -45,8 +48,9 @@ SOURCES = ("reported", "reproduced", "local")
 NOTE = (
     "Percentages come from counts. Several seeds of a row give the mean rate. `ci_low`, `ci_high` is the 95 % Wilson "
     "interval of ExpRate for the n images of the set: all seeds meet the same images, so more of them do not narrow "
-    "it, and the spread between seeds is not in it. For reported rows the count behind it is the reported rate "
-    "times n, rounded."
+    "it; `sd` is the standard deviation of ExpRate between them. For reported rows the count behind the interval is "
+    "the reported rate times n, rounded. `parts`: sub-expressions cut out of each training expression at most and "
+    "trained on as well; the paper trains on the 8,834 expressions alone."
 )
 
 IN_README = "<!-- written by make tables -->\n", "<!-- end of what make tables writes -->\n"
@@ -104,7 +108,8 @@ def write_summary(tables: Tables, readme: Path) -> None:
 
 
 def summary(table1: pd.DataFrame) -> str:
-    """A row a model in Markdown: ExpRate as reported and, for each preset, as reproduced, with interval and seeds."""
+    """One row per model in Markdown: ExpRate as reported and, for each preset, as reproduced (mean ± standard deviation
+    over the seeds, and the interval over the images)."""
     rows: dict[str, dict[str, str]] = {}
     for row in table1.to_dict("records"):
         signs = {flag: "✓" if row[flag] else "" for flag in FLAGS}
@@ -114,6 +119,7 @@ def summary(table1: pd.DataFrame) -> str:
             cells["reported"] = rate
         else:
             seeds = f", {row['seeds']} seeds" if row["seeds"] > 1 else ""
+            rate += f" ± {row['sd']:.2f}" * (row["seeds"] > 1)
             rate += f" ({row['ci_low']:.1f}–{row['ci_high']:.1f}{seeds})"
             cells[f"reproduced, `{row['preset']}`"] = rate
     frame = pd.DataFrame(rows.values()).fillna("")
@@ -181,12 +187,12 @@ def _rows(folders: Iterable[Path], source: str) -> list[dict[str, Any]]:
         config = _read(folder / "config.yaml", yaml.safe_load)
         for path in sorted(folder.glob("scores/*.json")):
             score, key = _read(path, json.loads), (path.stem, config["recipe"], config["preset"])
-            key = (_dataset(config, path.stem, score["n"]), *key, score["n"])
+            key = (_dataset(config, path.stem, score["n"]), *key, score["n"], config["data"].get("sub_expressions", 0))
             rivals, when = seeds.setdefault(key, {}), path.stat().st_mtime
             if when >= rivals.get(config["seed"], (0.0, {}))[0]:
                 rivals[config["seed"]] = when, score
     rows = []
-    for (dataset, split, recipe, preset, n), scores in seeds.items():
+    for (dataset, split, recipe, preset, n, parts), scores in seeds.items():
         row = {
             "dataset": dataset,
             "split": split,
@@ -194,6 +200,8 @@ def _rows(folders: Iterable[Path], source: str) -> list[dict[str, Any]]:
             "source": source,
             "n": n,
             "preset": preset,
+            "parts": parts,
+            "sd": stdev([100 * score["exact"] / n for _, score in scores.values()]) if len(scores) > 1 else None,
         }
         for column, count in COUNTS.items():
             row[column] = 100 * sum(score[count] for _, score in scores.values()) / (n * len(scores))
@@ -236,7 +244,7 @@ def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
     frame = frame.sort_values(["_year", "_model", "model", "_source", "dataset", "preset"], kind="stable")
     frame = frame.drop(columns=["_year", "_model", "_source"])
     frame[list(RATES)] = frame[list(RATES)].astype(float).round(2)
-    return frame.astype({"n": "Int64", "seeds": "Int64"}).reset_index(drop=True)
+    return frame.astype({"n": "Int64", "seeds": "Int64", "parts": "Int64"}).reset_index(drop=True)
 
 
 def _printable(frame: pd.DataFrame) -> pd.DataFrame:

@@ -104,11 +104,24 @@ def test_seeds_are_averaged_and_counted(tmp_path: Path) -> None:
         put_run(tmp_path / "runs", "bttr", seed=seed, exact=exact)
     tables.write(tables.local(tmp_path), tmp_path / "local")
     (row,) = rows(tmp_path / "local/table1.csv", source="local")
-    assert (row["exprate"], row["seeds"], row["n"]) == ("20.28", "3", "986")
+    assert (row["exprate"], row["seeds"], row["n"], row["sd"]) == ("20.28", "3", "986", "10.14")
+    assert r"20.28 $\pm$ 10.14" in (tmp_path / "local/table1.tex").read_text()
     put_run(tmp_path / "runs", "bttr-baseline", exact=200)
     tables.write(tables.local(tmp_path), tmp_path / "local")
     (single,) = rows(tmp_path / "local/table1.csv", source="local", model="BTTR (baseline)")
     assert (row["ci_low"], row["ci_high"]) == (single["ci_low"], single["ci_high"])
+
+
+def test_runs_with_more_training_data_are_a_row_of_their_own(tmp_path: Path) -> None:
+    put_run(tmp_path / "runs", "bttr", seed=7, exact=100)
+    more = put_run(tmp_path / "runs", "bttr", seed=8, exact=200)
+    config = yaml.safe_load((more / "config.yaml").read_text())
+    config["data"]["sub_expressions"] = 3
+    (more / "config.yaml").write_text(yaml.safe_dump(config))
+    tables.write(tables.local(tmp_path), tmp_path / "local")
+    found = rows(tmp_path / "local/table1.csv", source="local")
+    assert [(row["parts"], row["exprate"], row["seeds"]) for row in found] == [("0", "10.14", "1"), ("3", "20.28", "1")]
+    assert "parts 3" in (tmp_path / "local/table1.tex").read_text()
 
 
 def test_a_readme_gets_table_1_between_its_marks(tmp_path: Path) -> None:
@@ -121,7 +134,7 @@ def test_a_readme_gets_table_1_between_its_marks(tmp_path: Path) -> None:
     lines = readme.read_text().splitlines()
     assert (lines[0], lines[-1], len(lines)) == ("above", "below", 2 + 2 + 2 + 6)
     (fusion,) = (line for line in lines if "CoMER (Fusion)" in line)
-    assert [cell.strip() for cell in fusion.split("|")[5:-1]] == ["59.33", "50.51 (47.4–53.6, 2 seeds)"]
+    assert [cell.strip() for cell in fusion.split("|")[5:-1]] == ["59.33", "50.51 ± 0.72 (47.4–53.6, 2 seeds)"]
     readme.write_text("no marks\n")
     with pytest.raises(UserError, match="lacks the lines"):
         tables.write_summary(built, readme)
@@ -171,7 +184,7 @@ def test_forms_agree(tmp_path: Path) -> None:
     (line,) = [text for text in (tmp_path / "local/table2.md").read_text().splitlines() if "my_recipe" in text]
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     (row,) = rows(tmp_path / "local/table2.csv", model="my_recipe")
-    assert cells == list(row.values())
+    assert cells == [value or "–" for value in row.values()]
     tex = (tmp_path / "local/table2.tex").read_text()
     assert "my\\_recipe & local, smoke & 1 & 12.47 & 10.6--14.7 & 13.49 & 14.50 & 15.52 \\\\" in tex
     sets, heading = 3, 1
