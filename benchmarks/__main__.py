@@ -12,7 +12,7 @@ import typer
 from benchmarks.errors import UserError
 
 if TYPE_CHECKING:  # torch and pandas are slow to import; `--help` needs neither
-    from benchmarks.data.crohme import Archive
+    from benchmarks.data.archive import Archive
     from benchmarks.reproduce import Run
 
 ROWS = "bttr bttr-baseline comer-self comer-cross comer-fusion"
@@ -53,7 +53,7 @@ def data(
 @app.command()
 def crohme(target: Annotated[Path, typer.Argument(help="file to write")] = Path("data/crohme.zip")) -> None:
     """Download CROHME as CoMER's authors publish it (for research; CC BY-NC-SA 3.0)."""
-    from benchmarks.data.crohme import open_archive
+    from benchmarks.data.archive import open_archive
     from benchmarks.data.download import download
 
     archive = open_archive(target if target.exists() else download(target))
@@ -96,7 +96,7 @@ def predict(
     results: Results = RESULTS,
 ) -> None:
     """Recognise test sets with a trained run."""
-    from benchmarks.predict import predict
+    from benchmarks.recognition.predict import predict
     from benchmarks.reproduce import test_splits
 
     run, archive = _run(folder, recipe, preset, seed, crohme, results)
@@ -205,7 +205,7 @@ def recognize(
     show: Annotated[bool, typer.Option("--show", help="draw the attention to IMAGE.attention.png")] = False,
 ) -> None:
     """Read images of expressions: LaTeX, a line an image."""
-    from benchmarks.recognize import recognize
+    from benchmarks.recognition.recognizer import recognize
 
     if recognize(images, weights, as_json=as_json, nbest=nbest, show=show):
         sys.exit(1)  # what failed has been said

@@ -246,7 +246,7 @@ def disk(results: Path) -> Iterator[Check]:
 
 
 def data(crohme: Path | None, results: Path) -> Iterator[Check]:
-    from benchmarks.data.crohme import open_archive
+    from benchmarks.data.archive import open_archive
     from benchmarks.errors import UserError
 
     if crohme is None:

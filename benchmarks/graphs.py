@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.data.resident import Inputs
+from benchmarks.data.on_device import Inputs
 from benchmarks.errors import UserError
 
 EAGER = 2  # so many batches of a shape run kernel by kernel: they warm up what is made on first use

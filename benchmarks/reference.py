@@ -16,7 +16,7 @@ from rich.table import Table
 
 from benchmarks.config import Config, load
 from benchmarks.errors import UserError
-from benchmarks.predict import predict
+from benchmarks.recognition.predict import predict
 from benchmarks.reproduce import Run, announce, console, open_data, test_splits
 from benchmarks.score import score
 from evaluation.inputs import read_predictions

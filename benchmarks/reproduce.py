@@ -21,7 +21,7 @@ from rich.table import Table
 
 from benchmarks.checkpoint import only_one
 from benchmarks.config import Config, check_folder, resolve
-from benchmarks.data.crohme import Archive, open_archive
+from benchmarks.data.archive import Archive, open_archive
 from benchmarks.errors import UserError
 from benchmarks.jobs.place import Place
 
@@ -178,7 +178,7 @@ def _work(run: Run, archive: Archive, splits: Sequence[str], force: bool, in_tim
 
 def _stages(run: Run, archive: Archive, splits: Sequence[str], keep: Callable[[], None] = lambda: None) -> bool:
     """Does what is not done yet of a run; whether there was anything. `keep` is called after every epoch and stage."""
-    from benchmarks.predict import predict
+    from benchmarks.recognition.predict import predict
     from benchmarks.score import score
     from benchmarks.train import train
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from benchmarks.checkpoint import write_atomically, zipped
 from benchmarks.config import Config
-from benchmarks.data.crohme import Archive, evenly
+from benchmarks.data.archive import Archive
+from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
 from evaluation import analysis, lgeval
 

@@ -37,14 +37,15 @@ from benchmarks.checkpoint import (
     write_atomically,
 )
 from benchmarks.config import SCHEMA, Config, check_folder
+from benchmarks.data.archive import Archive
 from benchmarks.data.batching import Batch, TrainingSet, ahead, padded_steps
-from benchmarks.data.crohme import Archive, Sample, evenly
-from benchmarks.data.resident import Drawn, Inputs, ResidentSet, send
+from benchmarks.data.on_device import Drawn, Inputs, ResidentSet, send
+from benchmarks.data.samples import Sample, evenly
 from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.environment import environment
 from benchmarks.errors import Diverged, UserError
 from benchmarks.graphs import CudaRecord, Record, Replays, own_stream
-from benchmarks.predict import recognise
+from benchmarks.recognition.predict import recognise
 from models import CoMER, Vocabulary
 from models.vocab import PAD, bidirectional_targets
 from models.weights import save_weights

@@ -26,9 +26,10 @@ import matplotlib.pyplot as plt
 import torch
 
 from benchmarks.config import load
-from benchmarks.data.crohme import evenly, open_archive
+from benchmarks.data.archive import open_archive
+from benchmarks.data.samples import evenly
 from benchmarks.data.synthetic import embedded
-from benchmarks.predict import recognise
+from benchmarks.recognition.predict import recognise
 from evaluation import metrics, symlg
 from models import Vocabulary
 from models.weights import load_weights

@@ -38,10 +38,12 @@ import torch
 from IPython.display import display
 
 from benchmarks.config import load
-from benchmarks.data.crohme import Sample, evenly, open_archive
+from benchmarks.data.archive import open_archive
+from benchmarks.data.samples import Sample, evenly
 from benchmarks.data.synthetic import embedded
-from benchmarks.predict import recognise
-from benchmarks.report.figures.attention import INKLESS, figure, trace
+from benchmarks.recognition.attention import INKLESS, trace
+from benchmarks.recognition.predict import recognise
+from benchmarks.report.figures.attention import figure
 from models import CoMER
 from models.weights import load_weights
 

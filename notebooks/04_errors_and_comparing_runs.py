@@ -29,9 +29,10 @@ import pandas as pd
 import torch
 
 from benchmarks.config import load
-from benchmarks.data.crohme import evenly, open_archive
+from benchmarks.data.archive import open_archive
+from benchmarks.data.samples import evenly
 from benchmarks.data.synthetic import embedded
-from benchmarks.predict import recognise, write_predictions
+from benchmarks.recognition.predict import recognise, write_predictions
 from benchmarks.score import score
 from evaluation.stats import compare_paired
 from models.weights import load_weights

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import config as configs
 from benchmarks.config import SCHEMA, Augmentation, Config, Optimizer
 from benchmarks.errors import UserError
-from benchmarks.predict import predict
+from benchmarks.recognition.predict import predict
 from benchmarks.train import train
 from models import CoMERConfig
 

@@ -17,8 +17,8 @@ from benchmarks.cost import achieved, epochs
 from benchmarks.cost import model as costs
 from benchmarks.cost.hardware import HARDWARE, Hardware, bound
 from benchmarks.cost.operators import STEP, Counter, StepCounter, micro_step, optimizer_cost, size
+from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import TrainingSet
-from benchmarks.data.crohme import open_archive
 from benchmarks.errors import UserError
 from models import CoMER
 from tests.helpers.tiny import tiny_archive, tiny_config

@@ -8,9 +8,9 @@ import pytest
 
 from benchmarks import __main__ as cli
 from benchmarks import reproduce as job
-from benchmarks.data.crohme import open_archive
+from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
-from benchmarks.predict import write_predictions
+from benchmarks.recognition.predict import write_predictions
 from benchmarks.reproduce import Run, reproduce, workspace
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -23,13 +23,17 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the stages that ran, in order; MLflow is left out (test_tracking.py)."""
-    import benchmarks.predict
+    import benchmarks.recognition.predict
     import benchmarks.score
     import benchmarks.tracking.track
     import benchmarks.train
 
     ran: list[str] = []
-    for module, name in ((benchmarks.train, "train"), (benchmarks.predict, "predict"), (benchmarks.score, "score")):
+    for module, name in (
+        (benchmarks.train, "train"),
+        (benchmarks.recognition.predict, "predict"),
+        (benchmarks.score, "score"),
+    ):
         real = getattr(module, name)
 
         def spy(*arguments, real=real, name=name):

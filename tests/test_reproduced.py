@@ -5,7 +5,7 @@ import json
 import pytest
 
 from benchmarks.config import load
-from benchmarks.data.crohme import open_archive
+from benchmarks.data.archive import open_archive
 from benchmarks.report import tables
 from benchmarks.score import score
 from models.weights import load_weights

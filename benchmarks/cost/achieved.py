@@ -19,8 +19,8 @@ from benchmarks.cost.epochs import Shape
 from benchmarks.cost.hardware import Hardware, bound, measured
 from benchmarks.cost.model import planned
 from benchmarks.cost.operators import StepCounter, micro_step
+from benchmarks.data.archive import Archive
 from benchmarks.data.batching import TrainingSet
-from benchmarks.data.crohme import Archive
 from benchmarks.performance.bench import QUIET
 from models import CoMER, Vocabulary
 from models.vocab import bidirectional_targets

@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 
 from benchmarks.config import Config
 from benchmarks.data.batching import TrainingSet, evaluation_batches, padded_steps
-from benchmarks.data.crohme import Sample
+from benchmarks.data.samples import Sample
 
 
 class Shape(NamedTuple):

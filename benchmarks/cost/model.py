@@ -22,8 +22,9 @@ from benchmarks.cost import epochs
 from benchmarks.cost.epochs import Epoch, Polynomial, Shape
 from benchmarks.cost.hardware import HARDWARE, Bound, Hardware, bound
 from benchmarks.cost.operators import KINDS, STEP, Costs, SearchCounter, StepCounter, optimizer_cost
+from benchmarks.data.archive import Archive
 from benchmarks.data.batching import TrainingSet
-from benchmarks.data.crohme import Archive, Sample, evenly
+from benchmarks.data.samples import Sample, evenly
 from benchmarks.errors import UserError
 from benchmarks.train import split_heldout
 

@@ -17,7 +17,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.data.crohme import Sample
+from benchmarks.data.samples import Sample
 from benchmarks.data.store import FolderStore, ZipStore
 from benchmarks.errors import UserError
 

@@ -23,7 +23,7 @@ from matplotlib.textpath import TextToPath
 from numpy.typing import ArrayLike
 from rich.progress import track
 
-from benchmarks.data.crohme import MARK, open_archive
+from benchmarks.data.archive import MARK, open_archive
 from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
 from evaluation import symlg

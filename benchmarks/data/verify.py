@@ -8,7 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.data.crohme import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS, EDITIONS, Archive
+from benchmarks.data.archive import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS, EDITIONS, Archive
 from models import Vocabulary
 
 BUCKETS = ("(0,10]", "(10,20]", "(20,30]", "(30,40]", "(40,50]", "50+")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks.checkpoint import write_atomically
-from benchmarks.data.crohme import Archive, open_archive
+from benchmarks.data.archive import Archive, open_archive
 from benchmarks.errors import UserError
 
 ENGINES = ("local", "ray")

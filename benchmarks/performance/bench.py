@@ -26,11 +26,11 @@ from torch import Tensor, nn
 
 from benchmarks.checkpoint import write_atomically
 from benchmarks.config import load, resolve
+from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import evaluation_batches
-from benchmarks.data.crohme import open_archive
 from benchmarks.environment import processor, revision
 from benchmarks.errors import UserError
-from benchmarks.predict import recognise
+from benchmarks.recognition.predict import recognise
 from models import CoMER, CoMERConfig, SearchOptions, joint_search
 from models.inference.folded_decoder import FoldedNetwork
 from models.inference.folded_encoder import FoldedEncoder

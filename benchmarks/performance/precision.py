@@ -21,8 +21,9 @@ from scipy import stats
 
 from benchmarks.checkpoint import write_atomically
 from benchmarks.config import Config, resolve
+from benchmarks.data.archive import Archive
 from benchmarks.data.batching import evaluation_batches
-from benchmarks.data.crohme import Archive, Sample, evenly
+from benchmarks.data.samples import Sample, evenly
 from benchmarks.errors import UserError
 from benchmarks.runfolder import RunFolder
 from benchmarks.train import split_heldout, train

@@ -22,7 +22,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from benchmarks.checkpoint import write_atomically
-from benchmarks.data.crohme import Archive, open_archive
+from benchmarks.data.archive import Archive, open_archive
 from benchmarks.data.synthetic import embedded
 from benchmarks.environment import environment, revision
 from benchmarks.errors import UserError

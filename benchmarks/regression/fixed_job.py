@@ -21,10 +21,11 @@ import torch.nn.functional as F
 
 from benchmarks.checkpoint import zipped
 from benchmarks.config import Config, names, resolve
+from benchmarks.data.archive import Archive, open_archive
 from benchmarks.data.batching import TrainingSet, evaluation_batches, pad
-from benchmarks.data.crohme import Archive, Sample, evenly, open_archive
+from benchmarks.data.samples import Sample, evenly
 from benchmarks.data.synthetic import embedded
-from benchmarks.predict import predict
+from benchmarks.recognition.predict import predict
 from benchmarks.score import score
 from benchmarks.train import train
 from evaluation import lgeval, symlg

@@ -17,7 +17,8 @@ from rich.table import Table
 
 from benchmarks.checkpoint import write_atomically
 from benchmarks.config import Config
-from benchmarks.data.crohme import Archive, Sample, evenly
+from benchmarks.data.archive import Archive
+from benchmarks.data.samples import Sample, evenly
 from benchmarks.errors import UserError
 from benchmarks.train import split_heldout
 from benchmarks.tuning.space import Problem

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from benchmarks import config as configs
 from benchmarks.config import Config, Strict
-from benchmarks.data.crohme import Archive
+from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 
 MEASURE = ("recipe", "preset", "seed", "heldout", "data.name", "data.digest")  # what trials are compared by

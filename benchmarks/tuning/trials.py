@@ -26,7 +26,7 @@ from optuna.storages import JournalStorage, RDBStorage, RetryHeartbeatStaleTrial
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from benchmarks.data.crohme import Archive
+from benchmarks.data.archive import Archive
 from benchmarks.errors import Diverged, UserError
 from benchmarks.jobs.place import Place
 from benchmarks.tuning.space import Problem

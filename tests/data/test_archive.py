@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.data import store
-from benchmarks.data.crohme import EDITIONS, open_archive
+from benchmarks.data.archive import EDITIONS, open_archive
 from benchmarks.data.verify import describe, length_buckets, skip_reason
 from benchmarks.errors import UserError
 from tests.helpers.places import CROHME

@@ -7,20 +7,10 @@ import numpy as np
 import pytest
 
 from benchmarks.config import Augmentation, Batching, Config, Data, Training
-from benchmarks.data.batching import (
-    TrainingSet,
-    ahead,
-    area_batches,
-    distort,
-    evaluation_batches,
-    pad,
-    padded,
-    rescale,
-    shape_batches,
-    sides,
-    within_limits,
-)
-from benchmarks.data.crohme import Sample, evenly, open_archive
+from benchmarks.data.archive import open_archive
+from benchmarks.data.augmentation import distort, rescale, sides, within_limits
+from benchmarks.data.batching import TrainingSet, ahead, area_batches, evaluation_batches, pad, padded, shape_batches
+from benchmarks.data.samples import Sample, evenly
 from tests.helpers.places import CROHME, PARITY
 
 needs_parity = pytest.mark.skipif(not PARITY.is_dir(), reason=f"no folder {PARITY}; set PARITY_DIR")

@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.config import Augmentation, Batching, Config, Training
-from benchmarks.data.batching import TrainingSet, padded_steps, rescale
-from benchmarks.data.crohme import Sample, evenly, open_archive
-from benchmarks.data.resident import ResidentSet, scale, upload
+from benchmarks.data.archive import open_archive
+from benchmarks.data.augmentation import rescale
+from benchmarks.data.batching import TrainingSet, padded_steps
+from benchmarks.data.on_device import ResidentSet, scale, upload
+from benchmarks.data.samples import Sample, evenly
 from models import Vocabulary
 from models.vocab import bidirectional_targets
 from tests.helpers.places import CROHME

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks.config import resolve
-from benchmarks.data.crohme import Sample, evenly, open_archive
+from benchmarks.data.archive import open_archive
+from benchmarks.data.samples import Sample, evenly
 from benchmarks.data.store import ZipStore
 from benchmarks.data.sub_expressions import SYMBOL_HEIGHT, lines, parts, read_symbols, sub_expressions
 from benchmarks.errors import UserError

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from benchmarks.data import synthetic
-from benchmarks.data.crohme import open_archive
+from benchmarks.data.archive import open_archive
 from benchmarks.data.synthetic import drawing, embedded, expression
 from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError

@@ -22,7 +22,7 @@ FAULTS = {
     "coverage shifted by one step": ("models/coverage.py", ".tril(-1)", ".tril(0)"),
     "a wrong relation in symLG": ("evaluation/symlg.py", '"msub": ("Sub",)', '"msub": ("Sup",)'),
     "augmentation off": (
-        "benchmarks/data/batching.py",
+        "benchmarks/data/augmentation.py",
         "draw.uniform(*augmentation.scale) if augmentation and augmentation.scale else 1.0",
         "1.0",
     ),

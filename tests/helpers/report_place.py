@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.checkpoint import zipped
 from benchmarks.config import Config, resolve
-from benchmarks.data.crohme import Archive, open_archive
+from benchmarks.data.archive import Archive, open_archive
 from benchmarks.report.page.browser import read_verdicts
 from benchmarks.report.page.make import report
 from benchmarks.reproduce import workspace

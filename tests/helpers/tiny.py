@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from benchmarks import config as configs
 from benchmarks.config import Config
-from benchmarks.data.crohme import open_archive
+from benchmarks.data.archive import open_archive
 
 SYMBOLS = ["1", "2", "x", "+", "-"]
 SETTINGS = {

@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from benchmarks import __main__ as cli
-from benchmarks.data.crohme import open_archive
+from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.jobs import place as engine
 from benchmarks.jobs.place import Died, Ended, Place, Processes

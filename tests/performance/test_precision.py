@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.config import Config
-from benchmarks.data.crohme import open_archive
+from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.performance import precision
 from benchmarks.performance.precision import Sizes

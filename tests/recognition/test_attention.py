@@ -11,9 +11,10 @@ from PIL import Image
 
 from benchmarks.data.synthetic import drawing
 from benchmarks.errors import UserError
-from benchmarks.recognize import Recognizer
+from benchmarks.recognition.attention import Attention, trace
+from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.report.figures import attention
-from benchmarks.report.figures.attention import Attention, animation, figure, figure4, inked, picture, trace
+from benchmarks.report.figures.attention import animation, figure, figure4, inked, picture
 from models import CoMER, Vocabulary, bidirectional_targets
 from models.decoder import Trace
 from tests.helpers.places import ROOT

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from benchmarks.config import Config
+from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import evaluation_batches
-from benchmarks.data.crohme import Sample, open_archive
-from benchmarks.predict import ranked, recognise
+from benchmarks.data.samples import Sample
+from benchmarks.recognition.predict import ranked, recognise
 from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Hypothesis, Vocabulary
 from models.vocab import EOS, SOS

@@ -15,11 +15,12 @@ import pytest
 from PIL import Image, ImageOps
 
 from benchmarks import __main__ as cli
-from benchmarks import recognize as recognizer
-from benchmarks.data.crohme import open_archive
+from benchmarks.data.archive import open_archive
 from benchmarks.data.synthetic import drawing
 from benchmarks.errors import UserError
-from benchmarks.recognize import MARGIN, Recognizer, as_crohme, best_run, read_gray
+from benchmarks.recognition import photographs
+from benchmarks.recognition.photographs import MARGIN, as_crohme, read_gray
+from benchmarks.recognition.recognizer import Recognizer, best_run
 from tests.helpers.places import CROHME, ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -226,14 +227,14 @@ def test_trouble_that_nobody_foresaw_stops_no_other_image(
 ) -> None:
     PAPER.save(tmp_path / "a.png")
     PAPER.crop((0, 0, 50, 50)).save(tmp_path / "b.png")
-    plain = recognizer._crop
+    plain = photographs._crop
 
     def breaks_once(ink: np.ndarray) -> np.ndarray:
         if ink.shape == (50, 50):
             raise cv2.error("OpenCV: assertion\nfailed")
         return plain(ink)
 
-    monkeypatch.setattr(recognizer, "_crop", breaks_once)
+    monkeypatch.setattr(photographs, "_crop", breaks_once)
     assert program(monkeypatch, "--weights", LAPTOP, tmp_path / "b.png", tmp_path / "a.png") == 1
     assert capsys.readouterr() == (
         f"{tmp_path / 'a.png'}\t{LATEX}\n",

@@ -12,7 +12,7 @@ import models.coverage
 from benchmarks import __main__ as cli
 from benchmarks import config as configs
 from benchmarks.data import batching
-from benchmarks.data.crohme import Archive, open_archive
+from benchmarks.data.archive import Archive, open_archive
 from benchmarks.data.synthetic import embedded
 from benchmarks.errors import UserError
 from benchmarks.regression import baseline as regress

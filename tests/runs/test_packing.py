@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from benchmarks.config import load
-from benchmarks.data.crohme import open_archive
+from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
-from benchmarks.predict import predict
+from benchmarks.recognition.predict import predict
 from benchmarks.reference import evaluate, pack
 from benchmarks.score import score
 from benchmarks.train import train

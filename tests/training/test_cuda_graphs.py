@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import benchmarks.train as training
 from benchmarks.config import Config
-from benchmarks.data.crohme import open_archive
-from benchmarks.data.resident import Inputs
+from benchmarks.data.archive import open_archive
+from benchmarks.data.on_device import Inputs
 from benchmarks.graphs import EAGER, Replays
 from benchmarks.train import Team, Trainer
 from tests.helpers.tiny import tiny_archive, tiny_config

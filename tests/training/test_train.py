@@ -14,9 +14,10 @@ import torch
 from safetensors.torch import load_file
 
 from benchmarks.checkpoint import load_checkpoint
-from benchmarks.data.crohme import Sample, open_archive
+from benchmarks.data.archive import open_archive
+from benchmarks.data.samples import Sample
 from benchmarks.errors import UserError
-from benchmarks.predict import predict
+from benchmarks.recognition.predict import predict
 from benchmarks.reproduce import Run
 from benchmarks.train import Trainer, split_heldout, train
 from evaluation.inputs import read_predictions
@@ -345,8 +346,8 @@ def test_training_and_prediction_need_the_core_packages_alone(archive, tmp_path)
     blocked = "import sys; sys.modules.update(dict.fromkeys(['mlflow', 'optuna', 'matplotlib', 'pandas', 'scipy']))\n"
     code = (
         "from pathlib import Path\n"
-        "from benchmarks.data.crohme import open_archive\n"
-        "from benchmarks.predict import predict\n"
+        "from benchmarks.data.archive import open_archive\n"
+        "from benchmarks.recognition.predict import predict\n"
         "from benchmarks.train import train\n"
         "from tests.helpers.tiny import tiny_config\n"
         "where, folder = Path(sys.argv[1]), Path(sys.argv[2])\n"

@@ -22,7 +22,7 @@ from optuna.trial import TrialState
 from benchmarks import __main__ as cli
 from benchmarks import config as configs
 from benchmarks.config import Config
-from benchmarks.data.crohme import open_archive
+from benchmarks.data.archive import open_archive
 from benchmarks.errors import Diverged, UserError
 from benchmarks.jobs.place import Died, Ended, Place
 from benchmarks.tuning import study as driver

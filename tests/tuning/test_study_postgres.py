@@ -11,7 +11,7 @@ import optuna
 import yaml
 from optuna.trial import FrozenTrial, TrialState
 
-from benchmarks.data.crohme import open_archive
+from benchmarks.data.archive import open_archive
 from benchmarks.jobs.place import Place, Processes
 from benchmarks.tuning import study as driver
 from benchmarks.tuning import trials

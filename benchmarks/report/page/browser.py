@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 
 from benchmarks.config import Config, load
-from benchmarks.data.crohme import Archive
+from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from benchmarks.report import alignment
 from benchmarks.report.alignment import Tree

@@ -22,7 +22,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from benchmarks.checkpoint import write_atomically
-from benchmarks.data.crohme import Archive, open_archive
+from benchmarks.data.archive import Archive, open_archive
 from benchmarks.report import tables
 from benchmarks.report.page.browser import KINDS, Browser, Run, build, find_runs
 from benchmarks.report.page.charts import COLOURS, Series, length_chart

@@ -12,7 +12,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.data.crohme import Archive, evenly
+from benchmarks.data.archive import Archive
+from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
 from benchmarks.report.page.browser import Browser, Run
 from models import CheckpointError
@@ -61,7 +62,7 @@ def _chosen(ids: Sequence[str], entries: Sequence[Json | None], count: int) -> l
 
 def _maps(model: Any, run: Run, image: np.ndarray, tokens: list[str]) -> Json | None:
     """One byte a cell and step; None for what the network cannot be made to read."""
-    from benchmarks.report.figures.attention import trace
+    from benchmarks.recognition.attention import trace
 
     try:
         attention = trace(model, run.config, image, tokens)

@@ -1,41 +1,17 @@
-"""Recognition of single images: a file in any common form becomes ink as CROHME draws it, then LaTeX.
+"""From a photograph or a scan to ink as CROHME draws it.
 
-    from benchmarks.recognize import Recognizer
-    recognizer = Recognizer.load()
-    print(recognizer("formula.png").latex)
+CROHME's images are drawn from pen strokes: binary, strokes three pixels wide, symbols of one size. So ink is told from
+paper, scaled to the size of CROHME's symbols and drawn again along its middle."""
 
-On the command line: `python -m benchmarks recognize formula.png`.
-
-CROHME's images are drawn from pen strokes: binary, strokes three pixels wide, symbols of one size. A photograph or a
-scan is brought to that: ink is told from paper, scaled to the size of CROHME's symbols and drawn anew along its middle.
-"""
-
-import json
-import sys
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
-import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from benchmarks.checkpoint import write_atomically
-from benchmarks.config import Config, load
-from benchmarks.data.batching import Batch, evaluation_batches
-from benchmarks.data.crohme import Sample
 from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
-from benchmarks.predict import search
-from models import CoMER, Hypothesis, Vocabulary
-from models.lightning import import_lightning
-from models.weights import load_weights
-
-if TYPE_CHECKING:
-    from benchmarks.report.figures.attention import Attention
 
 FORMATS = ("PNG", "BMP", "JPEG")
 MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, or a decompression bomb
@@ -45,154 +21,6 @@ MARGIN, PEN = 12, 3  # px of paper around the ink, and width of a stroke, in CRO
 TYPICAL = 37.3  # px: median of `_symbol_height` over CROHME's training images
 TYPICAL_LOW, TYPICAL_HIGH = 28.0, 50.0  # nine in ten are between these, and stay as they are
 NO_INK = "{}: no ink on it that stands out from the paper; give a sharper or closer picture"
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One hypothesis of the joint search; scores are log-probabilities a token, `score` = `forward` + `reverse`."""
-
-    tokens: tuple[str, ...]
-    score: float
-    forward: float
-    reverse: float
-    direction: str
-
-    @property
-    def latex(self) -> str:
-        return " ".join(self.tokens)
-
-
-@dataclass(frozen=True)
-class Recognition:
-    """What an image says: its candidates, best first and each once, and the ink they were read from.
-
-    `ink` is (H, W) uint8, white on black, in the size of CROHME's images.
-    """
-
-    name: str
-    ink: np.ndarray
-    nbest: tuple[Candidate, ...]
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        return self.nbest[0].tokens
-
-    @property
-    def latex(self) -> str:
-        return self.nbest[0].latex
-
-    def as_json(self, count: int) -> str:
-        best = [
-            {"latex": c.latex, **{k: getattr(c, k) for k in ("score", "forward", "reverse", "direction")}}
-            for c in self.nbest[:count]
-        ]
-        return json.dumps({"image": self.name, "latex": self.latex, "score": self.nbest[0].score, "nbest": best})
-
-
-class Recognizer:
-    """A trained network with the settings it was trained with."""
-
-    def __init__(self, model: CoMER, config: Config):
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.model, self.config = model.to(self.device).eval(), config
-
-    @classmethod
-    def load(cls, weights: Path | str | None = None) -> "Recognizer":
-        """From a run folder, the weights file in one, or a Lightning checkpoint (.ckpt) of CoMER's authors.
-
-        Left out, it is the best of the committed runs. Raises UserError or CheckpointError where there is nothing
-        to load.
-        """
-        path = best_run() if weights is None else Path(weights)
-        if path.suffix == ".ckpt":
-            model_config, state = import_lightning(path)
-            model = CoMER(model_config)
-            model.load_state_dict(state)
-            return cls(model, Config(recipe=path.stem, preset="paper", model=model_config))
-        folder, file = (path, path / "best.safetensors") if path.is_dir() else (path.parent, path)
-        if file.exists() and not (folder / "config.yaml").exists():
-            raise UserError(
-                f"{file}: no config.yaml beside it, so the size of its images is unknown; give a run folder"
-            )
-        if not file.exists():
-            raise UserError(f"{file}: no such weights; give a run folder with best.safetensors, or a .ckpt file")
-        config = load(folder / "config.yaml")
-        return cls(load_weights(file, config.model), config)
-
-    def __call__(self, image: Path | str | np.ndarray, name: str = "") -> Recognition:
-        """Recognises an image file, or a gray image (H, W) uint8. Raises UserError for what cannot be recognised."""
-        name = name or ("image" if isinstance(image, np.ndarray) else str(image))
-        gray = image if isinstance(image, np.ndarray) else read_gray(Path(image))
-        ink = as_crohme(gray, name, self.config.data.max_area)
-        found = search(self.model, self.config, [Sample("", (), ink)], self.device)[""]
-        decode = Vocabulary().decode
-        best: dict[tuple[int, ...], Hypothesis] = {}
-        for hypothesis in found:
-            best.setdefault(hypothesis.ids, hypothesis)  # both directions find the same; the better one stays
-        nbest = [Candidate(tuple(decode(h.ids)), h.score, h.forward, h.reverse, h.direction) for h in best.values()]
-        if not nbest:
-            raise UserError(f"{name}: nothing could be read; give a picture of one expression, cut out")
-        return Recognition(name, ink, tuple(nbest))
-
-    def attention(self, recognition: Recognition, rank: int = 0) -> "Attention":
-        """Where the network looks while it reads a candidate."""
-        from benchmarks.report.figures.attention import trace  # needs matplotlib
-
-        return trace(self.model, self.config, recognition.ink, recognition.nbest[rank].tokens)
-
-    def batch(self, ink: np.ndarray) -> Batch:
-        """The image as the network gets it in an evaluation, alone: what is read does not depend on others."""
-        return evaluation_batches([Sample("", (), ink)], self.config, 1)[0]
-
-
-def recognize(
-    images: Sequence[Path], weights: Path | None = None, *, as_json: bool = False, nbest: int = 10, show: bool = False
-) -> int:
-    """Prints the LaTeX of every image, one line each, after its name where there are several; or JSON lines.
-
-    An image that cannot be recognised gets one line on stderr and the others go on. `show` draws the attention to
-    IMAGE.attention.png, and says so on stderr. Returns how many failed.
-    """
-    recognizer, failed = Recognizer.load(weights), 0
-    for path in images:
-        try:
-            found = recognizer(path)
-            named = f"{path}\t{found.latex}" if len(images) > 1 else found.latex
-            print(found.as_json(nbest) if as_json else named, flush=True)
-            if show:
-                _show(recognizer, found)
-        except Exception as error:  # what is wrong with one image is no reason to leave the others unread
-            failed += 1
-            print(f"error: {error if isinstance(error, UserError) else f'{path}: {_line(error)}'}", file=sys.stderr)
-    return failed
-
-
-def _show(recognizer: Recognizer, found: Recognition) -> None:
-    from benchmarks.report.figures.attention import picture
-
-    target = Path(f"{found.name}.attention.png")
-    try:
-        write_atomically(target, picture(recognizer.attention(found)))
-    except OSError as error:
-        raise UserError(f"{target}: {error.strerror}; copy the image to a folder that can be written") from None
-    print(f"attention: {target}", file=sys.stderr)
-
-
-def best_run() -> Path:
-    """The committed run with weights that has the highest ExpRate over all its test sets."""
-    committed = Path(__file__).parent.parent / "results/reproduced"
-    folders = [path.parent for path in sorted(committed.glob("*/*/best.safetensors"))]
-    if not folders:
-        raise UserError(f"{committed}: no run with weights; give --weights, a run folder of your own")
-    return max(folders, key=_exprate)
-
-
-def _exprate(folder: Path) -> float:
-    scores = [json.loads(path.read_text()) for path in folder.glob("scores/*.json")]
-    return sum(s["exact"] for s in scores) / max(1, sum(s["n"] for s in scores))
-
-
-# --------------------------------------------------------------------------------------------- reading a file
 
 
 def read_gray(path: Path) -> np.ndarray:
@@ -244,9 +72,6 @@ def _gray(picture: Image.Image) -> np.ndarray:
 
 def _line(error: Exception) -> str:
     return (" ".join(str(error).split()) or type(error).__name__)[:120]
-
-
-# ------------------------------------------------------------------------------------- from paper to CROHME's ink
 
 
 def as_crohme(gray: np.ndarray, name: str, max_area: int = 320_000) -> np.ndarray:

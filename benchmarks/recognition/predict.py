@@ -13,8 +13,9 @@ from rich.progress import track
 
 from benchmarks.checkpoint import write_atomically, zipped
 from benchmarks.config import Config, check_folder
+from benchmarks.data.archive import Archive
 from benchmarks.data.batching import Batch, evaluation_batches
-from benchmarks.data.crohme import Archive, Sample, evenly
+from benchmarks.data.samples import Sample, evenly
 from benchmarks.errors import UserError
 from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Vocabulary

@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
 
+from benchmarks.data.samples import Sample
 from benchmarks.data.store import FolderStore, ZipStore, open_store
 from benchmarks.errors import UserError
 from models import Vocabulary
@@ -37,9 +38,6 @@ _SPLIT = re.compile(rf"({_ID.pattern})/caption\.txt")
 _CONTENT = re.compile(rf"({_ID.pattern})/(caption\.txt|img/[^/]+\.bmp|symLg/[^/]+\.lg)")
 
 
-Item = TypeVar("Item")
-
-
 @dataclass(frozen=True)
 class KnownSplit:
     """A published split: md5 of caption.txt, expressions, counts by length (0,10] ... (40,50] 50+."""
@@ -57,22 +55,6 @@ EDITIONS = {
         "2019": KnownSplit("e41d0146e150effeb8348a8feb4db2a2", 1199, (431, 404, 213, 93, 36, 22)),
     },
 }
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One expression: its id, its tokens, its image (H, W) uint8, white ink on black."""
-
-    id: str
-    tokens: tuple[str, ...]
-    image: np.ndarray
-
-
-def evenly(items: Sequence[Item], limit: int | None) -> list[Item]:
-    """At most `limit` of the items, evenly spaced: captions are sorted by length, the first n would be the easiest."""
-    if limit is None or limit >= len(items):
-        return list(items)
-    return [items[i * len(items) // limit] for i in range(limit)]
 
 
 class Archive:

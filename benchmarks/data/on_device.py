@@ -19,8 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.config import Config
-from benchmarks.data.batching import THICKER, THINNER, TrainingSet, padded_steps
-from benchmarks.data.crohme import Sample
+from benchmarks.data.augmentation import THICKER, THINNER
+from benchmarks.data.batching import TrainingSet, padded_steps
+from benchmarks.data.samples import Sample
 from models import Vocabulary
 from models.vocab import bidirectional_targets
 

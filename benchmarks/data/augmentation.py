@@ -1,0 +1,127 @@
+"""Random distortions of training images: the authors' scaling, and affine maps, strokes and elastic displacements.
+
+A distortion is drawn before any pixel is touched, so that batches can be planned."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from benchmarks.config import Augmentation, Data
+from benchmarks.data.samples import Sample
+
+LOW, HIGH, WIDE = 16, 256, 1024  # the authors' limits of an image's sides, px
+THICKER, THINNER = 1, 2  # strokes
+Draw = np.random.Generator
+
+
+def rescale(image: np.ndarray, factor: float) -> np.ndarray:
+    """The authors' resize: sides are round-half-even(side * factor), sampled bilinearly at 1/factor."""
+    return image if factor == 1 else cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_LINEAR)
+
+
+def sides(image: np.ndarray) -> tuple[int, int]:
+    """Height and width."""
+    height, width = image.shape
+    return height, width
+
+
+def within_limits(height: int, width: int, scale: float = 1.0) -> float:
+    """The factor that brings an image into the authors' range of sides (16..256 high, 16..1024 wide, times `scale`)."""
+    low, high, wide = LOW * scale, HIGH * scale, WIDE * scale
+    if height > high or width > wide:
+        return min(high / height, wide / width)
+    if height < low or width < low:
+        return max(low / height, low / width)
+    return 1.0
+
+
+def load(samples: Iterable[Sample], data: Data) -> list[Sample]:
+    """Drops what the protocol skips and shrinks the images by `data.scale` (area average), once for all epochs."""
+    kept = [s for s in samples if s.image.size <= data.max_area]
+    if data.scale == 1:
+        return kept
+    return [Sample(s.id, s.tokens, _shrink(s.image, data.scale)) for s in kept]
+
+
+def _shrink(image: np.ndarray, scale: float) -> np.ndarray:
+    factor = scale * within_limits(*sides(image))
+    size = max(1, round(image.shape[1] * factor)), max(1, round(image.shape[0] * factor))
+    return cv2.resize(image, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR)
+
+
+@dataclass(frozen=True)
+class Distortion:
+    """What happens to one image in one epoch; known before any pixel is touched, so that batches can be planned."""
+
+    factor: float
+    limit: float  # a second scaling, into the authors' range of sides
+    matrix: np.ndarray | None  # float [2,2]; None = the authors' plain scaling by `factor`, then by `limit`
+    height: int
+    width: int
+
+    def apply(self, image: np.ndarray, augmentation: Augmentation | None, draw: Draw) -> np.ndarray:
+        """uint8 [h,w] -> uint8 [self.height, self.width]"""
+        if self.matrix is None:
+            return rescale(rescale(image, self.factor), self.limit)
+        assert augmentation is not None
+        stroke, coarse = self.effects(augmentation, draw)
+        if stroke:
+            kernel = np.ones((2, 2), np.uint8)
+            image = cv2.dilate(image, kernel) if stroke == THICKER else _thinner(image, kernel)
+        forward, size = self.forward(*sides(image)), (self.width, self.height)
+        if coarse is None:
+            return cv2.warpAffine(image, forward, size, flags=cv2.INTER_LINEAR)
+        return _elastic(image, forward, size, coarse)
+
+    def effects(self, augmentation: Augmentation, draw: Draw) -> tuple[int, np.ndarray | None]:
+        """What is drawn beside the matrix: the stroke (0, THICKER, THINNER), and the coarse float32 [h,w,2] grid of an
+        elastic displacement (x, y), in pixels."""
+        stroke, coarse = 0, None
+        if augmentation.thickness and draw.random() < augmentation.thickness:
+            stroke = THICKER if draw.random() < 0.5 else THINNER
+        if pixels := augmentation.elastic:
+            shape = max(2, self.height // 24 + 2), max(2, self.width // 24 + 2), 2
+            coarse = draw.uniform(-pixels, pixels, shape).astype(np.float32)
+        return stroke, coarse
+
+    def forward(self, height: int, width: int) -> np.ndarray:
+        """The affine map [2,3] from an image of height x width to the distorted one, centre to centre."""
+        assert self.matrix is not None
+        shift = np.array([self.width / 2, self.height / 2]) - self.matrix @ np.array([width / 2, height / 2])
+        return np.hstack([self.matrix, shift[:, None]])
+
+
+def distort(augmentation: Augmentation | None, height: int, width: int, draw: Draw, scale: float = 1.0) -> Distortion:
+    """Draws a distortion for an image of height x width; `scale` is the factor the stored images were shrunk by."""
+    factor = draw.uniform(*augmentation.scale) if augmentation and augmentation.scale else 1.0
+    if augmentation is None or augmentation.only_scale:
+        h, w = (side if factor == 1 else int(np.rint(side * factor)) for side in (height, width))
+        limit = within_limits(h, w, scale)
+        h, w = (side if limit == 1 else int(np.rint(side * limit)) for side in (h, w))
+        return Distortion(factor, limit, None, max(1, h), max(1, w))
+    wide = np.exp(draw.uniform(-1, 1) * np.log1p(augmentation.stretch))
+    angle = np.radians(draw.uniform(-1, 1) * augmentation.rotation)
+    slant = draw.uniform(-1, 1) * augmentation.shear
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    matrix = factor * turn @ np.array([[wide, slant], [0.0, 1.0 / wide]])
+    w, h = np.abs(matrix) @ (width, height)
+    limit = within_limits(int(np.ceil(h)), int(np.ceil(w)), scale)
+    return Distortion(factor, limit, matrix * limit, max(1, int(np.ceil(h * limit))), max(1, int(np.ceil(w * limit))))
+
+
+def _thinner(image: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    """Erosion, mixed with the original: a stroke never vanishes."""
+    return cv2.addWeighted(cv2.erode(image, kernel), 0.6, image, 0.4, 0)
+
+
+def _elastic(image: np.ndarray, forward: np.ndarray, size: tuple[int, int], coarse: np.ndarray) -> np.ndarray:
+    """Samples the image through the inverse of `forward` plus a smooth displacement."""
+    width, height = size
+    inverse = cv2.invertAffineTransform(forward).astype(np.float32)
+    field = cv2.resize(coarse, size, interpolation=cv2.INTER_CUBIC)
+    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
+    field[..., 0] += inverse[0, 0] * x + inverse[0, 1] * y + inverse[0, 2]
+    field[..., 1] += inverse[1, 0] * x + inverse[1, 1] * y + inverse[1, 2]
+    return cv2.remap(image, field, None, cv2.INTER_LINEAR)  # type: ignore[call-overload] (its stubs want two maps)

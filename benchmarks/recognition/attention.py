@@ -1,0 +1,82 @@
+"""Where a network looks, step by step: attention and refinement term as arrays.
+
+The refinement term R (CoMER, section 3.4) is what coverage subtracts from the attention energies: large where the
+network has looked before. The softmax does not see what is the same in all cells, so R is shown above its smallest
+cell of each step."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from benchmarks.config import Config
+from benchmarks.data.batching import evaluation_batches
+from benchmarks.data.samples import Sample
+from benchmarks.errors import UserError
+from models import CoMER, Vocabulary, bidirectional_targets
+from models.decoder import Trace
+
+INKLESS = frozenset(["{", "}", "^", "_", "\\limits"])  # tokens that nothing is drawn for
+END = "<eos>"
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What the cross-attention did at every step t, at which tokens[t] was predicted from the tokens before.
+
+    J layers, H heads, T steps, h x w cells; the cells cover the image from its upper left corner and may jut out.
+    """
+
+    tokens: tuple[str, ...]  # the last one is <eos>
+    image: np.ndarray  # uint8, white ink on black
+    cell: tuple[float, float]  # height and width of a cell in pixels of `image`
+    weights_JHThw: np.ndarray  # float32, sum to 1 over the cells
+    refinement_JHThw: np.ndarray | None  # float32, of the layers from the second on: J - 1; None without coverage
+
+    @property
+    def looked_Thw(self) -> np.ndarray:
+        """Attention weights of the last layer, mean of its heads."""
+        return self.weights_JHThw[-1].mean(0)
+
+    @property
+    def suppressed_Thw(self) -> np.ndarray | None:
+        """Refinement term of the last layer, mean of its heads, above the smallest of each step."""
+        if self.refinement_JHThw is None:
+            return None
+        mean_Thw = self.refinement_JHThw[-1].mean(0)
+        return mean_Thw - mean_Thw.min((1, 2), keepdims=True)
+
+
+@torch.no_grad()
+def trace(model: CoMER, config: Config, image: np.ndarray, tokens: Sequence[str]) -> Attention:
+    """Attention of `model` while it is made to read `tokens` off `image` (H, W) uint8, white on black, left to right.
+
+    Computed in float64 on the CPU: no machine's rounding shows in a picture. Raises UserError for an image that is
+    too large for the run, ValueError for unknown tokens.
+    """
+    batches = evaluation_batches([Sample("", (), image)], config, 1)
+    if not batches:
+        raise UserError(f"an image of {image.shape[1]} x {image.shape[0]} px is larger than this run reads")
+    images, mask = batches[0].images, batches[0].mask
+    inputs_BT, _ = bidirectional_targets([Vocabulary().encode(tokens)])
+    exact, layers = copy.deepcopy(model).cpu().double().eval(), Trace()
+    stride = model.config.stride
+    features, mask_bhw = exact.encode(images.double() / 255, mask)
+    exact.decode(features, mask_bhw, inputs_BT[:1], layers)
+    high, wide = (~mask[0]).sum(0).max().item(), (~mask[0]).sum(1).max().item()  # without padding, in pixels
+    h, w = (~mask_bhw[0]).any(1).sum().item(), (~mask_bhw[0]).any(0).sum().item()  # in cells
+
+    def cells(values_1HTL: list[torch.Tensor]) -> np.ndarray:
+        grid = torch.cat(values_1HTL).unflatten(-1, mask_bhw.shape[1:])[..., : int(h), : int(w)]
+        return grid.float().numpy()
+
+    refinement = [layer.refinement for layer in layers if layer.refinement is not None]
+    return Attention(
+        (*tokens, END),
+        image,
+        (stride * image.shape[0] / high, stride * image.shape[1] / wide),
+        cells([layer.attention for layer in layers]),
+        cells(refinement) if refinement else None,
+    )
