@@ -268,7 +268,7 @@ def data(crohme: Path | None, results: Path) -> Iterator[Check]:
 
 
 def scorer() -> Iterator[Check]:
-    from evaluation.lgeval import self_check
+    from evaluation.scoring.run_scripts import self_check
 
     check = self_check()
     whose = "our own scripts" if check.own else "LGEVAL_BIN"

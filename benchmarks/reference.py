@@ -19,7 +19,7 @@ from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
 from benchmarks.reproduce import Run, announce, console, open_data, test_splits
 from benchmarks.score import score
-from evaluation.inputs import read_predictions
+from evaluation.scoring.inputs import read_predictions
 from models.weights import load_weights, save_weights
 
 PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "errors", "symlg", "predictions")

@@ -13,10 +13,11 @@ from benchmarks.config import Config
 from benchmarks.data.archive import Archive
 from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
-from evaluation import analysis, lgeval
+from evaluation.scoring import analysis
+from evaluation.scoring.score import Evaluation, Score, evaluate
 
 
-def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str]) -> dict[str, lgeval.Score]:
+def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str]) -> dict[str, Score]:
     """Writes scores/<split>.json (counts, rates, interval, signature), .csv (a row an expression), .txt (LgEval's
     Summary.txt), symlg/<split>.zip (the converted predictions) and errors/<split>.json (what is confused how often).
 
@@ -38,13 +39,13 @@ def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str])
             for id_, text in archive.ground_truth(split).items():
                 if id_ in captions:
                     (truth / f"{id_}.lg").write_text(text)
-            result = lgeval.evaluate(predictions, str(truth), fields, Path(workdir) / "lgeval", captions)
+            result = evaluate(predictions, str(truth), fields, Path(workdir) / "lgeval", captions)
             _keep(folder, split, result)
         scores[split] = result.score
     return scores
 
 
-def _keep(folder: Path, split: str, result: lgeval.Evaluation) -> None:
+def _keep(folder: Path, split: str, result: Evaluation) -> None:
     """Everything of a scoring that outlives its working folder; the JSON last, as it says that all is there."""
     table = io.StringIO()
     rows = [asdict(row) for row in result.expressions]
@@ -61,7 +62,7 @@ def _keep(folder: Path, split: str, result: lgeval.Evaluation) -> None:
     write_atomically(folder / "scores" / f"{split}.json", json.dumps(result.score.as_dict(), indent=1) + "\n")
 
 
-def _errors(result: lgeval.Evaluation) -> str:
+def _errors(result: Evaluation) -> str:
     """The tables of errors, a line for each row: counts over a set, so they may lie where the ground truth may not.
     Left out is what only a shift in one expression made look confused."""
     tables = analysis.tables(analysis.load(result))

@@ -15,8 +15,10 @@ from typing import Annotated
 
 import typer
 
-from evaluation import InputError, lgeval
-from evaluation.inputs import parse_captions, read_text
+from evaluation import InputError
+from evaluation.scoring.inputs import parse_captions, read_text
+from evaluation.scoring.run_scripts import CASES, self_check
+from evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -46,11 +48,11 @@ def score(
     fields = {"set": set_name, "search": search, "select": select}
     with ExitStack() as stack:
         folder = workdir or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        result = lgeval.evaluate(predictions, ground_truth, fields, folder, _captions(captions))
+        result = evaluate(predictions, ground_truth, fields, folder, _captions(captions))
     if result.stray:
         print(f"note: {result.stray} predictions have no ground truth and are left out", file=sys.stderr)
     if per_expression:
-        columns = [field.name for field in fields_of(lgeval.Expression)]
+        columns = [field.name for field in fields_of(Expression)]
         write_csv(per_expression, [asdict(row) for row in result.expressions], columns)
     if as_json:
         print(json.dumps(result.score.as_dict(), indent=2))
@@ -67,13 +69,10 @@ def compare(
     changed: Annotated[Path | None, typer.Option(help="write the expressions that changed sides as CSV")] = None,
 ) -> None:
     """Two systems on the same expressions: McNemar on ExpRate, a permutation test on error counts."""
-    from evaluation.stats import compare_paired
+    from evaluation.scoring.stats import compare_paired
 
     with tempfile.TemporaryDirectory() as folder:
-        runs = [
-            lgeval.evaluate(path, ground_truth, lgeval.NO_FIELDS, Path(folder) / name)
-            for name, path in (("a", a), ("b", b))
-        ]
+        runs = [evaluate(path, ground_truth, NO_FIELDS, Path(folder) / name) for name, path in (("a", a), ("b", b))]
     errors = [{row.id: row.errors for row in run.expressions} for run in runs]
     ids = sorted(errors[0])
     result = compare_paired([errors[0][key] for key in ids], [errors[1][key] for key in ids])
@@ -110,11 +109,11 @@ def errors(
     captions: Captions = None,
 ) -> None:
     """Tables of confused symbols and relations, and of rates by structure and length."""
-    from evaluation import analysis
+    from evaluation.scoring import analysis
 
     with tempfile.TemporaryDirectory() as folder:
-        fields = lgeval.NO_FIELDS
-        result = lgeval.evaluate(predictions, ground_truth, fields, Path(folder), _captions(captions))
+        fields = NO_FIELDS
+        result = evaluate(predictions, ground_truth, fields, Path(folder), _captions(captions))
         tables = analysis.tables(analysis.load(result))
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
@@ -130,7 +129,7 @@ def bench(
     sample: Annotated[int, typer.Option(min=1, help="files of each set for LGEVAL_BIN's scripts")] = 20,
 ) -> None:
     """Time of scoring the three test sets, by the scripts and in one process."""
-    from evaluation import bench
+    from evaluation.scoring import bench
 
     print("\n".join(bench.run(archive, golden / "comer_released", repeats, sample)))
 
@@ -138,18 +137,18 @@ def bench(
 @app.command()
 def doctor() -> None:
     """Say which scorer is in use and try it on ten expressions with known errors."""
-    check = lgeval.self_check()
+    check = self_check()
     print(f"{'our own scripts' if check.own else 'LGEVAL_BIN'}: {check.scripts}")
     for failure in check.failures:
         print(f"wrong: {failure}")
     if check.failures:
         raise InputError(f"{check.scripts}: fails its self-check; unset LGEVAL_BIN to score by our own scripts")
-    print(f"all {len(lgeval.CASES)} cases right")
+    print(f"all {len(CASES)} cases right")
 
 
-def print_score(score: lgeval.Score) -> None:
+def print_score(score: Score) -> None:
     """The signature line, then every rate with its Wilson interval."""
-    from evaluation.stats import proportion_interval
+    from evaluation.scoring.stats import proportion_interval
 
     def line(name: str, count: int, n: int) -> str:
         if not n:

@@ -34,7 +34,7 @@ from benchmarks.data.samples import evenly
 from benchmarks.data.synthetic import embedded
 from benchmarks.recognition.predict import recognise, write_predictions
 from benchmarks.score import score
-from evaluation.stats import compare_paired
+from evaluation.scoring.stats import compare_paired
 from models.weights import load_weights
 
 ROOT = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "pyproject.toml").exists())

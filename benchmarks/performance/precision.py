@@ -27,7 +27,7 @@ from benchmarks.data.samples import Sample, evenly
 from benchmarks.errors import UserError
 from benchmarks.runfolder import RunFolder
 from benchmarks.train import split_heldout, train
-from evaluation.stats import mean_interval
+from evaluation.scoring.stats import mean_interval
 from models import Vocabulary
 from models.vocab import PAD, bidirectional_targets
 from models.weights import load_weights

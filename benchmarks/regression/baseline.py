@@ -27,7 +27,7 @@ from benchmarks.data.synthetic import embedded
 from benchmarks.environment import environment, revision
 from benchmarks.errors import UserError
 from benchmarks.regression import fixed_job
-from evaluation.stats import prediction_interval
+from evaluation.scoring.stats import prediction_interval
 
 PARTS = ("scores", "numerics", "training")
 ROUNDING = 1e-5  # relative; instruction sets from SSE4 to AVX-512 differ by 2e-7

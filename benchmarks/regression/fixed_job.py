@@ -28,9 +28,9 @@ from benchmarks.data.synthetic import embedded
 from benchmarks.recognition.predict import predict
 from benchmarks.score import score
 from benchmarks.train import train
-from evaluation import lgeval, symlg
-from evaluation.inputs import prediction_file, read_predictions
-from evaluation.latex import formula_in
+from evaluation import symlg
+from evaluation.scoring.inputs import prediction_file, read_predictions
+from evaluation.scoring.score import NO_FIELDS, Expression, evaluate
 from models import CoMER, SearchOptions, Vocabulary, bidirectional_targets, joint_search
 from models.vocab import PAD
 from models.weights import load_weights
@@ -84,10 +84,10 @@ def spoil(tokens: Sequence[str], number: int) -> list[str]:
 
 def _scored(name: str, predictions: Path, truth: str) -> Values:
     with tempfile.TemporaryDirectory() as workdir:
-        found = lgeval.evaluate(predictions, truth, lgeval.NO_FIELDS, Path(workdir))
+        found = evaluate(predictions, truth, NO_FIELDS, Path(workdir))
     counts = asdict(found.score)
     values: Values = {f"{name}: {key}": counts[key] for key in COUNTS}
-    columns = [field.name for field in fields(lgeval.Expression)]
+    columns = [field.name for field in fields(Expression)]
     values[f"{name}: every expression"] = _digest(
         {row.id: str([getattr(row, column) for column in columns]) for row in found.expressions}
     )
@@ -96,7 +96,7 @@ def _scored(name: str, predictions: Path, truth: str) -> Values:
 
 def _converted(text: str, id_: str) -> str:
     try:
-        return symlg.write(symlg.from_latex(formula_in(text)), id_)
+        return symlg.write(symlg.from_latex(symlg.formula_in(text)), id_)
     except symlg.Unconverted as reason:
         return f"unconverted: {reason}"
 

@@ -23,7 +23,7 @@ from benchmarks import config as configs
 from benchmarks.checkpoint import write_atomically
 from benchmarks.errors import UserError
 from benchmarks.report.tables import reference
-from evaluation import stats
+from evaluation.scoring import stats
 
 # the paper's Table 1, worst first
 ORDER: tuple[str, ...] = ("bttr", "bttr-baseline", "comer-self", "comer-cross", "comer-fusion")

@@ -22,7 +22,7 @@ from rich.table import Table
 from benchmarks.checkpoint import write_atomically
 from benchmarks.errors import UserError
 from benchmarks.report import latex_tables as latex
-from evaluation.stats import proportion_interval
+from evaluation.scoring.stats import proportion_interval
 
 COLUMNS = (
     "dataset",

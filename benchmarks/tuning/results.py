@@ -22,7 +22,7 @@ from benchmarks.data.samples import Sample, evenly
 from benchmarks.errors import UserError
 from benchmarks.train import split_heldout
 from benchmarks.tuning.space import Problem
-from evaluation.stats import proportion_interval
+from evaluation.scoring.stats import proportion_interval
 
 LABEL = "token-match ExpRate, held-out (%)"
 matplotlib.rcParams["svg.hashsalt"] = "hmerbench"  # the same study, the same bytes

@@ -20,7 +20,7 @@ from tests.helpers.places import ROOT
 FAULTS = {
     "none": ("benchmarks/train.py", "import json", "import json"),
     "coverage shifted by one step": ("models/coverage.py", ".tril(-1)", ".tril(0)"),
-    "a wrong relation in symLG": ("evaluation/symlg.py", '"msub": ("Sub",)', '"msub": ("Sup",)'),
+    "a wrong relation in symLG": ("evaluation/symlg/builder.py", '"msub": ("Sub",)', '"msub": ("Sup",)'),
     "augmentation off": (
         "benchmarks/data/augmentation.py",
         "draw.uniform(*augmentation.scale) if augmentation and augmentation.scale else 1.0",

@@ -14,7 +14,7 @@ from benchmarks.report.page.make import report
 from benchmarks.reproduce import workspace
 from benchmarks.score import score
 from evaluation import symlg
-from evaluation.inputs import prediction_file
+from evaluation.scoring.inputs import prediction_file
 from models import CoMER
 from models.weights import save_weights
 from tests.helpers.tiny import SETTINGS

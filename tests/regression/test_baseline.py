@@ -18,8 +18,8 @@ from benchmarks.errors import UserError
 from benchmarks.regression import baseline as regress
 from benchmarks.regression import fixed_job
 from benchmarks.train import Trainer
-from evaluation import symlg
-from evaluation.stats import prediction_interval
+from evaluation.scoring.stats import prediction_interval
+from evaluation.symlg import builder
 from tests.helpers.places import ROOT
 
 BASELINE = ROOT / "results/baseline.json"
@@ -77,7 +77,7 @@ def test_it_sees_a_wrong_relation_in_symlg(monkeypatch: pytest.MonkeyPatch, tmp_
     before = fixed_job.scores(open_archive(small), None, ROOT / "results/reproduced")
     committed = [item for item in before if not item.startswith("embedded")]
     assert committed and all(before[item] == regress.read(BASELINE).scores[item] for item in committed)
-    monkeypatch.setitem(symlg.SCRIPTS, "msub", ("Sup",))
+    monkeypatch.setitem(builder.SCRIPTS, "msub", ("Sup",))
     wrong = embedded(tmp_path / "wrong.zip", train=1, test=30)
     after = fixed_job.scores(open_archive(wrong), None, ROOT / "results/reproduced")
     assert all(after[item] != before[item] for item in [*committed, "embedded truth: symLG"])

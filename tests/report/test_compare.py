@@ -15,7 +15,7 @@ from benchmarks import config as configs
 from benchmarks.errors import UserError
 from benchmarks.report import compare as comparing
 from benchmarks.report.compare import Comparison, compare
-from evaluation import stats
+from evaluation.scoring import stats
 
 ORDER = comparing.ORDER
 

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from benchmarks.__main__ import app
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
-from benchmarks.report import alignment
 from benchmarks.report.page import browser
 from benchmarks.report.page.make import gather, render, report
 from benchmarks.report.page.playback import add_attention
 from evaluation import symlg
+from evaluation.scoring import alignment
 from tests.helpers.places import ROOT
 from tests.helpers.report_place import EXPRESSIONS, FILLERS, N, Place, errors_of, make_archive
 

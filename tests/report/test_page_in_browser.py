@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 
 from benchmarks.report.page.make import report
-from evaluation.stats import mcnemar
+from evaluation.scoring.stats import mcnemar
 from tests.helpers.report_place import EXPRESSIONS, FILLERS, HOSTILE, N, Place, errors_of
 
 

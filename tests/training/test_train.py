@@ -20,7 +20,7 @@ from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
 from benchmarks.reproduce import Run
 from benchmarks.train import Trainer, split_heldout, train
-from evaluation.inputs import read_predictions
+from evaluation.scoring.inputs import read_predictions
 from models import CheckpointError
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config

@@ -18,13 +18,12 @@ import numpy as np
 from benchmarks.config import Config, load
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
-from benchmarks.report import alignment
-from benchmarks.report.alignment import Tree
 from evaluation import InputError, symlg
-from evaluation.analysis import structures
-from evaluation.inputs import read_predictions
-from evaluation.latex import formula_in
-from evaluation.metrics import compare
+from evaluation.lgeval.metrics import compare
+from evaluation.scoring import alignment
+from evaluation.scoring.alignment import Tree
+from evaluation.scoring.analysis import structures
+from evaluation.scoring.inputs import read_predictions
 from evaluation.symlg import SymLG
 
 KINDS = ("line", "script", "nested script", "fraction", "root", "limits")
@@ -265,7 +264,7 @@ def _entry(verdict: Verdict | None, text: str | None, truth: Truth) -> tuple[Jso
     if text is None:
         return entry, verdict.status == "missing"
     try:
-        latex = formula_in(text)
+        latex = symlg.formula_in(text)
         entry["tokens"] = " ".join(latex.split())[:MAX_SHOWN]
         graph = symlg.from_latex(latex)
     except symlg.Unconverted as reason:

@@ -28,7 +28,7 @@ from benchmarks.report.page.browser import KINDS, Browser, Run, build, find_runs
 from benchmarks.report.page.charts import COLOURS, Series, length_chart
 from benchmarks.report.page.playback import add_attention
 from benchmarks.reproduce import workspace
-from evaluation.lengths import BUCKETS
+from evaluation.scoring.lengths import BUCKETS
 
 REPORTED_COST = "7 to 8 hours a row on four 2080 Ti"
 HEADINGS = {"exprate": "ExpRate", "le1": "≤ 1", "le2": "≤ 2", "le3": "≤ 3"}

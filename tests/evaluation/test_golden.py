@@ -7,7 +7,6 @@ released predictions. There is no list of exceptions.
 import csv
 import gzip
 import json
-import os
 import re
 import zipfile
 from collections.abc import Iterator
@@ -16,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from evaluation import lgeval, metrics, symlg
-from evaluation.inputs import read_ground_truth, read_predictions
+from evaluation import symlg
+from evaluation.lgeval import metrics
+from evaluation.scoring.inputs import read_ground_truth, read_predictions
+from evaluation.scoring.run_scripts import run_scripts
+from evaluation.scoring.score import score as score_files
+from tests.helpers.places import CROHME, GOLDEN
 
-ROOT = Path(__file__).resolve().parents[1]
-GOLDEN = Path(os.environ.get("GOLDEN_DIR", ROOT / "../shared/golden"))
-CROHME = Path(os.environ.get("CROHME", ROOT / "../shared/crohme/data.zip"))
 YEARS = sorted(path.stem.split("_")[1] for path in GOLDEN.glob("comer_released/predictions_*.zip"))
 pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden folder {GOLDEN}")
 
@@ -138,7 +138,7 @@ def scored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp(f"released{request.param}")
     predictions = read_predictions(GOLDEN / f"comer_released/predictions_{request.param}.zip")
     truth = read_ground_truth(f"{CROHME}:{request.param}").symlg
-    lgeval.run_scripts({key: text for key, text in predictions.items() if key in truth}, truth, folder)
+    run_scripts({key: text for key, text in predictions.items() if key in truth}, truth, folder)
     return request.param, folder
 
 
@@ -182,9 +182,7 @@ def test_released_summary(scored: tuple[str, Path]):
 def test_released_score(year: str):
     if not CROHME.exists():
         pytest.skip(f"no CROHME archive {CROHME}")
-    score = lgeval.score(
-        GOLDEN / f"comer_released/predictions_{year}.zip", f"{CROHME}:{year}", set_name=f"crohme{year}"
-    )
+    score = score_files(GOLDEN / f"comer_released/predictions_{year}.zip", f"{CROHME}:{year}", set_name=f"crohme{year}")
     assert (score.exact, score.le1, score.le2, score.le3) == RELEASED[year]
     if year == "2014":
         assert [row["exact"] for row in score.by_length or []] == BY_LENGTH_2014

@@ -13,9 +13,9 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
-from evaluation.commands import BRACKETS, LABELS, SYMBOLS
-from evaluation.metrics import compare
+from evaluation.lgeval.metrics import compare
 from evaluation.symlg import SymLG
+from evaluation.symlg.latex_commands import BRACKETS, LABELS, SYMBOLS
 
 _PATH = re.compile(r"(.*?)(R|Sub|Sup|Above|Below|Inside)")
 SCRIPTS = ("Above", "Below", "Inside", "Sub", "Sup")

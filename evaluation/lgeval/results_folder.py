@@ -7,8 +7,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from evaluation import InputError, metrics
-from evaluation.confusion import Confusions
+from evaluation import InputError
+from evaluation.lgeval import metrics
+from evaluation.lgeval.confusion import Confusions
 from evaluation.symlg import SymLG
 
 

@@ -11,12 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evaluation import InputError, inputs, lgeval, mathml, results, symlg
+from evaluation import InputError, symlg
 from evaluation.__main__ import write_csv
+from evaluation.lgeval import results_folder
+from evaluation.scoring import inputs, run_scripts
+from evaluation.scoring.score import score as score_files
 from evaluation.symlg import Unconverted
+from evaluation.symlg.mathml import from_mathml
 from tests.helpers.yardstick import loops
 
-BIN = lgeval.OWN_SCRIPTS
+BIN = run_scripts.OWN_SCRIPTS
 TRUTH = {"e0": "a + b", "e1": "x ^ 2", "e2": r"\frac { a } { b }", "e3": r"\sqrt { a b }"}
 
 
@@ -77,7 +81,7 @@ def test_scripts_from_files_to_summary(tmp_path: Path, truth: Path):
     assert "1 of them have no output file" in done.stderr
     assert "1 output files have no ground truth" in done.stderr
     folder = tmp_path / "Results_pred_symlg"
-    assert results.read_summary(str(folder / "Summary.txt")) == {
+    assert results_folder.read_summary(str(folder / "Summary.txt")) == {
         "n": 4, "exact": 2, "le1": 2, "le2": 2, "le3": 2, "structure": 2,
     }  # fmt: skip
     assert (folder / "Metrics/e1.diff").exists() and not (folder / "Metrics/e0.diff").exists()
@@ -102,7 +106,7 @@ def test_evaluate_replaces_stale_results(tmp_path: Path, truth: Path):
     assert run("evaluate", "out", truth, cwd=tmp_path).returncode == 0
     (tmp_path / "out/e0.lg").write_text((truth / "e0.lg").read_text())
     assert run("evaluate", "out", truth, cwd=tmp_path).returncode == 0
-    assert results.read_summary(str(tmp_path / "Results_out/Summary.txt"))["exact"] == 4
+    assert results_folder.read_summary(str(tmp_path / "Results_out/Summary.txt"))["exact"] == 4
     assert (tmp_path / "Results_out/00_NoErrors").exists()
     assert not list((tmp_path / "Results_out/Metrics").glob("*.diff"))
 
@@ -112,7 +116,7 @@ def test_evaluate_on_a_list_of_pairs(tmp_path: Path, truth: Path):
     (tmp_path / "list").write_text("out/one.lg gt/e0.lg\nout/two.lg gt/e1.lg\nout/none.lg gt/e2.lg\n")
     assert run("evaluate", "list", cwd=tmp_path).returncode == 0
     assert (tmp_path / "Results_list/Summary.txt").read_text().splitlines()[3] == "List File: list"
-    assert results.read_summary(str(tmp_path / "Results_list/Summary.txt"))["n"] == 3
+    assert results_folder.read_summary(str(tmp_path / "Results_list/Summary.txt"))["n"] == 3
     (tmp_path / "list").write_text("out/one.lg gt/e0.lg\nout/two.lg gt/e0.lg\n")
     assert "two targets are called e0;" in one_line(run("evaluate", "list", cwd=tmp_path))
     (tmp_path / "gt/e0.other").write_text((truth / "e0.lg").read_text())
@@ -129,7 +133,7 @@ def test_a_truth_that_does_not_convert_stays_in_the_denominator(tmp_path: Path):
     assert run("tex2symlg", "tex", "out", cwd=tmp_path).returncode == 0
     done = run("evaluate", "out", "gt", cwd=tmp_path)
     assert "1 ground truths did not convert and count as wrong" in done.stderr
-    counts = results.read_summary(str(tmp_path / "Results_out/Summary.txt"))
+    counts = results_folder.read_summary(str(tmp_path / "Results_out/Summary.txt"))
     assert (counts["n"], counts["exact"], counts["le3"]) == (5, 4, 4)
 
 
@@ -204,7 +208,7 @@ MATH = "<html><math xmlns='http://www.w3.org/1998/Math/MathML'>{}</math></html>"
     ],
 )  # fmt: skip
 def test_mathml(body: str, latex: str):
-    assert mathml.from_mathml(MATH.format(body)).content() == symlg.from_latex(latex).content()
+    assert from_mathml(MATH.format(body)).content() == symlg.from_latex(latex).content()
 
 
 @pytest.mark.parametrize(
@@ -229,7 +233,7 @@ def test_mathml(body: str, latex: str):
 )
 def test_hostile_mathml_is_refused_with_a_reason(text: str):
     with pytest.raises(Unconverted) as caught:
-        mathml.from_mathml(text)
+        from_mathml(text)
     assert "\n" not in str(caught.value)
 
 
@@ -243,7 +247,7 @@ def test_hostile_mathml_is_refused_with_a_reason(text: str):
     ],
 )
 def test_labels_of_mathml_fit_in_a_line(body: str, labels: set[str]):
-    graph = mathml.from_mathml(MATH.format(body))
+    graph = from_mathml(MATH.format(body))
     assert graph.nodes() == {"O": labels}
     assert symlg.read(symlg.write(graph, "id")) == graph
 
@@ -251,7 +255,7 @@ def test_labels_of_mathml_fit_in_a_line(body: str, labels: set[str]):
 def test_unfinished_mathml_is_searched_once():
     def search():
         with pytest.raises(Unconverted, match="no <math>"):
-            mathml.from_mathml("<math>" * 300_000)
+            from_mathml("<math>" * 300_000)
 
     assert loops(search) < 200  # less than one; searched from every place anew, thousands
 
@@ -365,7 +369,7 @@ def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path, truth: Path):
 def test_a_summary_that_is_not_whole_is_refused(tmp_path: Path, text: str):
     (tmp_path / "Summary.txt").write_text(text)
     with pytest.raises(InputError, match="not a whole LgEval summary"):
-        results.read_summary(str(tmp_path / "Summary.txt"))
+        results_folder.read_summary(str(tmp_path / "Summary.txt"))
     assert "error: " in one_line(run("extract_exprate", "²", "Summary.txt", cwd=tmp_path))
 
 
@@ -374,7 +378,7 @@ def test_metrics_that_are_no_numbers_are_refused(tmp_path: Path):
     for value in (b"x", b"\xff", b"nan", b"1,more,1"):
         (tmp_path / "Metrics/e0.csv").write_bytes(b",".join(b"D_B," + value for _ in range(28)))
         with pytest.raises(InputError, match=r"e0\.csv: the scorer left no metrics"):
-            results.read_file_errors(str(tmp_path))
+            results_folder.read_file_errors(str(tmp_path))
 
 
 def test_too_few_arguments_show_the_usage(tmp_path: Path):
@@ -386,7 +390,7 @@ def test_too_few_arguments_show_the_usage(tmp_path: Path):
 
 def test_scripts_need_the_standard_library_alone(tmp_path: Path, truth: Path):
     """They start fast and on any Python: no scipy, numpy, typer."""
-    code = "import sys; import evaluation.scripts, evaluation.latex, evaluation.confusion; print(*sys.modules)"
+    code = "import sys; import evaluation.lgeval.scripts, evaluation.lgeval.confusion; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=BIN.parents[1], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert not loaded & {"numpy", "scipy", "pandas", "pydantic", "typer", "rich", "torch", "defusedxml"}
@@ -527,7 +531,7 @@ def test_any_bytes_as_a_zip_or_jsonl_are_read_or_refused(tmp_path: Path, data: b
 
 def test_score(tmp_path: Path, archive: Path, truth: Path):
     tex = tex_folder(tmp_path / "tex", {"e0": "a + b", "e1": "{ x } ^ 2", "e2": "{ a", "other": "q"})
-    score = lgeval.score(tex, f"{archive}:2014", set_name="tiny", search="joint10", select="2014")
+    score = score_files(tex, f"{archive}:2014", set_name="tiny", search="joint10", select="2014")
     assert (score.n, score.exact, score.le1, score.structure) == (4, 2, 2, 2)
     assert (score.missing, score.unconverted, score.token_exact, score.token_exprate) == (1, 1, 1, 25.0)
     assert score.signature == "ExpRate|set:tiny|n:4|metric:symlg|search:joint10|select:2014|v:1.0"
@@ -535,16 +539,16 @@ def test_score(tmp_path: Path, archive: Path, truth: Path):
     assert score.by_length[0] == {"bucket": "(0,10]", "n": 4, "exact": 2, "exprate": 50.0}
     assert score.by_length[5] == {"bucket": "50+", "n": 0, "exact": 0, "exprate": None}
     json.dumps(score.as_dict())
-    bare = lgeval.score(tex, str(truth), workdir=tmp_path / "work")
+    bare = score_files(tex, str(truth), workdir=tmp_path / "work")
     assert (bare.exact, bare.by_length, bare.token_exact, bare.token_exprate) == (2, None, None, None)
     assert "set:unknown" in bare.signature
     assert (tmp_path / "work/Results_pred_symlg/Summary.txt").exists()
     captions = {key: text.split() for key, text in TRUTH.items()}
-    assert lgeval.score(tex, str(truth), captions=captions).token_exact == 1
+    assert score_files(tex, str(truth), captions=captions).token_exact == 1
     with pytest.raises(InputError, match="cannot stand in a signature"):
-        lgeval.score(tex, str(truth), set_name="tiny|n:9000")
+        score_files(tex, str(truth), set_name="tiny|n:9000")
     with pytest.raises(InputError, match="3 expressions have no caption"):
-        lgeval.score(tex, str(truth), captions={"e0": ["a"]})
+        score_files(tex, str(truth), captions={"e0": ["a"]})
 
 
 def test_windows_files_are_read(tmp_path: Path):
@@ -557,7 +561,7 @@ def test_windows_files_are_read(tmp_path: Path):
     text = symlg.write(symlg.from_latex("a + b"), "e0").replace("\n", "\r\n")
     (tmp_path / "FOLDER/2014/symLg/e0.lg").write_bytes(mark + text.encode())
     for name in ("tex", "p.jsonl"):
-        score = lgeval.score(tmp_path / name, f"{tmp_path}/FOLDER:2014")
+        score = score_files(tmp_path / name, f"{tmp_path}/FOLDER:2014")
         assert (score.n, score.exact, score.token_exact) == (1, 1, 1)
 
 
@@ -567,23 +571,23 @@ def test_a_workdir_is_not_emptied_of_other_things(tmp_path: Path, truth: Path):
         if others:
             (tmp_path / "work/thesis.tex").touch()
         with pytest.raises(InputError, match="its result would be replaced"):
-            lgeval.score(tex_folder(tmp_path / "tex", TRUTH) if others else tex, str(truth), workdir=tmp_path / "work")
+            score_files(tex_folder(tmp_path / "tex", TRUTH) if others else tex, str(truth), workdir=tmp_path / "work")
     assert (tex / "stray.txt").exists()
     for _ in range(2):  # its own results are
-        assert lgeval.score(tmp_path / "tex", str(truth), workdir=tmp_path / "new").exact == 4
+        assert score_files(tmp_path / "tex", str(truth), workdir=tmp_path / "new").exact == 4
 
 
 def test_predictions_of_another_set_are_refused(tmp_path: Path, archive: Path):
     tex = tex_folder(tmp_path / "tex", {"q0": "a", "q1": "b"})
     with pytest.raises(InputError, match="not one of its 2 ids"):
-        lgeval.score(tex, f"{archive}:2014")
+        score_files(tex, f"{archive}:2014")
 
 
 def test_self_check_of_our_own_scripts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("LGEVAL_BIN", raising=False)
-    check = lgeval.self_check()
+    check = run_scripts.self_check()
     assert (check.own, check.failures, check.scripts) == (True, [], str(BIN))
-    assert len(lgeval.CASES) == 10
+    assert len(run_scripts.CASES) == 10
 
 
 def other_scripts(folder: Path, tex2symlg: str, evaluate: str) -> None:
@@ -616,21 +620,21 @@ def test_another_scorer_in_our_place(
     monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "other"))
     tex = tex_folder(tmp_path / "tex", TRUTH)
     if says is None:
-        assert lgeval.score(tex, f"{archive}:2014").exact == 4
-        assert lgeval.self_check() == lgeval.SelfCheck(str(tmp_path / "other"), False, [])
+        assert score_files(tex, f"{archive}:2014").exact == 4
+        assert run_scripts.self_check() == run_scripts.SelfCheck(str(tmp_path / "other"), False, [])
     else:
         with pytest.raises(InputError) as caught:
-            lgeval.score(tex, f"{archive}:2014")
+            score_files(tex, f"{archive}:2014")
         assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_scorer_that_is_wrong_or_missing_fails_the_self_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     other_scripts(tmp_path / "lax", "for f in $2/*.lg; do sed -i s/OSub/OSup/ $f; done", "")
     monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "lax"))
-    check = lgeval.self_check()
+    check = run_scripts.self_check()
     assert not check.own and any("x _ 2" in failure for failure in check.failures)
     monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "nowhere"))
-    assert lgeval.self_check().failures == [f"LGEVAL_BIN={tmp_path}/nowhere: holds no tex2symlg that can be run"]
+    assert run_scripts.self_check().failures == [f"LGEVAL_BIN={tmp_path}/nowhere: holds no tex2symlg that can be run"]
 
 
 # --- command line -----------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation import InputError, commands, latex, metrics, symlg
-from evaluation.symlg import EMPTY_GRAPH, UNREADABLE, SymLG, Unconverted
+from evaluation import InputError, symlg
+from evaluation.lgeval import metrics
+from evaluation.symlg import EMPTY_GRAPH, UNREADABLE, SymLG, Unconverted, latex_commands
 from tests.helpers.yardstick import lines_run, loops
 
 settings.register_profile("busy machine", deadline=None)
@@ -242,9 +243,9 @@ NOT_HTML = r"""
 
 
 def test_commands_have_the_character_of_their_html_name():
-    names = [name for name in commands.SYMBOLS if f"{name[1:]};" in html5 and name not in NOT_HTML.split()]
+    names = [name for name in latex_commands.SYMBOLS if f"{name[1:]};" in html5 and name not in NOT_HTML.split()]
     assert len(names) > 100
-    assert {name: commands.SYMBOLS[name] for name in names} == {name: html5[f"{name[1:]};"] for name in names}
+    assert {name: latex_commands.SYMBOLS[name] for name in names} == {name: html5[f"{name[1:]};"] for name in names}
 
 
 def test_two_scripts_in_one_place_share_a_node():
@@ -348,19 +349,19 @@ def test_the_limit_itself_is_converted():
     ],
 )
 def test_formula_in_a_prediction_file(text: str, formula: str):
-    assert latex.formula_in(text) == formula
+    assert symlg.formula_in(text) == formula
 
 
 @pytest.mark.parametrize("text", ["", "%id", "%id\n$$", "$ x$", "$x $", "$x$5", "x", "$x"])
 def test_no_formula_in_a_prediction_file(text: str):
     with pytest.raises(Unconverted):
-        latex.formula_in(text)
+        symlg.formula_in(text)
 
 
 def test_a_formula_is_searched_once():
     def search():
         with pytest.raises(Unconverted):
-            latex.formula_in(r"\$" * 300_000)
+            symlg.formula_in(r"\$" * 300_000)
 
     assert loops(search) < 200  # less than one; searched from every place anew, thousands
 

@@ -10,9 +10,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from evaluation import InputError, results
-from evaluation.metrics import compare
-from evaluation.symlg import EMPTY_GRAPH, UNREADABLE, SymLG, Unconverted, from_latex, read, with_paths, write
+from evaluation import InputError
+from evaluation.lgeval import results_folder
+from evaluation.lgeval.metrics import compare
+from evaluation.symlg import (
+    EMPTY_GRAPH,
+    UNREADABLE,
+    SymLG,
+    Unconverted,
+    formula_in,
+    from_latex,
+    read,
+    with_paths,
+    write,
+)
 
 # id, tab, reason of every file that gave no .lg; `evaluate` reads it in the folder of the truth
 UNCONVERTED = "unconverted.txt"
@@ -88,8 +99,6 @@ def extract_exprate() -> int:
 
 
 def _tex2symlg(arguments: list[str]) -> int:
-    from evaluation.latex import formula_in
-
     def convert(text: str, name: str) -> str:
         return write(from_latex(formula_in(text)), name)
 
@@ -97,7 +106,7 @@ def _tex2symlg(arguments: list[str]) -> int:
 
 
 def _mml2symlg(arguments: list[str]) -> int:
-    from evaluation.mathml import from_mathml
+    from evaluation.symlg.mathml import from_mathml
 
     return _convert(arguments[0], arguments[1], ".mml", lambda text, name: write(from_mathml(text), name))
 
@@ -122,7 +131,7 @@ def _convert(source: str, target: str, ending: str, convert: Callable[[str, str]
             try:
                 with open(os.path.join(source, name + ending), encoding="utf-8") as file:
                     text = convert(file.read(), name)
-                results.put(os.path.join(build, name + ".lg"), text)
+                results_folder.put(os.path.join(build, name + ".lg"), text)
             except Unconverted as reason:
                 refused[name] = str(reason)
             except (UnicodeDecodeError, InputError, OSError) as error:
@@ -130,7 +139,7 @@ def _convert(source: str, target: str, ending: str, convert: Callable[[str, str]
                 refused[name] = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
         _merge(build, target, names, refused)
     except BaseException:
-        results.remove_folder(build)
+        results_folder.remove_folder(build)
         raise
     for name, reason in refused.items():
         print(f"{name}{ending}: not converted: {reason}", file=sys.stderr)
@@ -141,7 +150,7 @@ def _convert(source: str, target: str, ending: str, convert: Callable[[str, str]
 def _merge(build: str, target: str, names: Sequence[str], refused: dict[str, str]) -> None:
     if refused:
         lines = (f"{name}\t{reason}\n" for name, reason in refused.items())
-        results.put(os.path.join(build, UNCONVERTED), "".join(lines))
+        results_folder.put(os.path.join(build, UNCONVERTED), "".join(lines))
     if not os.path.isdir(target):
         os.rename(build, target)
         return
@@ -204,15 +213,17 @@ def _evaluate(arguments: list[str]) -> int:
         name = _stem(true)
         truth_graph = _read_lg(true, UNREADABLE if name in lost else None)
         graph = _read_lg(found, EMPTY_GRAPH)
-        files.append(results.Scored(name, found, graph, truth_graph, compare(graph, truth_graph)))
+        files.append(results_folder.Scored(name, found, graph, truth_graph, compare(graph, truth_graph)))
     base = os.path.basename(output)
-    results.write(f"Results_{base}", base, label, files, map(_read_lg, stray))
+    results_folder.write(f"Results_{base}", base, label, files, map(_read_lg, stray))
     print(f"{label}\n\n{len(files)} files compared: Results_{base}/Summary.txt")
     _remarks(files, stray, lost, drawing)
     return 0
 
 
-def _remarks(files: Sequence[results.Scored], stray: list[str], lost: dict[str, str], drawing: list[str]) -> None:
+def _remarks(
+    files: Sequence[results_folder.Scored], stray: list[str], lost: dict[str, str], drawing: list[str]
+) -> None:
     absent = sum(item.prediction is EMPTY_GRAPH for item in files)
     for count, text in (
         (absent, "of them have no output file and count as empty graphs"),
@@ -288,8 +299,8 @@ def _evallg_batch(path: str, options: list[str], inter: bool) -> int:
         comparison = compare(prediction, truth, inter)
         metrics.append(f"*M,{found},{true}\n{comparison.csv()}")
         diffs.append(f"DIFF,{found},{true}\n{comparison.diff()}")
-    results.replace(path + ".m", "".join(metrics))
-    results.replace(path + ".diff", "".join(diffs))
+    results_folder.replace(path + ".m", "".join(metrics))
+    results_folder.replace(path + ".diff", "".join(diffs))
     if "MAT" in options or "MATOBJ" in options:
         _write_histogram(f"{path}.html", path, graphs, (2, 3), 3)
     return 0
@@ -320,15 +331,15 @@ def _conf_hist(arguments: list[str]) -> int:
 def _write_histogram(
     path: str, title: str, graphs: list[tuple[str, SymLG, SymLG]], sizes: Iterable[int], least: int
 ) -> None:
-    from evaluation.confusion import histogram_html, structure_confusions
+    from evaluation.lgeval.confusion import histogram_html, structure_confusions
 
     tables = [(f"{size} symbols", structure_confusions(graphs, size)) for size in sizes]
-    results.replace(path, histogram_html(title, tables, least, time.strftime("%c")))
+    results_folder.replace(path, histogram_html(title, tables, least, time.strftime("%c")))
 
 
 def _extract_exprate(arguments: list[str]) -> int:
     path = arguments[1] if len(arguments) > 1 else "Results_pred_symlg/Summary.txt"
-    counts = results.read_summary(path)
+    counts = results_folder.read_summary(path)
     if arguments[0] not in ("1", "2", "3", "4"):
         raise InputError(f"COUNT must be between 1 and 4, not {arguments[0]}")
     print(f"Struct Rate: {round(100 * counts['structure'] / counts['n'], 2)}")

@@ -1,28 +1,17 @@
-"""Scoring by the LgEval-compatible scripts, run as subprocesses: `tex2symlg`, then `evaluate`.
+"""A score from files of predictions and ground truth, by the LgEval-compatible scripts."""
 
-LGEVAL_BIN puts another set of scripts (the official one, say) in the place of ours: a folder, or several
-divided by ":", that hold both names. Whatever the set, its files are counted afterwards; a file that got
-lost on the way is an error, never a silent zero.
-"""
-
-import os
-import shutil
-import subprocess
-import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation import InputError, results, symlg
-from evaluation.inputs import GroundTruth, prediction_file, read_ground_truth, read_predictions
-from evaluation.latex import formula_in
-from evaluation.lengths import bucket, by_bucket
+from evaluation import InputError, symlg
+from evaluation.scoring.inputs import GroundTruth, read_ground_truth, read_predictions
+from evaluation.scoring.lengths import bucket, by_bucket
+from evaluation.scoring.run_scripts import FOLDERS, run_scripts
 
 VERSION = "1.0"
-FOLDERS = {"result", "pred_symlg", "gt_symlg", "Results_pred_symlg"}  # what a run writes in its workdir
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
-OWN_SCRIPTS = Path(__file__).resolve().parent / "bin"
 
 
 @dataclass(frozen=True)
@@ -133,97 +122,12 @@ def evaluate(
     return Evaluation(_score(summary, rows, fields, truth.captions), rows, workdir, len(found) - len(texts))
 
 
-# --- running the scripts ----------------------------------------------------------------------------------
-
-
-def scripts() -> str:
-    """Which scripts are in use: the folder or folders of LGEVAL_BIN, or our own."""
-    return os.environ.get("LGEVAL_BIN") or str(OWN_SCRIPTS)
-
-
-def _command(name: str) -> list[str]:
-    if scripts() == str(OWN_SCRIPTS):
-        return [sys.executable, str(OWN_SCRIPTS / name)]
-    path = shutil.which(name, path=scripts())
-    if path is None:
-        raise InputError(f"LGEVAL_BIN={scripts()}: holds no {name} that can be run")
-    return [os.path.abspath(path)]
-
-
-def run_scripts(
-    predictions: dict[str, str], truth: dict[str, str], workdir: Path
-) -> tuple[dict[str, int], dict[str, dict[str, float]]]:
-    """Convert and evaluate in `workdir` (older results there are replaced). Returns the counts of
-    Summary.txt and
-    every file's metrics. Raises InputError if a script fails or files got lost."""
-    for name in FOLDERS:
-        shutil.rmtree(workdir / name, ignore_errors=True)
-    write_all(workdir / "result", predictions, ".txt")
-    write_all(workdir / "gt_symlg", truth, ".lg")
-    output = run_script("tex2symlg", ["result", "pred_symlg"], workdir)
-    (workdir / "pred_symlg").mkdir(exist_ok=True)
-    lost = [
-        key
-        for key, text in predictions.items()
-        if not (workdir / "pred_symlg" / f"{key}.lg").exists() and _converts(text)
-    ]
-    if lost:
-        raise InputError(
-            f"{scripts()}: tex2symlg lost {len(lost)} of {len(predictions)} files ({lost[0]}, ...){output}"
-        )
-    output = run_script("evaluate", ["pred_symlg", "gt_symlg"], workdir)
-    counts = results.read_summary(str(workdir / "Results_pred_symlg" / "Summary.txt"))
-    metrics = results.read_file_errors(str(workdir / "Results_pred_symlg"))
-    if counts["n"] != len(truth) or metrics.keys() != truth.keys():
-        raise InputError(f"{scripts()}: evaluate scored {counts['n']} of {len(truth)} expressions{output}")
-    if [counts[key] for key in ("exact", "le1", "le2", "le3")] != [
-        sum(row["D_B"] <= k for row in metrics.values()) for k in range(4)
-    ]:
-        raise InputError(f"{scripts()}: Summary.txt and the metrics of the files disagree")
-    return counts, metrics
-
-
-def run_script(name: str, arguments: list[str], workdir: Path) -> str:
-    """Run one script; its last words, to be put after an error message."""
-    command = _command(name)
-    try:
-        done = subprocess.run(
-            [*command, *arguments],
-            cwd=workdir,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-        )
-    except OSError as error:
-        raise InputError(f"{command[0]}: cannot be run ({error.strerror})") from None
-    words = [line for line in done.stderr.splitlines() if line.strip()]
-    if done.returncode and scripts() == str(OWN_SCRIPTS):
-        raise InputError(f"{name}: {words[-1] if words else 'failed'}")
-    return f"; it said: {words[-1][:200]}" if words else ""
-
-
-def _converts(text: str) -> bool:
-    try:
-        symlg.from_latex(formula_in(text))
-    except symlg.Unconverted:
-        return False
-    return True
-
-
-def write_all(folder: Path, texts: dict[str, str], ending: str) -> None:
-    """Write texts as NAME + ending in a new folder."""
-    folder.mkdir(parents=True)
-    for key, text in texts.items():
-        results.put(os.path.join(folder, key + ending), text)
-
-
 # --- from files to a score --------------------------------------------------------------------------------
 
 
 def _tokens(text: str) -> list[str]:
     try:
-        return formula_in(text).split()
+        return symlg.formula_in(text).split()
     except symlg.Unconverted:
         return []
 
@@ -256,7 +160,7 @@ def _score(
     fields: dict[str, str],
     captions: dict[str, list[str]] | None,
 ) -> Score:
-    from evaluation.stats import proportion_interval  # scipy is slow to import
+    from evaluation.scoring.stats import proportion_interval  # scipy is slow to import
 
     n = counts["n"]
     tokens = sum(bool(row.token_exact) for row in rows)
@@ -284,57 +188,3 @@ def _score(
 
 def _percent(count: int, n: int) -> float:
     return round(100 * count / n, 2)
-
-
-# --- self-check -------------------------------------------------------------------------------------------
-
-# prediction, truth, D_B: what the official scorer says
-CASES = (
-    ("a + b", "a + b", 0),
-    ("a + c", "a + b", 1),
-    ("a +", "a + b", 2),
-    ("a b + c", "a + c", 4),
-    ("x _ 2", "x ^ 2", 4),
-    ("x ^ b _ a", "x _ a ^ b", 0),
-    ("{ x ^ 2 } ^ 3", "x ^ 2", 0),
-    (r"\sum _ { i } x", r"\sum \limits _ { i } x", 4),
-    (r"v _ v { } ^ 2 = v _ v ^ 2", "v _ v ^ 2 = v _ v ^ 2", 13),
-    ("{ a", "a", 1),
-)
-
-
-@dataclass(frozen=True)
-class SelfCheck:
-    """Which scripts are in use, and the cases they got wrong (empty: all ten right)."""
-
-    scripts: str
-    own: bool
-    failures: list[str]
-
-
-def self_check() -> SelfCheck:
-    """Run the scripts in use on ten expressions with known error counts."""
-    own = scripts() == str(OWN_SCRIPTS)
-    keys = [f"case{k}" for k in range(len(CASES))]
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            truth_folder = Path(folder) / "truth"
-            texts = {key: prediction_file(key, case[1].split()) for key, case in zip(keys, CASES, strict=True)}
-            write_all(truth_folder / "tex", texts, ".txt")
-            said = run_script("tex2symlg", ["tex", "symlg"], truth_folder)
-            truth = {}
-            for key in keys:
-                path = truth_folder / "symlg" / f"{key}.lg"
-                if not path.exists():
-                    raise InputError(f"{scripts()}: tex2symlg wrote no {path.name}{said}")
-                truth[key] = path.read_text(encoding="utf-8")
-            predictions = {key: prediction_file(key, case[0].split()) for key, case in zip(keys, CASES, strict=True)}
-            _, metrics = run_scripts(predictions, truth, Path(folder) / "work")
-    except InputError as error:
-        return SelfCheck(scripts(), own, [str(error)])
-    failures = [
-        f"{found!r} against {true!r}: {int(metrics[key]['D_B'])} errors, should be {errors}"
-        for key, (found, true, errors) in zip(keys, CASES, strict=True)
-        if metrics[key]["D_B"] != errors
-    ]
-    return SelfCheck(scripts(), own, failures)

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from evaluation import lengths, lgeval
-from evaluation.metrics import Comparison, compare
-from evaluation.stats import proportion_interval
+from evaluation.lgeval.metrics import Comparison, compare
+from evaluation.scoring import lengths
+from evaluation.scoring.score import Evaluation, Expression
+from evaluation.scoring.stats import proportion_interval
 from evaluation.symlg import EMPTY_GRAPH, SymLG, read
 
 Table = list[dict[str, str | int | float | None]]
@@ -30,13 +31,13 @@ _WORD = re.compile("R|Sub|Sup|Above|Below|Inside")
 
 
 class Pair(NamedTuple):
-    expression: lgeval.Expression
+    expression: Expression
     prediction: SymLG
     truth: SymLG
     comparison: Comparison
 
 
-def load(evaluation: lgeval.Evaluation) -> list[Pair]:
+def load(evaluation: Evaluation) -> list[Pair]:
     """Read back the graphs of an evaluation from its folder, while that exists."""
     pairs = []
     for expression in evaluation.expressions:

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation import analysis, lengths, lgeval, metrics, stats, symlg
+from evaluation import symlg
+from evaluation.lgeval import metrics
+from evaluation.scoring import analysis, lengths, stats
+from evaluation.scoring.score import NO_FIELDS, Expression, evaluate
 
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
@@ -96,7 +99,7 @@ def pair(key: str, found: str, true: str, length: int) -> analysis.Pair:
     prediction, truth = symlg.from_latex(found), symlg.from_latex(true)
     comparison = metrics.compare(prediction, truth)
     values = comparison.metrics
-    expression = lgeval.Expression(
+    expression = Expression(
         key, "converted", int(values["D_B"]), int(values["D_C"]), int(values["D_L"]), values["D_B"] == 0,
         values["hasCorrectStructure"] == 1, None, length, lengths.bucket(length),
     )  # fmt: skip
@@ -135,7 +138,7 @@ def test_graphs_are_read_back_from_an_evaluation(tmp_path: Path):
     for key, found, true in (("e0", "a b", "a c"), ("e1", "{", "a")):
         (tmp_path / f"tex/{key}.txt").write_text(f"%{key}\n${found}$")
         (tmp_path / f"gt/{key}.lg").write_text(symlg.write(symlg.from_latex(true), key))
-    result = lgeval.evaluate(tmp_path / "tex", str(tmp_path / "gt"), lgeval.NO_FIELDS, tmp_path / "work")
+    result = evaluate(tmp_path / "tex", str(tmp_path / "gt"), NO_FIELDS, tmp_path / "work")
     pairs = analysis.load(result)
     assert [item.expression.errors for item in pairs] == [item.comparison.metrics["D_B"] for item in pairs] == [1, 1]
     assert "length" not in analysis.tables(pairs)

@@ -11,10 +11,12 @@ costs memory, not Python's stack, and the time is linear in the input.
 """
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
-from evaluation.commands import (
+from evaluation.symlg.builder import Builder, Fragment, Item, Row
+from evaluation.symlg.graph import MAX_SYMBOLS, SymLG, Unconverted
+from evaluation.symlg.latex_commands import (
     ACCENTS,
     BRACKETS,
     FRACTIONS,
@@ -26,7 +28,6 @@ from evaluation.commands import (
     SYMBOLS,
     TEXTS,
 )
-from evaluation.symlg import MAX_SYMBOLS, Builder, Fragment, Item, Row, SymLG, Unconverted
 
 MAX_CHARACTERS = 20 * MAX_SYMBOLS
 
@@ -40,8 +41,10 @@ DROPPED = Item(-1, -1)  # what is left out; no symbol has the number -1
 Parser = Generator[Any, Any, Fragment]
 
 
-def convert(latex: str) -> SymLG:
-    """The symLG of an expression. Raises Unconverted with the reason; never anything else, for any text."""
+def from_latex(latex: str | Sequence[str]) -> SymLG:
+    """The symLG of an expression (a text, or its tokens). Raises Unconverted with the reason; never anything else."""
+    if not isinstance(latex, str):
+        latex = " ".join(latex)
     if len(latex) > MAX_CHARACTERS:
         raise Unconverted(f"{len(latex)} characters, more than the {MAX_CHARACTERS} that are read")
     tokens = _TOKEN.findall(latex)

@@ -10,7 +10,8 @@ from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml.ElementTree import fromstring
 
-from evaluation.symlg import MAX_SYMBOLS, SCRIPTS, Builder, Fragment, Row, SymLG, Unconverted
+from evaluation.symlg.builder import SCRIPTS, Builder, Fragment, Row
+from evaluation.symlg.graph import MAX_SYMBOLS, SymLG, Unconverted
 
 _START = re.compile(r"<math[\s>]")
 _END = re.compile(r"</math\s*>")

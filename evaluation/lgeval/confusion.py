@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from evaluation.metrics import Comparison
+from evaluation.lgeval.metrics import Comparison
 from evaluation.symlg import SymLG
 
 Matrix = Counter[tuple[str, str]]  # (predicted label, true label) -> how often

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from evaluation import InputError, lgeval, metrics, symlg
-from evaluation.inputs import prediction_file, read_ground_truth, read_predictions
-from evaluation.latex import formula_in
+from evaluation import InputError, symlg
+from evaluation.lgeval import metrics
+from evaluation.scoring import run_scripts
+from evaluation.scoring.inputs import prediction_file, read_ground_truth, read_predictions
 
 Sets = dict[str, tuple[dict[str, str], dict[str, str]]]  # year -> (prediction files, symLG texts) by id
 
@@ -43,7 +44,7 @@ def in_process(sets: Sets) -> list[int]:
 
 def _graph(text: str | None) -> symlg.SymLG:
     try:
-        return symlg.EMPTY_GRAPH if text is None else symlg.from_latex(formula_in(text))
+        return symlg.EMPTY_GRAPH if text is None else symlg.from_latex(symlg.formula_in(text))
     except symlg.Unconverted:
         return symlg.EMPTY_GRAPH
 
@@ -53,14 +54,14 @@ def by_scripts(sets: Sets, folder: Path) -> float:
     seconds = 0.0
     for year, (predictions, truth) in sets.items():
         work = Path(tempfile.mkdtemp(prefix=year, dir=folder))
-        lgeval.write_all(work / "result", predictions, ".txt")
-        lgeval.write_all(work / "gt_symlg", truth, ".lg")
+        run_scripts.write_all(work / "result", predictions, ".txt")
+        run_scripts.write_all(work / "gt_symlg", truth, ".lg")
         start = time.perf_counter()
-        lgeval.run_script("tex2symlg", ["result", "pred_symlg"], work)
-        lgeval.run_script("evaluate", ["pred_symlg", "gt_symlg"], work)
+        run_scripts.run_script("tex2symlg", ["result", "pred_symlg"], work)
+        run_scripts.run_script("evaluate", ["pred_symlg", "gt_symlg"], work)
         seconds += time.perf_counter() - start
         if not (work / "Results_pred_symlg" / "Summary.txt").exists():
-            raise InputError(f"{lgeval.scripts()}: wrote no Summary.txt")
+            raise InputError(f"{run_scripts.scripts()}: wrote no Summary.txt")
     return seconds
 
 

@@ -1,0 +1,28 @@
+"""Symbol layout trees: the graph, its text format, and the way to it from LaTeX."""
+
+from evaluation.symlg.graph import (
+    EMPTY_GRAPH,
+    UNREADABLE,
+    Object,
+    Relation,
+    SymLG,
+    Unconverted,
+    read,
+    with_paths,
+    write,
+)
+from evaluation.symlg.latex import formula_in, from_latex
+
+__all__ = [
+    "EMPTY_GRAPH",
+    "UNREADABLE",
+    "Object",
+    "Relation",
+    "SymLG",
+    "Unconverted",
+    "formula_in",
+    "from_latex",
+    "read",
+    "with_paths",
+    "write",
+]

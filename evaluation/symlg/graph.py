@@ -1,0 +1,125 @@
+"""Symbol layout trees ("symLG"): the graphs the CROHME scorer compares.
+
+A symbol is an object with a label and a *path*: "O" for the root, then one word for every relation from
+the root to it (R for Right; Sub, Sup, Above, Below, Inside in full). The path is the symbol's identity in
+the evaluation; object ids carry no meaning. Two symbols may share a path (the scorer then merges them).
+"""
+
+from typing import NamedTuple
+
+from evaluation import InputError
+
+# The paths of a row of n symbols hold n * n / 2 letters. The longest caption of CROHME has 204 tokens.
+MAX_SYMBOLS = 10_000
+
+RELATIONS = {"Right": "R", "Sub": "Sub", "Sup": "Sup", "Above": "Above", "Below": "Below", "Inside": "Inside"}
+
+
+class Unconverted(ValueError):
+    """The expression has no symLG; the message is the reason."""
+
+
+class Object(NamedTuple):
+    id: str
+    label: str
+    path: str
+
+
+class Relation(NamedTuple):
+    parent: str
+    child: str
+    label: str
+
+
+class SymLG(NamedTuple):
+    objects: tuple[Object, ...]
+    relations: tuple[Relation, ...]
+
+    def nodes(self) -> dict[str, set[str]]:
+        """Path -> labels of the symbols there."""
+        nodes: dict[str, set[str]] = {}
+        for item in self.objects:
+            nodes.setdefault(item.path, set()).add(item.label)
+        return nodes
+
+    def edges(self) -> dict[tuple[str, str], set[str]]:
+        """(parent path, child path) -> relations between them."""
+        path = {item.id: item.path for item in self.objects}
+        edges: dict[tuple[str, str], set[str]] = {}
+        for parent, child, label in self.relations:
+            if path[parent] != path[child]:
+                edges.setdefault((path[parent], path[child]), set()).add(label)
+        return edges
+
+    def content(self) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
+        """What two symLGs must share to be the same: ids and the order of lines left out."""
+        path = {item.id: item.path for item in self.objects}
+        return (
+            sorted((item.path, item.label) for item in self.objects),
+            sorted((path[parent], path[child], label) for parent, child, label in self.relations),
+        )
+
+
+EMPTY_GRAPH = SymLG((), ())
+# Stands for a ground truth that has no symLG: wrong for every prediction, also with three errors allowed.
+UNREADABLE = SymLG(tuple(Object(f"?_{k}", "UNCONVERTED", f"?{k}") for k in range(4)), ())
+
+
+def read(text: str, name: str = "symLG") -> SymLG:
+    """Parse the .lg text format (O, R and EO lines; N lines as one-symbol objects). Raises InputError."""
+    objects: dict[str, Object] = {}
+    relations: list[Relation] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        fields = [field.strip() for field in line.split(",")]
+        kind, count = fields[0], len(fields)
+        if kind == "O" and count == 5:
+            objects[fields[1]] = Object(fields[1], fields[2], fields[4])
+        elif kind == "N" and count in (3, 4):
+            objects[f"N_{number}"] = Object(f"N_{number}", fields[2], fields[1])
+        elif kind in ("R", "EO") and count == 5:
+            relations.append(Relation(*fields[1:4]))
+        elif kind == "O" and count > 5:
+            raise InputError(f"{name}, line {number}: object of several primitives; run lg2symlg on it first")
+        else:
+            raise InputError(f"{name}, line {number}: not a symLG line: {line.strip()[:60]!r}")
+    # A few ground truths have relations of objects they do not define; LgEval ignores those, so must we.
+    known = tuple(relation for relation in relations if relation.parent in objects and relation.child in objects)
+    return SymLG(tuple(objects.values()), known)
+
+
+def with_paths(text: str, name: str = "label graph") -> str:
+    """A label graph over any primitives as symLG: O lines get the path their relations give (lg2symlg)."""
+    parents: dict[str, tuple[str, str]] = {}
+    lines = text.splitlines()
+    for line in lines:
+        fields = [field.strip() for field in line.split(",")]
+        if fields[0] in ("R", "EO") and len(fields) == 5:
+            _, parent, child, relation, _ = fields
+            if child not in parents or parents[child][1] == "Inside":
+                parents[child] = (parent, relation)
+    if len(parents) > MAX_SYMBOLS:
+        raise InputError(f"{name}: more than {MAX_SYMBOLS} relations")
+    out = []
+    for line in lines:
+        fields = [field.strip() for field in line.split(",")]
+        if fields[0] == "O" and len(fields) >= 4:
+            words, at = [], fields[1]
+            while at in parents:
+                at, relation = parents[at]
+                words.append(RELATIONS.get(relation, relation))
+                if len(words) > len(parents):
+                    raise InputError(f"{name}: the relations of object {fields[1]!r} run in a circle")
+            line = ", ".join([*fields[:4], "O" + "".join(reversed(words))])
+        out.append(line)
+    return "\n".join(out) + "\n"
+
+
+def write(graph: SymLG, name: str) -> str:
+    """The official text of a symLG; `name` is the id in its first line."""
+    lines = [f"# IUD, {name}", f"# Objects({len(graph.objects)}):"]
+    lines += [f"O, {item.id}, {item.label}, 1.0, {item.path}" for item in graph.objects]
+    lines += ["", "# Relations from SRT:"]
+    lines += [f"R, {parent}, {child}, {label}, 1.0" for parent, child, label in sorted(graph.relations)]
+    return "\n".join(lines) + "\n"
