@@ -30,7 +30,8 @@ from benchmarks.data.archive import open_archive
 from benchmarks.data.samples import evenly
 from benchmarks.data.synthetic import embedded
 from benchmarks.recognition.predict import recognise
-from evaluation import metrics, symlg
+from evaluation import symlg
+from evaluation.lgeval import metrics
 from models import Vocabulary
 from models.weights import load_weights
 
