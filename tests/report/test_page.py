@@ -251,6 +251,37 @@ def test_nothing_hostile_stands_in_the_source(place: Place) -> None:
     assert links and all(link.startswith("#") for link in links)
 
 
+def test_a_page_without_crohme_does_not_replace_one_with_it(place: Place, tmp_path: Path) -> None:
+    crohme = shutil.copytree(place.crohme, tmp_path / "crohme")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(place.archive), "name", "crohme")
+        whole = report(crohme, tmp_path, 0)
+    before = whole.read_bytes()
+    assert report(None, tmp_path, 0) == whole.with_name("without-crohme.html") and whole.read_bytes() == before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(place.archive), "name", "crohme")
+        assert report(crohme, tmp_path, 0) == whole
+    whole.unlink()
+    assert report(None, tmp_path, 0) == whole
+
+
+def test_cost_is_a_chart_and_short_tables_and_the_rest_is_folded(place: Place, tmp_path: Path) -> None:
+    results, run = copy(place, tmp_path)
+    shutil.copytree(run, run.with_name("tiny-seed8"))  # a second seed joins the line
+    config = run.with_name("tiny-seed8") / "config.yaml"
+    config.write_text(config.read_text().replace("seed: 7", "seed: 8"))
+    (results / "speed").mkdir()
+    head = "benchmark,plain,fast,ratio,unit,n,spread,hardware,versions\n"
+    rows = "train_step,1.0,2.5,2.5,images/s,5,0.1,one CPU,torch\nslower,2.0,1.0,0.5,images/s,5,0.1,one CPU,torch\n"
+    (results / "speed/cpu.csv").write_text(head + rows + "half,1.0,")
+    (results / "speed/long.csv").write_text("a,b\n" + "1,2\n" * 300)
+    page = render(gather(place.crohme, results, 0), results)
+    cost = page[page.index('id="cost"') : page.index('id="expressions"')]
+    shown, folded = cost.split("<details>", 1)
+    assert "<td>7 8</td>" in shown and shown.count("<tr") == 3 and ">2.5×<" in shown and ">0.5×<" in shown
+    assert "long.csv, 300 rows, the first 200" in folded and folded.count("<td>1</td>") == 200
+
+
 def test_the_command_says_where_the_page_is(place: Place, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["report", "--results", str(tmp_path)])
     assert done.exit_code == 0 and f"{tmp_path}/report/index.html" in done.stdout

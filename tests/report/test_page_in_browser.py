@@ -106,6 +106,8 @@ FILTERS: list[tuple[dict[str, str], set[str]]] = [
     ({"search": "b read as c"}, {"label"}),
     ({"search": r"\sqrt [3]"}, {"root"}),
     ({"search": "hostile"}, {"hostile"}),
+    ({"search": "frac b"}, {"fraction"}),
+    ({"search": "b frac"}, set()),
     ({"search": "no such thing"}, set()),
 ]
 
@@ -120,7 +122,8 @@ def test_filters(page, place: Place) -> None:
         assert count(page) == len(expected) + fillers, filters
         shown = page.eval_on_selector_all("#rows .who b", "all => all.map(one => one.textContent)")
         assert {id_ for id_ in shown if not id_.startswith("filler")} == expected, filters
-        assert expected or page.inner_text("#detail") == "No expression passes these filters."
+        assert expected or page.inner_text("#rows") == "No expression passes these filters."
+        assert expected or page.inner_text("#detail").startswith("No expression passes these filters: reset")
         page.click("#reset")
 
 
@@ -225,7 +228,43 @@ def test_an_address_names_an_expression(engine, page, place: Place) -> None:
     assert page.input_value("#structure") == ""
     page.focus("#list")
     page.keyboard.press("j")
-    assert page.evaluate("location.hash") == f"#/{place.set}/fraction"
+    assert page.evaluate("location.hash").split("?")[0] == f"#/{place.set}/fraction"
+
+
+def test_an_address_holds_the_filters(engine, page, place: Place) -> None:
+    choose(page, place, place.key_a, place.key_b)
+    page.select_option("#versus", "only-b")
+    page.select_option("#sort", "long")
+    page.fill("#search", "x")
+    address, found, at = page.evaluate("location.hash"), count(page), current(page)
+    assert 0 < found < N
+    page.click("#reset")
+    assert count(page) == N and "versus" not in page.evaluate("location.hash")
+    page.goto("about:blank")
+    page.fetched.clear()
+    page.goto(place.page.as_uri() + address)  # as somebody who is sent it
+    page.wait_for_selector("body[data-ready]")
+    assert (count(page), current(page), page.input_value("#run-b")) == (found, at, place.key_b)
+    page.fetched[:] = [place.page.as_uri()]
+    page.evaluate("location.hash = '#/?run-a=gone&verdict=wrong'")
+    expect(page.locator("#detail h3")).to_have_text("label")
+
+
+def test_on_a_phone_the_figures_and_the_steps_are_seen(engine, place: Place) -> None:
+    phone = engine.new_page(viewport={"width": 375, "height": 740}, is_mobile=True)
+    phone.goto(place.page.as_uri())
+    phone.wait_for_selector("body[data-ready]")
+    assert phone.evaluate("document.documentElement.scrollWidth") == 375
+    for table in phone.locator("#results table").all():
+        heading = table.locator("th", has_text="ExpRate").bounding_box()
+        assert heading and heading["x"] + heading["width"] <= 375
+    choose(phone, place, place.key_a)
+    phone.check("#played")
+    phone.locator(".player input").fill("1")
+    for part in ("button", "input", "output"):
+        box = phone.locator(f".player {part}").bounding_box()
+        assert box and box["x"] >= 0 and box["x"] + box["width"] <= 375, part
+    phone.close()
 
 
 def look(engine, path: Path) -> tuple[str, str]:

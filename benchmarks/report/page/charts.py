@@ -1,5 +1,6 @@
-"""The report's length chart as SVG: ExpRate by length of the true caption, with intervals (the paper's Fig. 3)."""
+"""The report's charts as SVG: ExpRate by length of the true caption, with intervals (the paper's Fig. 3); speed-ups."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -42,6 +43,35 @@ def length_chart(title: str, series: Sequence[Series]) -> Markup:
     words = f"{title}: ExpRate by length for {', '.join(one.name for one in series)}"
     return Markup('<svg role="img" aria-label="{}" viewBox="0 0 {w} {h}" width="{w}" height="{h}">{}</svg>').format(
         words, Markup("").join(parts), w=WIDTH, h=height
+    )
+
+
+def ratio_chart(title: str, bars: Sequence[tuple[str, float, str]]) -> Markup:
+    """Ratios above 0 as bars from 1, on a logarithmic axis: (name, ratio, words for the tooltip)."""
+    left, right, height = 220, 52, TOP + ROOM * len(bars) + 10
+    logs = [math.log(ratio) for _, ratio, _ in bars]
+    low, high = min(0.0, *logs), max(math.log(2), *logs)
+
+    def x(log: float) -> float:
+        return left + (log - low) / (high - low) * (WIDTH - left - right)
+
+    parts = [Markup('<text x="0" y="15" font-weight="600">{}</text>').format(title)]
+    for number, ((name, ratio, words), log) in enumerate(zip(bars, logs, strict=True)):
+        y, start, end = TOP + ROOM * number, min(x(0), x(log)), max(x(0), x(log))
+        parts.append(
+            Markup(
+                '<g><title>{}</title><text x="{:.0f}" y="{t:.0f}" text-anchor="end">{}</text>'
+                '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="9" fill="var(--s1)"/>'
+                '<text x="{:.1f}" y="{t:.0f}">{}</text></g>'
+            ).format(
+                *(f"{name}: {words}", left - 8, name, start, y, max(1, end - start), end + 5, f"{ratio:.1f}×"),
+                t=y + 9,
+            )
+        )
+    line = Markup('<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{}" y2="{}"/>').format(TOP - 4, height - 6, x=x(0))
+    words = f"{title}: {', '.join(f'{name} {ratio:.1f}' for name, ratio, _ in bars)}"
+    return Markup('<svg role="img" aria-label="{}" viewBox="0 0 {w} {h}" width="{w}" height="{h}">{}</svg>').format(
+        words, Markup("").join([*parts, line]), w=WIDTH, h=height
     )
 
 

@@ -6,7 +6,6 @@ CROHME and is never committed. What is missing is said on the page.
 """
 
 import base64
-import csv
 import gzip
 import hashlib
 import json
@@ -14,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import jinja2
@@ -26,11 +24,13 @@ from benchmarks.data.archive import Archive, open_archive
 from benchmarks.report import tables
 from benchmarks.report.page.browser import KINDS, Browser, Run, build, find_runs
 from benchmarks.report.page.charts import COLOURS, Series, length_chart
+from benchmarks.report.page.cost import costs, measurements, speedups
 from benchmarks.report.page.playback import add_attention
 from benchmarks.reproduce import workspace
 from evaluation.scoring.lengths import BUCKETS
 
 REPORTED_COST = "7 to 8 hours a row on four 2080 Ti"
+WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # what tells a page that holds CROHME
 HEADINGS = {"exprate": "ExpRate", "le1": "≤ 1", "le2": "≤ 2", "le3": "≤ 3"}
 HOW_TO_READ = [
     "Expressions are drawn from their symLG, which is what the scorer compares; it differs from the caption for a few.",
@@ -59,13 +59,17 @@ class Material:
 def report(crohme: Path | None, results: Path, attention: int = 12, target: Path | None = None) -> Path:
     """Writes the page (default results/report/index.html), atomically, and returns its path.
 
+    A page without CROHME's images does not replace one that has them: it becomes without-crohme.html beside it.
     With an archive: its runs, images and truth. Without: the CROHME runs as far as they can be shown without images
     and truth, and the embedded set's runs in full where there are any. `attention`: playback for so many evenly spaced
     expressions of each set, and as many of the wrong ones. Raises UserError for a damaged archive or score file.
     """
     material = gather(crohme, results, attention)
+    page = render(material, results)
     target = target or results / "report" / "index.html"
-    write_atomically(target, render(material, results))
+    if WITH_IMAGES not in page and target.exists() and WITH_IMAGES in target.read_text(errors="replace")[:1000]:
+        target = target.with_name("without-crohme.html")
+    write_atomically(target, page)
     return target
 
 
@@ -113,7 +117,7 @@ def _add(material: Material, archive: Archive | None, runs: list[Run], attention
 
 def render(material: Material, results: Path) -> str:
     """The page. Every text is escaped by the template; data are JSON with < > & escaped, or base64."""
-    script = "".join(_part(name) for name in ("mathematics.js", "attention.js", "page.js"))
+    script = "".join(_part(name) for name in ("mathematics.js", "attention.js", "filters.js", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     runs = [{"key": run.key, "name": run.name} for run in _best_first(material)]
@@ -121,6 +125,7 @@ def render(material: Material, results: Path) -> str:
     packs, entries = _packs(material)
     scores = [row for run in material.runs for row in _scores(run)]
     return environment.from_string(_part("page.html")).render(
+        with_images=Markup(WITH_IMAGES if material.archive and material.archive.name == "crohme" else ""),
         style=Markup(_part("page.css")),
         script=Markup(script),
         script_hash=Markup(f"sha256-{digest}"),
@@ -130,9 +135,10 @@ def render(material: Material, results: Path) -> str:
         tables_note=tables.NOTE.replace("`", ""),
         scores=scores,
         charts=_charts(material),
-        costs=[_cost(run, material.notes) for run in material.runs],
+        costs=costs(material.runs, material.notes),
         reported_cost=REPORTED_COST,
-        speeds=[_speed(path) for path in sorted((results / "speed").glob("*.csv"))],
+        speedups=speedups(results / "speed/cpu.csv"),
+        measurements=measurements(results / "speed"),
         runs=runs,
         sets=sets,
         buckets=BUCKETS,
@@ -201,20 +207,24 @@ def _warning(material: Material) -> str:
 def _intro(material: Material) -> str:
     count = sum(len(one["ids"]) for one in material.sets)
     data = material.archive.edition if material.archive else "no archive was given"
-    return f"{count:,} expressions in {len(material.sets)} test sets, {len(material.runs)} runs; data: {data}."
+    sets, runs = _plural(len(material.sets), "test set"), _plural(len(material.runs), "run")
+    return f"{_plural(count, 'expression')} in {sets}, {runs}; data: {data}."
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count:,} {what}" + "s" * (count != 1)
 
 
 def _table(title: str, frame: pd.DataFrame) -> Json:
-    """A results table: the cells before the interval as text, the interval as numbers, the cells after it."""
-    columns = [name for name in frame.columns if name not in ("ci_low", "ci_high")]
+    """A results table in parts, one a dataset: the cells of a row before the interval as text, the interval as numbers,
+    the cells after it."""
+    columns = [name for name in frame.columns if name not in ("dataset", "ci_low", "ci_high")]
     middle = columns.index("exprate") + 1
-    rows, before = [], None
+    parts: dict[str, list[Json]] = {}
     for record in frame.astype(object).where(frame.notna(), None).to_dict("records"):
-        group = (record["dataset"], record["model"])
-        rows.append(
+        parts.setdefault(str(record["dataset"]), []).append(
             {
                 "source": record["source"],
-                "first": before is not None and group[0] != before[0],
                 "before": [tables.cell(name, record[name]) for name in columns[:middle]],
                 "after": [tables.cell(name, record[name]) for name in columns[middle:]],
                 "low": record["ci_low"],
@@ -222,9 +232,8 @@ def _table(title: str, frame: pd.DataFrame) -> Json:
                 "rate": record["exprate"],
             }
         )
-        before = group
     headings = [HEADINGS.get(name, name.replace("_", " ")) for name in columns]
-    return {"title": title, "before": headings[:middle], "after": headings[middle:], "rows": rows}
+    return {"title": title, "before": headings[:middle], "after": headings[middle:], "parts": parts}
 
 
 def _scores(run: Run) -> list[Json]:
@@ -286,58 +295,3 @@ def _reported(one: Json, recipes: Iterable[str]) -> list[Series]:
             counts = [(bucket, n, round(rate * n / 100)) for bucket, n, rate in rows]
             series.append(Series(f"{name}, reported", counts, reported=True))
     return series
-
-
-def _cost(run: Run, notes: list[str]) -> Json:
-    """What a run took and on what, from environment.json and history.jsonl; a dash for what these do not tell."""
-    place = _json(run.folder / "environment.json", notes)
-    epochs = _history(run.folder / "history.jsonl", notes)
-    seconds = [line["seconds"] + line.get("val_seconds", 0) for line in epochs]
-    speeds = [line["images_per_s"] for line in epochs if "images_per_s" in line]
-    cells = [
-        run.name,
-        place.get("device", "–"),
-        place.get("threads", "–"),
-        len(epochs) or "–",
-        f"{sum(seconds) / 60:.0f} min" if sum(seconds) >= 120 else f"{sum(seconds):.0f} s" if seconds else "–",
-        f"{median(line['seconds'] for line in epochs):.1f}" if epochs else "–",
-        f"{median(speeds):.1f}" if speeds else "–",
-        (place.get("versions") or {}).get("torch", "–"),
-        str(place.get("revision") or "–")[:9],
-    ]
-    return {"source": run.source, "cells": cells}
-
-
-def _json(path: Path, notes: list[str]) -> Json:
-    try:
-        value = json.loads(path.read_text())
-    except FileNotFoundError:
-        notes.append(f"{path}: is not there")
-    except ValueError:
-        notes.append(f"{path}: is not JSON")
-    else:
-        if isinstance(value, dict):
-            return value
-        notes.append(f"{path}: holds no facts")
-    return {}
-
-
-def _history(path: Path, notes: list[str]) -> list[Json]:
-    """The epochs of a run. A line that cannot be read becomes a note and is left out."""
-    epochs = []
-    for number, line in enumerate(path.read_text(errors="replace").splitlines() if path.exists() else (), 1):
-        try:
-            row = json.loads(line)
-            numbers = ("seconds", "val_seconds", "images_per_s")
-            epochs.append({name: float(row[name]) for name in numbers if name in row or name == "seconds"})
-        except (ValueError, KeyError, TypeError):
-            notes.append(f"{path}, line {number}: not an epoch; its cost is left out")
-    if not path.exists():
-        notes.append(f"{path}: is not there, so the cost of training is unknown")
-    return epochs
-
-
-def _speed(path: Path) -> Json:
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        lines = [row for row in csv.reader(file) if row]
-    return {"name": f"Speed: {path.stem}", "headings": lines[0] if lines else [], "rows": lines[1:201]}

@@ -3,6 +3,7 @@
 
 const ROW = 58; // px, height of an entry of the list
 const BUCKETS = ["(0,10]", "(10,20]", "(20,30]", "(30,40]", "(40,50]", "50+"];
+const NOTHING = "No expression passes these filters";
 const STATUS = { missing: "no prediction", unconverted: "not LaTeX" };
 
 const $ = (id) => document.getElementById(id);
@@ -52,65 +53,7 @@ const label = (key) => meta.sets.find((set) => set.key === key).label;
 const runName = (key) => meta.runs.find((run) => run.key === key).name;
 const chosen = (side) => $("run-" + side).value;
 
-function searchable(row) {
-  const entries = [chosen("a"), chosen("b")].map((run) => row.runs[run]).filter(Boolean);
-  const texts = entries.flatMap((entry) => [entry.tokens, entry.reason, ...(entry.words || [])]);
-  return [row.id, row.truth && row.truth.tokens, ...texts].filter(Boolean).join("\n").replaceAll(" ", "");
-}
-
-// ---- filters --------------------------------------------------------------------------------------------------
-
-const VERDICTS = {
-  right: (entry) => entry.exact,
-  wrong: (entry) => !entry.exact,
-  unconverted: (entry) => entry.status === "unconverted",
-  missing: (entry) => entry.status === "missing",
-  tokens: (entry) => entry.exact && entry.match === false,
-};
-const VERSUS = {
-  "only-a": (a, b) => a.exact && !b.exact,
-  "only-b": (a, b) => !a.exact && b.exact,
-  changed: (a, b) => a.exact !== b.exact,
-  both: (a, b) => a.exact && b.exact,
-  neither: (a, b) => !a.exact && !b.exact,
-  differ: (a, b) => a.tokens !== b.tokens,
-};
-
-function filters() {
-  const value = (id) => $(id).value;
-  const [a, b] = [chosen("a"), chosen("b")];
-  const tests = [];
-  if (value("set")) tests.push((row) => row.set === value("set"));
-  if (value("length")) {
-    const bucket = BUCKETS.indexOf(value("length"));
-    tests.push((row) => row.length && Math.min(Math.floor((row.length - 1) / 10), 5) === bucket);
-  }
-  if (value("structure")) tests.push((row) => row.kinds && row.kinds.includes(value("structure")));
-  if (value("verdict")) tests.push((row) => row.runs[a] && VERDICTS[value("verdict")](row.runs[a]));
-  if (value("errors")) {
-    const [least, most] = value("errors").split("-").map(Number);
-    tests.push((row) => row.runs[a] && row.runs[a].errors[0] >= least && row.runs[a].errors[0] <= most);
-  }
-  if (b && value("versus")) {
-    tests.push((row) => row.runs[a] && row.runs[b] && VERSUS[value("versus")](row.runs[a], row.runs[b]));
-  }
-  if ($("played").checked) tests.push((row) => row.attention[a]);
-  const query = value("search").replaceAll(" ", "");
-  if (query) {
-    const exact = /[A-Z]/.test(query); // as editors do it: a capital letter asks for that letter
-    const found = (text) => (exact ? text : text.toLowerCase()).includes(query);
-    tests.push((row) => found(searchable(row)));
-  }
-  return tests;
-}
-
-const SORTS = {
-  set: () => 0,
-  short: (x, y) => x.length - y.length,
-  long: (x, y) => y.length - x.length,
-  errors: (x, y) => errorsOf(y) - errorsOf(x),
-};
-const errorsOf = (row) => (row.runs[chosen("a")] ? row.runs[chosen("a")].errors[0] : -1);
+// ---- what is shown -----------------------------------------------------------------------------------------------
 
 function applyFilters(keep = state.shown[state.at]) {
   const tests = filters();
@@ -174,6 +117,7 @@ function drawList() {
   const last = Math.min(state.shown.length, first + Math.ceil(list.clientHeight / ROW) + 9);
   const options = [];
   for (let index = first; index < last; index++) options.push(option(index));
+  if (state.rows.length && !options.length) options.push(make("p", { class: "empty" }, NOTHING + "."));
   $("rows").replaceChildren(...options);
 }
 
@@ -219,7 +163,7 @@ function select(index, remember = true) {
   if (row) list.setAttribute("aria-activedescendant", "option-" + index);
   else list.removeAttribute("aria-activedescendant");
   drawDetail(row);
-  if (row && remember) history.replaceState(null, "", `#/${row.set}/${encodeURIComponent(row.id)}`);
+  if (remember) writeAddress();
 }
 
 function move(by) {
@@ -231,7 +175,7 @@ function move(by) {
 function drawDetail(row) {
   const detail = $("detail");
   if (!row) {
-    detail.replaceChildren(make("p", { class: "empty" }, state.rows.length ? "No expression passes these filters." : meta.empty));
+    detail.replaceChildren(make("p", { class: "empty" }, state.rows.length ? NOTHING + ": reset, or the key x, takes them off." : meta.empty));
     return;
   }
   const facts = [label(row.set), `${row.length ?? "?"} tokens`, ...(row.kinds || [])];
@@ -301,7 +245,7 @@ function card(title, badge, entry, marks, side) {
   return element;
 }
 
-// ---- keys, colours, address -------------------------------------------------------------------------------------
+// ---- keys, colours -------------------------------------------------------------------------------------
 
 const KEYS = {
   j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1),
@@ -322,12 +266,6 @@ function onKey(event) {
   KEYS[event.key]();
 }
 
-function reset() {
-  for (const id of ["set", "length", "structure", "verdict", "errors", "versus", "search"]) $(id).value = "";
-  $("played").checked = false;
-  applyFilters();
-}
-
 const SCHEMES = { "": "dark", dark: "light", light: "" };
 
 function theme(scheme) {
@@ -345,16 +283,6 @@ function recall(value) {
   return value || "";
 }
 
-function followAddress() {
-  const [, set, id] = decodeURIComponent(location.hash).split("/");
-  const row = state.rows.find((one) => one.set === set && one.id === id);
-  if (!row) return false;
-  if (!state.shown.includes(row)) reset();
-  select(state.shown.indexOf(row), false);
-  $("expressions").scrollIntoView({ block: "start" });
-  return true;
-}
-
 async function start() {
   theme(recall());
   $("theme").addEventListener("click", () => theme(recall(SCHEMES[document.documentElement.dataset.scheme])));
@@ -363,6 +291,7 @@ async function start() {
   $("filters").addEventListener("input", (event) => {
     if (event.target.id === "run-a") suggest();
     applyFilters();
+    writeAddress();
   });
   $("filters").addEventListener("submit", (event) => event.preventDefault());
   $("reset").addEventListener("click", reset);
