@@ -340,30 +340,6 @@ def speed(
 
 
 @app.command()
-def cost(
-    crohme: Crohme = None,
-    recipe: Recipe = "comer-fusion",
-    preset: Annotated[str, typer.Option(help="presets, divided by blanks or commas")] = "paper fast",
-    hardware: Annotated[str, typer.Option(help="h200 2080ti 4x2080ti; all where left out")] = "",
-    measure: Annotated[bool, typer.Option("--measure", help="time real steps on this CPU beside its bound")] = False,
-    results: Results = RESULTS,
-) -> None:
-    """Predict what a training costs and what bounds it, from counts alone: results/speed/cost.csv, epoch.csv."""
-    from benchmarks.reproduce import open_data
-
-    archive, presets = open_data(crohme, results), _words(preset)
-    if measure:
-        from benchmarks.cost.achieved import measure as against
-
-        for name in presets:
-            against(archive, recipe, name)
-        return
-    from benchmarks.cost.model import cost
-
-    cost(archive, results, recipe, presets, _words(hardware))
-
-
-@app.command()
 def timings(
     folders: Annotated[list[Path] | None, typer.Argument(help="run folders; else the committed runs")] = None,
     results: Results = RESULTS,

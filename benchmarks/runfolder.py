@@ -73,7 +73,7 @@ class RunFolder:
     def _digest(self, config: Mapping[str, Any]) -> str:
         from benchmarks.config import Config  # needs torch
 
-        text = json.dumps(config, sort_keys=True, separators=(",", ":"), default=str)
+        text = json.dumps({"schema_version": 1} | dict(config), sort_keys=True, separators=(",", ":"), default=str)
         try:
             return Config.model_validate_json(text).digest
         except ValueError:  # of another version of the suite

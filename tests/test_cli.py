@@ -15,7 +15,7 @@ from benchmarks.errors import UserError
 from tests.helpers.places import ROOT
 
 VERBS = """data crohme train predict score reproduce track tables report compare regress doctor ls speed
-cost timings precision import-weights recognize attention"""
+timings precision import-weights recognize attention"""
 
 
 def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

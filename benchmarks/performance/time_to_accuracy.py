@@ -1,9 +1,8 @@
 """`benchmarks timings`: time to accuracy of runs, as their own files tell it: results/speed/training.csv.
 
-All seconds are measured (history.jsonl); `predicted_s` alone is the cost model's (speed/cost.csv), where it knows the
-machine, and `share` says what of that speed was reached. Two measures are kept apart: token equality, which a training
-validates on CROHME 2014, and ExpRate on symLG, which is scored once, after the training. So `token_55_s` is the time of
-the first validation at 55 % or more, and `exprate_55_s` that of the whole training where its ExpRate is 55 % or more.
+All seconds are measured (history.jsonl). Two measures are kept apart: token equality, which a training validates on
+CROHME 2014, and ExpRate on symLG, which is scored once, after the training. So `token_55_s` is the time of the first
+validation at 55 % or more, and `exprate_55_s` that of the whole training where its ExpRate is 55 % or more.
 """
 
 from collections.abc import Sequence
@@ -14,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.checkpoint import write_atomically
-from benchmarks.cost.hardware import HARDWARE
 from benchmarks.errors import UserError
 from benchmarks.runfolder import RunFolder
 
@@ -22,7 +20,7 @@ GOALS = (55.0, 57.0, 59.33)  # % on CROHME 2014; the last is what the paper repo
 KEYS = ["recipe", "preset", "config", "hardware"]
 NUMBERS = ["epochs", "total_s", "epoch_s", "train_epoch_s", "validation_s", "validations", "images_per_s"]
 NUMBERS += [f"token_{goal:g}_s" for goal in GOALS] + [f"exprate_{goal:g}_s" for goal in GOALS]
-NUMBERS += ["best_token_exprate_2014", "exprate_2014", "predicted_s", "share"]
+NUMBERS += ["best_token_exprate_2014", "exprate_2014"]
 
 
 def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
@@ -33,13 +31,11 @@ def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
     places = folders or sorted(path.parent for path in (results / "reproduced").glob("*/*/config.yaml"))
     if not places:
         raise UserError(f"{results / 'reproduced'}: no runs; name run folders")
-    cost = results / "speed/cost.csv"
-    predicted = pd.read_csv(cost) if cost.exists() else None
-    runs = pd.DataFrame([row(RunFolder.read(folder), predicted) for folder in places])
+    runs = pd.DataFrame([row(RunFolder.read(folder)) for folder in places])
     return with_seeds(runs.sort_values([*KEYS, "seed"], kind="stable"))
 
 
-def row(run: RunFolder, predicted: pd.DataFrame | None) -> dict[str, object]:
+def row(run: RunFolder) -> dict[str, object]:
     """What one run took. A training that was killed and went on counts the parts of an epoch that its lines tell."""
     if not run.history or not run.finished:
         raise UserError(f"{run.path}: not trained to its end; there is no time to accuracy yet")
@@ -66,24 +62,7 @@ def row(run: RunFolder, predicted: pd.DataFrame | None) -> dict[str, object]:
     for goal in GOALS:
         found[f"exprate_{goal:g}_s"] = total if rate is not None and rate >= goal else None
     found["best_token_exprate_2014"] = max(validated) if validated and config["select"] == "2014" else None
-    bound = expected(run, predicted) if predicted is not None else None
-    return found | {"exprate_2014": rate, "predicted_s": bound, "share": bound / total if bound else None}
-
-
-def expected(run: RunFolder, predicted: pd.DataFrame) -> float | None:
-    """Seconds of the whole training by the cost model; None for what it does not know."""
-    device, training = run.environment.get("device", ""), run.config["training"]
-    wanted = {
-        "config": run.recipe_hash,
-        "precision": "bf16" if training["bf16"] else "fp32",
-        "mode": "graph" if training.get("graphs") else "eager",
-        "part": "training",
-    }
-    names = [machine.name for machine in HARDWARE.values() if machine.called in device]
-    for line in predicted.to_dict("records"):
-        if line["hardware"] in names and all(line[key] == value for key, value in wanted.items()):
-            return float(line["predicted_s"])
-    return None
+    return found | {"exprate_2014": rate}
 
 
 def with_seeds(runs: pd.DataFrame) -> pd.DataFrame:
@@ -107,7 +86,7 @@ def write(table: pd.DataFrame, path: Path) -> None:
 
 
 def show(table: pd.DataFrame) -> None:
-    shown = Table(title="time to accuracy (measured; predicted_s: the cost model)", title_justify="left")
+    shown = Table(title="time to accuracy", title_justify="left")
     empty = [name for name in table.columns if all(pd.isna(value) for value in table[name])]
     names = [name for name in table.columns if name not in ("config", "threads", *empty)]
     for name in names:

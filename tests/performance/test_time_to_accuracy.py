@@ -49,7 +49,6 @@ def test_times_of_one_run(tmp_path: Path) -> None:
     assert row["token_55_s"] == row["token_57_s"] == 44  # four epochs and two validations; 57.0 is at 57
     assert row["token_59.33_s"] is None and row["best_token_exprate_2014"] == 57.0
     assert row["exprate_55_s"] == 66 and row["exprate_57_s"] is None  # scored after the training, by another measure
-    assert row["predicted_s"] is None and row["share"] is None
 
 
 def test_a_goal_on_another_set_does_not_count(tmp_path: Path) -> None:
@@ -69,19 +68,6 @@ def test_seeds_and_their_spread(tmp_path: Path) -> None:
     assert mean["exprate_2014"] == 58 and sd["exprate_2014"] == 2 and mean["token_55_s"] == 24
     assert pd.isna(mean["token_57_s"])  # one of them never got there
     assert table.loc["another"].index.tolist() == ["10"]
-
-
-@pytest.mark.parametrize(("device", "known"), [("NVIDIA H200", True), ("Intel", False)])
-def test_the_share_of_what_is_predicted(tmp_path: Path, device: str, known: bool) -> None:
-    put(tmp_path, 7, [60.0], 60.0, device=device)
-    keys = {"precision": "fp32", "hardware": "h200", "mode": "eager", "part": "training", "predicted_s": 6.0}
-    digest = configs.resolve("comer-fusion", "paper", 0).digest
-    others = [{"mode": "graph"}, {"precision": "bf16"}, {"part": "epoch"}, {"hardware": "2080ti"}, {"config": "0"}]
-    rows = [keys | {"config": digest}, *(keys | {"config": digest, "predicted_s": 1.0} | other for other in others)]
-    (tmp_path / "speed").mkdir()
-    pd.DataFrame(rows).to_csv(tmp_path / "speed/cost.csv", index=False)
-    row: Any = timings.timings(tmp_path).iloc[0]
-    assert (row["predicted_s"], row["share"]) == ((6.0, 0.5) if known else (None, None))
 
 
 def test_the_file_says_the_same_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
