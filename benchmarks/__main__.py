@@ -13,7 +13,7 @@ from benchmarks.errors import UserError
 
 if TYPE_CHECKING:  # torch and pandas are slow to import; `--help` needs neither
     from benchmarks.data.archive import Archive
-    from benchmarks.reproduce import Run
+    from benchmarks.runs.folder import Run
 
 ROWS = "bttr bttr-baseline comer-self comer-cross comer-fusion"
 
@@ -45,7 +45,7 @@ def data(
 ) -> None:
     """Verify an archive: which edition it is, what is in it, what the protocol skips."""
     from benchmarks.data.verify import describe
-    from benchmarks.reproduce import open_data
+    from benchmarks.runs.workspace import open_data
 
     describe(open_data(crohme, results), as_json)
 
@@ -71,8 +71,9 @@ def train(
     force: Force = False,
 ) -> None:
     """Train one run, or go on with it; under torchrun on several devices."""
-    from benchmarks.tracking.track import live, track
-    from benchmarks.train import train
+    from benchmarks.tracking.live import live
+    from benchmarks.tracking.track import track
+    from benchmarks.training.trainer import train
 
     run, archive = _run(folder, recipe, preset, seed, crohme, results)
     if force:
@@ -97,7 +98,7 @@ def predict(
 ) -> None:
     """Recognise test sets with a trained run."""
     from benchmarks.recognition.predict import predict
-    from benchmarks.reproduce import test_splits
+    from benchmarks.runs.workspace import test_splits
 
     run, archive = _run(folder, recipe, preset, seed, crohme, results)
     predict(run.config, archive, run.folder, test_splits(archive, _words(years)))
@@ -115,7 +116,7 @@ def score(
     results: Results = RESULTS,
 ) -> None:
     """Score the predictions of a run (those of every test set that was recognised, or of `--years`)."""
-    from benchmarks.reproduce import test_splits
+    from benchmarks.runs.workspace import test_splits
     from benchmarks.score import score
     from benchmarks.tracking.track import track
 
@@ -183,7 +184,8 @@ def track(
     folders: Annotated[list[Path], typer.Argument(help="run folders, from this machine or another")],
 ) -> None:
     """Mirror run folders to MLflow (MLFLOW_TRACKING_URI, else the results' own SQLite file)."""
-    from benchmarks.tracking.track import store, track
+    from benchmarks.tracking.store import store
+    from benchmarks.tracking.track import track
 
     for folder in folders:
         if track(folder) is None:
@@ -235,7 +237,7 @@ def pack(
     weights: Annotated[bool, typer.Option(help="with weights (float16) and a model card")] = True,
 ) -> None:
     """Keep runs under results/reproduced/: small enough to commit, read by `tables` and `figures`."""
-    from benchmarks.reference import pack
+    from benchmarks.runs.packing import pack
 
     for folder in folders:
         print(pack(folder, weights=weights))
@@ -249,7 +251,7 @@ def evaluate(
     results: Results = RESULTS,
 ) -> None:
     """Recognise CROHME with the committed weights and compare with the committed scores; no training."""
-    from benchmarks.reference import evaluate
+    from benchmarks.runs.packing import evaluate
 
     evaluate(crohme, _words(years), _words(recipes), results)
 
@@ -259,7 +261,7 @@ def mlflow_ui(
     results: Results = RESULTS, port: Annotated[int, typer.Option(help="of the loopback", min=1, max=65535)] = 5000
 ) -> None:
     """Look at what was logged, in MLflow's own user interface, on this machine only."""
-    from benchmarks.tracking.track import browse
+    from benchmarks.tracking.store import browse
 
     browse(results, port)
 
@@ -268,7 +270,7 @@ def mlflow_ui(
 def tables(results: Results = RESULTS) -> None:
     """Write the committed results/table*.{csv,md,tex} and the README's table anew: reported and reproduced rows."""
     from benchmarks.report import tables
-    from benchmarks.reproduce import console
+    from benchmarks.runs.workspace import console
 
     built, readme = tables.committed(results), results.parent / "README.md"
     tables.show(built, console)
@@ -368,7 +370,7 @@ def precision(
 ) -> None:
     """Train short, twice from each seed, float32 and bf16; is the difference smaller than that of seeds?"""
     from benchmarks.performance.precision import Sizes, precision
-    from benchmarks.reproduce import open_data
+    from benchmarks.runs.workspace import open_data
 
     sizes = Sizes(limit, epochs, heldout, max_tokens)
     precision(open_data(crohme, results), results, recipe, preset, [_seed(word) for word in _words(seeds)], sizes)
@@ -437,7 +439,7 @@ def list_(
     import json
     from dataclasses import asdict
 
-    from benchmarks import listing
+    from benchmarks.runs import listing
 
     if as_json:
         shipped = {kind: listing.shipped(kind) for kind in ("recipes", "presets")}
@@ -451,7 +453,8 @@ def _run(
 ) -> "tuple[Run, Archive]":
     """The run that a folder or a recipe names, and the data it belongs to."""
     from benchmarks.config import load, resolve
-    from benchmarks.reproduce import Run, open_data, workspace
+    from benchmarks.runs.folder import Run
+    from benchmarks.runs.workspace import open_data, workspace
 
     if (folder is None) == (not recipe):
         raise UserError("name one run: a run folder, or --recipe (with --preset and --seed)")

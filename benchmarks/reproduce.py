@@ -7,60 +7,28 @@ goes on where it was stopped, and any stage can be run again alone (`python -m b
 import json
 import math
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from rich.console import Console
 from rich.table import Table
 
-from benchmarks.checkpoint import only_one
 from benchmarks.config import Config, check_folder, resolve
-from benchmarks.data.archive import Archive, open_archive
+from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from benchmarks.jobs.place import Place
+from benchmarks.runs.folder import Run
+from benchmarks.runs.workspace import announce, console, open_data, test_splits, workspace
 
 MIRROR_SECONDS = 30  # between two looks at what a cluster does
 ATTEMPTS = 4  # at a run whose node dies, as often as that happens without the run being at fault
-console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
 
 
 class OutOfTime(Exception):
     """The minutes granted are over; everything done lies in the run folders."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """A row of the table at one seed: configuration and folder; what is done is read off the folder."""
-
-    config: Config
-    folder: Path
-
-    @property
-    def trained(self) -> bool:
-        try:
-            state = json.loads((self.folder / "checkpoint.json").read_text())
-        except (OSError, ValueError):
-            return False
-        return bool(state.get("finished")) and (self.folder / "best.safetensors").exists()
-
-    def recognised(self, split: str) -> bool:
-        return self.trained and _fresh(self.folder / f"predictions/{split}.zip", self.folder / "best.safetensors")
-
-    def scored(self, split: str) -> bool:
-        predictions = self.folder / f"predictions/{split}.zip"
-        return self.recognised(split) and _fresh(self.folder / f"scores/{split}.json", predictions)
-
-    def forget_training(self) -> None:
-        """The next training starts afresh; weights, predictions, scores stay until newer ones replace them."""
-        with only_one(self.folder):
-            for name in ("checkpoint.safetensors", "checkpoint.json"):
-                (self.folder / name).unlink(missing_ok=True)
 
 
 def reproduce(
@@ -107,42 +75,6 @@ def reproduce(
     return whole
 
 
-def open_data(crohme: Path | None, results: Path) -> Archive:
-    """The archive to work on; without CROHME the embedded set, made on the spot."""
-    if crohme is not None:
-        return open_archive(crohme)
-    from benchmarks.data.synthetic import embedded  # needs matplotlib
-
-    return open_archive(embedded(results / "local" / "embedded" / "data.zip"))
-
-
-def workspace(archive: Archive, results: Path) -> Path:
-    """Where runs on this archive lie: results/ for CROHME, a place apart for anything else."""
-    if archive.name == "crohme":
-        return results
-    apart = archive.name if archive.name == "embedded" else f"{archive.name}-{archive.digest[:8]}"
-    return results / "local" / apart
-
-
-def test_splits(archive: Archive, years: Sequence[str]) -> list[str]:
-    for year in years:
-        if year not in archive.test_splits:
-            have = ", ".join(archive.test_splits)
-            raise UserError(f"{archive.path}: no test set '{year}', it has {have}; CROHME is given with CROHME=")
-    return list(years or archive.test_splits)
-
-
-def announce(archive: Archive) -> None:
-    """Says what is worked on; loudly where it is not CROHME."""
-    console.print(f"data: {archive.path}, {archive.edition}", markup=False)
-    if archive.name != "crohme":
-        console.print(
-            f" {archive.name.upper()} DATA: these are NOT CROHME numbers. "
-            "CROHME=data.zip gives those; `make crohme` fetches it. ",
-            style="bold black on yellow",
-        )
-
-
 def _one_after_another(
     runs: Sequence[Run], archive: Archive, splits: Sequence[str], force: bool, deadline: float
 ) -> bool:
@@ -163,7 +95,8 @@ def _one_after_another(
 
 
 def _work(run: Run, archive: Archive, splits: Sequence[str], force: bool, in_time: Callable[[], None]) -> None:
-    from benchmarks.tracking.track import live, track
+    from benchmarks.tracking.live import live
+    from benchmarks.tracking.track import track
 
     if force:
         run.forget_training()
@@ -180,7 +113,7 @@ def _stages(run: Run, archive: Archive, splits: Sequence[str], keep: Callable[[]
     """Does what is not done yet of a run; whether there was anything. `keep` is called after every epoch and stage."""
     from benchmarks.recognition.predict import predict
     from benchmarks.score import score
-    from benchmarks.train import train
+    from benchmarks.training.trainer import train
 
     changed = False
     if not run.trained:
@@ -210,7 +143,8 @@ def _spread(
 ) -> None:
     """All runs at once on a Ray cluster. One whose node dies is started again, elsewhere, from what it left here; one
     that fails lets the others end, and is told after."""
-    from benchmarks.jobs.place import Died, Ray
+    from benchmarks.jobs.place import Died
+    from benchmarks.jobs.ray_cluster import Ray
     from benchmarks.tracking.track import track
 
     cluster, attempts, errors = Ray(archive, space, cpus, gpus), Counter[str](), []
@@ -283,7 +217,8 @@ def _duration(seconds: float | None) -> str:
 def _finish(archive: Archive, runs: Sequence[Run], results: Path, seconds: float) -> None:
     """The tables, written and printed, and where everything lies."""
     from benchmarks.report import tables
-    from benchmarks.tracking.track import store, track
+    from benchmarks.tracking.store import store
+    from benchmarks.tracking.track import track
 
     crohme, space = archive.name == "crohme", workspace(archive, results)
     built = tables.local(results) if crohme else tables.apart(space)
@@ -297,8 +232,3 @@ def _finish(archive: Archive, runs: Sequence[Run], results: Path, seconds: float
     console.print(f"runs     {space / 'runs'}", markup=False)
     console.print(f"MLflow   {store(runs[0].folder)}", markup=False)
     console.print(f"seconds  {seconds:.0f}", markup=False)
-
-
-def _fresh(path: Path, source: Path) -> bool:
-    """Whether `path` was made after `source`."""
-    return path.exists() and path.stat().st_mtime_ns >= source.stat().st_mtime_ns

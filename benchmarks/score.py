@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.checkpoint import write_atomically, zipped
 from benchmarks.config import Config
 from benchmarks.data.archive import Archive
 from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
+from benchmarks.files import write_atomically, zipped
 from evaluation.scoring import analysis
 from evaluation.scoring.score import Evaluation, Score, evaluate
 

@@ -26,6 +26,7 @@ from IPython.display import Image, display
 from benchmarks.report import tables
 from benchmarks.report.figures import make as figures
 from benchmarks.report.figures import results as plots
+from benchmarks.report.paper import reference
 
 ROOT = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "pyproject.toml").exists())
 RESULTS = ROOT / "results"
@@ -63,11 +64,11 @@ tables.committed(RESULTS)["table1"][columns]
 
 # %%
 show("fig3")
-lengths = {"reported " + model: rates for model, rates in tables.reference()["fig3"]["rates"].items()}
+lengths = {"reported " + model: rates for model, rates in reference()["fig3"]["rates"].items()}
 for run in runs:
     rates = [row["exprate"] for row in run.scores["2014"]["by_length"]]
     lengths[f"{plots.model_name(run.recipe)}, {run.preset}, seed {run.seed}"] = rates
-pd.DataFrame(lengths, index=tables.reference()["fig3"]["buckets"])
+pd.DataFrame(lengths, index=reference()["fig3"]["buckets"])
 
 # %% [markdown]
 # ## Fig. 4: where the network looks

@@ -9,7 +9,7 @@ from benchmarks import config as configs
 from benchmarks.config import SCHEMA, Augmentation, Config, Optimizer
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
-from benchmarks.train import train
+from benchmarks.training.trainer import train
 from models import CoMERConfig
 
 RECIPES = ["bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"]

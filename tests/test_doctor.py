@@ -16,9 +16,10 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import __main__ as cli
-from benchmarks import doctor, listing
+from benchmarks import doctor
 from benchmarks.doctor import Check
 from benchmarks.errors import UserError
+from benchmarks.runs import listing
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive
 

@@ -11,7 +11,9 @@ from benchmarks import reproduce as job
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import write_predictions
-from benchmarks.reproduce import Run, reproduce, workspace
+from benchmarks.reproduce import reproduce
+from benchmarks.runs.folder import Run
+from benchmarks.runs.workspace import workspace
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 
@@ -26,11 +28,11 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     import benchmarks.recognition.predict
     import benchmarks.score
     import benchmarks.tracking.track
-    import benchmarks.train
+    import benchmarks.training.trainer
 
     ran: list[str] = []
     for module, name in (
-        (benchmarks.train, "train"),
+        (benchmarks.training.trainer, "train"),
         (benchmarks.recognition.predict, "predict"),
         (benchmarks.score, "score"),
     ):
@@ -134,7 +136,7 @@ def test_interrupted_training_leaves_earlier_results(archive: Path, tmp_path: Pa
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("benchmarks.train.train", interrupted)
+    monkeypatch.setattr("benchmarks.training.trainer.train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         reproduce(["bttr"], preset, [7], archive, [], True, tmp_path)
     assert kept and all(path.read_bytes() == content for path, content in kept.items())
@@ -148,7 +150,7 @@ def test_when_the_time_is_over_it_stops_and_goes_on_later(archive: Path, tmp_pat
     calls = iter([0.0, 1.0, 100.0])  # began, before the first run, after its first epoch
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job.time, "perf_counter", lambda: next(calls, 101.0))
-        patch.setattr("benchmarks.train.time", FakeTime)
+        patch.setattr("benchmarks.training.trainer.time", FakeTime)
         assert not reproduce(rows, preset, [7], archive, [], False, tmp_path, minutes=1)
     (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
     assert stages == ["train"] and len((folder / "history.jsonl").read_text().splitlines()) == 1

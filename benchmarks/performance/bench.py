@@ -24,12 +24,12 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor, nn
 
-from benchmarks.checkpoint import write_atomically
 from benchmarks.config import load, resolve
 from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import evaluation_batches
 from benchmarks.environment import processor, revision
 from benchmarks.errors import UserError
+from benchmarks.files import write_atomically
 from benchmarks.recognition.predict import recognise
 from models import CoMER, CoMERConfig, SearchOptions, joint_search
 from models.inference.folded_decoder import FoldedNetwork

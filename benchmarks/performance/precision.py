@@ -19,14 +19,14 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from benchmarks.checkpoint import write_atomically
 from benchmarks.config import Config, resolve
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import evaluation_batches
-from benchmarks.data.samples import Sample, evenly
+from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import UserError
-from benchmarks.runfolder import RunFolder
-from benchmarks.train import split_heldout, train
+from benchmarks.files import write_atomically
+from benchmarks.runs.folder import RunFolder
+from benchmarks.training.trainer import train
 from evaluation.scoring.stats import mean_interval
 from models import Vocabulary
 from models.vocab import PAD, bidirectional_targets

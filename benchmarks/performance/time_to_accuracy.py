@@ -12,9 +12,9 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.checkpoint import write_atomically
 from benchmarks.errors import UserError
-from benchmarks.runfolder import RunFolder
+from benchmarks.files import write_atomically
+from benchmarks.runs.folder import RunFolder
 
 GOALS = (55.0, 57.0, 59.33)  # % on CROHME 2014; the last is what the paper reports
 KEYS = ["recipe", "preset", "config", "hardware"]

@@ -11,12 +11,12 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.checkpoint import write_atomically, zipped
 from benchmarks.config import Config, check_folder
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.samples import Sample, evenly
 from benchmarks.errors import UserError
+from benchmarks.files import write_atomically, zipped
 from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Vocabulary
 from models.inference.beam_search import joint_search

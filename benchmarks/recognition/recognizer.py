@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from benchmarks.checkpoint import write_atomically
 from benchmarks.config import Config, load
 from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.samples import Sample
 from benchmarks.errors import UserError
+from benchmarks.files import write_atomically
 from benchmarks.recognition.photographs import _line, as_crohme, read_gray
 from benchmarks.recognition.predict import search
 from models import CoMER, Hypothesis, Vocabulary

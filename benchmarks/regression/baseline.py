@@ -21,11 +21,11 @@ import pandas as pd
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from benchmarks.checkpoint import write_atomically
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.data.synthetic import embedded
 from benchmarks.environment import environment, revision
 from benchmarks.errors import UserError
+from benchmarks.files import write_atomically
 from benchmarks.regression import fixed_job
 from evaluation.scoring.stats import prediction_interval
 

@@ -19,15 +19,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from benchmarks.checkpoint import zipped
 from benchmarks.config import Config, names, resolve
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.data.batching import TrainingSet, evaluation_batches, pad
 from benchmarks.data.samples import Sample, evenly
 from benchmarks.data.synthetic import embedded
+from benchmarks.files import zipped
 from benchmarks.recognition.predict import predict
 from benchmarks.score import score
-from benchmarks.train import train
+from benchmarks.training.trainer import train
 from evaluation import symlg
 from evaluation.scoring.inputs import prediction_file, read_predictions
 from evaluation.scoring.score import NO_FIELDS, Expression, evaluate

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import config as configs
-from benchmarks.checkpoint import write_atomically
 from benchmarks.errors import UserError
-from benchmarks.report.tables import reference
+from benchmarks.files import write_atomically
+from benchmarks.report.paper import reference
 from evaluation.scoring import stats
 
 # the paper's Table 1, worst first

@@ -7,8 +7,6 @@ hold the first two and are written by `make tables` alone; results/local/table*.
 
 import json
 from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from statistics import stdev
 from typing import Any
@@ -19,9 +17,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.checkpoint import write_atomically
 from benchmarks.errors import UserError
+from benchmarks.files import write_atomically
 from benchmarks.report import latex_tables as latex
+from benchmarks.report.paper import reference
 from evaluation.scoring.stats import proportion_interval
 
 COLUMNS = (
@@ -56,12 +55,6 @@ NOTE = (
 IN_README = "<!-- written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 
 Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone where the data is not CROHME
-
-
-@cache
-def reference() -> dict[str, Any]:
-    """The paper's numbers, as data."""
-    return yaml.safe_load(resources.files("benchmarks.report").joinpath("reference.yaml").read_text())
 
 
 def committed(results: Path) -> Tables:

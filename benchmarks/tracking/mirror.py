@@ -23,7 +23,7 @@ from statistics import mean, stdev
 from typing import Any
 from urllib.parse import urlparse
 
-from benchmarks.runfolder import RunFolder, store_key
+from benchmarks.runs.folder import RunFolder, store_key
 
 # Nothing leaves this machine but to the tracking server asked for, and that may not hold the work up.
 SETTINGS = {

@@ -15,12 +15,11 @@ from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.checkpoint import write_atomically
 from benchmarks.config import Config
 from benchmarks.data.archive import Archive
-from benchmarks.data.samples import Sample, evenly
+from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import UserError
-from benchmarks.train import split_heldout
+from benchmarks.files import write_atomically
 from benchmarks.tuning.space import Problem
 from evaluation.scoring.stats import proportion_interval
 

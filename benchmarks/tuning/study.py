@@ -23,8 +23,10 @@ from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.errors import UserError
-from benchmarks.jobs.place import Died, Engine, Processes, Ray
-from benchmarks.reproduce import announce, console, open_data, workspace
+from benchmarks.jobs.place import Died, Engine
+from benchmarks.jobs.processes import Processes
+from benchmarks.jobs.ray_cluster import Ray
+from benchmarks.runs.workspace import announce, console, open_data, workspace
 from benchmarks.tuning.space import pose
 from benchmarks.tuning.trials import DONE, POLL, RETRIES, STORAGE_ERRORS, Job, patiently, work
 
@@ -207,7 +209,8 @@ class Mirror(threading.Thread):
 def _log(folder: Path, study: str, name: str, trial: FrozenTrial, best: float) -> None:
     """A trial that is through, and beside it the best so far as the study's own curve."""
     from benchmarks.tracking.mirror import PARENT
-    from benchmarks.tracking.track import track, tracking_uri
+    from benchmarks.tracking.store import tracking_uri
+    from benchmarks.tracking.track import track
 
     if run_id := track(folder, under=f"search/{study}", name=name):
         from mlflow import MlflowClient

@@ -188,7 +188,7 @@ class Trial:
         self.over = False  # whatever goes wrong from here on is not the training's fault
 
     def run(self, trial: optuna.Trial) -> float:
-        from benchmarks.train import train
+        from benchmarks.training.trainer import train
 
         trial.set_user_attr("worker", self.worker)
         trial.set_user_attr("owner", self.job.owner)

@@ -12,7 +12,8 @@ from benchmarks.data.samples import Sample, evenly
 from benchmarks.data.store import ZipStore
 from benchmarks.data.sub_expressions import SYMBOL_HEIGHT, lines, parts, read_symbols, sub_expressions
 from benchmarks.errors import UserError
-from benchmarks.train import Team, Trainer
+from benchmarks.training.team import Team
+from benchmarks.training.trainer import Trainer
 from evaluation.symlg import from_latex
 from models import Vocabulary
 from tests.helpers.places import CROHME

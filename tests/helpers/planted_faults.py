@@ -18,7 +18,7 @@ from tests.helpers.places import ROOT
 
 # fault: file, what stands there, what is put in its place
 FAULTS = {
-    "none": ("benchmarks/train.py", "import json", "import json"),
+    "none": ("benchmarks/training/trainer.py", "import json", "import json"),
     "coverage shifted by one step": ("models/coverage.py", ".tril(-1)", ".tril(0)"),
     "a wrong relation in symLG": ("evaluation/symlg/builder.py", '"msub": ("Sub",)', '"msub": ("Sup",)'),
     "augmentation off": (
@@ -27,7 +27,11 @@ FAULTS = {
         "1.0",
     ),
     "learning rate x10, in the preset": ("benchmarks/presets/smoke.yaml", "lr: 0.003", "lr: 0.03"),
-    "learning rate x10, in the program": ("benchmarks/train.py", "rate = peak * 0.5", "rate = 10 * peak * 0.5"),
+    "learning rate x10, in the program": (
+        "benchmarks/training/trainer.py",
+        "rate = peak * 0.5",
+        "rate = 10 * peak * 0.5",
+    ),
 }
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from benchmarks.checkpoint import zipped
 from benchmarks.config import Config, resolve
 from benchmarks.data.archive import Archive, open_archive
+from benchmarks.files import zipped
 from benchmarks.report.page.browser import read_verdicts
 from benchmarks.report.page.make import report
-from benchmarks.reproduce import workspace
+from benchmarks.runs.workspace import workspace
 from benchmarks.score import score
 from evaluation import symlg
 from evaluation.scoring.inputs import prediction_file

@@ -76,7 +76,7 @@ def die_after(steps: int) -> None:
 
 
 if __name__ == "__main__":
-    from benchmarks import train as training
+    from benchmarks.training import trainer as training
 
     if len(sys.argv) > 4:
         die_after(int(sys.argv[4]))

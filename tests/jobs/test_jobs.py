@@ -16,10 +16,11 @@ from safetensors.torch import load_file
 from benchmarks import __main__ as cli
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
-from benchmarks.jobs import place as engine
-from benchmarks.jobs.place import Died, Ended, Place, Processes
+from benchmarks.jobs import ray_cluster
+from benchmarks.jobs.place import Died, Ended, Place
+from benchmarks.jobs.processes import Processes
 from benchmarks.reproduce import reproduce
-from benchmarks.train import train
+from benchmarks.training.trainer import train
 from benchmarks.tuning.study import search
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -85,11 +86,11 @@ def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
 
 
 def test_files_of_a_node_stay_inside_the_workspace(tmp_path: Path) -> None:
-    engine._put(tmp_path / "run", {"scores/2014.json": (b"{}", 10**18)})
-    assert engine._files(tmp_path) == {"run/scores/2014.json": (b"{}", 10**18)}
-    assert engine._files(tmp_path, {"run/scores/2014.json": 10**18}) == {}
+    ray_cluster._put(tmp_path / "run", {"scores/2014.json": (b"{}", 10**18)})
+    assert ray_cluster._files(tmp_path) == {"run/scores/2014.json": (b"{}", 10**18)}
+    assert ray_cluster._files(tmp_path, {"run/scores/2014.json": 10**18}) == {}
     with pytest.raises(UserError, match="not a path inside"):
-        engine._put(tmp_path / "run", {"../../other": (b"", 0)})
+        ray_cluster._put(tmp_path / "run", {"../../other": (b"", 0)})
 
 
 def test_an_engine_that_is_not_there(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from benchmarks.data.synthetic import embedded
 from benchmarks.errors import UserError
 from benchmarks.regression import baseline as regress
 from benchmarks.regression import fixed_job
-from benchmarks.train import Trainer
+from benchmarks.training.trainer import Trainer
 from evaluation.scoring.stats import prediction_interval
 from evaluation.symlg import builder
 from tests.helpers.places import ROOT

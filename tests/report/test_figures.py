@@ -20,7 +20,7 @@ from benchmarks.report.figures import errors as taxonomy
 from benchmarks.report.figures import growth as cost
 from benchmarks.report.figures import make as figures
 from benchmarks.report.figures import results as plots
-from benchmarks.report.tables import reference
+from benchmarks.report.paper import reference
 from tests.helpers.places import ROOT
 
 RESULTS = ROOT / "results"

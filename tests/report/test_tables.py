@@ -13,6 +13,7 @@ from rich.console import Console
 
 from benchmarks.errors import UserError
 from benchmarks.report import tables
+from benchmarks.report.paper import reference
 from tests.helpers.places import ROOT
 
 RESULTS = ROOT / "results"
@@ -62,10 +63,10 @@ def test_the_papers_numbers_are_all_there(tmp_path: Path) -> None:
 
 def test_reported_counts_are_the_papers(tmp_path: Path) -> None:
     """Rates in Table 1 are multiples of 1/986; CoMER (Fusion) is 585 of 986 with a half-width of three points."""
-    for row in tables.reference()["table1"]:
+    for row in reference()["table1"]:
         count = round(row["exprate"] * 986 / 100)
         assert round(100 * count / 986, 2) == row["exprate"]
-    (fusion,) = [row for row in tables.reference()["table1"] if row["model"] == "CoMER (Fusion)"]
+    (fusion,) = [row for row in reference()["table1"] if row["model"] == "CoMER (Fusion)"]
     tables.write(tables.committed(tmp_path), tmp_path)
     (printed,) = rows(tmp_path / "table1.csv", model="CoMER (Fusion)")
     assert round(fusion["exprate"] * 9.86) == 585
@@ -208,7 +209,7 @@ def test_a_real_latex_sets_the_tables(tmp_path: Path) -> None:
     assert ENGINE
     for preset in ("smoke", "laptop", "fast", "paper"):
         for recipe in ("bttr", "comer-self", "comer-fusion", "a%_50&#$~^{b}[c]<"):
-            for split, n in tables.reference()["test_sets"].items():
+            for split, n in reference()["test_sets"].items():
                 put_run(tmp_path / "runs", recipe, preset, n=n, split=split)
     put_run(tmp_path / "x/runs", "bttr", n=300, exact=90, split="test", data={"name": "embedded", "digest": ""})
     tables.write(tables.committed(RESULTS), tmp_path / "committed")

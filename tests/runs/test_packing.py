@@ -10,9 +10,9 @@ from benchmarks.config import load
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
-from benchmarks.reference import evaluate, pack
+from benchmarks.runs.packing import evaluate, pack
 from benchmarks.score import score
-from benchmarks.train import train
+from benchmarks.training.trainer import train
 from models.weights import load_weights
 from tests.helpers.tiny import tiny_archive, tiny_config
 

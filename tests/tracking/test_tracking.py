@@ -21,7 +21,8 @@ from mlflow.artifacts import download_artifacts
 
 from benchmarks.config import resolve
 from benchmarks.errors import UserError
-from benchmarks.runfolder import RunFolder
+from benchmarks.runs.folder import RunFolder
+from benchmarks.tracking import live, store
 from benchmarks.tracking import track as tracking
 from tests.helpers.runs import all_runs, check_complete, client_of, put_history, put_run, put_state, track_at_once
 
@@ -276,7 +277,7 @@ def test_live_mirrors_and_measures_until_the_training_is_killed(tmp_path: Path, 
 
 
 def test_what_the_training_raises_passes_through(tmp_path: Path) -> None:
-    with pytest.raises(KeyError, match="the training fails"), tracking.live(put_run(tmp_path, "bttr")):
+    with pytest.raises(KeyError, match="the training fails"), live.live(put_run(tmp_path, "bttr")):
         raise KeyError("the training fails")
 
 
@@ -304,7 +305,7 @@ class Mute:
 
 
 def test_a_server_that_never_answers_holds_nothing_up(tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(tracking, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(store, "ANSWER_SECONDS", 0.2)
     server = Mute()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     folder = put_run(tmp_path, "bttr")
@@ -317,24 +318,24 @@ def test_a_server_that_never_answers_holds_nothing_up(tmp_path: Path, monkeypatc
 
 
 def test_a_server_that_never_answers_does_not_keep_a_training_from_ending(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(tracking, "STOP_SECONDS", 0.1)
+    monkeypatch.setattr(live, "STOP_SECONDS", 0.1)
     server = Mute()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
-    with tracking.live(put_run(tmp_path, "bttr"), seconds=0.01):
+    with live.live(put_run(tmp_path, "bttr"), seconds=0.01):
         assert server.asked.wait(60)
 
 
 def test_a_mirror_that_dies_is_no_matter_of_the_training(tmp_path: Path, monkeypatch) -> None:
     folder = put_run(tmp_path, "bttr")
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    with tracking.live(folder):
+    with live.live(folder):
         time.sleep(0.05)
 
 
 def test_where_no_process_can_be_started_the_training_goes_on(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
     went_on = False
-    with tracking.live(put_run(tmp_path, "bttr")):
+    with live.live(put_run(tmp_path, "bttr")):
         went_on = True
     assert went_on and capsys.readouterr().err.count("warning: ") == 1
 
@@ -342,7 +343,7 @@ def test_where_no_process_can_be_started_the_training_goes_on(tmp_path: Path, mo
 def test_a_warning_of_the_mirror_reaches_the_training_once(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     folder = put_run(tmp_path, "bttr")
-    with tracking.live(folder, seconds=0.01):
+    with live.live(folder, seconds=0.01):
         until(lambda: tracking._warned)
     assert tracking.track(folder) is None
     warning = capsys.readouterr().err
@@ -379,7 +380,7 @@ def cut_short(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @contextmanager
 def locked(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(tracking, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(store, "ANSWER_SECONDS", 0.1)
     holder = sqlite3.connect(results / "mlflow.db", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     yield
@@ -553,7 +554,7 @@ def test_the_user_interface_shows_what_the_runs_are_logged_to(tmp_path: Path, mo
     monkeypatch.setattr(os, "execv", lambda program, line: became.append(line))
     monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@db/mlflow")
-    tracking.browse(tmp_path, 5000)
+    store.browse(tmp_path, 5000)
     assert os.environ["MLFLOW_BACKEND_STORE_URI"] == "postgresql://me:secret@db/mlflow"
     assert "secret" not in str(became) + capsys.readouterr().out
 
@@ -563,10 +564,10 @@ def test_the_user_interface_finds_the_embedded_set_and_says_where_there_is_nothi
     monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
     (tmp_path / "local/embedded").mkdir(parents=True)
     (tmp_path / "mlflow.db").rename(tmp_path / "local/embedded/mlflow.db")
-    tracking.browse(tmp_path, 5000)
+    store.browse(tmp_path, 5000)
     assert os.environ["MLFLOW_BACKEND_STORE_URI"] == f"sqlite:///{tmp_path}/local/embedded/mlflow.db"
     with pytest.raises(UserError, match="nothing was logged yet"):
-        tracking.browse(tmp_path / "local", 5000)
+        store.browse(tmp_path / "local", 5000)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example")
     with pytest.raises(UserError, match=r"open https://mlflow\.example"):
-        tracking.browse(tmp_path, 5000)
+        store.browse(tmp_path, 5000)

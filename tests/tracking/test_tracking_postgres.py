@@ -16,6 +16,7 @@ import pytest
 import sqlalchemy
 from mlflow import MlflowClient
 
+from benchmarks.tracking import live, store
 from benchmarks.tracking import track as tracking
 from tests.helpers.database import Postgres
 from tests.helpers.runs import all_runs, artifacts, check_complete, put_history, put_run, put_state, track_at_once
@@ -100,7 +101,7 @@ def test_eight_processes_at_once_lose_nothing(server: Server, to_server: MlflowC
 def test_live_mirrors_and_measures_through_the_server(to_server: MlflowClient, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
     folder = put_run(tmp_path, "comer-self", finished=False)
-    with tracking.live(folder, seconds=0.1):
+    with live.live(folder, seconds=0.1):
         for _ in range(1200):
             found = [run for run in all_runs(to_server) if run.data.tags.get("recipe") == "comer-self"]
             if found and "system/cpu_utilization_percentage" in found[0].data.metrics:
@@ -127,7 +128,7 @@ def test_a_database_locked_behind_the_server_is_one_warning(
 def test_a_database_locked_is_one_warning_without_a_server(
     server: Server, to_server: MlflowClient, tmp_path: Path, monkeypatch, capsys
 ) -> None:
-    monkeypatch.setattr(tracking, "ANSWER_SECONDS", 2)
+    monkeypatch.setattr(store, "ANSWER_SECONDS", 2)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.database)
     folder = put_run(tmp_path, "bttr-baseline")
     with locked(server.database):
@@ -140,14 +141,14 @@ def test_a_server_stopped_and_gone_is_one_warning(
     server: Server, to_server: MlflowClient, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     """Stopped, it still takes connections, and answers none."""
-    monkeypatch.setattr(tracking, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(store, "ANSWER_SECONDS", 0.5)
     folder = put_run(tmp_path, "comer-fusion")
     os.killpg(server.process.pid, signal.SIGSTOP)
     try:
         assert tracking.track(folder) is None
     finally:
         os.killpg(server.process.pid, signal.SIGCONT)
-    monkeypatch.setattr(tracking, "ANSWER_SECONDS", 60)
+    monkeypatch.setattr(store, "ANSWER_SECONDS", 60)
     import_later(folder, to_server, monkeypatch, capsys, "timed out")
 
 

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import benchmarks.train as training
+import benchmarks.training.trainer as training
 from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
 from benchmarks.data.on_device import Inputs
-from benchmarks.graphs import EAGER, Replays
-from benchmarks.train import Team, Trainer
+from benchmarks.training.cuda_graphs import EAGER, Replays
+from benchmarks.training.team import Team
+from benchmarks.training.trainer import Trainer
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 GRAPHS = {

@@ -13,13 +13,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from benchmarks.checkpoint import load_checkpoint
 from benchmarks.data.archive import open_archive
-from benchmarks.data.samples import Sample
+from benchmarks.data.samples import Sample, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
-from benchmarks.reproduce import Run
-from benchmarks.train import Trainer, split_heldout, train
+from benchmarks.runs.folder import Run
+from benchmarks.training.checkpoint import load_checkpoint
+from benchmarks.training.trainer import Trainer, train
 from evaluation.scoring.inputs import read_predictions
 from models import CheckpointError
 from tests.helpers.places import ROOT
@@ -182,7 +182,7 @@ def test_two_processes_train_what_one_does(archive, straight, tmp_path):
 
 
 def test_processes_must_share_the_micro_batches(archive, tmp_path, monkeypatch):
-    from benchmarks.train import Team
+    from benchmarks.training.team import Team
 
     with pytest.raises(UserError, match="3 processes cannot share 2 micro-batches"):
         Trainer(tiny_config(archive), open_archive(archive), tmp_path, Team(0, 3, torch.device("cpu")))
@@ -294,14 +294,14 @@ def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(archive, straight, tmp_path, monkeypatch):
-    import benchmarks.checkpoint as checkpoint
+    import benchmarks.training.checkpoint as checkpoint
 
     (tmp_path / "checkpoint.safetensors").write_bytes(b"the last one")
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr("benchmarks.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         checkpoint.save_checkpoint(tmp_path, {}, {})
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == b"the last one"
@@ -348,7 +348,7 @@ def test_training_and_prediction_need_the_core_packages_alone(archive, tmp_path)
         "from pathlib import Path\n"
         "from benchmarks.data.archive import open_archive\n"
         "from benchmarks.recognition.predict import predict\n"
-        "from benchmarks.train import train\n"
+        "from benchmarks.training.trainer import train\n"
         "from tests.helpers.tiny import tiny_config\n"
         "where, folder = Path(sys.argv[1]), Path(sys.argv[2])\n"
         "config, archive = tiny_config(where, {'training': {'epochs': 1}}), open_archive(where)\n"

@@ -102,7 +102,7 @@ class Inline:
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
-    monkeypatch.setattr("benchmarks.train.train", pretended)
+    monkeypatch.setattr("benchmarks.training.trainer.train", pretended)
     monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
 
 
@@ -246,7 +246,7 @@ def test_a_worker_that_went_away_costs_no_trial(inline, given, monkeypatch) -> N
                 return [Ended(name, Died("killed by SIGKILL"))]
 
     monkeypatch.setattr("benchmarks.tuning.study.Processes", Deadly)
-    monkeypatch.setattr("benchmarks.train.train", killed)
+    monkeypatch.setattr("benchmarks.training.trainer.train", killed)
     folder = driver.search(**given, trials=4, workers=1)
     trials = opened(folder).trials
     (failed,) = [trial for trial in trials if trial.state == TrialState.FAIL]
@@ -264,10 +264,10 @@ def test_a_full_disk_or_ctrl_c_ends_the_search_and_loses_no_trial(inline, given,
     def ends(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr("benchmarks.train.train", ends)
+    monkeypatch.setattr("benchmarks.training.trainer.train", ends)
     with pytest.raises(type(error)):
         driver.search(**given, trials=3, workers=1)
-    monkeypatch.setattr("benchmarks.train.train", pretended)
+    monkeypatch.setattr("benchmarks.training.trainer.train", pretended)
     folder = driver.search(**given, trials=3, workers=1)
     assert bool(pd.read_csv(folder / "trials.csv").iloc[1].default)
 
@@ -317,13 +317,13 @@ def test_a_tracking_store_that_hangs_holds_nothing_up(inline, given, monkeypatch
 def test_trials_lie_below_their_study_in_mlflow(inline, given, monkeypatch) -> None:
     from mlflow import MlflowClient
 
-    from benchmarks.tracking import track as tracking
+    from benchmarks.tracking import store
 
     monkeypatch.undo()
     monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
-    monkeypatch.setattr("benchmarks.train.train", pretended)
+    monkeypatch.setattr("benchmarks.training.trainer.train", pretended)
     folder = driver.search(**given, trials=2, workers=1)
-    client = MlflowClient(tracking.tracking_uri(folder / "trial"))
+    client = MlflowClient(store.tracking_uri(folder / "trial"))
     runs = client.search_runs([e.experiment_id for e in client.search_experiments()])
     (study,) = [run for run in runs if run.info.run_name == f"search/{folder.name}"]
     below = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == study.info.run_id]

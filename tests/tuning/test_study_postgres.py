@@ -12,7 +12,8 @@ import yaml
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.data.archive import open_archive
-from benchmarks.jobs.place import Place, Processes
+from benchmarks.jobs.place import Place
+from benchmarks.jobs.processes import Processes
 from benchmarks.tuning import study as driver
 from benchmarks.tuning import trials
 from benchmarks.tuning.space import pose
@@ -71,7 +72,7 @@ def test_four_workers_one_killed_and_the_server_gone_for_a_while(postgres: Postg
 
 def test_a_machine_that_vanishes(postgres: Postgres, given, monkeypatch) -> None:
     """Its trials give no sign of life, so that the workers of another machine try them again; not before."""
-    monkeypatch.setattr("benchmarks.train.train", pretended)
+    monkeypatch.setattr("benchmarks.training.trainer.train", pretended)
     monkeypatch.setattr(trials, "POLL", 0.1)
     problem = pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"])
     here = Job(problem, postgres.url("machines"), 3, str(given["results"] / "here"), heartbeat=1)
@@ -109,7 +110,7 @@ def test_a_trial_taken_for_dead_is_left_to_the_other(postgres: Postgres, given, 
             taken.append(running.number)
 
     study = job.opened()
-    monkeypatch.setattr("benchmarks.train.train", slow)
+    monkeypatch.setattr("benchmarks.training.trainer.train", slow)
     trials.work(Place(given["crohme"], given["results"]), job, "worker")
     assert numbers(study.trials, TrialState.FAIL) == taken == [0] and len(numbers(study.trials, *DONE)) == 2
     assert study.trials[1].params == study.trials[0].params and study.trials[1].value is not None

@@ -19,9 +19,9 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from PIL import Image
 
-from benchmarks.checkpoint import write_atomically
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.errors import UserError
+from benchmarks.files import write_atomically
 from benchmarks.recognition.attention import INKLESS, Attention, trace
 from benchmarks.report.figures.make import DATES, STYLE, rendered
 

@@ -15,8 +15,8 @@ import pandas as pd
 import yaml
 from matplotlib.figure import Figure
 
-from benchmarks.checkpoint import write_atomically
 from benchmarks.errors import UserError
+from benchmarks.files import write_atomically
 from benchmarks.report.figures import errors as taxonomy
 from benchmarks.report.figures import growth as cost
 from benchmarks.report.figures import results as plots

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from benchmarks.report.tables import reference
+from benchmarks.report.paper import reference
 from evaluation.scoring.stats import proportion_interval
 
 WIDTH = 3.4  # inches

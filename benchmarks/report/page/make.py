@@ -19,14 +19,15 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from benchmarks.checkpoint import write_atomically
 from benchmarks.data.archive import Archive, open_archive
+from benchmarks.files import write_atomically
 from benchmarks.report import tables
 from benchmarks.report.page.browser import KINDS, Browser, Run, build, find_runs
 from benchmarks.report.page.charts import COLOURS, Series, length_chart
 from benchmarks.report.page.cost import costs, measurements, speedups
 from benchmarks.report.page.playback import add_attention
-from benchmarks.reproduce import workspace
+from benchmarks.report.paper import reference
+from benchmarks.runs.workspace import workspace
 from evaluation.scoring.lengths import BUCKETS
 
 REPORTED_COST = "7 to 8 hours a row on four 2080 Ti"
@@ -284,7 +285,7 @@ def _charts(material: Material) -> list[Markup]:
 
 def _reported(one: Json, recipes: Iterable[str]) -> list[Series]:
     """The paper's Fig. 3 for these recipes, counts being the reported rates times n, rounded."""
-    figure, ours = tables.reference()["fig3"], tables.reference()["recipes"]
+    figure, ours = reference()["fig3"], reference()["recipes"]
     if label(one) != "2014":
         return []
     names = dict.fromkeys(ours[recipe]["table1"] for recipe in recipes if recipe in ours)

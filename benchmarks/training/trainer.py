@@ -7,7 +7,6 @@ checkpoint.safetensors (to go on) and best.safetensors (to recognise with).
 import json
 import math
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -23,29 +22,25 @@ import torch
 import torch.nn.functional as F
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from torch import distributed, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from benchmarks.checkpoint import (
-    flatten_optimizer,
-    load_checkpoint,
-    only_one,
-    restore_optimizer,
-    save_checkpoint,
-    write_atomically,
-)
 from benchmarks.config import SCHEMA, Config, check_folder
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import Batch, TrainingSet, ahead, padded_steps
 from benchmarks.data.on_device import Drawn, Inputs, ResidentSet, send
-from benchmarks.data.samples import Sample, evenly
+from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.environment import environment
 from benchmarks.errors import Diverged, UserError
-from benchmarks.graphs import CudaRecord, Record, Replays, own_stream
+from benchmarks.files import only_one, write_atomically
 from benchmarks.recognition.predict import recognise
+from benchmarks.training.checkpoint import flatten_optimizer, load_checkpoint, restore_optimizer, save_checkpoint
+from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays, own_stream
+from benchmarks.training.progress import Report
+from benchmarks.training.team import Team
 from models import CoMER, Vocabulary
 from models.vocab import PAD, bidirectional_targets
 from models.weights import save_weights
@@ -55,34 +50,6 @@ CHECK_STEPS = 25  # the loss is read back from the device this often
 console = Console(stderr=True)
 
 OnEpoch = Callable[[dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class Team:
-    """The processes that train together: one, or as many as torchrun started."""
-
-    rank: int
-    world: int
-    device: torch.device
-
-    @classmethod
-    def gather(cls) -> "Team":
-        rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        local = int(os.environ.get("LOCAL_RANK", 0))
-        cuda = torch.cuda.is_available()
-        device = torch.device(f"cuda:{local}" if cuda else "cpu")
-        if world > 1 and not distributed.is_initialized():
-            distributed.init_process_group("nccl" if cuda else "gloo", rank=rank, world_size=world)
-        return cls(rank, world, device)
-
-    def wait(self) -> None:
-        if self.world > 1:
-            distributed.barrier()
-
-    def sum(self, values: torch.Tensor) -> torch.Tensor:
-        if self.world > 1:
-            distributed.all_reduce(values)
-        return values
 
 
 @dataclass
@@ -119,24 +86,6 @@ def train(config: Config, archive: Archive, folder: Path, on_epoch: OnEpoch | No
     with only_one(folder) if team.rank == 0 else nullcontext():
         check_folder(config, folder)
         Trainer(config, archive, folder, team, on_epoch).run()
-
-
-def split_heldout(samples: list[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
-    """(training, held out): whole groups of expressions whose ids differ only in their last number - one writer's
-    sheet, where ids tell - are set aside until `share` of the set is reached."""
-    groups: dict[str, list[Sample]] = {}
-    for sample in samples:
-        groups.setdefault(re.sub(r"[-_]?(equation|em_|sub_)?\d+$", "", sample.id), []).append(sample)
-    wanted = share * len(samples)
-    sheets = [groups[name] for name in sorted(groups) if len(groups[name]) <= max(1, wanted)]
-    if len(sheets) < 10:  # ids that tell nothing
-        sheets = [[sample] for sample in samples]
-    out: set[str] = set()
-    for index in np.random.default_rng((seed, len(samples))).permutation(len(sheets)):
-        if len(out) >= wanted:
-            break
-        out |= {sample.id for sample in sheets[index]}
-    return [s for s in samples if s.id not in out], [s for s in samples if s.id in out]
 
 
 class Trainer:
@@ -464,32 +413,6 @@ class Trainer:
 
     def _key(self, *parts: int) -> int:
         return int(np.random.SeedSequence((self.config.seed, *parts)).generate_state(1, np.uint64)[0] >> 1)
-
-
-class Report:
-    """The bar a person watches, and one line an epoch for logs."""
-
-    def __init__(self, progress: Progress, config: Config, epochs: int, done: int):
-        self.progress, self.config, self.epochs = progress, config, epochs
-        self.whole = progress.add_task(
-            f"{config.recipe} ({config.preset})", total=epochs, completed=done, note="epochs"
-        )
-        self.now = progress.add_task("  epoch", total=1, note="steps")
-
-    def epoch(self, epoch: int, steps: int, position: int) -> None:
-        self.progress.reset(self.now, total=steps, completed=position, description=f"  epoch {epoch + 1}")
-
-    def step(self, position: int, loss: float) -> None:
-        self.progress.update(self.now, completed=position, note=f"steps, loss {loss:.3f}")
-
-    def line(self, line: dict[str, Any]) -> None:
-        self.progress.advance(self.whole)
-        validated = f", val token ExpRate {line['val_token_exprate']:.2f}" if "val_token_exprate" in line else ""
-        self.progress.console.print(
-            f"{self.config.recipe} {self.config.preset} seed {self.config.seed}: epoch {line['epoch']}/{self.epochs} "
-            f"loss {line['loss']:.4f}, {line['images_per_s']:.0f} images/s{validated}",
-            highlight=False,
-        )
 
 
 def recorder(team: Team) -> Record | None:

@@ -17,7 +17,8 @@ from rich.table import Table
 from benchmarks.config import Config, load
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
-from benchmarks.reproduce import Run, announce, console, open_data, test_splits
+from benchmarks.runs.folder import Run
+from benchmarks.runs.workspace import announce, console, open_data, test_splits
 from benchmarks.score import score
 from evaluation.scoring.inputs import read_predictions
 from models.weights import load_weights, save_weights

@@ -15,7 +15,9 @@ from typing import Any
 
 import yaml
 
+from benchmarks.config import Config
 from benchmarks.errors import UserError
+from benchmarks.files import only_one
 
 
 @dataclass(frozen=True)
@@ -108,3 +110,37 @@ class RunFolder:
 def store_key(text: str) -> str:
     """Fit to stand in a search filter."""
     return re.sub(r"[^\w./ -]", "_", text)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A row of the table at one seed: configuration and folder; what is done is read off the folder."""
+
+    config: Config
+    folder: Path
+
+    @property
+    def trained(self) -> bool:
+        try:
+            state = json.loads((self.folder / "checkpoint.json").read_text())
+        except (OSError, ValueError):
+            return False
+        return bool(state.get("finished")) and (self.folder / "best.safetensors").exists()
+
+    def recognised(self, split: str) -> bool:
+        return self.trained and _fresh(self.folder / f"predictions/{split}.zip", self.folder / "best.safetensors")
+
+    def scored(self, split: str) -> bool:
+        predictions = self.folder / f"predictions/{split}.zip"
+        return self.recognised(split) and _fresh(self.folder / f"scores/{split}.json", predictions)
+
+    def forget_training(self) -> None:
+        """The next training starts afresh; weights, predictions, scores stay until newer ones replace them."""
+        with only_one(self.folder):
+            for name in ("checkpoint.safetensors", "checkpoint.json"):
+                (self.folder / name).unlink(missing_ok=True)
+
+
+def _fresh(path: Path, source: Path) -> bool:
+    """Whether `path` was made after `source`."""
+    return path.exists() and path.stat().st_mtime_ns >= source.stat().st_mtime_ns

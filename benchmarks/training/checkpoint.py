@@ -5,72 +5,18 @@ the plain state (epoch, position in the epoch, schedule, best score, configurati
 Random numbers need no state: they are all keyed by (seed, epoch, sample) or (seed, step). Nothing is ever unpickled.
 """
 
-import errno
-import fcntl
-import io
 import json
-import os
-import socket
-import zipfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.errors import UserError
+from benchmarks.files import write_atomically
 from models.weights import CheckpointError, packed, unpacked
 
 FORMAT = "hmerbench-checkpoint-2"
-
-
-def write_atomically(path: Path, content: bytes | str) -> None:
-    """Writes beside the target, makes it durable, then replaces it: a reader sees the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(partial, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def zipped(files: Mapping[str, str]) -> bytes:
-    """A zip of text files by name: the same bytes for the same files."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in sorted(files):
-            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, files[name])
-    return packed.getvalue()
-
-
-@contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """While this lasts no other process trains in `folder`; raises UserError where one does.
-
-    The lock is the open file's, so one that is killed lets go of it; where a file system has no locks, none is held.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".training", "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                file.seek(0)
-                who = file.read() or "another process"
-                raise UserError(
-                    f"{folder}: {who} trains in it; wait until that ends, or choose another folder"
-                ) from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
-        yield
 
 
 def save_checkpoint(folder: Path, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:

@@ -1,0 +1,89 @@
+"""Jobs as processes of this machine."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+from benchmarks.jobs.place import Died, Ended, Place
+
+
+class Processes:
+    """Each job a process of its own, all at once; none outlives this one. What they say on stderr goes to `logs`."""
+
+    def __init__(self, archive: Path, workspace: Path, logs: Path, share: int):
+        import torch
+
+        self.place, self.logs = Place(archive, workspace), logs
+        self.threads = None if "OMP_NUM_THREADS" in os.environ else max(1, (os.cpu_count() or 1) // share)
+        self.devices = torch.cuda.device_count()
+        self.running: dict[str, tuple[Any, connection.Connection]] = {}
+        self.count = 0
+
+    def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
+        context = get_context("spawn")  # a fork would copy threads and devices in the middle of their work
+        ours, theirs = context.Pipe(duplex=False)
+        device = self.count % self.devices if self.devices > 1 else None
+        log = self.logs / f"{name}.log"
+        process = context.Process(
+            target=_process, args=(theirs, log, self.threads, device, job, self.place, *arguments), name=name
+        )
+        process.start()
+        theirs.close()
+        self.running[name] = process, ours
+        self.count += 1
+
+    def ended(self, seconds: float) -> list[Ended]:
+        connection.wait([process.sentinel for process, _ in self.running.values()], seconds)
+        over = [name for name, (process, _) in self.running.items() if not process.is_alive()]
+        return [self._result(name, *self.running.pop(name)) for name in over]
+
+    def _result(self, name: str, process: Any, pipe: connection.Connection) -> Ended:
+        process.join()
+        try:
+            return Ended(name, pipe.recv())
+        except EOFError:
+            code = process.exitcode or 0
+            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+            return Ended(name, Died(f"{how}; see {self.logs / name}.log"))
+
+    def stop(self) -> None:
+        for process, _ in self.running.values():
+            process.kill()
+            process.join()
+        self.running.clear()
+
+
+def _process(
+    pipe: connection.Connection,
+    log: Path,
+    threads: int | None,
+    device: int | None,
+    job: Callable[..., None],
+    *arguments: Any,
+) -> None:
+    """A job's process: ends with its parent, leaves Ctrl-C to it, and hands back what the job raises."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with open(log, "a") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    if device is not None:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    try:
+        job(*arguments)
+    except Exception as error:
+        pipe.send(error)
+    else:
+        pipe.send(None)

@@ -1,0 +1,1 @@
+"""Training: the loop, its loss and optimizer, the processes of a team, checkpoints, recorded steps."""

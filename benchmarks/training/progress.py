@@ -1,0 +1,33 @@
+"""What a person sees of a training: a bar, and one line per epoch."""
+
+from typing import Any
+
+from rich.progress import Progress
+
+from benchmarks.config import Config
+
+
+class Report:
+    """The bar a person watches, and one line an epoch for logs."""
+
+    def __init__(self, progress: Progress, config: Config, epochs: int, done: int):
+        self.progress, self.config, self.epochs = progress, config, epochs
+        self.whole = progress.add_task(
+            f"{config.recipe} ({config.preset})", total=epochs, completed=done, note="epochs"
+        )
+        self.now = progress.add_task("  epoch", total=1, note="steps")
+
+    def epoch(self, epoch: int, steps: int, position: int) -> None:
+        self.progress.reset(self.now, total=steps, completed=position, description=f"  epoch {epoch + 1}")
+
+    def step(self, position: int, loss: float) -> None:
+        self.progress.update(self.now, completed=position, note=f"steps, loss {loss:.3f}")
+
+    def line(self, line: dict[str, Any]) -> None:
+        self.progress.advance(self.whole)
+        validated = f", val token ExpRate {line['val_token_exprate']:.2f}" if "val_token_exprate" in line else ""
+        self.progress.console.print(
+            f"{self.config.recipe} {self.config.preset} seed {self.config.seed}: epoch {line['epoch']}/{self.epochs} "
+            f"loss {line['loss']:.4f}, {line['images_per_s']:.0f} images/s{validated}",
+            highlight=False,
+        )
