@@ -7,6 +7,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import cv2
@@ -16,6 +17,7 @@ from PIL import Image, ImageOps
 
 from benchmarks import __main__ as cli
 from benchmarks.data.archive import open_archive
+from benchmarks.data.samples import evenly
 from benchmarks.data.synthetic import drawing
 from benchmarks.errors import UserError
 from benchmarks.recognition import photographs
@@ -134,6 +136,45 @@ def test_bars_and_long_lines(laptop: Recognizer) -> None:
     long = np.tile(255 - INK, (1, 30))
     ink = as_crohme(long, "long")
     assert 0.9 * 320_000 < ink.size <= 320_000
+
+
+def pattern(kind: str, draw: np.random.Generator) -> np.ndarray:
+    """Dark on light and no expression: dots or lines in disorder, a grid."""
+    image = np.full((120, 300), 255, np.uint8)
+    places = [(int(x), int(y)) for x, y in draw.integers((10, 10), (290, 110), (40, 2))]
+    for one, other in pairwise(places):
+        if kind == "dots":
+            cv2.circle(image, one, 2, 0, -1)
+        if kind == "lines" and draw.random() < 0.5:
+            cv2.line(image, one, other, 0, 3)
+    if kind == "grid":
+        image[10 : 110 : int(draw.integers(12, 30)), 10:290] = image[10:110, 10 : 290 : int(draw.integers(12, 30))] = 0
+        image = cv2.erode(image, np.ones((3, 3), np.uint8))
+    return image
+
+
+def test_a_reading_that_deserves_no_trust_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cv2.imwrite(str(tmp_path / "dots.png"), pattern("dots", np.random.default_rng(0)))
+    PAPER.save(tmp_path / "a.png")
+    assert program(monkeypatch, "--weights", LAPTOP, "--json", tmp_path / "dots.png", tmp_path / "a.png") == 0
+    printed = capsys.readouterr()
+    dots, drawn = (json.loads(line) for line in printed.out.splitlines())
+    assert dots["doubtful"] and dots["confidence"] < 0.65
+    assert not drawn["doubtful"] and drawn["latex"] == LATEX and drawn["confidence"] > 0.8
+    assert drawn["confidence"] == pytest.approx(np.exp(drawn["score"] / 2), abs=1e-4)
+    assert printed.err.startswith(f"doubtful: {tmp_path / 'dots.png'}: ") and printed.err.count("\n") == 1
+
+
+@pytest.mark.skipif(not CROHME.exists(), reason=f"CROHME is not at {CROHME}")
+def test_doubt_tells_patterns_from_expressions(laptop: Recognizer) -> None:
+    draw, archive = np.random.default_rng(0), open_archive(CROHME)
+    patterns = [laptop(pattern(kind, draw)) for kind in ("dots", "lines", "grid") for _ in range(8)]
+    read = [(laptop(sample.image), sample.tokens) for sample in evenly(archive.samples("train"), 40)]
+    right = [found for found, tokens in read if found.tokens == tokens]
+    assert sum(found.doubtful for found in patterns) >= 0.8 * len(patterns)
+    assert len(right) > 20 and sum(found.doubtful for found in right) <= 0.05 * len(right)
 
 
 def test_hypotheses_are_ordered_and_differ(laptop: Recognizer) -> None:
