@@ -1,6 +1,7 @@
 """The attention refinement module, ARM (CoMER, section 3.4, eqs. 17-24): where has the decoder looked before?
 
-Names carry shapes: B decoder rows, T steps, L = h * w feature cells, H heads, C coverage channels (H or 2 H).
+Names carry shapes: B decoder rows, T steps, L = h * w feature cells, H heads, C coverage channels (H or 2 H),
+x = T * (w + gap) columns of a row's maps side by side, M = B * h * x.
 """
 
 import torch
@@ -28,8 +29,8 @@ class MaskedBatchNorm(nn.Module):
         super().__init__()
         self.bn = nn.BatchNorm1d(heads)
 
-    def forward(self, x_NHhw: Tensor, valid_N1hw: Tensor) -> Tensor:
-        return masked_batch_norm(self.bn, x_NHhw, valid_N1hw)
+    def forward(self, x_HM: Tensor, valid_M: Tensor) -> Tensor:
+        return masked_batch_norm(self.bn, x_HM[None, :, None], valid_M[None, None, None])[0, :, 0]
 
 
 class AttentionRefinement(nn.Module):
@@ -53,14 +54,25 @@ class AttentionRefinement(nn.Module):
 
     def refine(self, coverage_BCTL: Tensor, mask_Bhw: Tensor) -> Tensor:
         """Refinement terms R [B, H, T, L] from coverage; 0 at padding."""
-        B, C, T, _ = coverage_BCTL.shape
-        _, h, w = mask_Bhw.shape
-        maps_NChw = coverage_BCTL.transpose(1, 2).reshape(B * T, C, h, w)
-        valid_N1hw = (~mask_Bhw)[:, None].expand(B, T, h, w).reshape(B * T, 1, h, w)
-        refinement_NHhw = self.proj(F.relu(self.conv(maps_NChw)))
-        refinement_NHhw = self.post_norm(float32(refinement_NHhw), valid_N1hw)
-        return refinement_NHhw.view(B, T, -1, h * w).transpose(1, 2)
+        (B, C, T, _), (_, h, w) = coverage_BCTL.shape, mask_Bhw.shape
+        # the maps of a row side by side, each with the padding of the convolution: one wide map is four times as quick
+        gap = self.conv.kernel_size[1] // 2
+        maps_BhTwC = coverage_BCTL.view(B, C, T, h, w).permute(0, 3, 2, 4, 1)
+        maps_BhTwC = torch.cat((maps_BhTwC, maps_BhTwC.new_zeros(B, h, T, gap, C)), dim=3)
+        hidden_BChx = F.relu_(self.conv(maps_BhTwC.flatten(2, 3).permute(0, 3, 1, 2)))
+        refinement_MH = F.linear(hidden_BChx.permute(0, 2, 3, 1).flatten(0, 2), self.proj.weight.flatten(1))
+        valid_BhTw = F.pad(~mask_Bhw, (0, gap))[:, :, None].expand(B, h, T, w + gap)
+        refinement_HM = self.post_norm(float32(refinement_MH.t().contiguous()), valid_BhTw.flatten())
+        refinement_HBhTw = refinement_HM.view(-1, B, h, T, w + gap)[..., :w]
+        return refinement_HBhTw.permute(1, 0, 3, 2, 4).flatten(3)
 
-    def forward(self, previous_BHTL: Tensor | None, current_BHTL: Tensor | None, mask_Bhw: Tensor) -> Tensor:
-        """R [B, H, T, L] of a whole sequence from attention weights; gradients flow to all earlier steps."""
-        return self.refine(exclusive_coverage(self.select(previous_BHTL, current_BHTL)), mask_Bhw)
+    def forward(
+        self, previous_BHTL: Tensor | None, current_BHTL: Tensor | None, mask_Bhw: Tensor, rows: int = 1
+    ) -> Tensor:
+        """R [B, H, T, L] of whole sequences from attention weights; gradients flow to all earlier steps.
+
+        The steps are those of `rows` sequences, one after another.
+        """
+        weights_BCTL = self.select(previous_BHTL, current_BHTL)
+        by_row = weights_BCTL.unflatten(2, (rows, -1)).flatten(1, 2)
+        return self.refine(exclusive_coverage(by_row).reshape(weights_BCTL.shape), mask_Bhw)

@@ -66,7 +66,8 @@ class Attention(nn.Module):
         """Softmax over the keys that mask (True = hidden, broadcast to [B, H, T, S]) leaves, then dropout."""
         # not -inf: a row without any visible key, a filler of a fixed-size batch, must not become NaN
         lowest = torch.finfo(energies_BHTS.dtype).min
-        return self.dropout(energies_BHTS.masked_fill(mask, lowest).softmax(dim=-1))
+        # added, as energies vanish beside it: its gradient needs no pass of its own
+        return self.dropout((energies_BHTS + mask.to(energies_BHTS.dtype) * lowest).softmax(dim=-1))
 
     def read(self, weights_BHTS: Tensor, value_BHSE: Tensor) -> Tensor:
         """Weighted values of all heads, projected: [B, T, D]."""
@@ -115,24 +116,38 @@ class DecoderStack(nn.Module):
     def forward(
         self, x_BTD: Tensor, memory_bLD: Tensor, mask_bhw: Tensor, hidden_BTT: Tensor, trace: Trace | None
     ) -> Tensor:
-        rows = x_BTD.shape[0] // memory_bLD.shape[0]
-        mask_Bhw = mask_bhw.repeat(rows, 1, 1)
-        hidden_B1TT, hidden_B11L = hidden_BTT[:, None], mask_Bhw.flatten(1)[:, None, None]
+        (B, T, _), b = x_BTD.shape, len(memory_bLD)
+        rows = B // b
+        # all rows of an image side by side, so that its keys, values and mask serve them without copies
+        x, hidden_R1TT = by_image(x_BTD, b), by_image(hidden_BTT, b)[:, None]
+        hidden_b11L = mask_bhw.flatten(1)[:, None, None]
         weights = None
         for layer in self.layers:
-            x_BTD = layer.attend_words(x_BTD, *layer.self_attn.project_memory(x_BTD), hidden_B1TT)
+            x = layer.attend_words(x, *layer.self_attn.project_memory(x), hidden_R1TT).view(b, rows * T, -1)
             attn = layer.multihead_attn
-            # keys and values are made once per image, then serve all of its rows
-            key, value = (kv.repeat(rows, 1, 1, 1) for kv in attn.project_memory(memory_bLD))
-            energies, refinement = attn.energies(attn.project_query(x_BTD), key), None
+            key, value = attn.project_memory(memory_bLD)
+            energies, refinement = attn.energies(attn.project_query(x), key), None
             if self.arm is not None and weights is not None:
-                current = attn.weigh(energies, hidden_B11L) if self.arm.self_coverage else None
-                refinement = self.arm(weights, current, mask_Bhw)
-            weights = attn.weigh(energies if refinement is None else energies - refinement, hidden_B11L)
-            x_BTD = layer.finish(x_BTD, weights, value)
+                current = attn.weigh(energies, hidden_b11L) if self.arm.self_coverage else None
+                refinement = self.arm(weights, current, mask_bhw, rows)
+            weights = attn.weigh(energies if refinement is None else energies - refinement, hidden_b11L)
+            x = layer.finish(x, weights, value).view(B, T, -1)
             if trace is not None:
-                trace.append(LayerTrace(energies, refinement, weights))
-        return x_BTD
+                shown = None if refinement is None else by_row(refinement, rows)
+                trace.append(LayerTrace(by_row(energies, rows), shown, by_row(weights, rows)))
+        return x.unflatten(0, (b, rows)).transpose(0, 1).flatten(0, 1)
+
+
+def by_image(x_Bx: Tensor, b: int) -> Tensor:
+    """Decoder rows, of which row r reads image r % b, in the order of their images."""
+    return x_Bx.unflatten(0, (-1, b)).transpose(0, 1).flatten(0, 1)
+
+
+def by_row(x_bHNL: Tensor, rows: int) -> Tensor:
+    """[B, H, T, L] of what the N = rows * T words of an image have side by side."""
+    if rows == 1:
+        return x_bHNL
+    return x_bHNL.unflatten(2, (rows, -1)).permute(2, 0, 1, 3, 4).flatten(0, 1)
 
 
 class Decoder(nn.Module):

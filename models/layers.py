@@ -1,5 +1,6 @@
 """What encoder and decoder share: precision, convolution, dropout, and batch normalisation that knows about padding."""
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,20 +12,22 @@ def float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-class Conv2d(nn.Conv2d):
-    """torch's Conv2d, with a right gradient in bf16 on the CPU.
+def filled_up(x_bchw: Tensor) -> Tensor:
+    """x with empty images that make its batch a multiple of the threads, on the CPU; they add nothing to a gradient.
 
-    Where the batch is no multiple of the threads, oneDNN's AMX kernel for the weight gradient splits an image among
-    threads and adds memory that nobody wrote (torch 2.11 to 2.13): mostly zeros, at times garbage or NaN. Empty images
-    fill the batch up for it; they add nothing to the gradient.
+    Elsewise oneDNN's AMX kernel for the weight gradient in bf16 splits an image among threads and adds memory that
+    nobody wrote (torch 2.11 to 2.13): mostly zeros, at times garbage or NaN.
     """
+    missing = -len(x_bchw) % torch.get_num_threads() if x_bchw.device.type == "cpu" else 0
+    return F.pad(x_bchw, (0, 0, 0, 0, 0, 0, 0, missing)) if missing else x_bchw
+
+
+class Conv2d(nn.Conv2d):
+    """torch's Conv2d, with a right gradient in bf16 on the CPU."""
 
     def forward(self, input: Tensor) -> Tensor:
-        missing = -len(input) % torch.get_num_threads()
-        training = torch.is_grad_enabled() and input.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-        if not (training and missing):
-            return super().forward(input)
-        return super().forward(F.pad(input, (0, 0, 0, 0, 0, 0, 0, missing)))[: len(input)]
+        training = torch.is_grad_enabled() and torch.is_autocast_enabled("cpu")
+        return super().forward(filled_up(input) if training else input)[: len(input)]
 
 
 class Dropout(nn.Module):
@@ -43,13 +46,20 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or not x.numel():
             return F.dropout(x, self.p)
-        draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
-        bits = draws.view(torch.int16)[: x.numel()]
+        return x * self.kept(x).mul_(1 / (1 - self.p))
+
+    def drop_(self, x: Tensor) -> Tensor:
+        """Drops elements of x in place and leaves the others as they are, not scaled."""
+        return x.mul_(self.kept(x)) if self.p else x
+
+    def kept(self, x: Tensor) -> Tensor:
+        """1 where an element of x stays, 0 where it is dropped; of the type and layout of x."""
+        seed = torch.empty(1, dtype=torch.int64).random_().numpy()
+        draws = np.random.SFC64(seed).random_raw(-(-x.numel() // 4))  # twice as quick as torch's generator
+        bits = torch.from_numpy(draws).view(torch.int16)[: x.numel()]
         kept = torch.ge(bits, round(self.p * 65536) - 32768, out=torch.empty(x.numel(), dtype=x.dtype))
-        kept.mul_(1 / (1 - self.p))
-        if x.is_contiguous(memory_format=torch.channels_last) and x.ndim == 4:
-            return x * kept.as_strided(x.shape, x.stride())
-        return x * kept.view(x.shape)
+        last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
+        return kept.as_strided(x.shape, x.stride()) if last else kept.view(x.shape)
 
 
 def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> Tensor:
@@ -89,3 +99,9 @@ class BatchNorm2d(nn.BatchNorm2d):
 
     def forward(self, input: Tensor, valid_N1hw: Tensor | None = None) -> Tensor:
         return super().forward(input) if valid_N1hw is None else masked_batch_norm(self, input, valid_N1hw)
+
+    def count_batch(self) -> float:
+        """Notes one more batch; how far the running statistics move towards its own, as torch's forward decides."""
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        return 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum

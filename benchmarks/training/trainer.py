@@ -100,8 +100,8 @@ class Trainer:
         if training.threads and team.device.type == "cpu":
             torch.set_num_threads(max(1, training.threads // team.world))
         torch.use_deterministic_algorithms(True, warn_only=True)
-        if team.device.type == "cuda":  # nothing reads what is not written; filling it is a kernel a tensor
-            torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        # nothing reads what is not written; filling it is a tenth of a step on a CPU, a kernel a tensor on a GPU
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         samples = evenly(archive.samples("train"), config.data.limit)
         self.validation: list[Sample] = []
         if config.select == "heldout":

@@ -12,6 +12,7 @@ import benchmarks.training.trainer as training
 from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
 from benchmarks.data.on_device import Inputs
+from benchmarks.performance.bench import with_torch_dropout
 from benchmarks.training.cuda_graphs import EAGER, Replays
 from benchmarks.training.team import Team
 from benchmarks.training.trainer import Trainer
@@ -134,6 +135,7 @@ def test_a_step_reads_nothing_back(archive, tmp_path, mask_padding):
     ways["training"] |= {"optimizer": {"name": "adamw", "clip": 1.0}, "schedule": {"name": "cosine"}}
     config = tiny_config(archive, ways)
     trainer = Trainer(config, open_archive(archive), tmp_path, Team(0, 1, torch.device("cpu")))
+    with_torch_dropout(trainer.model)  # as a GPU has it; the CPU's own draws on the host
     drawn = [trainer.prepare(0, indices) for indices in trainer.set.plan(0)[:2]]
     trainer.model.train()
     with Operations() as operations:
