@@ -433,15 +433,21 @@ def doctor(
 
 @app.command("ls")
 def list_(
-    results: Results = RESULTS, as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False
+    results: Results = RESULTS,
+    keys: Annotated[bool, typer.Option("--keys", help="every key of a recipe or preset instead")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
 ) -> None:
-    """Recipes, presets, and the runs with how far they are."""
+    """Recipes, presets, and the runs with how far they are; or every key that a recipe or preset may set."""
     import json
     from dataclasses import asdict
 
     from benchmarks.runs import listing
 
-    if as_json:
+    if keys:
+        from benchmarks import keys as every
+
+        print(json.dumps([asdict(key) for key in every.settable()], indent=1) if as_json else "\n".join(every.lines()))
+    elif as_json:
         shipped = {kind: listing.shipped(kind) for kind in ("recipes", "presets")}
         print(json.dumps(shipped | {"runs": [asdict(run) for run in listing.runs(results)]}, indent=1))
     else:

@@ -2,6 +2,7 @@
 
 The defaults *are* the authors' training (CoMER's released program). A preset changes how much is spent, a recipe
 says which row of the table is trained; `resolve` merges defaults <- preset <- recipe and refuses what it does not know.
+What each key means, and where the authors' value is from, stands in presets/paper.yaml.
 """
 
 import dataclasses
@@ -39,23 +40,23 @@ class Data(Strict):
 
     name: str = ""
     digest: str = ""
-    scale: float = Field(default=1.0, gt=0, le=1)  # images are shrunk by this factor once, when they are loaded
-    max_area: int = Field(default=320_000, gt=0)  # px; larger images are skipped (never counted as recognised)
-    max_tokens: int = Field(default=200, gt=0, lt=MAX_STEPS)  # longer labels are not trained on
-    limit: int | None = Field(default=None, gt=0)  # train on n evenly spaced expressions only; None = all
-    sub_expressions: int = Field(default=0, ge=0)  # parts cut out of each expression's pen strokes, trained on, too
-    ink: str = ""  # digest of the pen strokes, filled in where there are sub-expressions
+    scale: float = Field(default=1.0, gt=0, le=1)
+    max_area: int = Field(default=320_000, gt=0)
+    max_tokens: int = Field(default=200, gt=0, lt=MAX_STEPS)
+    limit: int | None = Field(default=None, gt=0)
+    sub_expressions: int = Field(default=0, ge=0)
+    ink: str = ""
 
 
 class Augmentation(Strict):
     """Random distortions of a training image; every value is the half-width of a uniform draw but `scale`, a range."""
 
-    scale: tuple[Factor, Factor] | None = (0.7, 1.4)  # paper sec. 4.2
-    stretch: float = Field(default=0.0, ge=0, lt=1)  # extra width/height ratio, e.g. 0.15: x0.85 .. x1.15
-    rotation: float = Field(default=0.0, ge=0, le=45)  # degrees
-    shear: float = Field(default=0.0, ge=0, le=1)  # horizontal shift per unit of height
-    elastic: float = Field(default=0.0, ge=0)  # smooth displacement, in pixels of the loaded image
-    thickness: float = Field(default=0.0, ge=0, le=1)  # probability of a thinner or a thicker stroke
+    scale: tuple[Factor, Factor] | None = (0.7, 1.4)
+    stretch: float = Field(default=0.0, ge=0, lt=1)
+    rotation: float = Field(default=0.0, ge=0, le=45)
+    shear: float = Field(default=0.0, ge=0, le=1)
+    elastic: float = Field(default=0.0, ge=0)
+    thickness: float = Field(default=0.0, ge=0, le=1)
 
     @model_validator(mode="after")
     def _scale_is_a_range(self) -> "Augmentation":
@@ -73,22 +74,18 @@ class Batching(Strict):
     """How images become batches: `area` is the authors' (fixed, sorted by area), `shape` pads to a few shapes."""
 
     order: Literal["area", "shape"] = "area"
-    size: int = Field(default=8, gt=0)  # images in a (micro-)batch at most
-    pixels: int = Field(
-        default=320_000, gt=0
-    )  # padded pixels in a batch at most (order `area`: largest image x images)
-    micro_batches: int = Field(
-        default=4, gt=0
-    )  # batches whose gradients are averaged in a step: the authors' four GPUs
-    curriculum: int = Field(default=0, ge=0)  # in epoch e < this, only the shortest (e+1)/(this+1) of train is learnt
+    size: int = Field(default=8, gt=0)
+    pixels: int = Field(default=320_000, gt=0)
+    micro_batches: int = Field(default=4, gt=0)
+    curriculum: int = Field(default=0, ge=0)
 
 
 class Optimizer(Strict):
     name: Literal["sgd", "adamw"] = "sgd"
     lr: float = Field(default=0.08, gt=0)
-    momentum: float = Field(default=0.9, ge=0, lt=1)  # AdamW: beta1
+    momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=1e-4, ge=0)
-    clip: float | None = Field(default=None, gt=0)  # largest gradient norm; the authors do not clip
+    clip: float | None = Field(default=None, gt=0)
 
 
 class Schedule(Strict):
@@ -97,7 +94,7 @@ class Schedule(Strict):
     name: Literal["plateau", "cosine"] = "plateau"
     factor: float = Field(default=0.25, gt=0, lt=1)
     patience: int = Field(default=10, ge=0)
-    warmup: float = Field(default=0.0, ge=0, lt=1)  # share of all steps with a linearly growing rate
+    warmup: float = Field(default=0.0, ge=0, lt=1)
 
 
 class Training(Strict):
@@ -105,18 +102,16 @@ class Training(Strict):
     batching: Batching = Batching()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
-    validate_every: int = Field(default=2, gt=0)  # epochs
-    early_stop: int | None = Field(default=None, gt=0)  # validations without gain; None = train to the last epoch
+    validate_every: int = Field(default=2, gt=0)
+    early_stop: int | None = Field(default=None, gt=0)
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    bf16: bool = False  # autocast; softmax, normalisation statistics and the loss stay in float32
-    average: float = Field(default=0.0, ge=0, lt=1)  # decay of an exponential average of the weights; 0 = none
-    recalibrate: int = Field(
-        default=0, ge=0
-    )  # batches over which batch-norm statistics are measured anew after training
-    threads: int | None = Field(default=None, gt=0)  # CPU threads; None = torch's default
-    workers: int = Field(default=1, ge=0)  # threads that prepare batches ahead; 0 = prepare in line
-    resident: bool | None = None  # images lie on the device and are distorted there; None = where that is a GPU
-    graphs: int = Field(default=0, ge=0)  # batch shapes for which a GPU's work is recorded at most (order `shape`)
+    bf16: bool = False
+    average: float = Field(default=0.0, ge=0, lt=1)
+    recalibrate: int = Field(default=0, ge=0)
+    threads: int | None = Field(default=None, gt=0)
+    workers: int = Field(default=1, ge=0)
+    resident: bool | None = None
+    graphs: int = Field(default=0, ge=0)
 
 
 class Search(Strict):
@@ -128,11 +123,9 @@ class Search(Strict):
     direction: Literal["both", "l2r", "r2l"] = "both"
     batch_size: int = Field(default=4, gt=0)
     bf16: bool = False
-    scales: tuple[Factor, ...] = Field(
-        default=(1.0,), min_length=1
-    )  # every image is searched at each of these sizes, what is found rated at all of them; means decide
-    convertible: bool = False  # predict the best hypothesis that converts to symLG; the authors predict the best one
-    limit: int | None = Field(default=None, gt=0)  # recognise n evenly spaced expressions of a set only; None = all
+    scales: tuple[Factor, ...] = Field(default=(1.0,), min_length=1)
+    convertible: bool = False
+    limit: int | None = Field(default=None, gt=0)
 
     @property
     def options(self) -> SearchOptions:
@@ -149,7 +142,7 @@ class Search(Strict):
 class Config(Strict):
     """One run, completely."""
 
-    schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)  # of the suite that made the run
+    schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)
     recipe: str
     preset: str
     seed: int = Field(default=7, ge=0)
@@ -158,10 +151,8 @@ class Config(Strict):
     augmentation: Augmentation | None = Augmentation()
     training: Training = Training()
     search: Search = Search()
-    select: str = Field(
-        default="2014", pattern=r"^(\d{4}|heldout|last)$"
-    )  # a test set whose token-match ExpRate picks the epoch | heldout: a part of train | last: no picking
-    heldout: float = Field(default=0.05, gt=0, lt=0.5)  # the part of train set aside by `select: heldout`
+    select: str = Field(default="2014", pattern=r"^(\d{4}|heldout|last)$")
+    heldout: float = Field(default=0.05, gt=0, lt=0.5)
 
     @model_validator(mode="after")
     def _schedule_can_see(self) -> "Config":

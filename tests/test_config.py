@@ -1,11 +1,16 @@
 """Recipes and presets: every shipped one parses, and what is wrong in one is said in a line."""
 
+import json
+import re
 from dataclasses import is_dataclass, replace
+from importlib import resources
 from typing import Any
 
 import pytest
+import yaml
 
 from benchmarks import config as configs
+from benchmarks import keys
 from benchmarks.config import SCHEMA, Augmentation, Config, Optimizer
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
@@ -191,6 +196,30 @@ def test_settings_of_an_older_suite(tmp_path):
     (tmp_path / "mine.yaml").write_text("schema_version: 1")
     with pytest.raises(UserError, match=r"mine\.yaml: schema_version: no setting of a recipe or preset; take it out"):
         configs.resolve("comer-fusion", str(tmp_path / "mine.yaml"), 7)
+
+
+def test_the_papers_preset_holds_every_key_and_the_schemas_defaults():
+    """So that the authors' training can be read without Python, and the list of keys is whole."""
+    recipe_keys = {"model.cross_coverage": True, "model.self_coverage": True}
+    plain = Config(recipe="comer-fusion", preset="paper").model_dump(mode="json")
+    assert configs.resolve("comer-fusion", "paper", 7).model_dump(mode="json") == plain
+    text = resources.files("benchmarks").joinpath("presets/paper.yaml").read_text()
+    flat = dict(_flat(yaml.safe_load(text)))
+    settable = {name: value for name, value in _flat(plain) if name not in configs.FILLED_IN}
+    assert flat == settable | recipe_keys and list(flat) == list(settable)
+    listed = keys.settable()
+    assert [key.name for key in listed] == list(flat)
+    for key in listed:
+        assert re.search(r"\w.* \((\d(\.\d)+|program|ours)\)$", key.meaning), key
+        assert json.loads(key.default) == flat[key.name] and key.type
+
+
+def _flat(tree, prefix=""):
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def test_digest_follows_everything_that_matters(tmp_path):

@@ -1,0 +1,81 @@
+"""Every key of a recipe or preset: what it may be, from the schema, and what it means, from presets/paper.yaml.
+
+That file sets each key on a line of its own with a comment, so that the authors' training can be read without reading
+Python; here the comments are read back, and nothing is said twice.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from benchmarks.config import FILLED_IN, Config
+
+_LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: (?P<value>[^ #].*?))?(?:  # (?P<comment>.*))?$")
+_NAMES = {"integer": "whole number", "boolean": "true or false", "string": "text", "null": "null"}
+_BOUNDS = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "below", "maximum": "to"}
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key by its full name, as training.optimizer.lr; `default` is JSON, `meaning` ends with where it is from."""
+
+    name: str
+    type: str
+    default: str
+    meaning: str
+
+
+def settable() -> list[Key]:
+    """All that a recipe or preset may set, in the order of the schema."""
+    schema, said = Config.model_json_schema(), comments()
+    found = _fields(schema, schema["$defs"])
+    return [
+        Key(name, _type(field), json.dumps(field["default"]), said.get(name, ""))
+        for name, field in found
+        if name not in FILLED_IN
+    ]
+
+
+def comments() -> dict[str, str]:
+    """What presets/paper.yaml says beside each key."""
+    text = resources.files("benchmarks").joinpath("presets/paper.yaml").read_text(encoding="utf-8")
+    found, sections = {}, list[tuple[int, str]]()
+    for line in text.splitlines():
+        if match := _LINE.match(line):
+            sections = [(depth, key) for depth, key in sections if depth < len(match["indent"])]
+            sections.append((len(match["indent"]), match["key"]))
+            if match["value"]:
+                found[".".join(key for _, key in sections)] = match["comment"] or ""
+    return found
+
+
+def lines() -> Iterator[str]:
+    """The list as people read it."""
+    for key in settable():
+        yield f"{key.name} = {key.default}    {key.type}"
+        yield f"    {key.meaning}"
+
+
+def _fields(section: dict[str, Any], defined: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, field in section["properties"].items():
+        inside = [part["$ref"] for part in (field, *field.get("anyOf", ())) if "$ref" in part]
+        if inside:
+            yield from _fields(defined[inside[0].rpartition("/")[2]], defined, f"{prefix}{name}.")
+        else:
+            yield prefix + name, field
+
+
+def _type(field: dict[str, Any]) -> str:
+    if "anyOf" in field:
+        return " or ".join(_type(part) for part in field["anyOf"])
+    if "enum" in field:
+        return " | ".join(field["enum"])
+    if field["type"] == "array":
+        parts = field.get("prefixItems")
+        return f"[{', '.join(map(_type, parts))}]" if parts else f"list of: {_type(field['items'])}"
+    name = _NAMES.get(field["type"], "number")
+    bounds = [f"{word} {field[bound]:g}" for bound, word in _BOUNDS.items() if bound in field]
+    return " ".join([name, *bounds]) + (f" like {field['pattern']}" if "pattern" in field else "")
