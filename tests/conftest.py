@@ -2,12 +2,15 @@
 
 import os
 
+from benchmarks.libraries import settle
+
+settle()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
-import torch
+import torch  # noqa: E402
 
-from tests.helpers.database import postgres  # noqa: F401  (a fixture)
+from tests.helpers.database import postgres  # noqa: E402, F401  (a fixture)
 
 torch.set_num_threads(1)

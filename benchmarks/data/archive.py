@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
@@ -20,9 +19,6 @@ from benchmarks.data.samples import Sample
 from benchmarks.data.store import FolderStore, ZipStore, open_store
 from benchmarks.errors import UserError
 from models import Vocabulary
-
-if TYPE_CHECKING:
-    from benchmarks.data.verify import Report
 
 MARK = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
 MAX_IMAGE_PIXELS = 16_000_000
@@ -205,12 +201,6 @@ class Archive:
     @cached_property
     def ink_digest(self) -> str:
         return _digest(self.ink, sorted(name for name in self.ink.sizes if name.endswith(".inkml")))
-
-    def verify(self) -> "Report":
-        """Reads everything and measures it, see verify.py."""
-        from benchmarks.data.verify import verify
-
-        return verify(self)
 
     @cached_property
     def _known_edition(self) -> str | None:

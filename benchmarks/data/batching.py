@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
-import cv2
 import numpy as np
 import torch
 
@@ -18,7 +17,6 @@ from benchmarks.config import Config
 from benchmarks.data.augmentation import Distortion, Draw, distort, load, rescale, sides
 from benchmarks.data.samples import Sample
 
-cv2.setNumThreads(0)  # an image is too small to share, and OpenCV's threads would fight torch's
 CELL = 16  # the encoder's largest stride: padded sides are multiples of it
 STEPS = 8  # in order `shape`, labels are padded to multiples of it
 STRETCH_OF_SHAPES = 1.12  # each width of the grid of padded shapes is this much larger than the one before

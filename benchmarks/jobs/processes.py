@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.jobs.place import Died, Ended, Place
+from benchmarks.libraries import settle
 
 
 class Processes:
@@ -71,6 +72,7 @@ def _process(
     parent = parent_process()
     assert parent is not None
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+    settle()
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a") as file:
         os.dup2(file.fileno(), sys.stderr.fileno())

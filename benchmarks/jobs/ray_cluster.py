@@ -10,6 +10,7 @@ from benchmarks.data.archive import Archive, open_archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.jobs.place import Died, Ended, Place
+from benchmarks.libraries import settle
 
 Files = dict[str, tuple[bytes, int]]  # path inside a folder -> content and time of its last change, in ns
 
@@ -120,6 +121,7 @@ class NodePlace(Place):
 
 
 def _task(place: NodePlace, job: Callable[..., None], *arguments: Any) -> None:
+    settle()
     with tempfile.TemporaryDirectory(prefix="hmerbench-") as scratch:
         place.workspace = Path(scratch)
         job(place, *arguments)

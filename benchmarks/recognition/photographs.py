@@ -42,7 +42,7 @@ def read_gray(path: Path) -> np.ndarray:
     except UnidentifiedImageError:
         raise UserError(f"{path}: not a PNG, BMP or JPEG image; convert it") from None
     except Exception as error:  # a damaged file makes the decoders raise nearly anything
-        raise UserError(f"{path}: damaged image ({_line(error)}); save it anew") from None
+        raise UserError(f"{path}: damaged image ({short(error)}); save it anew") from None
     _check_proportion(gray, str(path))
     shrink = WORKING_SIDE / max(gray.shape)
     return cv2.resize(gray, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA) if shrink < 1 else gray
@@ -70,7 +70,8 @@ def _gray(picture: Image.Image) -> np.ndarray:
     return (paper + (gray - paper) * alpha / 255).round().astype(np.uint8)
 
 
-def _line(error: Exception) -> str:
+def short(error: Exception) -> str:
+    """What an error says, in one line of 120 characters at most."""
     return (" ".join(str(error).split()) or type(error).__name__)[:120]
 
 

@@ -9,8 +9,6 @@ On the command line: `python -m benchmarks recognize formula.png`.
 
 import json
 import math
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +20,7 @@ from benchmarks.config import Config, load
 from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.samples import Sample
 from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
-from benchmarks.recognition.photographs import _line, as_crohme, read_gray
+from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.predict import search
 from models import CoMER, Hypothesis, Vocabulary
 from models.lightning import import_lightning
@@ -147,43 +144,6 @@ class Recognizer:
     def batch(self, ink: np.ndarray) -> Batch:
         """The image as the network gets it in an evaluation, alone: what is read does not depend on others."""
         return evaluation_batches([Sample("", (), ink)], self.config, 1)[0]
-
-
-def recognize(
-    images: Sequence[Path], weights: Path | None = None, *, as_json: bool = False, nbest: int = 10, show: bool = False
-) -> int:
-    """Prints the LaTeX of every image, one line each, after its name where there are several; or JSON lines.
-
-    An image that cannot be recognised gets one line on stderr and the others go on; so does a doubtful reading.
-    `show` draws the attention to
-    IMAGE.attention.png, and says so on stderr. Returns how many failed.
-    """
-    recognizer, failed = Recognizer.load(weights), 0
-    for path in images:
-        try:
-            found = recognizer(path)
-            named = f"{path}\t{found.latex}" if len(images) > 1 else found.latex
-            print(found.as_json(nbest) if as_json else named, flush=True)
-            if found.doubtful:
-                note = "read with little confidence; is it a picture of one expression, cut out?"
-                print(f"doubtful: {path}: {note} ({found.nbest[0].confidence:.0%} a token)", file=sys.stderr)
-            if show:
-                _show(recognizer, found)
-        except Exception as error:  # what is wrong with one image is no reason to leave the others unread
-            failed += 1
-            print(f"error: {error if isinstance(error, UserError) else f'{path}: {_line(error)}'}", file=sys.stderr)
-    return failed
-
-
-def _show(recognizer: Recognizer, found: Recognition) -> None:
-    from benchmarks.report.figures.attention import picture
-
-    target = Path(f"{found.name}.attention.png")
-    try:
-        write_atomically(target, picture(recognizer.attention(found)))
-    except OSError as error:
-        raise UserError(f"{target}: {error.strerror}; copy the image to a folder that can be written") from None
-    print(f"attention: {target}", file=sys.stderr)
 
 
 def best_run() -> Path:

@@ -1,4 +1,4 @@
-"""Reference runs: run folders packed small under results/reproduced/, and recognised anew from their weights.
+"""Reference runs: run folders packed small under results/reproduced/.
 
 Packing leaves out what only training needs (the checkpoint) and what can be made again (n-best lists); weights become
 float16, with a model card beside them. The tables read what lies there.
@@ -8,19 +8,13 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from rich.table import Table
 
 from benchmarks.config import Config, load
 from benchmarks.errors import UserError
-from benchmarks.recognition.predict import predict
 from benchmarks.runs.folder import Run
-from benchmarks.runs.workspace import announce, console, open_data, test_splits
-from benchmarks.score import score
-from evaluation.scoring.inputs import read_predictions
 from models.weights import load_weights, save_weights
 
 PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "errors", "symlg", "predictions")
@@ -48,46 +42,12 @@ def pack(run: Path, target: Path | None = None, weights: bool = True) -> Path:
         fresh = Path(partial) / "run"
         fresh.mkdir()
         for name in PARTS:
-            _copy(run / name, fresh / name)
+            copy_part(run / name, fresh / name)
         if weights:
             _halve(run / "best.safetensors", fresh / "best.safetensors")
             (fresh / "README.md").write_text(card(config, scores, run))
         _replace(fresh, target, Path(partial) / "old")
     return target
-
-
-def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], results: Path) -> None:
-    """Recognises CROHME with the weights of the reference runs, scores that, and prints it beside what is committed.
-
-    What was recognised lies in local/evaluated/<recipe>/<preset>-seed<k>/. Raises UserError without CROHME.
-    """
-    if crohme is None:
-        raise UserError("evaluate compares with committed scores of CROHME: give it with CROHME=data.zip")
-    archive = open_data(crohme, results)
-    announce(archive)
-    runs = [path.parent for path in sorted((results / "reproduced").glob("*/*/best.safetensors"))]
-    runs = [run for run in runs if not recipes or run.parent.name in recipes]
-    if not runs:
-        raise UserError(f"{results / 'reproduced'}: no reference run with weights{' of these recipes' * bool(recipes)}")
-    table = Table(title="ExpRate of committed weights, recognised here", title_justify="left")
-    for heading in ("run", "set", "n", "committed", "here", "same prediction"):
-        table.add_column(heading)
-    for run in runs:
-        config, here = load(run / "config.yaml"), results / "local/evaluated" / run.parent.name / run.name
-        if config.data.digest != archive.digest:
-            raise UserError(f"{run}: ran on another edition of CROHME than {archive.path}; give that one")
-        _copy(run / "config.yaml", here / "config.yaml")
-        _copy(run / "best.safetensors", here / "best.safetensors")
-        splits = test_splits(archive, years)
-        predict(config, archive, here, splits)
-        for split, found in score(config, archive, here, splits).items():
-            committed = json.loads((run / f"scores/{split}.json").read_text())
-            then, now = (read_predictions(place / f"predictions/{split}.zip") for place in (run, here))
-            same = sum(now.get(name) == text for name, text in then.items())
-            name = f"{run.parent.name}/{run.name}"
-            rates = f"{committed['exprate']:.2f}", f"{found.as_dict()['exprate']:.2f}"
-            table.add_row(name, split, str(committed["n"]), *rates, f"{same} of {len(then)}")
-    console.print(table)
 
 
 def card(config: Config, scores: dict[str, dict], run: Path) -> str:
@@ -119,7 +79,8 @@ def card(config: Config, scores: dict[str, dict], run: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _copy(source: Path, target: Path) -> None:
+def copy_part(source: Path, target: Path) -> None:
+    """A file, or a folder without its n-best lists; nothing where there is none."""
     if source.is_dir():
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.jsonl"))
     elif source.exists():

@@ -6,16 +6,12 @@ checkpoint.safetensors (to go on) and best.safetensors (to recognise with).
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "65536")  # kernels for every padded shape stay built
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # else products on a GPU are not repeatable
 
 import numpy as np
 import torch

@@ -24,7 +24,6 @@ from benchmarks.tuning.space import Problem
 from evaluation.scoring.stats import proportion_interval
 
 LABEL = "token-match ExpRate, held-out (%)"
-matplotlib.rcParams["svg.hashsalt"] = "hmerbench"  # the same study, the same bytes
 
 
 def write(
@@ -122,7 +121,8 @@ def _save(figure: Figure, stem: Path) -> None:
     for path in paths:
         content, kind = io.BytesIO(), path.suffix[1:]
         dates: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
-        figure.savefig(content, format=kind, dpi=150, metadata=dates)
+        with matplotlib.rc_context({"svg.hashsalt": "hmerbench"}):  # the same study, the same bytes
+            figure.savefig(content, format=kind, dpi=150, metadata=dates)
         write_atomically(path, content.getvalue())
 
 

@@ -28,7 +28,7 @@ from benchmarks.jobs.processes import Processes
 from benchmarks.jobs.ray_cluster import Ray
 from benchmarks.runs.workspace import announce, console, open_data, workspace
 from benchmarks.tuning.space import pose
-from benchmarks.tuning.trials import DONE, POLL, RETRIES, STORAGE_ERRORS, Job, patiently, work
+from benchmarks.tuning.trials import DONE, POLL, RETRIES, STORAGE_ERRORS, Job, patiently, quiet_optuna, work
 
 MIRROR_SECONDS = 60  # the end of a search waits so long for MLflow
 
@@ -55,6 +55,7 @@ def search(
     """
     from benchmarks.tuning.results import default_trial, write
 
+    quiet_optuna()
     archive = open_data(crohme, results)
     problem = pose(recipe, preset, seed, archive, space)
     place = workspace(archive, results)

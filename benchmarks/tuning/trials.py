@@ -39,9 +39,6 @@ DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 STORAGE_ERRORS = (StorageInternalError, sqlalchemy.exc.DBAPIError)
 Result = TypeVar("Result")
 
-warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-optuna.logging.set_verbosity(optuna.logging.ERROR)
-
 
 @dataclass(frozen=True)
 class Job:
@@ -150,8 +147,15 @@ def patiently(action: Callable[[], Result]) -> Result:
             time.sleep(POLL)
 
 
+def quiet_optuna() -> None:
+    """Leaves out what Optuna says of every trial, and of the experimental parts that are pinned here."""
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
 def work(place: Place, job: Job, worker: str) -> None:
     """Trials, one after another, until the study has all it shall have and none is under way that could fail yet."""
+    quiet_optuna()
     study, archive = patiently(job.opened), place.archive()
     while (turn := patiently(partial(_turn, study, job.trials))) != "over":
         if turn == "wait":

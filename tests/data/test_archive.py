@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.data import store
 from benchmarks.data.archive import EDITIONS, open_archive
-from benchmarks.data.verify import describe, length_buckets, skip_reason
+from benchmarks.data.verify import describe, length_buckets, skip_reason, verify
 from benchmarks.errors import UserError
 from tests.helpers.places import CROHME
 
@@ -48,7 +48,7 @@ def pack(path: Path, files: Entries) -> Path:
 def refusal(path: Path) -> str:
     """The one line with which reading an archive to its end is refused."""
     with pytest.raises(UserError) as caught:
-        open_archive(path).verify()
+        verify(open_archive(path))
     message = str(caught.value)
     assert "\n" not in message and path.name in message and ";" in message, message
     return message
@@ -71,7 +71,7 @@ def test_zip_folder_and_data_folder_are_one(tmp_path, entries):
     (tmp_path / "unpacked/data/notes.txt").write_text("not part of the layout")
     archives = [open_archive(p) for p in (zipped, tmp_path / "unpacked", tmp_path / "unpacked/data")]
     assert len({a.digest for a in archives}) == 1
-    assert len({json.dumps(a.verify().splits["2014"].__dict__) for a in archives}) == 1
+    assert len({json.dumps(verify(a).splits["2014"].__dict__) for a in archives}) == 1
     entries["data/train/img/a_1.bmp"] = bmp(21)
     assert open_archive(pack(tmp_path / "b.zip", entries)).digest != archives[0].digest
 
@@ -93,7 +93,7 @@ def test_marked_archive_is_embedded(tmp_path, entries):
 def test_train_may_lack_ground_truth(tmp_path, entries):
     bare = {name: content for name, content in entries.items() if not name.startswith("data/train/symLg")}
     archive = open_archive(pack(tmp_path / "a.zip", bare))
-    assert not archive.verify().splits["train"].with_ground_truth
+    assert not verify(archive).splits["train"].with_ground_truth
     with pytest.raises(UserError, match=r"no ground truth data/train/symLg/a_1\.lg"):
         archive.ground_truth("train")
 

@@ -10,7 +10,8 @@ from benchmarks.config import load
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
-from benchmarks.runs.packing import evaluate, pack
+from benchmarks.regression.evaluate import evaluate
+from benchmarks.runs.packing import pack
 from benchmarks.score import score
 from benchmarks.training.trainer import train
 from models.weights import load_weights

@@ -1,0 +1,61 @@
+"""Verbs for data: CROHME, other archives, the authors' checkpoints."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchmarks.cli.options import RESULTS, Crohme, Results, app
+from benchmarks.errors import UserError
+
+if TYPE_CHECKING:
+    pass
+
+PANEL = "Data"
+
+
+@app.command(rich_help_panel=PANEL)
+def data(
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+    as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
+) -> None:
+    """Verify an archive and say what it holds."""
+    from benchmarks.data.verify import describe
+    from benchmarks.runs.workspace import open_data
+
+    describe(open_data(crohme, results), as_json)
+
+
+@app.command(rich_help_panel=PANEL)
+def crohme(target: Annotated[Path, typer.Argument(help="file to write")] = Path("data/crohme.zip")) -> None:
+    """Download CROHME (for research; CC BY-NC-SA 3.0)."""
+    from benchmarks.data.archive import open_archive
+    from benchmarks.data.download import download
+
+    archive = open_archive(target if target.exists() else download(target))
+    print(f"{archive.path}: {archive.edition}; use it with CROHME={archive.path}")
+
+
+@app.command("import-weights", rich_help_panel=PANEL)
+def import_weights(
+    ckpt: Annotated[Path, typer.Argument(help="the authors' Lightning checkpoint (.ckpt)")],
+    out: Annotated[Path, typer.Argument(help="weights file to write (.safetensors)")],
+) -> None:
+    """Import an authors' checkpoint; nothing in it is executed."""
+    from models import CoMER
+    from models.lightning import import_lightning, recipe_of
+    from models.weights import save_weights
+
+    if out.suffix != ".safetensors" or out.exists():
+        reason = "is there already; delete it or" if out.exists() else "is no name of a weights file;"
+        raise UserError(f"{out}: {reason} give another name ending in .safetensors")
+    config, state = import_lightning(ckpt)
+    model = CoMER(config)
+    model.load_state_dict(state)
+    save_weights(out, model)
+    millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    print(f"recipe   {recipe_of(config)}")
+    print(f"network  {millions:.2f} M parameters; {config}")
+    print(f"tensors  {len(state)}, all that this network has: none missing, none unexpected")
+    print(f"written  {out}")

@@ -1,0 +1,47 @@
+"""The program, and the options that several verbs share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from benchmarks.errors import UserError
+
+app = typer.Typer(
+    help="hmerbench: a reproducibility benchmark suite for handwritten mathematical expression recognition.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ROWS = "bttr bttr-baseline comer-self comer-cross comer-fusion"
+
+
+Crohme = Annotated[Path | None, typer.Option(help="CoMER's data.zip, or it unpacked; else the embedded set is made")]
+Results = Annotated[Path, typer.Option(help="where runs and tables lie", envvar="HMERBENCH_RESULTS")]
+Preset = Annotated[
+    str,
+    typer.Option(help="smoke | laptop | paper | fast | a YAML file; else smoke without a GPU, paper with"),
+]
+Years = Annotated[str, typer.Option(help="test sets, all where left out")]
+Folder = Annotated[Path | None, typer.Argument(help="a run folder; or name the run by its recipe")]
+Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, or a YAML file")]
+Seed = Annotated[int, typer.Option(help="the run's seed", min=0)]
+Force = Annotated[bool, typer.Option("--force", help="train again what is trained already")]
+EngineName = Annotated[str, typer.Option("--engine", help="local: this machine | ray: a Ray cluster (RAY_ADDRESS)")]
+Cpus = Annotated[float, typer.Option(help="CPUs a run gets (engine ray)", min=0)]
+Gpus = Annotated[float | None, typer.Option(help="GPUs a run gets (engine ray); else one where there are any", min=0)]
+RESULTS = Path("results")
+OUT_OF_TIME = 3  # exit code
+
+
+def words(text: str) -> list[str]:
+    """What an option holds, divided by blanks or commas."""
+    return text.replace(",", " ").split()
+
+
+def seed_of(word: str) -> int:
+    """A seed as a number. Raises UserError for anything but a whole number from 0."""
+    if not word.isdecimal():
+        raise UserError(f"'{word}' is not a seed: give whole numbers from 0, as in SEEDS='7 8 9'")
+    return int(word)

@@ -1,0 +1,72 @@
+"""Verbs that present results."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchmarks.cli.options import RESULTS, Crohme, Results, app
+
+if TYPE_CHECKING:
+    pass
+
+PANEL = "Results"
+
+
+@app.command(rich_help_panel=PANEL)
+def tables(results: Results = RESULTS) -> None:
+    """Write results/table* and README's table again."""
+    from benchmarks.report import tables
+    from benchmarks.runs.workspace import console
+
+    built, readme = tables.committed(results), results.parent / "README.md"
+    tables.show(built, console)
+    paths = tables.write(built, results)
+    if readme.exists():
+        tables.write_summary(built, readme)
+        paths.append(readme)
+    for path in paths:
+        print(path)
+
+
+@app.command(rich_help_panel=PANEL)
+def figures(results: Results = RESULTS) -> None:
+    """Write results/figures/*.{pdf,svg,png}."""
+    from benchmarks.report.figures.make import figures
+
+    for line in figures(results):
+        print(line)
+
+
+@app.command(rich_help_panel=PANEL)
+def compare(
+    folders: Annotated[list[Path] | None, typer.Argument(help="run folders, or folders of them")] = None,
+    results: Results = RESULTS,
+    split: Annotated[str | None, typer.Option("--set", help="a test set, or all of them pooled: all")] = None,
+    every_pair: Annotated[bool, typer.Option("--every-pair", help="not only the steps of the paper's order")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
+    out: Annotated[Path | None, typer.Option(help="folder for rows.csv and steps.csv")] = None,
+) -> None:
+    """Compare rows over seeds: does the paper's order hold?"""
+    from benchmarks.report import compare
+
+    found = compare.compare(folders or [], results, split, every_pair)
+    for path in compare.write(found, out) if out else []:
+        print(path, file=sys.stderr)
+    print(compare.as_json(found) if as_json else "\n".join(map(compare.as_text, found)))
+
+
+@app.command(rich_help_panel=PANEL)
+def report(
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+    attention: Annotated[
+        int, typer.Option(help="attention of n evenly spaced and n wrong expressions a set", min=0)
+    ] = 12,
+) -> None:
+    """Write the page results/report/index.html."""
+    from benchmarks.report.page.make import report
+
+    path = report(crohme, results, attention)
+    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, opens in any browser without a server")

@@ -1,0 +1,263 @@
+"""Verbs that make runs: the main job, its stages one by one, the search for settings, the mirror."""
+
+import math
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from benchmarks.cli.options import (
+    OUT_OF_TIME,
+    RESULTS,
+    ROWS,
+    Cpus,
+    Crohme,
+    EngineName,
+    Folder,
+    Force,
+    Gpus,
+    Preset,
+    Recipe,
+    Results,
+    Seed,
+    Years,
+    app,
+    seed_of,
+    words,
+)
+from benchmarks.errors import UserError
+
+if TYPE_CHECKING:
+    from benchmarks.data.archive import Archive
+    from benchmarks.runs.folder import Run
+
+PANEL = "Runs"
+
+
+@app.command(rich_help_panel=PANEL)
+def reproduce(
+    recipes: Annotated[str, typer.Option(help="rows, divided by blanks or commas")] = ROWS,
+    preset: Preset = "",
+    seeds: Annotated[str, typer.Option(help="seeds, divided by blanks or commas")] = "7",
+    crohme: Crohme = None,
+    years: Years = "",
+    force: Force = False,
+    results: Results = RESULTS,
+    engine: EngineName = "local",
+    cpus: Cpus = 1,
+    gpus: Gpus = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="stop cleanly after so long, exit code 3; run again to go on")
+    ] = None,
+) -> None:
+    """The main job: train, recognize, score, log; then the tables."""
+    from benchmarks.reproduce import reproduce
+
+    _check_engine(engine)
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise UserError(f"--minutes {minutes:g}: no time to work in; give a number above 0, or leave it out (MINUTES=)")
+    numbers, years_ = [seed_of(word) for word in words(seeds)], words(years)
+    preset = preset or _default_preset()
+    if not reproduce(words(recipes), preset, numbers, crohme, years_, force, results, engine, cpus, gpus, minutes):
+        sys.exit(OUT_OF_TIME)
+
+
+@app.command(rich_help_panel=PANEL)
+def train(
+    folder: Folder = None,
+    recipe: Recipe = "",
+    preset: Preset = "",
+    seed: Seed = 7,
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+    force: Force = False,
+) -> None:
+    """Train one run, or resume it; torchrun uses several devices."""
+    from benchmarks.tracking.live import live
+    from benchmarks.tracking.track import track
+    from benchmarks.training.trainer import train
+
+    run, archive = _run(folder, recipe, preset, seed, crohme, results)
+    if force:
+        run.forget_training()
+    if int(os.environ.get("RANK", "0")) > 0:  # one process of a team mirrors and talks
+        return train(run.config, archive, run.folder)
+    with live(run.folder):
+        train(run.config, archive, run.folder)
+    track(run.folder)
+    print(f"trained: {run.folder}")
+
+
+@app.command(rich_help_panel=PANEL)
+def predict(
+    folder: Folder = None,
+    recipe: Recipe = "",
+    preset: Preset = "",
+    seed: Seed = 7,
+    crohme: Crohme = None,
+    years: Years = "",
+    results: Results = RESULTS,
+) -> None:
+    """Recognize test sets with a trained run."""
+    from benchmarks.recognition.predict import predict
+    from benchmarks.runs.workspace import test_splits
+
+    run, archive = _run(folder, recipe, preset, seed, crohme, results)
+    predict(run.config, archive, run.folder, test_splits(archive, words(years)))
+    print(f"recognised: {run.folder / 'predictions'}")
+
+
+@app.command(rich_help_panel=PANEL)
+def score(
+    folder: Folder = None,
+    recipe: Recipe = "",
+    preset: Preset = "",
+    seed: Seed = 7,
+    crohme: Crohme = None,
+    years: Years = "",
+    results: Results = RESULTS,
+) -> None:
+    """Score a run's predictions: of all its test sets, or --years."""
+    from benchmarks.runs.workspace import test_splits
+    from benchmarks.score import score
+    from benchmarks.tracking.track import track
+
+    run, archive = _run(folder, recipe, preset, seed, crohme, results)
+    there = [path.stem for path in sorted(run.folder.glob("predictions/*.zip"))]
+    wanted = test_splits(archive, words(years) or there)
+    for result in score(run.config, archive, run.folder, wanted).values():
+        print(result)
+    track(run.folder)
+
+
+@app.command(rich_help_panel=PANEL)
+def evaluate(
+    crohme: Crohme = None,
+    years: Years = "",
+    recipes: Annotated[str, typer.Option(help="of these rows only")] = "",
+    results: Results = RESULTS,
+) -> None:
+    """Recognize CROHME again with the committed weights."""
+    from benchmarks.regression.evaluate import evaluate
+
+    evaluate(crohme, words(years), words(recipes), results)
+
+
+@app.command(rich_help_panel=PANEL)
+def search(
+    recipe: Recipe = "comer-fusion",
+    preset: Preset = "",
+    trials: Annotated[int, typer.Option(help="finished trials in all", min=1)] = 16,
+    workers: Annotated[int, typer.Option(help="trials at a time", min=1)] = 2,
+    space: Annotated[str, typer.Option(help="what may change: a YAML file, else the one for the preset")] = "",
+    storage: Annotated[str, typer.Option(help="a database URL; else a journal file, for this machine alone")] = "",
+    seed: Seed = 7,
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+    engine: EngineName = "local",
+    cpus: Cpus = 1,
+    gpus: Gpus = None,
+) -> None:
+    """Search for better settings, on held-out training data."""
+    from benchmarks.tuning.study import search
+
+    _check_engine(engine)
+    preset = preset or _default_preset()
+    search(recipe, preset, seed, crohme, results, trials, workers, space, storage, engine, cpus, gpus)
+
+
+@app.command(rich_help_panel=PANEL)
+def pack(
+    folders: Annotated[list[Path], typer.Argument(help="scored run folders on CROHME")],
+    weights: Annotated[bool, typer.Option(help="with weights (float16) and a model card")] = True,
+) -> None:
+    """Keep scored runs under results/reproduced/, fit to commit."""
+    from benchmarks.runs.packing import pack
+
+    for folder in folders:
+        print(pack(folder, weights=weights))
+
+
+@app.command(rich_help_panel=PANEL)
+def track(
+    folders: Annotated[list[Path], typer.Argument(help="run folders, from this machine or another")],
+) -> None:
+    """Mirror run folders to MLflow (MLFLOW_TRACKING_URI)."""
+    from benchmarks.tracking.store import store
+    from benchmarks.tracking.track import track
+
+    for folder in folders:
+        if track(folder) is None:
+            raise UserError(f"{folder}: not logged")
+        print(f"{folder}: logged to {store(folder)}")
+
+
+@app.command(rich_help_panel=PANEL)
+def mlflow_ui(
+    results: Results = RESULTS, port: Annotated[int, typer.Option(help="of the loopback", min=1, max=65535)] = 5000
+) -> None:
+    """Open MLflow's own interface, on this machine only."""
+    from benchmarks.tracking.store import browse
+
+    browse(results, port)
+
+
+@app.command("ls", rich_help_panel=PANEL)
+def list_(
+    results: Results = RESULTS,
+    keys: Annotated[bool, typer.Option("--keys", help="every key of a recipe or preset instead")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
+) -> None:
+    """List recipes, presets, and how far each run is; or all keys."""
+    import json
+    from dataclasses import asdict
+
+    from benchmarks.runs import listing
+
+    if keys:
+        from benchmarks import keys as every
+
+        print(json.dumps([asdict(key) for key in every.settable()], indent=1) if as_json else "\n".join(every.lines()))
+    elif as_json:
+        shipped = {kind: listing.shipped(kind) for kind in ("recipes", "presets")}
+        print(json.dumps(shipped | {"runs": [asdict(run) for run in listing.runs(results)]}, indent=1))
+    else:
+        print("\n".join(listing.lines(results)))
+
+
+def _run(
+    folder: Path | None, recipe: str, preset: str, seed: int, crohme: Path | None, results: Path
+) -> "tuple[Run, Archive]":
+    """The run that a folder or a recipe names, and the data it belongs to."""
+    from benchmarks.config import load, resolve
+    from benchmarks.runs.folder import Run
+    from benchmarks.runs.workspace import open_data, workspace
+
+    if (folder is None) == (not recipe):
+        raise UserError("name one run: a run folder, or --recipe (with --preset and --seed)")
+    if folder is None:
+        archive = open_data(crohme, results)
+        config = resolve(recipe, preset or _default_preset(), seed, archive)
+        return Run(config, workspace(archive, results) / "runs" / config.run_name), archive
+    config = load(folder / "config.yaml")
+    if crohme is None and config.data.name != "embedded":
+        raise UserError(f"{folder}: was trained on {config.data.name} data; give the archive with --crohme")
+    archive = open_data(crohme, results)
+    if archive.digest != config.data.digest:
+        raise UserError(f"{archive.path}: not the data {folder} was trained on (other digest); give that archive")
+    return Run(config, folder), archive
+
+
+def _check_engine(name: str) -> None:
+    from benchmarks.jobs.place import ENGINES
+
+    if name not in ENGINES:
+        raise UserError(f"no engine called '{name}': choose {' or '.join(ENGINES)}")
+
+
+def _default_preset() -> str:
+    import torch
+
+    return "paper" if torch.cuda.is_available() else "smoke"
