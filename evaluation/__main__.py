@@ -5,8 +5,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from dataclasses import fields as fields_of
 from io import TextIOWrapper
@@ -40,14 +40,15 @@ def score(
     as_json: Annotated[bool, typer.Option("--json", help="print the score as JSON")] = False,
     per_expression: Annotated[Path | None, typer.Option(help="write one CSV row an expression")] = None,
     workdir: Annotated[Path | None, typer.Option(help="keep the scorer's files here")] = None,
-    set_name: Annotated[str, typer.Option("--set", help="name of the set in the signature")] = "unknown",
+    set_name: Annotated[str, typer.Option("--set", help="its name in the signature; else SPLIT, or the folder's")] = "",
     search: Annotated[str, typer.Option(help="search in the signature")] = "unknown",
     select: Annotated[str, typer.Option(help="checkpoint selection in the signature")] = "unknown",
 ) -> None:
     """Expression rates of predictions, as the CROHME scorer counts them."""
-    fields = {"set": set_name, "search": search, "select": select}
+    fields = {"set": set_name or Path(ground_truth.rpartition(":")[2]).name, "search": search, "select": select}
     with ExitStack() as stack:
         folder = workdir or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        stack.enter_context(_naming(folder))
         result = evaluate(predictions, ground_truth, fields, folder, _captions(captions))
     if result.stray:
         print(f"note: {result.stray} predictions have no ground truth and are left out", file=sys.stderr)
@@ -66,12 +67,12 @@ def compare(
     b: Annotated[Path, typer.Argument(help="predictions of system B")],
     ground_truth: Truth,
     as_json: Annotated[bool, typer.Option("--json", help="print the comparison as JSON")] = False,
-    changed: Annotated[Path | None, typer.Option(help="write the expressions that changed sides as CSV")] = None,
+    changed: Annotated[Path | None, typer.Option(help="write which expressions changed sides as CSV")] = None,
 ) -> None:
     """Two systems on the same expressions: McNemar on ExpRate, a permutation test on error counts."""
     from evaluation.scoring.stats import compare_paired
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _naming(folder):
         runs = [evaluate(path, ground_truth, NO_FIELDS, Path(folder) / name) for name, path in (("a", a), ("b", b))]
     errors = [{row.id: row.errors for row in run.expressions} for run in runs]
     ids = sorted(errors[0])
@@ -97,8 +98,8 @@ def compare(
     print(f"right only in A {result.only_a}, only in B {result.only_b}; McNemar p = {result.mcnemar_p:.4g}")
     print(f"mean errors {result.mean_errors_a:.3f} and {result.mean_errors_b:.3f}; ", end="")
     print(f"paired permutation p = {result.permutation_p:.4g}")
-    for row in sides:
-        print(f"{row['id']}: right in {row['right'].upper()} ({row['errors_a']} and {row['errors_b']} errors)")
+    if changed:
+        print(f"{changed}: the {len(sides)} that changed sides")
 
 
 @app.command()
@@ -111,9 +112,8 @@ def errors(
     """Tables of confused symbols and relations, and of rates by structure and length."""
     from evaluation.scoring import analysis
 
-    with tempfile.TemporaryDirectory() as folder:
-        fields = NO_FIELDS
-        result = evaluate(predictions, ground_truth, fields, Path(folder), _captions(captions))
+    with tempfile.TemporaryDirectory() as folder, _naming(folder):
+        result = evaluate(predictions, ground_truth, NO_FIELDS, Path(folder), _captions(captions))
         tables = analysis.tables(analysis.load(result))
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
@@ -178,13 +178,23 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]], columns: Sequenc
         raise InputError(f"{path}: is there and no file; choose another name")
     part = path.with_name(f".{path.name}.part{os.getpid()}")
     try:
-        with part.open("w", encoding="utf-8", newline="") as file:
+        with _naming(path), part.open("w", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, columns, lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _naming(path: Path | str) -> Iterator[None]:
+    """A full disk names no file; this says where it was written to."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def _captions(path: Path | None) -> dict[str, list[str]] | None:

@@ -62,7 +62,7 @@ class Archive:
     def __init__(self, store: ZipStore | FolderStore):
         self.path = store.path
         self._store = store
-        if "train/caption.txt" not in store.sizes:
+        if not store.holds("train/caption.txt"):
             raise UserError(
                 f"{self.path}: no data/train/caption.txt in it, so not an archive in CoMER's layout; "
                 "fetch CROHME with `make crohme`, or leave the archive out to use the embedded set"

@@ -63,6 +63,9 @@ class ZipStore:
         """Unpacked bytes by name relative to the root, such as "train/caption.txt"."""
         return {name: info.file_size for name, info in self._infos.items()}
 
+    def holds(self, name: str) -> bool:
+        return name in self.sizes
+
     def crc(self, name: str) -> int:
         """CRC-32 of an entry, as the zip directory declares it; `read` holds the entry to it."""
         return self._infos[name].CRC
@@ -92,6 +95,10 @@ class FolderStore:
     def sizes(self) -> dict[str, int]:
         files = (file for file in self._root.rglob("*") if file.is_file())
         return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
+
+    def holds(self, name: str) -> bool:
+        """Without looking at any other file: a wrong folder may be a whole disk."""
+        return (self._root / name).is_file()
 
     def crc(self, name: str) -> int:
         return zlib.crc32((self._root / name).read_bytes())

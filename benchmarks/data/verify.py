@@ -1,6 +1,7 @@
 """What is in an archive: read whole, measured, set against the published edition."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -48,21 +49,12 @@ class Report:
         return json.dumps(asdict(self), indent=2)
 
     def __rich__(self) -> RenderableType:
-        table = Table(title=f"{self.edition}\ndigest {self.digest[:16]}", title_style="bold")
-        for heading in ("split", "n", *BUCKETS, "symbols", "height", "width", "Mpx", "ink %", "published"):
-            table.add_column(heading, justify="left" if heading == "split" else "right")
-        for name, split in self.splits.items():
-            table.add_row(
-                name,
-                f"{split.n:,}",
-                *map(str, split.buckets),
-                str(split.symbols),
-                "{}–{}–{}".format(*split.height),
-                "{}–{}–{}".format(*split.width),
-                f"{split.pixels / 1e6:.1f}",
-                f"{100 * split.ink:.1f}",
-                {True: "same", False: "differs", None: "-"}[split.published],
-            )
+        table = Table(title=f"{self.edition}\ndigest {self.digest[:16]}", title_style="bold", title_justify="left")
+        table.add_column("")
+        for name in self.splits:
+            table.add_column(name, justify="right")
+        for heading, measured in _ROWS.items():
+            table.add_row(heading, *map(measured, self.splits.values()))
         notes = [
             f"{name}: the authors' loader skips {id_}: {reason}"
             for name, split in self.splits.items()
@@ -72,6 +64,21 @@ class Report:
         if self.unused_symbols:
             notes.append(f"train never shows {' '.join(self.unused_symbols)}")
         return Group(table, *map(Text, notes))
+
+
+_ROWS: dict[str, Callable[[SplitReport], str]] = {
+    "expressions": lambda split: f"{split.n:,}",
+    **{
+        f"{bucket} tokens": lambda split, place=place: f"{split.buckets[place]:,}"
+        for place, bucket in enumerate(BUCKETS)
+    },
+    "symbols": lambda split: str(split.symbols),
+    "height, px": lambda split: "{}–{}–{}".format(*split.height),
+    "width, px": lambda split: "{}–{}–{}".format(*split.width),
+    "Mpx in all": lambda split: f"{split.pixels / 1e6:.1f}",
+    "ink, %": lambda split: f"{100 * split.ink:.1f}",
+    "as published": lambda split: {True: "yes", False: "no", None: "–"}[split.published],
+}  # sizes are smallest, median, largest
 
 
 def length_buckets(lengths: list[int]) -> tuple[int, ...]:
