@@ -92,7 +92,7 @@ class Grow(torch.autograd.Function):
         while ctx.between:
             narrow, narrowed, widen, added = ctx.between.pop()
             start = end - len(widen)
-            upstream = gradient_bhwc[..., start:end].contiguous().permute(0, 3, 1, 2)
+            upstream = torch.narrow_copy(gradient_bhwc, 3, start, end - start).permute(0, 3, 1, 2)
             upstream, weight2, bias2 = added.backward(upstream)
             upstream, kernel = convolution_gradients(upstream, narrowed.y_bchw, widen)
             upstream, weight1, bias1 = narrowed.backward(upstream)

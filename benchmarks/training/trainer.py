@@ -4,6 +4,7 @@ Reads a verified archive, leaves a run folder: config.yaml, environment.json, hi
 checkpoint.safetensors (to go on) and best.safetensors (to recognise with).
 """
 
+import gc
 import json
 import math
 import time
@@ -147,6 +148,7 @@ class Trainer:
         if self.team.world > 1:
             parallel = DistributedDataParallel(self.model)
         total = self.config.training.epochs
+        gc.freeze()  # what is here stays; looking through it again and again takes a twentieth of a step
         stream = own_stream(self.team.device) if self.replays else nullcontext()
         with stream, self._progress(total) as report:
             while self.state.epoch < total and not self._gave_up():
