@@ -6,6 +6,7 @@ from benchmarks.libraries import settle
 
 settle()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["HMERBENCH_RESULTS"] = "results"  # of the folder a test works in, not the project's
 os.environ.setdefault("MPLBACKEND", "agg")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 

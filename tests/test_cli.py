@@ -65,6 +65,12 @@ def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], words: str)
     assert words in done.stderr
 
 
+def test_results_are_the_projects_wherever_one_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HMERBENCH_RESULTS")
+    assert f"runs under {ROOT / 'results'}" in program("ls", cwd=tmp_path).stdout
+    assert "no runs under results" in program("ls", cwd=tmp_path, HMERBENCH_RESULTS="results").stdout
+
+
 def test_what_does_not_fit_a_verb_is_a_usage_error(tmp_path: Path) -> None:
     for words, said in (
         ("no-such-verb", "No such"),

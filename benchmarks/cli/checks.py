@@ -33,7 +33,7 @@ def doctor(
 @app.command(rich_help_panel=PANEL)
 def regress(
     crohme: Crohme = None,
-    baseline: Annotated[Path, typer.Option(help="what to compare with")] = Path("results/baseline.json"),
+    baseline: Annotated[Path, typer.Option(help="what to compare with")] = RESULTS / "baseline.json",
     parts: Annotated[str, typer.Option(help="of the fixed job: scores numerics training; all where left out")] = "",
     accept: Annotated[bool, typer.Option("--update", help="take what is measured now as the baseline")] = False,
     reason: Annotated[str, typer.Option(help="why the baseline may change; it is kept")] = "",

@@ -31,7 +31,9 @@ Force = Annotated[bool, typer.Option("--force", help="train again what is traine
 EngineName = Annotated[str, typer.Option("--engine", help="local: this machine | ray: a Ray cluster (RAY_ADDRESS)")]
 Cpus = Annotated[float, typer.Option(help="CPUs a run gets (engine ray)", min=0)]
 Gpus = Annotated[float | None, typer.Option(help="GPUs a run gets (engine ray); else one where there are any", min=0)]
-RESULTS = Path("results")
+CHECKOUT = Path(__file__).resolve().parents[2]
+# the project's, wherever one stands; installed without a checkout, the one of the working directory
+RESULTS = CHECKOUT / "results" if (CHECKOUT / "pyproject.toml").exists() and Path.cwd() != CHECKOUT else Path("results")
 OUT_OF_TIME = 3  # exit code
 
 
