@@ -1,14 +1,12 @@
 """The authors' Lightning checkpoints, read without running any code that they hold."""
 
-import pickle
 import re
 import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
-from io import BytesIO
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,82 +85,27 @@ def _infer_config(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any
     return CoMERConfig(**told)
 
 
-class Inert(dict):
-    """Stands for any class or function a pickle names: it swallows arguments and state and does nothing.
+class StandIn:
+    """Stands for any class or function a checkpoint names: it does nothing, and keeps the items of dict-like ones."""
 
-    Being a dict, it keeps the items of Lightning's dict-like hyperparameters.
-    """
-
-    def __new__(cls, *args: object, **kwargs: object) -> "Inert":
-        return super().__new__(cls)
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__()
-
-    def __setstate__(self, state: object) -> None:
-        pass
-
-    def append(self, item: object) -> None:
-        pass
-
-    extend = add = append
-    __hash__ = object.__hash__  # type: ignore[assignment]  # Lightning uses classes and objects as keys
-
-
-DTYPES = {
-    "DoubleStorage": torch.float64, "FloatStorage": torch.float32, "HalfStorage": torch.float16,
-    "BFloat16Storage": torch.bfloat16, "LongStorage": torch.int64, "IntStorage": torch.int32,
-    "ShortStorage": torch.int16, "CharStorage": torch.int8, "ByteStorage": torch.uint8,
-    "BoolStorage": torch.bool,
-}  # fmt: skip
-
-
-def _tensor(storage: Tensor, offset: int, size: Sequence[int], stride: Sequence[int], *_: object) -> Tensor:
-    return torch.as_strided(storage, size, stride, offset)  # refuses to leave the storage
-
-
-def _parameter(data: Tensor, *_: object) -> Tensor:
-    return data
-
-
-class InertUnpickler(pickle.Unpickler):
-    """Builds tensors and plain containers from torch's zip format; every other global becomes `Inert`."""
-
-    KNOWN: ClassVar = {
-        ("collections", "OrderedDict"): OrderedDict,
-        ("torch._utils", "_rebuild_tensor_v2"): _tensor,
-        ("torch._utils", "_rebuild_parameter"): _parameter,
-    } | {("torch", name): dtype for name, dtype in DTYPES.items()}
-
-    def __init__(self, archive: zipfile.ZipFile) -> None:
-        self.archive = archive
-        self.names = {name.partition("/")[2]: name for name in archive.namelist()}
-        super().__init__(BytesIO(self._record("data.pkl")))
-
-    def find_class(self, module: str, name: str) -> Any:
-        return self.KNOWN.get((module, name)) or type("Inert", (Inert,), {"stands_for": f"{module}.{name}"})
-
-    def persistent_load(self, pid: Any) -> Tensor:
-        _, dtype, key, _, _ = pid
-        content = bytearray(self._record(f"data/{key}"))
-        return torch.frombuffer(content, dtype=dtype) if content else torch.empty(0, dtype=dtype)
-
-    def _record(self, name: str) -> bytes:
-        info = self.archive.getinfo(self.names[name])
-        if info.compress_type != zipfile.ZIP_STORED:  # torch never compresses; a zip bomb does
-            raise ValueError(f"{name} is compressed")
-        return self.archive.read(info)
+    def __new__(cls, *_: object) -> OrderedDict[Any, Any]:
+        return OrderedDict()
 
 
 def _read_checkpoint(ckpt: Path) -> Any:
-    """Content of a file of torch.save: plain containers, tensors, and `Inert` for whatever else it names."""
+    """Content of a file of torch.save: plain containers, tensors, and `StandIn` for all else it names.
+
+    torch's own reader for untrusted files (weights_only) runs nothing that it was not told is safe.
+    """
     if not ckpt.is_file():
         raise CheckpointError(f"{ckpt}: no such file; give the path of a Lightning checkpoint (.ckpt)")
     if not zipfile.is_zipfile(ckpt):
         raise CheckpointError(f"{ckpt}: damaged or no checkpoint of torch 1.6 or later; download it again")
     try:
-        with zipfile.ZipFile(ckpt) as archive:
-            return InertUnpickler(archive).load()
+        unknown = torch.serialization.get_unsafe_globals_in_checkpoint(ckpt)
+        stand_ins: list[Any] = [(type("StandIn", (StandIn,), {}), name) for name in unknown]
+        with torch.serialization.safe_globals(stand_ins):
+            return torch.load(ckpt, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception as error:  # a broken or hostile pickle can raise anything
