@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -31,12 +30,13 @@ from benchmarks.environment import processor, revision
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.recognition.predict import recognise
+from benchmarks.training.loss import token_loss
 from models import CoMER, CoMERConfig, SearchOptions, joint_search
 from models.inference.folded_decoder import FoldedNetwork
 from models.inference.folded_encoder import FoldedEncoder
 from models.inference.plain_search import plain_search
 from models.layers import Dropout
-from models.vocab import EOS, PAD, SOS, bidirectional_targets
+from models.vocab import EOS, SOS, bidirectional_targets
 from models.weights import load_weights
 
 QUIET = 0.5  # load that is no reason for a warning
@@ -146,7 +146,7 @@ def training(sizes: Sizes, bf16: bool) -> tuple[Callable[[], object], Callable[[
         def step() -> object:
             with torch.autocast("cpu", torch.bfloat16, enabled=half):
                 logits = model(images.contiguous(memory_format=layout), mask, inputs)
-            loss = F.cross_entropy(logits.flatten(0, 1), outputs.flatten(), ignore_index=PAD)
+            loss = token_loss(logits, outputs)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
-import torch.nn.functional as F
 from rich.console import Console
 from rich.table import Table
 from scipy import stats
@@ -26,10 +24,9 @@ from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.runs.folder import RunFolder
+from benchmarks.training.loss import teacher_forced
 from benchmarks.training.trainer import train
 from evaluation.scoring.stats import mean_interval
-from models import Vocabulary
-from models.vocab import PAD, bidirectional_targets
 from models.weights import load_weights
 
 METRICS = ("loss", "heldout_loss", "heldout_token_accuracy")  # of the last epoch; those held out decide
@@ -44,17 +41,6 @@ class Sizes:
     epochs: int
     heldout: int = 300
     max_tokens: int = 200  # longer labels are left out
-
-
-class Part(Archive):
-    """An archive of which only some training expressions are there."""
-
-    def __init__(self, archive: Archive, samples: list[Sample]):
-        self.__dict__.update(archive.__dict__)
-        self._part = samples
-
-    def samples(self, split: str) -> list[Sample]:
-        return self._part if split == "train" else super().samples(split)
 
 
 def precision(
@@ -78,7 +64,7 @@ def precision(
             name = f"precision/{sizes.limit}-{sizes.heldout}/{config.run_name}"
             folder = results / "local" / name
             console.print(f"training {2 * number + bf16 + 1} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
-            train(config, Part(archive, kept), folder)
+            train(config, archive, folder, samples=kept)
             lines += epochs_of(config, folder, held, len(kept))
     table = pd.DataFrame(lines)
     found = judged(table)
@@ -109,23 +95,10 @@ def epochs_of(config: Config, folder: Path, held: list[Sample], images: int) -> 
     lines: list[dict[str, object]] = [
         keys | {"epoch": line["epoch"], "loss": line["loss"], "seconds": line["seconds"]} for line in run.history
     ]
-    loss, accuracy = read_after(config, folder / "best.safetensors", held)
+    model = load_weights(folder / "best.safetensors", config.model)
+    loss, accuracy = teacher_forced(model, evaluation_batches(held, config, config.training.batching.size))
     lines[-1] |= {"heldout_loss": loss, "heldout_token_accuracy": accuracy, "hardware": hardware}
     return lines
-
-
-@torch.inference_mode()
-def read_after(config: Config, weights: Path, held: list[Sample]) -> tuple[float, float]:
-    """(loss a token, right tokens in percent) of both directions, each token after the true ones before it; float32."""
-    model, vocabulary = load_weights(weights, config.model).eval(), Vocabulary()
-    loss, right, tokens = 0.0, 0, 0
-    for batch in evaluation_batches(held, config, config.training.batching.size):
-        inputs, outputs = bidirectional_targets([vocabulary.encode(t) for t in batch.tokens])
-        logits = model(batch.images.float() / 255, batch.mask, inputs)
-        loss += float(F.cross_entropy(logits.flatten(0, 1), outputs.flatten(), ignore_index=PAD, reduction="sum"))
-        right += int(((logits.argmax(-1) == outputs) & (outputs != PAD)).sum())
-        tokens += int((outputs != PAD).sum())
-    return loss / tokens, 100 * right / tokens
 
 
 # ---------------------------------------------------------------------------------------------------- the verdict

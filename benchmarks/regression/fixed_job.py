@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from benchmarks.config import Config, names, resolve
 from benchmarks.data.archive import Archive, open_archive
@@ -27,12 +26,12 @@ from benchmarks.data.synthetic import embedded
 from benchmarks.files import zipped
 from benchmarks.recognition.predict import predict
 from benchmarks.score import score
+from benchmarks.training.loss import teacher_forced, token_loss
 from benchmarks.training.trainer import train
 from evaluation import symlg
 from evaluation.scoring.inputs import prediction_file, read_predictions
 from evaluation.scoring.score import NO_FIELDS, Expression, evaluate
 from models import CoMER, SearchOptions, Vocabulary, bidirectional_targets, joint_search
-from models.vocab import PAD
 from models.weights import load_weights
 
 TRAINED = ("comer-fusion", "smoke")  # the recipe and preset that are trained
@@ -136,7 +135,7 @@ def network_values() -> Values:
             logits = model(images.double() / 255, mask, inputs)
         found = joint_search(model, images.double() / 255, mask, SearchOptions(beam_size=3, max_len=12))
         weights = torch.cos(torch.arange(logits.numel(), dtype=logits.dtype))
-        loss = F.cross_entropy(logits.flatten(0, 1), outputs.flatten(), ignore_index=PAD)
+        loss = token_loss(logits, outputs)
         values[f"{recipe} network: loss"] = float(loss)
         values[f"{recipe} network: logits"] = float(logits.flatten() @ weights / logits.norm())
         values[f"{recipe} network: search"] = sum(hypotheses[0].score for hypotheses in found) / len(found)
@@ -235,25 +234,16 @@ def trained(archive: Archive, seed: int) -> dict[str, float]:
         train(config, archive, folder)
         last = json.loads((folder / "history.jsonl").read_text().splitlines()[-1])
         values = {"training loss": float(last["loss"])}
-        values |= teacher_forced(load_weights(folder / "best.safetensors", config.model), config, archive, split)
+        values |= held_out(load_weights(folder / "best.safetensors", config.model), config, archive, split)
         if archive.name == "embedded":
             predict(config, archive, folder, [split])
             values["ExpRate"] = score(config, archive, folder, [split])[split].exprate
     return values
 
 
-@torch.inference_mode()
-def teacher_forced(model: CoMER, config: Config, archive: Archive, split: str) -> dict[str, float]:
-    """Mean loss a token and share of tokens right (percent), given the truth before them, over both directions and
-    at most 300 expressions that are no longer than those trained on."""
-    model.eval()
+def held_out(model: CoMER, config: Config, archive: Archive, split: str) -> dict[str, float]:
+    """Mean loss per token and tokens right (percent), given the truth before them, over both directions and at most
+    300 expressions that are no longer than those trained on."""
     samples = [sample for sample in archive.samples(split) if len(sample.tokens) <= config.data.max_tokens]
-    loss = right = tokens = 0.0
-    for batch in evaluation_batches(evenly(samples, 300), config, 32):
-        inputs, outputs = bidirectional_targets([Vocabulary().encode(label) for label in batch.tokens])
-        logits = model(batch.images.float() / 255, batch.mask, inputs)
-        known = outputs != PAD
-        loss += float(F.cross_entropy(logits[known], outputs[known], reduction="sum"))
-        right += int((logits.argmax(-1) == outputs)[known].sum())
-        tokens += int(known.sum())
-    return {"held-out loss": loss / tokens, "held-out token accuracy": 100 * right / tokens}
+    loss, accuracy = teacher_forced(model, evaluation_batches(evenly(samples, 300), config, 32))
+    return {"held-out loss": loss, "held-out token accuracy": accuracy}

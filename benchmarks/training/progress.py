@@ -1,8 +1,11 @@
 """What a person sees of a training: a bar, and one line per epoch."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from rich.progress import Progress
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from benchmarks.config import Config
 
@@ -31,3 +34,11 @@ class Report:
             f"loss {line['loss']:.4f}, {line['images_per_s']:.0f} images/s{validated}",
             highlight=False,
         )
+
+
+@contextmanager
+def progress_of(config: Config, done: int, console: Console, quiet: bool) -> Iterator[Report]:
+    """The report of a training of which `done` epochs are over."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=quiet) as progress:
+        yield Report(progress, config, config.training.epochs, done)

@@ -1,15 +1,15 @@
 """Training: plain torch, one process or several (torchrun), resumable bit for bit at any checkpoint.
 
-Reads a verified archive, leaves a run folder: config.yaml, environment.json, history.jsonl (a line an epoch),
-checkpoint.safetensors (to go on) and best.safetensors (to recognise with).
+Reads a verified archive, leaves a run folder: config.yaml, environment.json, history.jsonl (one line per epoch),
+checkpoint.safetensors (to resume from) and best.safetensors (to recognise with).
 """
 
 import gc
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import ReduceLROnPlateau
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from benchmarks.config import SCHEMA, Config, check_folder
 from benchmarks.data.archive import Archive
@@ -36,10 +34,13 @@ from benchmarks.files import only_one, write_atomically
 from benchmarks.recognition.predict import recognise
 from benchmarks.training.checkpoint import flatten_optimizer, load_checkpoint, restore_optimizer, save_checkpoint
 from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays, own_stream
-from benchmarks.training.progress import Report
-from benchmarks.training.team import Team
+from benchmarks.training.loss import token_loss
+from benchmarks.training.optimizer import make_optimizer, set_rate, update_average
+from benchmarks.training.progress import Report, progress_of
+from benchmarks.training.statistics import batch_norms, measured_again, momentum
+from benchmarks.training.team import Team, repeatable
 from models import CoMER, Vocabulary
-from models.vocab import PAD, bidirectional_targets
+from models.vocab import bidirectional_targets
 from models.weights import save_weights
 
 CHECKPOINT_SECONDS = 300  # at most this much work is lost by a kill in the middle of a long epoch
@@ -67,9 +68,16 @@ class State:
     finished: bool = False
 
 
-def train(config: Config, archive: Archive, folder: Path, on_epoch: OnEpoch | None = None) -> None:
+def train(
+    config: Config,
+    archive: Archive,
+    folder: Path,
+    on_epoch: OnEpoch | None = None,
+    samples: list[Sample] | None = None,
+) -> None:
     """Trains `config` on `archive` into `folder`, from the last checkpoint where there is one.
 
+    `samples` are learnt instead of the archive's training set, and then `config.data.limit` does not choose of them.
     `on_epoch` is given each epoch's line of the history once its checkpoint lies there; what it raises ends the
     training. Raises UserError for a run of other settings, a damaged checkpoint, or a folder in which another process
     trains; Diverged (one, too) for a loss that is no longer finite.
@@ -82,11 +90,22 @@ def train(config: Config, archive: Archive, folder: Path, on_epoch: OnEpoch | No
     team = Team.gather()
     with only_one(folder) if team.rank == 0 else nullcontext():
         check_folder(config, folder)
-        Trainer(config, archive, folder, team, on_epoch).run()
+        repeatable(team, config.training.threads)
+        Trainer(config, archive, folder, team, on_epoch, samples).run()
 
 
 class Trainer:
-    def __init__(self, config: Config, archive: Archive, folder: Path, team: Team, on_epoch: OnEpoch | None = None):
+    """One training: its data, network and optimizer, and where it stands (`state`)."""
+
+    def __init__(
+        self,
+        config: Config,
+        archive: Archive,
+        folder: Path,
+        team: Team,
+        on_epoch: OnEpoch | None = None,
+        samples: list[Sample] | None = None,
+    ):
         self.config, self.folder, self.team, self.on_epoch = config, folder, team, on_epoch
         training = config.training
         if training.batching.micro_batches % team.world:
@@ -94,12 +113,8 @@ class Trainer:
                 f"{team.world} processes cannot share {training.batching.micro_batches} micro-batches a step: "
                 "set training.batching.micro_batches to a multiple"
             )
-        if training.threads and team.device.type == "cpu":
-            torch.set_num_threads(max(1, training.threads // team.world))
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        # nothing reads what is not written; filling it is a tenth of a step on a CPU, a kernel a tensor on a GPU
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        samples = evenly(archive.samples("train"), config.data.limit)
+        if samples is None:
+            samples = evenly(archive.samples("train"), config.data.limit)
         self.validation: list[Sample] = []
         if config.select == "heldout":
             samples, self.validation = split_heldout(samples, config.heldout, config.seed)
@@ -125,7 +140,7 @@ class Trainer:
         self.average = (
             {name: p.detach().clone() for name, p in self.model.named_parameters()} if training.average else {}
         )
-        self.optimizer = self._optimizer()
+        self.optimizer = make_optimizer(self.model, training.optimizer)
         self.plateau = (
             ReduceLROnPlateau(self.optimizer, "max", training.schedule.factor, training.schedule.patience)
             if training.schedule.name == "plateau"
@@ -150,7 +165,7 @@ class Trainer:
         total = self.config.training.epochs
         gc.freeze()  # what is here stays; looking through it again and again takes a twentieth of a step
         stream = own_stream(self.team.device) if self.replays else nullcontext()
-        with stream, self._progress(total) as report:
+        with stream, progress_of(self.config, self.state.epoch, console, quiet=self.team.rank > 0) as report:
             while self.state.epoch < total and not self._gave_up():
                 self._epoch(parallel, report)
         self._finish()
@@ -168,15 +183,16 @@ class Trainer:
         self.model.train()
         report.epoch(state.epoch, steps, state.position)
         while state.position < steps:
-            rate = self._set_rate((state.epoch + state.position / steps) / training.epochs)
+            progress = (state.epoch + state.position / steps) / training.epochs
+            rate = set_rate(self.optimizer, training.schedule, training.optimizer.lr, progress)
             losses = [
-                self._micro_step(parallel, batch, k, share) for k, batch in zip(range(share), batches, strict=False)
+                self.micro_step(parallel, batch, k, share) for k, batch in zip(range(share), batches, strict=False)
             ]
             if training.optimizer.clip:
                 nn.utils.clip_grad_norm_(self.model.parameters(), training.optimizer.clip)
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=self.replays is None)
-            self._update_average()
+            update_average(self.average, self.model, training.average, state.step)
             state.position += 1
             state.step += 1
             loss_sum += torch.stack(losses).double().sum()
@@ -202,7 +218,7 @@ class Trainer:
         if self.on_epoch and self.team.rank == 0:
             self.on_epoch(line)
 
-    def _micro_step(self, parallel: nn.Module, batch: Batch | Drawn, k: int, share: int) -> torch.Tensor:
+    def micro_step(self, parallel: nn.Module, batch: Batch | Drawn, k: int, share: int) -> torch.Tensor:
         """Adds the gradient of one micro-batch; the last of a step lets the processes exchange theirs."""
         inputs, index = self._inputs(batch), k * self.team.world + self.team.rank
         seed = self._key(self.state.step, index)  # dropout depends on (seed, step, micro-batch) alone
@@ -215,14 +231,15 @@ class Trainer:
 
     def _gradients(self, inputs: Inputs, first: bool, parallel: nn.Module | None = None) -> torch.Tensor:
         """Adds those of one micro-batch, by its share of a step, and returns its loss."""
-        with self._statistics_of_first(first):
+        # running statistics follow the first micro-batch of a step alone, as rank 0's do in the authors' four-GPU
+        # training, where its buffers overwrite the other ranks'
+        with nullcontext() if first else momentum(self.norms, 0.0):
             loss = self._loss(parallel or self.model, inputs)
         share = self.config.training.batching.micro_batches // self.team.world
         (loss / share).backward()
         return loss.detach()
 
     def _loss(self, model: nn.Module, inputs: Inputs) -> torch.Tensor:
-        """Token mean of cross entropy over both directions (paper eq. 4), padding left out."""
         training = self.config.training
         images = inputs.images.float() / 255
         if training.bf16:
@@ -230,12 +247,7 @@ class Trainer:
         device, cache = self.team.device.type, self.replays is None
         with torch.autocast(device, torch.bfloat16, enabled=training.bf16, cache_enabled=cache):
             logits = model(images, inputs.mask, inputs.tokens)
-        return F.cross_entropy(
-            logits.float().flatten(0, 1),
-            inputs.targets.flatten(),
-            ignore_index=PAD,
-            label_smoothing=training.label_smoothing,
-        )
+        return token_loss(logits, inputs.targets, training.label_smoothing)
 
     def _inputs(self, batch: Batch | Drawn) -> Inputs:
         if isinstance(batch, Drawn):
@@ -247,50 +259,7 @@ class Trainer:
             tokens, targets = F.pad(tokens, (0, extra)), F.pad(targets, (0, extra))
         return Inputs(*(send(t, self.team.device) for t in (batch.images, batch.mask, tokens, targets)))
 
-    @contextmanager
-    def _statistics_of_first(self, first: bool) -> Iterator[None]:
-        """Running batch-norm statistics follow the first micro-batch of a step alone, as rank 0's do in the authors'
-        four-GPU training, where its buffers overwrite the other ranks'."""
-        norms = [] if first else self.norms
-        momenta = [norm.momentum for norm in norms]
-        for norm in norms:
-            norm.momentum = 0.0
-        try:
-            yield
-        finally:
-            for norm, momentum in zip(norms, momenta, strict=True):
-                norm.momentum = momentum
-
-    # --------------------------------------------------------------------------------------- rate, average, guard
-
-    def _optimizer(self) -> torch.optim.Optimizer:
-        o = self.config.training.optimizer
-        parameters = list(self.model.parameters())
-        if o.name == "sgd":
-            return torch.optim.SGD(parameters, o.lr, o.momentum, weight_decay=o.weight_decay, fused=True)
-        decayed = [p for p in parameters if p.ndim > 1]  # norms and biases are not decayed
-        others = [p for p in parameters if p.ndim <= 1]
-        groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
-        return torch.optim.AdamW(groups, o.lr, (o.momentum, 0.99), weight_decay=o.weight_decay, fused=True)
-
-    def _set_rate(self, progress: float) -> float:
-        """The step's learning rate; `progress` runs from 0 to 1 over the whole training."""
-        schedule, peak = self.config.training.schedule, self.config.training.optimizer.lr
-        if self.plateau is not None:
-            rate = self.optimizer.param_groups[0]["lr"]
-        else:
-            rate = peak * 0.5 * (1 + math.cos(math.pi * progress))
-        if progress < schedule.warmup:
-            rate = peak * (progress + 1e-3) / (schedule.warmup + 1e-3)
-        if self.plateau is None or progress < schedule.warmup:
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
-        return rate
-
-    def _update_average(self) -> None:
-        if self.average:
-            decay = min(self.config.training.average, (1 + self.state.step) / (10 + self.state.step))
-            get_ema_multi_avg_fn(decay)(list(self.average.values()), list(self.model.parameters()), None)
+    # ------------------------------------------------------------------------------------------------------ guard
 
     def _check_finite(self, loss_sum: torch.Tensor) -> None:
         if not math.isfinite(float(loss_sum)):
@@ -341,17 +310,10 @@ class Trainer:
     @torch.no_grad()
     def _recalibrate(self, model: CoMER) -> None:
         """Measures batch-norm statistics anew over training batches, without dropout: the mean over the batches."""
-        model.eval()
-        momenta = {}
-        for norm in batch_norms(model):
-            norm.reset_running_stats()
-            momenta[norm], norm.momentum = norm.momentum, None
-            norm.train()
         plan = self.set.plan(self.config.training.epochs)[: self.config.training.recalibrate]
-        for batch in ahead(self.prepare, self.config.training.epochs, plan, self.config.training.workers):
-            self._loss(model, self._inputs(batch))
-        for norm, momentum in momenta.items():
-            norm.momentum = momentum
+        with measured_again(model):
+            for batch in ahead(self.prepare, self.config.training.epochs, plan, self.config.training.workers):
+                self._loss(model, self._inputs(batch))
 
     # ---------------------------------------------------------------------------------- files, progress, the end
 
@@ -398,17 +360,6 @@ class Trainer:
         self.state.finished = True
         self._save()
 
-    @contextmanager
-    def _progress(self, epochs: int) -> Iterator["Report"]:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        with Progress(*columns, TimeRemainingColumn(), console=console, disable=self.team.rank > 0) as progress:
-            yield Report(progress, self.config, epochs, self.state.epoch)
-
     def _key(self, *parts: int) -> int:
         return int(np.random.SeedSequence((self.config.seed, *parts)).generate_state(1, np.uint64)[0] >> 1)
 
@@ -416,7 +367,3 @@ class Trainer:
 def recorder(team: Team) -> Record | None:
     """What records training steps here: nothing on a CPU, nor where processes exchange gradients within one."""
     return CudaRecord() if team.device.type == "cuda" and team.world == 1 else None
-
-
-def batch_norms(model: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
-    return [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]

@@ -28,7 +28,7 @@ FAULTS = {
     ),
     "learning rate x10, in the preset": ("benchmarks/presets/smoke.yaml", "lr: 0.003", "lr: 0.03"),
     "learning rate x10, in the program": (
-        "benchmarks/training/trainer.py",
+        "benchmarks/training/optimizer.py",
         "rate = peak * 0.5",
         "rate = 10 * peak * 0.5",
     ),

@@ -11,11 +11,13 @@ import torch.nn.functional as F
 
 from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
+from benchmarks.data.batching import evaluation_batches
 from benchmarks.errors import UserError
 from benchmarks.performance import precision
 from benchmarks.performance.precision import Sizes
+from benchmarks.training.loss import teacher_forced
 from models import CoMER, Vocabulary
-from models.weights import save_weights
+from models.weights import load_weights, save_weights
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 SEEDS = (7, 8, 9, 10)
@@ -73,7 +75,7 @@ def test_what_is_held_out_is_read_after_the_true_tokens(tmp_path: Path) -> None:
                 logits = model(image, torch.zeros(image.shape[1:]).bool(), torch.tensor([inputs]))[0]
             losses += F.cross_entropy(logits, torch.tensor(outputs), reduction="none").tolist()
             right += (logits.argmax(-1) == torch.tensor(outputs)).tolist()
-    loss, accuracy = precision.read_after(config, tmp_path / "w.safetensors", samples)
+    loss, accuracy = teacher_forced(load_weights(tmp_path / "w.safetensors"), evaluation_batches(samples, config, 4))
     assert loss == pytest.approx(np.mean(losses), rel=1e-4) and accuracy == pytest.approx(100 * np.mean(right))
 
 

@@ -4,9 +4,11 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from torch.optim import Optimizer
 
 import models.coverage
 from benchmarks import __main__ as cli
@@ -17,7 +19,7 @@ from benchmarks.data.synthetic import embedded
 from benchmarks.errors import UserError
 from benchmarks.regression import baseline as regress
 from benchmarks.regression import fixed_job
-from benchmarks.training.trainer import Trainer
+from benchmarks.training import trainer
 from evaluation.scoring.stats import prediction_interval
 from evaluation.symlg import builder
 from tests.helpers.places import ROOT
@@ -58,16 +60,16 @@ def test_it_sees_augmentation_off(archive: Archive, monkeypatch: pytest.MonkeyPa
 
 
 def test_it_sees_the_learning_rate_tenfold(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, real = fixed_job.first_steps(archive, "smoke"), Trainer._set_rate
+    before, real = fixed_job.first_steps(archive, "smoke"), trainer.set_rate
 
-    def tenfold(self: Trainer, progress: float) -> float:
-        rate = 10 * real(self, progress)
-        for group in self.optimizer.param_groups:
+    def tenfold(optimizer: Optimizer, *rest: Any) -> float:
+        rate = 10 * real(optimizer, *rest)
+        for group in optimizer.param_groups:
             group["lr"] = rate
         return rate
 
     assert differing(before, fixed_job.first_steps(archive, "smoke")) == []
-    monkeypatch.setattr(Trainer, "_set_rate", tenfold)
+    monkeypatch.setattr(trainer, "set_rate", tenfold)
     assert len(differing(before, fixed_job.first_steps(archive, "smoke"))) == 3
 
 

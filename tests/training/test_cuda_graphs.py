@@ -14,6 +14,7 @@ from benchmarks.data.archive import open_archive
 from benchmarks.data.on_device import Inputs
 from benchmarks.performance.bench import with_torch_dropout
 from benchmarks.training.cuda_graphs import EAGER, Replays
+from benchmarks.training.optimizer import update_average
 from benchmarks.training.team import Team
 from benchmarks.training.trainer import Trainer
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -140,10 +141,10 @@ def test_a_step_reads_nothing_back(archive, tmp_path, mask_padding):
     trainer.model.train()
     with Operations() as operations:
         for k, batch in enumerate(drawn):
-            trainer._micro_step(trainer.model, batch, k, 2)
+            trainer.micro_step(trainer.model, batch, k, 2)
         torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0)
         trainer.optimizer.step()
-        trainer._update_average()
+        update_average(trainer.average, trainer.model, 0.9, trainer.state.step)
     assert {"convolution_backward", "index", "_fused_adamw_"} <= operations.names
     waiting = {"_local_scalar_dense", "item", "nonzero", "masked_select", "is_nonzero", "equal", "unique", "lift_fresh"}
     assert not waiting & operations.names
