@@ -32,7 +32,7 @@ placing = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") $(
 searching = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
 	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
 
-.PHONY: help setup reproduce-table2 search crohme data test lint types contracts check format tables figures evaluate report doctor regress regress-update mlflow-ui bench bench-scoring timings lock clean
+.PHONY: help setup reproduce-table2 search crohme data test lint types contracts check format tables figures evaluate notebooks report doctor regress regress-update mlflow-ui bench bench-scoring timings lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -91,6 +91,12 @@ figures: $(READY) ## write results/figures/ anew from what is committed under re
 
 evaluate: $(READY) ## recognise CROHME= with the committed weights and compare with the committed scores (RECIPES= YEARS=)
 	@$(BIN)/python -m benchmarks evaluate $(choices) $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(YEARS),--years "$(YEARS)")
+
+notebooks: $(READY) ## run the notebooks as notebooks (CROHME= or the embedded set): results/local/notebooks/*.ipynb
+	@mkdir -p results/local/notebooks
+	@for name in notebooks/*.py; do $(BIN)/jupytext --quiet --to ipynb --output results/local/notebooks/$$(basename $$name .py).ipynb $$name; done
+	@$(if $(CROHME),CROHME="$(abspath $(CROHME))") PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupyter execute --inplace results/local/notebooks/*.ipynb
+	@ls results/local/notebooks/*.ipynb
 
 report: $(READY) ## write the page results/report/index.html: tables, charts, cost, every expression (ATTENTION=n)
 	@$(BIN)/python -m benchmarks report $(choices) $(if $(ATTENTION),--attention "$(ATTENTION)")

@@ -1,7 +1,8 @@
 """Recognition: approximate joint search over the images of a split, into CROHME's text form and scores beside it."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from models.inference.options import Hypothesis
 from models.inference.rating import rate_hypotheses
 from models.weights import load_weights
 
+QUIET_SECONDS = 15  # between two lines on progress, where there is no terminal for a bar
 Watch = Callable[[list[Batch]], Iterable[Batch]]  # a progress bar round the batches
 Found = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (tokens of the best hypothesis, all, best first)
 
@@ -49,10 +51,23 @@ def predict(config: Config, archive: Archive, folder: Path, splits: Iterable[str
 
 def recognise(model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str) -> Found:
     """Joint search over `samples`; ids in the order in which they were recognised."""
-    bar = partial(track, description=f"  recognising {what}", console=Console(stderr=True), transient=True)
     decode = Vocabulary().decode
-    found = search(model, config, samples, device, bar)
+    found = search(model, config, samples, device, partial(_told, what=what))
     return {name: (tuple(decode(best[0].ids)) if best else (), best) for name, best in found.items()}
+
+
+def _told(batches: list[Batch], what: str) -> Iterator[Batch]:
+    """The batches, with a bar on a terminal, else with a line now and then."""
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        yield from track(batches, f"  recognising {what}", console=console, transient=True)
+        return
+    said = time.monotonic()
+    for number, batch in enumerate(batches):
+        if time.monotonic() - said > QUIET_SECONDS:
+            said = time.monotonic()
+            console.print(f"  recognising {what}: {100 * number // len(batches)} %")
+        yield batch
 
 
 @torch.inference_mode()

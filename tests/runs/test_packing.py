@@ -76,7 +76,9 @@ def test_a_reference_run_recognises_again_what_it_did(run: Path, tmp_path: Path,
     results, archive = tmp_path / "results", tmp_path / "archive"
     evaluate(archive, ["2014"], [], results)
     rate = json.loads((run / "scores/2014.json").read_text())["exprate"]
-    assert [f"{rate:.2f}"] * 2 + ["5 of 5"] == [cell.strip() for cell in _row(capsys.readouterr().out)[3:]]
+    said = capsys.readouterr().out
+    assert [f"{rate:.2f}"] * 2 + ["5 of 5"] == [cell.strip() for cell in _row(said)[3:6]]
+    assert "rounded to float16" in said and "outside the committed one's 95 % interval" in said
     with pytest.raises(UserError, match="no reference run with weights of these recipes"):
         evaluate(archive, [], ["bttr"], results)
     with pytest.raises(UserError, match="give it with CROHME="):
