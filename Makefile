@@ -94,8 +94,8 @@ evaluate: $(READY) ## recognise CROHME= with the committed weights and compare w
 
 notebooks: $(READY) ## run the notebooks as notebooks (CROHME= or the embedded set): results/local/notebooks/*.ipynb
 	@mkdir -p results/local/notebooks
-	@for name in notebooks/*.py; do $(BIN)/jupytext --quiet --to ipynb --output results/local/notebooks/$$(basename $$name .py).ipynb $$name; done
-	@$(if $(CROHME),CROHME="$(abspath $(CROHME))") PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupyter execute --inplace results/local/notebooks/*.ipynb
+	@for name in notebooks/*.py; do $(BIN)/python -m jupytext --quiet --to ipynb --output results/local/notebooks/$$(basename $$name .py).ipynb $$name; done
+	@$(if $(CROHME),CROHME="$(abspath $(CROHME))") PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m jupyter execute --inplace results/local/notebooks/*.ipynb
 	@ls results/local/notebooks/*.ipynb
 
 report: $(READY) ## write the page results/report/index.html: tables, charts, cost, every expression (ATTENTION=n)
