@@ -30,7 +30,7 @@ def test_a_reference_run_is_complete(run):
     assert load_weights(run / "best.safetensors", config.model).config == config.model
 
 
-@pytest.mark.skipif(not CROHME.exists(), reason="CROHME is not here: `make crohme`, or set CROHME to its data.zip")
+@pytest.mark.usefixtures("crohme")
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}/{run.name}")
 def test_its_scores_follow_from_its_predictions(run, tmp_path):
     (tmp_path / "predictions").symlink_to(run / "predictions")

@@ -190,7 +190,7 @@ def test_buckets_and_limits_are_the_papers():
     assert "201 tokens" in str(skip_reason(1, 1, 201))
 
 
-@pytest.mark.skipif(not CROHME.exists(), reason="CROHME is not here: `make crohme`, or set CROHME to its data.zip")
+@pytest.mark.usefixtures("crohme")
 def test_published_crohme_is_known(capsys):
     archive = open_archive(CROHME)
     assert archive.name == "crohme"

@@ -13,8 +13,6 @@ from benchmarks.data.batching import TrainingSet, ahead, area_batches, evaluatio
 from benchmarks.data.samples import Sample, evenly
 from tests.helpers.places import CROHME, PARITY
 
-needs_parity = pytest.mark.skipif(not PARITY.is_dir(), reason=f"no folder {PARITY}; set PARITY_DIR")
-
 
 def made_up(count: int = 60, seed: int = 0) -> list[Sample]:
     draw = np.random.default_rng(seed)
@@ -30,7 +28,6 @@ def config(augmentation: Augmentation | None = None, **batching) -> Config:
     return Config(recipe="r", preset="p", augmentation=augmentation, training=Training(batching=Batching(**kept)))
 
 
-@needs_parity
 def test_scaling_is_the_authors():
     arrays = np.load(PARITY / "scaling.npz")
     described = json.loads((PARITY / "scaling.json").read_text())["arrays"]
@@ -49,7 +46,6 @@ def test_scaling_is_the_authors():
     assert checked >= 20
 
 
-@needs_parity
 def test_an_epochs_distortion_is_scaling_then_limits():
     arrays = np.load(PARITY / "scaling.npz")
     image = arrays["img0"].astype(np.uint8)
@@ -59,10 +55,11 @@ def test_an_epochs_distortion_is_scaling_then_limits():
     assert (found.height, found.width) == arrays["img0/aug1.4_limit"].shape
 
 
-@needs_parity
-@pytest.mark.skipif(not CROHME.exists(), reason="CROHME is not here: `make crohme`, or set CROHME to its data.zip")
+@pytest.mark.usefixtures("crohme")
 def test_batches_are_the_authors():
     archive = open_archive(CROHME)
+    if not (PARITY / "batches.json.gz").exists():
+        pytest.skip("the authors' batches of CROHME are not here; set PARITY_DIR")
     runs = json.loads(gzip.decompress((PARITY / "batches.json.gz").read_bytes()))["runs"]
     assert runs
     for run in runs:

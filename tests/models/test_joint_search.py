@@ -1,4 +1,4 @@
-"""The joint search against the authors' results (PARITY_DIR, default ../shared/parity) and against a plain search."""
+"""The joint search against the authors' results (tests/fixtures/parity, or PARITY_DIR) and against a plain search."""
 
 import importlib
 from dataclasses import FrozenInstanceError, replace
@@ -11,7 +11,7 @@ from torch import Tensor
 from models import CoMER, CoMERConfig, Hypothesis, SearchOptions, joint_search
 from models.inference.plain_search import plain_search
 from models.vocab import EOS, PAD, SOS
-from tests.models.test_parity import PARITY, VARIANTS, arrays, authors_model, sidecar
+from tests.models.test_parity import VARIANTS, arrays, authors_model, sidecar
 
 engine: Any = importlib.import_module("models.inference.beam_search")
 TOLERANCE = 1e-5  # of the authors' float32 scores
@@ -39,8 +39,6 @@ def assert_same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]], to
 
 
 # --------------------------------------------------------------------------------- the authors' results
-
-with_parity = pytest.mark.skipif(not PARITY.is_dir(), reason=f"no folder {PARITY}; set PARITY_DIR")
 
 
 def authors_images() -> tuple[Images, list[Images]]:
@@ -75,7 +73,6 @@ def authors_options(variant: str, config: str) -> SearchOptions:
     return SearchOptions(**sidecar(f"{variant}_beam")["beam_configs"][config])
 
 
-@with_parity
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_finds_what_the_authors_found(variant: str, config: str) -> None:
@@ -86,7 +83,6 @@ def test_finds_what_the_authors_found(variant: str, config: str) -> None:
     assert_same(singly, authors_hypotheses(variant, f"{config}/alone/"), TOLERANCE)
 
 
-@with_parity
 @pytest.mark.parametrize("config", CONFIGS)
 def test_plain_search_finds_it_too(config: str) -> None:
     model, options = authors_model("comer-fusion"), authors_options("comer-fusion", config)
@@ -95,7 +91,6 @@ def test_plain_search_finds_it_too(config: str) -> None:
     assert_same(plain, authors_hypotheses("comer-fusion", f"{config}/batch/"), TOLERANCE)
 
 
-@with_parity
 def test_bfloat16_on_the_cpu() -> None:
     model, options = authors_model("comer-fusion"), authors_options("comer-fusion", "main")
     batch, _ = authors_images()

@@ -1,4 +1,4 @@
-"""The network against numbers from the authors' own program (PARITY_DIR, default ../shared/parity).
+"""The network against numbers from the authors' own program: those of tests/fixtures/parity, or more in PARITY_DIR.
 
 Sizes, variants and full-precision values come from the JSON beside every array file: any such folder will do.
 """
@@ -32,8 +32,6 @@ ABSOLUTE = {
 # Training in float64, relative to the largest reference value. Stored arrays were rounded to float32 (6e-8).
 RELATIVE = {"logits": 1e-6, "gradient": 1e-6, "gradient norm": 1e-9, "statistics": 1e-6, "parameters": 1e-6}
 LOSS64 = 1e-10  # five SGD losses, absolute, against full-precision values
-
-pytestmark = pytest.mark.skipif(not PARITY.is_dir(), reason=f"no folder {PARITY}; set PARITY_DIR")
 
 
 def sidecar(name: str) -> dict[str, Any]:

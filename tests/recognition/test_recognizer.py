@@ -167,7 +167,7 @@ def test_a_reading_that_deserves_no_trust_is_told(
     assert printed.err.startswith(f"doubtful: {tmp_path / 'dots.png'}: ") and printed.err.count("\n") == 1
 
 
-@pytest.mark.skipif(not CROHME.exists(), reason=f"CROHME is not at {CROHME}")
+@pytest.mark.usefixtures("crohme")
 def test_doubt_tells_patterns_from_expressions(laptop: Recognizer) -> None:
     draw, archive = np.random.default_rng(0), open_archive(CROHME)
     patterns = [laptop(pattern(kind, draw)) for kind in ("dots", "lines", "grid") for _ in range(8)]
@@ -190,7 +190,7 @@ def test_hypotheses_are_ordered_and_differ(laptop: Recognizer) -> None:
     )
 
 
-@pytest.mark.skipif(not CROHME.exists(), reason=f"CROHME is not at {CROHME}")
+@pytest.mark.usefixtures("crohme")
 def test_crohme_images_stay_as_they_are_and_are_read(laptop: Recognizer) -> None:
     archive = open_archive(CROHME)
     for id_ in ("18_em_13", "502_em_19", "RIT_2014_234"):
