@@ -225,7 +225,8 @@ def check_folder(config: Config, folder: Path) -> None:
     path = folder / "config.yaml"
     if not path.exists():
         return
-    changes = list(_changes({"schema_version": 1} | _yaml(path), config.model_dump(mode="json")))
+    # a key that came after the folder was made has its default there; the schema's version tells of such keys
+    changes = list(_changes(load(path).model_dump(mode="json"), config.model_dump(mode="json")))
     if changes:
         raise UserError(
             f"{path}: a run of other settings ({', '.join(changes)}); choose another folder, or delete that one"

@@ -312,3 +312,13 @@ def test_unknown_names_list_the_known():
 def test_config_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         Config(recipe="r", preset="p").seed = 3  # type: ignore[misc]
+
+
+def test_a_folder_made_before_a_key_was_there_is_still_its_own(tmp_path):
+    """As committed runs are: `predict FOLDER` and `evaluate` take their settings from the folder itself."""
+    older = yaml.safe_load(configs.resolve("comer-fusion", "smoke", 7).to_yaml())
+    del older["schema_version"], older["data"]["sub_expressions"], older["data"]["ink"]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(older))
+    configs.check_folder(configs.load(tmp_path / "config.yaml"), tmp_path)
+    with pytest.raises(UserError, match="schema_version 1 instead of"):
+        configs.check_folder(configs.resolve("comer-fusion", "smoke", 7), tmp_path)

@@ -657,12 +657,14 @@ def test_command_line(tmp_path: Path, archive: Path):
     assert (tmp_path / "rows.csv").read_text().splitlines()[1] == 'e0,converted,4,2,2,False,False,False,3,"(0,10]"'
     done = command("score", "--predictions", "a", *where, cwd=tmp_path)
     assert "exact     3 of 4      75.00 %  (30.1–95.4)" in done.stdout
+    assert "set:2014|" in done.stdout
     done = command("compare", "a", "b", *where, "--json", "--changed", "changed.csv", cwd=tmp_path)
     result = json.loads(done.stdout)
     assert (result["exact_a"], result["exact_b"], result["only_a"], result["mcnemar_p"]) == (3, 3, 1, 1.0)
     assert [row["id"] for row in result["changed"]] == ["e0", "e1"]
     assert (tmp_path / "changed.csv").read_text().splitlines()[1] == "e0,4,0,b"
-    assert "A - B = +0.00 points" in command("compare", "a", "b", *where, cwd=tmp_path).stdout
+    said = command("compare", "a", "b", *where, cwd=tmp_path).stdout
+    assert "A - B = +0.00 points" in said and said.splitlines()[-1].startswith("mean errors") and "e0" not in said
     assert command("errors", "--predictions", "a", *where, "--out", "tables", cwd=tmp_path).returncode == 0
     assert sorted(path.stem for path in (tmp_path / "tables").iterdir()) == [
         "length", "relations", "structure", "symbol_recall", "symbols",
