@@ -74,6 +74,7 @@ class Batching(Strict):
     """How images become batches: `area` is the authors' (fixed, sorted by area), `shape` pads to a few shapes."""
 
     order: Literal["area", "shape"] = "area"
+    coarse: bool = False
     size: int = Field(default=8, gt=0)
     pixels: int = Field(default=320_000, gt=0)
     micro_batches: int = Field(default=4, gt=0)

@@ -104,6 +104,10 @@ def machine() -> Iterator[Check]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     threads = os.environ.get("OMP_NUM_THREADS", "unset")
     yield Check("processor", "info", f"{processor()}, {cores} cores, OMP_NUM_THREADS {threads}")
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if cores and load > cores / 2 and threads != "1":
+        mend = "export OMP_NUM_THREADS=1 while it is: beside another job, one thread is quicker than several"
+        yield Check("load", "warn", f"the machine is busy: {load:.1f} jobs run on its {cores} cores", mend)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB if hasattr(os, "sysconf") else 0.0
     if 0 < memory < 4:
         yield Check("memory", "warn", f"{memory:.1f} GiB", "the presets laptop and paper may need 4 GiB; use smoke")
@@ -162,7 +166,7 @@ def _devices(torch: object) -> Iterator[Check]:
     cuda, built = torch.cuda, torch.version.cuda  # type: ignore[attr-defined]
     if cuda.is_available():
         names = ", ".join(cuda.get_device_name(number) for number in range(cuda.device_count()))
-        yield Check("devices", "ok", f"{names}; the main job takes the preset paper")
+        yield Check("devices", "ok", f"{names}; the main job takes the preset fast")
     elif built:
         words = f"torch is built for CUDA {built}, but no GPU can be used; the main job takes the preset smoke"
         mend = "install the NVIDIA driver, or the CPU build: pip install torch --index-url "

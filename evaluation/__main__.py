@@ -148,7 +148,7 @@ def doctor() -> None:
 
 def print_score(score: Score) -> None:
     """The signature line, then every rate with its Wilson interval."""
-    from evaluation.scoring.stats import proportion_interval
+    from evaluation.scoring.interval import proportion_interval
 
     def line(name: str, count: int, n: int) -> str:
         if not n:

@@ -32,7 +32,7 @@ class Bottleneck(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
-        new = self.dropout(F.relu_(self.bn1(self.conv1(x_bchw), valid_b1hw)))
+        new = self.dropout(F.relu_(self.bn1(pointwise(self.conv1, x_bchw), valid_b1hw)))
         return self.dropout(F.relu_(self.bn2(self.conv2(new), valid_b1hw)))
 
 
@@ -108,6 +108,8 @@ class DenseNet(nn.Module):
         valid = self.validity(valid_b1HW)
         x = images_b1HW if valid[0] is None else images_b1HW * valid[0]
         x = self.conv1(x)
+        if x.device.type != "cpu":  # one channel has no layout to hand on, and products want channels together
+            x = x.contiguous(memory_format=torch.channels_last)
         # the largest of what ReLU leaves, a quarter of the work: padding is 0 and so wins only where ReLU gives 0
         x = F.relu_(F.max_pool2d(self.norm1(x, valid[1]), 2, ceil_mode=True))
         x = self.dense1(x, valid[2])

@@ -14,10 +14,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from benchmarks import __main__ as cli
 from benchmarks import doctor
 from benchmarks.doctor import Check
+from benchmarks.environment import best_device
 from benchmarks.errors import UserError
 from benchmarks.runs import listing
 from tests.helpers.places import ROOT
@@ -253,3 +255,30 @@ def test_ls_is_quick_and_lists_all(tmp_path: Path) -> None:
             assert found["runs"][0]["words"] == "at epoch 4 of 10" and "paper" in found["presets"]
         else:
             assert "training at epoch 4 of 10" in done.stdout and "CoMER (Fusion)" in done.stdout
+
+
+@pytest.mark.parametrize(("load", "threads", "told"), [(5.0, "", True), (5.0, "1", False), (0.0, "", False)])
+def test_a_busy_machine_is_told_what_to_set(monkeypatch, load, threads, told):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setenv("OMP_NUM_THREADS", threads) if threads else monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    found = [check for check in doctor.machine() if check.name == "load"]
+    assert [check.status for check in found] == ["warn"] * told
+    assert all("5.0 jobs" in check.words and "OMP_NUM_THREADS=1" in check.mend for check in found)
+
+
+def test_a_gpu_computes_exactly_and_plans_little(monkeypatch):
+    """No TF32, which torch's convolutions use unasked, and no cuDNN attention, whose plans cost more than a search."""
+    switches = (torch.backends.cudnn, "allow_tf32"), (torch.backends.cuda.matmul, "allow_tf32")
+    before, attention = [getattr(*switch) for switch in switches], torch.backends.cuda.cudnn_sdp_enabled()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    try:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        for where, name in switches:
+            setattr(where, name, True)
+        assert best_device(1) == torch.device("cuda:1")
+        assert not any(getattr(*switch) for switch in switches) and not torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(attention)
+        for (where, name), value in zip(switches, before, strict=True):
+            setattr(where, name, value)

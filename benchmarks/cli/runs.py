@@ -260,4 +260,4 @@ def _check_engine(name: str) -> None:
 def _default_preset() -> str:
     import torch
 
-    return "paper" if torch.cuda.is_available() else "smoke"
+    return "fast" if torch.cuda.is_available() else "smoke"

@@ -69,7 +69,7 @@ class ResidentSet(TrainingSet):
         self.pixels = upload([sample.image for sample in self.samples], device)
         labels = [Vocabulary().encode(sample.tokens) for sample in self.samples] or [[]]
         tables = bidirectional_targets(labels)
-        extra = padded_steps(tables[0].shape[1]) - tables[0].shape[1]
+        extra = padded_steps(tables[0].shape[1], self.coarse) - tables[0].shape[1]
         # uint8 [2,n,T]: direction, sample, step
         self.tables = [F.pad(t, (0, extra)).to(torch.uint8).unflatten(0, (2, -1)).to(device) for t in tables]
 
@@ -105,7 +105,7 @@ class ResidentSet(TrainingSet):
             largest(""),
             largest("middle_") if any(limit != 1 for limit in columns["limit"]) else None,
             self.shape(list(zip(columns["out_height"], columns["out_width"], strict=True))),
-            padded_steps(steps) if self.config.training.batching.order == "shape" else steps,
+            padded_steps(steps, self.coarse) if self.config.training.batching.order == "shape" else steps,
         )
 
     @torch.no_grad()

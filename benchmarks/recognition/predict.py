@@ -16,6 +16,7 @@ from benchmarks.config import Config, check_folder
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.samples import Sample, evenly
+from benchmarks.environment import best_device
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically, zipped
 from evaluation.symlg import Unconverted, from_latex
@@ -41,7 +42,7 @@ def predict(config: Config, archive: Archive, folder: Path, splits: Iterable[str
     weights = folder / "best.safetensors"
     if not weights.exists():
         raise UserError(f"{weights}: no trained weights; train this run first")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = best_device()
     model = load_weights(weights, config.model).to(device).eval()
     for split in splits:
         samples = evenly(archive.samples(split), config.search.limit)

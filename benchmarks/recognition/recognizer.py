@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
 from benchmarks.config import Config, load
 from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.samples import Sample
+from benchmarks.environment import best_device
 from benchmarks.errors import UserError
 from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.predict import search
@@ -94,7 +94,7 @@ class Recognizer:
     """A trained network with the settings it was trained with."""
 
     def __init__(self, model: CoMER, config: Config):
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.device = best_device()
         self.model, self.config = model.to(self.device).eval(), config
 
     @classmethod

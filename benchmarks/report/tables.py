@@ -21,7 +21,7 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.report import latex_tables as latex
 from benchmarks.report.paper import reference
-from evaluation.scoring.stats import proportion_interval
+from evaluation.scoring.interval import proportion_interval
 
 COLUMNS = (
     "dataset",

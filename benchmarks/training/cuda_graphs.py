@@ -88,14 +88,19 @@ class CudaRecord:
         self.pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, step: Callable[[], Tensor]) -> tuple[Callable[[], Any], Tensor] | None:
-        torch.cuda.empty_cache()
         free, total = torch.cuda.mem_get_info()
+        free += torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         if free < FREE * total:
             return None
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self.pool, stream=torch.cuda.current_stream()):
+            # as torch.cuda.graph, which empties the allocator's cache each time; other threads prepare batches
+            torch.cuda.synchronize()
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            try:
                 loss = step()
+            finally:
+                graph.capture_end()
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"a training step cannot be recorded ({reason}); set training.graphs: 0") from error

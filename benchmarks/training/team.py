@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import distributed
 
+from benchmarks.environment import best_device
+
 
 def repeatable(team: "Team", threads: int | None) -> None:
     """Tells torch, once per process, to compute the same at every repetition, on so many CPU threads of the team."""
@@ -29,10 +31,10 @@ class Team:
         """The team that this process belongs to, by torchrun's environment; alone without it."""
         rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         local = int(os.environ.get("LOCAL_RANK", 0))
-        cuda = torch.cuda.is_available()
-        device = torch.device(f"cuda:{local}" if cuda else "cpu")
+        device = best_device(local)
         if world > 1 and not distributed.is_initialized():
-            distributed.init_process_group("nccl" if cuda else "gloo", rank=rank, world_size=world)
+            backend = "nccl" if device.type == "cuda" else "gloo"
+            distributed.init_process_group(backend, rank=rank, world_size=world)
         return cls(rank, world, device)
 
     def wait(self) -> None:

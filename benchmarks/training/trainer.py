@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from benchmarks.config import SCHEMA, Config, check_folder
 from benchmarks.data.archive import Archive
-from benchmarks.data.batching import Batch, TrainingSet, ahead, padded_steps
+from benchmarks.data.batching import Batch, PlansAhead, TrainingSet, ahead, padded_steps
 from benchmarks.data.on_device import Drawn, Inputs, ResidentSet, send
 from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.data.sub_expressions import sub_expressions
@@ -43,7 +43,9 @@ from models import CoMER, Vocabulary
 from models.vocab import bidirectional_targets
 from models.weights import save_weights
 
-CHECKPOINT_SECONDS = 300  # at most this much work is lost by a kill in the middle of a long epoch
+CHECKPOINT_SECONDS = 60  # at most this much work is lost by a kill in the middle of a long epoch
+LATEST_SHARE = 0.02  # of a training goes at most into weights that a training cut short leaves,
+LATEST_SECONDS = 60  # which are as old as this at least when they are replaced
 CHECK_STEPS = 25  # the loss is read back from the device this often
 console = Console(stderr=True)
 
@@ -132,7 +134,8 @@ class Trainer:
 
         torch.manual_seed(config.seed)
         self.model = CoMER(config.model).to(team.device)
-        if training.bf16:  # convolutions in bf16 want it; the numbers are the same
+        # convolutions in bf16 want it, and products that stand for those of 1x1; the numbers are the same
+        if training.bf16 or team.device.type == "cuda":
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.norms = batch_norms(self.model)
         record = recorder(team)
@@ -147,6 +150,8 @@ class Trainer:
             else None
         )
         self.state = State(config.digest)
+        self.plans = PlansAhead(self.set.plan, training.epochs)
+        self.latest = LATEST_SECONDS  # seconds of training at which weights are written next
 
     # ------------------------------------------------------------------------------------------------ the loop
 
@@ -173,7 +178,7 @@ class Trainer:
     def _epoch(self, parallel: nn.Module, report: "Report") -> None:
         state, training = self.state, self.config.training
         share = training.batching.micro_batches // self.team.world
-        plan = self.set.plan(state.epoch)
+        plan = self.plans(state.epoch)
         steps = len(plan) // training.batching.micro_batches
         images = sum(len(indices) for indices in plan)
         micro = plan[state.position * training.batching.micro_batches :][self.team.rank :: self.team.world]
@@ -215,6 +220,7 @@ class Trainer:
             self._record(line)
         report.line(line)
         self._save()
+        self._leave_weights()
         if self.on_epoch and self.team.rank == 0:
             self.on_epoch(line)
 
@@ -242,7 +248,7 @@ class Trainer:
     def _loss(self, model: nn.Module, inputs: Inputs) -> torch.Tensor:
         training = self.config.training
         images = inputs.images.float() / 255
-        if training.bf16:
+        if training.bf16 or self.team.device.type == "cuda":
             images = images.contiguous(memory_format=torch.channels_last)
         device, cache = self.team.device.type, self.replays is None
         with torch.autocast(device, torch.bfloat16, enabled=training.bf16, cache_enabled=cache):
@@ -255,7 +261,7 @@ class Trainer:
             return self.set.inputs(batch)
         tokens, targets = bidirectional_targets([self.vocabulary.encode(tokens) for tokens in batch.tokens])
         if self.config.training.batching.order == "shape":  # few lengths, as few image shapes: kernels are reused
-            extra = padded_steps(tokens.shape[1]) - tokens.shape[1]
+            extra = padded_steps(tokens.shape[1], self.set.coarse) - tokens.shape[1]
             tokens, targets = F.pad(tokens, (0, extra)), F.pad(targets, (0, extra))
         return Inputs(*(send(t, self.team.device) for t in (batch.images, batch.mask, tokens, targets)))
 
@@ -328,6 +334,15 @@ class Trainer:
             save_checkpoint(self.folder, tensors, asdict(self.state))
         self.team.wait()
 
+    def _leave_weights(self) -> None:
+        """latest.safetensors: what it would recognise with if it ended here (averaged, recalibrated, float16)."""
+        due = self.state.seconds >= self.latest and self.state.epoch < self.config.training.epochs
+        if self.team.rank == 0 and due and self.config.select == "last":
+            began = time.perf_counter()
+            save_weights(self.folder / "latest.safetensors", self._selected_weights().half())
+            took = time.perf_counter() - began
+            self.latest = self.state.seconds + max(LATEST_SECONDS, took / LATEST_SHARE)
+
     def _resume(self) -> None:
         found = load_checkpoint(self.folder, self.config.digest)
         if found is None:
@@ -357,6 +372,7 @@ class Trainer:
         if self.team.rank == 0 and self.config.select == "last":
             save_weights(self.folder / "best.safetensors", self._selected_weights())
             self.state.best_epoch = self.state.epoch
+            (self.folder / "latest.safetensors").unlink(missing_ok=True)
         self.state.finished = True
         self._save()
 

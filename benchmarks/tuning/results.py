@@ -21,7 +21,7 @@ from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.tuning.space import Problem
-from evaluation.scoring.stats import proportion_interval
+from evaluation.scoring.interval import proportion_interval
 
 LABEL = "token-match ExpRate, held-out (%)"
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from evaluation.lgeval.metrics import Comparison, compare
 from evaluation.scoring import lengths
+from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.score import Evaluation, Expression
-from evaluation.scoring.stats import proportion_interval
 from evaluation.symlg import EMPTY_GRAPH, SymLG, read
 
 Table = list[dict[str, str | int | float | None]]

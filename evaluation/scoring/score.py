@@ -7,6 +7,7 @@ from typing import Any
 
 from evaluation import InputError, symlg
 from evaluation.scoring.inputs import GroundTruth, read_ground_truth, read_predictions
+from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.lengths import bucket, by_bucket
 from evaluation.scoring.run_scripts import FOLDERS, run_scripts
 
@@ -160,8 +161,6 @@ def _score(
     fields: dict[str, str],
     captions: dict[str, list[str]] | None,
 ) -> Score:
-    from evaluation.scoring.stats import proportion_interval  # scipy is slow to import
-
     n = counts["n"]
     tokens = sum(bool(row.token_exact) for row in rows)
     low, high = proportion_interval(counts["exact"], n)

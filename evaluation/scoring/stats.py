@@ -14,11 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-
-def proportion_interval(count: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson score interval of count / n, as fractions. Raises ValueError for n < 1 or count outside 0..n."""
-    interval = stats.binomtest(count, n).proportion_ci(confidence, method="wilson")
-    return float(interval.low), float(interval.high)
+from evaluation.scoring.interval import proportion_interval
 
 
 def prediction_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:

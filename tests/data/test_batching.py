@@ -2,14 +2,24 @@
 
 import gzip
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
 
-from benchmarks.config import Augmentation, Batching, Config, Data, Training
+from benchmarks.config import Augmentation, Batching, Config, Data, Training, resolve
 from benchmarks.data.archive import open_archive
 from benchmarks.data.augmentation import distort, rescale, sides, within_limits
-from benchmarks.data.batching import TrainingSet, ahead, area_batches, evaluation_batches, pad, padded, shape_batches
+from benchmarks.data.batching import (
+    TrainingSet,
+    ahead,
+    area_batches,
+    evaluation_batches,
+    pad,
+    padded,
+    padded_steps,
+    shape_batches,
+)
 from benchmarks.data.samples import Sample, evenly
 from tests.helpers.places import CROHME, PARITY
 
@@ -160,3 +170,27 @@ def test_images_are_shrunk_once():
 def test_a_part_of_a_set_is_evenly_spaced():
     assert evenly(range(10), None) == evenly(range(10), 10) == list(range(10))
     assert evenly(range(10), 4) == [0, 2, 5, 7]
+
+
+@pytest.mark.skipif(not CROHME.exists(), reason="CROHME is not here: `make crohme`, or set CROHME to its data.zip")
+def test_the_coarse_grid_leaves_a_gpu_few_shapes():
+    """Batches of four epochs of `fast` on CROHME: what a GPU makes plans for, and how many of them recordings serve."""
+    archive = open_archive(CROHME)
+    config, samples = resolve("comer-fusion", "fast", 7, archive), archive.samples("train")
+    found = {}
+    for coarse in (True, False):
+        batching = config.training.batching.model_copy(update={"coarse": coarse})
+        training = config.training.model_copy(update={"batching": batching})
+        images, seen, pixels = TrainingSet(samples, config.model_copy(update={"training": training})), Counter(), 0
+        for epoch in (10, 40, 70, 100):
+            for indices in images.plan(epoch):
+                drawn = [images.distortion(epoch, index)[0] for index in indices]
+                shape = images.shape([(d.height, d.width) for d in drawn])
+                steps = padded_steps(1 + max(len(images.samples[index].tokens) for index in indices), coarse)
+                seen[len(indices), *shape, steps] += 1
+                pixels += len(indices) * shape[0] * shape[1]
+        served = sum(count for _, count in seen.most_common(config.training.graphs)) / seen.total()
+        found[coarse] = len(seen), served, pixels
+    (few, served, pixels), (many, fewer_served, least) = found[True], found[False]
+    assert few < 350 and served > 0.99 and pixels < 1.1 * least
+    assert many > 600 and fewer_served < 0.8

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from evaluation import symlg
 from evaluation.lgeval import metrics
 from evaluation.scoring import analysis, lengths, stats
+from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.score import NO_FIELDS, Expression, evaluate
 
 settings.register_profile("busy machine", deadline=None)
@@ -18,21 +20,27 @@ COUNTS = st.lists(st.integers(0, 5), min_size=1, max_size=40)
 
 
 def test_interval_of_the_paper_example():
-    low, high = stats.proportion_interval(585, 986)
+    low, high = proportion_interval(585, 986)
     assert (round(100 * low, 1), round(100 * high, 1)) == (56.2, 62.4)
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_interval_holds_its_rate(case: tuple[int, int]):
     count, n = case
-    low, high = stats.proportion_interval(count, n)
+    low, high = proportion_interval(count, n)
     assert 0 <= low <= count / n <= high <= 1
-    assert stats.proportion_interval(count, n, 0.99)[0] <= low
+    assert proportion_interval(count, n, 0.99)[0] <= low
+
+
+@given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_interval_is_scipys(case: tuple[int, int]):
+    expected = binomtest(*case).proportion_ci(0.95, method="wilson")
+    assert proportion_interval(*case) == pytest.approx((expected.low, expected.high), abs=1e-14)
 
 
 def test_interval_of_nothing_is_refused():
     with pytest.raises(ValueError):
-        stats.proportion_interval(0, 0)
+        proportion_interval(0, 0)
 
 
 def test_mcnemar_is_exact():

@@ -1,16 +1,18 @@
 """Properties of the network that hold for any weights."""
 
 import re
+from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from models import CoMER, CoMERConfig, Vocabulary, bidirectional_targets
 from models.coverage import exclusive_coverage
 from models.decoder import Trace
-from models.layers import Conv2d, Dropout, masked_batch_norm
+from models.layers import Conv2d, Dropout, masked_batch_norm, pointwise
 
 SMALL = CoMERConfig(
     d_model=32,
@@ -327,3 +329,44 @@ def test_the_bf16_gradient_of_a_convolution_holds_no_unwritten_memory(images):
             torch.testing.assert_close(gradient.float(), expected, rtol=0.02, atol=1.0)  # sums of thousands of terms
     finally:
         torch.set_num_threads(threads)
+
+
+def test_a_pointwise_convolution_is_a_product():
+    torch.manual_seed(7)
+    layer, x = nn.Conv2d(24, 10, kernel_size=1), torch.randn(3, 24, 5, 7).to(memory_format=torch.channels_last)
+    x.requires_grad_()
+    results = []
+    for way in (partial(pointwise, layer), layer):
+        found = way(x)
+        results.append([found, *torch.autograd.grad(found.square().sum(), (x, *layer.parameters()))])
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert results[0][0].is_contiguous(memory_format=torch.channels_last)
+
+
+class Plans(TorchDispatchMode):
+    """The convolutions that cuDNN would look for a kernel for: kinds, sizes, and which gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: set[tuple] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        if name in ("convolution", "convolution_backward"):
+            forward = name == "convolution"
+            x, weight = args[:2] if forward else args[1:3]
+            parts = ["forward"] if forward else [part for part, on in zip("xw", args[-1], strict=False) if on]
+            self.found |= {(part, tuple(x.shape), tuple(weight.shape)) for part in parts}
+        return func(*args, **(kwargs or {}))
+
+
+def test_few_convolutions_need_a_plan():
+    """The paper's network, a step at one shape, where no convolution is the CPU's."""
+    with torch.device("meta"):
+        model = CoMER(CoMERConfig()).to(memory_format=torch.channels_last)
+        images, mask = torch.zeros(8, 1, 64, 160), torch.zeros(8, 64, 160, dtype=torch.bool)
+        tokens = torch.zeros(16, 12, dtype=torch.long)
+    with Plans() as plans:
+        model(images, mask, tokens).sum().backward()
+    assert len(plans.found) <= 14

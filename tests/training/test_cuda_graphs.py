@@ -12,13 +12,15 @@ import benchmarks.training.trainer as training
 from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
 from benchmarks.data.on_device import Inputs
+from benchmarks.errors import UserError
 from benchmarks.performance.bench import with_torch_dropout
-from benchmarks.training.cuda_graphs import EAGER, Replays
+from benchmarks.training.cuda_graphs import EAGER, CudaRecord, Replays, own_stream
 from benchmarks.training.optimizer import update_average
 from benchmarks.training.team import Team
 from benchmarks.training.trainer import Trainer
 from tests.helpers.tiny import tiny_archive, tiny_config
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GRAPHS = {
     "training": {
         "epochs": 4,
@@ -112,6 +114,89 @@ def test_replays_train_what_steps_do(archive, tmp_path, monkeypatch):
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=needs_gpu)])
+def test_a_replay_is_the_step_on_other_inputs(archive, tmp_path, device, bf16):
+    """Two shapes by turns, each with new images, labels, dropout: loss and gradients against the plain step's."""
+    ways = {"training": GRAPHS["training"] | {"bf16": bf16}, "select": "last"}
+    team = Team(0, 1, torch.device(device))
+    trainer = Trainer(tiny_config(archive, ways), open_archive(archive), tmp_path, team)
+    trainer.model.train()
+    record = rehearsed if device == "cpu" else CudaRecord()
+    draw = torch.Generator().manual_seed(7)
+
+    def drawn(width: int, steps: int) -> Inputs:
+        images = torch.randint(256, (4, 1, 32, width), dtype=torch.uint8, generator=draw)
+        tokens = torch.randint(3, 8, (8, steps), generator=draw)
+        mask = torch.zeros(4, 32, width, dtype=torch.bool)
+        return Inputs(*(tensor.to(device) for tensor in (images, mask, tokens, tokens.roll(1, 1))))
+
+    def gradients(way: Callable[[], Tensor]) -> list[Tensor]:
+        for parameter in trainer.model.parameters():
+            parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
+        loss = way()
+        return [loss, *(parameter.grad.clone() for parameter in trainer.model.parameters())]  # type: ignore[union-attr]
+
+    with own_stream(team.device):
+        trainer.replays = replays = Replays(trainer._gradients, record, limit=8)
+        results = []
+        for seed in range(8):
+            for shape in ((32, 4), (64, 6)):
+                batch = drawn(*shape)
+                found = gradients(lambda batch=batch, seed=seed: replays(batch, True, seed))
+
+                def plain(batch=batch, seed=seed) -> Tensor:
+                    torch.manual_seed(seed)
+                    return trainer._gradients(batch, True)
+
+                results.append((found, gradients(plain)))
+    assert len(replays.replays) == 2 and min(replays.seen.values()) == 8 > EAGER + 4
+    near = {"rtol": 0, "atol": 0} if device == "cpu" else {"rtol": 1e-2, "atol": 1e-3} if bf16 else {}
+    for found, expected in results:
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs, **near)  # type: ignore[arg-type]
+    losses = [float(found[0]) for found, _ in results]
+    assert len(set(losses)) == len(losses)  # every batch was another
+
+
+def test_recording_leaves_the_allocator_alone(monkeypatch):
+    """Emptying its cache before every recording has each step after it ask the driver for memory again."""
+    done: list[str] = []
+    free = 80
+
+    class Graph:
+        def capture_begin(self, pool, capture_error_mode):
+            done.append(f"begin {pool} {capture_error_mode}")
+
+        def capture_end(self):
+            done.append("end")
+
+        def replay(self):
+            done.append("replay")
+
+    known = {
+        "CUDAGraph": Graph, "graph_pool_handle": lambda: "pool", "synchronize": lambda: None,
+        "mem_get_info": lambda: (free, 100), "memory_reserved": lambda: 30, "memory_allocated": lambda: 25,
+        "empty_cache": lambda: done.append("emptied"),
+    }  # fmt: skip
+    for name, value in known.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    record = CudaRecord()
+    recorded = record(lambda: torch.tensor(3.0))
+    assert recorded
+    recorded[0]()
+    assert done == ["begin pool thread_local", "end", "replay"]
+
+    def fails() -> Tensor:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    with pytest.raises(UserError, match=r"cannot be recorded \(operation not permitted .*; set training\.graphs: 0"):
+        record(fails)
+    assert done[-1] == "end"  # or nothing could run on this stream any more
+    free = 19  # and 5 that the allocator holds: less than a quarter
+    assert record(lambda: torch.tensor(3.0)) is None
+
+
 class Operations(TorchDispatchMode):
     """Notes what is called, forwards and backwards."""
 
@@ -150,7 +235,7 @@ def test_a_step_reads_nothing_back(archive, tmp_path, mask_padding):
     assert not waiting & operations.names
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 @pytest.mark.parametrize("bf16", [False, True])
 def test_a_gpu_replays_what_it_does(archive, tmp_path, monkeypatch, bf16):
     config, team = tiny_config(archive, GRAPHS), Team(0, 1, torch.device("cuda:0"))

@@ -6,18 +6,23 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from benchmarks.data.archive import open_archive
+from benchmarks.data.batching import PlansAhead
 from benchmarks.data.samples import Sample, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
+from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.runs.folder import Run
+from benchmarks.training import trainer
 from benchmarks.training.checkpoint import load_checkpoint
 from benchmarks.training.trainer import Trainer, train
 from evaluation.scoring.inputs import read_predictions
@@ -215,6 +220,40 @@ def test_other_selections_and_the_fast_ways(archive, tmp_path, select):
     assert not torch.equal(best[f"{norm}.running_mean"], trained[f"model.{norm}.running_mean"])
 
 
+def test_a_training_cut_short_leaves_weights_that_read(archive, tmp_path, monkeypatch):
+    """`select: last` chooses its weights at the end; until then those of latest.safetensors stand in."""
+    monkeypatch.setattr(trainer, "LATEST_SECONDS", 0)
+    ways = {"average": 0.9, "recalibrate": 2, "schedule": {"name": "cosine"}}
+    config = tiny_config(archive, {"training": ways, "select": "last"})
+    latest = tmp_path / "latest.safetensors"
+
+    def cut(line: dict) -> None:
+        if line["epoch"] == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, open_archive(archive), tmp_path, cut)
+    assert not (tmp_path / "best.safetensors").exists()
+    assert all(tensor.dtype in (torch.float16, torch.int64) for tensor in load_file(latest).values())
+    paper = np.full((40, 90), 255, np.uint8)
+    paper[10:30, 40:44] = 0
+    assert Recognizer.load(latest)(paper).nbest
+    train(config, open_archive(archive), tmp_path)
+    assert (tmp_path / "best.safetensors").exists() and not latest.exists()
+
+
+def test_the_next_plan_is_made_while_an_epoch_is_trained():
+    made, here = [], threading.current_thread()
+
+    def plan(epoch: int) -> list[list[int]]:
+        made.append((epoch, threading.current_thread() is here))
+        return [[epoch]]
+
+    plans = PlansAhead(plan, epochs=3)
+    assert [plans(epoch) for epoch in (0, 1, 2)] == [[[0]], [[1]], [[2]]]
+    assert made == [(0, True), (1, False), (2, False)]  # and none beyond the last
+
+
 def test_early_stop(archive, tmp_path):
     config = tiny_config(archive, {"training": {"epochs": 50, "early_stop": 2, "optimizer": {"lr": 1e-9}}})
     train(config, open_archive(archive), tmp_path)
@@ -314,8 +353,6 @@ def test_prediction_needs_weights(archive, tmp_path):
 
 
 def test_heldout_is_apart_and_keeps_sheets_together():
-    import numpy as np
-
     image = np.zeros((1, 1), np.uint8)
     samples = [Sample(f"form{w}-equation{k}", ("x",), image) for w in range(40) for k in range(5)]
     training, held = split_heldout(samples, 0.1, 7)
@@ -341,19 +378,47 @@ def test_interrupted_by_hand_resumes(archive, tmp_path):
     assert found[1]["epoch"] >= 1
 
 
-def test_training_and_prediction_need_the_core_packages_alone(archive, tmp_path):
-    """No mlflow, optuna, matplotlib or pandas on the machine with the GPU."""
-    blocked = "import sys; sys.modules.update(dict.fromkeys(['mlflow', 'optuna', 'matplotlib', 'pandas', 'scipy']))\n"
-    code = (
-        "from pathlib import Path\n"
-        "from benchmarks.data.archive import open_archive\n"
-        "from benchmarks.recognition.predict import predict\n"
-        "from benchmarks.training.trainer import train\n"
-        "from tests.helpers.tiny import tiny_config\n"
-        "where, folder = Path(sys.argv[1]), Path(sys.argv[2])\n"
-        "config, archive = tiny_config(where, {'training': {'epochs': 1}}), open_archive(where)\n"
-        "train(config, archive, folder)\n"
-        "predict(config, archive, folder, ['2014'])\n"
-    )
-    subprocess.run([sys.executable, "-c", blocked + code, str(archive), str(tmp_path)], cwd=ROOT, check=True)
-    assert (tmp_path / "predictions" / "2014.zip").exists()
+CORE = "torch numpy opencv-python-headless pyyaml safetensors rich typer pydantic"
+BARE = """
+import re, sys
+from importlib import metadata
+from importlib.machinery import PathFinder
+
+def key(name):
+    return re.match(r"[\\w.-]+", name)[0].lower().replace("_", "-").replace(".", "-")
+
+allowed, todo = {"hmerbench"}, sys.argv.pop(1).split()
+while todo:
+    if (name := key(todo.pop())) not in allowed:
+        allowed.add(name)
+        try:
+            todo += [needed for needed in metadata.requires(name) or () if "extra ==" not in needed]
+        except metadata.PackageNotFoundError:  # for another system
+            pass
+owners = metadata.packages_distributions()
+
+class Bare(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        its = owners.get(name.partition(".")[0])
+        return None if its and not {key(owner) for owner in its} & allowed else super().find_spec(name, path, target)
+
+sys.meta_path = [Bare if finder is PathFinder else finder for finder in sys.meta_path]
+from benchmarks.__main__ import main
+sys.exit(main())
+"""
+
+
+def test_a_bare_machine_trains_recognises_and_scores(archive, tmp_path):
+    """The eight packages that CONTRIBUTING names, with what these need: every other import fails."""
+    tiny_config(archive, {"training": {"epochs": 1}})
+    named = ["--recipe", "bttr", "--preset", str(archive / "tiny.yaml")]
+    given = ["--crohme", str(archive), "--results", str(tmp_path)]
+    for verb in ("train", "predict", "score"):
+        command = [sys.executable, "-c", BARE, CORE, verb, *named, *given]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert "ExpRate|set:foreign2014|n:5" in done.stdout
+    refused = subprocess.run([sys.executable, "-c", BARE, CORE, "tables"], cwd=ROOT, capture_output=True, text=True)
+    assert refused.returncode and "pandas" in refused.stderr  # the ban holds
+    assert f"pip install {CORE}`" in (ROOT / "CONTRIBUTING.md").read_text()

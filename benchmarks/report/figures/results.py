@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from benchmarks.report.paper import reference
-from evaluation.scoring.stats import proportion_interval
+from evaluation.scoring.interval import proportion_interval
 
 WIDTH = 3.4  # inches
 YEAR = "2014"  # the set of Table 1 and Fig. 3

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from evaluation.scoring.stats import proportion_interval
+from evaluation.scoring.interval import proportion_interval
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 540, 300, 44, 8, 26, 44
 COLOURS, MARKERS = 5, ["circle", "square", "diamond", "triangle", "cross", "ring"]
