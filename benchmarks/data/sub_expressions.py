@@ -25,7 +25,7 @@ INK = "{http://www.w3.org/2003/InkML}"
 ID = "{http://www.w3.org/XML/1998/namespace}id"
 MAX_INK_BYTES = 4 << 20  # of one InkML file; the largest of CROHME has 0.3 MB
 FARTHEST = 1e9  # a pen's coordinate
-GENERATOR = 1  # raise it whenever something else would be cut or drawn
+GENERATOR = 1  # key of its draws; whoever changes what is cut or drawn raises config.SCHEMA, too: another run
 
 SYMBOL_HEIGHT = 28  # px, the mean of an image of CROHME (median over train; it varies by a fifth)
 ENLARGED = 2.5  # times the size in the whole expression at most
