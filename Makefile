@@ -51,7 +51,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-reproduce-table2: $(READY) ## the main job: train, recognise, score and log every row, then the tables
+reproduce-table2: $(READY) ## the main job: train, recognize, score and log every row, then the tables
 	@$(BIN)/python -m benchmarks reproduce $(choices) $(spending) $(placing)
 
 search: $(READY) ## search better settings (RECIPE= PRESET= TRIALS=16 WORKERS=2 SPACE=file STORAGE=url), on held-out data
@@ -81,15 +81,15 @@ check: lint types contracts test ## all of the above
 format: $(READY) ## let ruff format
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
-tables: $(READY) ## write the committed results/table*.{csv,md,tex} anew from results/reproduced/
+tables: $(READY) ## write the committed results/table*.{csv,md,tex} again from results/reproduced/
 	@$(BIN)/python -m benchmarks tables
 
-figures: $(READY) ## write results/figures/ anew from what is committed under results/; CROHME= adds its Fig. 4 to results/local/
+figures: $(READY) ## write results/figures/ again from what is committed under results/; CROHME= adds its Fig. 4 to results/local/
 	@$(BIN)/python -m benchmarks figures
 	@$(BIN)/python -m benchmarks attention
 	@$(if $(CROHME),$(BIN)/python -m benchmarks attention --crohme "$(CROHME)")
 
-evaluate: $(READY) ## recognise CROHME= with the committed weights and compare with the committed scores (RECIPES= YEARS=)
+evaluate: $(READY) ## recognize CROHME= with the committed weights and compare with the committed scores (RECIPES= YEARS=)
 	@$(BIN)/python -m benchmarks evaluate $(choices) $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(YEARS),--years "$(YEARS)")
 
 notebooks: $(READY) ## run the notebooks as notebooks (CROHME= or the embedded set): results/local/notebooks/*.ipynb
@@ -104,7 +104,7 @@ report: $(READY) ## write the page results/report/index.html: tables, charts, co
 regress: $(READY) ## compare scores and metrics of a fixed, quick job with results/baseline.json (CROHME= for all of it)
 	@$(BIN)/python -m benchmarks regress $(if $(CROHME),--crohme "$(CROHME)")
 
-regress-update: $(READY) ## take what regress measures as the new baseline: REASON='why it may differ', RECORD=20 trains anew
+regress-update: $(READY) ## take what regress measures as the new baseline: REASON='why it may differ', RECORD=20 trains again
 	@$(BIN)/python -m benchmarks regress --update --reason "$(REASON)" $(if $(CROHME),--crohme "$(CROHME)") \
 		$(if $(RECORD),--record "$(RECORD)")
 
@@ -123,7 +123,7 @@ timings: $(READY) ## time to accuracy of the committed runs: results/speed/train
 bench-scoring: $(READY) ## time the scoring of all test sets, by the scripts and in one process
 	@$(BIN)/python -m evaluation bench $(if $(CROHME),--archive "$(CROHME)")
 
-lock: ## solve the dependencies of pyproject.toml anew (see CONTRIBUTING.md)
+lock: ## solve the dependencies of pyproject.toml again (see CONTRIBUTING.md)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
 	.lock-venv/bin/pip install --quiet 'setuptools>=77' torch==2.13.0 '.[suite,ray,dev]'
 	{ echo "# Made by 'make lock' with $$(.lock-venv/bin/python --version). Exact pins, no local versions:"; \

@@ -28,7 +28,7 @@ def main() -> int:
 
 def _tell(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
-        kept = "finished stages and the last checkpoint are kept; run the same command again to go on"
+        kept = "finished stages and the last checkpoint are kept; run the same command again to resume"
         print(f"\nstopped: {kept}", file=sys.stderr)
         return 130
     if show := getattr(error, "show", None):  # a usage error; typer hides click's classes
@@ -46,13 +46,13 @@ def _words_for(error: BaseException) -> str:
     if isinstance(error, UserError | InputError) or (models and isinstance(error, models.CheckpointError)):
         return text
     if isinstance(error, OSError):
-        mends = {
+        fixes = {
             errno.ENOSPC: "make room and run the same command again",
             errno.EROFS: "choose a place that can be written (RESULTS=, --results)",
             errno.EACCES: "choose a place that can be written (RESULTS=, --results)",
         }
-        mend = mends.get(error.errno or 0, "mend that and run the same command again")
-        return f"{error.filename or 'a file'}: {error.strerror or text}; {mend}"
+        fix = fixes.get(error.errno or 0, "fix that and run the same command again")
+        return f"{error.filename or 'a file'}: {error.strerror or text}; {fix}"
     if isinstance(error, ModuleNotFoundError):
         return f"{text}; this verb needs the whole suite: pip install 'hmerbench[suite]', or make setup"
     return f"{type(error).__name__}: {text[:300]} (not foreseen: a fault of ours; HMERBENCH_DEBUG=1 shows where)"

@@ -267,7 +267,7 @@ def _yaml(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not YAML ({' '.join(str(error).split())}); mend or replace it") from None
+        raise UserError(f"{path}: not YAML ({' '.join(str(error).split())}); fix or replace it") from None
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -296,8 +296,8 @@ def refuse_filled_in(keys: dict[str, Any], source: str) -> None:
         section, _, key = name.rpartition(".")
         inside = keys.get(section) if section else keys
         if isinstance(inside, dict) and key in inside:
-            mend = "give it as --seed (SEEDS=)" if name == "seed" else "the run fills it in"
-            raise UserError(f"{source}: {name}: no setting of a recipe or preset; take it out, {mend}")
+            fix = "give it as --seed (SEEDS=)" if name == "seed" else "the run fills it in"
+            raise UserError(f"{source}: {name}: no setting of a recipe or preset; take it out, {fix}")
 
 
 def schema(section: Any = Config, prefix: str = "") -> dict[str, Any]:

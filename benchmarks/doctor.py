@@ -1,4 +1,4 @@
-"""What a report of a fault should begin with: what is here, what is broken or known to go badly, and the mend of each.
+"""What a report of a fault should begin with: what is here, what is broken or known to go badly, and the fix of each.
 
 `broken` is what the main job needs and would fail by; `warn` costs time, a mirror or a stage beside it. Every check
 stands alone: what cannot be imported is a finding, not an end.
@@ -40,7 +40,7 @@ class Check:
     name: str
     status: Literal["ok", "info", "warn", "broken"]
     words: str
-    mend: str = ""
+    fix: str = ""
 
 
 def examine(crohme: Path | None, results: Path, storage: str = "") -> list[Check]:
@@ -82,8 +82,8 @@ def show(checks: list[Check], as_json: bool) -> None:
     for check in checks:
         console.print(f"[{colours[check.status]}]{check.status:<7}[/]", end="")
         console.print(f"{check.name:<16}{check.words}", markup=False)
-        if check.mend:
-            console.print(f"{'':<23}→ {check.mend}", markup=False)
+        if check.fix:
+            console.print(f"{'':<23}→ {check.fix}", markup=False)
 
 
 # ---------------------------------------------------------------------------------------------- this program
@@ -169,8 +169,8 @@ def _devices(torch: object) -> Iterator[Check]:
         yield Check("devices", "ok", f"{names}; the main job takes the preset fast")
     elif built:
         words = f"torch is built for CUDA {built}, but no GPU can be used; the main job takes the preset smoke"
-        mend = "install the NVIDIA driver, or the CPU build: pip install torch --index-url "
-        yield Check("devices", "warn", words, mend + "https://download.pytorch.org/whl/cpu")
+        fix = "install the NVIDIA driver, or the CPU build: pip install torch --index-url "
+        yield Check("devices", "warn", words, fix + "https://download.pytorch.org/whl/cpu")
     elif bf16_matrices():
         yield Check("devices", "ok", "no GPU, but bf16 matrices in hardware; the main job takes the preset smoke")
     else:
@@ -183,14 +183,14 @@ def _devices(torch: object) -> Iterator[Check]:
 
 def opencv() -> Iterator[Check]:
     rivals = [name for name in RIVALS if _version(name)]
-    mend = f"pip uninstall {' '.join(rivals) or 'opencv-python'}; pip install --force-reinstall opencv-python-headless"
+    fix = f"pip uninstall {' '.join(rivals) or 'opencv-python'}; pip install --force-reinstall opencv-python-headless"
     try:
         import cv2
     except (ImportError, OSError) as error:
-        yield Check("opencv", "broken", f"cannot be imported ({error})", mend)
+        yield Check("opencv", "broken", f"cannot be imported ({error})", fix)
         return
     if rivals:
-        yield Check("opencv", "warn", f"{', '.join(rivals)} lies over opencv-python-headless", mend)
+        yield Check("opencv", "warn", f"{', '.join(rivals)} lies over opencv-python-headless", fix)
     else:
         yield Check("opencv", "ok", cv2.__version__)
 
@@ -206,8 +206,8 @@ def openmp() -> Iterator[Check]:
             continue  # told by its own check
     loaded = set(re.findall(r"\S*/lib(gomp|iomp5|omp)[-.]\S*so\S*", MAPS.read_text()))
     if len(loaded) > 1:
-        mend = "install all packages from one source (make setup); until then export OMP_NUM_THREADS=1"
-        yield Check("openmp", "warn", f"two runtimes are loaded: {', '.join(sorted(loaded))}", mend)
+        fix = "install all packages from one source (make setup); until then export OMP_NUM_THREADS=1"
+        yield Check("openmp", "warn", f"two runtimes are loaded: {', '.join(sorted(loaded))}", fix)
     else:
         yield Check("openmp", "ok", f"one runtime: {', '.join(loaded) or 'none'}")
 
@@ -267,8 +267,8 @@ def data(crohme: Path | None, results: Path) -> Iterator[Check]:
         yield Check("data", "broken", str(error), "make crohme" if "embedded" not in str(crohme) else "delete the file")
         return
     known = archive.name != "foreign"
-    mend = "" if known else "its numbers are kept apart in results/local/; make crohme fetches the published edition"
-    yield Check("data", "ok" if known else "warn", f"{archive.path}, {archive.edition}", mend)
+    fix = "" if known else "its numbers are kept apart in results/local/; make crohme fetches the published edition"
+    yield Check("data", "ok" if known else "warn", f"{archive.path}, {archive.edition}", fix)
 
 
 def scorer() -> Iterator[Check]:
@@ -277,8 +277,8 @@ def scorer() -> Iterator[Check]:
     check = self_check()
     whose = "our own scripts" if check.own else "LGEVAL_BIN"
     if check.failures:
-        mend = "make setup" if check.own else "unset LGEVAL_BIN to use ours, or name folders that hold all scripts"
-        yield Check("scorer", "broken", f"{whose}, {check.scripts}: {'; '.join(check.failures)}", mend)
+        fix = "make setup" if check.own else "unset LGEVAL_BIN to use ours, or name folders that hold all scripts"
+        yield Check("scorer", "broken", f"{whose}, {check.scripts}: {'; '.join(check.failures)}", fix)
     else:
         yield Check("scorer", "ok", f"{whose}, {check.scripts}: ten known cases right")
 
@@ -313,8 +313,8 @@ def _reached(name: str, uri: str, otherwise: str) -> Iterator[Check]:
         said = reach(uri)
     except Exception as error:  # every driver has its own
         why = " ".join(str(error).split("\n")[0].split()).replace(uri, shown)[:160] or type(error).__name__
-        mend = "start it, or mend its address" if "sqlite" not in uri else "close what locks it, or move the file away"
-        yield Check(name, "warn", f"{shown}: not usable ({why}); {otherwise}", mend)
+        fix = "start it, or fix its address" if "sqlite" not in uri else "close what locks it, or move the file away"
+        yield Check(name, "warn", f"{shown}: not usable ({why}); {otherwise}", fix)
     else:
         yield Check(name, "ok", f"{shown}: {said}")
 

@@ -2,9 +2,9 @@
 
 
 class UserError(Exception):
-    """Bad input or a condition the user can mend.
+    """Bad input or a condition the user can fix.
 
-    Its message is one line that names the file and the mend; `python -m benchmarks` prints it, no traceback.
+    Its message is one line that names the file and the fix; `python -m benchmarks` prints it, no traceback.
     """
 
 

@@ -1,7 +1,7 @@
-"""The main job: every row of the ablation table trained, recognised, scored and logged, then the tables.
+"""The main job: every row of the ablation table trained, recognized, scored and logged, then the tables.
 
 Each stage reads the files of the one before and is skipped where its own are there and not older; so the job
-goes on where it was stopped, and any stage can be run again alone (`python -m benchmarks train|predict|score`).
+resumes where it was stopped, and any stage can be run again alone (`python -m benchmarks train|predict|score`).
 """
 
 import json
@@ -89,7 +89,7 @@ def _one_after_another(
             in_time()
             _work(run, archive, splits, force, in_time)
         except OutOfTime:
-            console.print(f"the time is over: {number} of {len(runs)} runs are done; the same command goes on")
+            console.print(f"the time is over: {number} of {len(runs)} runs are done; the same command resumes")
             return False
     return True
 
@@ -119,9 +119,9 @@ def _stages(run: Run, archive: Archive, splits: Sequence[str], keep: Callable[[]
     if not run.trained:
         train(run.config, archive, run.folder, lambda _: keep())
         changed = True
-    if unrecognised := [split for split in splits if not run.recognised(split)]:
+    if unrecognized := [split for split in splits if not run.recognized(split)]:
         keep()
-        predict(run.config, archive, run.folder, unrecognised)
+        predict(run.config, archive, run.folder, unrecognized)
         changed = True
     if unscored := [split for split in splits if not run.scored(split)]:
         keep()
@@ -159,7 +159,7 @@ def _spread(
             for ended in cluster.ended(MIRROR_SECONDS):
                 attempts[ended.name] += 1
                 if isinstance(ended.error, Died) and attempts[ended.name] < ATTEMPTS:
-                    console.print(f"{ended.name}: {ended.error}; it goes on elsewhere", markup=False)
+                    console.print(f"{ended.name}: {ended.error}; it resumes elsewhere", markup=False)
                     cluster.start(ended.name, _on_node, by_name[ended.name].config.model_dump_json(), splits)
                     continue
                 folder = by_name.pop(ended.name).folder

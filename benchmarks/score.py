@@ -18,11 +18,11 @@ from evaluation.scoring.score import Evaluation, Score, evaluate
 
 
 def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str]) -> dict[str, Score]:
-    """Writes scores/<split>.json (counts, rates, interval, signature), .csv (a row an expression), .txt (LgEval's
+    """Writes scores/<split>.json (counts, rates, interval, signature), .csv (one row per expression), .txt (LgEval's
     Summary.txt), symlg/<split>.zip (the converted predictions) and errors/<split>.json (what is confused how often).
 
-    Where the preset recognises n evenly spaced expressions of a split only, these alone are scored; n says so.
-    Raises UserError where nothing was recognised yet, evaluation.InputError for what cannot be scored.
+    Where the preset recognizes n evenly spaced expressions of a split only, these alone are scored; n says so.
+    Raises UserError where nothing was recognized yet, evaluation.InputError for what cannot be scored.
     """
     scores = {}
     for split in splits:
@@ -32,7 +32,7 @@ def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str])
         captions = dict(evenly(list(archive.captions(split).items()), config.search.limit))
         fields = {"set": f"{archive.name}{split}", "search": config.search.name, "select": config.select}
         if config.model.mask_padding:
-            fields["padding"] = "masked"  # an image is recognised as alone; unsaid, as the authors do
+            fields["padding"] = "masked"  # an image is recognized as alone; unsaid, as the authors do
         with tempfile.TemporaryDirectory() as workdir:
             truth = Path(workdir) / "truth"
             truth.mkdir()

@@ -21,7 +21,7 @@ FREE_KEYS = {"dropout", "encoder_dropout", "mask_padding"}  # may differ between
 
 
 class CheckpointError(ValueError):
-    """A weights file that cannot be used; the message is one line with the file and the mend."""
+    """A weights file that cannot be used; the message is one line with the file and the fix."""
 
 
 def save_weights(path: Path, model: CoMER, vocabulary: Vocabulary | None = None) -> None:

@@ -29,7 +29,7 @@ from benchmarks.config import load
 from benchmarks.data.archive import open_archive
 from benchmarks.data.samples import evenly
 from benchmarks.data.synthetic import embedded
-from benchmarks.recognition.predict import recognise
+from benchmarks.recognition.predict import recognize
 from evaluation import symlg
 from evaluation.lgeval import metrics
 from models import Vocabulary
@@ -59,7 +59,7 @@ print(f"{config.recipe}, preset {config.preset}: {sum(p.numel() for p in model.p
 
 # %%
 samples = evenly(archive.samples(split), 6)
-found = recognise(model, config, samples, torch.device("cpu"), split)
+found = recognize(model, config, samples, torch.device("cpu"), split)
 figure, axes = plt.subplots(len(samples), 1, figsize=(7, 1.6 * len(samples)))
 for axis, sample in zip(axes, samples, strict=True):
     axis.imshow(255 - sample.image, cmap="gray")

@@ -42,7 +42,7 @@ from benchmarks.data.archive import open_archive
 from benchmarks.data.samples import Sample, evenly
 from benchmarks.data.synthetic import embedded
 from benchmarks.recognition.attention import INKLESS, trace
-from benchmarks.recognition.predict import recognise
+from benchmarks.recognition.predict import recognize
 from benchmarks.report.figures.attention import figure
 from models import CoMER
 from models.weights import load_weights
@@ -123,7 +123,7 @@ torch.nn.init.zeros_(norm.bias)
 
 readers = {"with R": with_arm, "R = 0 (ablation at test time)": without}
 read = {
-    name: {id_: tokens for id_, (tokens, _) in recognise(model, config, samples, torch.device("cpu"), split).items()}
+    name: {id_: tokens for id_, (tokens, _) in recognize(model, config, samples, torch.device("cpu"), split).items()}
     for name, model in readers.items()
 }
 truth = {sample.id: sample.tokens for sample in samples}

@@ -32,7 +32,7 @@ from benchmarks.config import load
 from benchmarks.data.archive import open_archive
 from benchmarks.data.samples import evenly
 from benchmarks.data.synthetic import embedded
-from benchmarks.recognition.predict import recognise, write_predictions
+from benchmarks.recognition.predict import recognize, write_predictions
 from benchmarks.score import score
 from evaluation.scoring.stats import compare_paired
 from models.weights import load_weights
@@ -59,7 +59,7 @@ read = {}
 for name, change in systems.items():
     search = config.search.model_copy(update=change | {"limit": count})
     system = config.model_copy(update={"search": search})
-    read[name] = recognise(model, system, samples, torch.device("cpu"), split)
+    read[name] = recognize(model, system, samples, torch.device("cpu"), split)
     write_predictions(work / name / "predictions", split, read[name])
     print(f"{name:<14}{score(system, archive, work / name, [split])[split]}")
 

@@ -91,7 +91,7 @@ def test_what_an_error_says(capsys: pytest.CaptureFixture[str]) -> None:
     from models import CheckpointError
 
     for kind in (UserError, InputError, CheckpointError):
-        assert tell(kind("a.zip: mend it"), capsys) == (1, "error: a.zip: mend it\n")
+        assert tell(kind("a.zip: fix it"), capsys) == (1, "error: a.zip: fix it\n")
     full = OSError(errno.ENOSPC, "No space left on device", "results/x")
     assert tell(full, capsys) == (
         1,

@@ -31,8 +31,8 @@ def only(found: Iterator[Check], name: str = "") -> Check:
     return check
 
 
-def has_mend(check: Check, status: str, words: str) -> None:
-    assert check.status == status and words in check.words and check.mend
+def has_repair(check: Check, status: str, words: str) -> None:
+    assert check.status == status and words in check.words and check.fix
 
 
 # ------------------------------------------------------------------------------------------------ the doctor
@@ -51,10 +51,10 @@ def test_python_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     real = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda name: {"torch": "2.4.0", "mlflow": None}.get(name, real(name)))
     core, suite = (check for check in doctor.packages() if check.name == "packages")
-    has_mend(core, "broken", "torch 2.4.0")
-    has_mend(suite, "warn", "mlflow missing")
+    has_repair(core, "broken", "torch 2.4.0")
+    has_repair(suite, "warn", "mlflow missing")
     monkeypatch.setattr(doctor.sys, "version_info", (3, 10, 4))
-    has_mend(only(doctor.python()), "broken", "3.10.4")
+    has_repair(only(doctor.python()), "broken", "3.10.4")
 
 
 @pytest.mark.parametrize(
@@ -72,28 +72,28 @@ def test_torch_and_its_device(version: str, built: str | None, usable: bool, nam
     fake = SimpleNamespace(__version__=version, cuda=cuda, version=SimpleNamespace(cuda=built))
     monkeypatch.setitem(sys.modules, "torch", fake)
     warned = [check for check in doctor.torch_and_devices() if check.status == "warn"]
-    assert [check.name for check in warned] == names and all(check.mend for check in warned)
+    assert [check.name for check in warned] == names and all(check.fix for check in warned)
 
 
 def test_what_cannot_be_imported_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, check in (("torch", doctor.torch_and_devices), ("cv2", doctor.opencv)):
         monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
-        has_mend(only(check()), "broken", "cannot be imported")
+        has_repair(only(check()), "broken", "cannot be imported")
 
 
 def test_bad_combinations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_version", lambda name: "4.10" if name == "opencv-python" else None)
-    has_mend(only(doctor.opencv()), "warn", "opencv-python lies over")
+    has_repair(only(doctor.opencv()), "warn", "opencv-python lies over")
     maps = tmp_path / "maps"
     monkeypatch.setattr(doctor, "MAPS", maps)
     maps.write_text("7f00 r-xp /a/torch/lib/libgomp.so.1\n7f01 r-xp /b/sklearn/libgomp-a34b.so.1.0\n")
     assert only(doctor.openmp()).status == "ok"
     maps.write_text("7f00 r-xp /a/torch/lib/libgomp.so.1\n7f01 r-xp /c/lib/libiomp5.so\n")
-    has_mend(only(doctor.openmp()), "warn", "gomp, iomp5")
+    has_repair(only(doctor.openmp()), "warn", "gomp, iomp5")
     usage = SimpleNamespace(total=64 << 20, free=100 << 20)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
-    has_mend(only(doctor.shared_memory()), "warn", "0.06 GiB")
-    has_mend(only(doctor.disk(tmp_path / "not/made/yet")), "broken", "0.10 GiB free")
+    has_repair(only(doctor.shared_memory()), "warn", "0.06 GiB")
+    has_repair(only(doctor.disk(tmp_path / "not/made/yet")), "broken", "0.10 GiB free")
 
 
 def test_text_is_utf8() -> None:
@@ -110,11 +110,11 @@ def test_places_and_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
-    has_mend(only(doctor.disk(tmp_path)), "broken", "Read-only")
+    has_repair(only(doctor.disk(tmp_path)), "broken", "Read-only")
     (tmp_path / "junk.zip").write_bytes(b"PK junk")
     for path in ("junk.zip", "nowhere.zip"):
-        has_mend(only(doctor.data(tmp_path / path, tmp_path)), "broken", path)
-    has_mend(only(doctor.data(tiny_archive(tmp_path / "own"), tmp_path)), "warn", "foreign archive")
+        has_repair(only(doctor.data(tmp_path / path, tmp_path)), "broken", path)
+    has_repair(only(doctor.data(tiny_archive(tmp_path / "own"), tmp_path)), "warn", "foreign archive")
 
 
 def test_scripts_that_are_missing_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
@@ -122,7 +122,7 @@ def test_scripts_that_are_missing_end_it(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(UserError, match="scorer: broken"):
         cli.app(["doctor", "--json", "--results", str(tmp_path)], standalone_mode=False)
     found = {check["name"]: check for check in json.loads(capsys.readouterr().out)}
-    assert found["scorer"]["status"] == "broken" and "unset LGEVAL_BIN" in found["scorer"]["mend"]
+    assert found["scorer"]["status"] == "broken" and "unset LGEVAL_BIN" in found["scorer"]["fix"]
     assert found["python"]["status"] == "ok"
 
 
@@ -150,9 +150,9 @@ def test_a_tracking_server(server: HTTPServer, tmp_path: Path, monkeypatch: pyte
     for uri, status in ((f"http://me:secret@{address}/", "ok"), (f"http://{address}/busy", "warn")):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         check = only(doctor.tracking(tmp_path))
-        assert check.status == status and "secret" not in check.words + check.mend
+        assert check.status == status and "secret" not in check.words + check.fix
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:///tmp/mlruns")
-    has_mend(only(doctor.tracking(tmp_path)), "warn", "a folder")
+    has_repair(only(doctor.tracking(tmp_path)), "warn", "a folder")
 
 
 def test_servers_that_are_down_or_silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -160,11 +160,11 @@ def test_servers_that_are_down_or_silent(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-        has_mend(only(doctor.tracking(tmp_path)), "warn", "timed out")
+        has_repair(only(doctor.tracking(tmp_path)), "warn", "timed out")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-    has_mend(only(doctor.tracking(tmp_path)), "warn", "refused")
+    has_repair(only(doctor.tracking(tmp_path)), "warn", "refused")
     check = only(doctor.search_storage(f"postgresql://me:secret@127.0.0.1:{port}/studies"))
-    has_mend(check, "warn", "refused")
+    has_repair(check, "warn", "refused")
     assert "secret" not in check.words
 
 
@@ -176,9 +176,9 @@ def test_a_database_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         database.execute("CREATE TABLE runs (name)")
         assert only(doctor.tracking(tmp_path)).status == "ok"
         database.execute("BEGIN EXCLUSIVE")
-        has_mend(only(doctor.tracking(tmp_path)), "warn", "locked")
+        has_repair(only(doctor.tracking(tmp_path)), "warn", "locked")
     (tmp_path / "mlflow.db").write_text("no database " * 100)
-    has_mend(only(doctor.tracking(tmp_path)), "warn", "not a database")
+    has_repair(only(doctor.tracking(tmp_path)), "warn", "not a database")
 
 
 def test_a_check_that_fails_does_not_end_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,10 +218,10 @@ def test_how_far_runs_are(tmp_path: Path) -> None:
     make(tmp_path / "runs/a/untrained", None)
     make(tmp_path / "runs/a/training", {"finished": False, "epoch": 4}, best)
     make(tmp_path / "runs/a/trained", done, best)
-    make(tmp_path / "runs/a/recognised", done, best, found, "predictions/2016.zip")
+    make(tmp_path / "runs/a/recognized", done, best, found, "predictions/2016.zip")
     make(tmp_path / "runs/a/scored", done, best, found, scored, "predictions/2016.zip")
-    make(tmp_path / "runs/b/trained anew", done, found, scored, best)
-    make(tmp_path / "runs/b/recognised anew", done, best, scored, found)
+    make(tmp_path / "runs/b/trained again", done, found, scored, best)
+    make(tmp_path / "runs/b/recognized again", done, best, scored, found)
     make(tmp_path / "reproduced/a/committed", None, scored, best, found)
     make(tmp_path / "local/embedded/runs/a/damaged", {})
     listed = {Path(run.folder).name: (run.status, run.words) for run in listing.runs(tmp_path)}
@@ -229,10 +229,10 @@ def test_how_far_runs_are(tmp_path: Path) -> None:
         "untrained": ("untrained", ""),
         "training": ("training", "at epoch 4 of 10"),
         "trained": ("trained", "10 epochs"),
-        "recognised": ("recognised", "2014, 2016"),
+        "recognized": ("recognized", "2014, 2016"),
         "scored": ("scored", "2014 35.50; 2016 not scored"),
-        "trained anew": ("trained", "10 epochs"),
-        "recognised anew": ("recognised", "2014"),
+        "trained again": ("trained", "10 epochs"),
+        "recognized again": ("recognized", "2014"),
         "committed": ("scored", "2014 35.50"),
         "damaged": ("damaged", "config.yaml or checkpoint.json"),
     }

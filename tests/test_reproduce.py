@@ -146,7 +146,7 @@ def test_when_the_time_is_over_it_stops_and_goes_on_later(archive: Path, tmp_pat
     tiny_config(archive, {"training": {"epochs": 2}})
     rows, preset = ["bttr", "comer-fusion"], str(archive / "tiny.yaml")
     assert not reproduce(rows, preset, [7], archive, [], False, tmp_path, minutes=1e-6)
-    assert stages == [] and "0 of 2 runs are done; the same command goes on" in capsys.readouterr().out
+    assert stages == [] and "0 of 2 runs are done; the same command resumes" in capsys.readouterr().out
     calls = iter([0.0, 1.0, 100.0])  # began, before the first run, after its first epoch
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job.time, "perf_counter", lambda: next(calls, 101.0))

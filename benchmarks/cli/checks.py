@@ -27,7 +27,7 @@ def doctor(
     checks = examine(crohme, results, storage)
     show(checks, as_json)
     if broken := [check.name for check in checks if check.status == "broken"]:
-        raise UserError(f"{', '.join(broken)}: broken, and the main job needs it; the mend stands beside it")
+        raise UserError(f"{', '.join(broken)}: broken, and the main job needs it; the fix stands beside it")
 
 
 @app.command(rich_help_panel=PANEL)
@@ -37,7 +37,7 @@ def regress(
     parts: Annotated[str, typer.Option(help="of the fixed job: scores numerics training; all where left out")] = "",
     accept: Annotated[bool, typer.Option("--update", help="take what is measured now as the baseline")] = False,
     reason: Annotated[str, typer.Option(help="why the baseline may change; it is kept")] = "",
-    record: Annotated[int, typer.Option(min=0, help="with --update: train anew at so many seeds, 20 or more")] = 0,
+    record: Annotated[int, typer.Option(min=0, help="with --update: train again at so many seeds, 20 or more")] = 0,
 ) -> None:
     """Compare a fixed, quick job with results/baseline.json."""
     from benchmarks.regression.baseline import regress, update
@@ -45,8 +45,8 @@ def regress(
     if accept or record:
         return update(crohme, baseline, reason, words(parts), record)
     if not regress(crohme, baseline, words(parts)):
-        mend = "mend what caused it, or accept it with make regress-update REASON='...'"
-        raise UserError(f"{baseline}: the metrics are not what they were (the table says which); {mend}")
+        fix = "fix what caused it, or accept it with make regress-update REASON='...'"
+        raise UserError(f"{baseline}: the metrics are not what they were (the table says which); {fix}")
 
 
 @app.command(rich_help_panel=PANEL)

@@ -49,7 +49,7 @@ def reproduce(
     cpus: Cpus = 1,
     gpus: Gpus = None,
     minutes: Annotated[
-        float | None, typer.Option(help="stop cleanly after so long, exit code 3; run again to go on")
+        float | None, typer.Option(help="stop cleanly after so long, exit code 3; run again to resume")
     ] = None,
 ) -> None:
     """The main job: train, recognize, score, log; then the tables."""
@@ -106,7 +106,7 @@ def predict(
 
     run, archive = _run(folder, recipe, preset, seed, crohme, results)
     predict(run.config, archive, run.folder, test_splits(archive, words(years)))
-    print(f"recognised: {run.folder / 'predictions'}")
+    print(f"recognized: {run.folder / 'predictions'}")
 
 
 @app.command(rich_help_panel=PANEL)

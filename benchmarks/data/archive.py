@@ -88,14 +88,14 @@ class Archive:
             id_, tab, latex = line.partition("\t")
             tokens = latex.split()
             if not tab or not tokens or not _ID.fullmatch(id_):
-                raise UserError(f"{where} line {number} is not `ID<TAB>tokens` ({line[:40]!r}); mend it")
+                raise UserError(f"{where} line {number} is not `ID<TAB>tokens` ({line[:40]!r}); fix it")
             if id_ in captions:
                 raise UserError(f"{where} line {number} repeats the id {id_}; ids must be unique, rename one")
             try:
                 vocabulary.encode(tokens)
             except ValueError as error:
-                mend = f"write {id_} in the symbols of models/dictionary.txt"
-                raise UserError(f"{where} line {number}: {error}; {mend}") from None
+                fix = f"write {id_} in the symbols of models/dictionary.txt"
+                raise UserError(f"{where} line {number}: {error}; {fix}") from None
             captions[id_] = tokens
         if not captions:
             raise UserError(f"{where} holds no expression; pack the archive again")
@@ -129,7 +129,7 @@ class Archive:
         return _decode_bmp(self._store.read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}")
 
     def images(self, split: str) -> dict[str, np.ndarray]:
-        """All images by id, in the order of caption.txt. Read anew at every call (train is 0.32 GB)."""
+        """All images by id, in the order of caption.txt. Read again at every call (train is 0.32 GB)."""
         return {id_: self.image(split, id_) for id_ in self.captions(split)}
 
     def iter_samples(self, split: str) -> Iterator[Sample]:
@@ -247,6 +247,6 @@ def open_archive(path: Path | str) -> Archive:
     """Opens CoMER's data.zip, or the same layout unpacked (the folder holding data/, or data/ itself).
 
     Captions are checked on opening, against the vocabulary and for completeness; images and symLG when read.
-    Raises UserError, one line naming archive, entry and mend.
+    Raises UserError, one line naming archive, entry and fix.
     """
     return Archive(open_store(Path(path)))

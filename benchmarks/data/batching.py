@@ -92,7 +92,7 @@ def shape_batches(
 ) -> list[list[int]]:
     """Batches whose images share a padded shape; what does not fill a batch moves on to the next larger shape.
 
-    Within a shape, labels of similar length meet (a factor of up to 1.5, drawn anew each epoch, blurs the order):
+    Within a shape, labels of similar length meet (a factor of up to 1.5, drawn again each epoch, blurs the order):
     the decoder pays for the longest label of a batch.
     """
     shapes: dict[tuple[int, int], list[int]] = {}
@@ -236,7 +236,7 @@ def evaluation_batches(samples: Iterable[Sample], config: Config, size: int, sca
     """Un-augmented batches of at most `size` images times `scale`, within the authors' limits, grouped as in training.
 
     In order `shape` every image is padded to its own shape of the grid and meets only such images, so that what
-    is recognised does not depend on its neighbours; in order `area` it does, as in the authors' program.
+    is recognized does not depend on its neighbours; in order `area` it does, as in the authors' program.
     """
     kept = [Sample(s.id, s.tokens, rescale(s.image, scale)) for s in load(samples, config.data)]
     images = []

@@ -19,7 +19,7 @@ class Ray:
     """Jobs on the nodes of a Ray cluster: the one at RAY_ADDRESS, else one running here, else one started here.
 
     A node needs hmerbench installed and nothing else: it is sent the archive, works in a scratch folder, and hands
-    its files back after every epoch. So a job whose node died goes on elsewhere from the last one.
+    its files back after every epoch. So a job whose node died resumes elsewhere from the last one.
     """
 
     def __init__(self, archive: Archive, workspace: Path, cpus: float, gpus: float | None):

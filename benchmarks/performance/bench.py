@@ -29,7 +29,7 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.environment import processor, revision
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.recognition.predict import recognise
+from benchmarks.recognition.predict import recognize
 from benchmarks.training.loss import token_loss
 from models import CoMER, CoMERConfig, SearchOptions, joint_search
 from models.inference.folded_decoder import FoldedNetwork
@@ -324,7 +324,7 @@ def speed(
                 if name in jobs:
                     made = timed(jobs[name], sizes, repeats)
                 elif crohme is not None and name in CROHME:
-                    made = (recognising if name == CROHME[0] else changed)(crohme, results, sizes)
+                    made = (recognizing if name == CROHME[0] else changed)(crohme, results, sizes)
                 else:
                     made = peak(name.removeprefix("peak_memory_"), sizes, repeats)
                 rows.append(made)
@@ -334,7 +334,7 @@ def speed(
     return rows
 
 
-def recognising(crohme: Path, results: Path, sizes: Sizes) -> Row:
+def recognizing(crohme: Path, results: Path, sizes: Sizes) -> Row:
     """Seconds for all of CROHME 2014. Random weights know no end, so a batch takes as many steps as its longest
     reference, end included; trained weights drop what is finished earlier."""
     archive = open_archive(crohme)
@@ -357,7 +357,7 @@ def changed(crohme: Path, results: Path, sizes: Sizes) -> Row:
     for bf16 in (False, True):
         search = config.search.model_copy(update={"bf16": bf16})
         way = config.model_copy(update={"search": search})
-        found.append(recognise(model, way, samples, torch.device("cpu"), f"2014, bf16: {bf16}"))
+        found.append(recognize(model, way, samples, torch.device("cpu"), f"2014, bf16: {bf16}"))
     others = sum(found[0][name][0] != found[1][name][0] for name in found[0])
     return row(CROHME[1], None, others, None, f"of {len(samples)} predictions", 1, None)
 

@@ -84,7 +84,7 @@ def shortened(config: Config, sizes: Sizes, bf16: bool) -> Config:
 
 
 def epochs_of(config: Config, folder: Path, held: list[Sample], images: int) -> list[dict[str, object]]:
-    """A row an epoch; the last tells what was held out."""
+    """One row per epoch; the last tells what was held out."""
     run = RunFolder.read(folder)
     hardware = f"{run.environment['device']}, {run.environment['threads']} threads"
     keys = {
@@ -105,7 +105,7 @@ def epochs_of(config: Config, folder: Path, held: list[Sample], images: int) -> 
 
 
 def judged(table: pd.DataFrame) -> list[dict[str, object]]:
-    """A row a metric: both means, the seeds' spread, the paired difference with its interval, and a verdict."""
+    """One row per metric: both means, the seeds' spread, the paired difference with its interval, and a verdict."""
     last = [line for line in table.to_dict("records") if line["epoch"] == table["epoch"].max()]
     last.sort(key=lambda line: line["seed"])
     found: list[dict[str, object]] = []

@@ -24,7 +24,7 @@ NUMBERS += ["best_token_exprate_2014", "exprate_2014"]
 
 
 def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
-    """A row a run, and where a row of runs has several seeds their mean and standard deviation.
+    """One row per run, and where a row of runs has several seeds their mean and standard deviation.
 
     Without folders: the committed runs. UserError for a folder that is no trained run, or where there is none.
     """

@@ -42,7 +42,7 @@ def read_gray(path: Path) -> np.ndarray:
     except UnidentifiedImageError:
         raise UserError(f"{path}: not a PNG, BMP or JPEG image; convert it") from None
     except Exception as error:  # a damaged file makes the decoders raise nearly anything
-        raise UserError(f"{path}: damaged image ({short(error)}); save it anew") from None
+        raise UserError(f"{path}: damaged image ({short(error)}); save it again") from None
     _check_proportion(gray, str(path))
     shrink = WORKING_SIDE / max(gray.shape)
     return cv2.resize(gray, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA) if shrink < 1 else gray
@@ -51,7 +51,7 @@ def read_gray(path: Path) -> np.ndarray:
 def _check_proportion(gray: np.ndarray, name: str) -> None:
     height, width = gray.shape
     if max(width, height) > MAX_PROPORTION * min(width, height):
-        raise UserError(f"{name}: {width} x {height} pixels, too long and thin for an expression; cut one out anew")
+        raise UserError(f"{name}: {width} x {height} pixels, too long and thin for an expression; cut one out again")
 
 
 def _gray(picture: Image.Image) -> np.ndarray:

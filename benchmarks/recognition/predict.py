@@ -46,12 +46,12 @@ def predict(config: Config, archive: Archive, folder: Path, splits: Iterable[str
     model = load_weights(weights, config.model).to(device).eval()
     for split in splits:
         samples = evenly(archive.samples(split), config.search.limit)
-        found = recognise(model, config, samples, device, split)
+        found = recognize(model, config, samples, device, split)
         write_predictions(folder / "predictions", split, {s.id: found[s.id] for s in samples if s.id in found})
 
 
-def recognise(model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str) -> Found:
-    """Joint search over `samples`; ids in the order in which they were recognised."""
+def recognize(model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str) -> Found:
+    """Joint search over `samples`; ids in the order in which they were recognized."""
     decode = Vocabulary().decode
     found = search(model, config, samples, device, partial(_told, what=what))
     return {name: (tuple(decode(best[0].ids)) if best else (), best) for name, best in found.items()}
@@ -61,13 +61,13 @@ def _told(batches: list[Batch], what: str) -> Iterator[Batch]:
     """The batches, with a bar on a terminal, else with a line now and then."""
     console = Console(stderr=True, highlight=False)
     if console.is_terminal:
-        yield from track(batches, f"  recognising {what}", console=console, transient=True)
+        yield from track(batches, f"  recognizing {what}", console=console, transient=True)
         return
     said = time.monotonic()
     for number, batch in enumerate(batches):
         if time.monotonic() - said > QUIET_SECONDS:
             said = time.monotonic()
-            console.print(f"  recognising {what}: {100 * number // len(batches)} %")
+            console.print(f"  recognizing {what}: {100 * number // len(batches)} %")
         yield batch
 
 

@@ -121,7 +121,7 @@ class Recognizer:
         return cls(load_weights(file, config.model), config)
 
     def __call__(self, image: Path | str | np.ndarray, name: str = "") -> Recognition:
-        """Recognises an image file, or a gray image (H, W) uint8. Raises UserError for what cannot be recognised."""
+        """Recognizes an image file, or a gray image (H, W) uint8. Raises UserError for what cannot be recognized."""
         name = name or ("image" if isinstance(image, np.ndarray) else str(image))
         gray = image if isinstance(image, np.ndarray) else read_gray(Path(image))
         ink = as_crohme(gray, name, self.config.data.max_area)

@@ -102,7 +102,7 @@ def update(
 ) -> None:
     """Accepts what is measured now as the baseline and keeps the reason.
 
-    Recorded runs stay while the new one lies within their interval; else, or with `record`, as many are made anew.
+    Recorded runs stay while the new one lies within their interval; else, or with `record`, as many are made again.
     CROHME's items stay as they are where it is not given. Raises UserError for an empty reason.
     """
     if not reason.strip():
@@ -134,7 +134,7 @@ def update(
 
 def recorded(archive: Archive, runs: int, folder: Path) -> Recorded:
     """The short training at `runs` seeds. Each run is kept in `folder` as it ends, so that a stopped recording of the
-    same program with the same settings goes on where it was."""
+    same program with the same settings resumes where it left off."""
     path = folder / f"{archive.name}-{fixed_job.training_config(archive, 0).digest}-{program_digest()}.jsonl"
     done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     for seed in range(FIRST_SEED, FIRST_SEED + runs):

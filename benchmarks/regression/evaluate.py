@@ -16,9 +16,9 @@ from evaluation.scoring.inputs import read_predictions
 
 
 def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], results: Path) -> None:
-    """Recognises CROHME with the weights of the reference runs, scores that, and prints it beside what is committed.
+    """Recognizes CROHME with the weights of the reference runs, scores that, and prints it beside what is committed.
 
-    What was recognised lies in local/evaluated/<recipe>/<preset>-seed<k>/. Raises UserError without CROHME.
+    What was recognized lies in local/evaluated/<recipe>/<preset>-seed<k>/. Raises UserError without CROHME.
     """
     if crohme is None:
         raise UserError("evaluate compares with committed scores of CROHME: give it with CROHME=data.zip")
@@ -28,7 +28,7 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
     runs = [run for run in runs if not recipes or run.parent.name in recipes]
     if not runs:
         raise UserError(f"{results / 'reproduced'}: no reference run with weights{' of these recipes' * bool(recipes)}")
-    table = Table(title="ExpRate of committed weights, recognised here", title_justify="left")
+    table = Table(title="ExpRate of committed weights, recognized here", title_justify="left")
     for heading in ("run", "set", "n", "committed", "here", "same prediction", "expected here"):
         table.add_column(heading)
     for run in runs:

@@ -1,4 +1,4 @@
-"""Rows against each other, over seeds and images: does the paper's ordering hold, and can the data tell?
+"""Rows against each other, over seeds and images: does the paper's ordering hold, and is the difference significant?
 
 Two questions have two answers. On the images: are these very networks different, on expressions like these (McNemar
 for one seed each, else a paired permutation test of each image's mean over the seeds)? Over the seeds: would the rows

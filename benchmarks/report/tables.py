@@ -220,8 +220,8 @@ def _read(path: Path, parse: Any) -> Any:
             _ = value["recipe"], value["preset"], value["seed"], value["data"]["name"]
         return value
     except (ValueError, KeyError, TypeError, yaml.YAMLError):
-        mend = "score this run again" if path.suffix == ".json" else "delete this run folder or restore the file"
-        raise UserError(f"{path}: damaged or incomplete; {mend}") from None
+        fix = "score this run again" if path.suffix == ".json" else "delete this run folder or restore the file"
+        raise UserError(f"{path}: damaged or incomplete; {fix}") from None
 
 
 def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:

@@ -127,12 +127,12 @@ class Run:
             return False
         return bool(state.get("finished")) and (self.folder / "best.safetensors").exists()
 
-    def recognised(self, split: str) -> bool:
+    def recognized(self, split: str) -> bool:
         return self.trained and _fresh(self.folder / f"predictions/{split}.zip", self.folder / "best.safetensors")
 
     def scored(self, split: str) -> bool:
         predictions = self.folder / f"predictions/{split}.zip"
-        return self.recognised(split) and _fresh(self.folder / f"scores/{split}.json", predictions)
+        return self.recognized(split) and _fresh(self.folder / f"scores/{split}.json", predictions)
 
     def forget_training(self) -> None:
         """The next training starts afresh; weights, predictions, scores stay until newer ones replace them."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-STAGES = ("damaged", "untrained", "training", "trained", "recognised", "scored")
+STAGES = ("damaged", "untrained", "training", "trained", "recognized", "scored")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _status(folder: Path, epochs: int) -> tuple[str, str]:
     if scored:
         rest = [split for split in found if split not in scored]
         return "scored", _scores(scored) + (f"; {', '.join(rest)} not scored" if rest else "")
-    return ("recognised", ", ".join(found)) if found else ("trained", f"{epochs} epochs")
+    return ("recognized", ", ".join(found)) if found else ("trained", f"{epochs} epochs")
 
 
 def _state(folder: Path) -> dict[str, Any] | None:

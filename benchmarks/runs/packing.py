@@ -32,7 +32,7 @@ def pack(run: Path, target: Path | None = None, weights: bool = True) -> Path:
     unscored = [split for split in splits if not Run(config, run).scored(split)]
     if unscored or not splits:
         raise UserError(
-            f"{run}: not trained, recognised and scored yet ({', '.join(unscored) or 'no predictions'}); "
+            f"{run}: not trained, recognized and scored yet ({', '.join(unscored) or 'no predictions'}); "
             "`python -m benchmarks reproduce` does what is missing"
         )
     scores = {split: json.loads((run / f"scores/{split}.json").read_text()) for split in splits}

@@ -181,7 +181,7 @@ class Mirror:
         """The folder's MLflow run, made where there is none yet, and the epochs it has.
 
         A run whose epochs had another loss is another training of the same configuration (made on another machine,
-        or forced anew) and stays as it is.
+        or forced again) and stays as it is.
         """
         losses = {entry["epoch"]: entry.get("loss") for entry in run.history}
         made = None
@@ -339,7 +339,7 @@ def has_content(path: Path) -> bool:
 
 
 def _create(path: Path) -> None:
-    """Makes MLflow's tables, which takes seconds, under another name: what is cut short there, MLflow never mends."""
+    """Makes MLflow's tables, which takes seconds, under another name: what is cut short there, MLflow never fixes."""
     from mlflow import MlflowClient
 
     with open(path.with_name(f"{path.name}.lock"), "w") as lock:  # freed by the system when its holder dies

@@ -48,7 +48,7 @@ class Replay:
 class Replays:
     """A step, which adds to the gradients and returns the loss, recorded for at most `limit` shapes.
 
-    None is given up for another: with more shapes than that, frequent ones come first, and recording anew what was
+    None is given up for another: with more shapes than that, frequent ones come first, and recording again what was
     forgotten would cost more than it saves.
     """
 

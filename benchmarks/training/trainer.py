@@ -1,7 +1,7 @@
 """Training: plain torch, one process or several (torchrun), resumable bit for bit at any checkpoint.
 
 Reads a verified archive, leaves a run folder: config.yaml, environment.json, history.jsonl (one line per epoch),
-checkpoint.safetensors (to resume from) and best.safetensors (to recognise with).
+checkpoint.safetensors (to resume from) and best.safetensors (to recognize with).
 """
 
 import gc
@@ -31,7 +31,7 @@ from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.environment import environment
 from benchmarks.errors import Diverged, UserError
 from benchmarks.files import only_one, write_atomically
-from benchmarks.recognition.predict import recognise
+from benchmarks.recognition.predict import recognize
 from benchmarks.training.checkpoint import flatten_optimizer, load_checkpoint, restore_optimizer, save_checkpoint
 from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays, own_stream
 from benchmarks.training.loss import token_loss
@@ -87,7 +87,7 @@ def train(
     if config.schema_version != SCHEMA:
         raise UserError(
             f"{folder}: made under version {config.schema_version} of the settings, this suite has {SCHEMA}: its "
-            "results stay readable, but it is not trained further; name recipe, preset and seed to train it anew"
+            "results stay readable, but it is not trained further; name recipe, preset and seed to train it again"
         )
     team = Team.gather()
     with only_one(folder) if team.rank == 0 else nullcontext():
@@ -290,7 +290,7 @@ class Trainer:
         score = torch.zeros((), dtype=torch.float64)
         if self.team.rank == 0:
             model = self._selected_weights()
-            found = recognise(model, self.config, self.validation, self.team.device, "validation")
+            found = recognize(model, self.config, self.validation, self.team.device, "validation")
             right = sum(found.get(s.id, ((),))[0] == s.tokens for s in self.validation)
             score += 100 * right / len(self.validation)
             if float(score) > state.best:
@@ -306,7 +306,7 @@ class Trainer:
         return {"val_token_exprate": round(rate, 4), "val_seconds": round(seconds, 3)}
 
     def _selected_weights(self) -> CoMER:
-        """The model as it will recognise: averaged weights, re-measured statistics, where the preset asks for them."""
+        """The model as it will recognize: averaged weights, re-measured statistics, where the preset asks for them."""
         model = CoMER(self.config.model).to(self.team.device)
         model.load_state_dict(self.model.state_dict() | self.average)
         if self.config.training.recalibrate:
@@ -315,7 +315,7 @@ class Trainer:
 
     @torch.no_grad()
     def _recalibrate(self, model: CoMER) -> None:
-        """Measures batch-norm statistics anew over training batches, without dropout: the mean over the batches."""
+        """Measures batch-norm statistics again over training batches, without dropout: the mean over the batches."""
         plan = self.set.plan(self.config.training.epochs)[: self.config.training.recalibrate]
         with measured_again(model):
             for batch in ahead(self.prepare, self.config.training.epochs, plan, self.config.training.workers):

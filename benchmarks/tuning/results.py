@@ -66,7 +66,7 @@ def default_trial(study: optuna.Study) -> FrozenTrial:
     """The finished trial that changed nothing. Raises UserError where it was given up."""
     found = [t for t in study.trials if t.user_attrs.get("default") and t.state == TrialState.COMPLETE]
     if not found:
-        raise UserError(f"{study.study_name}: the trial of the default was given up; see worker-*.log, and mend that")
+        raise UserError(f"{study.study_name}: the trial of the default was given up; see worker-*.log, and fix that")
     return found[0]
 
 

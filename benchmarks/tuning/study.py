@@ -66,7 +66,7 @@ def search(
     for name in problem.left_out:
         console.print(f"left as it is: {name}, which the recipe sets", markup=False)
     with _alone(folder):
-        _mend(folder / "journal.log")
+        _repair(folder / "journal.log")
         job = Job(problem, storage or str(folder.resolve() / "journal.log"), trials, str(folder.resolve()), heartbeat)
         where: Engine = (
             Ray(archive, place, cpus, gpus) if engine == "ray" else Processes(archive.path, place, folder, workers)
@@ -135,7 +135,7 @@ def _open(job: Job) -> optuna.Study:
             f"{shown}: the study's storage cannot be reached ({why}); start it, or check --storage"
         ) from None
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{shown}: damaged ({error}); move it away to begin the study anew") from None
+        raise UserError(f"{shown}: damaged ({error}); move it away to begin the study again") from None
 
 
 def _try_again(study: optuna.Study, ours: Callable[[FrozenTrial], bool]) -> None:
@@ -236,7 +236,7 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _mend(journal: Path) -> None:
+def _repair(journal: Path) -> None:
     """Takes what a kill in the middle of a write left: half a line, a lock that nobody holds."""
     Path(f"{journal}.lock").unlink(missing_ok=True)
     if journal.exists() and not (content := journal.read_bytes()).endswith(b"\n"):

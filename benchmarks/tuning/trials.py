@@ -142,7 +142,7 @@ def patiently(action: Callable[[], Result]) -> Result:
                 why, minutes = str(error).splitlines()[0], PATIENCE / 60
                 raise UserError(
                     f"the study's storage has been out of reach for {minutes:.0f} minutes ({why}); "
-                    "run the same command again to go on"
+                    "run the same command again to resume"
                 ) from None
             time.sleep(POLL)
 

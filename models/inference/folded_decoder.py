@@ -193,7 +193,7 @@ class FoldedNetwork:
     """A network in evaluation, for all the images that it is to read.
 
     Its large products are of the type of the autocast around its making, or float32. When the model's weights change,
-    it is to be made anew. ValueError for a model in training mode.
+    it is to be made again. ValueError for a model in training mode.
     """
 
     @torch.no_grad()

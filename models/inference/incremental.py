@@ -1,4 +1,4 @@
-"""The decoder of a search, one step at a time: it goes on from the step before instead of reading whole prefixes anew.
+"""The decoder of a search, one step at a time: it goes on from the step before instead of reading whole prefixes again.
 
 Names carry shapes: G groups of hypotheses that read one image, M beams of a group, S word slots, L = h * w feature
 cells, H heads, E = D / H, D model width, J layers, C coverage channels, V classes.
@@ -15,7 +15,7 @@ ROOM = 8  # steps for which an incremental decoder has word slots until it must 
 
 
 class IncrementalDecoder:
-    """One step at a time for M beams in each of G groups; equals reading all prefixes anew.
+    """One step at a time for M beams in each of G groups; equals reading all prefixes again.
 
     Coverage is exclusive: what a layer must be refined by is known before the step, from running sums, so one
     call of the ARM serves all layers. Words' keys and values stay in the slot they were written to when beams

@@ -31,7 +31,7 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One recognised token sequence."""
+    """One recognized token sequence."""
 
     ids: tuple[int, ...]  # left to right, without sos and eos
     score: float  # what hypotheses are ranked by: forward + reverse

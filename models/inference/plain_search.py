@@ -1,6 +1,6 @@
 """The joint search in its plainest form, an oracle for tests and the baseline that speed is measured against.
 
-It goes the authors' way: every step decodes all prefixes anew, candidates are walked in Python loops, and no row
+It goes the authors' way: every step decodes all prefixes again, candidates are walked in Python loops, and no row
 stops before all are done.
 """
 

@@ -43,7 +43,7 @@ def plant(fault: str, folder: Path) -> Path:
     path, right, wrong = FAULTS[fault]
     text = (folder / path).read_text()
     if text.count(right) == 0:
-        raise SystemExit(f"{path}: holds no {right!r} any more; mend FAULTS")
+        raise SystemExit(f"{path}: holds no {right!r} any more; fix FAULTS")
     (folder / path).write_text(text.replace(right, wrong))
     return folder
 

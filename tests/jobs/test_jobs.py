@@ -37,7 +37,7 @@ def ends(place: Place, name: str) -> None:
 
 def fails(place: Place) -> None:
     print("what it said before", file=sys.stderr)
-    raise UserError("a mend")
+    raise UserError("a fix")
 
 
 def waits(place: Place, name: str) -> None:
@@ -61,7 +61,7 @@ def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None
     while len(over) < 3:
         over |= {ended.name: ended for ended in processes.ended(10)}
     assert over["one"].error is None and (tmp_path / "written").read_text() == "foreign"
-    assert isinstance(over["two"].error, UserError) and str(over["two"].error) == "a mend"
+    assert isinstance(over["two"].error, UserError) and str(over["two"].error) == "a fix"
     assert (tmp_path / "two.log").read_text() == "what it said before\n"
     assert isinstance(over["three"].error, Died) and "killed by SIGKILL" in str(over["three"].error)
     assert processes.ended(0) == []
@@ -138,7 +138,7 @@ def test_runs_go_on_when_a_node_dies(cluster, archive: Path, tmp_path: Path, mon
     reproduce(rows, preset, [7], archive, [], False, tmp_path, engine="ray")
     assert killed and killed[0] < 30, "no node died while runs were under way"
     said = capsys.readouterr().out
-    assert said.count("it goes on elsewhere") == 1 and said.count(": done") == 2
+    assert said.count("it resumes elsewhere") == 1 and said.count(": done") == 2
     (space,) = tmp_path.glob("local/foreign-*")
     assert len((space / "table2.csv").read_text().splitlines()) == 3
     for folder in (space / "runs").glob("*/*"):

@@ -10,7 +10,7 @@ from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.samples import Sample
-from benchmarks.recognition.predict import ranked, recognise
+from benchmarks.recognition.predict import ranked, recognize
 from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Hypothesis, Vocabulary
 from models.vocab import EOS, SOS
@@ -45,8 +45,8 @@ def converts(hypothesis: Hypothesis) -> bool:
 
 def test_the_best_hypothesis_that_converts_is_predicted(untrained) -> None:
     model, config, samples = untrained
-    plain = recognise(model, config, samples, CPU, "2014")
-    chosen = recognise(model, changed(config, convertible=True), samples, CPU, "2014")
+    plain = recognize(model, config, samples, CPU, "2014")
+    chosen = recognize(model, changed(config, convertible=True), samples, CPU, "2014")
     moved = 0
     for name, (tokens, hypotheses) in chosen.items():
         best = next(h for h in plain[name][1] if converts(h))
@@ -68,9 +68,9 @@ def test_of_several_scales_the_mean_over_all_decides(untrained) -> None:
     model, config, samples = deepcopy(untrained)
     with torch.no_grad():
         model.decoder.proj.bias[[SOS, EOS]] += 4  # let it like to end
-    alone = {scale: recognise(model, changed(config, scales=(scale,)), samples, CPU, "2014") for scale in (1.0, 1.5)}
-    both = recognise(model, changed(config, scales=(1.0, 1.5)), samples, CPU, "2014")
-    swapped = recognise(model, changed(config, scales=(1.5, 1.0)), samples, CPU, "2014")
+    alone = {scale: recognize(model, changed(config, scales=(scale,)), samples, CPU, "2014") for scale in (1.0, 1.5)}
+    both = recognize(model, changed(config, scales=(1.0, 1.5)), samples, CPU, "2014")
+    swapped = recognize(model, changed(config, scales=(1.5, 1.0)), samples, CPU, "2014")
     shared = 0
     for name, (tokens, hypotheses) in both.items():
         scores = [{h.ids: h.score for h in alone[scale][name][1]} for scale in (1.0, 1.5)]

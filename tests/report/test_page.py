@@ -158,7 +158,7 @@ def copy(place: Place, tmp_path: Path) -> tuple[Path, Path]:
         (lambda run: (run / "history.jsonl").write_text('{"epoch": 1, "sec'), "history.jsonl, line 1: not an epoch"),
         (lambda run: (run / "history.jsonl").unlink(), "history.jsonl: is not there"),
         (lambda run: (run / "environment.json").write_text("{"), "environment.json: is not JSON"),
-        (lambda run: [shutil.rmtree(run / part) for part in ("scores", "predictions")], "nothing recognised on test"),
+        (lambda run: [shutil.rmtree(run / part) for part in ("scores", "predictions")], "nothing recognized on test"),
     ],
 )
 def test_a_run_that_is_not_whole_becomes_a_note(place: Place, tmp_path: Path, spoil, note: str) -> None:

@@ -1,4 +1,4 @@
-"""Reference runs: what is packed is small, whole, replaces what was there, and recognises again what it did."""
+"""Reference runs: what is packed is small, whole, replaces what was there, and recognizes again what it did."""
 
 import json
 from pathlib import Path
@@ -61,7 +61,7 @@ def test_packing_again_replaces_the_whole(run: Path) -> None:
 
 def test_what_is_no_reference_run_is_refused(run: Path, tmp_path: Path) -> None:
     (run / "scores/2014.json").unlink()
-    with pytest.raises(UserError, match=r"not trained, recognised and scored yet \(2014\)"):
+    with pytest.raises(UserError, match=r"not trained, recognized and scored yet \(2014\)"):
         pack(run)
     (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("name: crohme", "name: embedded"))
     with pytest.raises(UserError, match="only runs on CROHME"):

@@ -354,7 +354,7 @@ def test_a_driver_that_was_killed_goes_on(given, monkeypatch, capsys) -> None:
     monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
     cli.app(["search", *options], standalone_mode=False)
     folder = found[0].parents[1]
-    assert found[0].read_text().splitlines()[:2] == begun, "the trial began anew"
+    assert found[0].read_text().splitlines()[:2] == begun, "the trial began again"
     rows = pd.read_csv(folder / "trials.csv")
     assert (rows.state == "fail").sum() == len(rows.retry_of.dropna()) >= 1
     assert rows.state.isin(["complete", "pruned"]).sum() == 2 and not (rows.state == "running").any()

@@ -149,7 +149,7 @@ def animation(attention: Attention) -> bytes:
 
 
 def _frames(attention: Attention) -> list[np.ndarray]:
-    """One picture a step, (H, W, 3) uint8."""
+    """One picture per step, (H, W, 3) uint8."""
     width, line = 5.0, 0.16  # inches
     high = _strip(attention, width - 0.3) + 2 * line + 0.1
     frames = []

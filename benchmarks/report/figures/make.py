@@ -95,7 +95,7 @@ def _read(path: Path, parse: Callable[[str], T], *wanted: str) -> T:
         _ = [value[key] for key in wanted]  # type: ignore[index]
         return value
     except (ValueError, KeyError, TypeError, FileNotFoundError, yaml.YAMLError):
-        raise UserError(f"{path}: damaged or incomplete; restore it, or make it anew") from None
+        raise UserError(f"{path}: damaged or incomplete; restore it, or make it again") from None
 
 
 def _table(text: str) -> pd.DataFrame:

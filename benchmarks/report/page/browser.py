@@ -140,7 +140,7 @@ def _scored(run: Run, name: str, notes: list[str]) -> tuple[dict[str, Verdict], 
     files = [run.folder / "predictions" / f"{name}{ending}" for ending in (".zip", ".jsonl")]
     predictions = next((path for path in files if path.exists()), None)
     if predictions is None and not table.exists():
-        notes.append(f"{run.folder}: nothing recognised on {name} yet")
+        notes.append(f"{run.folder}: nothing recognized on {name} yet")
         return None
     if predictions is None:
         notes.append(f"{run.folder}: has scores on {name}, but no predictions; run python -m benchmarks predict")
