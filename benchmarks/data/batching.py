@@ -97,7 +97,7 @@ def shape_batches(
     """
     shapes: dict[tuple[int, int], list[int]] = {}
     for index in np.argsort(np.asarray(lengths) * draw.uniform(1.0, 1.5, len(lengths)), kind="stable"):
-        shapes.setdefault(padded(*sizes[index], coarse), []).append(int(index))
+        shapes.setdefault(padded(*sizes[index], coarse=coarse), []).append(int(index))
     batches: list[list[int]] = []
     higher: list[tuple[int, int]] = []  # (width, index) left over by the lower rows of the grid
     for height in sorted({h for h, _ in shapes}):

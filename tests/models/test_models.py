@@ -364,7 +364,7 @@ class Plans(TorchDispatchMode):
 def test_few_convolutions_need_a_plan():
     """The paper's network, a step at one shape, where no convolution is the CPU's."""
     with torch.device("meta"):
-        model = CoMER(CoMERConfig()).to(memory_format=torch.channels_last)
+        model = CoMER(CoMERConfig()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         images, mask = torch.zeros(8, 1, 64, 160), torch.zeros(8, 64, 160, dtype=torch.bool)
         tokens = torch.zeros(16, 12, dtype=torch.long)
     with Plans() as plans:
