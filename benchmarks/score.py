@@ -47,6 +47,7 @@ def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str])
 
 def _keep(folder: Path, split: str, result: Evaluation) -> None:
     """Everything of a scoring that outlives its working folder; the JSON last, as it says that all is there."""
+    assert result.folder is not None
     table = io.StringIO()
     rows = [asdict(row) for row in result.expressions]
     writer = csv.DictWriter(table, list(rows[0]), lineterminator="\n")

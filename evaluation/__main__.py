@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from dataclasses import fields as fields_of
 from io import TextIOWrapper
@@ -16,14 +16,18 @@ from typing import Annotated
 import typer
 
 from evaluation import InputError
-from evaluation.scoring.inputs import parse_captions, read_text
+from evaluation.scoring.editions import other_convention
+from evaluation.scoring.inputs import parse_captions, read_ground_truth, read_text
 from evaluation.scoring.run_scripts import CASES, self_check
 from evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate
+from evaluation.symlg import EDITIONS, PAPER, READINGS, rules
 
 app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 Predictions = Annotated[Path, typer.Option(help="folder of ID.txt, zip of them, or .jsonl")]
 Truth = Annotated[str, typer.Option(help="ARCHIVE.zip:SPLIT, FOLDER:SPLIT, or a folder of .lg")]
+Reading = Annotated[str, typer.Option(help=f"whose LaTeX: {', '.join(READINGS)}")]
+EditionName = Annotated[str, typer.Option("--edition", help=f"whose tools: {', '.join(EDITIONS)}")]
 Captions = Annotated[Path | None, typer.Option(help="ID<TAB>tokens lines, for a folder of .lg")]
 
 
@@ -43,13 +47,16 @@ def score(
     set_name: Annotated[str, typer.Option("--set", help="its name in the signature; else SPLIT, or the folder's")] = "",
     search: Annotated[str, typer.Option(help="search in the signature")] = "unknown",
     select: Annotated[str, typer.Option(help="checkpoint selection in the signature")] = "unknown",
+    reading: Reading = PAPER.reading.name,
+    edition: EditionName = PAPER.edition.name,
 ) -> None:
     """Expression rates of predictions, as the CROHME scorer counts them."""
     fields = {"set": set_name or Path(ground_truth.rpartition(":")[2]).name, "search": search, "select": select}
-    with ExitStack() as stack:
-        folder = workdir or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        stack.enter_context(_naming(folder))
-        result = evaluate(predictions, ground_truth, fields, folder, _captions(captions))
+    chosen = rules(reading, edition)
+    with _naming(workdir or tempfile.gettempdir()):
+        result = evaluate(predictions, ground_truth, fields, workdir, _captions(captions), chosen)
+    if warning := other_convention(predictions, ground_truth, chosen):
+        print(f"note: {warning}", file=sys.stderr)
     if result.stray:
         print(f"note: {result.stray} predictions have no ground truth and are left out", file=sys.stderr)
     if per_expression:
@@ -72,8 +79,7 @@ def compare(
     """Two systems on the same expressions: McNemar on ExpRate, a permutation test on error counts."""
     from evaluation.scoring.stats import compare_paired
 
-    with tempfile.TemporaryDirectory() as folder, _naming(folder):
-        runs = [evaluate(path, ground_truth, NO_FIELDS, Path(folder) / name) for name, path in (("a", a), ("b", b))]
+    runs = [evaluate(path, ground_truth, NO_FIELDS) for path in (a, b)]
     errors = [{row.id: row.errors for row in run.expressions} for run in runs]
     ids = sorted(errors[0])
     result = compare_paired([errors[0][key] for key in ids], [errors[1][key] for key in ids])
@@ -100,6 +106,40 @@ def compare(
     print(f"paired permutation p = {result.permutation_p:.4g}")
     if changed:
         print(f"{changed}: the {len(sides)} that changed sides")
+
+
+@app.command()
+def editions(
+    predictions: Predictions,
+    ground_truth: Truth,
+    as_json: Annotated[bool, typer.Option("--json", help="print the rows as JSON")] = False,
+) -> None:
+    """The same predictions under every edition and reading of the official scorer."""
+    from evaluation.scoring.editions import table
+
+    rows = table(predictions, ground_truth)
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    print(f"{rows[0]['n']} expressions, in percent")
+    print(f"{'edition':<12} {'reading':<12} {'ExpRate':>7} {'<= 1':>7} {'<= 2':>7} {'<= 3':>7} {'tokens':>7}")
+    for row in rows:
+        counts = [row[key] for key in ("exact", "le1", "le2", "le3", "tokens")]
+        rates = ["–" if count is None else f"{100 * count / row['n']:.2f}" for count in counts]
+        cells = "".join(f"{rate:>8}" for rate in rates)
+        print(f"{row['edition']:<12} {row['reading']:<12}{cells}")
+
+
+@app.command()
+def convention(
+    ground_truth: Annotated[str, typer.Argument(help="ARCHIVE.zip:SPLIT, FOLDER:SPLIT, or a folder of .lg")],
+) -> None:
+    """Which edition of the converter some .lg follow: the Inside relations of their roots."""
+    from evaluation.scoring.editions import convention_of
+
+    name, roots = convention_of(read_ground_truth(ground_truth).symlg)
+    shown = ", ".join(f"{count} roots: {kind}" for kind, count in roots.most_common())
+    print(f"{ground_truth}: {name}" + (f" ({shown})" if shown else " (no root without index has two members)"))
 
 
 @app.command()

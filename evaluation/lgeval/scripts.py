@@ -16,11 +16,13 @@ from evaluation.lgeval.metrics import compare
 from evaluation.symlg import (
     EMPTY_GRAPH,
     UNREADABLE,
+    Rules,
     SymLG,
     Unconverted,
     formula_in,
     from_latex,
     read,
+    rules,
     with_paths,
     write,
 )
@@ -29,14 +31,14 @@ from evaluation.symlg import (
 UNCONVERTED = "unconverted.txt"
 
 
-def _main(run: Callable[[list[str]], int], usage: str, least: int) -> int:
+def _main(run: Callable[[list[str], Rules], int], usage: str, least: int) -> int:
     """Run a script on sys.argv: usage on too few arguments, one line on bad input."""
-    arguments = sys.argv[1:]
+    arguments, names = _options(sys.argv[1:])
     if len(arguments) < least or "-h" in arguments or "--help" in arguments:
         print(usage, file=sys.stderr)
         return 0 if {"-h", "--help"} & {*arguments} else 2
     try:
-        status = run(arguments)
+        status = run(arguments, rules(**names))
         sys.stdout.flush()
         return status
     except InputError as error:
@@ -52,12 +54,30 @@ def _main(run: Callable[[list[str]], int], usage: str, least: int) -> int:
     return 1
 
 
+def _options(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
+    """The arguments without --reading NAME and --edition NAME, and these."""
+    rest, names, words = [], {}, iter(arguments)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option in ("--reading", "--edition"):
+            names[option[2:]] = value if equals else next(words, "")
+        else:
+            rest.append(word)
+    return rest, names
+
+
 def tex2symlg() -> int:
-    return _main(_tex2symlg, "Usage: tex2symlg TEXDIR OUTDIR\nConverts every ID.txt of TEXDIR to OUTDIR/ID.lg.", 2)
+    return _main(
+        _tex2symlg,
+        "Usage: tex2symlg TEXDIR OUTDIR [--reading R] [--edition E]\nConverts every ID.txt of TEXDIR to OUTDIR/ID.lg.",
+        2,
+    )
 
 
 def mml2symlg() -> int:
-    return _main(_mml2symlg, "Usage: mml2symlg MMLDIR OUTDIR\nConverts every ID.mml of MMLDIR to OUTDIR/ID.lg.", 2)
+    return _main(
+        _mml2symlg, "Usage: mml2symlg MMLDIR OUTDIR [--edition E]\nConverts every ID.mml of MMLDIR to OUTDIR/ID.lg.", 2
+    )
 
 
 def lg2symlg() -> int:
@@ -66,8 +86,8 @@ def lg2symlg() -> int:
 
 def evaluate() -> int:
     usage = (
-        "Usage: evaluate OUTDIR GTDIR [p|t|d|s|b]\n"
-        "       evaluate LISTFILE [p|t|d|s|b]   (lines: OUTPUT.lg TARGET.lg)\n"
+        "Usage: evaluate OUTDIR GTDIR [p|t|d|s|b] [--edition E]\n"
+        "       evaluate LISTFILE [p|t|d|s|b] [--edition E]   (lines: OUTPUT.lg TARGET.lg)\n"
         "Compares symLG files and writes Results_<name>/ here. (The graph drawings are not made.)"
     )
     return _main(_evaluate, usage, 1)
@@ -98,20 +118,23 @@ def extract_exprate() -> int:
 # --- conversion -------------------------------------------------------------------------------------------
 
 
-def _tex2symlg(arguments: list[str]) -> int:
+def _tex2symlg(arguments: list[str], chosen: Rules) -> int:
+
     def convert(text: str, name: str) -> str:
-        return write(from_latex(formula_in(text)), name)
+        return write(from_latex(formula_in(text), chosen), name)
 
     return _convert(arguments[0], arguments[1], ".txt", convert)
 
 
-def _mml2symlg(arguments: list[str]) -> int:
+def _mml2symlg(arguments: list[str], chosen: Rules) -> int:
     from evaluation.symlg.mathml import from_mathml
 
-    return _convert(arguments[0], arguments[1], ".mml", lambda text, name: write(from_mathml(text), name))
+    return _convert(
+        arguments[0], arguments[1], ".mml", lambda text, name: write(from_mathml(text, chosen.edition), name)
+    )
 
 
-def _lg2symlg(arguments: list[str]) -> int:
+def _lg2symlg(arguments: list[str], _: Rules) -> int:
     return _convert(arguments[0], arguments[1], ".lg", with_paths)
 
 
@@ -194,7 +217,7 @@ def _read_lg(path: str, missing: SymLG | None = None) -> SymLG:
         raise InputError(f"{path}: is not UTF-8 text") from None
 
 
-def _evaluate(arguments: list[str]) -> int:
+def _evaluate(arguments: list[str], chosen: Rules) -> int:
     output = arguments[0].rstrip("/") or "/"
     if os.path.isdir(output):
         if len(arguments) < 2:
@@ -213,7 +236,9 @@ def _evaluate(arguments: list[str]) -> int:
         name = _stem(true)
         truth_graph = _read_lg(true, UNREADABLE if name in lost else None)
         graph = _read_lg(found, EMPTY_GRAPH)
-        files.append(results_folder.Scored(name, found, graph, truth_graph, compare(graph, truth_graph)))
+        files.append(
+            results_folder.Scored(name, found, graph, truth_graph, compare(graph, truth_graph, chosen.edition.inter))
+        )
     base = os.path.basename(output)
     results_folder.write(f"Results_{base}", base, label, files, map(_read_lg, stray))
     print(f"{label}\n\n{len(files)} files compared: Results_{base}/Summary.txt")
@@ -275,7 +300,7 @@ def _stem(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0]
 
 
-def _evallg(arguments: list[str]) -> int:
+def _evallg(arguments: list[str], _: Rules) -> int:
     inter = "INTER" in arguments
     if "MATRIX" in arguments:
         raise InputError("MATRIX is not offered: the CROHME vocabulary has no matrices")
@@ -306,7 +331,7 @@ def _evallg_batch(path: str, options: list[str], inter: bool) -> int:
     return 0
 
 
-def _conf_hist(arguments: list[str]) -> int:
+def _conf_hist(arguments: list[str], _: Rules) -> int:
     if os.path.isdir(arguments[0]):
         if len(arguments) < 3:
             raise InputError("confHist DIR1 DIR2 SIZE: the size is missing")
@@ -337,7 +362,7 @@ def _write_histogram(
     results_folder.replace(path, histogram_html(title, tables, least, time.strftime("%c")))
 
 
-def _extract_exprate(arguments: list[str]) -> int:
+def _extract_exprate(arguments: list[str], _: Rules) -> int:
     path = arguments[1] if len(arguments) > 1 else "Results_pred_symlg/Summary.txt"
     counts = results_folder.read_summary(path)
     if arguments[0] not in ("1", "2", "3", "4"):

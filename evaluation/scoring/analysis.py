@@ -39,6 +39,7 @@ class Pair(NamedTuple):
 
 def load(evaluation: Evaluation) -> list[Pair]:
     """Read back the graphs of an evaluation from its folder, while that exists."""
+    assert evaluation.folder is not None
     pairs = []
     for expression in evaluation.expressions:
         name = f"{expression.id}.lg"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evaluation import InputError
+from evaluation.symlg import Unconverted, formula_in
 
 MAX_FILES = 200_000
 MAX_BYTES = 4 << 20  # of one file; the largest symLG of CROHME has 30 kB
@@ -62,6 +63,15 @@ def read_ground_truth(spec: str) -> GroundTruth:
         if lacking:
             raise InputError(f"{spec}: {len(lacking)} expressions have {words} ({', '.join(lacking[:3])})")
     return truth
+
+
+def matched(predictions: Path, spec: str) -> tuple[dict[str, str], GroundTruth, int]:
+    """Predictions of which the truth knows the id, the truth, and how many others there are. Raises InputError."""
+    found, truth = read_predictions(Path(predictions)), read_ground_truth(spec)
+    texts = {key: text for key, text in found.items() if key in truth.symlg}
+    if not texts:
+        raise InputError(f"{predictions}: not one of its {len(found)} ids is in {spec}")
+    return texts, truth, len(found) - len(texts)
 
 
 def parse_captions(text: str, name: str) -> dict[str, list[str]]:
@@ -197,6 +207,14 @@ def _lines(path: Path) -> Iterator[str]:
 def _encodes(text: str) -> bool:
     r"""JSON can write halves of characters, "\ud800", that no file can hold."""
     return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def tokens_of(text: str) -> list[str]:
+    """The tokens in a prediction file's text, none where it holds no formula."""
+    try:
+        return formula_in(text).split()
+    except Unconverted:
+        return []
 
 
 def prediction_file(key: str, tokens: list[str]) -> str:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluation import InputError, symlg
-from evaluation.lgeval import results_folder
+from evaluation.lgeval import metrics, results_folder
 from evaluation.scoring.inputs import prediction_file
+from evaluation.symlg import PAPER, Rules
 
 FOLDERS = {"result", "pred_symlg", "gt_symlg", "Results_pred_symlg"}  # what a run writes in its workdir
 OWN_SCRIPTS = Path(__file__).resolve().parents[1] / "bin"
@@ -26,8 +27,12 @@ def scripts() -> str:
     return os.environ.get("LGEVAL_BIN") or str(OWN_SCRIPTS)
 
 
+def own_scripts() -> bool:
+    return scripts() == str(OWN_SCRIPTS)
+
+
 def _command(name: str) -> list[str]:
-    if scripts() == str(OWN_SCRIPTS):
+    if own_scripts():
         return [sys.executable, str(OWN_SCRIPTS / name)]
     path = shutil.which(name, path=scripts())
     if path is None:
@@ -36,7 +41,7 @@ def _command(name: str) -> list[str]:
 
 
 def run_scripts(
-    predictions: dict[str, str], truth: dict[str, str], workdir: Path
+    predictions: dict[str, str], truth: dict[str, str], workdir: Path, rules: Rules = PAPER
 ) -> tuple[dict[str, int], dict[str, dict[str, float]]]:
     """Convert and evaluate in `workdir` (older results there are replaced). Returns the counts of
     Summary.txt and
@@ -45,18 +50,18 @@ def run_scripts(
         shutil.rmtree(workdir / name, ignore_errors=True)
     write_all(workdir / "result", predictions, ".txt")
     write_all(workdir / "gt_symlg", truth, ".lg")
-    output = run_script("tex2symlg", ["result", "pred_symlg"], workdir)
+    output = run_script("tex2symlg", ["result", "pred_symlg", *options(rules)], workdir)
     (workdir / "pred_symlg").mkdir(exist_ok=True)
     lost = [
         key
         for key, text in predictions.items()
-        if not (workdir / "pred_symlg" / f"{key}.lg").exists() and _converts(text)
+        if not (workdir / "pred_symlg" / f"{key}.lg").exists() and converted(text, rules) is not None
     ]
     if lost:
         raise InputError(
             f"{scripts()}: tex2symlg lost {len(lost)} of {len(predictions)} files ({lost[0]}, ...){output}"
         )
-    output = run_script("evaluate", ["pred_symlg", "gt_symlg"], workdir)
+    output = run_script("evaluate", ["pred_symlg", "gt_symlg", *options(rules, edition_only=True)], workdir)
     counts = results_folder.read_summary(str(workdir / "Results_pred_symlg" / "Summary.txt"))
     metrics = results_folder.read_file_errors(str(workdir / "Results_pred_symlg"))
     if counts["n"] != len(truth) or metrics.keys() != truth.keys():
@@ -83,17 +88,43 @@ def run_script(name: str, arguments: list[str], workdir: Path) -> str:
     except OSError as error:
         raise InputError(f"{command[0]}: cannot be run ({error.strerror})") from None
     words = [line for line in done.stderr.splitlines() if line.strip()]
-    if done.returncode and scripts() == str(OWN_SCRIPTS):
+    if done.returncode and own_scripts():
         raise InputError(f"{name}: {words[-1] if words else 'failed'}")
     return f"; it said: {words[-1][:200]}" if words else ""
 
 
-def _converts(text: str) -> bool:
+def options(rules: Rules, edition_only: bool = False) -> list[str]:
+    """The options of our scripts; LGEVAL_BIN's are what they are."""
+    if not own_scripts():
+        return []
+    reading = [] if edition_only else ["--reading", rules.reading.name]
+    return [*reading, "--edition", rules.edition.name]
+
+
+def converted(text: str, rules: Rules = PAPER) -> symlg.SymLG | None:
+    """The symLG of a prediction file's text, None where it has none."""
     try:
-        symlg.from_latex(symlg.formula_in(text))
+        return symlg.from_latex(symlg.formula_in(text), rules)
     except symlg.Unconverted:
-        return False
-    return True
+        return None
+
+
+def in_process(
+    predictions: dict[str, str], truth: dict[str, str], rules: Rules = PAPER
+) -> tuple[dict[str, int], dict[str, dict[str, float]], set[str]]:
+    """What `run_scripts` gives, by our own code in this process and without a file; and the ids that converted."""
+    rows, found = {}, set()
+    for key, text in truth.items():
+        graph = converted(predictions[key], rules) if key in predictions else None
+        if graph is not None:
+            found.add(key)
+        true = symlg.read(text, f"{key}.lg")
+        rows[key] = metrics.compare(graph or symlg.EMPTY_GRAPH, true, rules.edition.inter).metrics
+    errors = [row["D_B"] for row in rows.values()]
+    counts = {"n": len(rows), "exact": errors.count(0)}
+    counts |= {f"le{k}": sum(error <= k for error in errors) for k in (1, 2, 3)}
+    counts["structure"] = sum(row["hasCorrectStructure"] == 1 for row in rows.values())
+    return counts, rows, found
 
 
 def write_all(folder: Path, texts: dict[str, str], ending: str) -> None:
@@ -131,7 +162,7 @@ class SelfCheck:
 
 def self_check() -> SelfCheck:
     """Run the scripts in use on ten expressions with known error counts."""
-    own = scripts() == str(OWN_SCRIPTS)
+    own = own_scripts()
     keys = [f"case{k}" for k in range(len(CASES))]
     try:
         with tempfile.TemporaryDirectory() as folder:

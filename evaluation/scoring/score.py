@@ -1,17 +1,18 @@
 """A score from files of predictions and ground truth, by the LgEval-compatible scripts."""
 
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from evaluation import InputError, symlg
-from evaluation.scoring.inputs import GroundTruth, read_ground_truth, read_predictions
+from evaluation import InputError
+from evaluation.scoring.inputs import GroundTruth, matched, tokens_of
 from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.lengths import bucket, by_bucket
-from evaluation.scoring.run_scripts import FOLDERS, run_scripts
+from evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, run_scripts
+from evaluation.scoring.signature import Signature
+from evaluation.symlg import PAPER, Rules
 
-VERSION = "1.0"
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
 
 
@@ -67,7 +68,7 @@ class Expression:
 class Evaluation:
     score: Score
     expressions: list[Expression]
-    folder: Path  # holds pred_symlg/, gt_symlg/ and Results_pred_symlg/ while `workdir` lives
+    folder: Path | None  # holds pred_symlg/, gt_symlg/ and Results_pred_symlg/ while `workdir` lives
     stray: int  # predictions without ground truth, left out
 
 
@@ -80,57 +81,56 @@ def score(
     select: str = "unknown",
     workdir: Path | None = None,
     captions: dict[str, list[str]] | None = None,
+    rules: Rules = PAPER,
 ) -> Score:
-    """Score predictions (folder of ID.txt, zip, .jsonl) against `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` or a
-    folder
+    """Score predictions (folder of ID.txt, zip, .jsonl) against `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` or a folder
     of .lg. Raises InputError. With `workdir` the scorer's files stay there."""
     fields = {"set": set_name, "search": search, "select": select}
-    if workdir is not None:
-        return evaluate(predictions, ground_truth, fields, workdir, captions).score
-    with tempfile.TemporaryDirectory() as folder:
-        return evaluate(predictions, ground_truth, fields, Path(folder), captions).score
+    return evaluate(predictions, ground_truth, fields, workdir, captions, rules).score
 
 
 def evaluate(
     predictions: Path,
     ground_truth: str,
     fields: dict[str, str],
-    workdir: Path,
+    workdir: Path | None = None,
     captions: dict[str, list[str]] | None = None,
+    rules: Rules = PAPER,
 ) -> Evaluation:
     """`score` with the table of expressions; `fields` are the signature's set, search, select and, where
-    it is not the authors', padding."""
-    if odd := [text for text in fields.values() if "|" in text or not text.isprintable()]:
-        raise InputError(f"{odd[0]!r}: cannot stand in a signature; leave out | and line breaks")
-    found = read_predictions(Path(predictions))
-    truth = read_ground_truth(ground_truth)
+    it is not the authors', padding. Without `workdir` our own code counts in this process, to the same numbers;
+    the scripts of LGEVAL_BIN run in a folder that does not stay."""
+    Signature.of(0, fields, rules)  # refuses early what it cannot hold
+    texts, truth, stray = matched(predictions, ground_truth)
     if captions is not None:
         truth = GroundTruth(truth.symlg, {key: captions[key] for key in truth.symlg if key in captions})
     if truth.captions is not None and len(truth.captions) < len(truth.symlg):
         raise InputError(f"{ground_truth}: {len(truth.symlg) - len(truth.captions)} expressions have no caption")
-    texts = {key: text for key, text in found.items() if key in truth.symlg}
-    if not texts:
-        raise InputError(f"{predictions}: not one of its {len(found)} ids is in {ground_truth}")
+    if workdir is None and not own_scripts():
+        with tempfile.TemporaryDirectory() as folder:
+            result = evaluate(predictions, ground_truth, fields, Path(folder), captions, rules)
+            return replace(result, folder=None)
+    if workdir is None:
+        summary, metrics, converted = in_process(texts, truth.symlg, rules)
+    else:
+        summary, metrics, converted = _in_folder(texts, truth.symlg, workdir, (predictions, ground_truth), rules)
+    rows = [_expression(key, metrics[key], texts.get(key), key in converted, truth.captions) for key in truth.symlg]
+    return Evaluation(_score(summary, rows, fields, truth.captions, rules), rows, workdir, stray)
+
+
+def _in_folder(
+    texts: dict[str, str], truth: dict[str, str], workdir: Path, inputs: tuple[Path, str], rules: Rules
+) -> tuple[dict[str, int], dict[str, dict[str, float]], set[str]]:
     workdir.mkdir(parents=True, exist_ok=True)
     held = {path.name for path in workdir.iterdir()}
-    sources = (Path(predictions).resolve(), Path(ground_truth).resolve())
+    sources = [Path(source).resolve() for source in inputs]
     if held & FOLDERS and (held - FOLDERS or any(workdir.resolve() in path.parents for path in sources)):
         raise InputError(f"{workdir}: its {min(held & FOLDERS)} would be replaced; give a folder of its own as workdir")
-    summary, metrics = run_scripts(texts, truth.symlg, workdir)
-    folder = workdir / "pred_symlg"
-    converted = {key for key in texts if (folder / f"{key}.lg").exists()}
-    rows = [_expression(key, metrics[key], texts.get(key), key in converted, truth.captions) for key in truth.symlg]
-    return Evaluation(_score(summary, rows, fields, truth.captions), rows, workdir, len(found) - len(texts))
+    summary, metrics = run_scripts(texts, truth, workdir, rules)
+    return summary, metrics, {key for key in texts if (workdir / "pred_symlg" / f"{key}.lg").exists()}
 
 
 # --- from files to a score --------------------------------------------------------------------------------
-
-
-def _tokens(text: str) -> list[str]:
-    try:
-        return symlg.formula_in(text).split()
-    except symlg.Unconverted:
-        return []
 
 
 def _expression(
@@ -149,7 +149,7 @@ def _expression(
         relation_errors=int(metrics["D_L"]),
         exact=metrics["D_B"] == 0,
         structure=metrics["hasCorrectStructure"] == 1,
-        token_exact=None if captions is None else text is not None and _tokens(text) == captions[key],
+        token_exact=None if captions is None else text is not None and tokens_of(text) == captions[key],
         length=length,
         bucket=None if length is None else bucket(length),
     )
@@ -160,13 +160,11 @@ def _score(
     rows: list[Expression],
     fields: dict[str, str],
     captions: dict[str, list[str]] | None,
+    rules: Rules,
 ) -> Score:
     n = counts["n"]
     tokens = sum(bool(row.token_exact) for row in rows)
     low, high = proportion_interval(counts["exact"], n)
-    signature = f"ExpRate|set:{fields['set']}|n:{n}|metric:symlg|search:{fields['search']}"
-    signature += f"|padding:{fields['padding']}" if "padding" in fields else ""
-    signature += f"|select:{fields['select']}|v:{VERSION}"
     lengths = {row.id: row.length for row in rows if row.length is not None}
     return Score(
         **counts,
@@ -179,7 +177,7 @@ def _score(
         token_exact=None if captions is None else tokens,
         token_exprate=None if captions is None else _percent(tokens, n),
         ci95=(round(100 * low, 2), round(100 * high, 2)),
-        signature=signature,
+        signature=str(Signature.of(n, fields, rules)),
         missing=sum(row.status == "missing" for row in rows),
         unconverted=sum(row.status == "unconverted" for row in rows),
     )

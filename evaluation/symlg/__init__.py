@@ -1,5 +1,6 @@
 """Symbol layout trees: the graph, its text format, and the way to it from LaTeX."""
 
+from evaluation.symlg.editions import EDITIONS, PAPER, READINGS, Rules, rules
 from evaluation.symlg.graph import (
     EMPTY_GRAPH,
     UNREADABLE,
@@ -14,15 +15,20 @@ from evaluation.symlg.graph import (
 from evaluation.symlg.latex import formula_in, from_latex
 
 __all__ = [
+    "EDITIONS",
     "EMPTY_GRAPH",
+    "PAPER",
+    "READINGS",
     "UNREADABLE",
     "Object",
     "Relation",
+    "Rules",
     "SymLG",
     "Unconverted",
     "formula_in",
     "from_latex",
     "read",
+    "rules",
     "with_paths",
     "write",
 ]

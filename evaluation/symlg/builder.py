@@ -1,11 +1,26 @@
-"""Rows, scripts, fractions and roots -> symLG, by the rules of the official conversion, the odd ones included
-(MathML -> mml2lg.pl -> update_nodeTags.py)."""
+"""MathML elements -> symLG, by the rules of the official conversion, the odd ones included
+(process_mml.py, mml2lg.pl, update_nodeTags.py of convert2symLG)."""
 
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
+from evaluation.symlg.editions import DEFAULT_EDITION, Edition
 from evaluation.symlg.graph import RELATIONS, Object, Relation, SymLG, Unconverted
 from evaluation.symlg.latex_commands import LABELS
+
+
+class Element(NamedTuple):
+    """One element of MathML: a leaf (mi, mo, mn) has a text, all others have children."""
+
+    tag: str
+    text: str = ""
+    children: "tuple[Element, ...]" = ()
+
+
+LEAVES = ("mi", "mo", "mn")
+ROWS = ("math", "mrow", "semantics")
+TABLES = {"mtable": "*M", "mtr": "*R", "mtd": "*Cell"}
 
 
 class Item(NamedTuple):
@@ -53,30 +68,95 @@ _LATIN1 = re.compile(r"[\x00-\xff]*[\x80-\xff][\x00-\xff]*")
 
 
 class Builder:
-    """Collects symbols and relations while an expression is read from the leaves up."""
+    """Collects symbols and relations while the elements are read from the leaves up."""
 
-    def __init__(self) -> None:
+    def __init__(self, edition: Edition) -> None:
+        self.edition = edition
         self.labels: list[str] = []
-        self.names: list[str] = []
+        self.names: list[str] = []  # an object's id is its name and a number
+        self.numbers: list[int] = []  # places in the document, which the converter's ids are made of
         self.edges: list[tuple[int, int, str]] = []
+        self.rows: dict[int | None, list[int]] = {}  # matrix row -> its cells
+        self.tables: list[list[list[int]]] = []  # cells of each matrix, row by row
 
-    def symbol(self, text: str, bare: bool = False) -> Item:
-        """A symbol by the character or name MathML has for it; `bare` ones carry no label in their id."""
+    def symbol(self, text: str, number: int) -> Item:
+        """A symbol by the character or name MathML has for it."""
         label = LABELS.get(text, text)
         if _LATIN1.fullmatch(label):
             raise Unconverted(f"{label!r} has no label (the official converter crashes on it)")
         label = label.replace(",", "COMMA")
+        return self.object(label, label, number)
+
+    def object(self, label: str, name: str, number: int) -> Item:
         self.labels.append(label)
-        self.names.append("" if bare else label)
-        number = len(self.labels) - 1
-        return Item(number, number)
+        self.names.append(name)
+        self.numbers.append(number)
+        return Item(len(self.names) - 1, len(self.names) - 1)
 
-    def mark(self) -> tuple[int, int]:
-        return len(self.labels), len(self.edges)
+    def build(self, root: Element, number: int) -> Fragment:
+        """Read an element and what it holds, without recursion; `number` is its place in the document."""
+        done: list[list[Fragment]] = [[]]
+        todo: list[tuple[Element, Item | None, bool]] = [(root, None, False)]
+        while todo:
+            element, own, finished = todo.pop()
+            tag, text, children = element
+            if finished:
+                parts = done.pop()
+                done[-1].append(self.element(tag, own, parts))
+                continue
+            if tag in LEAVES:
+                done[-1].append(self.symbol(text, number))
+                number += 1
+                continue
+            if tag in ("mfrac", "msqrt", "mroot"):
+                own = self.object("-" if tag == "mfrac" else "\\sqrt", "", number)
+            elif tag in TABLES:
+                own = self.object(TABLES[tag], "", number)
+            number += 1
+            done.append([])
+            todo.append((element, own, True))
+            todo += [(child, None, False) for child in reversed(children)]
+        return done[0][0]
 
-    def forget(self, mark: tuple[int, int]) -> None:
-        """Drop what was built since `mark`: the content of an element that the conversion leaves out."""
-        del self.labels[mark[0] :], self.names[mark[0] :], self.edges[mark[1] :]
+    def element(self, tag: str, own: Item | None, parts: list[Fragment]) -> Fragment:
+        if tag in SCRIPTS:
+            return self.script(tag, parts)
+        if own is None:
+            return parts[0] if len(parts) == 1 else Row(parts)
+        if tag == "mfrac":
+            return self.fraction(own, parts)
+        if tag in TABLES:
+            return self.table(tag, own, parts)
+        return self.root(own, [Row(parts)] if tag == "msqrt" else parts, tag == "mroot")
+
+    def table(self, tag: str, own: Item, parts: list[Fragment]) -> Item:
+        """Rows are chained by Nrow and the cells of a row by NcellR; what stands in a cell hangs on nothing."""
+        if tag == "mtd":
+            self.close(Row(parts))
+            return own
+        members = [part.main for part in parts if isinstance(part, Item) and part.main is not None]
+        for one, other in pairwise(members):
+            self.link(one, other, "Nrow" if tag == "mtable" else "NcellR")
+        if tag == "mtr":
+            self.rows[own.main] = members
+        else:
+            self.tables.append([self.rows.get(row, []) for row in members])
+        return own
+
+    def columns(self) -> None:
+        """Columns are objects of their own (COL_1, ...), chained by Ncol; NcellC goes down a column."""
+        count = 0
+        for rows in self.tables:
+            width = max((len(row) for row in rows), default=0)
+            columns = []
+            for place in range(max(width, 1)):
+                count += 1
+                columns.append(self.object("*C", "COL", count).main)
+                cells = [row[place] if place < len(row) else None for row in rows]
+                for above, below in pairwise(cells):
+                    self.link(above, below, "NcellC")
+            for one, other in pairwise(columns):
+                self.link(one, other, "Ncol")
 
     def link(self, parent: int | None, child: int | None, relation: str) -> None:
         if parent is not None and child is not None:
@@ -121,33 +201,78 @@ class Builder:
         more gets a second Inside relation, to the first symbol of its second member (as the converter
         does)."""
         members = parts[0].items if parts and isinstance(parts[0], Row) else []
-        second = members[1].first if len(members) > 1 and not indexed else None
+        second = members[1].first if len(members) > 1 and not indexed and self.edition.second_inside else None
         for part, relation in zip(parts, ("Inside", "Above"), strict=False):
             self.link(sign.main, self.close(part).first, relation)
         self.link(sign.main, second, "Inside")
         return sign
 
-    def graph(self, part: Fragment) -> SymLG:
-        """Give every symbol its path. Of two parents the first decides, which is the one by Right (see root)."""
-        self.close(part)
-        above: list[tuple[int, str] | None] = [None] * len(self.labels)
-        for parent, child, relation in self.edges:
-            if above[child] is None:
+    def graph(self) -> SymLG:
+        """Give every symbol its path. Of several parents the first in the converter's file decides (it sorts them as
+        text), but one by Inside gives way to the next."""
+        self.columns()
+        edges = {(parent, child): relation for parent, child, relation in self.edges}
+        above: dict[int, tuple[int, str]] = {}
+        several: dict[int, list[tuple[str, int, str]]] = {}
+        for (parent, child), relation in edges.items():
+            if child in above or child in several:
+                step = above.pop(child, None)
+                parents = several.setdefault(child, [(self.official(step[0]), *step)] if step else [])
+                parents.append((self.official(parent), parent, relation))
+            else:
                 above[child] = (parent, relation)
-        paths = [""] * len(self.labels)
+        for child, parents in several.items():
+            for _, parent, relation in sorted(parents):
+                if child not in above or above[child][1] == "Inside":
+                    above[child] = (parent, relation)
+        paths = [""] * len(self.names)
         for number in range(len(paths)):
             chain, at = [], number
             while not paths[at]:
                 chain.append(at)
-                step = above[at]
-                if step is None:
+                if at not in above:
                     paths[at] = "O"
                     break
-                at = step[0]
+                at = above[at][0]
             for at in reversed(chain):
-                step = above[at]
-                if step is not None:
-                    paths[at] = paths[step[0]] + RELATIONS[step[1]]
+                if at in above:
+                    parent, relation = above[at]
+                    paths[at] = paths[parent] + RELATIONS.get(relation, relation)
         ids = [f"{name}_{number}" for number, name in enumerate(self.names, 1)]
         objects = tuple(map(Object._make, zip(ids, self.labels, paths, strict=True)))
-        return SymLG(objects, tuple(Relation(ids[a], ids[b], relation) for a, b, relation in self.edges))
+        return SymLG(objects, tuple(Relation(ids[a], ids[b], relation) for (a, b), relation in edges.items()))
+
+    def official(self, index: int) -> str:
+        """What the converter sorts the relations of a child by."""
+        return f"{self.names[index]}_{self.numbers[index]}]"
+
+
+def graph_of(root: Element, number: int = 1, edition: Edition = DEFAULT_EDITION) -> SymLG:
+    """The symLG of an element; `number` is its place among the elements of the formula (ids are made of it)."""
+    builder = Builder(edition)
+    builder.close(builder.build(split_numbers(root) if edition.splits_numbers else root, number))
+    return builder.graph()
+
+
+def split_numbers(root: Element) -> Element:
+    """Numbers of several digits as nested rows of one digit and the rest (convert2symLG 1.5)."""
+    done: list[list[Element]] = [[]]
+    todo: list[tuple[Element, bool]] = [(root, False)]
+    while todo:
+        element, finished = todo.pop()
+        if finished:
+            children = tuple(done.pop())
+            done[-1].append(element._replace(children=children))
+        elif element.tag == "mn" and len(element.text) > 1:
+            digits = [Element("mn", digit) for digit in element.text]
+            row = digits.pop()
+            while digits:
+                row = Element("mrow", children=(digits.pop(), row))
+            done[-1].append(row)
+        elif element.tag in LEAVES:
+            done[-1].append(element)
+        else:
+            done.append([])
+            todo.append((element, True))
+            todo += [(child, False) for child in reversed(element.children)]
+    return done[0][0]

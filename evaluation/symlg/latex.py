@@ -1,4 +1,4 @@
-r"""LaTeX -> symLG, in the reading of pandoc 1.19 (its TeX grammar, inline math, then `symlg.Builder`).
+r"""LaTeX -> symLG, as pandoc reads it (texmath's TeX reader, inline math) and convert2symLG goes on.
 
     row    = expr*                          up to its closer
     expr   = [\displaystyle] (atom | \operatorname token) [\limits | \nolimits] scripts
@@ -6,21 +6,29 @@ r"""LaTeX -> symLG, in the reading of pandoc 1.19 (its TeX grammar, inline math,
     atom   = { row } | symbol | bracket | \frac token token | \sqrt [ row ]? token | ... | scripts on nothing
     token  = symbol | { row } | [ row ] | one character
 
+In the reading of pandoc 2.17 an atom may also be ( row ), [ row ] or | row |, where the bracket has its partner in
+the same group, and [ row ] is no token.
+
 The parser is a set of generators run by `_run`: where recursive descent would call, it yields. So depth
-costs memory, not Python's stack, and the time is linear in the input.
+costs memory, not Python's stack. What an expr is depends on its place alone, so pairs that were tried in vain are
+remembered, and the time stays linear in the input.
 """
 
 import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from evaluation.symlg.builder import Builder, Fragment, Item, Row
+from evaluation.symlg.builder import Element, graph_of
+from evaluation.symlg.editions import PAPER, Rules
 from evaluation.symlg.graph import MAX_SYMBOLS, SymLG, Unconverted
 from evaluation.symlg.latex_commands import (
     ACCENTS,
+    ANGLES,
     BRACKETS,
+    ENVIRONMENTS,
     FRACTIONS,
     LEFT_OUT,
+    NO_ARGUMENTS,
     SCALES,
     SPACES,
     STACKED,
@@ -35,27 +43,31 @@ _TOKEN = re.compile(r"%[^\n]*|\\[^\W\d_]+|\\.|[0-9]*\.[0-9]+|[0-9]+|'{1,4}|:=|\S
 _END = ""
 
 _ONLY_IN_EXPR = (r"\operatorname", r"\displaystyle")
+_STOPS = (_END, "}", r"\right", "&", "\\\\", r"\end", r"\limits", r"\nolimits")  # no expr begins with these
+_STRUCTURAL = ("_", "^", r"\limits", r"\nolimits", "%")  # a comment may stand before a script
+_LOOSE = ("array", "eqnarray")  # a blank may stand between \\\\ and its [height]
+_PARTNERS = {"(": ")", "[": "]", "|": "|"}
 
-DROPPED = Item(-1, -1)  # what is left out; no symbol has the number -1
+DROPPED = Element("mspace")  # what is left out
 
-Parser = Generator[Any, Any, Fragment]
+Parser = Generator[Any, Any, Element]
 
 
-def from_latex(latex: str | Sequence[str]) -> SymLG:
+def from_latex(latex: str | Sequence[str], rules: Rules = PAPER) -> SymLG:
     """The symLG of an expression (a text, or its tokens). Raises Unconverted with the reason; never anything else."""
     if not isinstance(latex, str):
         latex = " ".join(latex)
     if len(latex) > MAX_CHARACTERS:
         raise Unconverted(f"{len(latex)} characters, more than the {MAX_CHARACTERS} that are read")
-    tokens = _TOKEN.findall(latex)
-    if not tokens:
+    if "$" in latex:
+        latex = formula_in(f"${latex}$")
+    found = list(_TOKEN.finditer(latex))
+    if not found:
         raise Unconverted("empty expression")
-    if len(tokens) > MAX_SYMBOLS:
-        raise Unconverted(f"{len(tokens)} tokens, more than the {MAX_SYMBOLS} that are read")
-    if "$" in tokens:
-        raise Unconverted("a $ ends the formula")
-    reader = _Reader(tokens)
-    return reader.builder.graph(_run(reader.formula()))
+    if len(found) > MAX_SYMBOLS:
+        raise Unconverted(f"{len(found)} tokens, more than the {MAX_SYMBOLS} that are read")
+    reader = _Reader(latex, found, rules)
+    return graph_of(_run(reader.formula()), edition=rules.edition)
 
 
 # pandoc's inline math: no blank inside the dollars, no digit after them, no backslash before.
@@ -74,7 +86,7 @@ def formula_in(text: str) -> str:
     return match[1]
 
 
-def _run(parser: Parser) -> Fragment:
+def _run(parser: Parser) -> Element:
     stack, value = [parser], None
     while True:
         try:
@@ -88,10 +100,31 @@ def _run(parser: Parser) -> Fragment:
 
 
 class _Reader:
-    def __init__(self, tokens: list[str]) -> None:
-        self.tokens = [*tokens, _END]
+    def __init__(self, latex: str, found: Sequence[re.Match[str]], rules: Rules) -> None:
+        self.latex = latex
+        self.spans = [match.span() for match in found]
+        self.tokens = [*(match[0] for match in found), _END]
         self.at = 0
-        self.builder = Builder()
+        self.reading = rules.reading
+        self.closed = self._closed()
+        self.read: dict[int, tuple[int, Element]] = {}  # exprs by place, where brackets are paired
+        self.alone: dict[str, set[int]] = {closer: set() for closer in _PARTNERS.values()}  # no such closer follows
+
+    def _closed(self) -> set[int]:
+        """Where a [ stands that has a ] behind it in the same group."""
+        found: set[int] = set()
+        open_groups = [False]  # from the right: is there a ] further on in this group?
+        for at in range(len(self.tokens) - 1, -1, -1):
+            token = self.tokens[at]
+            if token == "}":
+                open_groups.append(False)
+            elif token == "{" and len(open_groups) > 1:
+                open_groups.pop()
+            elif token == "]":
+                open_groups[-1] = True
+            elif token == "[" and open_groups[-1]:
+                found.add(at)
+        return found
 
     def fail(self) -> Unconverted:
         token = self.tokens[self.at]
@@ -123,37 +156,41 @@ class _Reader:
         parts = yield from self.exprs((_END,))
         if parts == [DROPPED]:
             raise Unconverted("nothing is left of the expression (only styled text or space)")
-        return self.row_of(parts)
+        return row(parts)
 
-    def row(self, closer: str) -> Parser:
+    def group(self, closer: str) -> Parser:
         """The rest of a group whose opener has been read."""
         parts = yield from self.exprs((closer,))
         self.need(closer)
-        return parts[0] if len(parts) == 1 else self.row_of(parts)
+        return row(parts)
 
-    def exprs(self, closers: tuple[str, ...]) -> Generator[Any, Any, list[Fragment]]:
-        parts: list[Fragment] = []
+    def exprs(self, closers: tuple[str, ...]) -> Generator[Any, Any, list[Element]]:
+        parts: list[Element] = []
         tokens = self.tokens
         while (token := tokens[self.at]) not in closers:
             # Most tokens are plain symbols without scripts: no generator for those.
-            if (text := self.plain(token)) is not None and not tokens[self.at + 1].startswith(_STRUCTURAL):
+            leaf = self.plain(token)
+            if leaf is not None and not tokens[self.at + 1].startswith(_STRUCTURAL):
                 self.at += 1
-                parts.append(self.builder.symbol(text))
+                parts.append(leaf)
             else:
                 parts.append((yield self.expr()))
             self.skip_comments()
         return parts
 
-    @staticmethod
-    def row_of(parts: list[Fragment]) -> Row:
-        return Row([part for part in parts if part is not DROPPED])
-
     # --- expr, scripts, atom, token -----------------------------------------------------------------------
 
     def expr(self) -> Parser:
+        start = self.at
+        if start in self.read:
+            self.at, element = self.read[start]
+            return element
         self.take(r"\displaystyle")
         base = yield (self.operator_name() if self.take(r"\operatorname") else self.atom())
-        return (yield self.scripts(base, self.limits()))
+        element = yield self.scripts(base, self.limits())
+        if self.reading.pairs_brackets:
+            self.read[start] = (self.at, element)
+        return element
 
     def limits(self) -> bool:
         if self.take(r"\limits"):
@@ -161,7 +198,7 @@ class _Reader:
         self.take(r"\nolimits")
         return False
 
-    def scripts(self, base: Fragment, limits: bool) -> Parser:
+    def scripts(self, base: Element, limits: bool) -> Parser:
         mark = self.tokens[self.at]
         if mark not in ("_", "^"):
             return base
@@ -175,137 +212,249 @@ class _Reader:
                 self.at += 1
                 second = yield self.atom()
                 pair = [script, second] if mark == "_" else [second, script]
-                return self.script("munderover" if limits else "msubsup", [base, *pair])
+                return element("munderover" if limits else "msubsup", [base, *pair])
             script = yield self.scripts(script, self.limits())
         tag = ("munder" if limits else "msub") if mark == "_" else ("mover" if limits else "msup")
-        return self.script(tag, [base, script])
+        return element(tag, [base, script])
 
-    def script(self, tag: str, parts: list[Fragment]) -> Fragment:
-        return self.builder.script(tag, [part for part in parts if part is not DROPPED])
-
-    def plain(self, token: str) -> str | None:
-        """The text of a token that is a symbol wherever it stands."""
+    def plain(self, token: str) -> Element | None:
+        """A token that is a symbol wherever it stands."""
+        if token[:1].isdigit() or (token[:1] == "." and len(token) > 1):
+            return Element("mn", token)
         if len(token) == 1 and (token.isalpha() or not token.isascii()):
-            return token
-        if token[:1].isdigit() or token[:1] == ".":
-            return token
-        return SYMBOLS.get(token) or BRACKETS.get(token)
+            return Element("mi", token)
+        if self.reading.pairs_brackets and token in _PARTNERS:
+            return None
+        text = SYMBOLS.get(token) or BRACKETS.get(token)
+        return None if text is None else Element("mo", text)
 
     def atom(self) -> Parser:
         token = self.tokens[self.at]
-        if (text := self.plain(token)) is not None:
+        if (leaf := self.plain(token)) is not None:
             self.at += 1
-            part: Fragment = self.builder.symbol(text)
+            part = leaf
         elif token in ("_", "^"):
-            part = yield self.scripts(self.builder.symbol(""), False)
+            part = yield self.scripts(Element("mi", ""), False)
         elif token in SPACES:
             self.at += 1
             part = DROPPED
+        elif token in _PARTNERS:
+            part = yield self.paired()
         else:
             part = yield self.command(token)
         self.skip_comments()
         return part
 
+    def paired(self) -> Parser:
+        """A bracket with all up to its partner, or alone where the group ends before that."""
+        start, opener = self.at, self.tokens[self.at]
+        closer = _PARTNERS[opener]
+        alone, passed = self.alone[closer], [start]
+        self.at += 1
+        parts: list[Element] = []
+        while start not in alone and self.tokens[self.at] != closer:
+            if self.at in alone or self.tokens[self.at] in _STOPS:
+                alone.update(passed)
+                break
+            passed.append(self.at)
+            parts.append((yield self.expr()))
+            self.skip_comments()
+        if start in alone:
+            self.at = start + 1
+            return Element("mo", opener)
+        self.at += 1
+        return fenced(opener, parts, closer)
+
     def command(self, token: str) -> Parser:
         start = self.at
         self.at += 1
-        mark = self.builder.mark()
         if token == "{":
-            return (yield self.row("}"))
+            return (yield self.group("}"))
         if token in FRACTIONS:
-            bar = self.builder.symbol("-", bare=True)
-            parts = [(yield self.token()), (yield self.token())]
-            fraction = self.builder.fraction(bar, [part for part in parts if part is not DROPPED])
-            return fraction if token == r"\frac" else self.left_out(mark)
+            fraction = element("mfrac", [(yield self.token()), (yield self.token())])
+            return fraction if token == r"\frac" else DROPPED
         if token in (r"\sqrt", r"\surd"):
-            sign = self.builder.symbol(r"\sqrt", bare=True)
-            index = [(yield self.row("]"))] if self.take("[") else []
-            parts = [(yield self.token()), *index]
-            return self.builder.root(sign, [part for part in parts if part is not DROPPED], bool(index))
+            if self.reading.bare_roots and not self.argument_follows():
+                return Element("mo", "√")
+            index = [(yield self.group("]"))] if self.take("[") else []
+            radicand = yield self.token()
+            return element("mroot" if index else "msqrt", [radicand, *index])
         if token == r"\left":
             return (yield self.delimited())
+        if token == r"\begin":
+            return (yield self.environment())
         if token in ACCENTS:
             base = yield self.token()
-            return self.script("mover", [base, self.builder.symbol(ACCENTS[token])])
+            return element("mover", [base, Element("mo", ACCENTS[token])])
         if token in STACKED:
             above, base = (yield self.token()), (yield self.token())
-            return self.script(STACKED[token], [base, above])
+            return element(STACKED[token], [base, above])
         if token in SCALES and self.tokens[self.at] in BRACKETS:
             self.at += 1
-            return self.builder.symbol(BRACKETS[self.tokens[self.at - 1]])
+            return Element("mo", BRACKETS[self.tokens[self.at - 1]])
         if token in STYLES or token == r"\ensuremath":
-            self.need("{")
-            content = yield self.row("}")
-            return content if token == r"\ensuremath" else self.left_out(mark)
+            if token == r"\ensuremath" or self.tokens[self.at] == "[":
+                self.need("{")
+                content = yield self.group("}")
+                return content if token == r"\ensuremath" else DROPPED
+            yield self.token()
+            return DROPPED
         if token in LEFT_OUT:
             yield self.token()
-            return self.left_out(mark)
-        if token in TEXTS:
-            self.skip_text()
             return DROPPED
+        if token in TEXTS:
+            return self.text()
         self.at = start
         raise self.fail()
 
-    def left_out(self, mark: tuple[int, int]) -> Item:
-        self.builder.forget(mark)
-        return DROPPED
+    def argument_follows(self) -> bool:
+        token = self.tokens[self.at]
+        return token not in ("", "}") and (not token.startswith("\\") or token in SYMBOLS or self.is_token(token))
+
+    def is_token(self, token: str) -> bool:
+        """A bracket's command, or another that is an argument as it stands."""
+        if token in (r"\sqrt", r"\surd", *SPACES):
+            return True
+        return token in BRACKETS and token not in NO_ARGUMENTS and (token != r"\{" or self.reading.brace_arguments)
 
     def token(self) -> Parser:
         """An argument without braces is one symbol or one character."""
         token = self.tokens[self.at]
         self.at += 1
         if token in SYMBOLS:
-            return self.builder.symbol(SYMBOLS[token])
+            return Element("mo", SYMBOLS[token])
         if token in (r"\sqrt", r"\surd"):
-            return self.builder.symbol("√")
+            return Element("mo", "√")
         if token in SPACES:
             return DROPPED
-        if token in ("{", "["):
-            return (yield self.row("}" if token == "{" else "]"))
+        if token == "{" or (token == "[" and self.reading.bracket_arguments and self.at - 1 in self.closed):
+            return (yield self.group("}" if token == "{" else "]"))
+        if token.startswith("\\") and self.is_token(token):
+            return Element("mo", BRACKETS[token])
+        if token in ACCENTS:
+            base = yield self.token()
+            return element("mover", [base, Element("mo", ACCENTS[token])])
         if token in ("", "}") or token[0] in "\\%":
             self.at -= 1
             raise self.fail()
         if len(token) > 1:  # 12 is two arguments
             self.at -= 1
             self.tokens[self.at] = token[1:]
-        return self.builder.symbol(token[0])
+        return Element("mn" if token[0].isdigit() else "mi", token[0])
 
     def delimited(self) -> Parser:
         r"""\left ( ... \right ): the brackets are symbols of a row; \right may be missing."""
         opening = self.fence()
-        parts = yield from self.exprs((_END, "}", r"\right"))
-        closing = self.fence() if self.take(r"\right") else []
-        return self.row_of([*opening, *parts, *closing])
+        parts = yield from self.exprs(_STOPS)
+        return fenced(opening, parts, self.fence() if self.take(r"\right") else "")
 
-    def fence(self) -> list[Fragment]:
+    def fence(self) -> str:
         if self.take("."):
-            return []
-        text = BRACKETS.get(self.tokens[self.at])
+            return ""
+        token = self.tokens[self.at]
+        text = BRACKETS.get(token) or (ANGLES.get(token) if self.reading.pairs_brackets else None)
         if text is None:
             raise self.fail()
         self.at += 1
-        return [self.builder.symbol(text)]
+        return text
+
+    def environment(self) -> Parser:
+        r"""\begin { matrix } a & b \\ c & d \end { matrix }: a table, in brackets or without."""
+        name = self.environment_name()
+        opening, closing = ENVIRONMENTS[name]
+        if name == "array" or name.endswith("matrix"):
+            self.skip_alignments(required=name == "array" and self.reading.pairs_brackets)
+        rows: list[Element] = []
+        while True:
+            cells = [(yield self.cell())]
+            while self.take("&"):
+                cells.append((yield self.cell()))
+            rows.append(Element("mtr", children=tuple(cells)))
+            if not self.take("\\\\"):
+                break
+            if self.tokens[self.at] == "[" and (self.glued() or not self.reading.pairs_brackets or name in _LOOSE):
+                self.at += 1
+                yield self.group("]")  # a height
+            if self.tokens[self.at] == r"\end":
+                break
+        self.need(r"\end")
+        if self.environment_name() != name:
+            raise Unconverted(rf"\begin {{ {name} }} ends as another environment")
+        table = Element("mtable", children=tuple(rows))
+        return fenced(opening, [table], closing) if opening else table
+
+    def glued(self) -> bool:
+        """Whether no blank stands before this token."""
+        return self.spans[self.at][0] == self.spans[self.at - 1][1]
+
+    def cell(self) -> Parser:
+        parts = yield from self.exprs(_STOPS)
+        return element("mtd", ungrouped(parts))
+
+    def environment_name(self) -> str:
+        self.need("{")
+        name = ""
+        while self.tokens[self.at].isalpha() and len(name) < 20:
+            name += self.tokens[self.at]
+            self.at += 1
+        self.take("*")
+        self.need("}")
+        if name not in ENVIRONMENTS:
+            raise Unconverted(f"unknown environment {name}")
+        return name
+
+    def skip_alignments(self, required: bool) -> None:
+        start = self.at
+        if self.reading.pairs_brackets and not required:
+            return
+        if self.take("{"):
+            while self.tokens[self.at].isalpha() or (required and self.tokens[self.at] == "|"):
+                self.at += 1
+            letters = set(self.tokens[start + 1 : self.at])
+            if (self.at - start <= 2 or letters <= set("lcr|")) and self.take("}"):
+                return
+            self.at = start
+        if required:
+            raise self.fail()
 
     def operator_name(self) -> Parser:
         r"""\operatorname { l i m }: its letters are the name of one symbol."""
         self.take("*")
-        start, mark = self.at, self.builder.mark()
-        yield self.token()
-        inner = [token for token in self.tokens[start : self.at] if token not in ("{", "}", "[", "]")]
-        if self.builder.mark()[1] > mark[1]:
+        name = yield self.token()
+        parts = name.children if name.tag == "mrow" else (name,)
+        if any(part.children or part.tag not in ("mi", "mo", "mn") for part in parts):
             raise Unconverted(r"\operatorname of something other than a name")
-        self.builder.forget(mark)
-        return self.builder.symbol("".join(SYMBOLS.get(token, token) for token in inner))
+        return Element("mo", "".join("-" if part.text == "−" else part.text for part in parts))
 
-    def skip_text(self) -> None:
+    def text(self) -> Element:
+        r"""\text { ... }: left out; a blank at either end leaves an empty row."""
         self.need("{")
-        depth = 1
+        start, depth = self.spans[self.at - 1][1], 1
         while depth:
             token = self.tokens[self.at]
             if not token:
                 raise self.fail()
             depth += (token == "{") - (token == "}")
             self.at += 1
+        content = self.latex[start : self.spans[self.at - 1][0]]
+        return row([]) if content[:1].isspace() or content[-1:].isspace() else DROPPED
 
 
-_STRUCTURAL = ("_", "^", r"\limits", r"\nolimits", "%")  # a comment may stand before a script
+def element(tag: str, parts: Sequence[Element]) -> Element:
+    return Element(tag, children=tuple(part for part in parts if part is not DROPPED))
+
+
+def fenced(opening: str, parts: Sequence[Element], closing: str) -> Element:
+    """A row in brackets; it is no group."""
+    ends = [[Element("mo", text)] if text else [] for text in (opening, closing)]
+    return Element("mrow", "fenced", element("", [*ends[0], *ungrouped(parts), *ends[1]]).children)
+
+
+def ungrouped(parts: Sequence[Element]) -> Sequence[Element]:
+    """The members of a single group stand for it."""
+    return parts[0].children if len(parts) == 1 and parts[0].tag == "mrow" and not parts[0].text else parts
+
+
+def row(parts: Sequence[Element]) -> Element:
+    """A group: one part stands for itself."""
+    return parts[0] if len(parts) == 1 else element("mrow", parts)

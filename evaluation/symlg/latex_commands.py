@@ -35,6 +35,12 @@ ACCENTS: dict[str, str] = {
     r"\vec": "\u20d7", r"\overrightarrow": "\u20d7", r"\overleftarrow": "\u20d6", r"\dot": "\u0307",
     r"\ddot": "\u0308", r"\acute": "´", r"\grave": "`", r"\breve": "˘", r"\check": "ˇ", r"\mathring": "°",
 }  # fmt: skip
+ANGLES = {"<": "⟨", ">": "⟩"}  # after \left and \right, since pandoc 2.17
+NO_ARGUMENTS = frozenset(r"\lvert \rvert \lVert \rVert".split())  # brackets that are no argument by themselves
+# Environment -> its brackets.
+ENVIRONMENTS = dict.fromkeys("array matrix smallmatrix aligned align split gathered gather eqnarray".split(), ("", ""))
+ENVIRONMENTS |= {"pmatrix": ("(", ")"), "bmatrix": ("[", "]"), "Bmatrix": ("{", "}"), "cases": ("{", "")}
+ENVIRONMENTS |= {"vmatrix": ("∣", "∣"), "Vmatrix": ("∥", "∥")}
 # Elements the conversion leaves out, content and all (mstyle, mtext, mphantom, menclose).
 STYLES = frozenset(
     r"\mathrm \mathup \mbox \mathbf \mathbfup \mathit \mathtt \texttt \mathsf \mathsfup \mathbb \mathcal "

@@ -1,0 +1,46 @@
+"""What a number measures, in one line: `ExpRate|set:crohme2014|n:986|metric:symlg|conv:1.4|…|v:2`.
+
+In the manner of sacreBLEU's signatures: two numbers may be compared if their signatures agree.
+"""
+
+from dataclasses import dataclass, field
+
+from evaluation import InputError
+from evaluation.symlg import PAPER, Rules
+
+# Rises when the same predictions and truth may get another number under the same fields. 1.0 named no edition: it
+# followed the paper's, and differed in what it made of \text, of matrices, of $ and of lone brackets as arguments.
+VERSION = "2"
+_DEFAULTS = {"conv": PAPER.edition.conv, "pandoc": PAPER.reading.pandoc, "lgeval": PAPER.edition.lgeval}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """`fields` in order, without the version: set, n, metric, conv, pandoc, lgeval, search, padding, select."""
+
+    fields: dict[str, str] = field(default_factory=dict)
+    version: str = VERSION
+
+    @classmethod
+    def of(cls, n: int, named: dict[str, str], rules: Rules = PAPER) -> "Signature":
+        """Of n expressions; `named` are set, search, select and, where it is not the authors', padding. Raises
+        InputError for what cannot stand in a signature."""
+        if odd := [text for text in named.values() if "|" in text or not text.isprintable()]:
+            raise InputError(f"{odd[0]!r}: cannot stand in a signature; leave out | and line breaks")
+        edition = {"conv": rules.edition.conv, "pandoc": rules.reading.pandoc, "lgeval": rules.edition.lgeval}
+        fields = {"set": named["set"], "n": str(n), "metric": "symlg", **edition, "search": named["search"]}
+        fields |= {"padding": named["padding"]} if "padding" in named else {}
+        return cls(fields | {"select": named["select"]})
+
+    @classmethod
+    def parse(cls, text: str) -> "Signature":
+        """Read a signature; one of version 1.0 followed the paper's edition. Raises InputError."""
+        name, *parts = text.split("|")
+        pairs = dict(part.split(":", 1) for part in parts if ":" in part)
+        if name != "ExpRate" or len(pairs) < len(parts) or "v" not in pairs:
+            raise InputError(f"{text[:80]!r}: no signature of an expression rate")
+        version = pairs.pop("v")
+        return cls(pairs | (_DEFAULTS if version == "1.0" else {}), version)
+
+    def __str__(self) -> str:
+        return "|".join(["ExpRate", *(f"{key}:{text}" for key, text in self.fields.items()), f"v:{self.version}"])

@@ -1,0 +1,131 @@
+"""Readings and editions of the official scorer: what the tools themselves make of invented expressions.
+
+tests/fixtures/official_conversions.jsonl holds, for every string, the symbols (path, label) and relations that the
+official conversion gives: `default` is texmath 0.9.4.4 (pandoc 1.19) and convert2symLG 1.4; the others, where they
+differ, are named by reading and edition (pandoc 2.17.1.1, convert2symLG 1.5). null: it does not convert.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from evaluation import InputError
+from evaluation.lgeval.metrics import compare
+from evaluation.scoring.editions import ONE, TWO, UNDECIDED, convention, table
+from evaluation.scoring.inputs import prediction_file, read_ground_truth, read_predictions
+from evaluation.scoring.run_scripts import in_process, run_scripts
+from evaluation.scoring.signature import Signature
+from evaluation.symlg import EDITIONS, READINGS, Rules, SymLG, Unconverted, from_latex, rules, write
+
+CASES = [
+    json.loads(line)
+    for line in (Path(__file__).parents[1] / "fixtures/official_conversions.jsonl").read_text("utf-8").splitlines()
+]
+
+
+def content(latex: str, chosen: Rules) -> list | None:
+    try:
+        return json.loads(json.dumps(from_latex(latex, chosen).content()))
+    except Unconverted:
+        return None
+
+
+@pytest.mark.parametrize("edition", EDITIONS)
+@pytest.mark.parametrize("reading", READINGS)
+def test_the_official_conversion(reading: str, edition: str):
+    chosen = rules(reading, edition)
+    wrong = [
+        case["latex"]
+        for case in CASES
+        if content(case["latex"], chosen) != case.get(f"{reading} {edition}", case["default"])
+    ]
+    assert len(CASES) > 290 and not wrong
+
+
+def test_the_cases_tell_the_rules_apart():
+    for other in ("pandoc-2.17 crohme2019", "pandoc-1.19 current", "pandoc-2.17 current"):
+        assert sum(other in case for case in CASES) > 20
+
+
+def labels(latex: str) -> dict[str, str]:
+    return {item.path: item.label for item in from_latex(latex).objects}
+
+
+def test_a_lone_bracket_is_an_argument():
+    assert labels(r"\sqrt [ n ] [ y") == {"O": r"\sqrt", "OAbove": "n", "OInside": "[", "OR": "y"}
+    assert labels(r"\frac [ a b") == {"O": "-", "OAbove": "[", "OBelow": "a", "OR": "b"}
+
+
+def test_a_dollar_ends_the_formula_by_the_rules_of_markdown():
+    assert labels("a $5") == {"O": "5"}
+    with pytest.raises(Unconverted):
+        from_latex("x $ y")
+
+
+def test_text_leaves_an_empty_graph():
+    assert from_latex(r"\text { a b }") == SymLG((), ())
+
+
+def test_unknown_names_are_refused_with_those_there_are():
+    with pytest.raises(InputError, match=r"pandoc-3: .*pandoc-1.19, pandoc-2.17"):
+        rules("pandoc-3")
+    with pytest.raises(InputError, match=r"old: .*crohme2019, current"):
+        rules(edition="old")
+
+
+def test_scripts_and_process_agree_under_every_rule(tmp_path: Path):
+    latex = {f"e{k}": case["latex"] for k, case in enumerate(CASES[:60])}
+    texts = {key: prediction_file(key, text.split()) for key, text in latex.items()}
+    truth = {key: write(from_latex("a + b"), key) for key in texts}
+    for number, chosen in enumerate([rules(), rules("pandoc-2.17", "current")]):
+        counts, rows = run_scripts(texts, truth, tmp_path / str(number), chosen)
+        assert (counts, {key: row["D_B"] for key, row in rows.items()}) == (
+            in_process(texts, truth, chosen)[0],
+            {key: row["D_B"] for key, row in in_process(texts, truth, chosen)[1].items()},
+        )
+
+
+def test_the_convention_of_a_truth():
+    expression = r"\sqrt { a b } + \sqrt [ 3 ] { a b } + \sqrt { a }"
+    assert convention([from_latex(expression)]) == (TWO, {TWO: 1})
+    assert convention([from_latex(expression, rules(edition="current"))]) == (ONE, {ONE: 1})
+    assert convention([from_latex("a")])[0] == UNDECIDED
+
+
+def test_the_table_of_editions(tmp_path: Path):
+    for name, ending, texts in (
+        (
+            "tex",
+            ".txt",
+            {"e0": prediction_file("e0", [r"\sqrt", r"{", r"a", r"b", r"}"]), "e1": prediction_file("e1", ["x"])},
+        ),
+        ("gt", ".lg", {"e0": write(from_latex(r"\sqrt { a b }"), "e0"), "e1": write(from_latex("x"), "e1")}),
+    ):
+        (tmp_path / name).mkdir()
+        for key, text in texts.items():
+            (tmp_path / name / (key + ending)).write_text(text)
+    assert len(read_predictions(tmp_path / "tex")) == len(read_ground_truth(str(tmp_path / "gt")).symlg) == 2
+    found = {(row["edition"], row["reading"]): row["exact"] for row in table(tmp_path / "tex", str(tmp_path / "gt"))}
+    assert found == {(e, r): 2 if e == "crohme2019" else 1 for e in EDITIONS for r in READINGS}
+
+
+def test_label_sets_agree_in_one_edition_alone():
+    """{ x ^ 2 } ^ 3 puts two symbols on one path; LgEval 0.3.8 wants all of them."""
+    found, true = from_latex("{ x ^ 2 } ^ 3"), from_latex("x ^ 2")
+    assert compare(found, true, EDITIONS["crohme2019"].inter).metrics["D_B"] == 0
+    assert compare(found, true, EDITIONS["current"].inter).metrics["D_B"] == 1
+
+
+def test_signatures_are_read_back():
+    said = Signature.of(
+        986, {"set": "crohme2014", "search": "joint10", "select": "2014"}, rules("pandoc-2.17", "current")
+    )
+    assert str(said) == (
+        "ExpRate|set:crohme2014|n:986|metric:symlg|conv:1.5|pandoc:2.17|lgeval:0.3.8|search:joint10|select:2014|v:2"
+    )
+    assert Signature.parse(str(said)) == said
+    old = Signature.parse("ExpRate|set:crohme2014|n:986|metric:symlg|search:joint10|select:2014|v:1.0")
+    assert old.version == "1.0" and old.fields["conv"] == "1.4" and old.fields["pandoc"] == "1.19"
+    with pytest.raises(InputError, match="no signature"):
+        Signature.parse("BLEU|v:1")
