@@ -98,7 +98,10 @@ def test_each_stage_alone_by_folder_and_by_recipe(archive: Path, tmp_path: Path,
     (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
     cli.app(["predict", str(folder), *given], standalone_mode=False)
     cli.app(["score", str(folder), *given], standalone_mode=False)
-    assert "ExpRate|set:foreign2014|n:5|metric:symlg|search:joint2|select:2014" in capsys.readouterr().out
+    assert (
+        "ExpRate|set:foreign2014|n:5|metric:symlg|conv:1.4|pandoc:1.19|lgeval:0.3.5|search:joint2|select:2014"
+        in capsys.readouterr().out
+    )
     cli.app(["score", *named, *given], standalone_mode=False)
     assert stages == ["train", "predict", "score", "score"]
     with pytest.raises(UserError, match="give the archive with --crohme"):
