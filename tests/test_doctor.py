@@ -264,7 +264,7 @@ def test_a_busy_machine_is_told_what_to_set(monkeypatch, load, threads, told):
     monkeypatch.setenv("OMP_NUM_THREADS", threads) if threads else monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     found = [check for check in doctor.machine() if check.name == "load"]
     assert [check.status for check in found] == ["warn"] * told
-    assert all("5.0 jobs" in check.words and "OMP_NUM_THREADS=1" in check.mend for check in found)
+    assert all("5.0 jobs" in check.words and "OMP_NUM_THREADS=1" in check.fix for check in found)
 
 
 def test_a_gpu_computes_exactly_and_plans_little(monkeypatch):
