@@ -17,6 +17,7 @@ MINUTES ?=
 RESULTS ?=
 # Where runs are placed (local, or ray with so many CPUS and GPUS each), and what a search does.
 ENGINE ?=
+JOBS ?=
 CPUS ?=
 GPUS ?=
 RECIPE ?=
@@ -38,7 +39,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  variables: CROHME=data.zip  PRESET=smoke|laptop|paper|fast  RECIPES='bttr comer-fusion'  SEEDS='7 8'"
-	@echo "             YEARS='2014 2019'  FORCE=1 (train again)  MINUTES=9 (then stop)  RESULTS=folder  PYTHON=python3.12"
+	@echo "             YEARS='2014 2019'  FORCE=1 (train again)  MINUTES=9 (then stop)  RESULTS=folder  JOBS=2 (side by side)"
 
 setup: $(READY) ## make .venv from the lock, once (again when the lock changes)
 
@@ -52,7 +53,7 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 reproduce-table2: $(READY) ## the main job: train, recognize, score and log every row, then the tables
-	@$(BIN)/python -m benchmarks reproduce $(choices) $(spending) $(placing)
+	@$(BIN)/python -m benchmarks reproduce $(choices) $(spending) $(if $(JOBS),--jobs "$(JOBS)") $(placing)
 
 search: $(READY) ## search better settings (RECIPE= PRESET= TRIALS=16 WORKERS=2 SPACE=file STORAGE=url), on held-out data
 	@$(BIN)/python -m benchmarks search $(choices) $(searching) $(placing)

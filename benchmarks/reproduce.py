@@ -19,7 +19,7 @@ from rich.table import Table
 from benchmarks.config import Config, check_folder, resolve
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
-from benchmarks.jobs.place import Place
+from benchmarks.jobs.place import Engine, Place
 from benchmarks.runs.folder import Run
 from benchmarks.runs.workspace import announce, console, open_data, test_splits, workspace
 
@@ -43,18 +43,22 @@ def reproduce(
     cpus: float = 1,
     gpus: float | None = None,
     minutes: float | None = None,
+    jobs: int = 1,
 ) -> bool:
     """Runs what is not done yet of recipes x seeds, scores the `years` (none: all sets), writes the tables.
 
     Without `crohme` it works on the embedded set. What is not CROHME stays apart, in results/local/<name>/. The engine
-    `local` does one run after another here, `ray` all at once on a cluster, with so many `cpus` and `gpus` each.
-    After `minutes`, if given, it ends with the epoch or stage in hand; whether everything was done is returned.
+    `local` does one run after another here, or `jobs` side by side with a share of the cores each; `ray` does all at
+    once on a cluster, with so many `cpus` and `gpus` each. After `minutes`, if given, it ends with the epoch or stage
+    in hand (side by side: at once, from where the checkpoints resume); whether everything was done is returned.
     """
     began = time.perf_counter()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("reproduce runs one process: torchrun the verb train for each row, reproduce does the rest")
     if minutes is not None and engine != "local":
         raise UserError("--minutes is for the engine local: a cluster's own limits end its jobs")
+    if jobs > 1 and engine != "local":
+        raise UserError("--jobs is for the engine local: a cluster places as many runs as have room")
     archive = open_data(crohme, results)
     space = workspace(archive, results)
     splits = test_splits(archive, years)
@@ -64,11 +68,16 @@ def reproduce(
         check_folder(run.config, run.folder)
     announce(archive)
     _print_plan(runs, splits, force)
+    deadline = began + 60 * minutes if minutes is not None else math.inf
     if engine == "ray":
-        _spread(runs, archive, space, splits, force, cpus, gpus)
-        whole = True
+        from benchmarks.jobs.ray_cluster import Ray
+
+        whole = _spread(runs, splits, force, Ray(archive, space, cpus, gpus), len(runs), deadline)
+    elif jobs > 1:
+        from benchmarks.jobs.processes import Processes
+
+        whole = _spread(runs, splits, force, Processes(archive.path, space, space / "runs/logs", jobs), jobs, deadline)
     else:
-        deadline = began + 60 * minutes if minutes is not None else math.inf
         whole = _one_after_another(runs, archive, splits, force, deadline)
     if done := [run for run in runs if any(run.folder.glob("scores/*.json"))]:
         _finish(archive, done, results, time.perf_counter() - began)
@@ -133,51 +142,65 @@ def _stages(run: Run, archive: Archive, splits: Sequence[str], keep: Callable[[]
 
 
 def _spread(
-    runs: Sequence[Run],
-    archive: Archive,
-    space: Path,
-    splits: Sequence[str],
-    force: bool,
-    cpus: float,
-    gpus: float | None,
-) -> None:
-    """All runs at once on a Ray cluster. One whose node dies is started again, elsewhere, from what it left here; one
-    that fails lets the others end, and is told after."""
+    runs: Sequence[Run], splits: Sequence[str], force: bool, engine: Engine, at_once: int, deadline: float
+) -> bool:
+    """Runs side by side, on this machine or on a cluster; whether all were done before the deadline. One whose process
+    or node dies is started again from what it left here; one that fails lets the others end, and is told after."""
     from benchmarks.jobs.place import Died
-    from benchmarks.jobs.ray_cluster import Ray
     from benchmarks.tracking.track import track
 
-    cluster, attempts, errors = Ray(archive, space, cpus, gpus), Counter[str](), []
+    attempts, epochs, errors = Counter[str](), Counter[str](), []
     undone = [run for run in runs if force or not all(run.scored(split) for split in splits)]
-    by_name = {run.config.run_name: run for run in undone}
+    waiting = {run.config.run_name: run for run in undone}
+    running: dict[str, Run] = {}
     try:
-        for name, run in by_name.items():
-            if force:
+        if force:
+            for run in undone:
                 run.forget_training()
-            cluster.start(name, _on_node, run.config.model_dump_json(), splits)
-        while by_name:
-            for ended in cluster.ended(MIRROR_SECONDS):
+        while (waiting or running) and time.perf_counter() < deadline:
+            while waiting and len(running) < at_once:
+                name = next(iter(waiting))
+                running[name] = waiting.pop(name)
+                engine.start(name, _on_node, running[name].config.model_dump_json(), splits)
+            for ended in engine.ended(min(MIRROR_SECONDS, max(0.0, deadline - time.perf_counter()))):
+                run = running.pop(ended.name)
                 attempts[ended.name] += 1
                 if isinstance(ended.error, Died) and attempts[ended.name] < ATTEMPTS:
-                    console.print(f"{ended.name}: {ended.error}; it resumes elsewhere", markup=False)
-                    cluster.start(ended.name, _on_node, by_name[ended.name].config.model_dump_json(), splits)
+                    console.print(f"{ended.name}: {ended.error}; it is started again", markup=False)
+                    waiting[ended.name] = run
                     continue
-                folder = by_name.pop(ended.name).folder
-                if (folder / "config.yaml").exists():
-                    track(folder)
+                if (run.folder / "config.yaml").exists():
+                    track(run.folder)
                 console.print(f"{ended.name}: {ended.error or 'done'}", markup=False)
                 errors += [ended.error] if ended.error else []
-            for run in by_name.values():
+            for run in running.values():
                 if (run.folder / "history.jsonl").exists():
+                    _tell_epoch(run, epochs)
                     track(run.folder)
     finally:
-        cluster.stop()
+        engine.stop()
     if errors:
-        raise errors[0] if isinstance(errors[0], UserError) else UserError(f"a run failed on the cluster: {errors[0]}")
+        raise errors[0] if isinstance(errors[0], UserError) else UserError(f"a run failed: {errors[0]}")
+    if undone := len(waiting) + len(running):
+        console.print(f"the time is over: {undone} of {len(runs)} runs are not done; the same command resumes")
+    return not undone
+
+
+def _tell_epoch(run: Run, told: Counter[str]) -> None:
+    """A line for every epoch that is over, as nobody sees the bars of runs side by side."""
+    lines = (run.folder / "history.jsonl").read_text().splitlines()
+    if len(lines) > told[run.config.run_name]:
+        told[run.config.run_name] = len(lines)
+        last = json.loads(lines[-1])
+        console.print(
+            f"{run.config.recipe}, seed {run.config.seed}: epoch {last['epoch']}/{run.config.training.epochs}, "
+            f"loss {last['loss']:.4f}, {last['images_per_s']:.0f} images/s",
+            markup=False,
+        )
 
 
 def _on_node(place: Place, config: str, splits: Sequence[str]) -> None:
-    """A run on a node of a cluster, which hands its files to the driver as it goes."""
+    """A run in a process or on a node of its own, which hands its files to the driver as it goes."""
     settings = Config.model_validate_json(config)
     name = f"runs/{settings.run_name}"
     archive, folder = place.archive(), place.pull(name)

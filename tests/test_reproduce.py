@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks import __main__ as cli
 from benchmarks import reproduce as job
+from benchmarks.config import resolve
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import write_predictions
@@ -71,6 +72,40 @@ def test_all_stages_once_and_never_again(archive: Path, tmp_path: Path, stages: 
     assert stages == [] and "done already" in capsys.readouterr().out
     reproduce(["bttr"], preset, [7], archive, [], True, tmp_path)
     assert stages == ["train", "predict", "score"]
+
+
+def test_runs_side_by_side_are_the_runs_one_after_another(
+    archive: Path, tmp_path: Path, stages: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    preset = preset_of(archive)
+    assert reproduce(["bttr", "comer-self"], preset, [7, 8], archive, [], False, tmp_path / "a", jobs=3)
+    assert not stages  # none in this process
+    said = capsys.readouterr().out
+    assert said.count(": done") == 4 and "epoch 1/1" in said
+    assert reproduce(["bttr", "comer-self"], preset, [7, 8], archive, [], False, tmp_path / "b")
+    one, other = (
+        sorted(root.glob("local/foreign-*/runs/*/*/best.safetensors")) for root in (tmp_path / "a", tmp_path / "b")
+    )
+    assert len(one) == 4 and [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
+    stages.clear()
+    assert reproduce(["bttr", "comer-self"], preset, [7, 8], archive, [], False, tmp_path / "a", jobs=2) and not stages
+
+
+def test_side_by_side_time_runs_out_and_one_failure_lets_the_others_end(
+    archive: Path, tmp_path: Path, stages: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    preset = preset_of(archive)
+    assert not reproduce(["bttr"], preset, [7, 8], archive, [], False, tmp_path, minutes=1e-4, jobs=2)
+    assert "2 of 2 runs are not done" in capsys.readouterr().out
+    space = workspace(open_archive(archive), tmp_path)
+    broken = space / "runs" / resolve("bttr", preset, 7, open_archive(archive)).run_name
+    broken.mkdir(parents=True, exist_ok=True)
+    (broken / "checkpoint.safetensors").write_bytes(b"no weights")
+    with pytest.raises(UserError, match=r"checkpoint\.safetensors.*delete it"):
+        reproduce(["bttr"], preset, [7, 8], archive, [], False, tmp_path, jobs=2)
+    assert len(list(space.glob("runs/bttr/*seed8*/scores/2014.json"))) == 1
+    with pytest.raises(UserError, match="--jobs is for the engine local"):
+        reproduce(["bttr"], preset, [7, 8], archive, [], False, tmp_path, engine="ray", jobs=2)
 
 
 def test_what_is_stale_is_made_again_and_nothing_else(archive: Path, tmp_path: Path, stages: list[str]) -> None:

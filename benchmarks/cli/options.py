@@ -29,6 +29,7 @@ Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, or a YAM
 Seed = Annotated[int, typer.Option(help="the run's seed", min=0)]
 Force = Annotated[bool, typer.Option("--force", help="train again what is trained already")]
 EngineName = Annotated[str, typer.Option("--engine", help="local: this machine | ray: a Ray cluster (RAY_ADDRESS)")]
+Jobs = Annotated[int, typer.Option(help="runs side by side (engine local), a share of the cores each", min=1)]
 Cpus = Annotated[float, typer.Option(help="CPUs a run gets (engine ray)", min=0)]
 Gpus = Annotated[float | None, typer.Option(help="GPUs a run gets (engine ray); else one where there are any", min=0)]
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -18,6 +18,7 @@ from benchmarks.cli.options import (
     Folder,
     Force,
     Gpus,
+    Jobs,
     Preset,
     Recipe,
     Results,
@@ -45,6 +46,7 @@ def reproduce(
     years: Years = "",
     force: Force = False,
     results: Results = RESULTS,
+    jobs: Jobs = 1,
     engine: EngineName = "local",
     cpus: Cpus = 1,
     gpus: Gpus = None,
@@ -60,7 +62,9 @@ def reproduce(
         raise UserError(f"--minutes {minutes:g}: no time to work in; give a number above 0, or leave it out (MINUTES=)")
     numbers, years_ = [seed_of(word) for word in words(seeds)], words(years)
     preset = preset or _default_preset()
-    if not reproduce(words(recipes), preset, numbers, crohme, years_, force, results, engine, cpus, gpus, minutes):
+    if not reproduce(
+        words(recipes), preset, numbers, crohme, years_, force, results, engine, cpus, gpus, minutes, jobs
+    ):
         sys.exit(OUT_OF_TIME)
 
 
