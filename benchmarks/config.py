@@ -227,7 +227,8 @@ def check_folder(config: Config, folder: Path) -> None:
     if not path.exists():
         return
     # a key that came after the folder was made has its default there; the schema's version tells of such keys
-    changes = list(_changes(load(path).model_dump(mode="json"), config.model_dump(mode="json")))
+    there = _merge(Config(recipe="", preset="").model_dump(mode="json"), {"schema_version": 1} | _yaml(path))
+    changes = list(_changes(there, config.model_dump(mode="json")))
     if changes:
         raise UserError(
             f"{path}: a run of other settings ({', '.join(changes)}); choose another folder, or delete that one"

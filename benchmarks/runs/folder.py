@@ -11,13 +11,15 @@ from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from benchmarks.config import Config
 from benchmarks.errors import UserError
 from benchmarks.files import only_one
+
+if TYPE_CHECKING:
+    from benchmarks.config import Config
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def store_key(text: str) -> str:
 class Run:
     """A row of the table at one seed: configuration and folder; what is done is read off the folder."""
 
-    config: Config
+    config: "Config"
     folder: Path
 
     @property

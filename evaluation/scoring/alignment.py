@@ -314,15 +314,42 @@ def relations_in_words(truth: SymLG, prediction: SymLG, limit: int = 12) -> list
 def symbols_of(tokens: Sequence[str], graph: SymLG, tree: Tree) -> list[int] | None:
     """For every token the index of its symbol in the tree, -1 for braces, scripts and \\limits.
 
-    The reader makes its objects in the order of the tokens; None where that does not hold for this text.
+    The reader makes its objects in the order of `_made`; None where that does not hold for this text.
     """
     expected = list(_labels(tokens))
+    written = [place for place in _made(tokens) if expected[place]]
     objects = [item for item in graph.objects if item.label]
-    if [item.label for item in objects] != [label for label in expected if label]:
+    if [item.label for item in objects] != [expected[place] for place in written]:
         return None
-    at = {path: index for index, path in enumerate(tree.paths)}
-    places = iter(objects)
-    return [at[next(places).path] if label else -1 for label in expected]
+    at, found = {path: index for index, path in enumerate(tree.paths)}, [-1] * len(tokens)
+    for place, item in zip(written, objects, strict=True):
+        found[place] = at[item.path]
+    return found
+
+
+def _made(tokens: Sequence[str]) -> list[int]:
+    """The places of the tokens in the order in which their objects are made: a root's index after its radicand."""
+    order = list(range(len(tokens)))
+    for root in reversed(range(len(tokens) - 1)):
+        if tokens[root] == r"\sqrt" and tokens[root + 1] == "[":
+            index_end = _closing(tokens, root + 1)
+            end = _closing(tokens, index_end) if list(tokens[index_end : index_end + 1]) == ["{"] else index_end + 1
+            order[root + 1 : end] = order[index_end:end] + order[root + 1 : index_end]
+    return order
+
+
+def _closing(tokens: Sequence[str], start: int) -> int:
+    """The place after what closes the bracket or brace at `start`."""
+    open_: list[str] = []
+    for place in range(start, len(tokens)):
+        token = tokens[place]
+        if token == "{" or (token == "[" and tokens[place - 1] == r"\sqrt"):
+            open_.append("}" if token == "{" else "]")
+        elif open_ and token == open_[-1]:
+            open_.pop()
+            if not open_:
+                return place + 1
+    return len(tokens)
 
 
 def _labels(tokens: Sequence[str]) -> Iterator[str]:

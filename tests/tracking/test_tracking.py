@@ -260,7 +260,7 @@ def test_live_mirrors_and_measures_until_the_training_is_killed(tmp_path: Path, 
     def mirrored() -> list:
         return [run for run in all_runs(client) if "row_key" in run.data.tags]
 
-    code = "import sys, time; from pathlib import Path; from benchmarks.tracking.track import live\n"
+    code = "import sys, time; from pathlib import Path; from benchmarks.tracking.live import live\n"
     code += "with live(Path(sys.argv[1]), seconds=0.1): time.sleep(600)"
     training = subprocess.Popen([sys.executable, "-c", code, folder])
     try:
@@ -282,7 +282,7 @@ def test_what_the_training_raises_passes_through(tmp_path: Path) -> None:
 
 
 def test_a_training_imports_no_mlflow_and_ends_its_mirror(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from benchmarks.tracking.track import live\n"
+    code = "import sys; from pathlib import Path; from benchmarks.tracking.live import live\n"
     code += f"with live(Path({str(put_run(tmp_path, 'bttr'))!r})): pass\n"
     code += "assert not {'mlflow', 'sqlalchemy', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
