@@ -9,7 +9,7 @@ from benchmarks.cli import data, runs, results, images, checks  # noqa: F401  (e
 
 # isort: on
 from benchmarks.cli.options import app
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, shortage
 from benchmarks.libraries import settle
 
 
@@ -45,6 +45,11 @@ def _words_for(error: BaseException) -> str:
     models = sys.modules.get("models")  # its errors can only come up where it was imported
     if isinstance(error, UserError | InputError) or (models and isinstance(error, models.CheckpointError)):
         return text
+    torch = sys.modules.get("torch")
+    if torch and isinstance(error, torch.OutOfMemoryError):
+        return (
+            f"{shortage(error)}; a smaller training.batching.pixels, or CUDA_VISIBLE_DEVICES= for the CPU, needs none"
+        )
     if isinstance(error, OSError):
         fixes = {
             errno.ENOSPC: "make room and run the same command again",

@@ -1,5 +1,6 @@
 """Where a run is made: the device with its switches; hardware, versions, revision, written beside every result."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from benchmarks.errors import UserError
 
 PACKAGES = (
     "hmerbench",
@@ -23,13 +26,27 @@ PACKAGES = (
 
 
 def best_device(number: int = 0) -> torch.device:
-    """What to work on: a GPU where there is one, with what slows it down or rounds its numbers switched off."""
+    """What to work on: a GPU where there is one, with what slows it down or rounds its numbers switched off.
+
+    Raises UserError for a GPU whose driver is too old, rather than work on the CPU without a word.
+    """
     if not torch.cuda.is_available():
+        if "too old" in (reason := why_no_gpu()) and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
+            raise UserError(f"{reason}; update it, or set CUDA_VISIBLE_DEVICES= (to nothing) to work on the CPU")
         return torch.device("cpu")
     torch.backends.cuda.enable_cudnn_sdp(False)  # builds a plan for every step of a search, 0.4 s each on Hopper
     torch.backends.cuda.matmul.allow_tf32 = False  # of 23 bits TF32 keeps 10; torch's convolutions use it unasked
     torch.backends.cudnn.allow_tf32 = False
     return torch.device(f"cuda:{number}")
+
+
+def why_no_gpu() -> str:
+    """What torch says where it finds no GPU to work on, in a sentence; nothing where it finds one."""
+    try:
+        torch.cuda.init()
+    except (AssertionError, RuntimeError) as error:
+        return str(error).split(". ")[0].rstrip(".")
+    return ""
 
 
 def environment(device: torch.device) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The one error a user of the drivers is meant to see."""
+"""The one error a user of the drivers is meant to see, and words for a GPU's."""
 
 
 class UserError(Exception):
@@ -10,3 +10,8 @@ class UserError(Exception):
 
 class Diverged(UserError):
     """A loss that is no longer finite: a fault of the settings, which a search takes as a result."""
+
+
+def shortage(error: BaseException) -> str:
+    """What torch says of memory that a GPU lacks: "CUDA out of memory. Tried to allocate 2.00 GiB"."""
+    return ". ".join(str(error).split(". ")[:2]).rstrip(".")

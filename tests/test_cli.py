@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks import __main__ as cli
 from benchmarks.errors import UserError
@@ -100,6 +101,10 @@ def test_what_an_error_says(capsys: pytest.CaptureFixture[str]) -> None:
     sealed = OSError(errno.EROFS, "Read-only file system", "results")
     assert "choose a place that can be written" in tell(sealed, capsys)[1]
     assert "hmerbench[suite]" in tell(ModuleNotFoundError("No module named 'pandas'"), capsys)[1]
+    scarce = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of …")
+    assert tell(scarce, capsys)[1].startswith(
+        "error: CUDA out of memory. Tried to allocate 2.00 GiB; a smaller training"
+    )
     code, line = tell(RuntimeError("several\nlines"), capsys)
     assert code == 1 and line.startswith("error: RuntimeError: several lines") and line.count("\n") == 1
 

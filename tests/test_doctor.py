@@ -267,6 +267,29 @@ def test_a_busy_machine_is_told_what_to_set(monkeypatch, load, threads, told):
     assert all("5.0 jobs" in check.words and "OMP_NUM_THREADS=1" in check.fix for check in found)
 
 
+def test_a_driver_too_old_is_one_line(monkeypatch):
+    """Else a GPU's training would go to the CPU, and nobody would know."""
+    words = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by …"
+
+    def fails(reason: str) -> None:
+        def init() -> None:
+            raise RuntimeError(reason)
+
+        monkeypatch.setattr(torch.cuda, "init", init)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    fails(words)
+    with pytest.raises(
+        UserError, match=r"^The NVIDIA driver .* \(found version 11040\); update it, or set CUDA_VISIBLE"
+    ):
+        best_device()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert best_device() == torch.device("cpu")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    fails("Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU")
+    assert best_device() == torch.device("cpu")
+
+
 def test_a_gpu_computes_exactly_and_plans_little(monkeypatch):
     """No TF32, which torch's convolutions use unasked, and no cuDNN attention, whose plans cost more than a search."""
     switches = (torch.backends.cudnn, "allow_tf32"), (torch.backends.cuda.matmul, "allow_tf32")

@@ -37,6 +37,10 @@ class Batch:
     mask: torch.Tensor  # bool [b,H,W], True = padding
     tokens: list[tuple[str, ...]]
 
+    def part(self, rows: slice) -> "Batch":
+        """Some of its images, padded as before."""
+        return Batch(self.ids[rows], self.images[rows], self.mask[rows], self.tokens[rows])
+
 
 # ----------------------------------------------------------------------------------------------------- grouping
 

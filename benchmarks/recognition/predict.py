@@ -17,7 +17,7 @@ from benchmarks.data.archive import Archive
 from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.samples import Sample, evenly
 from benchmarks.environment import best_device
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, shortage
 from benchmarks.files import write_atomically, zipped
 from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Vocabulary
@@ -85,19 +85,43 @@ def search(
     with torch.autocast(device.type, torch.bfloat16, enabled=config.search.bf16):
         network = FoldedNetwork(model)
         for batch in watch(batches):
-            images, mask = _send(batch, device)
-            for name, hypotheses in zip(batch.ids, joint_search(network, images, mask, options), strict=True):
+            here = _read(lambda part: joint_search(network, *_send(part, device), options), batch)
+            for name, hypotheses in zip(batch.ids, here, strict=True):
                 found.setdefault(name, []).extend(hypotheses)
         if len(scales) > 1:
             found = {name: list({h.ids: h for h in hypotheses}.values()) for name, hypotheses in found.items()}
             rated: dict[str, list[list[Hypothesis]]] = {name: [] for name in found}
             for batch in watch(batches):
-                images, mask = _send(batch, device)
-                here = rate_hypotheses(network, images, mask, [found[name] for name in batch.ids], options)
+                here = _read(
+                    lambda part: rate_hypotheses(
+                        network, *_send(part, device), [found[name] for name in part.ids], options
+                    ),
+                    batch,
+                )
                 for name, hypotheses in zip(batch.ids, here, strict=True):
                     rated[name].append(hypotheses)
             found = {name: [_mean(same) for same in zip(*views, strict=True)] for name, views in rated.items()}
     return {name: ranked(hypotheses, config) for name, hypotheses in found.items()}
+
+
+def _read(read: Callable[[Batch], list[list[Hypothesis]]], batch: Batch) -> list[list[Hypothesis]]:
+    """read(batch), by halves where a GPU lacks the memory: they stay padded as they were, so they are read the same.
+
+    Raises UserError where it has no room for a single image.
+    """
+    try:
+        return read(batch)
+    except torch.OutOfMemoryError as error:  # which holds on to the search's tensors while it is handled
+        lacking = shortage(error)
+    size, (height, width) = len(batch.ids), batch.mask.shape[1:]
+    if size == 1:
+        raise UserError(
+            f"{lacking}, to search {batch.ids[0]} ({height} x {width} px); CUDA_VISIBLE_DEVICES= (to "
+            "nothing) searches on the CPU"
+        )
+    torch.cuda.empty_cache()
+    Console(stderr=True).print(f"{lacking}: {size} images of {height} x {width} px are searched by halves")
+    return [found for rows in (slice(size // 2), slice(size // 2, size)) for found in _read(read, batch.part(rows))]
 
 
 def _send(batch: Batch, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:

@@ -25,14 +25,15 @@ from functools import partial
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from benchmarks.data.on_device import Inputs
 from benchmarks.errors import UserError
 
 EAGER = 2  # so many batches of a shape run kernel by kernel: they warm up what is made on first use
-
 FREE = 0.25  # of a device's memory: where less is left, no more shapes are recorded
+console = Console(stderr=True)
 
 # of a step: what repeats it, and its result; None where there is no room
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], Any], Tensor] | None]
@@ -77,8 +78,16 @@ class Replays:
         recorded = self.record(partial(self.step, still, first))
         if recorded is None:
             self.limit = len(self.replays)
+            console.print(f"no memory for more than {self.limit} recorded steps: other shapes run kernel by kernel")
         else:
             self.replays[key] = Replay(still, *recorded)
+
+    def give_up(self) -> int:
+        """Frees the memory of all recordings and makes no more; how many there were."""
+        count, self.limit = len(self.replays), 0
+        self.replays.clear()
+        torch.cuda.empty_cache()
+        return count
 
 
 class CudaRecord:
@@ -102,6 +111,8 @@ class CudaRecord:
             finally:
                 graph.capture_end()
         except RuntimeError as error:
+            if torch.OutOfMemoryError in (type(error), type(error.__context__)):
+                return None  # what was begun goes with the graph; nothing of it ran
             reason = str(error).splitlines()[0]
             raise UserError(f"a training step cannot be recorded ({reason}); set training.graphs: 0") from error
         return graph.replay, loss

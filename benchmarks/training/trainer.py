@@ -29,7 +29,7 @@ from benchmarks.data.on_device import Drawn, Inputs, ResidentSet, send
 from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.environment import environment
-from benchmarks.errors import Diverged, UserError
+from benchmarks.errors import Diverged, UserError, shortage
 from benchmarks.files import only_one, write_atomically
 from benchmarks.recognition.predict import recognize
 from benchmarks.training.checkpoint import flatten_optimizer, load_checkpoint, restore_optimizer, save_checkpoint
@@ -168,12 +168,31 @@ class Trainer:
         if self.team.world > 1:
             parallel = DistributedDataParallel(self.model)
         total = self.config.training.epochs
+        if self.replays and not (self.folder / "checkpoint.safetensors").exists():
+            self._save()  # to resume from where recordings must be given up in the first minute
         gc.freeze()  # what is here stays; looking through it again and again takes a twentieth of a step
         stream = own_stream(self.team.device) if self.replays else nullcontext()
         with stream, progress_of(self.config, self.state.epoch, console, quiet=self.team.rank > 0) as report:
             while self.state.epoch < total and not self._gave_up():
-                self._epoch(parallel, report)
+                lacking = ""
+                try:
+                    self._epoch(parallel, report)
+                except torch.OutOfMemoryError as error:  # which holds on to the step's tensors while it is handled
+                    lacking = shortage(error)
+                if lacking:
+                    self._make_room(lacking)
         self._finish()
+
+    def _make_room(self, lacking: str) -> None:
+        """Gives up recorded steps, whose memory others need, and resumes; UserError where that is no help."""
+        if self.replays is None or not (recorded := self.replays.give_up()):
+            raise UserError(
+                f"{self.folder}: {lacking}; with training.batching.pixels or size halved and micro_batches doubled "
+                "a step takes half the memory (that is another run), and what was trained so far is kept"
+            )
+        console.print(f"{lacking}: {recorded} recorded steps are given up for it")
+        self.optimizer.zero_grad()  # of the step that was cut short
+        self._resume()
 
     def _epoch(self, parallel: nn.Module, report: "Report") -> None:
         state, training = self.state, self.config.training

@@ -10,6 +10,8 @@ from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.samples import Sample
+from benchmarks.errors import UserError
+from benchmarks.recognition import predict
 from benchmarks.recognition.predict import ranked, recognize
 from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Hypothesis, Vocabulary
@@ -41,6 +43,30 @@ def converts(hypothesis: Hypothesis) -> bool:
     except Unconverted:
         return False
     return True
+
+
+@pytest.mark.parametrize("scales", [(1.0,), (1.0, 1.3)])
+def test_where_memory_lacks_a_batch_is_read_by_halves(untrained, monkeypatch, capsys, scales) -> None:
+    model, config, samples = untrained
+    config, sizes, room = changed(config, scales=scales, batch_size=5), [], 2
+    expected = recognize(model, config, samples, CPU, "2014")
+    for name, real in (("joint_search", predict.joint_search), ("rate_hypotheses", predict.rate_hypotheses)):
+
+        def scarce(network, images, *others, real=real):
+            sizes.append(len(images))
+            if len(images) > room:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0 has 2 GiB.")
+            return real(network, images, *others)
+
+        monkeypatch.setattr(predict, name, scarce)
+    found = recognize(model, config, samples, CPU, "2014")
+    assert max(sizes) > room and {**found} == {**expected}
+    assert "9.00 GiB: 5 images" in " ".join(capsys.readouterr().err.split())
+    room = 0
+    with pytest.raises(
+        UserError, match=r"Tried to allocate 9\.00 GiB, to search w\d_\d \(\d+ x \d+ px\); CUDA_VISIBLE"
+    ):
+        recognize(model, config, samples, CPU, "2014")
 
 
 def test_the_best_hypothesis_that_converts_is_predicted(untrained) -> None:

@@ -39,6 +39,11 @@ def rehearsed(step: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]
     return lambda: loss.copy_(step()), loss
 
 
+LACKING = torch.OutOfMemoryError(
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 GiB of which 1.20 GiB is free."
+)
+
+
 def inputs(width: int, steps: int = 2) -> Inputs:
     images = torch.randint(256, (1, 1, 4, width), dtype=torch.uint8)
     tokens = torch.randint(5, (2, steps))
@@ -82,13 +87,14 @@ def test_what_is_recorded_and_when():
     assert len(recorded) == 2
 
 
-def test_a_full_device_records_no_more():
+def test_a_full_device_records_no_more(capsys):
     asked = []
     replays = Replays(lambda batch, first: batch.tokens.sum(), lambda step: asked.append(step), limit=5)
     for _ in range(EAGER + 3):
         batch = inputs(8)
         assert replays(batch, True, 0) == batch.tokens.sum()
     assert len(asked) == 1
+    assert "no memory for more than 0 recorded steps" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +118,37 @@ def test_replays_train_what_steps_do(archive, tmp_path, monkeypatch):
     assert trainer.replays is not None
     assert sum(trainer.replays.seen[key] - EAGER for key in trainer.replays.replays) > 8
     assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_recordings_make_room_for_a_step(archive, tmp_path, monkeypatch, capsys):
+    """A step that runs out of memory halfway is done again without recordings, to the weights of a plain training."""
+    config = tiny_config(archive, GRAPHS).model_copy(update={"augmentation": None})
+    team, real, made = Team(0, 1, torch.device("cpu")), Trainer._gradients, []
+    _, expected = weights(config, archive, tmp_path / "eager", team)
+
+    def scarce(self: Trainer, batch: Inputs, first: bool, parallel=None) -> Tensor:
+        loss = real(self, batch, first, parallel)
+        if not made and self.replays is not None and len(self.replays.replays) == 3 and not first:
+            made.append(self.state.step)
+            raise LACKING  # with half of the step's gradients added
+        return loss
+
+    monkeypatch.setattr(training, "recorder", lambda team: rehearsed)
+    monkeypatch.setattr(Trainer, "_gradients", scarce)
+    trainer, found = weights(config, archive, tmp_path / "scarce", team)
+    assert made and made[0] > 0 and trainer.replays is not None and not trainer.replays.replays
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    said = " ".join(capsys.readouterr().err.split())
+    assert "CUDA out of memory. Tried to allocate 2.00 GiB: 3 recorded steps are given up for it" in said
+
+
+def test_a_batch_too_large_names_the_setting(archive, tmp_path, monkeypatch):
+    def scarce(*_) -> Tensor:
+        raise LACKING
+
+    monkeypatch.setattr(Trainer, "_gradients", scarce)
+    with pytest.raises(UserError, match=r"2\.00 GiB; with training\.batching\.pixels or size halved"):
+        weights(tiny_config(archive, GRAPHS), archive, tmp_path, Team(0, 1, torch.device("cpu")))
 
 
 @pytest.mark.parametrize("bf16", [False, True])
@@ -162,7 +199,7 @@ def test_a_replay_is_the_step_on_other_inputs(archive, tmp_path, device, bf16):
 def test_recording_leaves_the_allocator_alone(monkeypatch):
     """Emptying its cache before every recording has each step after it ask the driver for memory again."""
     done: list[str] = []
-    free = 80
+    free, ends = 80, True
 
     class Graph:
         def capture_begin(self, pool, capture_error_mode):
@@ -170,6 +207,8 @@ def test_recording_leaves_the_allocator_alone(monkeypatch):
 
         def capture_end(self):
             done.append("end")
+            if not ends:
+                raise RuntimeError("the recording was invalidated")
 
         def replay(self):
             done.append("replay")
@@ -193,6 +232,13 @@ def test_recording_leaves_the_allocator_alone(monkeypatch):
     with pytest.raises(UserError, match=r"cannot be recorded \(operation not permitted .*; set training\.graphs: 0"):
         record(fails)
     assert done[-1] == "end"  # or nothing could run on this stream any more
+
+    def scarce() -> Tensor:
+        raise LACKING
+
+    assert record(scarce) is None
+    ends = False  # as is common after it
+    assert record(scarce) is None
     free = 19  # and 5 that the allocator holds: less than a quarter
     assert record(lambda: torch.tensor(3.0)) is None
 
