@@ -33,7 +33,7 @@ placing = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") $(
 searching = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
 	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
 
-.PHONY: help setup reproduce-table2 search crohme data test lint types contracts check format tables figures evaluate notebooks report doctor regress regress-update mlflow-ui bench bench-scoring timings lock clean
+.PHONY: help setup reproduce-table2 search crohme data test lint types contracts check format tables figures evaluate notebooks report doctor regress regress-update mlflow-ui bench gpu-check bench-scoring timings lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -117,6 +117,9 @@ mlflow-ui: $(READY) ## look at the logged runs, on 127.0.0.1 alone (RESULTS=resu
 
 bench: $(READY) ## time training and search, plain and fast side by side, on a quiet machine: results/speed/ (10 min)
 	@$(BIN)/python -m benchmarks speed $(if $(CROHME),--crohme "$(CROHME)")
+
+gpu-check: $(READY) ## on a new GPU, five minutes: CUDA tests, steps, a search of 2014 (CROHME=), switches: results/speed/gpu.csv
+	@$(BIN)/python -m benchmarks gpu-check $(if $(CROHME),--crohme "$(CROHME)") $(if $(RESULTS),--results "$(RESULTS)")
 
 timings: $(READY) ## time to accuracy of the committed runs: results/speed/training.csv
 	@$(BIN)/python -m benchmarks timings $(if $(RESULTS),--results "$(RESULTS)")

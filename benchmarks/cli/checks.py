@@ -62,6 +62,14 @@ def speed(
     speed(results, words(only), repeats, crohme=crohme)
 
 
+@app.command("gpu-check", rich_help_panel=PANEL)
+def gpu_check(crohme: Crohme = None, results: Results = RESULTS) -> None:
+    """Check a GPU in five minutes: right, how fast, which switches."""
+    from benchmarks.performance.gpu_check import gpu_check
+
+    gpu_check(crohme, results)
+
+
 @app.command(rich_help_panel=PANEL)
 def precision(
     limit: Annotated[int, typer.Option(help="expressions to train on", min=1)],

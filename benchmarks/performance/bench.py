@@ -1,10 +1,11 @@
 """`make bench`: the plain way beside the fast way in one run, on networks of full size, to results/speed/.
 
-cpu.csv has a row a benchmark; its ratio says how many times better the fast side is (images/s: fast / plain; seconds
-and MiB: plain / fast), its spread is the interquartile range over the median, of the side where that is larger.
-Both sides take turns, so that what else the machine does meets them alike. growth.csv and its plot say how cost grows.
+cpu.csv has one row per benchmark; its ratio says how many times better the fast side is (images/s: fast / plain;
+seconds and MiB: plain / fast), its spread is the interquartile range over the median, of the side where that is larger.
+Both sides take turns, so that what else the machine does meets them alike. growth.csv says how cost grows.
 """
 
+import csv
 import math
 import os
 import re
@@ -13,14 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 
-import pandas as pd
 import torch
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 from torch import Tensor, nn
 
 from benchmarks.config import load, resolve
@@ -29,6 +29,7 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.environment import processor, revision
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
+from benchmarks.performance.tables import csv_text, show
 from benchmarks.recognition.predict import recognize
 from benchmarks.training.loss import token_loss
 from models import CoMER, CoMERConfig, SearchOptions, joint_search
@@ -42,6 +43,8 @@ from models.weights import load_weights
 QUIET = 0.5  # load that is no reason for a warning
 TURN = 2.0  # s
 console = Console(stderr=True)
+
+Sides = tuple[Callable[[], object], Callable[[], object]]  # the same job, plain and fast
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of cpu.csv. What was done on one side only leaves `plain` and `ratio` empty."""
+    """A line of cpu.csv. What was done on one side only leaves `plain`, `ratio` and `spread` empty."""
 
     benchmark: str
     plain: float | None
@@ -72,16 +75,6 @@ class Row:
     spread: float | None
     hardware: str
     versions: str
-
-
-@dataclass(frozen=True)
-class Case:
-    """One benchmark. `sides` makes the plain and the fast job; both do `images` images."""
-
-    name: str
-    sides: Callable[[Sizes], tuple[Callable[[], object], Callable[[], object]]]
-    images: int
-    minutes: float  # for both sides once, on two quiet cores
 
 
 # ------------------------------------------------------------------------------------------------------ the jobs
@@ -104,23 +97,14 @@ def batch(sizes: Sizes, images: int) -> tuple[Tensor, Tensor]:
     return torch.rand(images, 1, *shape[1:], generator=draw), torch.zeros(shape, dtype=torch.bool)
 
 
-def encoding(sizes: Sizes, bf16: bool) -> tuple[Callable[[], object], Callable[[], object]]:
+def encoding(sizes: Sizes, bf16: bool) -> Sides:
     model, images = network(sizes), batch(sizes, sizes.batch)
     with torch.no_grad():
         folded = FoldedEncoder(model.encoder, torch.bfloat16 if bf16 else torch.float32)
-
-    @torch.no_grad()
-    def plain() -> object:
-        return model.encode(*images)
-
-    @torch.inference_mode()
-    def fast() -> object:
-        return folded(*images)
-
-    return plain, fast
+    return torch.no_grad()(lambda: model.encode(*images)), torch.inference_mode()(lambda: folded(*images))
 
 
-def searching(sizes: Sizes, bf16: bool, steps: int, images: int) -> tuple[Callable[[], object], Callable[[], object]]:
+def searching(sizes: Sizes, bf16: bool, steps: int, images: int) -> Sides:
     model, inputs = network(sizes), batch(sizes, images)
     options = SearchOptions(beam_size=sizes.beam, max_len=steps + 1)
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
@@ -128,7 +112,7 @@ def searching(sizes: Sizes, bf16: bool, steps: int, images: int) -> tuple[Callab
     return lambda: plain_search(model, *inputs, options), lambda: joint_search(folded, *inputs, options)
 
 
-def training(sizes: Sizes, bf16: bool) -> tuple[Callable[[], object], Callable[[], object]]:
+def training(sizes: Sizes, bf16: bool) -> Sides:
     images, mask = batch(sizes, sizes.train_batch)
     draw = torch.Generator().manual_seed(7)
     labels = torch.randint(EOS + 1, sizes.model.vocab_size, (sizes.train_batch, sizes.tokens), generator=draw)
@@ -165,30 +149,40 @@ def with_torch_dropout(model: nn.Module) -> None:
                 setattr(module, name, nn.Dropout(child.p))
 
 
-def cases(sizes: Sizes) -> list[Case]:
-    s = sizes
-    return [
-        Case("encoder_fp32", lambda s: encoding(s, False), s.batch, 0.004),
-        Case("encoder_bf16", lambda s: encoding(s, True), s.batch, 0.003),
-        Case("search_beam10_30steps_fp32", lambda s: searching(s, False, s.steps, s.batch), s.batch, 0.08),
-        Case("search_beam10_30steps_bf16", lambda s: searching(s, True, s.steps, s.batch), s.batch, 0.08),
-        Case("search_beam10_200steps_fp32", lambda s: searching(s, False, s.many_steps, 1), 1, 0.8),
-        Case("train_step_fp32", lambda s: training(s, False), s.train_batch, 0.03),
-        Case("train_step_bf16", lambda s: training(s, True), s.train_batch, 0.025),
-    ]
+@dataclass(frozen=True)
+class Case:
+    """A job that both sides do, with so many images."""
+
+    sides: Callable[[], Sides]
+    images: int
+    minutes: float  # for both sides once, on two quiet cores
+
+
+def cases(s: Sizes) -> dict[str, Case]:
+    return {
+        "encoder_fp32": Case(lambda: encoding(s, False), s.batch, 0.004),
+        "encoder_bf16": Case(lambda: encoding(s, True), s.batch, 0.003),
+        "search_beam10_30steps_fp32": Case(lambda: searching(s, False, s.steps, s.batch), s.batch, 0.08),
+        "search_beam10_30steps_bf16": Case(lambda: searching(s, True, s.steps, s.batch), s.batch, 0.08),
+        "search_beam10_200steps_fp32": Case(lambda: searching(s, False, s.many_steps, 1), 1, 0.8),
+        "train_step_fp32": Case(lambda: training(s, False), s.train_batch, 0.03),
+        "train_step_bf16": Case(lambda: training(s, True), s.train_batch, 0.025),
+    }
 
 
 PEAKS = ("search_beam10_30steps_fp32", "search_beam10_30steps_bf16", "train_step_fp32", "train_step_bf16")
-GROWTH = {  # what is varied around two images of 96 x 256 pixels, a beam of 5 and 20 steps
-    "image_area": (128, 256, 512, 1024),  # widths, px
-    "sequence_length": (10, 20, 40, 80),
-    "beam_width": (1, 2, 5, 10, 20),
-    "batch_size": (1, 2, 4, 8),
+GROWTH = {  # what is varied around GROUND, images of 96 pixels' height: its name in GROUND and its values
+    "image_area": ("width", (128, 256, 512, 1024)),  # px
+    "sequence_length": ("steps", (10, 20, 40, 80)),
+    "beam_width": ("beam", (1, 2, 5, 10, 20)),
+    "batch_size": ("batch", (1, 2, 4, 8)),
 }
 GROUND = {"width": 256, "steps": 20, "beam": 5, "batch": 2}
-AXES = dict(zip(GROWTH, ("width", "steps", "beam", "batch"), strict=True))
 CROHME = ("crohme2014_beam10_reference_lengths_bf16", "crohme2014_changed_by_bf16")  # only with an archive
-NAMES = (*(case.name for case in cases(Sizes())), *(f"peak_memory_{name}" for name in PEAKS), "growth", *CROHME)
+NAMES = (*cases(Sizes()), *(f"peak_memory_{name}" for name in PEAKS), "growth", *CROHME)
+
+
+COLUMNS = tuple(column.name for column in fields(Row))
 
 
 # --------------------------------------------------------------------------------------------------- measuring
@@ -221,18 +215,17 @@ def spread(times: list[float]) -> float:
     return (high - low) / statistics.median(times)
 
 
-def timed(case: Case, sizes: Sizes, repeats: int) -> Row:
-    times = seconds(list(case.sides(sizes)), repeats)
+def timed(name: str, case: Case, repeats: int) -> Row:
+    times = seconds(list(case.sides()), repeats)
     plain, fast = (case.images / statistics.median(side) for side in times)
-    return row(case.name, plain, fast, fast / plain, "images/s", repeats, max(map(spread, times)))
+    return row(name, plain, fast, fast / plain, "images/s", repeats, max(map(spread, times)))
 
 
 def peak(case: str, sizes: Sizes, repeats: int) -> Row:
-    """Peak resident memory of a fresh process a side that does its job once, libraries included."""
-    name = f"peak_memory_{case}"
+    """Peak resident memory of a fresh process per side that does its job once, libraries included."""
     sides = [[resident(case, side, sizes) for _ in range(repeats)] for side in ("plain", "fast")]
     plain, fast = (statistics.median(side) for side in sides)
-    return row(name, plain, fast, plain / fast, "MiB", repeats, max(map(spread, sides)))
+    return row(f"peak_memory_{case}", plain, fast, plain / fast, "MiB", repeats, max(map(spread, sides)))
 
 
 def resident(case: str, side: str, sizes: Sizes) -> float:
@@ -247,9 +240,7 @@ def occupy(name: str, side: str, sizes: Sizes) -> None:
     """Does one side of a benchmark once and prints the peak resident memory of this process, MiB."""
     import resource
 
-    case = next(case for case in cases(sizes) if case.name == name)
-    job = case.sides(sizes)[("plain", "fast").index(side)]
-    job()
+    cases(sizes)[name].sides()[("plain", "fast").index(side)]()
     status = Path("/proc/self/status")
     if status.exists():  # Linux starts a child's ru_maxrss at its parent's size
         print(int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) / 2**10)
@@ -260,28 +251,29 @@ def occupy(name: str, side: str, sizes: Sizes) -> None:
 def row(
     name: str, plain: float | None, fast: float, ratio: float | None, unit: str, n: int, spread: float | None
 ) -> Row:
-    cores, threads = os.cpu_count(), torch.get_num_threads()
-    hardware = f"{processor()}, {cores} cores, {threads} threads"
-    versions = f"torch {torch.__version__}, Python {sys.version.split()[0]}, {(revision() or 'no revision')[:9]}"
+    hardware = f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
     shown = [None if x is None else float(f"{x:.4g}") for x in (plain, fast, ratio, spread)]
-    return Row(name, shown[0], shown[1] or 0.0, shown[2], unit, n, shown[3], hardware, versions)
+    return Row(name, shown[0], shown[1] or 0.0, shown[2], unit, n, shown[3], hardware, versions())
 
 
-def growth(sizes: Sizes, repeats: int, tell: Callable[[str], None] = lambda _: None) -> pd.DataFrame:
-    """Seconds of a float32 search, both ways, for every value of every axis."""
+def versions() -> str:
+    """What a time depends on beside the hardware."""
+    return f"torch {torch.__version__}, Python {sys.version.split()[0]}, {(revision() or 'no revision')[:9]}"
+
+
+def growth(path: Path, sizes: Sizes, repeats: int) -> None:
+    """Writes seconds of a float32 search, both ways, for every value of every axis."""
     lines = []
-    for axis, values in GROWTH.items():
+    for axis, (name, values) in GROWTH.items():
         for value in values:
-            tell(f"growth: {axis} {value}")
-            at = GROUND | {AXES[axis]: value}
+            at = GROUND | {name: value}
             # tiny networks, in tests, have few classes
-            beam = min(at["beam"], sizes.model.vocab_size // 2)
-            these = replace(sizes, width=at["width"], beam=beam)
-            times = seconds(list(searching(these, False, at["steps"], at["batch"])), repeats)
-            plain, fast = (statistics.median(side) for side in times)
+            these = replace(sizes, width=at["width"], beam=min(at["beam"], sizes.model.vocab_size // 2))
+            times = seconds(list(searching(these, False, at["steps"], at["batch"])), min(repeats, 3))
+            plain, fast = (float(f"{statistics.median(side):.4g}") for side in times)
             x = value * sizes.height if axis == "image_area" else value
-            lines.append((axis, x, float(f"{plain:.4g}"), float(f"{fast:.4g}"), "s", repeats))
-    return pd.DataFrame(lines, columns=["axis", "value", "plain", "fast", "unit", "n"])
+            lines.append({"axis": axis, "value": x, "plain": plain, "fast": fast, "unit": "s", "n": min(repeats, 3)})
+    write_atomically(path, csv_text(list(lines[0]), lines))
 
 
 # ------------------------------------------------------------------------------------------------------ writing
@@ -298,43 +290,41 @@ def speed(
         raise UserError(f"--only {unknown[0]}: no such benchmark; choose from {', '.join(NAMES)} or a part of a name")
     if repeats < 1:
         raise UserError(f"--repeats {repeats}: must be at least 1 (5 for numbers to publish)")
-    wanted = [name for name in NAMES if not only or any(part in name for part in only)]
-    if crohme is None:
-        wanted = [name for name in wanted if name not in CROHME]
-        if not wanted:
-            raise UserError(f"--only {only[0]}: needs CROHME; give the archive with --crohme")
-    sizes, folder, rows = sizes or Sizes(), results / "speed", []
-    jobs = {case.name: case for case in cases(sizes)}
-    others = {"growth": 2.0, CROHME[0]: 3.0, CROHME[1]: 2.0}  # minutes; a peak of memory starts two programs
-    rough = sum(
-        (repeats + 1) * jobs[name].minutes if name in jobs else others.get(name, 0.15 * repeats) for name in wanted
-    )
-    console.print(f"{len(wanted)} benchmarks, {repeats} times each: about {math.ceil(rough)} min on two quiet cores")
+    sizes, folder = sizes or Sizes(), results / "speed"
+    jobs: dict[str, tuple[float, Callable[[], Row | None]]] = {  # minutes, roughly, and what measures
+        name: ((repeats + 1) * case.minutes, partial(timed, name, case, repeats)) for name, case in cases(sizes).items()
+    }
+    jobs |= {f"peak_memory_{name}": (0.15 * repeats, partial(peak, name, sizes, repeats)) for name in PEAKS}
+    jobs["growth"] = 2.0, partial(growth, folder / "growth.csv", sizes, repeats)
+    if crohme is not None:
+        jobs[CROHME[0]] = 3.0, partial(recognizing, crohme, sizes)
+        jobs[CROHME[1]] = 2.0, partial(changed, crohme, results)
+    wanted = {name: job for name, job in jobs.items() if not only or any(part in name for part in only)}
+    if not wanted:
+        raise UserError(f"--only {only[0]}: needs CROHME; give the archive with --crohme")
+    rough = math.ceil(sum(minutes for minutes, _ in wanted.values()))
+    console.print(f"{len(wanted)} benchmarks, {repeats} times each: about {rough} min on two quiet cores")
     if (load := os.getloadavg()[0]) > QUIET:
         console.print(f"the machine is not quiet (load {load:.1f}): these are no numbers to publish", style="yellow")
+    rows: list[Row] = []
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("", total=len(wanted))
-        for name in wanted:
+        for name, (_, measure) in wanted.items():
             progress.update(task, description=name)
-            if name == "growth":
-                table = growth(sizes, min(repeats, 3), lambda text: progress.update(task, description=text))
-                write_atomically(folder / "growth.csv", table.to_csv(index=False, lineterminator="\n"))
-                draw(table, folder)
-            else:
-                if name in jobs:
-                    made = timed(jobs[name], sizes, repeats)
-                elif crohme is not None and name in CROHME:
-                    made = (recognizing if name == CROHME[0] else changed)(crohme, results, sizes)
-                else:
-                    made = peak(name.removeprefix("peak_memory_"), sizes, repeats)
+            if (made := measure()) is not None:
                 rows.append(made)
                 save(folder / "cpu.csv", rows)  # at once: what was measured outlives Ctrl-C
             progress.advance(task)
-    show(rows)
+    if rows:
+        show(
+            "speed",
+            [{name: value for name, value in asdict(row).items() if name not in COLUMNS[-2:]} for row in rows],
+            rows[0].hardware,
+        )
     return rows
 
 
-def recognizing(crohme: Path, results: Path, sizes: Sizes) -> Row:
+def recognizing(crohme: Path, sizes: Sizes) -> Row:
     """Seconds for all of CROHME 2014. Random weights know no end, so a batch takes as many steps as its longest
     reference, end included; trained weights drop what is finished earlier."""
     archive = open_archive(crohme)
@@ -348,8 +338,8 @@ def recognizing(crohme: Path, results: Path, sizes: Sizes) -> Row:
     return row(CROHME[0], None, time.perf_counter() - began, None, f"s for {images} images", 1, None)
 
 
-def changed(crohme: Path, results: Path, sizes: Sizes) -> Row:
-    """How many predictions of the committed laptop run are others in bf16 than in float32."""
+def changed(crohme: Path, results: Path) -> Row:
+    """How many predictions of the committed laptop run differ between bf16 and float32."""
     archive, run = open_archive(crohme), results / "reproduced/comer-fusion/laptop-seed7"
     config = load(run / "config.yaml")
     model, samples = load_weights(run / "best.safetensors", config.model).eval(), archive.samples("2014")
@@ -364,55 +354,9 @@ def changed(crohme: Path, results: Path, sizes: Sizes) -> Row:
 
 def save(path: Path, rows: list[Row]) -> None:
     """Puts rows into the table, in the place of older ones of their names."""
-    columns = [column.name for column in fields(Row)]
-    old = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=columns)
-    if list(old.columns) != columns:
-        raise UserError(f"{path}: has other columns than {', '.join(columns)}; delete it and measure again")
-    new = pd.DataFrame([astuple(made) for made in rows], columns=columns)
-    kept = old[~old["benchmark"].isin(new["benchmark"])]
-    whole = new if kept.empty else pd.concat([kept, new])
-    place = {name: number for number, name in enumerate(NAMES)}
-    order = [place.get(name, len(place)) for name in whole["benchmark"]]
-    whole = whole.assign(order=order).sort_values("order", kind="stable").drop(columns="order")
-    write_atomically(path, whole.to_csv(index=False, lineterminator="\n"))
-
-
-def show(rows: list[Row]) -> None:
-    table = Table(title="speed", caption=rows[0].hardware if rows else None)
-    table.add_column("benchmark", overflow="fold")
-    for name in ("plain", "fast", "unit", "ratio", "n", "spread"):
-        table.add_column(name, justify="left" if name == "unit" else "right", no_wrap=True)
-    for made in rows:
-        ratio = "" if made.ratio is None else f"{made.ratio:.2f}x"
-        spread = "" if made.spread is None else f"{100 * made.spread:.0f} %"
-        plain = "" if made.plain is None else f"{made.plain:.4g}"
-        table.add_row(made.benchmark, plain, f"{made.fast:.4g}", made.unit, ratio, str(made.n), spread)
-    Console().print(table)
-
-
-def draw(table: pd.DataFrame, folder: Path) -> None:
-    """growth.pdf, .svg, .png: seconds against each axis, both ways; the legend gives the last slope, cost ~ x^slope."""
-    import matplotlib.style
-    from matplotlib.figure import Figure
-
-    from benchmarks.report.figures.make import DATES, STYLE, rendered
-
-    with matplotlib.style.context(STYLE, after_reset=True):
-        figure = Figure(figsize=(7, 2))
-        panels = figure.subplots(1, len(GROWTH), sharey=True)
-        for panel, (axis, part) in zip(panels, table.groupby("axis", sort=False), strict=True):
-            for side, marker in (("plain", "s-"), ("fast", "o-")):
-                panel.loglog(part["value"], part[side], marker, label=f"{side}, ~x^{slope(part, side):.1f}")
-            panel.set_xlabel(str(axis).replace("_", " ") + (" (px)" if axis == "image_area" else ""))
-            panel.legend()
-        panels[0].set_ylabel("seconds")
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
-        for kind in DATES:
-            write_atomically(folder / f"growth.{kind}", rendered(figure, kind))
-
-
-def slope(part: pd.DataFrame, side: str) -> float:
-    """How the cost grows over the last doubling: 1 is linear."""
-    first, last = part.iloc[-2], part.iloc[-1]
-    return math.log(last[side] / first[side]) / math.log(last["value"] / first["value"])
+    old = csv.DictReader(path.read_text().splitlines() if path.exists() else [",".join(COLUMNS)])
+    if tuple(old.fieldnames or ()) != COLUMNS:
+        raise UserError(f"{path}: has other columns than {', '.join(COLUMNS)}; delete it and measure again")
+    lines: dict[str, dict] = {line["benchmark"]: line for line in old} | {made.benchmark: asdict(made) for made in rows}
+    order = sorted(lines, key=lambda name: NAMES.index(name) if name in NAMES else len(NAMES))
+    write_atomically(path, csv_text(COLUMNS, [lines[name] for name in order]))

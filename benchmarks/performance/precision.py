@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 from scipy import stats
 
 from benchmarks.config import Config, resolve
@@ -23,6 +22,7 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
+from benchmarks.performance.tables import show
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.loss import teacher_forced
 from benchmarks.training.trainer import train
@@ -68,7 +68,9 @@ def precision(
             lines += epochs_of(config, folder, held, len(kept))
     table = pd.DataFrame(lines)
     found = judged(table)
-    show(found)
+    harmless = all(row["verdict"] == "harmless" for row in found if str(row["metric"]).startswith("heldout"))
+    verdict = f"bf16 is {'' if harmless else 'not shown to be '}harmless here, by the rule"
+    show("bf16 - fp32, pairs of equal seeds, 95 % interval", found, verdict)
     if archive.name == "crohme":
         for name, made in (("precision.csv", table), ("precision_verdict.csv", pd.DataFrame(found))):
             path = results / "speed" / name
@@ -136,14 +138,3 @@ def needed(differences: np.ndarray, spread: float, most: int = 100) -> int | Non
         if mean + stats.t.ppf(0.975, n - 1) * scatter / math.sqrt(n) <= spread:
             return n
     return None
-
-
-def show(found: list[dict[str, object]]) -> None:
-    table = Table(title="bf16 - fp32, pairs of equal seeds, 95 % interval", title_justify="left")
-    for name in found[0]:
-        table.add_column(name.replace("_", " "), justify="left" if name in ("metric", "verdict") else "right")
-    for row in found:
-        table.add_row(*("" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()))
-    harmless = all(row["verdict"] == "harmless" for row in found if str(row["metric"]).startswith("heldout"))
-    table.caption = "bf16 is harmless here, by the rule" if harmless else "bf16 is not shown to be harmless here"
-    Console().print(table)

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
+from benchmarks.performance import tables
 from benchmarks.runs.folder import RunFolder
 
 GOALS = (55.0, 57.0, 59.33)  # % on CROHME 2014; the last is what the paper reports
@@ -86,11 +85,6 @@ def write(table: pd.DataFrame, path: Path) -> None:
 
 
 def show(table: pd.DataFrame) -> None:
-    shown = Table(title="time to accuracy", title_justify="left")
-    empty = [name for name in table.columns if all(pd.isna(value) for value in table[name])]
-    names = [name for name in table.columns if name not in ("config", "threads", *empty)]
-    for name in names:
-        shown.add_column(name.replace("_", " "), justify="right" if name in NUMBERS else "left")
-    for _, line in table[names].iterrows():
-        shown.add_row(*("" if pd.isna(v) else f"{v:,.5g}" if isinstance(v, float) else str(v) for v in line))
-    Console().print(shown)
+    """Prints it without what says nothing here."""
+    shown = table.dropna(axis="columns", how="all").drop(columns=["config", "threads"], errors="ignore")
+    tables.show("time to accuracy", shown.to_dict("records"))  # pyright: ignore[reportArgumentType]

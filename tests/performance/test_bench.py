@@ -123,14 +123,11 @@ def test_both_float32_steps_train_the_same() -> None:
     assert Dropout not in kinds and nn.Dropout in kinds
 
 
-def test_growth_is_drawn_the_same_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    short = {"image_area": (32, 64), "sequence_length": (2, 4), "beam_width": (1, 2), "batch_size": (1, 2)}
+def test_growth_is_along_every_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = {"image_area": ("width", (32, 64)), "sequence_length": ("steps", (2, 4)), "beam_width": ("beam", (1, 2))}
     monkeypatch.setattr(speed, "GROWTH", short)
     monkeypatch.setattr(speed, "GROUND", {"width": 64, "steps": 3, "beam": 2, "batch": 1})
-    table: Any = speed.growth(TINY, 1)
+    assert speed.speed(tmp_path, ["growth"], 1, TINY) == []
+    table: Any = pd.read_csv(tmp_path / "speed/growth.csv")
     assert list(table["axis"].unique()) == list(short) and (table[["plain", "fast"]] > 0).all().all()
-    assert list(table["value"][:2]) == [32 * 32, 32 * 64]
-    for place in ("a", "b"):
-        speed.draw(table, tmp_path / place)
-    for kind in ("pdf", "svg", "png"):
-        assert (tmp_path / "a" / f"growth.{kind}").read_bytes() == (tmp_path / "b" / f"growth.{kind}").read_bytes()
+    assert list(table["value"][:2]) == [32 * 32, 32 * 64] and set(table["n"]) == {1}

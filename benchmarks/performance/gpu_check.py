@@ -1,0 +1,269 @@
+"""`make gpu-check`: what a GPU that was never used before makes of this suite, in five minutes: results/speed/gpu.csv.
+
+Four parts, each number kept as soon as it is measured:
+- tests: those that only a GPU can fail.
+- step: the training's own micro-batch (`Trainer.micro_step` of the preset `fast`: inputs made on the device, forward,
+  backward) at eight padded shapes of its last epoch, small to large. In ms: `cold` the first of its shape, `eager`
+  kernel by kernel, `recorded` while a CUDA graph is made of it, `replayed` from that (medians but for the single ones);
+  `difference` is that of the gradients, replayed - eager, as a share of the eager ones' length.
+- search: CROHME 2014 by the best committed weights, in float32 and bf16, beside their committed score.
+- set: the keys of a preset that follow from it.
+"""
+
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from statistics import median
+from xml.etree import ElementTree
+
+import torch
+from rich.console import Console
+
+from benchmarks.config import Config, load, resolve
+from benchmarks.data.archive import Archive, open_archive
+from benchmarks.data.on_device import Drawn
+from benchmarks.data.samples import evenly
+from benchmarks.environment import best_device, environment, why_no_gpu
+from benchmarks.errors import UserError, shortage
+from benchmarks.files import write_atomically
+from benchmarks.performance.bench import versions
+from benchmarks.performance.tables import csv_text, show
+from benchmarks.recognition.predict import recognize, write_predictions
+from benchmarks.score import score
+from benchmarks.training.cuda_graphs import own_stream
+from benchmarks.training.team import Team, repeatable
+from benchmarks.training.trainer import Trainer
+from models.weights import load_weights
+
+CHECKOUT = Path(__file__).parents[2]
+GRAPHS, ON_DEVICE = "tests/training/test_cuda_graphs.py", "tests/data/test_on_device.py"
+SHAPES, REPEATS = 8, 5
+ALIKE = 0.02  # a difference of gradients that bf16 and the order of sums explain
+SPLIT = "2014"
+GIB = 2**30
+console = Console(stderr=True)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A number of gpu.csv; another GPU's rows stay beside it."""
+
+    part: str
+    case: str
+    measure: str
+    value: float | bool
+    unit: str
+    hardware: str
+    versions: str
+
+
+Found = tuple[str, str, str, float | bool, str]  # the first five of a Row
+
+
+def gpu_check(crohme: Path | None, results: Path) -> list[Row]:
+    """Checks this machine's GPU with CROHME. UserError without one or the other."""
+    device = best_device()
+    if device.type != "cuda":
+        raise UserError(f"gpu-check is for a machine with a GPU: {why_no_gpu()}; make doctor says what is here")
+    if crohme is None:
+        raise UserError("gpu-check searches CROHME 2014: give it with CROHME=data.zip")
+    archive = open_archive(crohme)
+    return examine(archive, resolve("comer-fusion", "fast", 7, archive), results, device)
+
+
+def examine(archive: Archive, config: Config, results: Path, device: torch.device) -> list[Row]:
+    """All parts, with the training of `config`, printed and written to results/speed/gpu.csv."""
+    config = config.model_copy(update={"training": config.training.model_copy(update={"resident": True})})
+    path, hardware, rows = results / "speed/gpu.csv", environment(device)["device"], list[Row]()
+
+    def keep(found: Found) -> None:
+        rows.append(Row(*found, hardware, versions()))
+        lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+        others = [line for line in lines if line["hardware"] != hardware]
+        write_atomically(path, csv_text([f.name for f in fields(Row)], [*others, *(asdict(row) for row in rows)]))
+
+    for part in (tests(archive), steps(archive, config, device), searches(archive, results, device)):
+        for found in part:
+            keep(found)
+    for found in switches(rows, config):
+        keep(found)
+    show(
+        f"gpu-check: {hardware}",
+        [{f.name: getattr(row, f.name) for f in fields(Row)[:5]} for row in rows],
+        rows[0].versions,
+    )
+    print(path)
+    return rows
+
+
+def tests(archive: Archive) -> Iterator[Found]:
+    """The CUDA tests; those that fail by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--junitxml={report}",
+            GRAPHS,
+            ON_DEVICE,
+        ]
+        given = os.environ | {"CROHME": str(archive.path.resolve())}
+        done = subprocess.run(command, cwd=CHECKOUT, env=given, capture_output=True, text=True)
+        if not report.exists():  # no pytest, no tests
+            said = (done.stderr or done.stdout).strip().splitlines()
+            console.print(f"the tests did not run: {said[-1] if said else done.returncode}", markup=False)
+            yield "tests", "all", "did not run", 1, "tests"
+            return
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    yield "tests", "all", "passed", len(cases) - len(failed) - skipped, "tests"
+    yield "tests", "all", "skipped", skipped, "tests"
+    for case in failed:
+        yield "tests", f"{case.get('classname')}: {case.get('name')}", "failed", 1, "tests"
+
+
+def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Found]:
+    """The micro-batch at shapes from small to large, until the memory is used up; then the optimizer, and the peak."""
+    team = Team(0, 1, device)
+    repeatable(team, config.training.threads)
+    with tempfile.TemporaryDirectory() as folder, own_stream(device):
+        trainer = Trainer(config, archive, Path(folder), team)
+        trainer.model.train()
+        last = config.training.epochs - 1
+        began, plan = time.perf_counter(), trainer.set.plan(last)
+        drawn = [trainer.prepare(last, indices) for indices in plan]
+        yield "epoch", "last", "batches", len(plan), "batches"
+        yield "epoch", "last", "planned and drawn on the host", time.perf_counter() - began, "s"
+        shapes = {_shape(batch): batch for batch in drawn if isinstance(batch, Drawn)}
+        sizes = sorted(shapes, key=lambda shape: (math.prod(shape[:3]), shape))
+        for shape in [*evenly(sizes[:-1], SHAPES - 1), sizes[-1]]:
+            case = "{} x {} x {} px, {} steps".format(*shape)
+            try:
+                found = measured(trainer, shapes[shape], device)
+            except torch.OutOfMemoryError as error:
+                console.print(f"{case}: {shortage(error)}")
+                yield "step", case, "no memory", math.prod(shape[:3]), "px"
+                break
+            for measure, value in found.items():
+                yield "step", case, measure, value, "share" if measure == "difference" else "ms"
+            yield "step", case, "pixels", math.prod(shape[:3]), "px"
+        times = [_ms(trainer.optimizer.step, device) for _ in range(REPEATS)]
+        yield "step", "optimizer", "eager", median(times), "ms"
+    yield from memory("training", device)
+
+
+def _shape(batch: Drawn) -> tuple[int, int, int, int]:
+    """Images, height, width, decoding steps."""
+    return batch.numbers.shape[1], *batch.shape, batch.steps
+
+
+def measured(trainer: Trainer, batch: Drawn, device: torch.device) -> dict[str, float]:
+    """Times of one micro-batch in every way; its gradients the same way twice (same images, dropout and seed)."""
+
+    def step() -> None:
+        trainer.micro_step(trainer.model, batch, 0, 1)
+
+    def once() -> float:
+        trainer.optimizer.zero_grad(set_to_none=False)
+        return _ms(step, device)
+
+    replays = trainer.replays
+    room = replays.limit if replays else 0
+    if replays:
+        replays.limit = 0  # none is recorded, until there are enough of the others
+    found = {"cold": once(), "eager": median(once() for _ in range(REPEATS))}
+    if replays is None:
+        return found
+    expected, count = _gradients(trainer), len(replays.replays)
+    replays.limit = room
+    recorded = once()
+    if len(replays.replays) == count:  # no room, and it said so
+        return found
+    replayed = median(once() for _ in range(REPEATS))
+    difference = float((_gradients(trainer) - expected).norm() / expected.norm())
+    return found | {"recorded": recorded, "replayed": replayed, "difference": difference}
+
+
+def _gradients(trainer: Trainer) -> torch.Tensor:
+    return torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
+
+
+def _ms(work: Callable[[], object], device: torch.device) -> float:
+    """Milliseconds until the device is done with it."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    wait()
+    began = time.perf_counter()
+    work()
+    wait()
+    return 1000 * (time.perf_counter() - began)
+
+
+def memory(case: str, device: torch.device) -> Iterator[Found]:
+    """The most that the device had to hold since the last time."""
+    if device.type == "cuda":
+        yield "memory", case, "peak", torch.cuda.max_memory_reserved(device) / GIB, "GiB"
+        yield "memory", case, "of", torch.cuda.get_device_properties(device).total_memory / GIB, "GiB"
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[Found]:
+    """CROHME 2014 by the best committed weights: seconds, and ExpRate beside the committed one with its interval."""
+    scored = {
+        path.parents[1]: json.loads(path.read_text()) for path in results.glob(f"reproduced/*/*/scores/{SPLIT}.json")
+    }
+    runs = [run for run in scored if (run / "best.safetensors").exists()]
+    if not runs:
+        raise UserError(f"{results / 'reproduced'}: no committed weights to search with; run in a checkout")
+    run = max(runs, key=lambda run: scored[run]["exprate"])
+    config = load(run / "config.yaml")
+    model = load_weights(run / "best.safetensors", config.model).to(device).eval()
+    samples = evenly(archive.samples(SPLIT), config.search.limit)
+    case = f"{run.parent.name}/{run.name}"
+    for measure, value in zip(("committed", "from", "to"), (scored[run]["exprate"], *scored[run]["ci95"]), strict=True):
+        yield "search", case, f"ExpRate, {measure}", value, "%"
+    for name, bf16 in (("float32", False), ("bf16", True)):
+        way = config.model_copy(update={"search": config.search.model_copy(update={"bf16": bf16})})
+        here = results / "local/gpu-check" / name
+        began = time.perf_counter()
+        found = recognize(model, way, samples, device, f"{SPLIT}, {name}")
+        yield "search", case, f"time in {name}", time.perf_counter() - began, f"s for {len(samples)} images"
+        write_predictions(here / "predictions", SPLIT, found)
+        yield "search", case, f"ExpRate in {name}", score(way, archive, here, [SPLIT])[SPLIT].exprate, "%"
+    yield from memory("search", device)
+
+
+def switches(rows: list[Row], config: Config) -> Iterator[Found]:
+    """What a preset for this GPU should say. Recordings and images on the device are kept where their tests pass and
+    they are right and quick; batches are as large as the largest that found room."""
+
+    def values(part: str, measure: str) -> list[float]:
+        return [row.value for row in rows if (row.part, row.measure) == (part, measure)]
+
+    def passes(file: str) -> bool:
+        failed = [row.case for row in rows if row.measure == "failed" and Path(file).stem in row.case]
+        return not failed and not values("tests", "did not run")
+
+    replayed, eager = values("step", "replayed"), values("step", "eager")
+    right = all(difference <= ALIKE for difference in values("step", "difference"))
+    record = passes(GRAPHS) and right and 0 < sum(replayed) < sum(eager[: len(replayed)])
+    yield "set", "preset", "training.graphs", config.training.graphs if record else 0, ""
+    yield "set", "preset", "training.resident", passes(ON_DEVICE), ""
+    if values("step", "no memory"):
+        yield "set", "preset", "training.batching.pixels", max(values("step", "pixels"), default=0), "px"
+    (low,), (high,), (rate,) = (values("search", f"ExpRate{of}") for of in (", from", ", to", " in bf16"))
+    (single,), (half,) = (values("search", f"time in {name}") for name in ("float32", "bf16"))
+    yield "set", "preset", "search.bf16", low <= rate <= high and half < single, ""

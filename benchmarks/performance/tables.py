@@ -1,0 +1,38 @@
+"""Measurements as CSV for the repository and as a table for the terminal."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+Row = Mapping[str, object]  # by the names of the columns; None is left empty
+
+
+def csv_text(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """The rows under a line of their columns."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def show(title: str, rows: Sequence[Row], caption: str | None = None) -> None:
+    """Prints the columns of the first row; numbers with four digits, to the right."""
+    table = Table(title=title, title_justify="left", caption=caption)
+    for name in rows[0]:
+        numbers = any(isinstance(row[name], int | float) for row in rows)
+        table.add_column(name.replace("_", " "), justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(_cell, row.values()))
+    Console().print(table)
+
+
+def _cell(value: object) -> str:
+    if value is None or value != value:  # NaN
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)

@@ -1,0 +1,107 @@
+"""The check of a GPU, rehearsed on the CPU: recordings are faked as in test_cuda_graphs.py, sizes are tiny."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import benchmarks.training.trainer as training
+from benchmarks.data.archive import open_archive
+from benchmarks.errors import UserError
+from benchmarks.performance import gpu_check as check
+from benchmarks.training.trainer import train
+from tests.helpers.tiny import tiny_archive, tiny_config
+from tests.training.test_cuda_graphs import GRAPHS, LACKING, rehearsed
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """An archive, and results with a committed run on it."""
+    archive, results = tiny_archive(tmp_path_factory.mktemp("tiny")), tmp_path_factory.mktemp("results")
+    run = results / "reproduced/comer-fusion/tiny-seed7"
+    train(tiny_config(archive, {"training": {"epochs": 1}}), open_archive(archive), run)
+    (run / "scores").mkdir()
+    (run / "scores/2014.json").write_text(json.dumps({"exprate": 0.0, "ci95": [0.0, 52.0]}))
+    for name, body in (("passes", "pass"), ("fails", "assert False")):
+        (results / f"test_{name}.py").write_text(f"def test_it(): {body}")
+    return archive, results
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch, place: tuple[Path, Path]) -> None:
+    monkeypatch.setattr(training, "recorder", lambda team: rehearsed)
+    monkeypatch.setattr(check, "GRAPHS", str(place[1] / "test_passes.py"))
+    monkeypatch.setattr(check, "ON_DEVICE", str(place[1] / "test_fails.py"))
+
+
+def examined(place: tuple[Path, Path], results: Path) -> dict[tuple[str, str], list[str]]:
+    """What the file says, by part and measure."""
+    shutil.copytree(place[1], results, dirs_exist_ok=True)
+    config = tiny_config(place[0], GRAPHS)
+    check.examine(open_archive(place[0]), config, results, CPU)
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in csv.DictReader((results / "speed/gpu.csv").read_text().splitlines()):
+        assert row["hardware"] and "torch" in row["versions"]
+        found.setdefault((row["part"], row["measure"]), []).append(row["value"])
+    return found
+
+
+def test_a_rehearsal(place, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(check, "SHAPES", 3)
+    found = examined(place, tmp_path)
+    for way in ("cold", "eager", "recorded", "replayed"):
+        assert len(found["step", way]) == 3 + (way == "eager") and all(float(ms) > 0 for ms in found["step", way])
+    assert found["step", "difference"] == ["0.0"] * 3  # the fake replays what it recorded
+    assert found["tests", "passed"] == found["tests", "failed"] == ["1"]
+    assert found["set", "training.resident"] == ["False"]  # as its test failed
+    assert found["search", "ExpRate, committed"] == ["0.0"] and len(found["search", "ExpRate in bf16"]) == 1
+    assert {measure for part, measure in found if part == "set"} >= {"training.graphs", "search.bf16"}
+    assert "test_fails: test_it" in " ".join(capsys.readouterr().out.split())
+
+
+def test_wrong_recordings_and_little_memory_turn_switches_off(place, tmp_path, monkeypatch, capsys) -> None:
+    real, sizes = training.Trainer._gradients, []
+
+    def scarce(self, inputs, first, parallel=None) -> torch.Tensor:
+        sizes.append(inputs.images.numel())
+        if len({*sizes}) == 3:
+            raise LACKING
+        return real(self, inputs, first, parallel)
+
+    def wrong(step):
+        launch, loss = rehearsed(step)
+        return lambda: (launch(), launch()), loss
+
+    monkeypatch.setattr(training.Trainer, "_gradients", scarce)
+    monkeypatch.setattr(training, "recorder", lambda team: wrong)
+    found = examined(place, tmp_path)
+    assert len(found["step", "replayed"]) >= 2 and all(float(share) > 0.5 for share in found["step", "difference"])
+    assert found["set", "training.graphs"] == ["0"]
+    assert found["set", "training.batching.pixels"] == [str(sorted({*sizes})[1])]
+    assert "2.00 GiB" in capsys.readouterr().err
+
+
+def test_another_gpus_rows_stay(place, tmp_path, monkeypatch) -> None:
+    (tmp_path / "speed").mkdir()
+    columns = [field.name for field in check.fields(check.Row)]
+    (tmp_path / "speed/gpu.csv").write_text(",".join(columns) + "\nstep,c,cold,1.5,ms,another GPU,torch 2\n")
+    monkeypatch.setattr(check, "SHAPES", 1)
+    assert found_of(examined(place, tmp_path)) and "another GPU" in (tmp_path / "speed/gpu.csv").read_text()
+
+
+def found_of(found: dict) -> bool:
+    return "1.5" in found["step", "cold"] and len(found["step", "cold"]) == 2
+
+
+def test_without_a_gpu_it_says_so(tmp_path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(
+        UserError, match=r"^gpu-check is for a machine with a GPU: Torch not compiled with CUDA enabled; "
+    ):
+        check.gpu_check(None, tmp_path)
