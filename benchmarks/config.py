@@ -82,7 +82,7 @@ class Batching(Strict):
 
 
 class Optimizer(Strict):
-    name: Literal["sgd", "adamw"] = "sgd"
+    name: Literal["sgd", "adamw", "muon"] = "sgd"
     lr: float = Field(default=0.08, gt=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=1e-4, ge=0)

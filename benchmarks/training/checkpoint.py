@@ -16,7 +16,7 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from models.weights import CheckpointError, packed, unpacked
 
-FORMAT = "hmerbench-checkpoint-2"
+FORMAT = "hmerbench-checkpoint-3"
 
 
 def save_checkpoint(folder: Path, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:

@@ -1,23 +1,93 @@
 """The optimizer, its learning rate, and the average of the weights."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import torch
 from torch import Tensor, nn, optim
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from benchmarks.config import Optimizer, Schedule
 
+COLUMNS = 128  # Muon fills up matrices to multiples of it, with zeros that stay: few shapes are worked on, many at once
+
 
 def make_optimizer(model: nn.Module, settings: Optimizer) -> optim.Optimizer:
-    """SGD as the authors have it, or AdamW, which leaves norms and biases undecayed."""
-    parameters = list(model.parameters())
+    """SGD as the authors have it, AdamW or Muon; the latter two leave norms and biases undecayed."""
+    parameters = dict(model.named_parameters())
     if settings.name == "sgd":
-        return optim.SGD(parameters, settings.lr, settings.momentum, weight_decay=settings.weight_decay, fused=True)
-    decayed = [p for p in parameters if p.ndim > 1]
-    others = [p for p in parameters if p.ndim <= 1]
-    groups = [{"params": decayed}, {"params": others, "weight_decay": 0.0}]
-    return optim.AdamW(groups, settings.lr, (settings.momentum, 0.99), weight_decay=settings.weight_decay, fused=True)
+        return optim.SGD(
+            parameters.values(), settings.lr, settings.momentum, weight_decay=settings.weight_decay, fused=True
+        )
+    vectors = [p for p in parameters.values() if p.ndim <= 1]
+    # a row of the embedding or of the classifier is one word's: they are no maps of one space to another
+    words = [parameters[name] for name in ("decoder.word_embed.0.weight", "decoder.proj.weight")]
+    matrices = [p for p in parameters.values() if p.ndim > 1 and not any(p is word for word in words)]
+    groups = [
+        {"params": matrices, "orthogonal": settings.name == "muon"},
+        {"params": words, "orthogonal": False},
+        {"params": vectors, "orthogonal": False, "weight_decay": 0.0},
+    ]
+    return Muon(groups, settings.lr, (settings.momentum, 0.99), weight_decay=settings.weight_decay, fused=True)
+
+
+class Muon(optim.AdamW):
+    """AdamW, but in groups marked `orthogonal` the momentum of each matrix is made nearly orthogonal.
+
+    Jordan et al., 2024, kellerjordan.github.io/posts/muon, scaled to the size of AdamW's steps (Liu et al.,
+    arXiv:2502.16982, sec. 2.2), so that one learning rate serves both. torch.optim.Muon takes matrices alone: here a
+    convolution's kernels are one, too, with a row per output channel.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        done = [p for group in self.param_groups if group["orthogonal"] for p in self._orthogonal_step(group)]
+        gradients = [p.grad for p in done]
+        for p in done:
+            p.grad = None  # AdamW passes over these
+        super().step()
+        for p, gradient in zip(done, gradients, strict=True):
+            p.grad = gradient
+
+    def _orthogonal_step(self, group: dict[str, Any]) -> list[Tensor]:
+        """Moves the parameters of a group that have a gradient, and returns them."""
+        momentum, rate = group["betas"][0], group["lr"]
+        parameters = [p for p in group["params"] if p.grad is not None]
+        alike: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
+        for p in parameters:
+            if not self.state[p]:  # a step, as AdamW looks for one wherever there is a state
+                self.state[p] = {"step": torch.zeros(()), "momentum_buffer": torch.zeros_like(p)}
+            average = self.state[p]["momentum_buffer"].lerp_(p.grad, 1 - momentum)
+            wanted = p.grad.lerp(average, momentum)  # Nesterov's
+            p.mul_(1 - rate * group["weight_decay"])
+            for part, matrix in zip(projections(p), projections(wanted.flatten(1)), strict=True):
+                rows, columns = matrix.shape
+                alike.setdefault((rows, -(-columns // COLUMNS) * COLUMNS), []).append((part, matrix))
+        for shape, pairs in alike.items():
+            stack = pairs[0][1].new_zeros(len(pairs), *shape, dtype=torch.bfloat16)
+            for row, (_, change) in zip(stack, pairs, strict=True):
+                row[:, : change.shape[1]] = change
+            directions = orthogonal(stack).float()
+            for direction, (part, change) in zip(directions, pairs, strict=True):
+                size = 0.2 * math.sqrt(max(change.shape))
+                part.sub_(direction[:, : change.shape[1]].reshape(part.shape), alpha=rate * size)
+        return parameters
+
+
+def projections(p: Tensor) -> Sequence[Tensor]:
+    """The matrices that a parameter consists of: queries, keys and values of attention lie in one."""
+    return p.chunk(3) if p.shape[0] == 3 * p[0].numel() else (p,)
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """[n, R, C], each with its singular values moved near to 1 (0.7 to 1.2) by five Newton-Schulz steps; zeros stay."""
+    x = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.mT
+    x = x / x.float().norm(dim=(1, 2), keepdim=True).clamp(min=1e-7).to(x.dtype)
+    for _ in range(5):
+        square = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=-4.7750, alpha=2.0315), x, beta=3.4445)
+    return x if matrices.shape[1] <= matrices.shape[2] else x.mT
 
 
 def set_rate(optimizer: optim.Optimizer, schedule: Schedule, peak: float, progress: float) -> float:

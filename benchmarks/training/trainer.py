@@ -199,8 +199,9 @@ class Trainer:
         share = training.batching.micro_batches // self.team.world
         plan = self.plans(state.epoch)
         steps = len(plan) // training.batching.micro_batches
-        images = sum(len(indices) for indices in plan)
-        micro = plan[state.position * training.batching.micro_batches :][self.team.rank :: self.team.world]
+        left = plan[state.position * training.batching.micro_batches :]
+        images = sum(len(indices) for indices in left)
+        micro = left[self.team.rank :: self.team.world]
         batches = ahead(self.prepare, state.epoch, micro, training.workers)
         began = saved = checked = time.perf_counter()
         loss_sum = torch.tensor(state.loss, dtype=torch.float64, device=self.team.device)  # read back now and then

@@ -119,7 +119,9 @@ def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, steps, res
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("optimizer", [{"name": "sgd"}, {"name": "adamw", "lr": 0.003, "clip": 1.0}], ids=str)
+@pytest.mark.parametrize(
+    "optimizer", [{"name": "sgd"}, {"name": "adamw", "lr": 0.003, "clip": 1.0}, {"name": "muon", "lr": 0.003}], ids=str
+)
 def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, optimizer, threads):
     """Killed inside the first epoch, where the clock made the checkpoint, and again at the end of the second.
 
