@@ -10,19 +10,22 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from rich.table import Table
 
 from benchmarks.config import Config, check_folder, resolve
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
+from benchmarks.files import write_atomically
 from benchmarks.jobs.place import Engine, Place
 from benchmarks.runs.folder import Run
 from benchmarks.runs.workspace import announce, console, open_data, test_splits, workspace
 
+TRAINING = 0.8  # of the minutes granted; the rest is for recognition, scoring and tables
 MIRROR_SECONDS = 30  # between two looks at what a cluster does
 ATTEMPTS = 4  # at a run whose node dies, as often as that happens without the run being at fault
 
@@ -49,8 +52,9 @@ def reproduce(
 
     Without `crohme` it works on the embedded set. What is not CROHME stays apart, in results/local/<name>/. The engine
     `local` does one run after another here, or `jobs` side by side with a share of the cores each; `ray` does all at
-    once on a cluster, with so many `cpus` and `gpus` each. After `minutes`, if given, it ends with the epoch or stage
-    in hand (side by side: at once, from where the checkpoints resume); whether everything was done is returned.
+    once on a cluster, with so many `cpus` and `gpus` each. Given `minutes`, all runs get as many epochs as fit into
+    them (`fitted`); after them it ends with the epoch or stage in hand (side by side: at once, from where the
+    checkpoints resume). Whether everything was done is returned.
     """
     began = time.perf_counter()
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -63,12 +67,18 @@ def reproduce(
     space = workspace(archive, results)
     splits = test_splits(archive, years)
     configs = [resolve(recipe, preset, seed, archive) for recipe in recipes for seed in seeds]
+    deadline = began + 60 * minutes if minutes is not None else math.inf
+    if minutes is not None:
+        try:
+            configs = fitted(configs, archive, space / "runs", minutes, deadline)
+        except OutOfTime:
+            console.print(f"the time is over: 0 of {len(configs)} runs are done; the same command resumes")
+            return False
     runs = [Run(config, space / "runs" / config.run_name) for config in configs]
     for run in runs:
         check_folder(run.config, run.folder)
     announce(archive)
     _print_plan(runs, splits, force)
-    deadline = began + 60 * minutes if minutes is not None else math.inf
     if engine == "ray":
         from benchmarks.jobs.ray_cluster import Ray
 
@@ -82,6 +92,80 @@ def reproduce(
     if done := [run for run in runs if any(run.folder.glob("scores/*.json"))]:
         _finish(archive, done, results, time.perf_counter() - began)
     return whole
+
+
+def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: float, deadline: float) -> list[Config]:
+    """The settings with as many epochs as the minutes allow, the same for all, so that rows can be compared.
+
+    Another number of epochs is another run, so the choice is kept in runs/fitted.json: the same command finds it again.
+    Raises UserError where not even the curriculum fits, OutOfTime where the deadline passes while an epoch is measured.
+    """
+    path = runs / "fitted.json"
+    chosen: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
+    key = f"{minutes:g} minutes: {' '.join(sorted(config.run_name for config in configs))}"
+    if key not in chosen:
+        seconds = _measured_epoch(configs, archive, runs, deadline)
+        left = TRAINING * (deadline - time.perf_counter())
+        todo = [config.training.epochs - len(_history(runs / config.run_name)) for config in configs]
+        epochs, least = int(left / seconds / len(configs)), 1 + configs[0].training.batching.curriculum
+        if sum(todo) * seconds <= left:
+            epochs = max(config.training.epochs for config in configs)
+        elif epochs < least:
+            needed = math.ceil(least * len(configs) * seconds / TRAINING / 60)
+            raise UserError(
+                f"--minutes {minutes:g}: {len(configs)} runs at {seconds:.3g} s an epoch have no time for {least} "
+                f"epochs each, the least that preset {configs[0].preset} learns in; give {needed} or more (MINUTES=)"
+            )
+        console.print(f"{minutes:g} minutes: up to {epochs} epochs for each run, at {seconds:.3g} s an epoch")
+        write_atomically(path, json.dumps(chosen | {key: epochs}, indent=1) + "\n")
+        chosen[key] = epochs
+    return [_with_epochs(config, chosen[key]) for config in configs]
+
+
+def _with_epochs(config: Config, epochs: int) -> Config:
+    if epochs >= config.training.epochs:
+        return config
+    training = config.training.model_copy(update={"epochs": epochs})
+    return config.model_copy(update={"preset": f"{config.preset}-{epochs}-epochs", "training": training})
+
+
+def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, deadline: float) -> float:
+    """Seconds of the first epoch after the curriculum, of the network with most coverage: it costs most.
+
+    It is trained in its own folder, with all the epochs of its preset, which a command without minutes resumes.
+    """
+    from benchmarks.training.trainer import train
+
+    class Measured(Exception):
+        pass
+
+    config = max(configs, key=lambda config: config.model.cross_coverage + config.model.self_coverage)
+    folder, wanted = runs / config.run_name, min(config.training.batching.curriculum + 1, config.training.epochs)
+
+    def stop(line: dict[str, Any]) -> None:
+        if line["epoch"] >= wanted:
+            raise Measured
+        if time.perf_counter() > deadline:
+            raise OutOfTime
+
+    if len(_history(folder)) < wanted:
+        if time.perf_counter() > deadline:
+            raise OutOfTime
+        check_folder(config, folder)
+        console.print(f"measuring an epoch of {config.recipe}", markup=False)
+        with suppress(Measured):
+            train(config, archive, folder, stop)
+    return epoch_seconds(_history(folder)[:wanted])
+
+
+def epoch_seconds(history: Sequence[dict[str, Any]]) -> float:
+    """Seconds of the last epoch, with its share of the validations until then."""
+    return history[-1]["seconds"] + sum(line.get("val_seconds", 0.0) for line in history) / len(history)
+
+
+def _history(folder: Path) -> list[dict[str, Any]]:
+    path = folder / "history.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def _one_after_another(

@@ -187,13 +187,63 @@ def test_when_the_time_is_over_it_stops_and_goes_on_later(archive: Path, tmp_pat
     assert stages == [] and "0 of 2 runs are done; the same command resumes" in capsys.readouterr().out
     calls = iter([0.0, 1.0, 100.0])  # began, before the first run, after its first epoch
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "fitted", lambda configs, *_: configs)
         patch.setattr(job.time, "perf_counter", lambda: next(calls, 101.0))
         patch.setattr("benchmarks.training.trainer.time", FakeTime)
         assert not reproduce(rows, preset, [7], archive, [], False, tmp_path, minutes=1)
     (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
     assert stages == ["train"] and len((folder / "history.jsonl").read_text().splitlines()) == 1
     assert reproduce(rows, preset, [7], archive, [], False, tmp_path, minutes=60)
-    assert stages == ["train", "train", "predict", "score", "train", "predict", "score"]
+    assert stages == ["train", "train", *["train", "predict", "score"] * 2]  # the second to measure an epoch
+
+
+def test_epochs_are_fitted_to_the_minutes(archive: Path, tmp_path: Path, stages: list[str], monkeypatch, capsys):
+    """Measured at 10 s an epoch; the choice is kept, so what is cut short is resumed and what is done stays done."""
+    tiny_config(archive, {"training": {"epochs": 40}})
+    preset, seconds = str(archive / "tiny.yaml"), 10.0
+    monkeypatch.setattr(job, "epoch_seconds", lambda history: seconds)
+    monkeypatch.setattr(job.time, "perf_counter", lambda: 1000.0)  # nothing else takes time
+    monkeypatch.setattr("benchmarks.training.trainer.time", FakeTime)
+
+    def cut_short(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "_one_after_another", lambda *_: cut_short(_))
+        with pytest.raises(KeyboardInterrupt):
+            reproduce(["bttr", "comer-fusion"], preset, [7], archive, [], False, tmp_path, minutes=1)
+    assert stages == ["train"] and "up to 2 epochs for each run, at 10 s an epoch" in capsys.readouterr().out
+    (space,) = tmp_path.glob("local/foreign-*")
+    (measured,) = space.glob("runs/comer-fusion/*")  # the dearer of the two
+    assert len((measured / "history.jsonl").read_text().splitlines()) == 1 and measured.name.startswith("tiny-seed7-")
+    seconds = 1.0  # another speed is another choice only where there is none
+    assert reproduce(["bttr", "comer-fusion"], preset, [7], archive, [], False, tmp_path, minutes=1)
+    assert stages == ["train", *["train", "predict", "score"] * 2]
+    for row in ("bttr", "comer-fusion"):
+        (run,) = space.glob(f"runs/{row}/tiny-2-epochs-seed7-*")
+        assert len((run / "history.jsonl").read_text().splitlines()) == 2
+    stages.clear()
+    assert reproduce(["bttr", "comer-fusion"], preset, [7], archive, [], False, tmp_path, minutes=1) and not stages
+    table = (space / "table2.csv").read_text()
+    assert "tiny-2-epochs" in table
+
+
+def test_minutes_that_hold_everything_or_nothing(archive: Path, tmp_path: Path, stages: list[str], monkeypatch) -> None:
+    config = tiny_config(archive, {"training": {"epochs": 3}})
+    monkeypatch.setattr(job.time, "perf_counter", lambda: 0.0)
+    monkeypatch.setattr("benchmarks.training.trainer.time", FakeTime)
+    data, runs = open_archive(archive), tmp_path / "runs"
+    monkeypatch.setattr(job, "epoch_seconds", lambda history: 20.0)
+    assert job.fitted([config], data, runs, 1, 60.0) == [config]  # two are left, and 48 s
+    monkeypatch.setattr(job, "epoch_seconds", lambda history: 50.0)
+    with pytest.raises(UserError, match=r"1 runs at 50 s an epoch have no time for 1 epochs .* give 2 or more"):
+        job.fitted([config], data, runs, 0.9, 54.0)
+    assert stages == ["train"]  # measured once
+    with pytest.raises(job.OutOfTime):
+        job.fitted([config], data, tmp_path / "elsewhere", 1, -1.0)
+    history = [{"seconds": 9.0, "val_seconds": 4.0}, {"seconds": 5.0}]
+    monkeypatch.undo()
+    assert job.epoch_seconds(history) == 7.0
 
 
 class FakeTime:

@@ -51,7 +51,8 @@ def reproduce(
     cpus: Cpus = 1,
     gpus: Gpus = None,
     minutes: Annotated[
-        float | None, typer.Option(help="stop cleanly after so long, exit code 3; run again to resume")
+        float | None,
+        typer.Option(help="fit the epochs to it, stop cleanly after it, exit code 3; the same again resumes"),
     ] = None,
 ) -> None:
     """The main job: train, recognize, score, log; then the tables."""
