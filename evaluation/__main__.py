@@ -16,7 +16,6 @@ from typing import Annotated
 import typer
 
 from evaluation import InputError
-from evaluation.scoring.editions import other_convention
 from evaluation.scoring.inputs import parse_captions, read_ground_truth, read_text
 from evaluation.scoring.run_scripts import CASES, self_check
 from evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate
@@ -55,8 +54,8 @@ def score(
     chosen = rules(reading, edition)
     with _naming(workdir or tempfile.gettempdir()):
         result = evaluate(predictions, ground_truth, fields, workdir, _captions(captions), chosen)
-    if warning := other_convention(predictions, ground_truth, chosen):
-        print(f"note: {warning}", file=sys.stderr)
+    if result.note:
+        print(f"note: {result.note}", file=sys.stderr)
     if result.stray:
         print(f"note: {result.stray} predictions have no ground truth and are left out", file=sys.stderr)
     if per_expression:
@@ -135,9 +134,9 @@ def convention(
     ground_truth: Annotated[str, typer.Argument(help="ARCHIVE.zip:SPLIT, FOLDER:SPLIT, or a folder of .lg")],
 ) -> None:
     """Which edition of the converter some .lg follow: the Inside relations of their roots."""
-    from evaluation.scoring.editions import convention_of
+    from evaluation.scoring import editions
 
-    name, roots = convention_of(read_ground_truth(ground_truth).symlg)
+    name, roots = editions.convention(read_ground_truth(ground_truth).graphs().values())
     shown = ", ".join(f"{count} roots: {kind}" for kind, count in roots.most_common())
     print(f"{ground_truth}: {name}" + (f" ({shown})" if shown else " (no root without index has two members)"))
 

@@ -1,10 +1,10 @@
-"""LgEval's comparison of two symLGs and its summary over many files.
+"""LgEval's comparison of two label graphs and its summary over many files.
 
-Nodes are paths with a set of labels, edges are (parent path, child path) pairs with a set of relations. A
-node that one graph lacks is labelled ABSENT there; a missing edge is labelled "_". A label set is right if
-it shares a label with the other one (LgEval's INTER mode, the one `evaluate` uses). The number the
-expression rate rests on is D_B = wrong nodes + wrong edges; an expression is correct if D_B is 0. There is
-no alignment.
+Nodes are primitives with a set of labels, edges are pairs of primitives with a set of relations; in a symLG the
+primitives are paths. A node that one graph lacks is labelled ABSENT there; a missing edge is labelled "_". A label set
+is right if it shares a label with the other one (LgEval's INTER mode, the one `evaluate` uses). The number the
+expression rate rests on is D_B = wrong nodes + wrong edges; an expression is correct if D_B is 0. There is no
+alignment.
 
 Names and order of the fields are LgEval's (README_MetricsData.txt in its sources explains each).
 """
@@ -14,80 +14,107 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
-from evaluation.symlg import SymLG
+from evaluation.lgeval.label_graph import ABSENT, NO_EDGE, Graph, merges, segment
+from evaluation.symlg import EMPTY_GRAPH
+from evaluation.symlg.editions import DEFAULT_EDITION, Edition
 
-FIELDS = (
-    "D_B", "D_C", "D_L", "D_R", "D_S", "D_E(%)", "nNodes", "nEdges", "nSegRelEdges", "dPairs",
-    "segPairErrors", "nodeCorrect", "edgeDiffClassCount", "undirDiffClassCount", "nSeg", "detectedSeg",
-    "dSegRelEdges", "CorrectSegments", "CorrectSegmentsAndClass", "ClassError", "CorrectSegRels",
-    "CorrectSegRelLocations", "SegRelErrors", "hasCorrectSegments", "hasCorrectSegLab",
-    "hasCorrectRelationLocations", "hasCorrectRelLab", "hasCorrectStructure",
-)  # fmt: skip
-
-ABSENT = frozenset(["ABSENT"])
-NO_EDGE = frozenset(["_"])
+Pairs = list[tuple[str, str]]
 
 
 class Comparison(NamedTuple):
-    metrics: dict[str, int | float]
-    # One row per confused pair of labels: path, predicted label, true label; for edges parent and child path.
+    """What differs between a prediction and the truth."""
+
+    metrics: dict[str, int | float]  # in LgEval's order
+    # One row per confused pair of labels: primitive, predicted label, true label; for edges both primitives.
     nodes: list[tuple[str, str, str]]
     edges: list[tuple[str, str, str, str]]
+    # (a, b): whether primitives a and b are one object differs; twice where both graphs have other labels there.
+    segments: list[tuple[str, str]]
 
     def diff(self) -> str:
         """LgEval's .diff text: empty if the graphs agree."""
         lines = [f"*N,{path},{found},1.0,:vs:,{true},1.0\n" for path, found, true in self.nodes]
         lines += [f"*E,{a},{b},{found},1.0,:vs:,{true},1.0\n" for a, b, found, true in self.edges]
+        lines += [f"*S,{a},{b}\n" for a, b in self.segments]
         return "".join(lines)
 
     def csv(self) -> str:
         """LgEval's one-line name,value,name,value,... text."""
-        return ",".join(f"{name},{self.metrics[name]}" for name in FIELDS) + "\n"
+        return ",".join(f"{name},{value}" for name, value in self.metrics.items()) + "\n"
 
 
-def compare(prediction: SymLG, truth: SymLG, inter: bool = True) -> Comparison:
-    """Compare two graphs. `inter=False` is LgEval's default: the size of the larger difference of labels."""
+def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool = True) -> Comparison:
+    """Compare two graphs. `inter=False` counts the size of the larger difference of two label sets, as LgEval does
+    without INTER. `complete`: unrelated primitives have an edge "_", as in `evaluate`; it matters to nodeCorrect."""
     p_nodes, g_nodes = prediction.nodes(), truth.nodes()
     p_edges, g_edges = prediction.edges(), truth.edges()
     all_nodes = p_nodes.keys() | g_nodes.keys()
-    common = p_nodes.keys() & g_nodes.keys()
 
     d_c, d_l = 0, 0
     node_rows: list[tuple[str, str, str]] = []
     edge_rows: list[tuple[str, str, str, str]] = []
-    wrong_nodes: set[str] = set()
-    for path in sorted(all_nodes):
-        cost, pairs = _difference(p_nodes.get(path, ABSENT), g_nodes.get(path, ABSENT), inter)
-        if cost:
-            d_c += cost
-            wrong_nodes.add(path)
-            node_rows += [(path, found, true) for found, true in pairs]
-    for edge in sorted(p_edges.keys() | g_edges.keys()):
+    for node in all_nodes:
+        cost, pairs = _difference(p_nodes.get(node, ABSENT), g_nodes.get(node, ABSENT), inter)
+        d_c += cost
+        node_rows += [(node, found, true) for found, true in pairs]
+    for edge in p_edges.keys() | g_edges.keys():
         cost, pairs = _difference(p_edges.get(edge, NO_EDGE), g_edges.get(edge, NO_EDGE), inter)
         d_l += cost
         edge_rows += [(*edge, found, true) for found, true in pairs]
 
-    located = p_edges.keys() & g_edges.keys()
-    related = sum(p_edges[edge] == g_edges[edge] for edge in located)
-    classified = sum(not p_nodes[path].isdisjoint(g_nodes[path]) for path in common)
-    same_nodes = len(common) == len(all_nodes)
-    same_places = len(located) == len(p_edges) == len(g_edges)
+    wrong_nodes = {row[0] for row in node_rows}
+    untouched = all_nodes - wrong_nodes - _ends_of_unmatched(prediction, truth, complete)
+    inside = _merge_errors(prediction, truth, inter)
+    d_s = inside.cost - inside.classes
+    found, true = segment(prediction), segment(truth)
+    located = [prims for prims, labels in found.objects.items() if prims in true.objects and "ABSENT" not in labels]
+    located = {prims for prims in located if "ABSENT" not in true.objects[prims]}
+    classified = sum(not found.objects[prims].isdisjoint(true.objects[prims]) for prims in located)
+    related = [pair for pair in found.relations.keys() & true.relations.keys() if located.issuperset(pair)]
+    labelled = sum(found.relations[pair] == true.relations[pair] for pair in related)
+    # Objects of the prediction, with those that it lacks; an absent primitive is an object by itself.
+    n_found, n_true = len(found.objects) + len(all_nodes) - len(p_nodes), len(true.objects)
     n, n_edges = len(all_nodes), len(all_nodes) * (len(all_nodes) - 1)
-    untouched = all_nodes - wrong_nodes - _ends_of_unmatched(p_nodes, p_edges, g_nodes, g_edges, inter)
-    values = (
-        d_c + d_l, d_c, d_l, d_l, 0,
-        ((math.sqrt(d_l / n_edges) if n_edges else 0.0) + (d_c / n if n else 0.0)) / 3.0,
-        n, n_edges, len(g_edges), len({frozenset(row[:2]) for row in edge_rows}), 0, len(untouched), 0, 0,
-        len(g_nodes), len(p_nodes), len(p_edges), len(common), classified,
-        sum(map(len, g_nodes.values())) + n - len(g_nodes) - classified,
-        related, len(located), len(p_edges) - related,
-        int(same_nodes), int(classified == n), int(same_places), int(related == len(p_edges) == len(g_edges)),
-        int(same_nodes and same_places),
-    )  # fmt: skip
-    return Comparison(dict(zip(FIELDS, values, strict=True)), node_rows, edge_rows)
+    same_places = len(related) == len(found.relations) == len(true.relations)
+    metrics = {
+        "D_B": d_c + d_l,
+        "D_C": d_c,
+        "D_L": d_l,
+        "D_R": d_l - d_s,
+        "D_S": d_s,
+        "D_E(%)": (_root(d_s, n_edges) + _root(d_l, n_edges) + (d_c / n if n else 0.0)) / 3.0,
+        "nNodes": n,
+        "nEdges": n_edges,
+        "nSegRelEdges": len(true.relations),
+        "dPairs": len({frozenset(row[:2]) for row in edge_rows}),
+        "segPairErrors": len({frozenset(pair) for pair in inside.segments}),
+        "nodeCorrect": len(untouched),
+        "edgeDiffClassCount": inside.classes,
+        "undirDiffClassCount": len(inside.relabelled),
+        "nSeg": n_true,
+        "detectedSeg": len(found.objects),
+        "dSegRelEdges": len(found.relations),
+        "CorrectSegments": len(located),
+        "CorrectSegmentsAndClass": classified,
+        "ClassError": sum(map(len, true.objects.values())) + n - len(g_nodes) - classified,
+        "CorrectSegRels": labelled,
+        "CorrectSegRelLocations": len(related),
+        "SegRelErrors": len(found.relations) - labelled,
+        "hasCorrectSegments": int(len(located) == n_true == n_found),
+        "hasCorrectSegLab": int(classified == n_true == n_found),
+        "hasCorrectRelationLocations": int(same_places),
+        "hasCorrectRelLab": int(labelled == len(found.relations) == len(true.relations)),
+        "hasCorrectStructure": int(same_places and len(located) == n_true == n_found),
+    }
+    return Comparison(metrics, sorted(node_rows), sorted(edge_rows), inside.segments)
 
 
-def _difference(found: Set[str], true: Set[str], inter: bool) -> tuple[int, list[tuple[str, str]]]:
+def _root(errors: int, edges: int) -> float:
+    return math.sqrt(max(errors, 0) / edges) if edges else 0.0
+
+
+def _difference(found: Set[str], true: Set[str], inter: bool) -> tuple[int, Pairs]:
+    """Cost, and the pairs of labels that are confused."""
     if found == true or (inter and found & true):
         return 0, []
     only_found, only_true = found - true, true - found
@@ -95,20 +122,48 @@ def _difference(found: Set[str], true: Set[str], inter: bool) -> tuple[int, list
     return 1 if inter else max(len(only_found), len(only_true)), pairs
 
 
-def _ends_of_unmatched(p_nodes: Mapping, p_edges: Mapping, g_nodes: Mapping, g_edges: Mapping, inter: bool) -> set[str]:
-    """Nodes that LgEval counts as touched by an edge of one graph alone. With INTER every ordered pair of a
-    graph's nodes is an edge, so one node too many touches all of its graph; an edge that both graphs have
-    with different labels touches none, as LgEval counts before it looks at those."""
+class _MergeErrors(NamedTuple):
+    cost: int
+    classes: int  # confused pairs of labels of edges inside an object in both graphs: no error of segmentation
+    relabelled: set[frozenset[str]]  # the pairs of primitives of these
+    segments: list[tuple[str, str]]
+
+
+def _merge_errors(prediction: Graph, truth: Graph, inter: bool) -> _MergeErrors:
+    """Differences of the edges inside objects, each direction by itself."""
+    found, true = merges(prediction), merges(truth)
+    cost, classes, relabelled, segments = 0, 0, set(), []
+    for pair in sorted(found.keys() | true.keys()):
+        other, primitive = pair
+        both = pair in found and pair in true
+        more, confused = _difference(found.get(pair, set()), true.get(pair, set()), inter)
+        cost += more
+        if not both:
+            segments.append((primitive, other))
+            continue
+        valid = sum(a in found[pair] and b in true[pair] for a, b in confused)
+        classes += valid
+        if confused:
+            relabelled.add(frozenset(pair))
+        if valid < len(confused):
+            segments += [(primitive, other)] * 2
+    return _MergeErrors(cost, classes, relabelled, segments)
+
+
+def _ends_of_unmatched(prediction: Graph, truth: Graph, complete: bool) -> set[str]:
+    """Nodes that LgEval counts as touched by an edge of one graph alone. In a complete graph one node too many touches
+    all others; an edge that both graphs have with different labels touches none, as LgEval counts before it looks
+    at those."""
     touched: set[str] = set()
-    for nodes, edges, other_nodes, other_edges in (
-        (p_nodes, p_edges, g_nodes, g_edges),
-        (g_nodes, g_edges, p_nodes, p_edges),
-    ):
-        if not inter:
-            touched.update(end for edge in edges.keys() - other_edges.keys() for end in edge)
-        elif nodes.keys() - other_nodes.keys():
-            touched |= nodes.keys()
+    for one, other in ((prediction, truth), (truth, prediction)):
+        if not complete:
+            touched.update(end for edge in one.edges().keys() - other.edges().keys() for end in edge)
+        elif one.nodes().keys() - other.nodes().keys():
+            touched |= one.nodes().keys()
     return touched
+
+
+FIELDS = tuple(compare(EMPTY_GRAPH, EMPTY_GRAPH).metrics)
 
 
 # --- many files -------------------------------------------------------------------------------------------
@@ -120,24 +175,29 @@ def histogram(errors: Sequence[int], size: int = 6) -> list[int]:
     return [counts[k] for k in range(size)]
 
 
-def summary(rows: Sequence[Mapping[str, int | float]], label: str, date: str) -> str:
+def summary(
+    rows: Sequence[Mapping[str, int | float]], label: str, date: str, edition: Edition = DEFAULT_EDITION
+) -> str:
     """LgEval's Summary.txt over the metrics of all files. `label` is its two lines that name the folders."""
     total = {name: sum(int(row[name]) for row in rows) for name in FIELDS}
     nodes, edges, d_c, d_l = total["nNodes"], total["nEdges"], total["D_C"], total["D_L"]
-    pairs, bad_pairs = edges / 2, total["dPairs"]
+    pairs, bad_pairs = edges // 2 if edition.whole_pairs else edges / 2, total["dPairs"]
     pair_errors = d_c + bad_pairs
+    segments, classes = total["D_S"], total["edgeDiffClassCount"]
+    bad_segments, bad_classes = total["segPairErrors"], total["undirDiffClassCount"]
     lines = [
         "LgEval Evaluation Summary", date, "", label, "",
         "****  PRIMITIVES   **************************************************************", "",
         _table("Directed", "Rate(%)", "Total", "Correct", "Errors", "SegErr", "ClErr", "RelErr"), "-" * 81,
         _table("Nodes", _rate(nodes - d_c, nodes), nodes, nodes - d_c, d_c),
-        _table("Edges", _rate(edges - d_l, edges), edges, edges - d_l, d_l, 0, 0, d_l), "",
+        _table("Edges", _rate(edges - d_l, edges), edges, edges - d_l, d_l,
+               segments, classes, d_l - segments - classes), "",
         _table("Total", _rate(nodes + edges - d_c - d_l, nodes + edges), nodes + edges,
                nodes + edges - d_c - d_l, d_c + d_l), "", "",
         _table("Undirected", "Rate(%)", "Total", "Correct", "Errors", "SegErr", "ClErr", "RelErr"), "-" * 81,
         _table("Nodes", _rate(nodes - d_c, nodes), nodes, nodes - d_c, d_c),
         _table("Node Pairs", _rate(pairs - bad_pairs, pairs), pairs, pairs - bad_pairs,
-               bad_pairs, 0, 0, bad_pairs), "",
+               bad_pairs, bad_segments, bad_classes, bad_pairs - bad_segments - bad_classes), "",
         _table("Total", _rate(nodes + pairs - pair_errors, nodes + pairs), nodes + pairs,
                int(nodes + pairs - pair_errors), pair_errors), "",
         "     SegErr: merge/split   ClErr: valid merge class error   RelErr: relation error", "", "",

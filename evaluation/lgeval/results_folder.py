@@ -10,7 +10,8 @@ from typing import NamedTuple
 from evaluation import InputError
 from evaluation.lgeval import metrics
 from evaluation.lgeval.confusion import Confusions
-from evaluation.symlg import SymLG
+from evaluation.lgeval.label_graph import Graph
+from evaluation.symlg.editions import DEFAULT_EDITION, Edition
 
 
 class Scored(NamedTuple):
@@ -18,12 +19,19 @@ class Scored(NamedTuple):
 
     name: str
     source: str
-    prediction: SymLG
-    truth: SymLG
+    prediction: Graph
+    truth: Graph
     comparison: metrics.Comparison
 
 
-def write(folder: str, name: str, label: str, files: Sequence[Scored], stray: Iterable[SymLG] = ()) -> None:
+def write(
+    folder: str,
+    name: str,
+    label: str,
+    files: Sequence[Scored],
+    stray: Iterable[Graph] = (),
+    edition: Edition = DEFAULT_EDITION,
+) -> None:
     """Write all files of a results folder. `label` names the inputs; `stray` are predictions without truth
     (they count in labelsOutput.txt only, as in LgEval)."""
     if os.path.lexists(folder) and not _replaceable(folder):
@@ -39,7 +47,7 @@ def write(folder: str, name: str, label: str, files: Sequence[Scored], stray: It
                 put(base + ".diff", diff)
         rows = [item.comparison.metrics for item in files]
         confusions = Confusions((item.comparison for item in files), _labels(item.truth for item in files)[0])
-        put(os.path.join(build, "Summary.txt"), metrics.summary(rows, label, date))
+        put(os.path.join(build, "Summary.txt"), metrics.summary(rows, label, date, edition))
         put(os.path.join(build, "FileMetrics.csv"), file_metrics(files))
         put(os.path.join(build, "ConfusionMatrices.csv"), confusions.csv(f"{folder}/{name}.diff", date))
         put(os.path.join(build, "ConfusionMatrices.html"), confusions.html(name, date))
@@ -141,15 +149,15 @@ def remove_folder(folder: str) -> None:
     rmtree(folder)
 
 
-def _labels(graphs: Iterable[SymLG]) -> tuple[set[str], set[str]]:
+def _labels(graphs: Iterable[Graph]) -> tuple[set[str], set[str]]:
     nodes: set[str] = set()
     edges: set[str] = set()
     for graph in graphs:
-        nodes.update(item.label for item in graph.objects)
-        edges.update(relation.label for relation in graph.relations)
+        nodes.update(*graph.nodes().values())
+        edges.update(*graph.edges().values())
     return nodes, edges
 
 
-def _label_file(graphs: Iterable[SymLG]) -> str:
+def _label_file(graphs: Iterable[Graph]) -> str:
     nodes, edges = _labels(graphs)
     return "\n".join(["NODE LABELS:", *sorted(nodes), "", "EDGE LABELS:", *sorted(edges)]) + "\n"

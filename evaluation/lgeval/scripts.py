@@ -8,20 +8,19 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from evaluation import InputError
 from evaluation.lgeval import results_folder
+from evaluation.lgeval.label_graph import Graph, read
 from evaluation.lgeval.metrics import compare
 from evaluation.symlg import (
     EMPTY_GRAPH,
     UNREADABLE,
     Rules,
-    SymLG,
     Unconverted,
     formula_in,
     from_latex,
-    read,
     rules,
     with_paths,
     write,
@@ -88,14 +87,14 @@ def evaluate() -> int:
     usage = (
         "Usage: evaluate OUTDIR GTDIR [p|t|d|s|b] [--edition E]\n"
         "       evaluate LISTFILE [p|t|d|s|b] [--edition E]   (lines: OUTPUT.lg TARGET.lg)\n"
-        "Compares symLG files and writes Results_<name>/ here. (The graph drawings are not made.)"
+        "Compares label graphs and writes Results_<name>/ here. (The graph drawings are not made.)"
     )
     return _main(_evaluate, usage, 1)
 
 
 def evallg() -> int:
     usage = (
-        "Usage: evallg OUTPUT.lg TARGET.lg [m|diff] [INTER]\n"
+        "Usage: evallg OUTPUT.lg TARGET.lg [m|diff] [INTER] [--edition E]\n"
         "       evallg batch LIST [GT-FIRST] [MAT] [MATOBJ] [INTER]   (LIST: OUTPUT.lg,TARGET.lg a line)"
     )
     return _main(_evallg, usage, 2)
@@ -205,7 +204,7 @@ def _listing(folder: str, ending: str) -> list[str]:
 # --- evaluation -------------------------------------------------------------------------------------------
 
 
-def _read_lg(path: str, missing: SymLG | None = None) -> SymLG:
+def _read_lg(path: str, missing: Graph | None = None) -> Graph:
     try:
         with open(path, encoding="utf-8-sig") as file:
             return read(file.read(), path)
@@ -236,11 +235,10 @@ def _evaluate(arguments: list[str], chosen: Rules) -> int:
         name = _stem(true)
         truth_graph = _read_lg(true, UNREADABLE if name in lost else None)
         graph = _read_lg(found, EMPTY_GRAPH)
-        files.append(
-            results_folder.Scored(name, found, graph, truth_graph, compare(graph, truth_graph, chosen.edition.inter))
-        )
+        comparison = compare(graph, truth_graph, chosen.edition.inter)
+        files.append(results_folder.Scored(name, found, graph, truth_graph, comparison))
     base = os.path.basename(output)
-    results_folder.write(f"Results_{base}", base, label, files, map(_read_lg, stray))
+    results_folder.write(f"Results_{base}", base, label, files, map(_read_lg, stray), chosen.edition)
     print(f"{label}\n\n{len(files)} files compared: Results_{base}/Summary.txt")
     _remarks(files, stray, lost, drawing)
     return 0
@@ -300,13 +298,14 @@ def _stem(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0]
 
 
-def _evallg(arguments: list[str], _: Rules) -> int:
-    inter = "INTER" in arguments
+def _evallg(arguments: list[str], chosen: Rules) -> int:
+    complete = "INTER" in arguments
+    inter = complete and chosen.edition.inter
     if "MATRIX" in arguments:
-        raise InputError("MATRIX is not offered: the CROHME vocabulary has no matrices")
+        raise InputError("MATRIX is not offered: compare whole graphs, matrices are objects of them")
     if arguments[0] == "batch":
         return _evallg_batch(arguments[1], arguments[2:], inter)
-    comparison = compare(_read_lg(arguments[0], EMPTY_GRAPH), _read_lg(arguments[1]), inter)
+    comparison = compare(_read_lg(arguments[0], EMPTY_GRAPH), _read_lg(arguments[1]), inter, complete)
     if "diff" not in arguments:
         sys.stdout.write(comparison.csv())
     if "m" not in arguments[2:]:
@@ -315,23 +314,29 @@ def _evallg(arguments: list[str], _: Rules) -> int:
 
 
 def _evallg_batch(path: str, options: list[str], inter: bool) -> int:
+    from evaluation.lgeval.histograms import object_histogram, page, primitive_histogram
+
     pairs = _pairs(path)
     if "GT-FIRST" in options:
         pairs = [(found, true) for true, found in pairs]
-    graphs = [(found, _read_lg(found, EMPTY_GRAPH), _read_lg(true)) for found, true in pairs]
+    graphs = [(_read_lg(found, EMPTY_GRAPH), _read_lg(true)) for found, true in pairs]
     metrics, diffs = [], []
-    for (found, true), (_, prediction, truth) in zip(pairs, graphs, strict=True):
-        comparison = compare(prediction, truth, inter)
-        metrics.append(f"*M,{found},{true}\n{comparison.csv()}")
-        diffs.append(f"DIFF,{found},{true}\n{comparison.diff()}")
+    for names, both in zip(pairs, graphs, strict=True):
+        comparison = compare(*both, inter, complete=False)
+        metrics.append(f"*M,{','.join(names)}\n{comparison.csv()}")
+        diffs.append(f"DIFF,{','.join(names)}\n{comparison.diff()}")
     results_folder.replace(path + ".m", "".join(metrics))
     results_folder.replace(path + ".diff", "".join(diffs))
-    if "MAT" in options or "MATOBJ" in options:
-        _write_histogram(f"{path}.html", path, graphs, (2, 3), 3)
+    tables = {"Primitives": primitive_histogram(graphs, (2, 3))} if "MAT" in options else {}
+    tables |= {"Objects": object_histogram(graphs, 2)} if "MATOBJ" in options else {}
+    if tables:
+        results_folder.replace(f"{path}.html", page(path, tables, 3, time.strftime("%c")))
     return 0
 
 
 def _conf_hist(arguments: list[str], _: Rules) -> int:
+    from evaluation.lgeval.histograms import object_histogram, page, primitive_histogram
+
     if os.path.isdir(arguments[0]):
         if len(arguments) < 3:
             raise InputError("confHist DIR1 DIR2 SIZE: the size is missing")
@@ -341,25 +346,19 @@ def _conf_hist(arguments: list[str], _: Rules) -> int:
         title = f"{os.path.basename(output.rstrip('/'))}_vs_{os.path.basename(truth.rstrip('/'))}"
     else:
         pairs, rest, title = _pairs(arguments[0]), arguments[1:], os.path.basename(arguments[0])
+    numbers = [text for text in rest if text != "strokes"]
     try:
-        size, least = int(rest[0]), int(rest[1]) if len(rest) > 1 else 1
-    except ValueError:
+        size, least = int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 1
+    except (ValueError, IndexError):
         raise InputError(f"SIZE and MINCOUNT must be numbers, not {' '.join(rest[:2])}") from None
     if not 1 <= size <= 5:
         raise InputError(f"SIZE must be between 1 and 5, not {size}")
-    graphs = [(found, _read_lg(found, EMPTY_GRAPH), _read_lg(true)) for found, true in pairs]
-    _write_histogram(f"CH_{title}.html", title, graphs, (size,), least)
+    graphs = [(_read_lg(found, EMPTY_GRAPH), _read_lg(true)) for found, true in pairs]
+    tables = {f"{size} objects": object_histogram(graphs, size)}
+    tables |= {f"{size} primitives": primitive_histogram(graphs, (size,))} if "strokes" in rest else {}
+    results_folder.replace(f"CH_{title}.html", page(title, tables, least, time.strftime("%c")))
     print(f"CH_{title}.html")
     return 0
-
-
-def _write_histogram(
-    path: str, title: str, graphs: list[tuple[str, SymLG, SymLG]], sizes: Iterable[int], least: int
-) -> None:
-    from evaluation.lgeval.confusion import histogram_html, structure_confusions
-
-    tables = [(f"{size} symbols", structure_confusions(graphs, size)) for size in sizes]
-    results_folder.replace(path, histogram_html(title, tables, least, time.strftime("%c")))
 
 
 def _extract_exprate(arguments: list[str], _: Rules) -> int:

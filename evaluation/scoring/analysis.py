@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from evaluation.lgeval.label_graph import Graph, read
 from evaluation.lgeval.metrics import Comparison, compare
 from evaluation.scoring import lengths
 from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.score import Evaluation, Expression
-from evaluation.symlg import EMPTY_GRAPH, SymLG, read
+from evaluation.symlg import EMPTY_GRAPH
 
 Table = list[dict[str, str | int | float | None]]
 _RATES = ("n", "exact", "exprate", "low", "high", "le1", "structure_right", "mean_errors")
@@ -32,8 +33,8 @@ _WORD = re.compile("R|Sub|Sup|Above|Below|Inside")
 
 class Pair(NamedTuple):
     expression: Expression
-    prediction: SymLG
-    truth: SymLG
+    prediction: Graph
+    truth: Graph
     comparison: Comparison
 
 
@@ -50,7 +51,7 @@ def load(evaluation: Evaluation) -> list[Pair]:
     return pairs
 
 
-def _read(path: Path) -> SymLG:
+def _read(path: Path) -> Graph:
     return read(path.read_text(encoding="utf-8", errors="replace"), str(path))
 
 
@@ -106,7 +107,7 @@ def symbol_recall(pairs: Iterable[Pair]) -> Table:
     ]
 
 
-def structures(graph: SymLG) -> set[str]:
+def structures(graph: Graph) -> set[str]:
     """What a true expression contains: fraction, root, limits, script, nested script; else "line"."""
     nodes = graph.nodes()  # by path, as some ground truths name their relations in another way (B for Below)
     kinds = set()

@@ -1,4 +1,4 @@
-"""How fast the scoring is: files in, Summary.txt out, with all process starts; and in one process."""
+"""How long scoring takes: from prediction files to Summary.txt by the scripts; and all in one process."""
 
 import os
 import statistics
@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from evaluation import InputError, symlg
-from evaluation.lgeval import metrics
+from evaluation import InputError
 from evaluation.scoring import run_scripts
-from evaluation.scoring.inputs import prediction_file, read_ground_truth, read_predictions
+from evaluation.scoring.inputs import GroundTruth, prediction_file, read_ground_truth, read_predictions
 
-Sets = dict[str, tuple[dict[str, str], dict[str, str]]]  # year -> (prediction files, symLG texts) by id
+Sets = dict[str, tuple[dict[str, str], GroundTruth]]  # year -> prediction files by id, and the truth
 
 
 def load(archive: Path, released: Path, years: tuple[str, ...] = ("2014", "2016", "2019")) -> Sets:
@@ -26,27 +25,14 @@ def load(archive: Path, released: Path, years: tuple[str, ...] = ("2014", "2016"
         else:
             captions = truth.captions or {}
             predictions = {key: prediction_file(key, tokens) for key, tokens in captions.items()}
-        sets[year] = (predictions, truth.symlg)
+        sets[year] = (predictions, truth)
     return sets
 
 
-def in_process(sets: Sets) -> list[int]:
-    """Convert and compare everything in this process; the exact counts of the sets."""
-    exact = []
-    for predictions, truth in sets.values():
-        rows = []
-        for key, text in truth.items():
-            rows.append(metrics.compare(_graph(predictions.get(key)), symlg.read(text)).metrics)
-        metrics.summary(rows, "", "")
-        exact.append(sum(row["D_B"] == 0 for row in rows))
-    return exact
-
-
-def _graph(text: str | None) -> symlg.SymLG:
-    try:
-        return symlg.EMPTY_GRAPH if text is None else symlg.from_latex(symlg.formula_in(text))
-    except symlg.Unconverted:
-        return symlg.EMPTY_GRAPH
+def in_process(archive: Path, released: Path) -> None:
+    """Read, convert and compare everything in this process."""
+    for predictions, truth in load(archive, released).values():
+        run_scripts.in_process(predictions, truth.graphs())
 
 
 def by_scripts(sets: Sets, folder: Path) -> float:
@@ -55,7 +41,7 @@ def by_scripts(sets: Sets, folder: Path) -> float:
     for year, (predictions, truth) in sets.items():
         work = Path(tempfile.mkdtemp(prefix=year, dir=folder))
         run_scripts.write_all(work / "result", predictions, ".txt")
-        run_scripts.write_all(work / "gt_symlg", truth, ".lg")
+        run_scripts.write_all(work / "gt_symlg", truth.symlg, ".lg")
         start = time.perf_counter()
         run_scripts.run_script("tex2symlg", ["result", "pred_symlg"], work)
         run_scripts.run_script("evaluate", ["pred_symlg", "gt_symlg"], work)
@@ -65,42 +51,41 @@ def by_scripts(sets: Sets, folder: Path) -> float:
     return seconds
 
 
-def measure(run: Callable[[], float], repeats: int) -> str:
-    """Mean, standard deviation and extremes of `repeats` runs that return their seconds; processor time beside."""
-    before = sum(os.times()[:4])
-    times = [run() for _ in range(repeats)]
+def measure(run: Callable[[], object], repeats: int) -> str:
+    """Mean, standard deviation and extremes of `repeats` runs, in seconds; processor time beside."""
+    before, times = sum(os.times()[:4]), []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
     processor = (sum(os.times()[:4]) - before) / repeats
     spread = statistics.stdev(times) if repeats > 1 else 0.0
     wall = f"{statistics.mean(times):.3f} s ± {spread:.3f} (n = {repeats}, {min(times):.3f}–{max(times):.3f})"
-    return f"{wall}, {processor:.3f} s of processor time with preparation"
+    return f"{wall}, {processor:.3f} s of processor time"
 
 
 def run(archive: Path, released: Path, repeats: int, sample: int) -> list[str]:
-    """The lines of the benchmark. Scripts of LGEVAL_BIN and ours are set side by side on `sample` files a
-    set."""
+    """The lines of the benchmark. Scripts of LGEVAL_BIN and ours are set side by side on `sample` files a set."""
     sets = load(archive, released)
-    files = sum(len(truth) for _, truth in sets.values())
-
-    def once() -> float:
-        start = time.perf_counter()
-        in_process(sets)
-        return time.perf_counter() - start
-
+    files = sum(len(truth.symlg) for _, truth in sets.values())
     other = os.environ.pop("LGEVAL_BIN", None)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         lines = [
             f"{files} files of {', '.join(sets)}; one process at a time, {os.cpu_count()} CPUs",
-            f"scripts    {measure(lambda: by_scripts(sets, Path(folder)), repeats)}",
-            f"in process {measure(once, repeats)}",
+            f"scripts    {measure(lambda: by_scripts(sets, folder), repeats)}",
+            f"in process {measure(lambda: in_process(archive, released), repeats)}",
         ]
         if other:
-            part = {
-                year: (predictions, dict(list(truth.items())[:sample])) for year, (predictions, truth) in sets.items()
-            }
-            part = {y: ({k: t for k, t in p.items() if k in truth}, truth) for y, (p, truth) in part.items()}
-            ours = by_scripts(part, Path(folder))
+            part = {year: _first(*both, sample) for year, both in sets.items()}
+            ours = by_scripts(part, folder)
             os.environ["LGEVAL_BIN"] = other
-            theirs = by_scripts(part, Path(folder))
-            n = sum(len(truth) for _, truth in part.values())
+            theirs = by_scripts(part, folder)
+            n = sum(len(truth.symlg) for _, truth in part.values())
             lines.append(f"{n} files: ours {ours:.2f} s, {other} {theirs:.2f} s, ratio {theirs / ours:.0f}")
     return lines
+
+
+def _first(predictions: dict[str, str], truth: GroundTruth, n: int) -> tuple[dict[str, str], GroundTruth]:
+    symlg = dict(list(truth.symlg.items())[:n])
+    return {key: text for key, text in predictions.items() if key in symlg}, GroundTruth(symlg, None)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evaluation import InputError
+from evaluation.lgeval import label_graph
 from evaluation.symlg import Unconverted, formula_in
 
 MAX_FILES = 200_000
@@ -19,6 +20,10 @@ class GroundTruth(NamedTuple):
 
     symlg: dict[str, str]
     captions: dict[str, list[str]] | None
+
+    def graphs(self) -> dict[str, label_graph.LabelGraph]:
+        """The symLGs by id. Raises InputError for what is none."""
+        return {key: label_graph.read(text, f"{key}.lg") for key, text in self.symlg.items()}
 
 
 def read_predictions(path: Path) -> dict[str, str]:

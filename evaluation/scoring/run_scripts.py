@@ -10,11 +10,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from evaluation import InputError, symlg
 from evaluation.lgeval import metrics, results_folder
+from evaluation.lgeval.label_graph import Graph
 from evaluation.scoring.inputs import prediction_file
 from evaluation.symlg import PAPER, Rules
 
@@ -110,15 +112,14 @@ def converted(text: str, rules: Rules = PAPER) -> symlg.SymLG | None:
 
 
 def in_process(
-    predictions: dict[str, str], truth: dict[str, str], rules: Rules = PAPER
+    predictions: dict[str, str], truth: Mapping[str, Graph], rules: Rules = PAPER
 ) -> tuple[dict[str, int], dict[str, dict[str, float]], set[str]]:
     """What `run_scripts` gives, by our own code in this process and without a file; and the ids that converted."""
     rows, found = {}, set()
-    for key, text in truth.items():
+    for key, true in truth.items():
         graph = converted(predictions[key], rules) if key in predictions else None
         if graph is not None:
             found.add(key)
-        true = symlg.read(text, f"{key}.lg")
         rows[key] = metrics.compare(graph or symlg.EMPTY_GRAPH, true, rules.edition.inter).metrics
     errors = [row["D_B"] for row in rows.values()]
     counts = {"n": len(rows), "exact": errors.count(0)}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation import InputError
+from evaluation.scoring.editions import other_convention
 from evaluation.scoring.inputs import GroundTruth, matched, tokens_of
 from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.lengths import bucket, by_bucket
@@ -70,6 +71,7 @@ class Evaluation:
     expressions: list[Expression]
     folder: Path | None  # holds pred_symlg/, gt_symlg/ and Results_pred_symlg/ while `workdir` lives
     stray: int  # predictions without ground truth, left out
+    note: str | None  # what it costs that the truth follows another edition, where it does
 
 
 def score(
@@ -110,12 +112,14 @@ def evaluate(
         with tempfile.TemporaryDirectory() as folder:
             result = evaluate(predictions, ground_truth, fields, Path(folder), captions, rules)
             return replace(result, folder=None)
+    graphs = truth.graphs()
     if workdir is None:
-        summary, metrics, converted = in_process(texts, truth.symlg, rules)
+        summary, metrics, converted = in_process(texts, graphs, rules)
     else:
         summary, metrics, converted = _in_folder(texts, truth.symlg, workdir, (predictions, ground_truth), rules)
     rows = [_expression(key, metrics[key], texts.get(key), key in converted, truth.captions) for key in truth.symlg]
-    return Evaluation(_score(summary, rows, fields, truth.captions, rules), rows, workdir, stray)
+    note = other_convention(texts, graphs, rules) if own_scripts() else None
+    return Evaluation(_score(summary, rows, fields, truth.captions, rules), rows, workdir, stray, note)
 
 
 def _in_folder(

@@ -44,13 +44,14 @@ class Edition:
     second_inside: bool  # a root without index is Inside-related to its second member too
     splits_numbers: bool  # 12 is two symbols
     inter: bool  # LgEval's INTER: label sets that share a label agree
+    whole_pairs: bool  # Summary.txt counts pairs of nodes as 12, not 12.00
 
 
 EDITIONS = {
     edition.name: edition
     for edition in (
-        Edition("crohme2019", "1.4", "0.3.5", True, False, True),
-        Edition("current", "1.5", "0.3.8", False, True, False),
+        Edition("crohme2019", "1.4", "0.3.5", True, False, True, False),
+        Edition("current", "1.5", "0.3.8", False, True, False, True),
     )
 }
 DEFAULT_READING, DEFAULT_EDITION = READINGS["pandoc-1.19"], EDITIONS["crohme2019"]

@@ -70,8 +70,12 @@ def from_latex(latex: str | Sequence[str], rules: Rules = PAPER) -> SymLG:
     return graph_of(_run(reader.formula()), edition=rules.edition)
 
 
-# pandoc's inline math: no blank inside the dollars, no digit after them, no backslash before.
-_MATH = re.compile(r"(?<!\\)\$(?=[^\s$])((?:\\.|[^\\$])*)(?<=\S)\$(?!\d)", re.DOTALL)
+# pandoc's inline math: no blank inside the dollars, no digit after them.
+_MATH = re.compile(r"\$(?=[^\s$])((?:\\.|[^\\$])*)(?<=\S)\$(?!\d)", re.DOTALL)
+_DISPLAYED = re.compile(r"\$\$((?:.|\n(?!\s*\n))+?)\$\$")
+_NO_MATH = re.compile(r"[^$\\]+|\\[^\W\d_]+\*?|\\.|[$\\]", re.DOTALL)
+_BRACKET = re.compile(r"\\.|([][{}])", re.DOTALL)
+_BLANKS = re.compile(r"\s*")
 
 
 def formula_in(text: str) -> str:
@@ -80,10 +84,51 @@ def formula_in(text: str) -> str:
     while lines and lines[0].startswith("%"):
         del lines[0]
     body = "\n".join(lines)
-    match = _MATH.search(body)
-    if match is None:
-        raise Unconverted("empty prediction" if body.strip() in ("$$", "") else "no $...$ formula in the file")
-    return match[1]
+    at, ends = 0, None
+    while at < len(body):
+        if body[at] == "$" and (match := _DISPLAYED.match(body, at) or _MATH.match(body, at)):
+            return match[1]
+        word = _NO_MATH.match(body, at)
+        assert word is not None  # any character will do
+        at = word.end()
+        if word[0][0] == "\\" and word[0][1:2].isalpha():
+            # A command outside of math is raw TeX, with its options and arguments and all dollars in them.
+            ends = ends if ends is not None else _ends(body)
+            at = _blanks(body, at)
+            while body[(start := _blanks(body, at)) : start + 1] == "[" and start in ends:
+                at = _blanks(body, ends[start] + 1)
+            while body[at : at + 1] == "{" and at in ends:
+                at = ends[at] + 1
+    raise Unconverted("empty prediction" if body.strip() in ("$$", "") else "no $...$ formula in the file")
+
+
+def _blanks(text: str, at: int) -> int:
+    match = _BLANKS.match(text, at)
+    return match.end() if match else at
+
+
+def _ends(text: str) -> dict[int, int]:
+    """Where the argument ends that begins at a { or a [. That of [ may leave a group, but skips those it meets."""
+    marks = [(match.start(), match[1]) for match in _BRACKET.finditer(text) if match[1]]
+    ends: dict[int, int] = {}
+    open_: list[int] = []
+    for at, mark in marks:
+        if mark == "{":
+            open_.append(at)
+        elif mark == "}" and open_:
+            ends[open_.pop()] = at
+    closer = None  # the next ] to the right
+    behind: dict[int, int | None] = {}  # the same behind a }
+    for at, mark in reversed(marks):
+        if mark == "]":
+            closer = at
+        elif mark == "}":
+            behind[at] = closer
+        elif mark == "{" and at in ends:
+            closer = behind[ends[at]]
+        elif mark == "[" and closer is not None:
+            ends[at] = closer
+    return ends
 
 
 def _run(parser: Parser) -> Element:
@@ -340,6 +385,7 @@ class _Reader:
         if len(token) > 1:  # 12 is two arguments
             self.at -= 1
             self.tokens[self.at] = token[1:]
+            self.read.pop(self.at, None)  # the whole number, where a bracket was followed in vain
         return Element("mn" if token[0].isdigit() else "mi", token[0])
 
     def delimited(self) -> Parser:

@@ -479,18 +479,24 @@ def test_the_default_comparison_counts_the_larger_difference():
     two = symlg.read("O, a, a, 1.0, O\nO, b, b, 1.0, O\nO, c, c, 1.0, OR\nR, a, c, Right, 1.0")
     one = symlg.read("O, a, a, 1.0, O\nO, c, c, 1.0, OR\nR, a, c, Sub, 1.0")
     assert metrics.compare(two, one).metrics["D_C"] == 0
-    assert metrics.compare(two, one, inter=False).metrics["D_C"] == 1
-    assert metrics.compare(two, one, inter=False).diff() == ("*N,O,b,1.0,:vs:,_,1.0\n*E,O,OR,Right,1.0,:vs:,Sub,1.0\n")
-    assert metrics.compare(one, two, inter=False).diff() == ("*N,O,_,1.0,:vs:,b,1.0\n*E,O,OR,Sub,1.0,:vs:,Right,1.0\n")
-    same = metrics.compare(two, two, inter=False)
+    assert metrics.compare(two, one, inter=False, complete=False).metrics["D_C"] == 1
+    assert metrics.compare(two, one, inter=False, complete=False).diff() == (
+        "*N,O,b,1.0,:vs:,_,1.0\n*E,O,OR,Right,1.0,:vs:,Sub,1.0\n"
+    )
+    assert metrics.compare(one, two, inter=False, complete=False).diff() == (
+        "*N,O,_,1.0,:vs:,b,1.0\n*E,O,OR,Sub,1.0,:vs:,Right,1.0\n"
+    )
+    same = metrics.compare(two, two, inter=False, complete=False)
     assert (same.diff(), same.metrics["nodeCorrect"]) == ("", 2)
     other = symlg.read("O, x, x, 1.0, O\nO, y, y, 1.0, O\nO, c, c, 1.0, OR\nR, c, x, Right, 1.0")
     three = symlg.read("O, z, z, 1.0, O\nO, c, c, 1.0, OR\nR, z, c, Right, 1.0")
     assert metrics.compare(two, other).nodes == [("O", a, b) for a in "ab" for b in "xy"]
     assert [metrics.compare(a, b).metrics["D_C"] for a, b in ((two, other), (two, three), (three, two))] == [1, 1, 1]
     for a, b in ((two, other), (two, three), (three, two)):
-        assert metrics.compare(a, b, inter=False).metrics["D_C"] == 2
-    assert metrics.compare(two, other, inter=False).metrics["nodeCorrect"] == 0  # touched by an edge of one alone
-    assert metrics.compare(two, three, inter=False).metrics["nodeCorrect"] == 1
-    values = metrics.compare(two, EMPTY_GRAPH, inter=False).metrics
+        assert metrics.compare(a, b, inter=False, complete=False).metrics["D_C"] == 2
+    assert (
+        metrics.compare(two, other, inter=False, complete=False).metrics["nodeCorrect"] == 0
+    )  # touched by an edge of one alone
+    assert metrics.compare(two, three, inter=False, complete=False).metrics["nodeCorrect"] == 1
+    values = metrics.compare(two, EMPTY_GRAPH, inter=False, complete=False).metrics
     assert (values["D_C"], values["D_L"], values["nodeCorrect"]) == (3, 1, 0)

@@ -1,0 +1,189 @@
+"""LgEval's structure confusion histograms (confHist): which connected pieces of the truth are read wrongly."""
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Set
+from html import escape
+from typing import TypeVar
+
+from evaluation.lgeval.confusion import STYLE
+from evaluation.lgeval.label_graph import ABSENT, NO_EDGE, Graph, LabelGraph, Primitives, segment
+
+Node = TypeVar("Node", bound=Hashable)
+Histogram = dict["Pattern", dict["Pattern", Counter["Pattern"]]]  # objects -> their primitives -> as read -> count
+
+
+class Pattern:
+    """A small graph whose nodes have labels but no names: two are equal where they are isomorphic, as for LgEval.
+
+    `text` says it in words; of equal patterns one may be worded in another order.
+    """
+
+    def __init__(self, nodes: Mapping[Node, Set[str]], edges: Mapping[tuple[Node, Node], Set[str]], text: str) -> None:
+        at = {node: index for index, node in enumerate(nodes)}
+        self.text = text
+        self.edges = {
+            (at[one], at[other]): frozenset(labels)
+            for (one, other), labels in edges.items()
+            if one in at and other in at and labels != NO_EDGE
+        }
+        around: list[list[object]] = [[] for _ in at]
+        for (one, other), labels in self.edges.items():
+            around[one].append(("to", sorted(labels), sorted(list(nodes.values())[other])))
+            around[other].append(("from", sorted(labels), sorted(list(nodes.values())[one])))
+        self.signs = [
+            repr((sorted(labels), sorted(near, key=repr))) for labels, near in zip(nodes.values(), around, strict=True)
+        ]
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self.signs)))
+
+    def __eq__(self, other: object) -> bool:
+        """By search: the nodes of this one, in order, each on a free node of the other that fits those before."""
+        if not isinstance(other, Pattern) or sorted(self.signs) != sorted(other.signs):
+            return False
+        n = len(self.signs)
+        images: list[int] = []
+        choices = [iter(range(n))]
+        while len(images) < n:
+            for node in choices[-1]:
+                if self._fits(other, images, node):
+                    images.append(node)
+                    choices.append(iter(range(n)))
+                    break
+            else:
+                choices.pop()
+                if not choices:
+                    return False
+                images.pop()
+        return True
+
+    def _fits(self, other: "Pattern", images: list[int], image: int) -> bool:
+        at = len(images)
+        return (
+            self.signs[at] == other.signs[image]
+            and image not in images
+            and all(
+                self.edges.get((at, k)) == other.edges.get((image, known))
+                and self.edges.get((k, at)) == other.edges.get((known, image))
+                for k, known in enumerate(images)
+            )
+        )
+
+
+def object_histogram(pairs: Iterable[tuple[Graph, Graph]], size: int) -> Histogram:
+    """Of (prediction, truth) pairs, every connected set of `size` true objects with an error in it."""
+    found: Histogram = {}
+    for prediction, truth in pairs:
+        prediction, truth = _completed(prediction, truth), _completed(truth, prediction)
+        objects, relations, _ = true = segment(truth)
+        wrong = _wrong_objects(prediction, truth)
+        wrong_relations = {
+            ends
+            for ends in relations
+            if any(prediction.edges().get((a, b)) != truth.edges()[a, b] for a in ends[0] for b in ends[1])
+        }
+        labels = {primitives: truth.nodes()[min(primitives)] for primitives in objects}
+        edges = {(a, b): truth.edges()[min(a), min(b)] for a, b in relations}
+        for group in substructures(objects, relations, size):
+            if group & wrong or (size > 1 and any(a in group and b in group for a, b in wrong_relations)):
+                members = {item: _letters(labels[item]) if size == 1 else labels[item] for item in group}
+                primitives = frozenset().union(*group)
+                target = Pattern(members, edges, _words(true.objects, true.relations, group))
+                by_target = found.setdefault(target, {})
+                by_target.setdefault(_piece(truth, primitives), Counter())[_piece(prediction, primitives)] += 1
+    return found
+
+
+def primitive_histogram(pairs: Iterable[tuple[Graph, Graph]], sizes: Collection[int]) -> Histogram:
+    """The same for sets of true primitives; target and its primitives are one here."""
+    found: Histogram = {}
+    for prediction, truth in pairs:
+        prediction, truth = _completed(prediction, truth), _completed(truth, prediction)
+        for size in sizes:
+            for group in substructures(truth.nodes(), truth.edges(), size):
+                true, read = _piece(truth, group, letters=size == 1), _piece(prediction, group)
+                if true != read:
+                    found.setdefault(true, {}).setdefault(true, Counter())[read] += 1
+    return found
+
+
+def substructures(nodes: Iterable[Node], edges: Iterable[tuple[Node, Node]], size: int) -> Iterator[frozenset[Node]]:
+    """Every connected set of `size` nodes that grows from one node along the edges, once."""
+    edges = list(edges)
+    current = {frozenset([node]) for node in nodes}
+    for _ in range(size - 1):
+        current = {group | {b} for group in current for a, b in edges if a in group and b not in group}
+    yield from current
+
+
+def _completed(graph: Graph, other: Graph) -> LabelGraph:
+    """A graph with the other's nodes, absent ones as such."""
+    return LabelGraph({**dict.fromkeys(other.nodes(), ABSENT), **graph.nodes()}, graph.edges())
+
+
+def _wrong_objects(prediction: LabelGraph, truth: LabelGraph) -> set[Primitives]:
+    found, true = segment(prediction).first, segment(truth).first
+    nodes, true_nodes = prediction.nodes(), truth.nodes()
+    right = {
+        true[primitive]
+        for primitive in true
+        if "ABSENT" not in nodes[primitive] | true_nodes[primitive] and found[primitive] == true[primitive]
+    }
+    wrong = {
+        true[primitive]
+        for primitive in true
+        if found[primitive] != true[primitive]
+        or ("ABSENT" in nodes[primitive] | true_nodes[primitive] and len(nodes) > 1)
+    }
+    return wrong | {true[min(item)] for item in right if nodes[min(item)] != true_nodes[min(item)]}
+
+
+def _letters(labels: Set[str]) -> Set[str]:
+    """LgEval compares single nodes by the letters of their labels."""
+    return frozenset("".join(labels))
+
+
+def _piece(graph: LabelGraph, primitives: Primitives, letters: bool = False) -> Pattern:
+    """What stands on some primitives."""
+    nodes = {one: graph.nodes()[one] for one in sorted(primitives)}
+    edges = {pair: graph.edges()[pair] for pair in graph.edges() if nodes.keys() >= {*pair}}
+    objects, relations, _ = segment(LabelGraph(nodes, edges))
+    words = _words(objects, relations, objects)
+    return Pattern({one: _letters(labels) for one, labels in nodes.items()} if letters else nodes, edges, words)
+
+
+def _words(
+    objects: Mapping[Primitives, Set[str]],
+    relations: Mapping[tuple[Primitives, Primitives], Set[str]],
+    group: Iterable[Primitives],
+) -> str:
+    order = sorted(group, key=lambda item: (len(min(item)), sorted(item)))
+    strokes = {item: f" ({len(item)} primitives)" if len(item) > 1 else "" for item in order}
+    names = {item: "/".join(sorted(objects[item])) + strokes[item] for item in order}
+    inner = [(a, b) for a in order for b in order if (a, b) in relations]
+    related = [f"{names[a]} -{'/'.join(sorted(relations[a, b]))}-> {names[b]}" for a, b in inner]
+    return ", ".join(related + [names[item] for item in order if not any(item in pair for pair in inner)])
+
+
+def page(title: str, tables: Mapping[str, Histogram], least: int, date: str) -> str:
+    """The confHist page: true structures by how often they are wrong, each with what was found instead."""
+    parts = [f"<html><head><meta charset='utf-8'>{STYLE}</head><body>"]
+    parts.append("<h2>Structure Confusion Histograms</h2>")
+    parts.append(f"{escape(date)}<p><b>{escape(title)}</b></p>")
+    for name, table in tables.items():
+        found = {
+            target: Counter({(true, read): n for true, counts in pieces.items() for read, n in counts.items()})
+            for target, pieces in table.items()
+        }
+        errors = sum(counts.total() for counts in found.values())
+        parts.append(f"<h2>{escape(name)}</h2><p>{len(table)} incorrect targets, {errors} errors.</p><table>")
+        for target, counts in sorted(found.items(), key=lambda item: (-item[1].total(), item[0].text)):
+            if counts.total() < least:
+                continue
+            shown = [(read.text, count) for (_, read), count in counts.most_common() if count >= least]
+            other = counts.total() - sum(count for _, count in shown)
+            cells = "".join(f"<td>{count}: {escape(text)}</td>" for text, count in shown)
+            cells += f"<td>{other}: other errors</td>" if other else ""
+            parts.append(f"<tr><th>{counts.total()} errors: {escape(target.text)}</th>{cells}</tr>")
+        parts.append("</table>")
+    return "\n".join(parts) + "\n</body></html>\n"

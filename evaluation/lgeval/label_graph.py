@@ -1,0 +1,182 @@
+"""Label graphs (.lg) as LgEval reads them: labels on primitives (strokes, or paths in a symLG) and on pairs of them.
+
+Two forms may stand in one file. By object: `O, id, label, weight, primitive, ...` and `R, parent, child, label, weight`
+(or `EO`). By primitive: `N, primitive, label, weight` and `E, from, to, label, weight`. An object of several primitives
+is a clique of edges with its label; a relation holds from every primitive of the parent to every one of the child.
+"""
+
+import csv
+from collections.abc import Iterator, Mapping, Set
+from typing import NamedTuple, Protocol
+
+from evaluation import InputError
+
+Primitives = frozenset[str]
+Weights = dict[str, float]  # label -> weight, in the order of the file
+
+ABSENT = frozenset(["ABSENT"])  # the label of a node that only the other graph has
+NO_EDGE = frozenset(["_"])
+_BROKEN = "MergeError"
+
+
+class Graph(Protocol):
+    """What can be compared: a LabelGraph, or a SymLG with its paths as primitives."""
+
+    def nodes(self) -> Mapping[str, Set[str]]:
+        """Primitive -> labels."""
+        ...
+
+    def edges(self) -> Mapping[tuple[str, str], Set[str]]:
+        """(from, to) -> labels."""
+        ...
+
+
+class LabelGraph(NamedTuple):
+    """A label graph by primitive, as `read` makes it."""
+
+    node_labels: Mapping[str, Set[str]]
+    edge_labels: Mapping[tuple[str, str], Set[str]]
+
+    def nodes(self) -> Mapping[str, Set[str]]:
+        return self.node_labels
+
+    def edges(self) -> Mapping[tuple[str, str], Set[str]]:
+        return self.edge_labels
+
+
+class Segments(NamedTuple):
+    """A label graph by object. An object is its set of primitives; two with the same set are one with both labels."""
+
+    objects: dict[Primitives, set[str]]
+    relations: dict[tuple[Primitives, Primitives], set[str]]
+    first: dict[str, Primitives]  # a primitive's object by its first label; seldom has it another
+
+
+def read(text: str, name: str = "label graph") -> LabelGraph:
+    """Parse an .lg file as LgEval does: a relation of objects that no line before it defines is left out, a primitive
+    without a line is labelled "_". Raises InputError with the line for what is no label graph."""
+    nodes: dict[str, Weights] = {}
+    edges: dict[tuple[str, str], Weights] = {}
+    objects: dict[str, list[str]] = {}
+    grouped: set[tuple[str, str]] = set()  # by "*" edges
+    broken: set[str] = set()
+    for number, row in _rows(text, name):
+        kind, count = row[0], len(row)
+        try:
+            if kind == "O" and count > 4:
+                label, weight, members = row[2], float(row[3]), row[4:]
+                objects[row[1]] = members
+                for one in members:
+                    nodes.setdefault(one, {})[label] = weight
+                    for other in members:
+                        if one != other:
+                            edges.setdefault((one, other), {})[label] = weight
+            elif kind in ("R", "EO") and count > 4:
+                weight = float(row[4])
+                for one in objects.get(row[1], ()):
+                    for other in objects.get(row[2], ()):
+                        if one != other:
+                            edges.setdefault((one, other), {})[row[3]] = weight
+            elif kind == "N" and count > 2:
+                nodes.setdefault(row[1], {})[row[2]] = float(row[3]) if count > 3 else 1.0
+            elif kind == "E" and count > 3:
+                one, other, label = row[1:4]
+                weight = float(row[4]) if count > 4 else 1.0
+                if one == other:
+                    if one in nodes:
+                        nodes[one][label] = weight
+                    continue
+                if label == "*":  # the older form of an object: the label is that of its primitives
+                    if one in nodes and nodes[one] == nodes.get(other):
+                        label = next(iter(nodes[one]))
+                        grouped.add((one, other))
+                    else:
+                        label = _BROKEN
+                        nodes[one], nodes[other] = {label: 1.0}, {label: 1.0}
+                        broken |= {one, other}
+                edges.setdefault((one, other), {})[label] = weight
+            else:
+                raise InputError(f"{name}, line {number}: not a line of a label graph: {', '.join(row)[:60]!r}")
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{name}, line {number}: the weight is no number: {', '.join(row)[:60]!r}") from None
+    for primitive in [end for pair in edges for end in pair]:
+        nodes.setdefault(primitive, {"_": 1.0})
+    _spread(nodes, edges, grouped, broken)
+    return LabelGraph(
+        {primitive: labels.keys() for primitive, labels in nodes.items()},
+        {pair: labels.keys() for pair, labels in edges.items()},
+    )
+
+
+def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(text.splitlines())
+    try:
+        for fields in reader:
+            row = [field.strip() for field in fields]
+            if any(row) and not row[0].startswith("#"):
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise InputError(f"{name}, line {reader.line_num}: {error}") from None
+
+
+def _spread(
+    nodes: dict[str, Weights],
+    edges: dict[tuple[str, str], Weights],
+    grouped: set[tuple[str, str]],
+    broken: set[str],
+) -> None:
+    """What is grouped with a broken primitive is broken too."""
+    todo = set(broken)
+    while todo:
+        primitive = todo.pop()
+        for pair in [pair for pair in grouped if primitive in pair]:
+            grouped.remove(pair)
+            edges[pair] = {_BROKEN: 1.0}
+            for end in pair:
+                nodes[end] = {_BROKEN: 1.0}
+                todo.add(end)
+
+
+def merges(graph: Graph) -> dict[tuple[str, str], set[str]]:
+    """The edges inside objects: pairs of primitives with a label that both and the edge have."""
+    nodes, found = graph.nodes(), {}
+    for (one, other), labels in graph.edges().items():
+        common = nodes[one] & nodes[other] & labels
+        if common and labels != NO_EDGE:
+            found[one, other] = common
+    return found
+
+
+def segment(graph: Graph) -> Segments:
+    """The objects and their relations. For each of its labels a primitive is in one object: itself and all that an
+    edge with this label, in either direction, joins to it. A relation's label stands on all pairs of primitives."""
+    nodes = graph.nodes()
+    edges = {pair: labels for pair, labels in graph.edges().items() if labels != NO_EDGE}
+    groups = {primitive: {label: {primitive} for label in labels} for primitive, labels in nodes.items()}
+    for (one, other), common in merges(graph).items():
+        for label in common:
+            groups[one][label].add(other)
+            groups[other][label].add(one)
+    frozen = {primitive: {label: frozenset(g) for label, g in by.items()} for primitive, by in groups.items()}
+    found = Segments({}, {}, {primitive: next(iter(by_label.values())) for primitive, by_label in frozen.items()})
+    for by_label in frozen.values():
+        for label, primitives in by_label.items():
+            found.objects.setdefault(primitives, set()).add(label)
+    for (one, other), labels in edges.items():
+        possible = labels - nodes[one] - nodes[other]
+        if not possible:
+            continue
+        for parent in frozen[one].values():
+            for child in frozen[other].values():
+                if parent == child:
+                    continue
+                for pair in ((a, b) for a in sorted(parent) for b in sorted(child)):
+                    if pair not in edges:
+                        break
+                    possible &= edges[pair]  # stays so for the next objects of these two, as in LgEval
+                else:
+                    if possible:
+                        found.relations.setdefault((parent, child), set()).update(possible)
+    return found
