@@ -6,7 +6,6 @@ number of hypotheses, T steps, S word slots, L = h * w feature cells, H heads, E
 channels, V classes. The beams of a group read one memory, so they take the place of the decoder's step axis.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import torch
@@ -16,11 +15,11 @@ from models.comer import CoMER
 from models.inference.folded_decoder import FoldedNetwork, Reader
 from models.inference.incremental import IncrementalDecoder
 from models.inference.options import Hypothesis, SearchOptions
+from models.inference.rating import rate_rows
 from models.vocab import EOS, PAD, SOS
 
-DONE = 1 / 8  # finished groups are dropped as soon as they are this share of all
-ROUND = 4  # hypotheses of an image that are rated before the others are looked at again
-WORDS, CELLS = 2**10, 2**16  # that are rated at once: hypotheses * steps, and these times feature cells
+SHARE_TO_DROP = 1 / 8  # finished groups are dropped as soon as they are this share of all
+RATED_TOGETHER = 4  # hypotheses of an image that are rated before it is asked which of the others can still win
 NEVER = float("-inf")
 
 
@@ -136,7 +135,7 @@ class BeamSearch:
                 break
             self.decoder.reorder(parents_GM)
             finished = len(groups.open_G) - running
-            if self.decoder.full or finished >= DONE * len(groups.open_G):
+            if self.decoder.full or finished >= SHARE_TO_DROP * len(groups.open_G):
                 left.append(groups.select((~groups.open_G).nonzero()[:, 0]))
                 keep_G = groups.open_G.nonzero()[:, 0]
                 self.decoder.tidy(keep_G)
@@ -198,7 +197,7 @@ def rate(reader: Reader, found: Found, options: SearchOptions) -> Tensor:
     index_bn = index_bn.gather(1, found.forward_N[index_bn].argsort(dim=1, descending=True))
     reverse_N = torch.full_like(found.forward_N, NEVER)
     for image, index_n in enumerate(index_bn):
-        for index_r in index_n.split(N if options.rate_all else ROUND):
+        for index_r in index_n.split(N if options.rate_all else RATED_TOGETHER):
             best = (found.forward_N + reverse_N)[index_n].max()
             index_r = index_r[found.forward_N[index_r] >= best]
             if not len(index_r):
@@ -208,38 +207,11 @@ def rate(reader: Reader, found: Found, options: SearchOptions) -> Tensor:
 
 
 def _backward(reader: Reader, image: int, found: Found, options: SearchOptions) -> Tensor:
+    """Scores [N] of hypotheses of one image, read in the other direction."""
     start_N = torch.where(found.leftward_N, SOS, EOS)
     steps_T = torch.arange(found.tokens_NT.shape[1], device=start_N.device)
     back_NT = found.length_N[:, None] - 1 - steps_T
     reversed_NT = found.tokens_NT.gather(1, back_NT.clamp(min=0)).masked_fill(back_NT < 0, PAD)
     inputs_NT = torch.cat((start_N[:, None], reversed_NT[:, :-1]), dim=1)
     outputs_NT = torch.where(back_NT == -1, SOS + EOS - start_N[:, None], reversed_NT)
-    scores_N = torch.zeros_like(found.forward_N)
-    for rows, T in _chunks(found.length_N, reader.mask_bL.shape[1]):
-        logits_RTV = reader.read(image, inputs_NT[rows, :T], found.length_N[rows] + 1)
-        scores_N[rows] = normalised(logits_RTV, outputs_NT[rows, :T], options)
-    return scores_N
-
-
-def normalised(logits_RTV: Tensor, outputs_RT: Tensor, options: SearchOptions) -> Tensor:
-    """Length-normalised log-probability [R] of R rows; the end counts as a token, PAD after it does not."""
-    logp_RTV = (logits_RTV / options.temperature).log_softmax(-1)
-    padding_RT = outputs_RT == PAD
-    logp_RT = logp_RTV.gather(-1, outputs_RT[..., None])[..., 0].masked_fill(padding_RT, 0)
-    return logp_RT.sum(1) / (~padding_RT).sum(1, dtype=logp_RT.dtype) ** options.alpha
-
-
-def rows_at_once(steps: int, cells: int) -> int:
-    """How many hypotheses are rated in one call: what they need grows with the square of their words."""
-    return max(1, min(CELLS // cells, WORDS) // steps)
-
-
-def _chunks(length_N: Tensor, cells: int) -> Iterator[tuple[Tensor, int]]:
-    """Hypotheses of similar length together, as many as fit: their indices and their number of steps."""
-    order_N = length_N.argsort(descending=True, stable=True)
-    lengths, first = length_N[order_N].tolist(), 0
-    while first < len(lengths):
-        steps = lengths[first] + 1
-        rows = rows_at_once(steps, cells)
-        yield order_N[first : first + rows], steps
-        first += rows
+    return rate_rows(reader, image, inputs_NT, outputs_NT, found.length_N + 1, options)

@@ -9,7 +9,7 @@ L = h * w, H heads, E = D / H, C coverage channels, V classes.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -127,6 +127,12 @@ class FoldedRefinement:
         hidden_nhwc = F.conv2d(maps_nChw, *self.conv, padding=2).relu_().permute(0, 2, 3, 1)
         return torch.mm(self.proj_HC, hidden_nhwc.flatten(0, 2).t()).view(-1, *x, L)
 
+    def looked(self, previous_GHXL: Tensor, energies_GHXL: Tensor) -> Tensor:
+        """What coverage is the sum of, [G, C, X, L]: weights of the layer before, unrefined ones of this layer."""
+        sources = [previous_GHXL] * self.cross_coverage
+        sources += [energies_GHXL.softmax(-1)] if self.self_coverage else []
+        return torch.cat(sources, dim=1)
+
 
 class FoldedDecoder:
     """A decoder in evaluation."""
@@ -147,8 +153,34 @@ class FoldedDecoder:
         """Word vectors [N, D]; `step`: of all, or of each."""
         return self.norm(F.embedding(words_N, self.word_VD) + self.step_TD[step])
 
-    def classify(self, x_ND: Tensor) -> Tensor:
-        """Logits [N, V]."""
+    def step(
+        self,
+        x_ND: Tensor,
+        memory: Sequence[tuple[Tensor, Tensor]],
+        hidden_cells: Tensor | None,
+        read_words: Callable[[int, Tensor], Tensor],
+        refinement: Callable[[int, Tensor], Tensor],
+    ) -> Tensor:
+        """Logits [N, V] of N = G * X words: the covered decoder step, of a search and of whole sequences alike.
+
+        Equal, in evaluation and to rounding, to `models.decoder.Decoder.forward` at these words: the folding changes
+        only the order of sums (tests/models/test_folded.py), as steps do (tests/models/test_joint_search.py).
+
+        `memory`: keys [G, H, E, L] and values [G, H, L, E] of the images, a pair per layer; `hidden_cells`: True at
+        padding, broadcast to [G, H, X, L], None without any; `read_words(layer, words_N3HE)`: what its words' queries
+        read in the words before, [N, D]; `refinement(layer, looked_GCXL)`: its R, broadcast to [G, H, X, L], given
+        where its words look, which is coverage for the words after them alone (CoMER, eqs. 17-24).
+        """
+        weights_GHXL = None
+        for j, (layer, (key_GHEL, value_GHLE)) in enumerate(zip(self.layers, memory, strict=True)):
+            x_ND = layer.take_words(x_ND, read_words(j, layer.project_words(x_ND)))
+            energies_GHXL = layer.energies(x_ND, key_GHEL)
+            if hidden_cells is not None:
+                energies_GHXL.masked_fill_(hidden_cells, torch.finfo(energies_GHXL.dtype).min)
+            if self.arm is not None and weights_GHXL is not None:
+                energies_GHXL -= refinement(j, self.arm.looked(weights_GHXL, energies_GHXL))
+            weights_GHXL = energies_GHXL.softmax(-1)
+            x_ND = layer.finish(x_ND, weights_GHXL, value_GHLE)
         weight_DV, bias_V = self.proj
         return float32(torch.addmm(bias_V, x_ND.to(self.dtype), weight_DV))
 
@@ -167,26 +199,25 @@ class Reader:
         Prefixes that rows have in common are read once, so rows of one image, longest first, belong in one call.
         """
         last_X, number_RT, earlier_XX = distinct_prefixes(inputs_RT, length_R)
-        decoder, arm, words_X = self.decoder, self.decoder.arm, inputs_RT.flatten()[last_X]
+        decoder, words_X = self.decoder, inputs_RT.flatten()[last_X]
         seen_XX = (earlier_XX > 0).fill_diagonal_(True) & (words_X != PAD)
         mask_11XX = torch.zeros_like(earlier_XX, dtype=decoder.dtype).masked_fill_(~seen_XX, float("-inf"))[None, None]
-        earlier_XX, mask_1L = earlier_XX.to(decoder.dtype), self.mask_bL[image : image + 1]
-        x_XD, weights_1HXL = decoder.embed(words_X, last_X % inputs_RT.shape[1]), None
-        for layer, (key_bHEL, value_bHLE) in zip(decoder.layers, self.memory, strict=True):
-            words_1X3HE = layer.project_words(x_XD)[None]
-            x_XD = layer.take_words(x_XD, layer.look_at_words(words_1X3HE[:, :, 0], words_1X3HE[:, :, 1:], mask_11XX))
-            energies_1HXL = layer.energies(x_XD, key_bHEL[image : image + 1])
-            if self.padded:
-                energies_1HXL.masked_fill_(mask_1L, torch.finfo(energies_1HXL.dtype).min)
-            if arm is not None and weights_1HXL is not None:
-                sources = [weights_1HXL] * arm.cross_coverage
-                sources += [energies_1HXL.softmax(-1)] if arm.self_coverage else []
-                looked_XCL = torch.cat(sources, dim=1)[0].transpose(0, 1).to(decoder.dtype)
-                coverage_XK = torch.mm(earlier_XX, looked_XCL.flatten(1))  # K = C * L
-                energies_1HXL -= arm(coverage_XK.view_as(looked_XCL), self.h)
-            weights_1HXL = energies_1HXL.softmax(-1)
-            x_XD = layer.finish(x_XD, weights_1HXL, value_bHLE[image : image + 1])
-        return decoder.classify(x_XD)[number_RT]
+        earlier_XX = earlier_XX.to(decoder.dtype)
+
+        def read_words(j: int, words_X3HE: Tensor) -> Tensor:
+            query, memory = words_X3HE[None, :, 0], words_X3HE[None, :, 1:]
+            return decoder.layers[j].look_at_words(query, memory, mask_11XX)
+
+        def refinement(_: int, looked_1CXL: Tensor) -> Tensor:
+            looked_XCL = looked_1CXL[0].transpose(0, 1).to(decoder.dtype)
+            coverage_XK = torch.mm(earlier_XX, looked_XCL.flatten(1))  # K = C * L
+            assert decoder.arm is not None
+            return decoder.arm(coverage_XK.view_as(looked_XCL), self.h)
+
+        memory = [(key[image : image + 1], value[image : image + 1]) for key, value in self.memory]
+        hidden_1L = self.mask_bL[image : image + 1] if self.padded else None
+        x_XD = decoder.embed(words_X, last_X % inputs_RT.shape[1])
+        return decoder.step(x_XD, memory, hidden_1L, read_words, refinement)[number_RT]
 
 
 class FoldedNetwork:

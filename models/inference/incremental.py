@@ -11,7 +11,7 @@ from torch import Tensor
 from models.inference.folded_decoder import Reader
 from models.vocab import PAD
 
-ROOM = 8  # steps for which an incremental decoder has word slots until it must be tidied
+ROOM_STEPS = 8  # for so many an incremental decoder has word slots until it must be tidied
 
 
 class IncrementalDecoder:
@@ -29,9 +29,9 @@ class IncrementalDecoder:
         self.hidden_G11L = reader.mask_bL[image_G][:, None, None]
         self.steps, self.slots = 0, 0  # fed so far, written so far
         (G, H, E, L), M, J = self.memory[0][0].shape, beams, len(folded.layers)
-        self.mask_GMS = torch.full((G, M, ROOM * M), float("-inf"), dtype=folded.dtype, device=image_G.device)
+        self.mask_GMS = torch.full((G, M, ROOM_STEPS * M), float("-inf"), dtype=folded.dtype, device=image_G.device)
         self.root_MM = self.mask_GMS.new_full((M, M), float("-inf")).fill_diagonal_(0)
-        self.words_GS2HE = [self.mask_GMS.new_zeros(G, ROOM * M, 2, H, E) for _ in range(J)]
+        self.words_GS2HE = [self.mask_GMS.new_zeros(G, ROOM_STEPS * M, 2, H, E) for _ in range(J)]
         C = self.arm.channels if self.arm is not None else 0
         self.coverage_GMJCL = torch.zeros(G, M, J - 1, C, L, dtype=folded.stream, device=image_G.device)
         self.first_G1 = torch.arange(0, G * M, M, device=image_G.device)[:, None]  # the first beam of every group
@@ -48,25 +48,20 @@ class IncrementalDecoder:
         # an inner PAD is hidden from all words after it and from itself, as in the authors' code
         self.mask_GMS[:, :, old : self.slots] = self.root_MM.masked_fill((tokens_GM == PAD)[:, None], float("-inf"))
         mask_G1MS = self.mask_GMS[:, None, :, : self.slots]
-        refinement_HGMJL, weights_GHML = self._refinement(), None
-        for j, (layer, (key_GHEL, value_GHLE)) in enumerate(zip(folded.layers, self.memory, strict=True)):
-            words_GM3HE = layer.project_words(x_ND).unflatten(0, (G, M))
-            words_GS2HE = self.words_GS2HE[j][:, : self.slots]
+        refinement_HGMJL = self._refinement()
+
+        def read_words(j: int, words_N3HE: Tensor) -> Tensor:
+            words_GM3HE, words_GS2HE = words_N3HE.unflatten(0, (G, M)), self.words_GS2HE[j][:, : self.slots]
             words_GS2HE[:, old:] = words_GM3HE[:, :, 1:]
-            x_ND = layer.take_words(x_ND, layer.look_at_words(words_GM3HE[:, :, 0], words_GS2HE, mask_G1MS))
-            energies_GHML = layer.energies(x_ND, key_GHEL)
-            if self.padded:
-                energies_GHML.masked_fill_(self.hidden_G11L, torch.finfo(energies_GHML.dtype).min)
-            if self.arm is not None and refinement_HGMJL is not None and weights_GHML is not None:
-                coverage_GCML = self.coverage_GMJCL[:, :, j - 1].transpose(1, 2)
-                if self.arm.cross_coverage:
-                    coverage_GCML[:, : layer.heads] += weights_GHML
-                if self.arm.self_coverage:
-                    coverage_GCML[:, -layer.heads :] += energies_GHML.softmax(-1)
-                energies_GHML -= refinement_HGMJL[:, :, :, j - 1].transpose(0, 1)
-            weights_GHML = energies_GHML.softmax(-1)
-            x_ND = layer.finish(x_ND, weights_GHML, value_GHLE)
-        return folded.classify(x_ND).view(G, M, -1)
+            return folded.layers[j].look_at_words(words_GM3HE[:, :, 0], words_GS2HE, mask_G1MS)
+
+        def refinement(j: int, looked_GCML: Tensor) -> Tensor:
+            self.coverage_GMJCL[:, :, j - 1] += looked_GCML.transpose(1, 2)  # for the steps after this one
+            assert refinement_HGMJL is not None
+            return refinement_HGMJL[:, :, :, j - 1].transpose(0, 1)
+
+        logits_NV = folded.step(x_ND, self.memory, self.hidden_G11L if self.padded else None, read_words, refinement)
+        return logits_NV.view(G, M, -1)
 
     def _refinement(self) -> Tensor | None:
         """R [H, G, M, J, L] of this step for all layers but the first."""
@@ -92,7 +87,7 @@ class IncrementalDecoder:
         used_GS = (mask_GMS == 0).any(1)
         self.slots = int(used_GS.sum(1).max())
         slots_GS = used_GS.byte().argsort(dim=1, descending=True, stable=True)[:, : self.slots]
-        room = ROOM * mask_GMS.shape[1]
+        room = ROOM_STEPS * mask_GMS.shape[1]
         mask_GMS = mask_GMS.gather(2, slots_GS[:, None].expand(-1, mask_GMS.shape[1], -1))
         self.mask_GMS = F.pad(mask_GMS, (0, room), value=float("-inf"))
         for j, words in enumerate(self.words_GS2HE):

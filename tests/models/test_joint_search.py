@@ -199,8 +199,8 @@ def test_finished_groups_and_unused_slots_are_dropped(monkeypatch: pytest.Monkey
     assert groups[0] == 6 and groups[-1] < 6
     assert max(slots) < 3 * len(slots)
 
-    monkeypatch.setattr("models.inference.incremental.ROOM", options.max_len)  # never full
-    monkeypatch.setattr(engine, "DONE", 2)  # never enough
+    monkeypatch.setattr("models.inference.incremental.ROOM_STEPS", options.max_len)  # never full
+    monkeypatch.setattr(engine, "SHARE_TO_DROP", 2)  # never enough
     sizes.clear()
     assert_same(joint_search(model, *images, options), with_compaction, 1e-12)
     assert {groups for groups, _ in sizes} == {6} and sizes[-1][1] == 3 * len(sizes)
@@ -209,12 +209,12 @@ def test_finished_groups_and_unused_slots_are_dropped(monkeypatch: pytest.Monkey
 def test_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     model, images, options = random_model(2), random_images(2), SearchOptions(beam_size=4, max_len=20)
     at_once = joint_search(model, *images, options)
-    monkeypatch.setattr(engine, "CELLS", 200)
+    monkeypatch.setattr("models.inference.rating.MOST_WORD_CELLS", 200)
     assert_same(joint_search(model, *images, options), at_once, 1e-12)
 
 
 def test_rating_only_what_can_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "ROUND", 2)
+    monkeypatch.setattr(engine, "RATED_TOGETHER", 2)
     rows, read = [], engine.Reader.read
 
     def counted(self: Any, image: int, inputs_RT: Tensor, length_R: Tensor) -> Tensor:
