@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.config import CoMERConfig
 from models.coverage import AttentionRefinement
 from models.layers import Dropout, float32
 from models.position import WordPosition
@@ -153,27 +154,16 @@ def by_row(x_bHNL: Tensor, rows: int) -> Tensor:
 class Decoder(nn.Module):
     """Token ids to class logits, reading image features."""
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        num_decoder_layers: int,
-        dim_feedforward: int,
-        dropout: float,
-        dc: int,
-        cross_coverage: bool,
-        self_coverage: bool,
-        vocab_size: int,
-    ) -> None:
+    def __init__(self, c: CoMERConfig) -> None:
         super().__init__()
-        self.word_embed = nn.Sequential(nn.Embedding(vocab_size, d_model), nn.LayerNorm(d_model))
-        self.pos_enc = WordPosition(d_model)
-        self.norm = nn.LayerNorm(d_model)
-        covered = cross_coverage or self_coverage
-        arm = AttentionRefinement(nhead, dc, cross_coverage, self_coverage) if covered else None
-        layer = DecoderLayer(d_model, nhead, dim_feedforward, dropout)
-        self.model = DecoderStack(layer, num_decoder_layers, arm)
-        self.proj = nn.Linear(d_model, vocab_size)
+        self.word_embed = nn.Sequential(nn.Embedding(c.vocab_size, c.d_model), nn.LayerNorm(c.d_model))
+        self.pos_enc = WordPosition(c.d_model)
+        self.norm = nn.LayerNorm(c.d_model)
+        covered = c.cross_coverage or c.self_coverage
+        arm = AttentionRefinement(c.nhead, c.dc, c.cross_coverage, c.self_coverage) if covered else None
+        layer = DecoderLayer(c.d_model, c.nhead, c.dim_feedforward, c.dropout)
+        self.model = DecoderStack(layer, c.num_decoder_layers, arm)
+        self.proj = nn.Linear(c.d_model, c.vocab_size)
 
     def embed(self, inputs_BT: Tensor, start: int = 0) -> Tensor:
         """Word vectors [B, T, D] of ids at steps start, start + 1, ..."""

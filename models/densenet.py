@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.config import CoMERConfig
 from models.dense_block import grow
 from models.layers import BatchNorm2d, Conv2d, Dropout, pointwise
 from models.position import image_position
@@ -128,20 +129,12 @@ class DenseNet(nn.Module):
 class Encoder(nn.Module):
     """Images and padding mask (True = padding) to features [b, h, w, d] and their mask [b, h, w]."""
 
-    def __init__(
-        self,
-        d_model: int,
-        growth_rate: int,
-        num_layers: Sequence[int],
-        dropout: float,
-        stride: int,
-        mask_padding: bool,
-    ) -> None:
+    def __init__(self, c: CoMERConfig) -> None:
         super().__init__()
-        self.mask_padding = mask_padding
-        self.model = DenseNet(growth_rate, num_layers, dropout, stride)
-        self.feature_proj = nn.Conv2d(self.model.out_channels, d_model, kernel_size=1)
-        self.norm = nn.LayerNorm(d_model)
+        self.mask_padding = c.mask_padding
+        self.model = DenseNet(c.growth_rate, c.depths, c.encoder_dropout, c.stride)
+        self.feature_proj = nn.Conv2d(self.model.out_channels, c.d_model, kernel_size=1)
+        self.norm = nn.LayerNorm(c.d_model)
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
         valid_b1HW = self.valid_map(images_b1HW, mask_bHW)

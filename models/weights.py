@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -24,28 +23,14 @@ class CheckpointError(ValueError):
     """A weights file that cannot be used; the message is one line with the file and the fix."""
 
 
-def save_weights(path: Path, model: CoMER, vocabulary: Vocabulary | None = None) -> None:
-    """Writes the model's tensors with its configuration and vocabulary digest, atomically."""
-    header = {
-        "format": FORMAT,
-        "config": asdict(model.config),
-        "vocabulary": (vocabulary or Vocabulary()).digest,
-    }
-    content = packed(model.state_dict(), header)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+def pack_weights(model: CoMER, vocabulary: Vocabulary | None = None) -> bytes:
+    """A weights file: the model's tensors with its configuration and the digest of its vocabulary."""
+    header = {"format": FORMAT, "config": asdict(model.config), "vocabulary": (vocabulary or Vocabulary()).digest}
+    return packed(model.state_dict(), header)
 
 
 def load_weights(path: Path, config: CoMERConfig | None = None, vocabulary: Vocabulary | None = None) -> CoMER:
-    """The model in a file of `save_weights`, on the CPU.
+    """The model in a file of `pack_weights`, on the CPU.
 
     A given `config` must have the file's sizes and coverages; its dropout and padding treatment are used.
     Raises CheckpointError for a missing, damaged or foreign file and for another configuration or vocabulary.

@@ -43,9 +43,10 @@ def import_weights(
     out: Annotated[Path, typer.Argument(help="weights file to write (.safetensors)")],
 ) -> None:
     """Import an authors' checkpoint; nothing in it is executed."""
+    from benchmarks.files import write_atomically
     from models import CoMER
     from models.lightning import import_lightning, recipe_of
-    from models.weights import save_weights
+    from models.weights import pack_weights
 
     if out.suffix != ".safetensors" or out.exists():
         reason = "is there already; delete it or" if out.exists() else "is no name of a weights file;"
@@ -53,7 +54,7 @@ def import_weights(
     config, state = import_lightning(ckpt)
     model = CoMER(config)
     model.load_state_dict(state)
-    save_weights(out, model)
+    write_atomically(out, pack_weights(model))
     millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     print(f"recipe   {recipe_of(config)}")
     print(f"network  {millions:.2f} M parameters; {config}")

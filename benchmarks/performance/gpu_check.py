@@ -19,7 +19,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from xml.etree import ElementTree
@@ -82,24 +83,15 @@ def gpu_check(crohme: Path | None, results: Path) -> list[Row]:
 def examine(archive: Archive, config: Config, results: Path, device: torch.device) -> list[Row]:
     """All parts, with the training of `config`, printed and written to results/speed/gpu.csv."""
     config = config.model_copy(update={"training": config.training.model_copy(update={"resident": True})})
-    path, hardware, rows = results / "speed/gpu.csv", environment(device)["device"], list[Row]()
-
-    def keep(found: Found) -> None:
-        rows.append(Row(*found, hardware, versions()))
-        lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
-        others = [line for line in lines if line["hardware"] != hardware]
-        write_atomically(path, csv_text([f.name for f in fields(Row)], [*others, *(asdict(row) for row in rows)]))
-
-    for part in (tests(archive), steps(archive, config, device), searches(archive, results, device)):
-        for found in part:
-            keep(found)
-    for found in switches(rows, config):
-        keep(found)
-    show(
-        f"gpu-check: {hardware}",
-        [{f.name: getattr(row, f.name) for f in fields(Row)[:5]} for row in rows],
-        rows[0].versions,
-    )
+    path, rows, columns = results / "speed/gpu.csv", list[Row](), [field.name for field in fields(Row)]
+    hardware, software = environment(device)["device"], versions()
+    lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+    others = [line for line in lines if line["hardware"] != hardware]
+    parts = tests(archive), steps(archive, config, device), searches(archive, results, device), switches(rows, config)
+    for found in chain.from_iterable(parts):
+        rows.append(Row(*found, hardware, software))
+        write_atomically(path, csv_text(columns, [*others, *map(vars, rows)]))
+    show(f"gpu-check: {hardware}", [{name: vars(row)[name] for name in columns[:5]} for row in rows], software)
     print(path)
     return rows
 

@@ -14,8 +14,9 @@ import torch
 
 from benchmarks.config import Config, load
 from benchmarks.errors import UserError
+from benchmarks.files import write_atomically
 from benchmarks.runs.folder import Run
-from models.weights import load_weights, save_weights
+from models.weights import load_weights, pack_weights
 
 PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "errors", "symlg", "predictions")
 
@@ -89,7 +90,7 @@ def copy_part(source: Path, target: Path) -> None:
 
 
 def _halve(source: Path, target: Path) -> None:
-    save_weights(target, load_weights(source).to(torch.float16))
+    write_atomically(target, pack_weights(load_weights(source).to(torch.float16)))
 
 
 def _replace(fresh: Path, target: Path, old: Path) -> None:

@@ -41,7 +41,7 @@ from benchmarks.training.statistics import batch_norms, measured_again, momentum
 from benchmarks.training.team import Team, repeatable
 from models import CoMER, Vocabulary
 from models.vocab import bidirectional_targets
-from models.weights import save_weights
+from models.weights import pack_weights
 
 CHECKPOINT_SECONDS = 60  # at most this much work is lost by a kill in the middle of a long epoch
 LATEST_SHARE = 0.02  # of a training goes at most into weights that a training cut short leaves,
@@ -314,7 +314,7 @@ class Trainer:
             right = sum(found.get(s.id, ((),))[0] == s.tokens for s in self.validation)
             score += 100 * right / len(self.validation)
             if float(score) > state.best:
-                save_weights(self.folder / "best.safetensors", model)
+                write_atomically(self.folder / "best.safetensors", pack_weights(model))
         rate = float(self.team.sum(score))
         state.stale = 0 if rate > state.best else state.stale + 1
         if rate > state.best:
@@ -359,7 +359,7 @@ class Trainer:
         due = self.state.seconds >= self.latest and self.state.epoch < self.config.training.epochs
         if self.team.rank == 0 and due and self.config.select == "last":
             began = time.perf_counter()
-            save_weights(self.folder / "latest.safetensors", self._selected_weights().half())
+            write_atomically(self.folder / "latest.safetensors", pack_weights(self._selected_weights().half()))
             took = time.perf_counter() - began
             self.latest = self.state.seconds + max(LATEST_SECONDS, took / LATEST_SHARE)
 
@@ -390,7 +390,7 @@ class Trainer:
 
     def _finish(self) -> None:
         if self.team.rank == 0 and self.config.select == "last":
-            save_weights(self.folder / "best.safetensors", self._selected_weights())
+            write_atomically(self.folder / "best.safetensors", pack_weights(self._selected_weights()))
             self.state.best_epoch = self.state.epoch
             (self.folder / "latest.safetensors").unlink(missing_ok=True)
         self.state.finished = True

@@ -16,7 +16,7 @@ from benchmarks.score import score
 from evaluation import symlg
 from evaluation.scoring.inputs import prediction_file
 from models import CoMER
-from models.weights import save_weights
+from models.weights import pack_weights
 from tests.helpers.tiny import SETTINGS
 
 HOSTILE = "x </script><script>window.hacked=1</script> <img src=x onerror=window.hacked=1> &amp; ' \" ]]> <!--"
@@ -88,7 +88,7 @@ class Place:
         (config, self.a), (_, self.b) = (
             make_run(self.results, self.archive, recipe, side) for recipe, side in (("bttr", 1), ("comer-fusion", 2))
         )
-        save_weights(self.a / "best.safetensors", CoMER(config.model))
+        (self.a / "best.safetensors").write_bytes(pack_weights(CoMER(config.model)))
         self.page = report(self.crohme, self.results, attention=3)
         self.set = "foreign-test"
         self.key_a, self.key_b = (f"local/{f.parent.name}/{f.name}" for f in (self.a, self.b))

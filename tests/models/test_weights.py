@@ -14,9 +14,10 @@ from torch import Tensor
 from torch._utils import _rebuild_tensor_v2
 
 from benchmarks import __main__ as cli
+from benchmarks.files import write_atomically
 from models import CheckpointError, CoMER, CoMERConfig, Vocabulary
 from models.lightning import import_lightning
-from models.weights import load_weights, save_weights
+from models.weights import load_weights, pack_weights
 
 CONFIG = CoMERConfig(d_model=16, growth_rate=4, num_layers=2, nhead=2, dim_feedforward=24, dc=5)
 
@@ -29,7 +30,7 @@ def model() -> CoMER:
 
 @pytest.fixture
 def weights(model: CoMER, tmp_path: Path) -> Path:
-    save_weights(tmp_path / "best.safetensors", model)
+    (tmp_path / "best.safetensors").write_bytes(pack_weights(model))
     return tmp_path / "best.safetensors"
 
 
@@ -47,7 +48,7 @@ def test_round_trip(model: CoMER, weights: Path) -> None:
     assert loaded.config == CONFIG == load_weights(weights).config
     assert same(loaded.state_dict(), model.state_dict())
     before = weights.read_bytes()
-    save_weights(weights, loaded)
+    weights.write_bytes(pack_weights(loaded))
     assert weights.read_bytes() == before and [p.name for p in weights.parent.iterdir()] == [weights.name]
 
 
@@ -65,7 +66,7 @@ def test_other_vocabulary(model: CoMER, tmp_path: Path) -> None:
     words = list(Vocabulary().words[3:])
     (tmp_path / "reversed.txt").write_text("\n".join(reversed(words)))
     path = tmp_path / "w.safetensors"
-    save_weights(path, model, Vocabulary(tmp_path / "reversed.txt"))
+    path.write_bytes(pack_weights(model, Vocabulary(tmp_path / "reversed.txt")))
     with fails_with("another vocabulary", path):
         load_weights(path)
 
@@ -91,13 +92,13 @@ def test_interrupted_writing_keeps_the_old_file(model: CoMER, weights: Path, mon
     before = weights.read_bytes()
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="No space"):
-        save_weights(weights, CoMER(CONFIG))
+        write_atomically(weights, pack_weights(CoMER(CONFIG)))
     assert weights.read_bytes() == before and len(list(weights.parent.iterdir())) == 1
 
 
 def test_weights_of_blocks_of_several_depths_return(tmp_path: Path) -> None:
     model = CoMER(replace(CONFIG, num_layers=(1, 2, 3)))
-    save_weights(tmp_path / "weights.safetensors", model)
+    (tmp_path / "weights.safetensors").write_bytes(pack_weights(model))
     again = load_weights(tmp_path / "weights.safetensors")
     assert again.config == model.config and type(again.config.num_layers) is tuple
 

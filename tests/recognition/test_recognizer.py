@@ -329,10 +329,10 @@ def test_weights_that_cannot_be_used(tmp_path: Path) -> None:
 def test_a_run_of_ones_own(tmp_path: Path) -> None:
     """Any run folder will do, and its search options are used."""
     from models import CoMER
-    from models.weights import save_weights
+    from models.weights import pack_weights
 
     config = tiny_config(tiny_archive(tmp_path / "archive"))
-    save_weights(tmp_path / "best.safetensors", CoMER(config.model))
+    (tmp_path / "best.safetensors").write_bytes(pack_weights(CoMER(config.model)))
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     found = Recognizer.load(tmp_path)(255 - INK)
     assert 0 < len(found.nbest) <= 4 and all(len(c.tokens) <= 8 for c in found.nbest)
