@@ -39,7 +39,8 @@ from evaluation.symlg.latex_commands import (
 
 MAX_CHARACTERS = 20 * MAX_SYMBOLS
 
-_TOKEN = re.compile(r"%[^\n]*|\\[^\W\d_]+|\\.|[0-9]*\.[0-9]+|[0-9]+|'{1,4}|:=|\S", re.DOTALL)
+_TOKEN = re.compile(r"%[^\n]*|\\[^\W\d_]+|\\.|'{1,4}|:=|\S", re.DOTALL)
+_NUMBER = re.compile(r"[0-9]*\.[0-9]+|[0-9]+")  # several tokens, as 12 is two arguments
 _END = ""
 
 _ONLY_IN_EXPR = (r"\operatorname", r"\displaystyle")
@@ -215,8 +216,8 @@ class _Reader:
         while (token := tokens[self.at]) not in closers:
             # Most tokens are plain symbols without scripts: no generator for those.
             leaf = self.plain(token)
-            if leaf is not None and not tokens[self.at + 1].startswith(_STRUCTURAL):
-                self.at += 1
+            if leaf is not None and not tokens[self.at + _width(leaf)].startswith(_STRUCTURAL):
+                self.at += _width(leaf)
                 parts.append(leaf)
             else:
                 parts.append((yield self.expr()))
@@ -263,9 +264,12 @@ class _Reader:
         return element(tag, [base, script])
 
     def plain(self, token: str) -> Element | None:
-        """A token that is a symbol wherever it stands."""
-        if token[:1].isdigit() or (token[:1] == "." and len(token) > 1):
-            return Element("mn", token)
+        """A token that is a symbol wherever it stands, or a number that begins with it."""
+        if token.isdigit() or token == ".":
+            if number := _NUMBER.match(self.latex, self.spans[self.at][0]):
+                return Element("mn", number[0])
+            if token != ".":
+                return Element("mn", token)
         if len(token) == 1 and (token.isalpha() or not token.isascii()):
             return Element("mi", token)
         if self.reading.pairs_brackets and token in _PARTNERS:
@@ -276,7 +280,7 @@ class _Reader:
     def atom(self) -> Parser:
         token = self.tokens[self.at]
         if (leaf := self.plain(token)) is not None:
-            self.at += 1
+            self.at += _width(leaf)
             part = leaf
         elif token in ("_", "^"):
             part = yield self.scripts(Element("mi", ""), False)
@@ -382,11 +386,7 @@ class _Reader:
         if token in ("", "}") or token[0] in "\\%":
             self.at -= 1
             raise self.fail()
-        if len(token) > 1:  # 12 is two arguments
-            self.at -= 1
-            self.tokens[self.at] = token[1:]
-            self.read.pop(self.at, None)  # the whole number, where a bracket was followed in vain
-        return Element("mn" if token[0].isdigit() else "mi", token[0])
+        return Element("mn" if token.isdigit() else "mi", token)
 
     def delimited(self) -> Parser:
         r"""\left ( ... \right ): the brackets are symbols of a row; \right may be missing."""
@@ -484,6 +484,11 @@ class _Reader:
             self.at += 1
         content = self.latex[start : self.spans[self.at - 1][0]]
         return row([]) if content[:1].isspace() or content[-1:].isspace() else DROPPED
+
+
+def _width(leaf: Element) -> int:
+    """The tokens of a symbol or a number."""
+    return len(leaf.text) if leaf.tag == "mn" else 1
 
 
 def element(tag: str, parts: Sequence[Element]) -> Element:
