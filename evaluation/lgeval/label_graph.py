@@ -7,6 +7,7 @@ is a clique of edges with its label; a relation holds from every primitive of th
 
 import csv
 from collections.abc import Iterator, Mapping, Set
+from itertools import product
 from typing import NamedTuple, Protocol
 
 from evaluation import InputError
@@ -141,42 +142,45 @@ def _spread(
 
 def merges(graph: Graph) -> dict[tuple[str, str], set[str]]:
     """The edges inside objects: pairs of primitives with a label that both and the edge have."""
-    nodes, found = graph.nodes(), {}
-    for (one, other), labels in graph.edges().items():
-        common = nodes[one] & nodes[other] & labels
-        if common and labels != NO_EDGE:
-            found[one, other] = common
-    return found
+    nodes = graph.nodes()
+    return {
+        (one, other): common
+        for (one, other), labels in graph.edges().items()
+        if (common := labels & nodes[one] & nodes[other]) and labels != NO_EDGE
+    }
 
 
 def segment(graph: Graph) -> Segments:
     """The objects and their relations. For each of its labels a primitive is in one object: itself and all that an
     edge with this label, in either direction, joins to it. A relation's label stands on all pairs of primitives."""
-    nodes = graph.nodes()
-    edges = {pair: labels for pair, labels in graph.edges().items() if labels != NO_EDGE}
-    groups = {primitive: {label: {primitive} for label in labels} for primitive, labels in nodes.items()}
+    nodes, edges = graph.nodes(), graph.edges()
+    groups: dict[str, dict[str, set[str]]] = {}
     for (one, other), common in merges(graph).items():
-        for label in common:
-            groups[one][label].add(other)
-            groups[other][label].add(one)
-    frozen = {primitive: {label: frozenset(g) for label, g in by.items()} for primitive, by in groups.items()}
-    found = Segments({}, {}, {primitive: next(iter(by_label.values())) for primitive, by_label in frozen.items()})
-    for by_label in frozen.values():
-        for label, primitives in by_label.items():
-            found.objects.setdefault(primitives, set()).add(label)
+        for primitive, neighbour in ((one, other), (other, one)):
+            by_label = groups.setdefault(primitive, {label: {primitive} for label in nodes[primitive]})
+            for label in common:
+                by_label[label].add(neighbour)
+    found = Segments({}, {}, {})
+    members: dict[str, list[Primitives]] = {}  # a primitive's objects, by its labels
+    for primitive, labels in nodes.items():
+        by_label = groups.get(primitive)
+        for label in labels:
+            item = frozenset([primitive] if by_label is None else by_label[label])
+            found.objects.setdefault(item, set()).add(label)
+            members.setdefault(primitive, []).append(item)
+        found.first[primitive] = members[primitive][0]
     for (one, other), labels in edges.items():
         possible = labels - nodes[one] - nodes[other]
-        if not possible:
+        if not possible or labels == NO_EDGE:
             continue
-        for parent in frozen[one].values():
-            for child in frozen[other].values():
-                if parent == child:
-                    continue
-                for pair in ((a, b) for a in sorted(parent) for b in sorted(child)):
-                    if pair not in edges:
-                        break
-                    possible &= edges[pair]  # stays so for the next objects of these two, as in LgEval
-                else:
-                    if possible:
-                        found.relations.setdefault((parent, child), set()).update(possible)
+        for parent, child in product(members[one], members[other]):
+            if parent == child:
+                continue
+            for pair in product(sorted(parent), sorted(child)):
+                if (common := edges.get(pair, NO_EDGE)) == NO_EDGE:
+                    break
+                possible &= common  # stays so for the next objects of these two, as in LgEval
+            else:
+                if possible:
+                    found.relations.setdefault((parent, child), set()).update(possible)
     return found
