@@ -2,4 +2,4 @@
 
 
 class InputError(ValueError):
-    """A file or argument that cannot be scored; the message is one line that names it and the mend."""
+    """A file or argument that cannot be scored; the message is one line that names it and the fix."""

@@ -1,4 +1,4 @@
-"""The interval of a rate, in plain Python: a machine that only trains, recognises and scores has no scipy."""
+"""The interval of a rate, in plain Python: a machine that only trains, recognizes and scores has no scipy."""
 
 import math
 from statistics import NormalDist
