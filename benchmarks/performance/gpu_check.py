@@ -11,6 +11,7 @@ Four parts, each number kept as soon as it is measured:
 """
 
 import csv
+import gc
 import json
 import math
 import os
@@ -204,12 +205,10 @@ def _ms(work: Callable[[], object], device: torch.device) -> float:
 
 
 def memory(case: str, device: torch.device) -> Iterator[Found]:
-    """The most that the device had to hold since the last time."""
+    """The most that the device had to hold since it was last asked for."""
     if device.type == "cuda":
         yield "memory", case, "peak", torch.cuda.max_memory_reserved(device) / GIB, "GiB"
         yield "memory", case, "of", torch.cuda.get_device_properties(device).total_memory / GIB, "GiB"
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
 
 
 def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[Found]:
@@ -222,6 +221,10 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
         raise UserError(f"{results / 'reproduced'}: no committed weights to search with; run in a checkout")
     run = max(runs, key=lambda run: scored[run]["exprate"])
     config = load(run / "config.yaml")
+    gc.collect()  # the trainer, to which its recordings refer
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
     model = load_weights(run / "best.safetensors", config.model).to(device).eval()
     samples = evenly(archive.samples(SPLIT), config.search.limit)
     case = f"{run.parent.name}/{run.name}"
