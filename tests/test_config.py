@@ -91,7 +91,7 @@ OTHER = {  # another value for every setting; a run of the laptop's settings is 
     },
     "training": {
         "epochs": 31,
-        "batching": {"order": "area", "coarse": True, "size": 8, "pixels": 1000, "micro_batches": 2, "curriculum": 1},
+        "batching": {"order": "area", "coarse": False, "size": 8, "pixels": 1000, "micro_batches": 2, "curriculum": 2},
         "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.5, "weight_decay": 0.1, "clip": 2.0},
         "schedule": {"name": "plateau", "factor": 0.5, "patience": 9, "warmup": 0.1},
         "validate_every": 1,
@@ -112,7 +112,7 @@ OTHER = {  # another value for every setting; a run of the laptop's settings is 
         "direction": "l2r",
         "batch_size": 3,
         "bf16": False,
-        "scales": (1.0,),
+        "scales": (1.3,),
         "convertible": False,
         "limit": 3,
     },
