@@ -196,11 +196,11 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     `recipe` and `preset` are shipped names or paths of YAML files. A test split to select on that the archive
     does not have (the embedded set has no 2014) becomes `heldout`; the embedded set has no pen strokes either.
     """
-    recipe_name, recipe_keys, recipe_source = _read("recipes", recipe)
-    preset_name, preset_keys, preset_source = _read("presets", preset)
+    recipe_name, recipe_keys, recipe_source = read_named("recipes", recipe)
+    preset_name, preset_keys, preset_source = read_named("presets", preset)
     for keys, source in ((preset_keys, preset_source), (recipe_keys, recipe_source)):
         refuse_filled_in(keys, source)
-    merged = _merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
+    merged = merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
     if archive is not None:
         merged["data"] = merged.get("data", {}) | {"name": archive.name, "digest": archive.digest}
         if archive.name == "embedded":
@@ -209,14 +209,14 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
             merged["data"]["ink"] = archive.ink_digest
         if merged.get("select", "2014") not in ("last", "heldout", *archive.test_splits):
             merged["select"] = "heldout"
-    return _validate(merged, f"{recipe_source} with {preset_source}")
+    return validate(merged, f"{recipe_source} with {preset_source}")
 
 
 def load(path: Path) -> Config:
     """Reads the `config.yaml` of a run folder. An older one keeps its schema version: no training goes on from it."""
-    keys = {"schema_version": 1} | _yaml(path)
+    keys = {"schema_version": 1} | read_yaml(path)
     version = keys["schema_version"]
-    return _validate(
+    return validate(
         keys, str(path) if version == SCHEMA else f"{path} (version {version} of the settings, not {SCHEMA})"
     )
 
@@ -227,7 +227,7 @@ def check_folder(config: Config, folder: Path) -> None:
     if not path.exists():
         return
     # a key that came after the folder was made has its default there; the schema's version tells of such keys
-    there = _merge(Config(recipe="", preset="").model_dump(mode="json"), {"schema_version": 1} | _yaml(path))
+    there = merge(Config(recipe="", preset="").model_dump(mode="json"), {"schema_version": 1} | read_yaml(path))
     changes = list(_changes(there, config.model_dump(mode="json")))
     if changes:
         raise UserError(
@@ -244,17 +244,27 @@ def _changes(there: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = 
             yield f"{prefix}{key} {old} instead of {new}"
 
 
-def _read(kind: Literal["recipes", "presets"], name: str) -> tuple[str, dict[str, Any], str]:
+def read_named(kind: Literal["recipes", "presets"], name: str) -> tuple[str, dict[str, Any], str]:
+    """The name, the keys and the source of a shipped recipe or preset, or of a YAML file."""
     if name.endswith((".yaml", ".yml")):
-        return Path(name).stem, _yaml(Path(name)), name
+        return Path(name).stem, read_yaml(Path(name)), name
     if name not in names(kind):
         raise UserError(f"no {kind[:-1]} called '{name}': choose one of {', '.join(names(kind))}, or give a YAML file")
     with resources.as_file(resources.files("benchmarks").joinpath(kind, f"{name}.yaml")) as path:
-        return name, _yaml(path), f"{kind}/{name}.yaml"
+        return name, read_yaml(path), f"{kind}/{name}.yaml"
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 1e-3, without a point, as text; people mean a number."""
+    """YAML 1.1 reads 1e-3, without a point, as text, and takes the last of two equal keys; people mean a number, and
+    one of the keys by mistake."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key) for key, _ in node.value]
+        for place, key in enumerate(keys):
+            if key in keys[:place]:
+                line = node.value[place][0].start_mark.line + 1
+                raise yaml.YAMLError(f"line {line}: the key '{key}' is there twice; take one out")
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(
@@ -262,7 +272,8 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The keys and values of a file. Raises UserError for anything else."""
     try:
         value = yaml.load(path.read_text(), _Loader)
     except FileNotFoundError:
@@ -276,15 +287,17 @@ def _yaml(path: Path) -> dict[str, Any]:
     return value
 
 
-def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`over` laid over `base`, section by section."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
-        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
 
 
-def _validate(keys: dict[str, Any], source: str) -> Config:
+def validate(keys: dict[str, Any], source: str) -> Config:
+    """The configuration that `keys` hold. Raises UserError, beginning with `source`."""
     try:  # by way of JSON: strict types, yet YAML's lists may be tuples
         return Config.model_validate_json(json.dumps(keys, default=str))
     except ValidationError as error:

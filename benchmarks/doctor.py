@@ -10,24 +10,17 @@ import locale
 import os
 import re
 import shutil
-import socket
-import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 from rich.console import Console
 
 GIB = 2**30
-SECONDS = 5  # that a server may take to answer
 PYTHON = (3, 11)
 TORCH = ((2, 11), (2, 13))  # the releases this suite is tested with
 SHARED_MEMORY = Path("/dev/shm")
@@ -101,18 +94,18 @@ def machine() -> Iterator[Check]:
     from benchmarks.environment import processor, revision
 
     yield Check("revision", "info", revision() or "not a git checkout")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = os.environ.get("OMP_NUM_THREADS", "unset")
     yield Check("processor", "info", f"{processor()}, {cores} cores, OMP_NUM_THREADS {threads}")
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    if cores and load > cores / 2 and threads != "1":
-        mend = "export OMP_NUM_THREADS=1 while it is: beside another job, one thread is quicker than several"
-        yield Check("load", "warn", f"the machine is busy: {load:.1f} jobs run on its {cores} cores", mend)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB if hasattr(os, "sysconf") else 0.0
-    if 0 < memory < 4:
-        yield Check("memory", "warn", f"{memory:.1f} GiB", "the presets laptop and paper may need 4 GiB; use smoke")
-    elif memory:
-        yield Check("memory", "ok", f"{memory:.1f} GiB")
+    load = os.getloadavg()[0]
+    if load > cores / 2 and threads != "1":
+        fix = "export OMP_NUM_THREADS=1 while it is: beside another job, one thread is quicker than several"
+        yield Check("load", "warn", f"the machine is busy: {load:.1f} jobs run on its {cores} cores", fix)
+    import psutil
+
+    memory = psutil.virtual_memory().total / GIB
+    fix = "" if memory >= 4 else "the presets laptop and paper may need 4 GiB; use smoke"
+    yield Check("memory", "warn" if fix else "ok", f"{memory:.1f} GiB", fix)
 
 
 def packages() -> Iterator[Check]:
@@ -308,7 +301,9 @@ def search_storage(uri: str) -> Iterator[Check]:
 
 
 def _reached(name: str, uri: str, otherwise: str) -> Iterator[Check]:
-    shown = re.sub(r"//[^/@]*@", "//…@", uri)  # no passwords in reports
+    from benchmarks.tracking.store import reach, without_password
+
+    shown = without_password(uri)
     try:
         said = reach(uri)
     except Exception as error:  # every driver has its own
@@ -317,40 +312,3 @@ def _reached(name: str, uri: str, otherwise: str) -> Iterator[Check]:
         yield Check(name, "warn", f"{shown}: not usable ({why}); {otherwise}", fix)
     else:
         yield Check(name, "ok", f"{shown}: {said}")
-
-
-def reach(uri: str) -> str:
-    """What a server or database answers within SECONDS; raises what its driver raises where it does not."""
-    parts = urlsplit(uri)
-    if parts.scheme in ("http", "https"):
-        address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}/health"
-        try:
-            with urlopen(address, timeout=SECONDS) as answer:
-                return f"answers {answer.status}"
-        except HTTPError as error:
-            if error.code >= 500:
-                raise OSError(f"answers {error.code}") from None
-            return f"answers {error.code}"
-        except URLError as error:
-            raise OSError(str(error.reason)) from None
-    if parts.scheme == "sqlite":
-        path = Path(parts.path[1:])
-        if not path.exists():
-            return "will be made"
-        with closing(sqlite3.connect(path, timeout=SECONDS, isolation_level=None)) as database:
-            database.execute("BEGIN IMMEDIATE")
-            database.execute("PRAGMA schema_version").fetchone()
-            database.execute("ROLLBACK")
-        return "can be written"
-    if parts.hostname is None:
-        return "not tried: no host in it"
-    port = parts.port or {"mysql": 3306}.get(parts.scheme.split("+")[0], 5432)
-    socket.create_connection((parts.hostname, port), timeout=SECONDS).close()  # drivers may wait for minutes
-    import sqlalchemy
-
-    engine = sqlalchemy.create_engine(uri, connect_args={"connect_timeout": SECONDS})
-    try:
-        engine.connect().close()
-    finally:
-        engine.dispose()
-    return "lets us in"

@@ -22,7 +22,7 @@ from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.jobs.place import Engine, Place
-from benchmarks.runs.folder import Run
+from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import announce, console, open_data, test_splits, workspace
 
 TRAINING = 0.8  # of the minutes granted; the rest is for recognition, scoring and tables
@@ -74,9 +74,9 @@ def reproduce(
         except OutOfTime:
             console.print(f"the time is over: 0 of {len(configs)} runs are done; the same command resumes")
             return False
-    runs = [Run(config, space / "runs" / config.run_name) for config in configs]
+    runs = [RunFolder(space / "runs" / config.run_name, config) for config in configs]
     for run in runs:
-        check_folder(run.config, run.folder)
+        check_folder(run.settings, run.path)
     announce(archive)
     _print_plan(runs, splits, force)
     if engine == "ray":
@@ -89,7 +89,7 @@ def reproduce(
         whole = _spread(runs, splits, force, Processes(archive.path, space, space / "runs/logs", jobs), jobs, deadline)
     else:
         whole = _one_after_another(runs, archive, splits, force, deadline)
-    if done := [run for run in runs if any(run.folder.glob("scores/*.json"))]:
+    if done := [run for run in runs if run.sets("scores/*.json")]:
         _finish(archive, done, results, time.perf_counter() - began)
     return whole
 
@@ -106,7 +106,7 @@ def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: flo
     if key not in chosen:
         seconds = _measured_epoch(configs, archive, runs, deadline)
         left = TRAINING * (deadline - time.perf_counter())
-        todo = [config.training.epochs - len(_history(runs / config.run_name)) for config in configs]
+        todo = [config.training.epochs - len(RunFolder(runs / config.run_name).history) for config in configs]
         epochs, least = int(left / seconds / len(configs)), 1 + configs[0].training.batching.curriculum
         if sum(todo) * seconds <= left:
             epochs = max(config.training.epochs for config in configs)
@@ -148,14 +148,14 @@ def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, dea
         if time.perf_counter() > deadline:
             raise OutOfTime
 
-    if len(_history(folder)) < wanted:
+    if len(RunFolder(folder).history) < wanted:
         if time.perf_counter() > deadline:
             raise OutOfTime
         check_folder(config, folder)
         console.print(f"measuring an epoch of {config.recipe}", markup=False)
         with suppress(Measured):
             train(config, archive, folder, stop)
-    return epoch_seconds(_history(folder)[:wanted])
+    return epoch_seconds(RunFolder(folder).history[:wanted])
 
 
 def epoch_seconds(history: Sequence[dict[str, Any]]) -> float:
@@ -163,13 +163,8 @@ def epoch_seconds(history: Sequence[dict[str, Any]]) -> float:
     return history[-1]["seconds"] + sum(line.get("val_seconds", 0.0) for line in history) / len(history)
 
 
-def _history(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "history.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def _one_after_another(
-    runs: Sequence[Run], archive: Archive, splits: Sequence[str], force: bool, deadline: float
+    runs: Sequence[RunFolder], archive: Archive, splits: Sequence[str], force: bool, deadline: float
 ) -> bool:
     """Whether all were done before the deadline (of time.perf_counter)."""
 
@@ -187,22 +182,22 @@ def _one_after_another(
     return True
 
 
-def _work(run: Run, archive: Archive, splits: Sequence[str], force: bool, in_time: Callable[[], None]) -> None:
+def _work(run: RunFolder, archive: Archive, splits: Sequence[str], force: bool, in_time: Callable[[], None]) -> None:
     from benchmarks.tracking.live import live
     from benchmarks.tracking.track import track
 
     if force:
         run.forget_training()
     if not run.trained:
-        console.rule(f"{run.config.recipe}, seed {run.config.seed}: training", align="left")
-    with live(run.folder) if not run.trained else nullcontext():
+        console.rule(f"{run.settings.recipe}, seed {run.settings.seed}: training", align="left")
+    with live(run.path) if not run.trained else nullcontext():
         changed = _stages(run, archive, splits, in_time)
     if not changed:
-        console.print(f"{run.config.recipe}, seed {run.config.seed}: done already ({run.folder})", markup=False)
-    track(run.folder)
+        console.print(f"{run.settings.recipe}, seed {run.settings.seed}: done already ({run.path})", markup=False)
+    track(run.path)
 
 
-def _stages(run: Run, archive: Archive, splits: Sequence[str], keep: Callable[[], None] = lambda: None) -> bool:
+def _stages(run: RunFolder, archive: Archive, splits: Sequence[str], keep: Callable[[], None] = lambda: None) -> bool:
     """Does what is not done yet of a run; whether there was anything. `keep` is called after every epoch and stage."""
     from benchmarks.recognition.predict import predict
     from benchmarks.score import score
@@ -210,23 +205,23 @@ def _stages(run: Run, archive: Archive, splits: Sequence[str], keep: Callable[[]
 
     changed = False
     if not run.trained:
-        train(run.config, archive, run.folder, lambda _: keep())
+        train(run.settings, archive, run.path, lambda _: keep())
         changed = True
     if unrecognized := [split for split in splits if not run.recognized(split)]:
         keep()
-        predict(run.config, archive, run.folder, unrecognized)
+        predict(run.settings, archive, run.path, unrecognized)
         changed = True
     if unscored := [split for split in splits if not run.scored(split)]:
         keep()
-        for result in score(run.config, archive, run.folder, unscored).values():
-            console.print(f"{run.config.recipe}, seed {run.config.seed}: {result}", markup=False)
+        for result in score(run.settings, archive, run.path, unscored).values():
+            console.print(f"{run.settings.recipe}, seed {run.settings.seed}: {result}", markup=False)
         changed = True
     keep()
     return changed
 
 
 def _spread(
-    runs: Sequence[Run], splits: Sequence[str], force: bool, engine: Engine, at_once: int, deadline: float
+    runs: Sequence[RunFolder], splits: Sequence[str], force: bool, engine: Engine, at_once: int, deadline: float
 ) -> bool:
     """Runs side by side, on this machine or on a cluster; whether all were done before the deadline. One whose process
     or node dies is started again from what it left here; one that fails lets the others end, and is told after."""
@@ -235,8 +230,8 @@ def _spread(
 
     attempts, epochs, errors = Counter[str](), Counter[str](), []
     undone = [run for run in runs if force or not all(run.scored(split) for split in splits)]
-    waiting = {run.config.run_name: run for run in undone}
-    running: dict[str, Run] = {}
+    waiting = {run.settings.run_name: run for run in undone}
+    running: dict[str, RunFolder] = {}
     try:
         if force:
             for run in undone:
@@ -245,7 +240,7 @@ def _spread(
             while waiting and len(running) < at_once:
                 name = next(iter(waiting))
                 running[name] = waiting.pop(name)
-                engine.start(name, _on_node, running[name].config.model_dump_json(), splits)
+                engine.start(name, _on_node, running[name].settings.model_dump_json(), splits)
             for ended in engine.ended(min(MIRROR_SECONDS, max(0.0, deadline - time.perf_counter()))):
                 run = running.pop(ended.name)
                 attempts[ended.name] += 1
@@ -253,14 +248,14 @@ def _spread(
                     console.print(f"{ended.name}: {ended.error}; it is started again", markup=False)
                     waiting[ended.name] = run
                     continue
-                if (run.folder / "config.yaml").exists():
-                    track(run.folder)
+                if (run.path / "config.yaml").exists():
+                    track(run.path)
                 console.print(f"{ended.name}: {ended.error or 'done'}", markup=False)
                 errors += [ended.error] if ended.error else []
             for run in running.values():
-                if (run.folder / "history.jsonl").exists():
+                if (run.path / "history.jsonl").exists():
                     _tell_epoch(run, epochs)
-                    track(run.folder)
+                    track(run.path)
     finally:
         engine.stop()
     if errors:
@@ -270,14 +265,14 @@ def _spread(
     return not undone
 
 
-def _tell_epoch(run: Run, told: Counter[str]) -> None:
+def _tell_epoch(run: RunFolder, told: Counter[str]) -> None:
     """A line for every epoch that is over, as nobody sees the bars of runs side by side."""
-    lines = (run.folder / "history.jsonl").read_text().splitlines()
-    if len(lines) > told[run.config.run_name]:
-        told[run.config.run_name] = len(lines)
-        last = json.loads(lines[-1])
+    history = RunFolder(run.path).history
+    if len(history) > told[run.settings.run_name]:
+        told[run.settings.run_name] = len(history)
+        last = history[-1]
         console.print(
-            f"{run.config.recipe}, seed {run.config.seed}: epoch {last['epoch']}/{run.config.training.epochs}, "
+            f"{run.settings.recipe}, seed {run.settings.seed}: epoch {last['epoch']}/{run.settings.training.epochs}, "
             f"loss {last['loss']:.4f}, {last['images_per_s']:.0f} images/s",
             markup=False,
         )
@@ -288,11 +283,11 @@ def _on_node(place: Place, config: str, splits: Sequence[str]) -> None:
     settings = Config.model_validate_json(config)
     name = f"runs/{settings.run_name}"
     archive, folder = place.archive(), place.pull(name)
-    _stages(Run(settings, folder), archive, splits, lambda: place.push(name))
+    _stages(RunFolder(folder, settings), archive, splits, lambda: place.push(name))
 
 
-def _print_plan(runs: Sequence[Run], splits: Sequence[str], force: bool) -> None:
-    table = Table(title=f"plan: preset {runs[0].config.preset}, test sets {', '.join(splits)}", title_justify="left")
+def _print_plan(runs: Sequence[RunFolder], splits: Sequence[str], force: bool) -> None:
+    table = Table(title=f"plan: preset {runs[0].settings.preset}, test sets {', '.join(splits)}", title_justify="left")
     for heading in ("row", "seed", "done already", "training takes"):
         table.add_column(heading)
     for run in runs:
@@ -300,18 +295,14 @@ def _print_plan(runs: Sequence[Run], splits: Sequence[str], force: bool) -> None
         done = ["trained"] if trained else []
         done += [split for split in splits if trained and run.scored(split)]
         takes = "-" if trained else _duration(expected_seconds(run))
-        table.add_row(run.config.recipe, str(run.config.seed), ", ".join(done) or "-", takes)
+        table.add_row(run.settings.recipe, str(run.settings.seed), ", ".join(done) or "-", takes)
     console.print(table)
 
 
-def expected_seconds(run: Run) -> float | None:
+def expected_seconds(run: RunFolder) -> float | None:
     """What trainings at this preset on this data took here before: their median."""
-    took = []
-    for path in run.folder.parents[1].glob(f"*/{run.config.preset}-seed*/history.jsonl"):
-        other = Run(run.config, path.parent)
-        if other.trained:
-            lines = [json.loads(line) for line in path.read_text().splitlines()]
-            took.append(sum(line["seconds"] + line.get("val_seconds", 0) for line in lines))
+    others = map(RunFolder, run.path.parents[1].glob(f"*/{run.settings.preset}-seed*"))
+    took = [other.seconds[-1] for other in others if other.trained and other.history]
     return median(took) if took else None
 
 
@@ -321,7 +312,7 @@ def _duration(seconds: float | None) -> str:
     return f"~{seconds:.0f} s" if seconds < 120 else f"~{seconds / 60:.0f} min"
 
 
-def _finish(archive: Archive, runs: Sequence[Run], results: Path, seconds: float) -> None:
+def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds: float) -> None:
     """The tables, written and printed, and where everything lies."""
     from benchmarks.report import tables
     from benchmarks.tracking.store import store
@@ -332,10 +323,10 @@ def _finish(archive: Archive, runs: Sequence[Run], results: Path, seconds: float
     folder = results / "local" if crohme else space
     tables.write(built, folder, crohme=crohme)
     for run in runs:
-        track(run.folder, tables=folder)
+        track(run.path, tables=folder)
     tables.show(built, console, crohme=crohme)
     announce(archive)
     console.print(f"tables   {folder}/table*.csv, .md, .tex", markup=False)
     console.print(f"runs     {space / 'runs'}", markup=False)
-    console.print(f"MLflow   {store(runs[0].folder)}", markup=False)
+    console.print(f"MLflow   {store(runs[0].path)}", markup=False)
     console.print(f"seconds  {seconds:.0f}", markup=False)

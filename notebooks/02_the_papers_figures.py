@@ -25,8 +25,7 @@ from IPython.display import Image, display
 
 from benchmarks.report import tables
 from benchmarks.report.figures import make as figures
-from benchmarks.report.figures import results as plots
-from benchmarks.report.paper import reference
+from benchmarks.report.paper import model_name, reference
 
 ROOT = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "pyproject.toml").exists())
 RESULTS = ROOT / "results"
@@ -67,7 +66,7 @@ show("fig3")
 lengths = {"reported " + model: rates for model, rates in reference()["fig3"]["rates"].items()}
 for run in runs:
     rates = [row["exprate"] for row in run.scores["2014"]["by_length"]]
-    lengths[f"{plots.model_name(run.recipe)}, {run.preset}, seed {run.seed}"] = rates
+    lengths[f"{model_name(run.recipe)}, {run.preset}, seed {run.seed}"] = rates
 pd.DataFrame(lengths, index=reference()["fig3"]["buckets"])
 
 # %% [markdown]

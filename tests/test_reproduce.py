@@ -13,7 +13,7 @@ from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import write_predictions
 from benchmarks.reproduce import reproduce
-from benchmarks.runs.folder import Run
+from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import workspace
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -254,7 +254,7 @@ class FakeTime:
 
 def test_a_plan_knows_what_training_took(archive: Path, tmp_path: Path, stages: list[str]) -> None:
     config = tiny_config(archive, {"training": {"epochs": 1}})
-    run = Run(config, workspace(open_archive(archive), tmp_path) / "runs" / config.run_name)
+    run = RunFolder(workspace(open_archive(archive), tmp_path) / "runs" / config.run_name, config)
     assert job.expected_seconds(run) is None
     reproduce(["bttr"], str(archive / "tiny.yaml"), [7], archive, [], False, tmp_path)
     assert (job.expected_seconds(run) or 0) > 0

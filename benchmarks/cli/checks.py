@@ -1,15 +1,12 @@
 """Verbs that check and measure the suite itself."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from benchmarks.cli.options import RESULTS, Crohme, Preset, Recipe, Results, app, seed_of, words
 from benchmarks.errors import UserError
-
-if TYPE_CHECKING:
-    pass
 
 PANEL = "Checks"
 

@@ -1,15 +1,12 @@
 """Verbs for data: CROHME, other archives, the authors' checkpoints."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from benchmarks.cli.options import RESULTS, Crohme, Results, app
 from benchmarks.errors import UserError
-
-if TYPE_CHECKING:
-    pass
 
 PANEL = "Data"
 

@@ -2,15 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from benchmarks.cli.options import RESULTS, Results, app
 from benchmarks.errors import UserError
-
-if TYPE_CHECKING:
-    pass
 
 PANEL = "Images"
 
@@ -29,10 +26,27 @@ def recognize(
     show: Annotated[bool, typer.Option("--show", help="draw the attention to IMAGE.attention.png")] = False,
 ) -> None:
     """Read images of expressions: LaTeX, one line per image."""
-    from benchmarks.cli.recognize import recognize
+    from benchmarks.recognition.photographs import short
+    from benchmarks.recognition.recognizer import Recognizer
 
-    if recognize(images, weights, as_json=as_json, nbest=nbest, show=show):
-        sys.exit(1)  # what failed has been said
+    recognizer, failed = Recognizer.load(weights), False
+    for path in images:
+        try:
+            found = recognizer(path)
+            named = f"{path}\t{found.latex}" if len(images) > 1 else found.latex
+            print(found.as_json(nbest) if as_json else named, flush=True)
+            if found.doubtful:
+                note = "read with little confidence; is it a picture of one expression, cut out?"
+                print(f"doubtful: {path}: {note} ({found.nbest[0].confidence:.0%} a token)", file=sys.stderr)
+            if show:
+                from benchmarks.report.figures.attention import beside
+
+                print(f"attention: {beside(path, recognizer.attention(found))}", file=sys.stderr)
+        except Exception as error:  # what is wrong with one image is no reason to leave the others unread
+            failed = True
+            print(f"error: {error if isinstance(error, UserError) else f'{path}: {short(error)}'}", file=sys.stderr)
+    if failed:
+        sys.exit(1)
 
 
 @app.command(rich_help_panel=PANEL)

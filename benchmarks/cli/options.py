@@ -24,7 +24,6 @@ Preset = Annotated[
     typer.Option(help="smoke | laptop | paper | fast | a YAML file; else smoke without a GPU, fast with"),
 ]
 Years = Annotated[str, typer.Option(help="test sets, all where left out")]
-Folder = Annotated[Path | None, typer.Argument(help="a run folder; or name the run by its recipe")]
 Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, or a YAML file")]
 Seed = Annotated[int, typer.Option(help="the run's seed", min=0)]
 Force = Annotated[bool, typer.Option("--force", help="train again what is trained already")]
@@ -35,7 +34,6 @@ Gpus = Annotated[float | None, typer.Option(help="GPUs a run gets (engine ray); 
 CHECKOUT = Path(__file__).resolve().parents[2]
 # the project's, wherever one stands; installed without a checkout, the one of the working directory
 RESULTS = CHECKOUT / "results" if (CHECKOUT / "pyproject.toml").exists() and Path.cwd() != CHECKOUT else Path("results")
-OUT_OF_TIME = 3  # exit code
 
 
 def words(text: str) -> list[str]:

@@ -1,15 +1,11 @@
 """Verbs that present results."""
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from benchmarks.cli.options import RESULTS, Crohme, Results, app
-
-if TYPE_CHECKING:
-    pass
 
 PANEL = "Results"
 
@@ -46,14 +42,11 @@ def compare(
     split: Annotated[str | None, typer.Option("--set", help="a test set, or all of them pooled: all")] = None,
     every_pair: Annotated[bool, typer.Option("--every-pair", help="not only the steps of the paper's order")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
-    out: Annotated[Path | None, typer.Option(help="folder for rows.csv and steps.csv")] = None,
 ) -> None:
     """Compare rows over seeds: does the paper's order hold?"""
     from benchmarks.report import compare
 
     found = compare.compare(folders or [], results, split, every_pair)
-    for path in compare.write(found, out) if out else []:
-        print(path, file=sys.stderr)
     print(compare.as_json(found) if as_json else "\n".join(map(compare.as_text, found)))
 
 

@@ -8,48 +8,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.cli.options import (
-    OUT_OF_TIME,
-    RESULTS,
-    ROWS,
-    Cpus,
-    Crohme,
-    EngineName,
-    Folder,
-    Force,
-    Gpus,
-    Jobs,
-    Preset,
-    Recipe,
-    Results,
-    Seed,
-    Years,
-    app,
-    seed_of,
-    words,
-)
+from benchmarks.cli import options
+from benchmarks.cli.options import RESULTS, Crohme, Preset, Recipe, Results, Years, app, seed_of, words
 from benchmarks.errors import UserError
 
 if TYPE_CHECKING:
     from benchmarks.data.archive import Archive
-    from benchmarks.runs.folder import Run
+    from benchmarks.runs.folder import RunFolder
 
 PANEL = "Runs"
+OUT_OF_TIME = 3  # exit code
+
+Folder = Annotated[Path, typer.Argument(help="a run folder")]
 
 
 @app.command(rich_help_panel=PANEL)
 def reproduce(
-    recipes: Annotated[str, typer.Option(help="rows, divided by blanks or commas")] = ROWS,
+    recipes: Annotated[str, typer.Option(help="rows, divided by blanks or commas")] = options.ROWS,
     preset: Preset = "",
     seeds: Annotated[str, typer.Option(help="seeds, divided by blanks or commas")] = "7",
     crohme: Crohme = None,
     years: Years = "",
-    force: Force = False,
+    force: options.Force = False,
     results: Results = RESULTS,
-    jobs: Jobs = 1,
-    engine: EngineName = "local",
-    cpus: Cpus = 1,
-    gpus: Gpus = None,
+    jobs: options.Jobs = 1,
+    engine: options.EngineName = "local",
+    cpus: options.Cpus = 1,
+    gpus: options.Gpus = None,
     minutes: Annotated[
         float | None,
         typer.Option(help="fit the epochs to it, stop cleanly after it, exit code 3; the same again resumes"),
@@ -61,80 +46,71 @@ def reproduce(
     _check_engine(engine)
     if minutes is not None and not 0 < minutes < math.inf:
         raise UserError(f"--minutes {minutes:g}: no time to work in; give a number above 0, or leave it out (MINUTES=)")
-    numbers, years_ = [seed_of(word) for word in words(seeds)], words(years)
+    rows, numbers, years_ = words(recipes), [seed_of(word) for word in words(seeds)], words(years)
     preset = preset or _default_preset()
-    if not reproduce(
-        words(recipes), preset, numbers, crohme, years_, force, results, engine, cpus, gpus, minutes, jobs
-    ):
+    if not reproduce(rows, preset, numbers, crohme, years_, force, results, engine, cpus, gpus, minutes, jobs):
         sys.exit(OUT_OF_TIME)
 
 
 @app.command(rich_help_panel=PANEL)
 def train(
-    folder: Folder = None,
+    folder: Annotated[Path | None, typer.Argument(help="a run folder, to resume it; or name a recipe")] = None,
     recipe: Recipe = "",
     preset: Preset = "",
-    seed: Seed = 7,
+    seed: options.Seed = 7,
     crohme: Crohme = None,
     results: Results = RESULTS,
-    force: Force = False,
+    force: options.Force = False,
 ) -> None:
     """Train one run, or resume it; torchrun uses several devices."""
+    from benchmarks.config import resolve
+    from benchmarks.runs.folder import RunFolder
+    from benchmarks.runs.workspace import open_data, workspace
     from benchmarks.tracking.live import live
     from benchmarks.tracking.track import track
     from benchmarks.training.trainer import train
 
-    run, archive = _run(folder, recipe, preset, seed, crohme, results)
+    if (folder is None) == (not recipe):
+        raise UserError("name one run: a run folder, or --recipe (with --preset and --seed)")
+    if folder:
+        run, archive = _run(folder, crohme, results)
+    else:
+        archive = open_data(crohme, results)
+        config = resolve(recipe, preset or _default_preset(), seed, archive)
+        run = RunFolder(workspace(archive, results) / "runs" / config.run_name, config)
     if force:
         run.forget_training()
     if int(os.environ.get("RANK", "0")) > 0:  # one process of a team mirrors and talks
-        return train(run.config, archive, run.folder)
-    with live(run.folder):
-        train(run.config, archive, run.folder)
-    track(run.folder)
-    print(f"trained: {run.folder}")
+        return train(run.settings, archive, run.path)
+    with live(run.path):
+        train(run.settings, archive, run.path)
+    track(run.path)
+    print(f"trained: {run.path}")
 
 
 @app.command(rich_help_panel=PANEL)
-def predict(
-    folder: Folder = None,
-    recipe: Recipe = "",
-    preset: Preset = "",
-    seed: Seed = 7,
-    crohme: Crohme = None,
-    years: Years = "",
-    results: Results = RESULTS,
-) -> None:
+def predict(folder: Folder, crohme: Crohme = None, years: Years = "", results: Results = RESULTS) -> None:
     """Recognize test sets with a trained run."""
     from benchmarks.recognition.predict import predict
     from benchmarks.runs.workspace import test_splits
 
-    run, archive = _run(folder, recipe, preset, seed, crohme, results)
-    predict(run.config, archive, run.folder, test_splits(archive, words(years)))
-    print(f"recognized: {run.folder / 'predictions'}")
+    run, archive = _run(folder, crohme, results)
+    predict(run.settings, archive, run.path, test_splits(archive, words(years)))
+    print(f"recognized: {run.path / 'predictions'}")
 
 
 @app.command(rich_help_panel=PANEL)
-def score(
-    folder: Folder = None,
-    recipe: Recipe = "",
-    preset: Preset = "",
-    seed: Seed = 7,
-    crohme: Crohme = None,
-    years: Years = "",
-    results: Results = RESULTS,
-) -> None:
+def score(folder: Folder, crohme: Crohme = None, years: Years = "", results: Results = RESULTS) -> None:
     """Score a run's predictions: of all its test sets, or --years."""
     from benchmarks.runs.workspace import test_splits
     from benchmarks.score import score
     from benchmarks.tracking.track import track
 
-    run, archive = _run(folder, recipe, preset, seed, crohme, results)
-    there = [path.stem for path in sorted(run.folder.glob("predictions/*.zip"))]
-    wanted = test_splits(archive, words(years) or there)
-    for result in score(run.config, archive, run.folder, wanted).values():
+    run, archive = _run(folder, crohme, results)
+    wanted = test_splits(archive, words(years) or run.sets("predictions/*.zip"))
+    for result in score(run.settings, archive, run.path, wanted).values():
         print(result)
-    track(run.folder)
+    track(run.path)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -158,19 +134,20 @@ def search(
     workers: Annotated[int, typer.Option(help="trials at a time", min=1)] = 2,
     space: Annotated[str, typer.Option(help="what may change: a YAML file, else the one for the preset")] = "",
     storage: Annotated[str, typer.Option(help="a database URL; else a journal file, for this machine alone")] = "",
-    seed: Seed = 7,
+    seed: options.Seed = 7,
     crohme: Crohme = None,
     results: Results = RESULTS,
-    engine: EngineName = "local",
-    cpus: Cpus = 1,
-    gpus: Gpus = None,
+    engine: options.EngineName = "local",
+    cpus: options.Cpus = 1,
+    gpus: options.Gpus = None,
 ) -> None:
     """Search for better settings, on held-out training data."""
     from benchmarks.tuning.study import search
 
     _check_engine(engine)
     preset = preset or _default_preset()
-    search(recipe, preset, seed, crohme, results, trials, workers, space, storage, engine, cpus, gpus)
+    search(recipe=recipe, preset=preset, seed=seed, crohme=crohme, results=results, trials=trials, workers=workers,
+           space=space, storage=storage, engine=engine, cpus=cpus, gpus=gpus)  # fmt: skip
 
 
 @app.command(rich_help_panel=PANEL)
@@ -232,27 +209,19 @@ def list_(
         print("\n".join(listing.lines(results)))
 
 
-def _run(
-    folder: Path | None, recipe: str, preset: str, seed: int, crohme: Path | None, results: Path
-) -> "tuple[Run, Archive]":
-    """The run that a folder or a recipe names, and the data it belongs to."""
-    from benchmarks.config import load, resolve
-    from benchmarks.runs.folder import Run
-    from benchmarks.runs.workspace import open_data, workspace
+def _run(folder: Path, crohme: Path | None, results: Path) -> "tuple[RunFolder, Archive]":
+    """The run in a folder, and the data it belongs to."""
+    from benchmarks.runs.folder import RunFolder
+    from benchmarks.runs.workspace import open_data
 
-    if (folder is None) == (not recipe):
-        raise UserError("name one run: a run folder, or --recipe (with --preset and --seed)")
-    if folder is None:
-        archive = open_data(crohme, results)
-        config = resolve(recipe, preset or _default_preset(), seed, archive)
-        return Run(config, workspace(archive, results) / "runs" / config.run_name), archive
-    config = load(folder / "config.yaml")
-    if crohme is None and config.data.name != "embedded":
-        raise UserError(f"{folder}: was trained on {config.data.name} data; give the archive with --crohme")
+    run = RunFolder(folder)
+    data = run.settings.data
+    if crohme is None and data.name != "embedded":
+        raise UserError(f"{folder}: was trained on {data.name} data; give the archive with --crohme")
     archive = open_data(crohme, results)
-    if archive.digest != config.data.digest:
+    if archive.digest != data.digest:
         raise UserError(f"{archive.path}: not the data {folder} was trained on (other digest); give that archive")
-    return Run(config, folder), archive
+    return run, archive
 
 
 def _check_engine(name: str) -> None:

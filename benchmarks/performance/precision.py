@@ -87,7 +87,7 @@ def shortened(config: Config, sizes: Sizes, bf16: bool) -> Config:
 
 def epochs_of(config: Config, folder: Path, held: list[Sample], images: int) -> list[dict[str, object]]:
     """One row per epoch; the last tells what was held out."""
-    run = RunFolder.read(folder)
+    run = RunFolder(folder)
     hardware = f"{run.environment['device']}, {run.environment['threads']} threads"
     keys = {
         "recipe": config.recipe, "preset": config.preset, "images": images, "heldout": len(held),

@@ -27,11 +27,10 @@ def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
 
     Without folders: the committed runs. UserError for a folder that is no trained run, or where there is none.
     """
-    places = folders or sorted(path.parent for path in (results / "reproduced").glob("*/*/config.yaml"))
-    if not places:
+    runs = [RunFolder(folder) for folder in folders] or RunFolder.under(results / "reproduced")
+    if not runs:
         raise UserError(f"{results / 'reproduced'}: no runs; name run folders")
-    runs = pd.DataFrame([row(RunFolder.read(folder)) for folder in places])
-    return with_seeds(runs.sort_values([*KEYS, "seed"], kind="stable"))
+    return with_seeds(pd.DataFrame([row(run) for run in runs]).sort_values([*KEYS, "seed"], kind="stable"))
 
 
 def row(run: RunFolder) -> dict[str, object]:

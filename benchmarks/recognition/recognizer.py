@@ -22,6 +22,7 @@ from benchmarks.environment import best_device
 from benchmarks.errors import UserError
 from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.predict import search
+from benchmarks.runs.folder import RunFolder
 from models import CoMER, Hypothesis, Vocabulary
 from models.lightning import import_lightning
 from models.weights import load_weights
@@ -149,12 +150,12 @@ class Recognizer:
 def best_run() -> Path:
     """The committed run with weights that has the highest ExpRate over all its test sets."""
     committed = Path(__file__).parents[2] / "results/reproduced"
-    folders = [path.parent for path in sorted(committed.glob("*/*/best.safetensors"))]
-    if not folders:
+    runs = [run for run in RunFolder.under(committed) if (run.path / "best.safetensors").exists()]
+    if not runs:
         raise UserError(f"{committed}: no run with weights; give --weights, a run folder of your own")
-    return max(folders, key=_exprate)
+    return max(runs, key=_exprate).path
 
 
-def _exprate(folder: Path) -> float:
-    scores = [json.loads(path.read_text()) for path in folder.glob("scores/*.json")]
+def _exprate(run: RunFolder) -> float:
+    scores = run.scores.values()
     return sum(s["exact"] for s in scores) / max(1, sum(s["n"] for s in scores))

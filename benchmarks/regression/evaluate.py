@@ -1,14 +1,13 @@
 """`make evaluate`: CROHME recognized again with the committed weights, beside what is committed."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
 
-from benchmarks.config import load
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
+from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.packing import copy_part
 from benchmarks.runs.workspace import announce, console, open_data, test_splits
 from benchmarks.score import score
@@ -24,27 +23,27 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
         raise UserError("evaluate compares with committed scores of CROHME: give it with CROHME=data.zip")
     archive = open_data(crohme, results)
     announce(archive)
-    runs = [path.parent for path in sorted((results / "reproduced").glob("*/*/best.safetensors"))]
-    runs = [run for run in runs if not recipes or run.parent.name in recipes]
+    runs = [run for run in RunFolder.under(results / "reproduced") if (run.path / "best.safetensors").exists()]
+    runs = [run for run in runs if not recipes or run.recipe in recipes]
     if not runs:
         raise UserError(f"{results / 'reproduced'}: no reference run with weights{' of these recipes' * bool(recipes)}")
     table = Table(title="ExpRate of committed weights, recognized here", title_justify="left")
     for heading in ("run", "set", "n", "committed", "here", "same prediction", "expected here"):
         table.add_column(heading)
     for run in runs:
-        config, here = load(run / "config.yaml"), results / "local/evaluated" / run.parent.name / run.name
+        name = f"{run.path.parent.name}/{run.path.name}"
+        config, here = run.settings, results / "local/evaluated" / name
         if config.data.digest != archive.digest:
-            raise UserError(f"{run}: ran on another edition of CROHME than {archive.path}; give that one")
-        copy_part(run / "config.yaml", here / "config.yaml")
-        copy_part(run / "best.safetensors", here / "best.safetensors")
+            raise UserError(f"{run.path}: ran on another edition of CROHME than {archive.path}; give that one")
+        copy_part(run.path / "config.yaml", here / "config.yaml")
+        copy_part(run.path / "best.safetensors", here / "best.safetensors")
         splits = test_splits(archive, years)
         predict(config, archive, here, splits)
         for split, found in score(config, archive, here, splits).items():
-            committed = json.loads((run / f"scores/{split}.json").read_text())
-            then, now = (read_predictions(place / f"predictions/{split}.zip") for place in (run, here))
+            committed = run.scores[split]
+            then, now = (read_predictions(place / f"predictions/{split}.zip") for place in (run.path, here))
             read = then.keys() | now.keys()  # an image that was skipped both times has no prediction, and the same
             same = sum(then.get(name) == now.get(name) for name in read) + committed["n"] - len(read)
-            name = f"{run.parent.name}/{run.name}"
             rates = f"{committed['exprate']:.2f}", f"{found.as_dict()['exprate']:.2f}"
             low, high = committed["ci95"]
             table.add_row(

@@ -25,6 +25,7 @@ from benchmarks.data.samples import Sample, evenly
 from benchmarks.data.synthetic import embedded
 from benchmarks.files import zipped
 from benchmarks.recognition.predict import predict
+from benchmarks.runs.folder import RunFolder
 from benchmarks.score import score
 from benchmarks.training.loss import teacher_forced, token_loss
 from benchmarks.training.trainer import train
@@ -192,9 +193,8 @@ def first_steps(archive: Archive, preset: str) -> Values:
     )
     with tempfile.TemporaryDirectory() as folder:
         train(config, archive, Path(folder))
-        lines = (Path(folder) / "history.jsonl").read_text().splitlines()
-    losses = [json.loads(line)["loss"] for line in lines]
-    return {f"{preset} first steps: loss of epoch {epoch}": loss for epoch, loss in enumerate(losses, 1)}
+        history = RunFolder(Path(folder)).history
+    return {f"{preset} first steps: loss of epoch {line['epoch']}": line["loss"] for line in history}
 
 
 @contextmanager
@@ -232,8 +232,7 @@ def trained(archive: Archive, seed: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         train(config, archive, folder)
-        last = json.loads((folder / "history.jsonl").read_text().splitlines()[-1])
-        values = {"training loss": float(last["loss"])}
+        values = {"training loss": float(RunFolder(folder).history[-1]["loss"])}
         values |= held_out(load_weights(folder / "best.safetensors", config.model), config, archive, split)
         if archive.name == "embedded":
             predict(config, archive, folder, [split])

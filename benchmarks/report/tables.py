@@ -5,14 +5,12 @@ under results/reproduced/, `local` rows from what was run here. The committed re
 hold the first two and are written by `make tables` alone; results/local/table*.{csv,md,tex} hold all three.
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import stdev
 from typing import Any
 
 import pandas as pd
-import yaml
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -21,6 +19,7 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.report import latex_tables as latex
 from benchmarks.report.paper import reference
+from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.interval import proportion_interval
 
 COLUMNS = (
@@ -59,18 +58,18 @@ Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone whe
 
 def committed(results: Path) -> Tables:
     """Reported and reproduced rows: what results/table*.{csv,md,tex} hold."""
-    return _paper_tables(_rows(_run_folders(results / "reproduced"), "reproduced"))
+    return _paper_tables(_rows(results / "reproduced", "reproduced"))
 
 
 def local(results: Path) -> Tables:
     """The committed rows and those of the CROHME runs under results/runs/."""
-    runs = _rows(_run_folders(results / "reproduced"), "reproduced") + _rows(_run_folders(results / "runs"), "local")
+    runs = _rows(results / "reproduced", "reproduced") + _rows(results / "runs", "local")
     return _paper_tables(runs)
 
 
 def apart(workspace: Path) -> Tables:
     """The rows of runs on data that is not CROHME; nothing of the paper stands beside them."""
-    return {"table2": _frame(_rows(_run_folders(workspace / "runs"), "local"), "table2")}
+    return {"table2": _frame(_rows(workspace / "runs", "local"), "table2")}
 
 
 def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
@@ -169,21 +168,16 @@ def _interval(rate: float, n: int) -> dict[str, float]:
     return {"ci_low": 100 * low, "ci_high": 100 * high}
 
 
-def _run_folders(root: Path) -> Iterable[Path]:
-    return sorted(path.parent for path in root.glob("*/*/config.yaml"))
-
-
-def _rows(folders: Iterable[Path], source: str) -> list[dict[str, Any]]:
+def _rows(root: Path, source: str) -> list[dict[str, Any]]:
     """One row for each dataset, recipe and preset: the mean over its seeds, each by the run scored last."""
     seeds: dict[tuple, dict[int, tuple[float, Mapping[str, Any]]]] = {}
-    for folder in folders:
-        config = _read(folder / "config.yaml", yaml.safe_load)
-        for path in sorted(folder.glob("scores/*.json")):
-            score, key = _read(path, json.loads), (path.stem, config["recipe"], config["preset"])
-            key = (_dataset(config, path.stem, score["n"]), *key, score["n"], config["data"].get("sub_expressions", 0))
-            rivals, when = seeds.setdefault(key, {}), path.stat().st_mtime
-            if when >= rivals.get(config["seed"], (0.0, {}))[0]:
-                rivals[config["seed"]] = when, score
+    for run in RunFolder.under(root):
+        parts = run.config["data"].get("sub_expressions", 0)
+        for split, score in run.per_set("scores", "n", *COUNTS.values()).items():
+            key = _dataset(run, split, score["n"]), split, run.recipe, run.preset, score["n"], parts
+            rivals, when = seeds.setdefault(key, {}), (run.path / f"scores/{split}.json").stat().st_mtime
+            if when >= rivals.get(run.seed, (0.0, {}))[0]:
+                rivals[run.seed] = when, score
     rows = []
     for (dataset, split, recipe, preset, n, parts), scores in seeds.items():
         row = {
@@ -203,25 +197,11 @@ def _rows(folders: Iterable[Path], source: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _dataset(config: Mapping[str, Any], split: str, n: int) -> str:
+def _dataset(run: RunFolder, split: str, n: int) -> str:
     """CROHME's year, or the name of other data; and the part of it that was scored."""
-    name = config["data"]["name"]
-    label = split if name == "crohme" else name if split == "test" else f"{name} {split}"
-    part = (config.get("search") or {}).get("limit") == n != reference()["test_sets"].get(split)
+    label = split if run.data == "crohme" else run.data if split == "test" else f"{run.data} {split}"
+    part = (run.config.get("search") or {}).get("limit") == n != reference()["test_sets"].get(split)
     return f"{label} [{n} evenly spaced]" if part else label
-
-
-def _read(path: Path, parse: Any) -> Any:
-    try:
-        value = parse(path.read_text())
-        if path.suffix == ".json":
-            _ = [int(value[key]) for key in ("n", *COUNTS.values())]
-        else:
-            _ = value["recipe"], value["preset"], value["seed"], value["data"]["name"]
-        return value
-    except (ValueError, KeyError, TypeError, yaml.YAMLError):
-        fix = "score this run again" if path.suffix == ".json" else "delete this run folder or restore the file"
-        raise UserError(f"{path}: damaged or incomplete; {fix}") from None
 
 
 def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:

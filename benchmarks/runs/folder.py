@@ -1,12 +1,15 @@
-"""A run folder as plain data, and the names by which a store finds its run again: of what the folder says, not of where
-it lies, so that a copy of the folder is the same run. Needs no MLflow."""
+"""A run folder: what it holds, how far the run is, and the names by which a store finds it again.
 
+The names are made of what the folder says, not of where it lies, so that a copy of the folder is the same run. Nothing
+here needs torch, MLflow or pandas, except what asks for the validated configuration.
+"""
+
+import csv
 import hashlib
 import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
@@ -21,48 +24,164 @@ from benchmarks.files import only_one
 if TYPE_CHECKING:
     from benchmarks.config import Config
 
+PARSERS = {
+    ".yaml": yaml.safe_load,
+    ".json": json.loads,
+    ".jsonl": lambda text: [json.loads(line) for line in text.splitlines()],
+    ".csv": lambda text: list(csv.DictReader(text.splitlines())),
+}
 
-@dataclass(frozen=True)
+
 class RunFolder:
-    """A run folder as plain data; what a later stage has yet to write is left out."""
+    """A recipe at a preset and seed, in a folder of its own.
 
-    path: Path
-    config: dict[str, Any]
-    history: list[dict[str, Any]]
-    environment: dict[str, Any]
-    state: dict[str, Any] | None  # of the checkpoint; a committed run has none and is finished
-    scores: dict[str, dict[str, Any]]
+    What it holds is read once, when first asked for, and is empty where a later stage has yet to write it; how far the
+    run is, is looked up each time. Reading raises UserError for what is damaged.
+    """
+
+    def __init__(self, path: Path, settings: "Config | None" = None):
+        """`settings` are those of a run that may not have begun; else the folder's own."""
+        self.path = path
+        if settings is not None:
+            self.settings = settings
 
     @classmethod
-    def read(cls, folder: Path) -> "RunFolder":
-        """Raises UserError for what is not a run folder or is damaged."""
+    def under(cls, *roots: Path) -> list["RunFolder"]:
+        """The run folders at or below `roots`, sorted within each."""
+        return [cls(path.parent) for root in roots for path in sorted(root.rglob("config.yaml"))]
+
+    # ------------------------------------------------------------------------------------------------ what it holds
+
+    def read(self, name: str, *keys: str) -> Any:
+        """A file as plain data: an object, or one for each line of a .jsonl or .csv, each with at least these keys.
+
+        Raises UserError, which names the file, where it is missing or damaged or lacks a key.
+        """
+        path = self.path / name
+        fix = "score this run again" if name.startswith("scores") else "restore it, or delete this run folder"
         try:
-            config = yaml.safe_load((folder / "config.yaml").read_text())
-            _ = [config[key] for key in ("recipe", "preset", "seed")], config["data"]["name"], config["data"]["digest"]
-        except (OSError, UnicodeDecodeError, TypeError, KeyError, yaml.YAMLError):
-            raise UserError(f"{folder}: not a run folder (no readable config.yaml in it)") from None
-        path = folder
-        try:
-            path = folder / "history.jsonl"
-            history = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-            path = folder / "environment.json"
-            environment = json.loads(path.read_text()) if path.exists() else {}
-            path = folder / "checkpoint.json"
-            state = json.loads(path.read_text()) if path.exists() else None
-            scores = {}
-            for path in sorted(folder.glob("scores/*.json")):
-                scores[path.stem] = json.loads(path.read_text())
-        except ValueError as error:
-            raise UserError(f"{path}: damaged ({error}); delete it and run that stage again") from None
-        return cls(folder, config, history, environment, state, scores)
+            value = PARSERS[path.suffix](path.read_text(encoding="utf-8"))
+            for entry in value if path.suffix in (".jsonl", ".csv") else [value]:
+                if not isinstance(entry, dict):
+                    raise ValueError("no object")
+                _ = [entry[key] for key in keys]
+            return value
+        except FileNotFoundError:
+            raise UserError(f"{path}: missing; {fix}") from None
+        except (ValueError, KeyError, TypeError, yaml.YAMLError, csv.Error):
+            raise UserError(f"{path}: damaged or incomplete; {fix}") from None
+
+    def sets(self, pattern: str) -> list[str]:
+        """The test sets that there is a file of, such as scores/*.json."""
+        return sorted(path.stem for path in self.path.glob(pattern))
+
+    def per_set(self, kind: str, *keys: str) -> dict[str, dict[str, Any]]:
+        """`scores` or `errors` by test set, each with at least these keys."""
+        return {split: self.read(f"{kind}/{split}.json", *keys) for split in self.sets(f"{kind}/*.json")}
+
+    def expressions(self, split: str, *keys: str) -> dict[str, dict[str, Any]]:
+        """scores/<split>.csv by id: numbers and truth values as such, None for an empty cell."""
+        name = f"scores/{split}.csv"
+        rows = {row.pop("id"): {key: _value(text) for key, text in row.items()} for row in self.read(name, "id", *keys)}
+        if not rows or any(type(row.get("errors")) is not int for row in rows.values()):
+            raise UserError(f"{self.path / name}: damaged or incomplete; score this run again")
+        return rows
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """config.yaml as it stands there."""
+        if not (self.path / "config.yaml").exists():
+            raise UserError(f"{self.path}: not a run folder (no config.yaml in it)")
+        config = self.read("config.yaml", "recipe", "preset", "seed", "data")
+        if not isinstance(config["data"], dict):
+            raise UserError(f"{self.path}/config.yaml: damaged (data is no section); restore it, or delete this folder")
+        return config
+
+    @cached_property
+    def settings(self) -> "Config":
+        """The configuration, validated."""
+        from benchmarks.config import load  # needs torch
+
+        return load(self.path / "config.yaml")
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        """One entry per epoch."""
+        return self.read("history.jsonl", "epoch") if (self.path / "history.jsonl").exists() else []
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """Hardware, versions, revision."""
+        return self.read("environment.json") if (self.path / "environment.json").exists() else {}
+
+    @property
+    def state(self) -> dict[str, Any] | None:
+        """The checkpoint's plain state; a committed run has none."""
+        return self.read("checkpoint.json") if (self.path / "checkpoint.json").exists() else None
+
+    @cached_property
+    def scores(self) -> dict[str, dict[str, Any]]:
+        """scores/<set>.json by test set."""
+        return self.per_set("scores")
+
+    @cached_property
+    def errors(self) -> dict[str, dict[str, Any]]:
+        """errors/<set>.json by test set: what is confused how often."""
+        return self.per_set("errors")
+
+    # ------------------------------------------------------------------------------------------------- how far it is
 
     @property
     def finished(self) -> bool:
-        return self.state is None or bool(self.state.get("finished"))
+        """Whether its training is over; a committed run's is."""
+        return (self.state or {"finished": True}).get("finished", False)
+
+    @property
+    def trained(self) -> bool:
+        """Whether there is nothing left to train, here."""
+        with suppress(UserError):
+            return bool((self.state or {}).get("finished")) and (self.path / "best.safetensors").exists()
+        return False
+
+    def recognized(self, split: str) -> bool:
+        """Whether a test set was recognized with the present weights."""
+        return self.trained and self._fresh(f"predictions/{split}.zip", "best.safetensors")
+
+    def scored(self, split: str) -> bool:
+        """Whether the present predictions of a test set are scored."""
+        return self.recognized(split) and self._fresh(f"scores/{split}.json", f"predictions/{split}.zip")
+
+    def _fresh(self, name: str, source: str) -> bool:
+        path, source_path = self.path / name, self.path / source
+        return path.exists() and path.stat().st_mtime_ns >= source_path.stat().st_mtime_ns
+
+    def forget_training(self) -> None:
+        """The next training starts afresh; weights, predictions, scores stay until newer ones replace them."""
+        with only_one(self.path):
+            for name in ("checkpoint.safetensors", "checkpoint.json"):
+                (self.path / name).unlink(missing_ok=True)
+
+    # ----------------------------------------------------------------------------------------------- what it is called
+
+    @property
+    def recipe(self) -> str:
+        """The recipe's name."""
+        return self.config["recipe"]
+
+    @property
+    def preset(self) -> str:
+        """The preset's name."""
+        return self.config["preset"]
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.config["seed"]
 
     @property
     def data(self) -> str:
-        return self.config["data"]["name"] or "unknown"
+        """What it was trained on: crohme, embedded or foreign."""
+        return self.config["data"].get("name") or "unknown"
 
     @cached_property
     def digest(self) -> str:
@@ -85,15 +204,20 @@ class RunFolder:
 
     @property
     def table_key(self) -> str:
-        return store_key(f"table/{self.data}-{self.config['data']['digest'][:8]}/{self.config['preset']}")
+        """Of the table that it belongs to: data and preset."""
+        return store_key(f"table/{self.data}-{self.config['data'].get('digest', '')[:8]}/{self.preset}")
 
     @property
     def row_key(self) -> str:
-        return store_key(f"{self.table_key}/{self.config['recipe']}-{self.recipe_hash}")
+        """Of the table's row: the recipe with all its settings."""
+        return store_key(f"{self.table_key}/{self.recipe}-{self.recipe_hash}")
 
     @property
     def run_key(self) -> str:
-        return f"{self.row_key}/seed{self.config['seed']}-{self.digest}"
+        """Of the run itself."""
+        return f"{self.row_key}/seed{self.seed}-{self.digest}"
+
+    # ------------------------------------------------------------------------------------------------------------ time
 
     @property
     def started(self) -> int:
@@ -103,10 +227,9 @@ class RunFolder:
         return int((self.path / "config.yaml").stat().st_mtime * 1000)
 
     @property
-    def epoch_times(self) -> list[int]:
-        """When each epoch of the history ended: the same whenever and wherever the folder is mirrored."""
-        took = (entry.get("seconds", 0) + entry.get("val_seconds", 0) for entry in self.history)
-        return [self.started + int(1000 * seconds) for seconds in accumulate(took)]
+    def seconds(self) -> list[float]:
+        """How long the training had taken at the end of each epoch, validation included."""
+        return list(accumulate(entry.get("seconds", 0) + entry.get("val_seconds", 0) for entry in self.history))
 
 
 def store_key(text: str) -> str:
@@ -114,35 +237,8 @@ def store_key(text: str) -> str:
     return re.sub(r"[^\w./ -]", "_", text)
 
 
-@dataclass(frozen=True)
-class Run:
-    """A row of the table at one seed: configuration and folder; what is done is read off the folder."""
-
-    config: "Config"
-    folder: Path
-
-    @property
-    def trained(self) -> bool:
-        try:
-            state = json.loads((self.folder / "checkpoint.json").read_text())
-        except (OSError, ValueError):
-            return False
-        return bool(state.get("finished")) and (self.folder / "best.safetensors").exists()
-
-    def recognized(self, split: str) -> bool:
-        return self.trained and _fresh(self.folder / f"predictions/{split}.zip", self.folder / "best.safetensors")
-
-    def scored(self, split: str) -> bool:
-        predictions = self.folder / f"predictions/{split}.zip"
-        return self.recognized(split) and _fresh(self.folder / f"scores/{split}.json", predictions)
-
-    def forget_training(self) -> None:
-        """The next training starts afresh; weights, predictions, scores stay until newer ones replace them."""
-        with only_one(self.folder):
-            for name in ("checkpoint.safetensors", "checkpoint.json"):
-                (self.folder / name).unlink(missing_ok=True)
-
-
-def _fresh(path: Path, source: Path) -> bool:
-    """Whether `path` was made after `source`."""
-    return path.exists() and path.stat().st_mtime_ns >= source.stat().st_mtime_ns
+def _value(text: str | None) -> Any:
+    """A cell of a CSV as what it stands for."""
+    if not text:
+        return None
+    return int(text) if text.isdecimal() else {"True": True, "False": False}.get(text, text)

@@ -1,13 +1,12 @@
-"""What there is: recipes, presets, and the runs with how far they are. Reads files alone, so that it is quick."""
+"""What there is: recipes, presets, and the runs with how far they are. Loads no torch, so that it is quick."""
 
-import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
-import yaml
+from benchmarks.errors import UserError
+from benchmarks.runs.folder import RunFolder
 
 STAGES = ("damaged", "untrained", "training", "trained", "recognized", "scored")
 
@@ -39,52 +38,40 @@ def shipped(kind: str) -> dict[str, str]:
 def runs(results: Path) -> list[Listed]:
     """Reference runs, runs on CROHME, and those on other data."""
     roots = [results / "reproduced", results / "runs", *sorted(results.glob("local/*/runs"))]
-    return [_listed(path.parent) for root in roots for path in sorted(root.glob("*/*/config.yaml"))]
+    return [_listed(run) for run in RunFolder.under(*roots)]
 
 
-def _listed(folder: Path) -> Listed:
+def _listed(run: RunFolder) -> Listed:
     try:
-        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        names = config["data"]["name"], config["recipe"], config["preset"], int(config["seed"])
-        status, words = _status(folder, int(config["training"]["epochs"]))
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-        names, status, words = ("", folder.parent.name, "", None), "damaged", "config.yaml or checkpoint.json"
-    return Listed(str(folder), *names, status, words)
+        names = run.data, run.recipe, run.preset, int(run.seed)
+        status, words = _status(run, int(run.config["training"]["epochs"]))
+    except (UserError, ValueError, KeyError, TypeError):
+        names, status, words = ("", run.path.parent.name, "", None), "damaged", "config.yaml or checkpoint.json"
+    return Listed(str(run.path), *names, status, words)
 
 
-def _status(folder: Path, epochs: int) -> tuple[str, str]:
+def _status(run: RunFolder, epochs: int) -> tuple[str, str]:
     """How far a run is. As in `reproduce`, files older than those they are made from do not count; but a committed run
     has no checkpoint, and git keeps no times."""
-    scores = {path.stem: path for path in sorted(folder.glob("scores/*.json"))}
-    state = _state(folder)
-    if state is None and scores:
-        return "scored", _scores(scores)
-    best = folder / "best.safetensors"
-    if state is None or not (state["finished"] and best.exists()):
-        epoch = 0 if state is None else int(state["epoch"])
-        return ("training", f"at epoch {epoch} of {epochs}") if state is not None else ("untrained", "")
-    found = {path.stem: path for path in sorted(folder.glob("predictions/*.zip")) if _newer(path, best)}
-    scored = {split: path for split, path in scores.items() if split in found and _newer(path, found[split])}
+    state = run.state
+    if state is None:
+        return ("scored", _rates(run, list(run.scores))) if run.scores else ("untrained", "")
+    if not run.trained:
+        return "training", f"at epoch {state['epoch']} of {epochs}"
+    found = [split for split in run.sets("predictions/*.zip") if run.recognized(split)]
+    scored = [split for split in found if run.scored(split)]
     if scored:
         rest = [split for split in found if split not in scored]
-        return "scored", _scores(scored) + (f"; {', '.join(rest)} not scored" if rest else "")
+        return "scored", _rates(run, scored) + (f"; {', '.join(rest)} not scored" if rest else "")
     return ("recognized", ", ".join(found)) if found else ("trained", f"{epochs} epochs")
 
 
-def _state(folder: Path) -> dict[str, Any] | None:
-    path = folder / "checkpoint.json"
-    return json.loads(path.read_text()) if path.exists() else None
-
-
-def _newer(path: Path, source: Path) -> bool:
-    return path.stat().st_mtime_ns >= source.stat().st_mtime_ns
-
-
-def _scores(scores: dict[str, Path]) -> str:
-    return ", ".join(f"{split} {json.loads(path.read_text())['exprate']:.2f}" for split, path in scores.items())
+def _rates(run: RunFolder, splits: Sequence[str]) -> str:
+    return ", ".join(f"{split} {run.scores[split]['exprate']:.2f}" for split in splits)
 
 
 def lines(results: Path) -> Iterator[str]:
+    """The list as people read it."""
     for kind in ("recipes", "presets"):
         yield kind
         for name, comment in shipped(kind).items():

@@ -4,7 +4,6 @@ Packing leaves out what only training needs (the checkpoint) and what can be mad
 float16, with a model card beside them. The tables read what lies there.
 """
 
-import json
 import os
 import shutil
 import tempfile
@@ -12,63 +11,59 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.config import Config, load
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.runs.folder import Run
+from benchmarks.runs.folder import RunFolder
 from models.weights import load_weights, pack_weights
 
 PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "errors", "symlg", "predictions")
 
 
-def pack(run: Path, target: Path | None = None, weights: bool = True) -> Path:
+def pack(folder: Path, target: Path | None = None, weights: bool = True) -> Path:
     """Copies a scored run on CROHME to `target` (default: reproduced/<recipe>/<preset>-seed<k> of its workspace).
 
     What was there before is replaced whole. Raises UserError for a run that is not finished and scored.
     """
-    config = load(run / "config.yaml")
-    if config.data.name != "crohme":
-        raise UserError(f"{run}: ran on {config.data.name or 'unknown data'}; only runs on CROHME are reference runs")
-    splits = [path.stem for path in sorted(run.glob("predictions/*.zip"))]
-    unscored = [split for split in splits if not Run(config, run).scored(split)]
+    run = RunFolder(folder)
+    if run.data != "crohme":
+        raise UserError(f"{folder}: ran on {run.data} data; only runs on CROHME are reference runs")
+    splits = run.sets("predictions/*.zip")
+    unscored = [split for split in splits if not run.scored(split)]
     if unscored or not splits:
         raise UserError(
-            f"{run}: not trained, recognized and scored yet ({', '.join(unscored) or 'no predictions'}); "
+            f"{folder}: not trained, recognized and scored yet ({', '.join(unscored) or 'no predictions'}); "
             "`python -m benchmarks reproduce` does what is missing"
         )
-    scores = {split: json.loads((run / f"scores/{split}.json").read_text()) for split in splits}
-    target = target or run.resolve().parents[2] / "reproduced" / config.recipe / f"{config.preset}-seed{config.seed}"
+    target = target or folder.resolve().parents[2] / "reproduced" / run.recipe / f"{run.preset}-seed{run.seed}"
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pack") as partial:
         fresh = Path(partial) / "run"
         fresh.mkdir()
         for name in PARTS:
-            copy_part(run / name, fresh / name)
+            copy_part(folder / name, fresh / name)
         if weights:
-            _halve(run / "best.safetensors", fresh / "best.safetensors")
-            (fresh / "README.md").write_text(card(config, scores, run))
+            network = load_weights(folder / "best.safetensors").to(torch.float16)
+            write_atomically(fresh / "best.safetensors", pack_weights(network))
+            (fresh / "README.md").write_text(card(run, sum(p.numel() for p in network.parameters())))
         _replace(fresh, target, Path(partial) / "old")
     return target
 
 
-def card(config: Config, scores: dict[str, dict], run: Path) -> str:
+def card(run: RunFolder, parameters: int) -> str:
     """The model card: what these weights are, how they came about, what they score."""
-    environment = json.loads((run / "environment.json").read_text())
-    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
-    seconds = sum(line["seconds"] + line.get("val_seconds", 0) for line in history)
-    parameters = sum(p.numel() for p in load_weights(run / "best.safetensors").parameters())
+    place = run.environment
     lines = [
-        f"# {config.recipe}, preset {config.preset}, seed {config.seed}",
+        f"# {run.recipe}, preset {run.preset}, seed {run.seed}",
         "",
-        f"{parameters / 1e6:.2f} M parameters (float16), trained on CROHME's training set: {len(history)} epochs in "
-        f"{seconds / 60:.0f} minutes. Epoch selected by: {config.select}.",
-        f"Hardware: {environment['device']}, {environment['threads']} CPU threads; revision {environment['revision']}; "
+        f"{parameters / 1e6:.2f} M parameters (float16), trained on CROHME's training set: {len(run.history)} epochs "
+        f"in {run.seconds[-1] / 60:.0f} minutes. Epoch selected by: {run.config['select']}.",
+        f"Hardware: {place['device']}, {place['threads']} CPU threads; revision {place['revision']}; "
         "versions in environment.json.",
         "",
         "| set | n | ExpRate | ≤1 | ≤2 | ≤3 | 95 % interval |",
         "|---|--:|--:|--:|--:|--:|---|",
     ]
-    for name, found in scores.items():
+    for name, found in run.scores.items():
         rates = " | ".join(f"{found[key]:.2f}" for key in ("exprate", "exprate_le1", "exprate_le2", "exprate_le3"))
         low, high = found["ci95"]
         lines.append(f"| {name} | {found['n']} | {rates} | {low:.1f}–{high:.1f} |")
@@ -87,10 +82,6 @@ def copy_part(source: Path, target: Path) -> None:
     elif source.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-
-
-def _halve(source: Path, target: Path) -> None:
-    write_atomically(target, pack_weights(load_weights(source).to(torch.float16)))
 
 
 def _replace(fresh: Path, target: Path, old: Path) -> None:

@@ -94,7 +94,7 @@ class Mirror:
         self._log_artifacts(run_id, run)
         self._log_model(run_id, run)
         if run.finished:
-            self.client.set_terminated(run_id, "FINISHED", max([*run.epoch_times, run.started]))
+            self.client.set_terminated(run_id, "FINISHED", max([*_ends(run), run.started]))
         else:
             self.client.update_run(run_id, "RUNNING" if running else "KILLED")
         if under:
@@ -120,7 +120,7 @@ class Mirror:
         above, groups = table, [(table, runs)]
         self._log_new(table, _best_row(runs), step=len(runs))
         if len(members) > 1:
-            above = self._group(experiment, run.row_key, run.config["recipe"])
+            above = self._group(experiment, run.row_key, run.recipe)
             self._hang([above], table)
             self._log_new(above, _mean_and_spread(members), step=len(members))
             groups.append((above, members))
@@ -130,7 +130,7 @@ class Mirror:
             self.client.update_run(group.info.run_id, "RUNNING" if busy else "FINISHED")
 
     def _table(self, experiment: str, run: RunFolder) -> Any:
-        return self._group(experiment, run.table_key, f"table 2, {run.data}, {run.config['preset']}")
+        return self._group(experiment, run.table_key, f"table 2, {run.data}, {run.preset}")
 
     def _group(self, experiment: str, key: str, name: str) -> Any:
         """The run that stands for a table or a row. Of several, made by processes at the same moment, the oldest stays
@@ -194,7 +194,7 @@ class Mirror:
                     return mlrun, {point.step for point in points}
             if made:
                 raise RuntimeError("it does not show the run that was just made")
-            name = f"{run.config['recipe']}, seed {run.config['seed']}"
+            name = f"{run.recipe}, seed {run.seed}"
             made = self.client.create_run(experiment, run.started, {"run_key": run.run_key}, name)
 
     def _search(self, experiment: str, where: str) -> list[Any]:
@@ -214,7 +214,7 @@ class Mirror:
 
         params = {name: str(value) for name, value in _flat(run.config) if name not in mlrun.data.params}
         tags = {name: str(value) for name, value in _flat(run.environment, "env.")}
-        tags |= {"recipe": run.config["recipe"], "preset": run.config["preset"], "seed": str(run.config["seed"])}
+        tags |= {"recipe": run.recipe, "preset": run.preset, "seed": str(run.seed)}
         tags |= {"recipe_hash": run.recipe_hash, "config_digest": run.digest, "run_folder": str(run.path)}
         tags |= {f"signature.{split}": str(score.get("signature")) for split, score in run.scores.items()}
         if in_table:
@@ -232,7 +232,7 @@ class Mirror:
     def _log_history(self, run_id: str, run: RunFolder, there: set[int]) -> None:
         from mlflow.entities import Metric
 
-        entries = [pair for pair in zip(run.history, run.epoch_times, strict=True) if pair[0]["epoch"] not in there]
+        entries = [pair for pair in zip(run.history, _ends(run), strict=True) if pair[0]["epoch"] not in there]
         for start in range(0, len(entries), EPOCHS_A_BATCH):
             points = [
                 Metric(name, float(value), time, entry["epoch"])
@@ -252,7 +252,7 @@ class Mirror:
         """The splits the run has to do with, each with its part in it. MLflow adds a dataset once."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        digest = run.config["data"]["digest"]
+        digest = run.config["data"].get("digest", "")
         source = json.dumps({"archive": run.data, "digest": digest})
         parts = {"train": "training"} | {split: f"test {split}" for split in run.scores}
         inputs = []
@@ -283,8 +283,8 @@ class Mirror:
             return
         with open(weights, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        name = re.sub(r"[^\w.-]", "_", f"{run.data}-{run.config['recipe']}-{run.config['preset']}")
-        tags = {"sha256": digest, "format": "safetensors", "seed": str(run.config["seed"])}
+        name = re.sub(r"[^\w.-]", "_", f"{run.data}-{run.recipe}-{run.preset}")
+        tags = {"sha256": digest, "format": "safetensors", "seed": str(run.seed)}
         tags |= {"config_digest": run.digest, "recipe_hash": run.recipe_hash, "select": str(run.config.get("select"))}
         tags |= {name: str(value) for name, value in (run.state or {}).items() if name in ("best_epoch", "step")}
         tags |= {f"signature.{split}": str(score.get("signature")) for split, score in run.scores.items()}
@@ -299,6 +299,11 @@ class Mirror:
         with suppress(MlflowException):  # it is there already
             self.client.create_registered_model(name)
         self.client.create_model_version(name, f"runs:/{run_id}/{place}", run_id, tags)
+
+
+def _ends(run: RunFolder) -> list[int]:
+    """When each epoch ended, in ms: the same whenever and wherever the folder is mirrored."""
+    return [run.started + int(1000 * seconds) for seconds in run.seconds]
 
 
 def _rates(runs: Sequence[Any]) -> dict[str, list[float]]:
@@ -342,6 +347,7 @@ def _create(path: Path) -> None:
     """Makes MLflow's tables, which takes seconds, under another name: what is cut short there, MLflow never fixes."""
     from mlflow import MlflowClient
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_name(f"{path.name}.lock"), "w") as lock:  # freed by the system when its holder dies
         for _ in range(LOCK_SECONDS * 10):
             with suppress(BlockingIOError):

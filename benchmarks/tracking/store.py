@@ -2,10 +2,11 @@
 
 import os
 import re
+import socket
 import sqlite3
 import ssl
 import sys
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlparse
@@ -23,8 +24,13 @@ def tracking_uri(folder: Path) -> str:
 
 
 def store(folder: Path) -> str:
-    """The tracking URI as it may be shown: without a password."""
-    return re.sub(r"//[^/@]*@", "//", tracking_uri(folder))
+    """The tracking URI as it may be shown."""
+    return without_password(tracking_uri(folder))
+
+
+def without_password(text: str) -> str:
+    """The text with no user and password in its addresses."""
+    return re.sub(r"//[^/@\s]*@", "//", text)
 
 
 def browse(results: Path, port: int) -> None:
@@ -41,7 +47,7 @@ def browse(results: Path, port: int) -> None:
         if found is None:
             raise UserError(f"{places[0]}: nothing was logged yet; run make reproduce-table2, or name another RESULTS=")
         uri = f"sqlite:///{found.resolve()}"
-    print(f"MLflow at {re.sub(r'//[^/@]*@', '//', uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)", flush=True)
+    print(f"MLflow at {without_password(uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)", flush=True)
     options = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     os.environ["MLFLOW_BACKEND_STORE_URI"] = uri  # not in the command line, where every user sees a password
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -54,28 +60,41 @@ def workspace_of(folder: Path) -> Path:
     return folder.resolve().parents[2]
 
 
-def check_reachable(uri: str) -> None:
-    """Fails at once where MLflow would retry for minutes: a database broken or locked, a host dead or mute."""
+def reach(uri: str) -> str:
+    """What a server or database answers. Raises what its driver raises, within seconds where MLflow would retry for
+    minutes: a database that is broken or locked, a host that is dead or mute."""
     parsed = urlparse(uri)
     if path := sqlite_path(uri):
-        path.parent.mkdir(parents=True, exist_ok=True)
         if not has_content(path):
-            return
+            return "will be made"
         with closing(sqlite3.connect(path, timeout=ANSWER_SECONDS, isolation_level=None)) as database:
             database.execute("BEGIN IMMEDIATE")
             database.execute("PRAGMA schema_version").fetchone()
             database.execute("ROLLBACK")
-    elif parsed.scheme in ("http", "https"):
+        return "can be written"
+    if parsed.scheme in ("http", "https"):
         server = parsed._replace(netloc=parsed.netloc.rpartition("@")[2]).geturl().rstrip("/")
         unchecked = ssl._create_unverified_context()  # nothing is told or believed here; MLflow itself does check
-        with suppress(HTTPError):  # it answers, if only to refuse
-            urlopen(f"{server}/health", timeout=ANSWER_SECONDS, context=unchecked).close()
-    elif parsed.hostname or parsed.scheme.startswith("postgresql"):
+        try:
+            with urlopen(f"{server}/health", timeout=ANSWER_SECONDS, context=unchecked) as answer:
+                return f"answers {answer.status}"
+        except HTTPError as error:
+            if error.code < 500:
+                return f"answers {error.code}"  # if only to refuse
+            raise
+    if parsed.hostname or parsed.scheme.startswith("postgresql"):
         from sqlalchemy import create_engine
 
+        if parsed.hostname:  # drivers may wait for minutes
+            address = parsed.hostname, parsed.port or (3306 if "mysql" in parsed.scheme else 5432)
+            socket.create_connection(address, ANSWER_SECONDS).close()
         engine = create_engine(uri, connect_args={"connect_timeout": ANSWER_SECONDS})
-        engine.connect().close()
-        engine.dispose()
+        try:
+            engine.connect().close()
+        finally:
+            engine.dispose()
+        return "lets us in"
+    return "not tried: no host in it"
 
 
 def bounded(uri: str) -> str:

@@ -5,7 +5,6 @@ While a training goes on, a process of its own mirrors it and measures the machi
 that hangs, breaks or is slow to import is no matter of the training, which never imports MLflow.
 """
 
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.console import Console
 
 from benchmarks.runs.folder import RunFolder
 from benchmarks.tracking.mirror import Mirror
-from benchmarks.tracking.store import bounded, check_reachable, store, tracking_uri, workspace_of
+from benchmarks.tracking.store import bounded, reach, store, tracking_uri, without_password, workspace_of
 
 PATIENCE = 20  # a store that failed after t seconds is left alone for 20 t: trouble costs a twentieth at most
 
@@ -33,7 +32,8 @@ def track(
     The run hangs in its table, or, called `name`, below the run called `under`. `running` says that its training goes
     on right now. Raises UserError when `folder` is not a run folder.
     """
-    run = RunFolder.read(folder)
+    run = RunFolder(folder)
+    _ = run.config, run.history, run.environment, run.state, run.scores  # what is damaged is told now, and as an error
     return _with_store(folder, lambda mirror: mirror.put(run, tables, under, name, running))
 
 
@@ -48,13 +48,13 @@ def _with_store(folder: Path, action: Callable[[Mirror], Result]) -> Result | No
     if began < _left_alone_until.get(uri, 0):
         return None
     try:
-        check_reachable(uri)
+        reach(uri)
         result = action(Mirror(bounded(uri), workspace_of(folder)))
     except ImportError as error:
         warn(uri, f"{error.name or error} is not installed, so runs are not logged (the run folders hold everything)")
     except Exception as error:  # a mirror must never stop the work
         _left_alone_until[uri] = time.monotonic() + PATIENCE * (time.monotonic() - began)
-        words = re.sub(r"//[^/@\s]*@", "//", " ".join(str(error).split()))[:160] or type(error).__name__
+        words = without_password(" ".join(str(error).split()))[:160] or type(error).__name__
         if "database schema" in words:
             words = "its tables are of another MLflow: use that, or, if they are older, `mlflow db upgrade`"
         warn(uri, f"MLflow at {store(folder)} is not usable ({words}); `python -m benchmarks track` can log runs later")

@@ -1,11 +1,8 @@
 """What a study leaves: trials.csv, best.yaml, plots of its history and of what mattered, and a printed summary."""
 
-import io
 import textwrap
 from pathlib import Path
-from typing import Any
 
-import matplotlib
 import numpy as np
 import optuna
 import pandas as pd
@@ -20,6 +17,8 @@ from benchmarks.data.archive import Archive
 from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
+from benchmarks.report.figures.growth import importance as importance_figure
+from benchmarks.report.figures.make import DATES, rendered, style
 from benchmarks.tuning.space import Problem
 from evaluation.scoring.interval import proportion_interval
 
@@ -39,11 +38,12 @@ def write(
     write_atomically(folder / "trials.csv", rows(study, problem).to_csv(index=False))
     recipe = problem.to_recipe(problem.values(best.params))
     write_atomically(folder / "best.yaml", _heading(study, problem, best, default) + recipe)
-    _save(_history(study, default), folder / "history")
-    if (importance := importances(study)) is not None:
-        table = pd.DataFrame(importance.items(), columns=["setting", "importance"])
-        write_atomically(folder / "importance.csv", table.to_csv(index=False, float_format="%.6g"))
-        _save(_bars(importance), folder / "importance")
+    with style():
+        _save(_history(study, default), folder / "history")
+        if (importance := importances(study)) is not None:
+            table = pd.DataFrame(importance.items(), columns=["setting", "importance"])
+            write_atomically(folder / "importance.csv", table.to_csv(index=False, float_format="%.6g"))
+            _save(importance_figure(table, study.study_name), folder / "importance")
     _tell(problem, study, checked, archive, folder, console)
     console.print(f"plots    {folder}/history.*" + (", importance.*" if importance else ""), markup=False)
 
@@ -90,40 +90,23 @@ def _heading(study: optuna.Study, problem: Problem, best: FrozenTrial, default: 
 
 
 def _history(study: optuna.Study, default: FrozenTrial) -> Figure:
-    figure = Figure(figsize=(6, 3.4), layout="constrained")
+    figure = Figure(figsize=(6, 3.4))
     axes = figure.add_subplot()
-    done = [t for t in study.trials if t.value is not None]
     for state, marker in ((TrialState.COMPLETE, "o"), (TrialState.PRUNED, "x")):
-        some = [t for t in done if t.state == state]
-        axes.scatter(
-            [t.number for t in some], [t.value or 0 for t in some], marker=marker, s=22, label=state.name.lower()
-        )
-    complete = [t for t in done if t.state == TrialState.COMPLETE]
-    best = np.maximum.accumulate([t.value or 0 for t in complete])
-    axes.step([t.number for t in complete], best, where="post", linewidth=1, color="black", label="best so far")
+        some = [(t.number, t.value) for t in study.trials if t.state == state and t.value is not None]
+        axes.scatter(*np.array(some).reshape(-1, 2).T, marker=marker, s=22, label=state.name.lower())
+        if state == TrialState.COMPLETE:
+            numbers, values = zip(*some, strict=True)
+            axes.step(numbers, np.maximum.accumulate(values), where="post", color="black", label="best so far")
     axes.axhline(default.value or 0, linestyle=":", color="gray", label="default")
     axes.set(xlabel="trial", ylabel=LABEL)
-    axes.legend(frameon=False, fontsize=8)
-    return figure
-
-
-def _bars(importance: dict[str, float]) -> Figure:
-    figure = Figure(figsize=(6, 0.6 + 0.3 * len(importance)), layout="constrained")
-    axes = figure.add_subplot()
-    names = sorted(importance, key=lambda name: importance[name])
-    axes.barh(names, [importance[name] for name in names], height=0.6)
-    axes.set(xlabel="importance (PED-ANOVA, best quarter)", xlim=(0, None))
+    axes.legend()
     return figure
 
 
 def _save(figure: Figure, stem: Path) -> None:
-    paths = [stem.with_suffix(f".{kind}") for kind in ("pdf", "svg", "png")]
-    for path in paths:
-        content, kind = io.BytesIO(), path.suffix[1:]
-        dates: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
-        with matplotlib.rc_context({"svg.hashsalt": "hmerbench"}):  # the same study, the same bytes
-            figure.savefig(content, format=kind, dpi=150, metadata=dates)
-        write_atomically(path, content.getvalue())
+    for kind in DATES:
+        write_atomically(stem.with_suffix(f".{kind}"), rendered(figure, kind))
 
 
 def _tell(

@@ -124,7 +124,7 @@ class Problem:
 
     def to_recipe(self, values: Mapping[str, Any]) -> str:
         """A recipe file: the recipe's own keys and these values, without the trials' budget."""
-        return yaml.safe_dump(configs._merge(configs._read("recipes", self.recipe)[1], _nested(values)))
+        return yaml.safe_dump(configs.merge(configs.read_named("recipes", self.recipe)[1], _nested(values)))
 
 
 def read_space(name: str, preset: str) -> tuple[Space, str]:
@@ -133,7 +133,7 @@ def read_space(name: str, preset: str) -> tuple[Space, str]:
         raise UserError(f"no search space is shipped for the preset '{preset}': give one with --space FILE (SPACE=)")
     source = name or f"spaces/{preset}.yaml"
     with resources.as_file(resources.files("benchmarks").joinpath("spaces", f"{preset}.yaml")) as shipped:
-        keys = configs._yaml(Path(name) if name else shipped)
+        keys = configs.read_yaml(Path(name) if name else shipped)
     try:
         return Space.model_validate(keys), source
     except ValidationError as error:
@@ -153,7 +153,7 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
         if name in MEASURE:
             raise UserError(f"{source}: parameters.{name}: trials are compared by it, so it cannot be searched")
     base = _with(final, dict(_flat(space.budget)) | {"select": "heldout"}, f"{source}: budget")
-    fixed = [name for name, _ in _flat(configs._read("recipes", recipe)[1])]
+    fixed = [name for name, _ in _flat(configs.read_named("recipes", recipe)[1])]
     left_out = tuple(n for n in space.parameters if any(_overlap(n, key) for key in fixed))
     if len(left_out) == len(space.parameters):
         raise UserError(f"{source}: the recipe '{recipe}' sets all of these itself, so nothing is left to search")
@@ -171,7 +171,7 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
 
 
 def _with(config: Config, values: Mapping[str, Any], source: str) -> Config:
-    return configs._validate(configs._merge(config.model_dump(mode="json"), _nested(values)), source)
+    return configs.validate(configs.merge(config.model_dump(mode="json"), _nested(values)), source)
 
 
 def _at(config: Config, name: str, source: str) -> Any:
@@ -189,7 +189,7 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         for part in reversed(name.split(".")):
             value = {part: value}
-        nested = configs._merge(nested, value)
+        nested = configs.merge(nested, value)
     return nested
 
 

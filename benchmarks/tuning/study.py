@@ -34,6 +34,7 @@ MIRROR_SECONDS = 60  # the end of a search waits so long for MLflow
 
 
 def search(
+    *,
     recipe: str,
     preset: str,
     seed: int,

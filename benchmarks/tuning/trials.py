@@ -5,7 +5,6 @@ its worker was killed goes on from its checkpoint, and one whose result got lost
 """
 
 import fcntl
-import json
 import os
 import socket
 import time
@@ -29,6 +28,7 @@ from optuna.trial import FrozenTrial, TrialState
 from benchmarks.data.archive import Archive
 from benchmarks.errors import Diverged, UserError
 from benchmarks.jobs.place import Place
+from benchmarks.runs.folder import RunFolder
 from benchmarks.tuning.space import Problem
 
 METRIC = "val_token_exprate"  # of the held-out part of the training data
@@ -202,7 +202,7 @@ class Trial:
         trial.set_user_attr("folder", Path(name).name)
         folder = self.place.pull(name)
         with _locked(folder):  # two trials of the same settings, or one that was taken for dead
-            if not _finished(folder):
+            if not (RunFolder(folder).state or {}).get("finished"):
                 self._report(trial, folder)
 
                 def on_epoch(line: dict[str, Any]) -> None:
@@ -220,14 +220,14 @@ class Trial:
                 finally:
                     self.place.push(name)
             self._report(trial, folder)
-        value = max(line[METRIC] for line in _history(folder) if METRIC in line)
+        value = max(line[METRIC] for line in RunFolder(folder).history if METRIC in line)
         self.over = True
         return value
 
     def _report(self, trial: optuna.Trial, folder: Path) -> None:
         """Tells the storage of the epochs it does not know; where it is out of reach, with the next ones."""
         try:
-            for line in _history(folder):
+            for line in RunFolder(folder).history:
                 if METRIC in line and line["epoch"] not in self.reported:
                     trial.report(line[METRIC], line["epoch"])
                     self.reported.add(line["epoch"])
@@ -242,16 +242,6 @@ def _prune(trial: optuna.Trial) -> bool:
     with suppress(*STORAGE_ERRORS):
         return trial.should_prune()
     return False
-
-
-def _history(folder: Path) -> list[dict[str, Any]]:
-    path = folder / "history.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def _finished(folder: Path) -> bool:
-    path = folder / "checkpoint.json"
-    return path.exists() and bool(json.loads(path.read_text())["finished"])
 
 
 @contextmanager

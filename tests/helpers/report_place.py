@@ -9,8 +9,8 @@ import numpy as np
 from benchmarks.config import Config, resolve
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.files import zipped
-from benchmarks.report.page.browser import read_verdicts
 from benchmarks.report.page.make import report
+from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import workspace
 from benchmarks.score import score
 from evaluation import symlg
@@ -95,4 +95,4 @@ class Place:
 
 
 def errors_of(folder: Path) -> dict[str, int]:
-    return {id_: verdict.errors for id_, verdict in read_verdicts(folder / "scores/test.csv").items()}
+    return {id_: verdict["errors"] for id_, verdict in RunFolder(folder).expressions("test").items()}

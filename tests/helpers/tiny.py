@@ -61,7 +61,7 @@ def tiny_archive(folder: Path, train: int = 24, test: int = 5) -> Path:
 def tiny_config(archive: Path, overrides: dict | None = None, recipe: str = "comer-fusion") -> Config:
     """The tiny network under a shipped recipe; `overrides` are merged over SETTINGS as a preset's keys would be."""
     preset = archive / "tiny.yaml"
-    preset.write_text(json.dumps(configs._merge(SETTINGS, overrides or {})))
+    preset.write_text(json.dumps(configs.merge(SETTINGS, overrides or {})))
     return configs.resolve(recipe, str(preset), 7, open_archive(archive))
 
 

@@ -165,7 +165,8 @@ def test_a_search_on_a_cluster(cluster, archive: Path, tmp_path: Path, monkeypat
         "storage": f"sqlite:///{tmp_path}/study.db",
         "engine": "ray",
     }
-    folder = search("comer-fusion", str(archive / "tiny.yaml"), 7, archive, tmp_path, 2, 1, **where)
+    which = {"recipe": "comer-fusion", "preset": str(archive / "tiny.yaml"), "seed": 7, "crohme": archive}
+    folder = search(**which, results=tmp_path, trials=2, workers=1, **where)
     rows = (folder / "trials.csv").read_text().splitlines()
     assert len(rows) == 3 and all(",complete," in row for row in rows[1:])
     assert len(list(folder.glob("tiny-seed7-*/history.jsonl"))) == 2 and (folder / "best.yaml").exists()

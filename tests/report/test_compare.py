@@ -1,6 +1,5 @@
 """Rows over seeds: run folders made with a known truth, and what is said of them."""
 
-import csv
 import json
 from collections.abc import Sequence
 from itertools import pairwise
@@ -47,7 +46,7 @@ def judged(root: Path, rates: dict[str, float], seeds: Sequence[int], spread: fl
 
 def test_an_ordering_that_holds(tmp_path: Path) -> None:
     found = judged(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.6, 0.7), strict=True)), range(5))
-    assert found.verdict == "holds" and "The data can tell: every step is shown" in found.words
+    assert found.verdict == "holds" and "Every step is significant" in found.words
     assert [row.model for row in found.rows] == [
         "BTTR", "BTTR (baseline)", "CoMER (Self)", "CoMER (Cross)", "CoMER (Fusion)",
     ]  # fmt: skip
@@ -61,15 +60,15 @@ def test_an_ordering_that_does_not_hold(tmp_path: Path) -> None:
     found = judged(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.7, 0.6), strict=True)), range(5))
     assert found.verdict == "does not hold"
     assert "are not in the paper's order" in found.words
-    assert "does not hold: CoMER (Fusion) is below CoMER (Cross)" in found.words
+    assert "It does not hold: CoMER (Fusion) is below CoMER (Cross)" in found.words
 
 
 def test_data_that_cannot_tell(tmp_path: Path) -> None:
     """The paper's own gaps at the paper's own spread, three seeds: in order or not, nothing is claimed."""
     rates = dict(zip(ORDER, (0.5345, 0.5517, 0.5751, 0.5811, 0.5933), strict=True))
     found = judged(tmp_path, rates, range(3), spread=0.01)
-    assert found.verdict == "cannot tell" and "The data cannot tell: " in found.words
-    assert "To see a difference of the size found here" in found.words and "seeds a row and " in found.words
+    assert found.verdict == "cannot tell" and "Not every step is significant: " in found.words
+    assert "To see a difference of the size found here" in found.words and "seeds per row and " in found.words
     assert any(step.verdict == "open" for step in found.steps)
 
 
@@ -88,12 +87,12 @@ def test_too_few_seeds_are_said_plainly(tmp_path: Path) -> None:
     assert step.seed_p is step.seed_low is step.permutation_p is None and step.image_p < 1e-6
     assert found.rows[0].sd is found.rows[0].low is None
     assert "There is no run of BTTR (baseline), CoMER (Self), CoMER (Cross)." in found.words
-    assert "Of every row 3 seeds at least are needed" in found.words
+    assert "at least 3 seeds of each" in found.words
 
 
 def test_one_row_alone_and_a_chain_with_gaps(tmp_path: Path) -> None:
     alone = judged(tmp_path / "a", {"comer-fusion": 0.5}, [7])
-    assert alone.verdict == "cannot tell" and not alone.steps and "two rows at least" in alone.words
+    assert alone.verdict == "cannot tell" and not alone.steps and "at least two rows" in alone.words
     gaps = judged(tmp_path / "b", {"bttr": 0.3, "comer-fusion": 0.7}, range(4))
     assert gaps.steps[0].verdict == "shown"
     assert gaps.verdict == "cannot tell" and "the whole ordering is not tested" in gaps.words
@@ -153,13 +152,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         make_run(tmp_path / "some", "bttr", seed, 0.4 + 0.01 * seed)
         make_run(tmp_path / "more", "comer-self", seed, 0.6 + 0.01 * seed)
     where = [str(tmp_path / "some"), str(tmp_path / "more/comer-self")]
-    cli.app(["compare", *where, "--out", str(tmp_path / "out")], standalone_mode=False)
+    cli.app(["compare", *where], standalone_mode=False)
     said = capsys.readouterr().out
     assert "BTTR → CoMER (Self): +20.00" in said and "sd 1.00" in said and "There is no run of" in said
-    rows, steps = (list(csv.DictReader((tmp_path / f"out/{name}.csv").open())) for name in ("rows", "steps"))
-    assert [float(row["mean"]) for row in rows] == pytest.approx([41, 61]) and len(steps) == 1
     cli.app(["compare", *where, "--json"], standalone_mode=False)
     (plain,) = json.loads(capsys.readouterr().out)
+    assert [row["mean"] for row in plain["rows"]] == pytest.approx([41, 61]) and len(plain["steps"]) == 1
     assert plain["verdict"] == "cannot tell" and plain["steps"][0]["difference"] == pytest.approx(20)
 
 

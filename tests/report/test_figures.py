@@ -38,7 +38,7 @@ def put_run(results: Path, recipe: str = "bttr", preset: str = "paper", seed: in
     folder = results / "reproduced" / recipe / f"{preset}-seed{seed}"
     for kind in ("scores", "errors"):
         (folder / kind).mkdir(parents=True)
-    (folder / "config.yaml").write_text(yaml.safe_dump({"recipe": recipe, "preset": preset, "seed": seed}))
+    (folder / "config.yaml").write_text(yaml.safe_dump({"recipe": recipe, "preset": preset, "seed": seed, "data": {}}))
     epochs = [{"epoch": e, "loss": 3 / e, "lr": 0.08, "images_per_s": 50.0 + e, "seconds": 1.0} for e in range(1, 5)]
     epochs[-1]["val_token_exprate"] = 31.5
     (folder / "history.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))

@@ -16,7 +16,7 @@ from benchmarks.__main__ import app
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.report.page import browser
-from benchmarks.report.page.make import gather, render, report
+from benchmarks.report.page.make import drawings, gather, render, report
 from benchmarks.report.page.playback import add_attention
 from evaluation import symlg
 from evaluation.scoring import alignment
@@ -95,7 +95,7 @@ def test_what_is_too_large_is_refused(latex: str) -> None:
 
 
 def test_entries_hold_the_scorers_verdicts(place: Place) -> None:
-    built = browser.build(place.archive, browser.find_runs(place.a.parents[1], "local", []))
+    built = browser.build(place.archive, browser.find_runs(place.a.parents[1], []))
     (data,) = built.sets
     for folder, key in ((place.a, place.key_a), (place.b, place.key_b)):
         entries = dict(zip(data["ids"], data["runs"][key], strict=True))
@@ -117,7 +117,7 @@ def test_images_are_lossless(place: Place) -> None:
 
 
 def test_attention_is_on_the_networks_grid(place: Place) -> None:
-    runs = browser.find_runs(place.a.parents[1], "local", [])
+    runs = browser.find_runs(place.a.parents[1], [])
     built = browser.build(place.archive, runs)
     add_attention(built, place.archive, runs, 3)
     played = built.attention["test"][place.key_a]
@@ -132,7 +132,7 @@ def test_attention_is_on_the_networks_grid(place: Place) -> None:
 
 def test_without_images_and_truth_verdicts_remain(place: Place) -> None:
     """As the committed runs are shown where no CROHME is given."""
-    built = browser.build(None, browser.find_runs(place.a.parents[1], "local", []))
+    built = browser.build(None, browser.find_runs(place.a.parents[1], []))
     (data,) = built.sets
     entries = dict(zip(data["ids"], data["runs"][place.key_a], strict=True))
     assert entries["label"]["errors"] == [1, 1, 0] and "words" not in entries["label"]
@@ -151,14 +151,17 @@ def copy(place: Place, tmp_path: Path) -> tuple[Path, Path]:
 @pytest.mark.parametrize(
     ("spoil", "note"),
     [
-        (lambda run: (run / "scores/test.csv").unlink(), "predictions on test are not scored yet"),
-        (lambda run: (run / "predictions/test.zip").unlink(), "has scores on test, but no predictions"),
-        (lambda run: (run / "scores/test.csv").write_text("id,status\nx,y\n"), "test.csv: damaged; score this run"),
+        (lambda run: (run / "scores/test.csv").unlink(), "test is not scored yet"),
+        (lambda run: (run / "predictions/test.zip").unlink(), "test is not recognized"),
+        (
+            lambda run: (run / "scores/test.csv").write_text("id,status\nx,y\n"),
+            "test.csv: damaged or incomplete; score",
+        ),
         (lambda run: (run / "predictions/test.zip").write_bytes(b"PK\x03\x04"), "test.zip"),
-        (lambda run: (run / "history.jsonl").write_text('{"epoch": 1, "sec'), "history.jsonl, line 1: not an epoch"),
-        (lambda run: (run / "history.jsonl").unlink(), "history.jsonl: is not there"),
-        (lambda run: (run / "environment.json").write_text("{"), "environment.json: is not JSON"),
-        (lambda run: [shutil.rmtree(run / part) for part in ("scores", "predictions")], "nothing recognized on test"),
+        (lambda run: (run / "history.jsonl").write_text('{"epoch": 1, "sec'), "history.jsonl: damaged"),
+        (lambda run: (run / "history.jsonl").unlink(), "history.jsonl: missing"),
+        (lambda run: (run / "environment.json").write_text("{"), "environment.json: damaged"),
+        (lambda run: [shutil.rmtree(run / part) for part in ("scores", "predictions")], "test is not recognized"),
     ],
 )
 def test_a_run_that_is_not_whole_becomes_a_note(place: Place, tmp_path: Path, spoil, note: str) -> None:
@@ -191,7 +194,7 @@ def test_verdicts_of_other_predictions_are_found_out(place: Place, tmp_path: Pat
 
 
 def test_runs_on_other_data_stay_out(place: Place, tmp_path: Path) -> None:
-    runs = browser.find_runs(place.a.parents[1], "local", [])
+    runs = browser.find_runs(place.a.parents[1], [])
     other = make_archive(tmp_path / "other")
     (other / "data/test/caption.txt").write_text((other / "data/test/caption.txt").read_text().replace("a b", "b a"))
     built = browser.build(open_archive(other), runs)
@@ -202,8 +205,8 @@ def test_a_run_that_became_a_reference_is_shown_once(place: Place, tmp_path: Pat
     """The run folder it was copied from lies on this machine still."""
     shutil.copytree(place.a, tmp_path / "reproduced/bttr/tiny-seed7")
     shutil.copytree(place.results / "local", tmp_path / "local")
-    both = browser.find_runs(tmp_path / "reproduced", "reproduced", [])
-    both += browser.find_runs(tmp_path / place.a.parents[1].relative_to(place.results), "local", [])
+    both = browser.find_runs(tmp_path / "reproduced", [])
+    both += browser.find_runs(tmp_path / place.a.parents[1].relative_to(place.results), [])
     (data,) = browser.build(place.archive, both).sets
     assert list(data["runs"]) == ["reproduced/bttr/tiny-seed7", place.key_b]
 
@@ -248,7 +251,7 @@ def test_nothing_hostile_stands_in_the_source(place: Place) -> None:
     assert "window.hacked" not in text and "<b>machine" not in text and "&lt;b&gt;machine" in text
     assert len(re.findall(r"</script>", text)) == text.count("<script")
     links = re.findall(r"(?:src|href)=[\"']?([^\s\"'>]*)", text.split("<script")[0])
-    assert links and all(link.startswith("#") for link in links)
+    assert links and all(link.startswith(("#", "data:image/svg+xml;base64,")) for link in links)
 
 
 def test_a_page_without_crohme_does_not_replace_one_with_it(place: Place, tmp_path: Path) -> None:
@@ -265,21 +268,30 @@ def test_a_page_without_crohme_does_not_replace_one_with_it(place: Place, tmp_pa
     assert report(None, tmp_path, 0) == whole
 
 
-def test_cost_is_a_chart_and_short_tables_and_the_rest_is_folded(place: Place, tmp_path: Path) -> None:
+def test_cost_is_a_line_for_the_seeds_of_a_row_and_the_rest_is_folded(place: Place, tmp_path: Path) -> None:
     results, run = copy(place, tmp_path)
     shutil.copytree(run, run.with_name("tiny-seed8"))  # a second seed joins the line
     config = run.with_name("tiny-seed8") / "config.yaml"
     config.write_text(config.read_text().replace("seed: 7", "seed: 8"))
     (results / "speed").mkdir()
     head = "benchmark,plain,fast,ratio,unit,n,spread,hardware,versions\n"
-    rows = "train_step,1.0,2.5,2.5,images/s,5,0.1,one CPU,torch\nslower,2.0,1.0,0.5,images/s,5,0.1,one CPU,torch\n"
-    (results / "speed/cpu.csv").write_text(head + rows + "half,1.0,")
-    (results / "speed/long.csv").write_text("a,b\n" + "1,2\n" * 300)
+    (results / "speed/cpu.csv").write_text(head + "train_step,1.0,2.5,2.5,images/s,5,0.1,one CPU,torch\n")
     page = render(gather(place.crohme, results, 0), results)
     cost = page[page.index('id="cost"') : page.index('id="expressions"')]
     shown, folded = cost.split("<details>", 1)
-    assert "<td>7 8</td>" in shown and shown.count("<tr") == 3 and ">2.5×<" in shown and ">0.5×<" in shown
-    assert "long.csv, 300 rows, the first 200" in folded and folded.count("<td>1</td>") == 200
+    assert "<td>7 8</td>" in shown and shown.count("<tr") == 3
+    assert "<td>150 s</td>" in shown.replace("2 min", "150 s") and "<td>train_step</td>" in folded
+
+
+def test_the_figures_are_those_of_make_figures_and_of_local_runs(place: Place, tmp_path: Path) -> None:
+    results, _ = copy(place, tmp_path)
+    (results / "figures").mkdir()
+    (results / "figures/table1-forest.svg").write_bytes(b"<svg/>")
+    material = gather(place.crohme, results, 0)
+    drawn = {figure["name"]: base64.b64decode(figure["svg"]) for figure in drawings(material, results)}
+    assert list(drawn) == ["table1-forest", *map(browser.title, material.runs)]
+    assert drawn.pop("table1-forest") == b"<svg/>" and all(svg.startswith(b"<?xml") for svg in drawn.values())
+    assert place.page.read_text().count("data:image/svg+xml") == len(drawn)
 
 
 def test_the_command_says_where_the_page_is(place: Place, tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_the_hashes_are_those_of_the_configuration(tmp_path: Path) -> None:
         folder = tmp_path / "runs" / config.run_name
         folder.mkdir(parents=True)
         (folder / "config.yaml").write_text(config.to_yaml())
-        run = RunFolder.read(folder)
+        run = RunFolder(folder)
         assert run.digest == config.digest
         hashes.append(run.recipe_hash)
     assert hashes[0] == hashes[1]

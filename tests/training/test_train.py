@@ -21,7 +21,7 @@ from benchmarks.data.samples import Sample, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
 from benchmarks.recognition.recognizer import Recognizer
-from benchmarks.runs.folder import Run
+from benchmarks.runs.folder import RunFolder
 from benchmarks.training import trainer
 from benchmarks.training.checkpoint import load_checkpoint
 from benchmarks.training.trainer import Trainer, train
@@ -324,13 +324,13 @@ def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):
     while not (tmp_path / "checkpoint.json").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     config = tiny_config(archive, overrides)
-    for attempt in (lambda: train(config, open_archive(archive), tmp_path), Run(config, tmp_path).forget_training):
+    for attempt in (lambda: train(config, open_archive(archive), tmp_path), RunFolder(tmp_path).forget_training):
         with pytest.raises(UserError, match=rf"process {first.pid} on .* trains in it; wait until that ends"):
             attempt()
     assert (tmp_path / "checkpoint.safetensors").exists()
     first.kill()
     first.communicate(timeout=600)
-    Run(config, tmp_path).forget_training()
+    RunFolder(tmp_path).forget_training()
     assert not (tmp_path / "checkpoint.safetensors").exists()
 
 
@@ -414,12 +414,13 @@ sys.exit(main())
 def test_a_bare_machine_trains_recognises_and_scores(archive, tmp_path):
     """The eight packages that CONTRIBUTING names, with what these need: every other import fails."""
     tiny_config(archive, {"training": {"epochs": 1}})
-    named = ["--recipe", "bttr", "--preset", str(archive / "tiny.yaml")]
+    which = ["--recipe", "bttr", "--preset", str(archive / "tiny.yaml")]
     given = ["--crohme", str(archive), "--results", str(tmp_path)]
     for verb in ("train", "predict", "score"):
-        command = [sys.executable, "-c", BARE, CORE, verb, *named, *given]
+        command = [sys.executable, "-c", BARE, CORE, verb, *which, *given]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+        which = [done.stdout.partition("trained: ")[2].strip()] if verb == "train" else which
     assert "ExpRate|set:foreign2014|n:5" in done.stdout
     refused = subprocess.run([sys.executable, "-c", BARE, CORE, "tables"], cwd=ROOT, capture_output=True, text=True)
     assert refused.returncode and "pandas" in refused.stderr  # the ban holds

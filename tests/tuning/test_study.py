@@ -127,7 +127,7 @@ def test_shipped_spaces_fit_their_presets(tmp_path: Path, preset: str) -> None:
 
 
 def with_(**changes: Any) -> dict[str, Any]:
-    return configs._merge(SPACE, changes)
+    return configs.merge(SPACE, changes)
 
 
 def only(name: str, parameter: Any) -> dict[str, Any]:

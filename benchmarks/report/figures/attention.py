@@ -6,12 +6,10 @@ The paper's Fig. 4 shows the refinement term R alone.
 import io
 import textwrap
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -23,7 +21,7 @@ from benchmarks.data.archive import Archive, open_archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.recognition.attention import INKLESS, Attention, trace
-from benchmarks.report.figures.make import DATES, STYLE, rendered
+from benchmarks.report.figures.make import DATES, rendered, style
 
 KINDS = (("attention", "Oranges"), ("R", "Blues"))  # differ for the colour-blind; light to dark in a grey print
 DARKEST = 0.7  # of a colour map: ink stays readable on it
@@ -55,7 +53,7 @@ def figure(shown: Sequence[Attention], columns: int = COLUMNS) -> Figure:
     shown = shown[: len(LETTERS)]
     rows = [-(-(1 + len(inked(a))) // columns) for a in shown]
     heights = [n * (0.2 + _strip(a, WIDTH / columns - 0.1)) for n, a in zip(rows, shown, strict=True)]
-    with styled():
+    with style(PLAIN):
         drawn = Figure(figsize=(WIDTH, sum(heights)), dpi=DPI, layout="constrained")
         parts = drawn.subfigures(len(shown), 1, height_ratios=heights, squeeze=False)[:, 0]
         for letter, part, attention, n in zip(LETTERS, parts, shown, rows, strict=False):
@@ -74,21 +72,24 @@ def figure(shown: Sequence[Attention], columns: int = COLUMNS) -> Figure:
             for row in range(1, n):
                 for axes, (name, _) in zip(grid[kinds * row :, 0], KINDS[:kinds], strict=False):
                     axes.set_ylabel(name, labelpad=2)
-        drawn.draw_without_rendering()
-        drawn.set_layout_engine("none")  # arranged once, for all formats
     return drawn
 
 
 def picture(attention: Attention) -> bytes:
     """The figure of one expression as PNG."""
     drawn = figure([attention])
-    with styled():
+    with style(PLAIN):
         return rendered(drawn, "png")
 
 
-def styled() -> AbstractContextManager[None]:
-    """The suite's style, without which a figure is neither drawn nor rendered."""
-    return matplotlib.style.context([STYLE, PLAIN], after_reset=True)
+def beside(image: Path, attention: Attention) -> Path:
+    """Draws where a network looked on an image to IMAGE.attention.png; returns that path. Raises UserError."""
+    target = Path(f"{image}.attention.png")
+    try:
+        write_atomically(target, picture(attention))
+    except OSError as error:
+        raise UserError(f"{target}: {error.strerror}; copy the image to a folder that can be written") from None
+    return target
 
 
 _TEXT: dict[str, Any] = {"parse_math": False, "family": "monospace"}
@@ -153,7 +154,7 @@ def _frames(attention: Attention) -> list[np.ndarray]:
     width, line = 5.0, 0.16  # inches
     high = _strip(attention, width - 0.3) + 2 * line + 0.1
     frames = []
-    with styled():
+    with style(PLAIN):
         drawn = Figure(figsize=(width, high), dpi=100)
         drawn.set_layout_engine("none")
         canvas = FigureCanvasAgg(drawn)
@@ -196,7 +197,7 @@ def figure4(
     shown = [trace(recognizer.model, recognizer.config, one.ink, one.tokens) for one in read]
     folder = results / "figures" if crohme is None else results / "local" / "figures"
     drawn = figure(shown)
-    with styled():
+    with style(PLAIN):
         files = {kind: rendered(drawn, kind) for kind in DATES}
     files["gif"] = animation(shown[0])
     for kind, content in files.items():

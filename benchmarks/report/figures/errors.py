@@ -4,7 +4,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.report.figures.results import WIDTH, Run, handle, model_name, rate
+from benchmarks.report.figures.results import WIDTH, handle, rate
+from benchmarks.report.paper import model_name
+from benchmarks.runs.folder import RunFolder
 
 SETS = {"2014": ("#0072B2", "o"), "2016": ("#D55E00", "s"), "2019": ("#009E73", "D")}
 RELATIONS = ("Right", "Sup", "Sub", "Above", "Below", "Inside")
@@ -12,7 +14,7 @@ ABSENT = "_"  # LgEval's label of what is not there
 CONFUSIONS = 12  # of symbols that are shown
 
 
-def taxonomy(run: Run) -> Figure:
+def taxonomy(run: RunFolder) -> Figure:
     """What a run gets wrong: confused symbols (where the structure is right), relations missed and invented, ExpRate by
     structure and by length, for every set."""
     figure = Figure(figsize=(WIDTH, 4.3))
@@ -29,7 +31,7 @@ def taxonomy(run: Run) -> Figure:
     return figure
 
 
-def confusions(run: Run) -> list[tuple[str, int]]:
+def confusions(run: RunFolder) -> list[tuple[str, int]]:
     """("truth → prediction", how often over all sets), most frequent first; where nothing but labels is wrong."""
     count: dict[tuple[str, str], int] = {}
     for table in run.errors.values():
@@ -40,7 +42,7 @@ def confusions(run: Run) -> list[tuple[str, int]]:
     return [(f"{truth} → {found}", count[truth, found]) for truth, found in order if count[truth, found]]
 
 
-def relations(run: Run) -> dict[str, tuple[float, float]]:
+def relations(run: RunFolder) -> dict[str, tuple[float, float]]:
     """Relation -> percent of expressions in which one is missed, in which one is invented."""
     n = sum(table["n"] for table in run.errors.values())
     rows = [row for table in run.errors.values() for row in table["relations"]]
@@ -51,7 +53,7 @@ def relations(run: Run) -> dict[str, tuple[float, float]]:
     return {name: (share(name, ABSENT), share(ABSENT, name)) for name in RELATIONS}
 
 
-def _confusions(axis: Axes, run: Run) -> None:
+def _confusions(axis: Axes, run: RunFolder) -> None:
     rows, n = confusions(run)[:CONFUSIONS], sum(table["n"] for table in run.errors.values())
     axis.barh(range(len(rows)), [count for _, count in rows], height=0.62, color="#0072B2", gid="confusions")
     axis.set_yticks(
@@ -63,7 +65,7 @@ def _confusions(axis: Axes, run: Run) -> None:
     axis.tick_params(axis="y", length=0)
 
 
-def _relations(axis: Axes, run: Run) -> None:
+def _relations(axis: Axes, run: RunFolder) -> None:
     shares = relations(run)
     for side, (label, colour, hatch) in enumerate([("missed", "#D55E00", ""), ("invented", "#F5C9A8", "//////")]):
         axis.barh(
@@ -85,7 +87,7 @@ def _relations(axis: Axes, run: Run) -> None:
     axis.tick_params(axis="y", length=0)
 
 
-def _groups(axis: Axes, run: Run, table: str, title: str) -> None:
+def _groups(axis: Axes, run: RunFolder, table: str, title: str) -> None:
     """ExpRate with intervals of each group of a table, a marker for every set."""
     names = [next(iter(row.values())) for row in next(iter(run.errors.values()))[table]]
     for place, (year, tables) in enumerate(run.errors.items()):

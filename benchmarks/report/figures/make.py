@@ -5,14 +5,13 @@ there is not drawn; a line says what makes the data.
 """
 
 import io
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import matplotlib.style
 import pandas as pd
-import yaml
 from matplotlib.figure import Figure
 
 from benchmarks.errors import UserError
@@ -20,32 +19,36 @@ from benchmarks.files import write_atomically
 from benchmarks.report.figures import errors as taxonomy
 from benchmarks.report.figures import growth as cost
 from benchmarks.report.figures import results as plots
-from benchmarks.report.figures.results import Run
+from benchmarks.runs.folder import RunFolder
 
 STYLE = "benchmarks.report.figures.style"
 DATES: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
 TABLES = ("symbols", "relations", "structure", "length")
-T = TypeVar("T")
 
 
 def figures(results: Path, kinds: tuple[str, ...] = tuple(DATES)) -> Iterator[Path | str]:
     """Draws and writes all figures; gives the path of every file and a line for every figure without data."""
-    with matplotlib.style.context(STYLE, after_reset=True):
+    with style():
         for name, drawn in draw(results):
             if isinstance(drawn, str):
                 yield f"{name}: not drawn, {drawn}"
                 continue
-            drawn.draw_without_rendering()
-            drawn.set_layout_engine("none")  # arranged once, so that no format depends on those written before
             for kind in kinds:
                 path = results / "figures" / f"{name}.{kind}"
                 write_atomically(path, rendered(drawn, kind))
                 yield path
 
 
+def style(over: Mapping[Any, Any] | None = None) -> AbstractContextManager[None]:
+    """The suite's style, and `over` on top of it; figures are drawn and rendered inside."""
+    return matplotlib.style.context([STYLE, dict(over or {})], after_reset=True)
+
+
 def rendered(figure: Figure, kind: str) -> bytes:
     """A figure as a file's content, without the date of its making."""
     content = io.BytesIO()
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # arranged once, so that no format depends on those written before
     figure.savefig(content, format=kind, metadata=DATES[kind])
     return content.getvalue()
 
@@ -66,46 +69,30 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
     yield from _studies(results / "search")
 
 
-def read_runs(root: Path) -> list[Run]:
-    """The committed runs. Raises UserError for a damaged file."""
-    runs = []
-    for path in sorted(root.glob("*/*/config.yaml")):
-        config = _read(path, yaml.safe_load, "recipe", "preset", "seed")
-        history = _read(path.parent / "history.jsonl", _epochs)
-        scores = {p.stem: _read(p, json.loads, "n", "exact", "le1", "le2", "by_length") for p in _sets(path, "scores")}
-        errors = {p.stem: _read(p, json.loads, "n", *TABLES) for p in _sets(path, "errors")}
-        runs.append(Run(config["recipe"], config["preset"], config["seed"], scores, errors, history))
+def read_runs(root: Path) -> list[RunFolder]:
+    """The runs under `root`. Raises UserError for a damaged file."""
+    runs = RunFolder.under(root)
+    for run in runs:
+        run.scores = run.per_set("scores", "n", "exact", "le1", "le2", "by_length")
+        run.errors = run.per_set("errors", "n", *TABLES)
+        run.history = run.read("history.jsonl", "epoch")
     return runs
 
 
-def _sets(config: Path, kind: str) -> list[Path]:
-    return sorted((config.parent / kind).glob("*.json"))
-
-
-def _epochs(text: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in text.splitlines()]
-    _ = [line["epoch"] for line in lines]
-    return lines
-
-
-def _read(path: Path, parse: Callable[[str], T], *wanted: str) -> T:
-    """What a file holds. Raises UserError where it cannot be read or a key is missing."""
+def _table(path: Path, *wanted: str) -> pd.DataFrame:
+    """A CSV file. Raises UserError where it cannot be read or a column is missing."""
     try:
-        value = parse(path.read_text())
-        _ = [value[key] for key in wanted]  # type: ignore[index]
-        return value
-    except (ValueError, KeyError, TypeError, FileNotFoundError, yaml.YAMLError):
+        table = pd.read_csv(path)
+        _ = table[list(wanted)]
+    except (ValueError, KeyError):
         raise UserError(f"{path}: damaged or incomplete; restore it, or make it again") from None
-
-
-def _table(text: str) -> pd.DataFrame:
-    return pd.read_csv(io.StringIO(text))
+    return table
 
 
 def _growth(path: Path) -> Figure | str:
     if not path.exists():
         return f"there is no {path}; make bench measures it"
-    return cost.growth(_read(path, _table, "axis", "value", *cost.SIDES))
+    return cost.growth(_table(path, "axis", "value", *cost.SIDES))
 
 
 def _studies(root: Path) -> Iterator[tuple[str, Figure | str]]:
@@ -114,5 +101,5 @@ def _studies(root: Path) -> Iterator[tuple[str, Figure | str]]:
     if not found:
         yield "search-importance", f"there is no {root}/*/importance.csv; python -m benchmarks search --crohme makes it"
     for path in found:
-        table = _read(path, _table, "setting", "importance")
+        table = _table(path, "setting", "importance")
         yield f"search-importance-{path.parent.name}", cost.importance(table, path.parent.name)

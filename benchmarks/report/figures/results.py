@@ -5,7 +5,6 @@ A colour never tells anything alone: a marker or a line style says the same, so 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from benchmarks.report.paper import reference
+from benchmarks.report.paper import model_name, reference
+from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.interval import proportion_interval
 
 WIDTH = 3.4  # inches
@@ -34,29 +34,12 @@ RATES = {
 GREY = "#555555"
 
 
-@dataclass(frozen=True)
-class Run:
-    """What figures need of a run folder: scores and tables of errors by set, and the epochs."""
-
-    recipe: str
-    preset: str
-    seed: int
-    scores: dict[str, dict[str, Any]] = field(default_factory=dict)
-    errors: dict[str, dict[str, Any]] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=list)
-
-
 class Rate(NamedTuple):
     """In percent, with its interval."""
 
     rate: float
     low: float
     high: float
-
-
-def model_name(recipe: str) -> str:
-    """What Table 1 calls a recipe."""
-    return reference()["recipes"].get(recipe, {}).get("table1", recipe)
 
 
 def rate(count: float, n: int) -> Rate:
@@ -70,10 +53,10 @@ def reported(percent: float, n: int) -> Rate:
     return Rate(percent, *rate(percent * n / 100, n)[1:])
 
 
-def seeds_of_rows(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
+def seeds_of_rows(runs: Iterable[RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
     """(recipe, preset) -> its seeds that were scored on the whole set of 2014, in the order of the paper."""
     n, order = reference()["test_sets"][YEAR], list(LOOKS)
-    found: dict[tuple[str, str], list[Run]] = {}
+    found: dict[tuple[str, str], list[RunFolder]] = {}
     for run in sorted(runs, key=lambda r: (order.index(r.recipe) if r.recipe in LOOKS else len(order), r.seed)):
         if run.scores.get(YEAR, {}).get("n") == n:
             found.setdefault((run.recipe, run.preset), []).append(run)
@@ -83,7 +66,7 @@ def seeds_of_rows(runs: Iterable[Run]) -> dict[tuple[str, str], list[Run]]:
 # Fig. 3
 
 
-def by_length(runs: Sequence[Run]) -> Figure:
+def by_length(runs: Sequence[RunFolder]) -> Figure:
     """ExpRate on CROHME 2014 by length: reported above, then a panel for each preset, with the reported line in it."""
     paper, sizes = reference()["fig3"], reference()["fig3"]["n"]
     recipes = {names["table1"]: recipe for recipe, names in reference()["recipes"].items()}
@@ -142,13 +125,13 @@ def handle(label: str, colour: str, marker: str, line: Any = "none") -> Line2D:
 # Table 1
 
 
-def forest(runs: Sequence[Run]) -> Figure:
+def forest(runs: Sequence[RunFolder]) -> Figure:
     """Table 1: ExpRate, <= 1 and <= 2 errors on CROHME 2014; open what is reported, filled what was run, dots its
     seeds."""
     found, n = seeds_of_rows(runs), reference()["test_sets"][YEAR]
     paper = {row["model"]: row["exprate"] for row in reference()["table1"]}
     more = {row[0]: row[:3] for row in reference()["table2"][YEAR].values()}  # of the rows that both tables show
-    lines: list[tuple[str, str, list[Rate], list[Run]]] = []
+    lines: list[tuple[str, str, list[Rate], list[RunFolder]]] = []
     for model in [*paper, *(name for recipe, _ in found if (name := model_name(recipe)) not in paper)]:
         if model in paper:
             percents = more.get(paper[model], [paper[model]])
@@ -184,14 +167,14 @@ def forest(runs: Sequence[Run]) -> Figure:
     return figure
 
 
-def _numbered(preset: str, seeds: Sequence[Run]) -> str:
+def _numbered(preset: str, seeds: Sequence[RunFolder]) -> str:
     return f"reproduced: {preset}, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
 
 
 # Training
 
 
-def training(runs: Sequence[Run]) -> Figure:
+def training(runs: Sequence[RunFolder]) -> Figure:
     """Loss, learning rate and images a second by epoch, and token match on held-out data where it was measured; of the
     runs of one preset."""
     panels = {

@@ -6,8 +6,7 @@ shows one run's verdict beside another's prediction. What cannot be shown become
 """
 
 import base64
-import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from typing import Any
 import cv2
 import numpy as np
 
-from benchmarks.config import Config, load
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
+from benchmarks.runs.folder import RunFolder
 from evaluation import InputError, symlg
 from evaluation.lgeval.metrics import compare
 from evaluation.scoring import alignment
@@ -32,37 +31,8 @@ RELATION = {"": "", "R": "R", "Sub": "S", "Sup": "P", "Above": "A", "Below": "B"
 MARK = {"label": "x", "relation": "r", "missing": "m", "extra": "e"}
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run folder that has something to show."""
-
-    folder: Path
-    config: Config
-    source: str  # reproduced or local
-
-    @property
-    def key(self) -> str:
-        return f"{self.source}/{self.config.recipe}/{self.folder.name}"
-
-    @property
-    def name(self) -> str:
-        local = "" if self.source == "reproduced" else f", local {self.folder.name[-8:]}"
-        return f"{self.config.recipe} · {self.config.preset} · seed {self.config.seed}{local}"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A row of scores/<set>.csv."""
-
-    status: str
-    errors: int
-    label_errors: int
-    relation_errors: int
-    exact: bool
-    token_exact: bool | None
-    length: int | None
+Verdict = dict[str, Any]  # a row of scores/<set>.csv
+COLUMNS = ("status", "errors", "label_errors", "relation_errors", "exact", "token_exact", "length")
 
 
 @dataclass
@@ -85,23 +55,40 @@ class Browser:
     notes: list[str] = field(default_factory=list)
 
 
-def find_runs(root: Path, source: str, notes: list[str]) -> list[Run]:
+def source(run: RunFolder) -> str:
+    """reproduced, or local for what is not committed."""
+    return "reproduced" if run.path.parent.parent.name == "reproduced" else "local"
+
+
+def key(run: RunFolder) -> str:
+    """What the page's script and address call a run."""
+    return f"{source(run)}/{run.recipe}/{run.path.name}"
+
+
+def title(run: RunFolder) -> str:
+    """What people call a run."""
+    local = "" if source(run) == "reproduced" else f", local {run.path.name[-8:]}"
+    return f"{run.recipe} · {run.preset} · seed {run.seed}{local}"
+
+
+def find_runs(root: Path, notes: list[str]) -> list[RunFolder]:
     """The run folders under `root`; one whose configuration cannot be read becomes a note."""
     runs = []
-    for path in sorted(root.glob("*/*/config.yaml")):
+    for run in RunFolder.under(root):
         try:
-            runs.append(Run(path.parent, load(path), source))
+            _ = run.settings
+            runs.append(run)
         except (UserError, OSError) as error:
             notes.append(f"left out: {error}")
     return runs
 
 
-def build(archive: Archive | None, runs: Sequence[Run]) -> Browser:
+def build(archive: Archive | None, runs: Sequence[RunFolder]) -> Browser:
     """The browser of the test sets of an archive, or without one of what the runs themselves hold (predictions and
     verdicts, no images and no truth)."""
     browser = Browser()
     runs = _without_twins(_of_this_data(archive, runs, browser.notes))
-    names = archive.test_splits if archive else sorted({p.stem for r in runs for p in r.folder.glob("scores/*.csv")})
+    names = archive.test_splits if archive else sorted({name for run in runs for name in run.sets("scores/*.csv")})
     for name in names:
         found = {run: scored for run in runs if (scored := _scored(run, name, browser.notes))}
         ids = _ids(archive, name, [verdicts for verdicts, _ in found.values()])
@@ -114,66 +101,39 @@ def build(archive: Archive | None, runs: Sequence[Run]) -> Browser:
     return browser
 
 
-def _of_this_data(archive: Archive | None, runs: Sequence[Run], notes: list[str]) -> list[Run]:
+def _of_this_data(archive: Archive | None, runs: Sequence[RunFolder], notes: list[str]) -> list[RunFolder]:
     if archive is None:
         return list(runs)
-    kept = [run for run in runs if run.config.data.digest == archive.digest]
+    kept = [run for run in runs if run.settings.data.digest == archive.digest]
     for run in runs:
         if run not in kept:
-            notes.append(f"{run.folder}: was made on other data than {archive.path}; not in the browser")
+            notes.append(f"{run.path}: was made on other data than {archive.path}; not in the browser")
     return kept
 
 
-def _without_twins(runs: Sequence[Run]) -> list[Run]:
+def _without_twins(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """Leaves out a local run whose predictions are those of a reproduced one: it became that."""
-    kept: dict[tuple, Run] = {}
-    for run in sorted(runs, key=lambda run: run.source != "reproduced"):
-        files = sorted(run.folder.glob("predictions/*.zip"))
+    kept: dict[tuple, RunFolder] = {}
+    for run in sorted(runs, key=lambda run: source(run) != "reproduced"):
+        files = sorted(run.path.glob("predictions/*.zip"))
         content = tuple((path.name, path.read_bytes()) for path in files)
-        kept.setdefault((run.config.digest, content) if content else (run.folder,), run)
+        kept.setdefault((run.digest, content) if content else (run.path,), run)
     return list(kept.values())
 
 
-def _scored(run: Run, name: str, notes: list[str]) -> tuple[dict[str, Verdict], dict[str, str]] | None:
+def _scored(run: RunFolder, name: str, notes: list[str]) -> tuple[dict[str, Verdict], dict[str, str]] | None:
     """Verdicts and predictions of a run on a set; None, with a note, where a part is missing or damaged."""
-    table = run.folder / "scores" / f"{name}.csv"
-    files = [run.folder / "predictions" / f"{name}{ending}" for ending in (".zip", ".jsonl")]
+    files = [run.path / "predictions" / f"{name}{ending}" for ending in (".zip", ".jsonl")]
     predictions = next((path for path in files if path.exists()), None)
-    if predictions is None and not table.exists():
-        notes.append(f"{run.folder}: nothing recognized on {name} yet")
-        return None
-    if predictions is None:
-        notes.append(f"{run.folder}: has scores on {name}, but no predictions; run python -m benchmarks predict")
-        return None
-    if not table.exists():
-        notes.append(f"{run.folder}: predictions on {name} are not scored yet; run python -m benchmarks score")
+    if predictions is None or name not in run.sets("scores/*.csv"):
+        missing = "not recognized, predict it" if predictions is None else "not scored yet, score it"
+        notes.append(f"{run.path}: {name} is {missing}")
         return None
     try:
-        return read_verdicts(table), read_predictions(predictions)
+        return run.expressions(name, *COLUMNS), read_predictions(predictions)
     except (InputError, UserError) as error:
         notes.append(f"{error}; {name} of this run is left out")
         return None
-
-
-def read_verdicts(path: Path) -> dict[str, Verdict]:
-    """The rows of a scores/<set>.csv by id. Raises UserError."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            return {row["id"]: _verdict(row) for row in csv.DictReader(file)}
-    except (KeyError, TypeError, ValueError, csv.Error):
-        raise UserError(f"{path}: damaged; score this run again") from None
-
-
-def _verdict(row: dict[str, str]) -> Verdict:
-    return Verdict(
-        status=row["status"],
-        errors=int(row["errors"]),
-        label_errors=int(row["label_errors"]),
-        relation_errors=int(row["relation_errors"]),
-        exact=row["exact"] == "True",
-        token_exact=row["token_exact"] == "True" if row["token_exact"] else None,
-        length=int(row["length"]) if row["length"] else None,
-    )
 
 
 def _ids(archive: Archive | None, name: str, verdicts: Sequence[dict[str, Verdict]]) -> list[str]:
@@ -204,12 +164,12 @@ def _set(
     name: str,
     ids: Sequence[str],
     truths: Sequence[Truth],
-    found: dict[Run, tuple[dict[str, Verdict], dict[str, str]]],
+    found: Mapping[RunFolder, tuple[dict[str, Verdict], dict[str, str]]],
     notes: list[str],
 ) -> Json:
     lengths: list[int | None] = [None if truth.tokens is None else len(truth.tokens) for truth in truths]
     for verdicts, _ in found.values():
-        known = [verdicts[id_].length if id_ in verdicts else None for id_ in ids]
+        known = [verdicts[id_]["length"] if id_ in verdicts else None for id_ in ids]
         lengths = [a if a is not None else b for a, b in zip(lengths, known, strict=True)]
     runs = {}
     for run, (verdicts, texts) in found.items():
@@ -220,8 +180,8 @@ def _set(
             strangers += [] if agrees else [id_]
         if strangers:
             what = f"{len(strangers)} verdicts on {name} do not belong to the predictions ({strangers[0]}, ...)"
-            notes.append(f"{run.folder}: {what}; run python -m benchmarks score")
-        runs[run.key] = entries
+            notes.append(f"{run.path}: {what}; run python -m benchmarks score")
+        runs[key(run)] = entries
     return {
         "name": name,
         "data": archive.name if archive else "crohme",
@@ -259,19 +219,20 @@ def _entry(verdict: Verdict | None, text: str | None, truth: Truth) -> tuple[Jso
     """What the page says of one prediction, and whether the verdict belongs to it. None: not scored."""
     if verdict is None:
         return None, True
-    numbers = [verdict.errors, verdict.label_errors, verdict.relation_errors]
-    entry: Json = {"status": verdict.status, "errors": numbers, "exact": verdict.exact, "match": verdict.token_exact}
+    numbers = [verdict[name] for name in ("errors", "label_errors", "relation_errors")]
+    entry: Json = {"status": verdict["status"], "errors": numbers, "exact": verdict["exact"]}
+    entry["match"] = verdict["token_exact"]
     if text is None:
-        return entry, verdict.status == "missing"
+        return entry, verdict["status"] == "missing"
     try:
         latex = symlg.formula_in(text)
         entry["tokens"] = " ".join(latex.split())[:MAX_SHOWN]
         graph = symlg.from_latex(latex)
     except symlg.Unconverted as reason:
-        return entry | {"reason": str(reason), "tokens": entry.get("tokens", "")}, verdict.status == "unconverted"
-    agrees = verdict.status == "converted"
+        return entry | {"reason": str(reason), "tokens": entry.get("tokens", "")}, verdict["status"] == "unconverted"
+    agrees = verdict["status"] == "converted"
     if truth.graph is not None:
-        agrees = agrees and int(compare(graph, truth.graph).metrics["D_B"]) == verdict.errors
+        agrees = agrees and int(compare(graph, truth.graph).metrics["D_B"]) == verdict["errors"]
     return entry | _compared(graph, latex.split(), verdict, truth), agrees
 
 
@@ -280,7 +241,7 @@ def _compared(graph: SymLG, tokens: list[str], verdict: Verdict, truth: Truth) -
     try:
         tree = alignment.tree(graph)
         shown: Json = {"graph": _drawn(tree), "symbols": alignment.symbols_of(tokens, graph, tree)}
-        if verdict.exact or truth.tree is None or truth.graph is None:
+        if verdict["exact"] or truth.tree is None or truth.graph is None:
             return shown
         found = alignment.differences(truth.tree, tree)
     except alignment.TooLarge as reason:

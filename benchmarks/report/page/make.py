@@ -9,10 +9,11 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import jinja2
@@ -20,13 +21,14 @@ import pandas as pd
 from markupsafe import Markup
 
 from benchmarks.data.archive import Archive, open_archive
+from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.report import tables
-from benchmarks.report.page.browser import KINDS, Browser, Run, build, find_runs
-from benchmarks.report.page.charts import COLOURS, Series, length_chart
-from benchmarks.report.page.cost import costs, measurements, speedups
+from benchmarks.report.figures.errors import taxonomy
+from benchmarks.report.figures.make import rendered, style
+from benchmarks.report.page.browser import KINDS, Browser, build, find_runs, key, source, title
 from benchmarks.report.page.playback import add_attention
-from benchmarks.report.paper import reference
+from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import workspace
 from evaluation.scoring.lengths import BUCKETS
 
@@ -39,6 +41,7 @@ HOW_TO_READ = [
     "to right; each step is scaled to its maximum. Refinement is what coverage subtracts from the energies there, "
     "scaled to its maximum over the expression.",
 ]
+SPEED = ("benchmark", "plain", "fast", "ratio", "unit", "n", "hardware")
 Json = dict[str, Any]
 
 
@@ -47,7 +50,7 @@ class Material:
     """All that goes into a page."""
 
     archive: Archive | None
-    runs: list[Run]
+    runs: list[RunFolder]
     browsers: list[Browser]
     frames: list[tuple[str, pd.DataFrame]]
     notes: list[str] = field(default_factory=list)
@@ -77,7 +80,7 @@ def report(crohme: Path | None, results: Path, attention: int = 12, target: Path
 def gather(crohme: Path | None, results: Path, attention: int) -> Material:
     notes: list[str] = []
     archive = open_archive(crohme) if crohme else None
-    own = find_runs(results / "reproduced", "reproduced", notes) + find_runs(results / "runs", "local", notes)
+    own = find_runs(results / "reproduced", notes) + find_runs(results / "runs", notes)
     frames = [(tables.heading(name), frame) for name, frame in tables.local(results).items()]
     material = Material(archive, [], [], frames, notes)
     if archive is None or archive.name == "crohme":
@@ -101,10 +104,10 @@ def _add_apart(material: Material, archive: Archive, results: Path, attention: i
     space = workspace(archive, results)
     frames = tables.apart(space)
     material.frames += [(tables.heading(name, crohme=False), frame) for name, frame in frames.items() if len(frame)]
-    _add(material, archive, find_runs(space / "runs", "local", material.notes), attention)
+    _add(material, archive, find_runs(space / "runs", material.notes), attention)
 
 
-def _add(material: Material, archive: Archive | None, runs: list[Run], attention: int) -> None:
+def _add(material: Material, archive: Archive | None, runs: list[RunFolder], attention: int) -> None:
     browser = build(archive, runs)
     if archive is not None:
         add_attention(browser, archive, runs, attention)
@@ -121,8 +124,8 @@ def render(material: Material, results: Path) -> str:
     script = "".join(_part(name) for name in ("mathematics.js", "attention.js", "filters.js", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    runs = [{"key": run.key, "name": run.name} for run in _best_first(material)]
-    sets = [{"key": key(one), "label": label(one)} for one in material.sets]
+    runs = [{"key": key(run), "name": title(run)} for run in _best_first(material)]
+    sets = [{"key": set_key(one), "label": label(one)} for one in material.sets]
     packs, entries = _packs(material)
     scores = [row for run in material.runs for row in _scores(run)]
     return environment.from_string(_part("page.html")).render(
@@ -135,11 +138,10 @@ def render(material: Material, results: Path) -> str:
         tables=[_table(title, frame) for title, frame in material.frames],
         tables_note=tables.NOTE.replace("`", ""),
         scores=scores,
-        charts=_charts(material),
+        figures=drawings(material, results),
         costs=costs(material.runs, material.notes),
         reported_cost=REPORTED_COST,
-        speedups=speedups(results / "speed/cpu.csv"),
-        measurements=measurements(results / "speed"),
+        speed=_speed(results / "speed/cpu.csv"),
         runs=runs,
         sets=sets,
         buckets=BUCKETS,
@@ -155,25 +157,27 @@ def render(material: Material, results: Path) -> str:
     )
 
 
-def _best_first(material: Material) -> list[Run]:
+def _best_first(material: Material) -> list[RunFolder]:
     """The runs that the browser has something of."""
     right: dict[str, list[bool]] = {}
     for one in material.sets:
         for name, entries in one["runs"].items():
             right.setdefault(name, []).extend(entry["exact"] for entry in entries if entry)
-    runs = [run for run in material.runs if right.get(run.key)]
-    return sorted(runs, key=lambda run: -sum(right[run.key]) / len(right[run.key]))
+    runs = [run for run in material.runs if right.get(key(run))]
+    return sorted(runs, key=lambda run: -sum(right[key(run)]) / len(right[key(run)]))
 
 
 def _part(name: str) -> str:
     return resources.files("benchmarks.report.page").joinpath(name).read_text(encoding="utf-8")
 
 
-def key(one: Json) -> str:
+def set_key(one: Json) -> str:
+    """What the page's script and address call a test set."""
     return f"{one['data']}-{one['name']}"
 
 
 def label(one: Json) -> str:
+    """What people call a test set."""
     return one["name"] if one["data"] == "crohme" else f"{one['data']} {one['name']}"
 
 
@@ -182,7 +186,7 @@ def _packs(material: Material) -> tuple[list[Json], list[Json]]:
     packs, entries = [], []
     for browser in material.browsers:
         for one in browser.sets:
-            name, images = key(one), browser.images.get(one["name"])
+            name, images = set_key(one), browser.images.get(one["name"])
             played = browser.attention.get(one["name"])
             packs.append({"id": f"set-{name}", "type": "text/plain", "text": packed(one)})
             if images:
@@ -237,62 +241,69 @@ def _table(title: str, frame: pd.DataFrame) -> Json:
     return {"title": title, "before": headings[:middle], "after": headings[middle:], "parts": parts}
 
 
-def _scores(run: Run) -> list[Json]:
+def _scores(run: RunFolder) -> list[Json]:
     """A line for each scored set of a run; the tables have seen to it that the files are whole."""
     rows = []
-    for path in sorted(run.folder.glob("scores/*.json")):
-        score: Mapping[str, Any] = json.loads(path.read_text())
+    for split, score in run.scores.items():
         low, high = score.get("ci95") or (None, None)
         rates = [f"{score[k]:.2f}" if score.get(k) is not None else "–" for k in ("structure_rate", "token_exprate")]
-        cells = [
-            f"{100 * score['exact'] / score['n']:.2f}",
-            "–" if low is None else f"{low:.1f}–{high:.1f}",
-            *rates,
-            score.get("missing", "–"),
-            score.get("unconverted", "–"),
-        ]
-        rows.append(
-            {
-                "run": run.name,
-                "set": path.stem,
-                "source": run.source,
-                "cells": cells,
-                "signature": score.get("signature", ""),
-            }
-        )
+        exprate, interval = f"{100 * score['exact'] / score['n']:.2f}", "–" if low is None else f"{low:.1f}–{high:.1f}"
+        cells = [title(run), split, exprate, interval, *rates]
+        cells += [score.get("missing", "–"), score.get("unconverted", "–"), score.get("signature", "")]
+        rows.append({"source": source(run), "cells": cells})
     return rows
 
 
-def _charts(material: Material) -> list[Markup]:
-    """One chart for each set; of more runs than there are colours the first ones."""
-    charts = []
-    for one in material.sets:
-        series = []
+def drawings(material: Material, results: Path) -> list[Json]:
+    """The figures that `make figures` wrote, and what each run that is not committed gets wrong: name and SVG, base64.
+
+    A figure that cannot be drawn becomes a note.
+    """
+    found = {path.stem: path.read_bytes() for path in sorted((results / "figures").glob("*.svg"))}
+    with style():
         for run in material.runs:
-            path = run.folder / "scores" / f"{one['name']}.json"
-            if run.key in one["runs"] and path.exists():
-                rows = json.loads(path.read_text()).get("by_length") or []
-                series.append(Series(run.name, [(row["bucket"], row["n"], row["exact"]) for row in rows]))
-        series = [item for item in series if item.counts]
-        if len(series) > COLOURS:
-            material.notes.append(f"{label(one)}: the chart by length shows {COLOURS} of {len(series)} runs.")
-        series = series[:COLOURS]
-        if series:
-            recipes = [run.config.recipe for run in material.runs if run.key in one["runs"]]
-            charts.append(length_chart(label(one), series + _reported(one, recipes)))
-    return charts
+            try:
+                if source(run) == "local" and run.errors:
+                    found[title(run)] = rendered(taxonomy(run), "svg")
+            except UserError as error:
+                material.notes.append(f"a figure is left out: {error}")
+    return [{"name": name, "svg": base64.b64encode(content).decode()} for name, content in found.items()]
 
 
-def _reported(one: Json, recipes: Iterable[str]) -> list[Series]:
-    """The paper's Fig. 3 for these recipes, counts being the reported rates times n, rounded."""
-    figure, ours = reference()["fig3"], reference()["recipes"]
-    if label(one) != "2014":
-        return []
-    names = dict.fromkeys(ours[recipe]["table1"] for recipe in recipes if recipe in ours)
-    series = []
-    for name in names:
-        if rates := figure["rates"].get(name):
-            rows = zip(figure["buckets"], figure["n"], rates, strict=True)
-            counts = [(bucket, n, round(rate * n / 100)) for bucket, n, rate in rows]
-            series.append(Series(f"{name}, reported", counts, reported=True))
-    return series
+# --- cost -----------------------------------------------------------------------------------------------------------
+
+
+def costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
+    """A line for the runs of one recipe and preset on one machine: medians over them, and over their epochs.
+
+    From environment.json and history.jsonl; what these do not tell is a dash, a run without them a note.
+    """
+    alike: dict[tuple[str, ...], list[RunFolder]] = {}
+    for run in runs:
+        try:
+            place, epochs = run.environment, run.read("history.jsonl", "seconds")
+        except UserError as error:
+            notes.append(f"its cost is left out: {error}")
+            continue
+        facts = place.get("device", "–"), place.get("threads", "–"), (place.get("versions") or {}).get("torch", "–")
+        last = [*map(str, facts), str(place.get("revision") or "–")[:9]]
+        alike.setdefault((source(run), f"{run.recipe} · {run.preset}", str(len(epochs)), *last), []).append(run)
+    rows = []
+    for (where, name, epochs, *facts), same in alike.items():
+        lines = [line for run in same for line in run.history]
+        took = median(run.seconds[-1] if run.history else 0 for run in same)
+        speeds = [line["images_per_s"] for line in lines if "images_per_s" in line]
+        cells = [name, f"{took / 60:.0f} min" if took >= 120 else f"{took:.0f} s"]
+        cells += [f"{median(v):.1f}" if v else "–" for v in ([line["seconds"] for line in lines], speeds)]
+        seeds = " ".join(str(run.seed) for run in same)
+        rows.append({"source": where, "cells": [*cells, seeds, epochs, *facts]})
+    return rows
+
+
+def _speed(path: Path) -> tuple[list[str], list[Json]] | None:
+    """What `make bench` measured, in short: headings and rows."""
+    if not path.exists():
+        return None
+    table = pd.read_csv(path, dtype=str).fillna("–")
+    wanted = [name for name in SPEED if name in table]
+    return wanted, [{"source": "", "cells": row} for row in table[wanted].values.tolist()]

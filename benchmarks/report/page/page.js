@@ -245,7 +245,7 @@ function card(title, badge, entry, marks, side) {
   return element;
 }
 
-// ---- keys, colours -------------------------------------------------------------------------------------
+// ---- keys -------------------------------------------------------------------------------------
 
 const KEYS = {
   j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1),
@@ -266,26 +266,7 @@ function onKey(event) {
   KEYS[event.key]();
 }
 
-const SCHEMES = { "": "dark", dark: "light", light: "" };
-
-function theme(scheme) {
-  document.documentElement.dataset.scheme = scheme;
-  $("theme").textContent = { "": "◐ auto", dark: "● dark", light: "○ light" }[scheme];
-}
-
-function recall(value) {
-  try {
-    if (value === undefined) return localStorage.getItem("scheme") || "";
-    localStorage.setItem("scheme", value);
-  } catch {
-    // a page opened from a file may have no storage
-  }
-  return value || "";
-}
-
 async function start() {
-  theme(recall());
-  $("theme").addEventListener("click", () => theme(recall(SCHEMES[document.documentElement.dataset.scheme])));
   document.addEventListener("keydown", onKey);
   $("list").addEventListener("scroll", drawList, { passive: true });
   $("filters").addEventListener("input", (event) => {

@@ -15,38 +15,39 @@ from rich.progress import track
 from benchmarks.data.archive import Archive
 from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
-from benchmarks.report.page.browser import Browser, Run
+from benchmarks.report.page.browser import Browser, key, title
+from benchmarks.runs.folder import RunFolder
 from models import CheckpointError
 
 Json = dict[str, Any]
 
 
-def add_attention(browser: Browser, archive: Archive, runs: Sequence[Run], count: int) -> None:
+def add_attention(browser: Browser, archive: Archive, runs: Sequence[RunFolder], count: int) -> None:
     """Fills `browser.attention`: set -> run -> id -> maps. A run without weights becomes a note."""
     from models.weights import load_weights
 
     for run in runs:
-        sets = [one for one in browser.sets if run.key in one["runs"]]
+        sets = [one for one in browser.sets if key(run) in one["runs"]]
         if not sets or not count:
             continue
         try:
-            model = load_weights(run.folder / "best.safetensors", run.config.model)
+            model = load_weights(run.path / "best.safetensors", run.settings.model)
         except CheckpointError as error:
             browser.notes.append(f"no attention: {error}")
             continue
         shown = 0
         for one in sets:
-            chosen = _chosen(one["ids"], one["runs"][run.key], count)
+            chosen = _chosen(one["ids"], one["runs"][key(run)], count)
             played = {}
             for id_, tokens in track(
-                chosen, f"  attention of {run.name} on {one['name']}", console=Console(stderr=True), transient=True
+                chosen, f"  attention of {title(run)} on {one['name']}", console=Console(stderr=True), transient=True
             ):
                 if maps := _maps(model, run, archive.image(one["name"], id_), tokens):
                     played[id_] = maps
-            browser.attention.setdefault(one["name"], {})[run.key] = played
+            browser.attention.setdefault(one["name"], {})[key(run)] = played
             shown += len(played)
         browser.notes.append(
-            f"{run.name}: attention playback for {shown} of its expressions "
+            f"{title(run)}: attention playback for {shown} of its expressions "
             f"(ATTENTION=n: n evenly spaced of each set, and n of the wrong ones)"
         )
 
@@ -60,12 +61,12 @@ def _chosen(ids: Sequence[str], entries: Sequence[Json | None], count: int) -> l
     return [(id_, entry["tokens"].split()) for id_, entry in read if id_ in wanted]
 
 
-def _maps(model: Any, run: Run, image: np.ndarray, tokens: list[str]) -> Json | None:
+def _maps(model: Any, run: RunFolder, image: np.ndarray, tokens: list[str]) -> Json | None:
     """One byte a cell and step; None for what the network cannot be made to read."""
     from benchmarks.recognition.attention import trace
 
     try:
-        attention = trace(model, run.config, image, tokens)
+        attention = trace(model, run.settings, image, tokens)
     except (UserError, ValueError):
         return None
     looked_Thw, suppressed_Thw = attention.looked_Thw, attention.suppressed_Thw
