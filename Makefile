@@ -99,7 +99,7 @@ notebooks: $(READY) ## run the notebooks as notebooks (CROHME= or the embedded s
 	@$(if $(CROHME),CROHME="$(abspath $(CROHME))") PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m jupyter execute --inplace results/local/notebooks/*.ipynb
 	@ls results/local/notebooks/*.ipynb
 
-report: $(READY) ## write the page results/report/index.html: tables, charts, cost, every expression (ATTENTION=n)
+report: $(READY) ## write the page results/report/index.html: tables, figures, cost, every expression (ATTENTION=n)
 	@$(BIN)/python -m benchmarks report $(choices) $(if $(ATTENTION),--attention "$(ATTENTION)")
 
 regress: $(READY) ## compare scores and metrics of a fixed, quick job with results/baseline.json (CROHME= for all of it)

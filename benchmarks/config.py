@@ -82,6 +82,8 @@ class Batching(Strict):
 
 
 class Optimizer(Strict):
+    """The optimizer and its settings; `clip` is the largest norm of a gradient, None for no limit."""
+
     name: Literal["sgd", "adamw", "muon"] = "sgd"
     lr: float = Field(default=0.08, gt=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
@@ -99,6 +101,8 @@ class Schedule(Strict):
 
 
 class Training(Strict):
+    """How long and on what a run is trained; presets/paper.yaml describes every key."""
+
     epochs: int = Field(default=300, gt=0)
     batching: Batching = Batching()
     optimizer: Optimizer = Optimizer()
@@ -130,6 +134,7 @@ class Search(Strict):
 
     @property
     def options(self) -> SearchOptions:
+        """The options of the search itself."""
         return SearchOptions(self.beam_size, self.max_len, self.alpha, direction=self.direction)
 
     @property
@@ -177,9 +182,11 @@ class Config(Strict):
 
     @property
     def run_name(self) -> str:
+        """RECIPE/PRESET-seedN-DIGEST: where the run lies below runs/."""
         return f"{self.recipe}/{self.preset}-seed{self.seed}-{self.digest}"
 
     def to_yaml(self) -> str:
+        """What config.yaml holds."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 

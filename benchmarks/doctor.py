@@ -30,6 +30,8 @@ RIVALS = ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headl
 
 @dataclass(frozen=True)
 class Check:
+    """One finding: what was looked at, how it is, and what mends it."""
+
     name: str
     status: Literal["ok", "info", "warn", "broken"]
     words: str
@@ -67,6 +69,7 @@ def examine(crohme: Path | None, results: Path, storage: str = "") -> list[Check
 
 
 def show(checks: list[Check], as_json: bool) -> None:
+    """Prints the findings, one line each with the fix below, or as JSON."""
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=1, ensure_ascii=False))
         return
@@ -83,6 +86,7 @@ def show(checks: list[Check], as_json: bool) -> None:
 
 
 def python() -> Iterator[Check]:
+    """Its version."""
     version = ".".join(map(str, sys.version_info[:3]))
     if tuple(sys.version_info[:2]) < PYTHON:
         yield Check("python", "broken", f"{version}, older than 3.11", "make setup PYTHON=python3.11")
@@ -91,6 +95,7 @@ def python() -> Iterator[Check]:
 
 
 def machine() -> Iterator[Check]:
+    """Revision, processor, load and memory."""
     from benchmarks.environment import processor, revision
 
     yield Check("revision", "info", revision() or "not a git checkout")
@@ -138,6 +143,7 @@ def _version(name: str) -> str | None:
 
 
 def torch_and_devices() -> Iterator[Check]:
+    """torch's release, and what it can compute on."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -175,6 +181,7 @@ def _devices(torch: object) -> Iterator[Check]:
 
 
 def opencv() -> Iterator[Check]:
+    """Whether it can be imported and is the only one."""
     rivals = [name for name in RIVALS if _version(name)]
     fix = f"pip uninstall {' '.join(rivals) or 'opencv-python'}; pip install --force-reinstall opencv-python-headless"
     try:
@@ -206,6 +213,7 @@ def openmp() -> Iterator[Check]:
 
 
 def text_encoding() -> Iterator[Check]:
+    """Whether text files are read as UTF-8."""
     name = locale.getpreferredencoding(False)
     if name.lower().replace("-", "") == "utf8":
         yield Check("locale", "ok", name)
@@ -214,6 +222,7 @@ def text_encoding() -> Iterator[Check]:
 
 
 def shared_memory() -> Iterator[Check]:
+    """Whether there is enough of it for NCCL and Ray."""
     if not SHARED_MEMORY.is_dir():
         return
     size = shutil.disk_usage(SHARED_MEMORY).total / GIB
@@ -228,6 +237,7 @@ def shared_memory() -> Iterator[Check]:
 
 
 def disk(results: Path) -> Iterator[Check]:
+    """Whether results can be written, and how much."""
     place = next(path for path in (results, *results.resolve().parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=place):
@@ -243,6 +253,7 @@ def disk(results: Path) -> Iterator[Check]:
 
 
 def data(crohme: Path | None, results: Path) -> Iterator[Check]:
+    """Whether the archive can be read, and which edition it is."""
     from benchmarks.data.archive import open_archive
     from benchmarks.errors import UserError
 
@@ -265,6 +276,7 @@ def data(crohme: Path | None, results: Path) -> Iterator[Check]:
 
 
 def scorer() -> Iterator[Check]:
+    """Whether the scripts score ten known cases as the official scorer does."""
     from evaluation.scoring.run_scripts import self_check
 
     check = self_check()
@@ -296,6 +308,7 @@ def tracking(results: Path) -> Iterator[Check]:
 
 
 def search_storage(uri: str) -> Iterator[Check]:
+    """Whether the database of a search can be reached."""
     if uri:
         yield from _reached("search storage", uri, "the search cannot start")
 

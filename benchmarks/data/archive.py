@@ -121,6 +121,7 @@ class Archive:
         return self._captions[split]
 
     def caption_md5(self, split: str) -> str:
+        """md5 of a split's caption.txt, in hex."""
         return hashlib.md5(self._caption_files[split], usedforsecurity=False).hexdigest()
 
     def image(self, split: str, id_: str) -> np.ndarray:
@@ -133,6 +134,7 @@ class Archive:
         return {id_: self.image(split, id_) for id_ in self.captions(split)}
 
     def iter_samples(self, split: str) -> Iterator[Sample]:
+        """The samples in the order of caption.txt, each image read as it is reached."""
         for id_, tokens in self.captions(split).items():
             yield Sample(id_, tuple(tokens), self.image(split, id_))
 
@@ -141,6 +143,7 @@ class Archive:
         return list(self.iter_samples(split))
 
     def has_ground_truth(self, split: str) -> bool:
+        """Whether there is any symLG of a split."""
         return any(name.startswith(f"{split}/symLg/") for name in self._store.sizes)
 
     def ground_truth(self, split: str) -> dict[str, str]:
@@ -200,6 +203,7 @@ class Archive:
 
     @cached_property
     def ink_digest(self) -> str:
+        """As `digest`, of the InkML files. Raises UserError where there are none."""
         return _digest(self.ink, sorted(name for name in self.ink.sizes if name.endswith(".inkml")))
 
     @cached_property

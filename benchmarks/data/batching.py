@@ -151,6 +151,7 @@ class TrainingSet:
 
     @property
     def coarse(self) -> bool:
+        """Whether images are padded to the coarse grid of shapes."""
         return self.config.training.batching.coarse
 
     def plan(self, epoch: int) -> list[list[int]]:

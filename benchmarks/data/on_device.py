@@ -161,6 +161,7 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def stacked(grids: Sequence[np.ndarray], shape: tuple[int, int]) -> Tensor:
+    """Grids [h,w,2] as one tensor float32 [b,*shape,2], padded with zeros."""
     stack = torch.zeros(len(grids), *shape, 2)
     for row, grid in zip(stack, grids, strict=True):
         row[: grid.shape[0], : grid.shape[1]] = torch.from_numpy(grid)

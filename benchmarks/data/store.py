@@ -64,6 +64,7 @@ class ZipStore:
         return {name: info.file_size for name, info in self._infos.items()}
 
     def holds(self, name: str) -> bool:
+        """Whether there is such an entry."""
         return name in self.sizes
 
     def crc(self, name: str) -> int:
@@ -93,6 +94,7 @@ class FolderStore:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
+        """Bytes by name relative to the root, such as "train/caption.txt"."""
         files = (file for file in self._root.rglob("*") if file.is_file())
         return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
 
@@ -101,9 +103,11 @@ class FolderStore:
         return (self._root / name).is_file()
 
     def crc(self, name: str) -> int:
+        """CRC-32 of a file."""
         return zlib.crc32((self._root / name).read_bytes())
 
     def read(self, name: str, limit: int) -> bytes:
+        """A file's bytes. Raises UserError when they are more than `limit` or cannot be read."""
         _refuse_large(f"{self._root / name}:", self.sizes[name], limit)
         try:
             return (self._root / name).read_bytes()

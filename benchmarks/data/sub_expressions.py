@@ -54,6 +54,7 @@ class Symbol:
 
     @property
     def height(self) -> float:
+        """From its highest to its lowest point, in the pen's units."""
         return float(np.ptp(np.concatenate(self.strokes)[:, 1]))
 
 

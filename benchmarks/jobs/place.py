@@ -21,6 +21,8 @@ class Died(Exception):
 
 @dataclass(frozen=True)
 class Ended:
+    """A job that is over."""
+
     name: str
     error: Exception | None  # what the job raised; Died where it could not
 
@@ -32,6 +34,7 @@ class Place:
         self.archive_path, self.workspace = archive, workspace
 
     def archive(self) -> Archive:
+        """The archive to work on."""
         return open_archive(self.archive_path)
 
     def pull(self, name: str) -> Path:
@@ -43,6 +46,8 @@ class Place:
 
 
 class Engine(Protocol):
+    """What starts jobs; each is a function whose first argument is its Place."""
+
     def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
         """Starts job(place, *arguments), or queues it until there is room."""
         ...
@@ -54,9 +59,3 @@ class Engine(Protocol):
     def stop(self) -> None:
         """Ends what still runs."""
         ...
-
-
-# -------------------------------------------------------------------------------------------------- this machine
-
-
-# --------------------------------------------------------------------------------------------------- a Ray cluster

@@ -26,6 +26,7 @@ class Processes:
         self.count = 0
 
     def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
+        """Starts job(place, *arguments) in a process of its own."""
         context = get_context("spawn")  # a fork would copy threads and devices in the middle of their work
         ours, theirs = context.Pipe(duplex=False)
         device = self.count % self.devices if self.devices > 1 else None
@@ -39,6 +40,7 @@ class Processes:
         self.count += 1
 
     def ended(self, seconds: float) -> list[Ended]:
+        """The jobs that ended since, waiting at most `seconds` for one."""
         connection.wait([process.sentinel for process, _ in self.running.values()], seconds)
         over = [name for name, (process, _) in self.running.items() if not process.is_alive()]
         return [self._result(name, *self.running.pop(name)) for name in over]
@@ -53,6 +55,7 @@ class Processes:
             return Ended(name, Died(f"{how}; see {self.logs / name}.log"))
 
     def stop(self) -> None:
+        """Kills what still runs."""
         for process, _ in self.running.values():
             process.kill()
             process.join()

@@ -47,12 +47,14 @@ class Ray:
         self.running: dict[Any, str] = {}
 
     def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
+        """Queues job(place, *arguments) until a node has room."""
         task = self.ray.remote(
             num_cpus=self.needs["CPU"], num_gpus=self.needs["GPU"], max_retries=0, scheduling_strategy="SPREAD"
         )(_task)
         self.running[task.options(name=name).remote(self.place, job, *arguments)] = name
 
     def ended(self, seconds: float) -> list[Ended]:
+        """The jobs that ended since, waiting at most `seconds` for one."""
         ready, _ = self.ray.wait(list(self.running), num_returns=1, timeout=seconds)
         return [self._result(self.running.pop(reference), reference) for reference in ready]
 
@@ -66,6 +68,7 @@ class Ray:
         return Ended(name, None)
 
     def stop(self) -> None:
+        """Cancels what still runs, and shuts down a cluster that was started here."""
         for reference in self.running:
             self.ray.cancel(reference, force=True)
         self.running.clear()
@@ -86,9 +89,11 @@ class Depot:
         self.workspace = workspace
 
     def read(self, name: str) -> Files:
+        """All files of a folder."""
         return _files(self.workspace / name)
 
     def write(self, name: str, files: Files) -> None:
+        """Puts files into a folder. Raises UserError for a path that leaves it."""
         _put(self.workspace / name, files)
 
 
@@ -101,6 +106,7 @@ class NodePlace(Place):
         self.known: dict[str, dict[str, int]] = {}  # folder -> what the depot has
 
     def archive(self) -> Archive:
+        """The archive, sent to this node if it is a file."""
         if self.content is None:
             return super().archive()  # unpacked: a path that all nodes have
         path = self.workspace / self.archive_path.name
@@ -108,6 +114,7 @@ class NodePlace(Place):
         return open_archive(path)
 
     def pull(self, name: str) -> Path:
+        """The scratch folder, with all that the driver has of it."""
         folder = self.workspace / name
         files: Files = _import_ray().get(self.depot.read.remote(name))
         _put(folder, files)
@@ -115,6 +122,7 @@ class NodePlace(Place):
         return folder
 
     def push(self, name: str) -> None:
+        """Sends the driver what changed since."""
         files = _files(self.workspace / name, self.known.get(name))
         _import_ray().get(self.depot.write.remote(name, files))
         self.known.setdefault(name, {}).update({path: changed for path, (_, changed) in files.items()})

@@ -49,6 +49,7 @@ class Candidate:
 
     @property
     def latex(self) -> str:
+        """The tokens, separated by blanks."""
         return " ".join(self.tokens)
 
     @property
@@ -70,10 +71,12 @@ class Recognition:
 
     @property
     def tokens(self) -> tuple[str, ...]:
+        """Those of the best candidate."""
         return self.nbest[0].tokens
 
     @property
     def latex(self) -> str:
+        """That of the best candidate."""
         return self.nbest[0].latex
 
     @property
@@ -82,6 +85,7 @@ class Recognition:
         return self.nbest[0].confidence < DOUBTFUL
 
     def as_json(self, count: int) -> str:
+        """One line of JSON with the best `count` candidates."""
         best = [
             {"latex": c.latex, **{k: getattr(c, k) for k in ("score", "forward", "reverse", "direction")}}
             for c in self.nbest[:count]

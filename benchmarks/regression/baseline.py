@@ -46,6 +46,8 @@ class Recorded(BaseModel):
 
 
 class Baseline(BaseModel):
+    """What results/baseline.json holds."""
+
     model_config = ConfigDict(extra="forbid")
     format: str = "hmerbench-baseline-1"
     scores: fixed_job.Values = {}
@@ -66,11 +68,14 @@ class Row:
 
     @property
     def bad(self) -> bool:
+        """Whether it is a reason to fail."""
         return self.verdict in ("changed", "gone")
 
 
 @dataclass(frozen=True)
 class Measured:
+    """What the fixed job came to here; training and its settings by the archive's name."""
+
     scores: fixed_job.Values
     numerics: fixed_job.Values
     training: dict[str, dict[str, float]]
@@ -160,6 +165,7 @@ def open_archives(crohme: Path | None, path: Path) -> dict[str, Archive]:
 
 
 def measure(archives: Mapping[str, Archive], path: Path, parts: Iterable[str]) -> Measured:
+    """Does the `parts` of the fixed job, on the CPU."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the baseline is of processors, which every machine has
     scores = numerics = {}
     if "scores" in parts:
@@ -263,6 +269,7 @@ def _text(value: float | str | None) -> str:
 
 
 def read(path: Path) -> Baseline:
+    """The baseline in a file. Raises UserError where it is missing or damaged."""
     try:
         return Baseline.model_validate_json(path.read_text(encoding="utf-8"), strict=True)
     except FileNotFoundError:
@@ -274,6 +281,7 @@ def read(path: Path) -> Baseline:
 
 
 def check_parts(parts: Iterable[str]) -> tuple[str, ...]:
+    """The parts, all where none is named. Raises UserError for an unknown one."""
     parts = tuple(parts) or PARTS
     for part in parts:
         if part not in PARTS:

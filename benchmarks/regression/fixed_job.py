@@ -199,6 +199,7 @@ def first_steps(archive: Archive, preset: str) -> Values:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
+    """While this lasts torch computes on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

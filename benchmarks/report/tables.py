@@ -133,6 +133,7 @@ def show(tables: Tables, console: Console, *, crohme: bool = True) -> None:
 
 
 def heading(name: str, *, crohme: bool = True) -> str:
+    """The title of a table."""
     what = "ablation on CROHME 2014" if name == "table1" else "CROHME 2014, 2016, 2019"
     return f"Table {name[-1]}: {what}" if crohme else f"Table {name[-1]} on other data: NOT CROHME numbers"
 

@@ -30,6 +30,7 @@ def workspace(archive: Archive, results: Path) -> Path:
 
 
 def test_splits(archive: Archive, years: Sequence[str]) -> list[str]:
+    """The test sets of these years, all where none is named. Raises UserError for one that is not there."""
     for year in years:
         if year not in archive.test_splits:
             have = ", ".join(archive.test_splits)

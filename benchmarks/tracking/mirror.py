@@ -340,6 +340,7 @@ def sqlite_path(uri: str) -> Path | None:
 
 
 def has_content(path: Path) -> bool:
+    """Whether there is such a file, with anything in it."""
     return path.exists() and path.stat().st_size > 0
 
 

@@ -29,12 +29,19 @@ def track(
 ) -> str | None:
     """Mirrors a run folder (and its tables); returns the MLflow run id, None where MLflow was no help.
 
-    The run hangs in its table, or, called `name`, below the run called `under`. `running` says that its training goes
-    on right now. Raises UserError when `folder` is not a run folder.
+    The run hangs in its table, or, called `name`, below the run called `under`, as a search's trials do below their
+    study. `running` says that its training goes on right now. Raises UserError when `folder` is not a run folder.
     """
+    under = under or study_of(folder)
     run = RunFolder(folder)
     _ = run.config, run.history, run.environment, run.state, run.scores  # what is damaged is told now, and as an error
     return _with_store(folder, lambda mirror: mirror.put(run, tables, under, name, running))
+
+
+def study_of(folder: Path) -> str:
+    """The run that stands for a study, by one of its trials' folders WORKSPACE/search/STUDY/TRIAL; "" for any other."""
+    study = folder.resolve().parent
+    return f"search/{study.name}" if study.parent.name == "search" else ""
 
 
 def conclude(folder: Path, data: str, under: str, status: str) -> None:

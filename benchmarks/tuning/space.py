@@ -62,15 +62,18 @@ class Parameter(Strict):
         return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
     def stored(self, value: Any) -> Any:
+        """A setting's value as the study stores it."""
         return _text(value) if self.choices is not None else value
 
     def holds(self, value: Any) -> bool:
+        """Whether a value lies within."""
         if self.choices is not None:
             return _text(value) in [_text(choice) for choice in self.choices]
         assert self.low is not None and self.high is not None
         return isinstance(value, int | float) and self.low <= value <= self.high
 
     def extremes(self) -> list[Any]:
+        """All choices, or both ends of the range."""
         return self.choices if self.choices is not None else [self.low, self.high]
 
 
@@ -103,15 +106,18 @@ class Problem:
 
     @property
     def name(self) -> str:
+        """The study's name, with a digest of all that it depends on."""
         text = self.space.model_dump_json() + self.base.digest + _text(list(self.parameters))
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return f"{self.base.recipe}-{self.base.preset}-seed{self.base.seed}-{digest}"
 
     @property
     def parameters(self) -> dict[str, Parameter]:
+        """What is searched, by the full name of the setting."""
         return {name: p for name, p in self.space.parameters.items() if name not in self.left_out}
 
     def suggest(self, trial: optuna.Trial) -> dict[str, Any]:
+        """The settings of a trial."""
         return {n: p.suggest(trial, n, type(self.defaults[n]) is int) for n, p in self.parameters.items()}
 
     def config(self, values: Mapping[str, Any]) -> Config:

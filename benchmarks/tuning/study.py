@@ -160,6 +160,7 @@ class News:
         self.told = {trial.number for trial in study.trials if trial.state in DONE}
 
     def tell(self, study: optuna.Study) -> None:
+        """Prints and has logged what was finished since."""
         for trial in study.trials:
             if trial.state in DONE and trial.number not in self.told:
                 self.told.add(trial.number)
@@ -194,6 +195,7 @@ class Mirror(threading.Thread):
         self.start()
 
     def run(self) -> None:
+        """Logs what waits, until it is told to end."""
         while (log := self.waiting.get()) is not None:
             try:
                 log()
@@ -202,6 +204,7 @@ class Mirror(threading.Thread):
                 console.print(f"warning: the search is not logged in full ({words})", markup=False)
 
     def end(self) -> None:
+        """Waits for what is still to be logged, for MIRROR_SECONDS at most."""
         self.waiting.put(None)
         self.join(MIRROR_SECONDS)
         if self.is_alive():

@@ -53,10 +53,12 @@ class Job:
 
     @property
     def name(self) -> str:
+        """The study's name in its storage."""
         return self.problem.name + ("-check" if self.check else "")
 
     @property
     def local(self) -> bool:
+        """Whether the storage is a journal file, for this machine alone."""
         return "://" not in self.storage
 
     def on_other_data(self) -> "Job":
@@ -95,6 +97,7 @@ class PatientStorage(RDBStorage):
     """A sign of life that could not be given is no reason to end the thread that gives them."""
 
     def record_heartbeat(self, trial_id: int) -> None:
+        """Gives a sign of life, if the storage can be reached."""
         with suppress(*STORAGE_ERRORS):
             super().record_heartbeat(trial_id)
 
@@ -118,16 +121,20 @@ class KeyedTPE(BaseSampler):
         )
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """Optuna's hook: keys the random numbers by the trial."""
         self._start(trial.number)
         self.tpe.before_trial(study, trial)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> Any:
+        """As TPE's."""
         return self.tpe.infer_relative_search_space(study, trial)
 
     def sample_relative(self, study: optuna.Study, trial: FrozenTrial, search_space: Any) -> dict[str, Any]:
+        """As TPE's."""
         return self.tpe.sample_relative(study, trial, search_space)
 
     def sample_independent(self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: Any):
+        """As TPE's."""
         return self.tpe.sample_independent(study, trial, param_name, param_distribution)
 
 
@@ -192,6 +199,7 @@ class Trial:
         self.over = False  # whatever goes wrong from here on is not the training's fault
 
     def run(self, trial: optuna.Trial) -> float:
+        """Trains with the settings that the study suggests; returns ExpRate in percent, 0 for a loss that diverged."""
         from benchmarks.training.trainer import train
 
         trial.set_user_attr("worker", self.worker)

@@ -304,6 +304,13 @@ class Mute:
             self.asked.set()
 
 
+def test_a_trial_belongs_to_its_study_and_to_no_table() -> None:
+    assert tracking.study_of(Path("results/search/comer-fusion-smoke-seed7-01234567/trial")) == (
+        "search/comer-fusion-smoke-seed7-01234567"
+    )
+    assert tracking.study_of(Path("results/runs/bttr/smoke-seed7-01234567")) == ""
+
+
 def test_a_server_that_never_answers_holds_nothing_up(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(store, "ANSWER_SECONDS", 0.2)
     server = Mute()

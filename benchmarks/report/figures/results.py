@@ -119,6 +119,7 @@ def _points(axis: Axes, x: Any, rates: Sequence[Rate], name: str, colour: str, m
 
 
 def handle(label: str, colour: str, marker: str, line: Any = "none") -> Line2D:
+    """An entry of a legend."""
     return Line2D([], [], color=colour, marker=marker, linestyle=line, label=label)
 
 

@@ -57,6 +57,7 @@ class Material:
 
     @property
     def sets(self) -> list[Json]:
+        """The test sets of all browsers."""
         return [one for browser in self.browsers for one in browser.sets]
 
 
@@ -78,6 +79,7 @@ def report(crohme: Path | None, results: Path, attention: int = 12, target: Path
 
 
 def gather(crohme: Path | None, results: Path, attention: int) -> Material:
+    """Reads all that the page shows; what is missing becomes a note. Raises UserError for a damaged archive."""
     notes: list[str] = []
     archive = open_archive(crohme) if crohme else None
     own = find_runs(results / "reproduced", notes) + find_runs(results / "runs", notes)
