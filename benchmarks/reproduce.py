@@ -15,15 +15,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks.config import Config, check_folder, resolve
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.jobs.place import Engine, Place
+from benchmarks.printing import console, show
 from benchmarks.runs.folder import RunFolder
-from benchmarks.runs.workspace import announce, console, open_data, test_splits, workspace
+from benchmarks.runs.workspace import announce, open_data, test_splits, workspace
 
 TRAINING = 0.8  # of the minutes granted; the rest is for recognition, scoring and tables
 MIRROR_SECONDS = 30  # between two looks at what a cluster does
@@ -287,16 +286,15 @@ def _on_node(place: Place, config: str, splits: Sequence[str]) -> None:
 
 
 def _print_plan(runs: Sequence[RunFolder], splits: Sequence[str], force: bool) -> None:
-    table = Table(title=f"plan: preset {runs[0].settings.preset}, test sets {', '.join(splits)}", title_justify="left")
-    for heading in ("row", "seed", "done already", "training takes"):
-        table.add_column(heading)
+    rows = []
     for run in runs:
         trained = run.trained and not force
         done = ["trained"] if trained else []
         done += [split for split in splits if trained and run.scored(split)]
         takes = "-" if trained else _duration(expected_seconds(run))
-        table.add_row(run.settings.recipe, str(run.settings.seed), ", ".join(done) or "-", takes)
-    console.print(table)
+        row = {"row": run.settings.recipe, "seed": run.settings.seed, "done already": ", ".join(done) or "-"}
+        rows.append(row | {"training takes": takes})
+    show(f"plan: preset {runs[0].settings.preset}, test sets {', '.join(splits)}", rows)
 
 
 def expected_seconds(run: RunFolder) -> float | None:

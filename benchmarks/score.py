@@ -1,7 +1,5 @@
 """Scoring of a run's predictions by the LgEval-compatible scripts: JSON and CSV a split."""
 
-import csv
-import io
 import json
 import tempfile
 from collections.abc import Iterable
@@ -13,6 +11,7 @@ from benchmarks.data.archive import Archive
 from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically, zipped
+from benchmarks.printing import csv_text
 from evaluation.scoring import analysis
 from evaluation.scoring.score import Evaluation, Score, evaluate
 
@@ -48,18 +47,14 @@ def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str])
 def _keep(folder: Path, split: str, result: Evaluation) -> None:
     """Everything of a scoring that outlives its working folder; the JSON last, as it says that all is there."""
     assert result.folder is not None
-    table = io.StringIO()
     rows = [asdict(row) for row in result.expressions]
-    writer = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
     converted = {path.name: path.read_text() for path in (result.folder / "pred_symlg").glob("*.lg")}
     write_atomically(folder / "symlg" / f"{split}.zip", zipped(converted))
     write_atomically(folder / "errors" / f"{split}.json", _errors(result))
     write_atomically(
         folder / "scores" / f"{split}.txt", (result.folder / "Results_pred_symlg" / "Summary.txt").read_text()
     )
-    write_atomically(folder / "scores" / f"{split}.csv", table.getvalue())
+    write_atomically(folder / "scores" / f"{split}.csv", csv_text(list(rows[0]), rows))
     write_atomically(folder / "scores" / f"{split}.json", json.dumps(result.score.as_dict(), indent=1) + "\n")
 
 

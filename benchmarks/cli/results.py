@@ -13,8 +13,8 @@ PANEL = "Results"
 @app.command(rich_help_panel=PANEL)
 def tables(results: Results = RESULTS) -> None:
     """Write results/table* and README's table again."""
+    from benchmarks.printing import console
     from benchmarks.report import tables
-    from benchmarks.runs.workspace import console
 
     built, readme = tables.committed(results), results.parent / "README.md"
     tables.show(built, console)

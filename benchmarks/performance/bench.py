@@ -29,7 +29,7 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.environment import processor, revision
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.performance.tables import csv_text, show
+from benchmarks.printing import csv_text, show
 from benchmarks.recognition.predict import recognize
 from benchmarks.training.loss import token_loss
 from models import CoMER, CoMERConfig, SearchOptions, joint_search

@@ -37,7 +37,7 @@ from benchmarks.environment import best_device, environment, why_no_gpu
 from benchmarks.errors import UserError, shortage
 from benchmarks.files import write_atomically
 from benchmarks.performance.bench import versions
-from benchmarks.performance.tables import csv_text, show
+from benchmarks.printing import csv_text, show
 from benchmarks.recognition.predict import recognize, write_predictions
 from benchmarks.score import score
 from benchmarks.training.cuda_graphs import own_stream

@@ -22,7 +22,7 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.performance.tables import show
+from benchmarks.printing import show
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.loss import teacher_forced
 from benchmarks.training.trainer import train

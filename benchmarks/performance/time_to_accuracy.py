@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from benchmarks import printing
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.performance import tables
 from benchmarks.runs.folder import RunFolder
 
 GOALS = (55.0, 57.0, 59.33)  # % on CROHME 2014; the last is what the paper reports
@@ -86,4 +86,4 @@ def write(table: pd.DataFrame, path: Path) -> None:
 def show(table: pd.DataFrame) -> None:
     """Prints it without what says nothing here."""
     shown = table.dropna(axis="columns", how="all").drop(columns=["config", "threads"], errors="ignore")
-    tables.show("time to accuracy", shown.to_dict("records"))  # pyright: ignore[reportArgumentType]
+    printing.show("time to accuracy", shown.to_dict("records"))  # pyright: ignore[reportArgumentType]

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.table import Table
-
 from benchmarks.errors import UserError
+from benchmarks.printing import console, show
 from benchmarks.recognition.predict import predict
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.packing import copy_part
-from benchmarks.runs.workspace import announce, console, open_data, test_splits
+from benchmarks.runs.workspace import announce, open_data, test_splits
 from benchmarks.score import score
 from evaluation.scoring.inputs import read_predictions
 
@@ -27,9 +26,7 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
     runs = [run for run in runs if not recipes or run.recipe in recipes]
     if not runs:
         raise UserError(f"{results / 'reproduced'}: no reference run with weights{' of these recipes' * bool(recipes)}")
-    table = Table(title="ExpRate of committed weights, recognized here", title_justify="left")
-    for heading in ("run", "set", "n", "committed", "here", "same prediction", "expected here"):
-        table.add_column(heading)
+    rows = []
     for run in runs:
         name = f"{run.path.parent.name}/{run.path.name}"
         config, here = run.settings, results / "local/evaluated" / name
@@ -44,12 +41,11 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
             then, now = (read_predictions(place / f"predictions/{split}.zip") for place in (run.path, here))
             read = then.keys() | now.keys()  # an image that was skipped both times has no prediction, and the same
             same = sum(then.get(name) == now.get(name) for name in read) + committed["n"] - len(read)
-            rates = f"{committed['exprate']:.2f}", f"{found.as_dict()['exprate']:.2f}"
             low, high = committed["ci95"]
-            table.add_row(
-                name, split, str(committed["n"]), *rates, f"{same} of {committed['n']}", f"{low:.1f}–{high:.1f}"
-            )
-    console.print(table)
+            rates = {"committed": committed["exprate"], "here": found.exprate}
+            counts = {"same prediction": f"{same} of {committed['n']}", "expected here": f"{low:.1f}–{high:.1f}"}
+            rows.append({"run": name, "set": split, "n": committed["n"]} | rates | counts)
+    show("ExpRate of committed weights, recognized here", rows)
     console.print(
         "Not every prediction is the same: committed weights are rounded to float16 after training, and sums round "
         "otherwise on another CPU, so near ties fall otherwise. A rate outside the committed one's 95 % interval "

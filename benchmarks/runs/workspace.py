@@ -1,15 +1,11 @@
 """Where runs on an archive lie, and what is said of the data before anything starts."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.errors import UserError
-
-console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
+from benchmarks.printing import console
 
 
 def open_data(crohme: Path | None, results: Path) -> Archive:

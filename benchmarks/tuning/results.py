@@ -9,14 +9,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.config import Config
 from benchmarks.data.archive import Archive
 from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
+from benchmarks.printing import console, show
 from benchmarks.report.figures.growth import importance as importance_figure
 from benchmarks.report.figures.make import DATES, rendered, style
 from benchmarks.tuning.space import Problem
@@ -31,7 +30,6 @@ def write(
     study: optuna.Study,
     checked: optuna.Study | None,
     archive: Archive,
-    console: Console,
 ) -> None:
     """Writes the files of a study that has a complete trial and prints default against best."""
     best, default = study.best_trial, default_trial(study)
@@ -44,7 +42,7 @@ def write(
             table = pd.DataFrame(importance.items(), columns=["setting", "importance"])
             write_atomically(folder / "importance.csv", table.to_csv(index=False, float_format="%.6g"))
             _save(importance_figure(table, study.study_name), folder / "importance")
-    _tell(problem, study, checked, archive, folder, console)
+    _tell(problem, study, checked, archive, folder)
     console.print(f"plots    {folder}/history.*" + (", importance.*" if importance else ""), markup=False)
 
 
@@ -115,23 +113,22 @@ def _tell(
     checked: optuna.Study | None,
     archive: Archive,
     folder: Path,
-    console: Console,
 ) -> None:
     best, default = study.best_trial, default_trial(study)
     states = [trial.state for trial in study.trials]
-    table = Table(title=f"study {study.study_name}", title_justify="left")
-    for heading in ("setting", "default", f"best (trial {best.number})"):
-        table.add_column(heading)
-    for name, value in problem.values(best.params).items():
-        table.add_row(name, str(problem.defaults[name]), str(value))
-    table.add_section()
+    heading = f"best (trial {best.number})"
+    rows = [
+        {"setting": name, "default": str(problem.defaults[name]), heading: str(value)}
+        for name, value in problem.values(best.params).items()
+    ]
     n = heldout_size(problem.base, archive)
-    table.add_row(LABEL, _rate(default.value, n), _rate(best.value, n))
+    rows.append({"setting": LABEL, "default": _rate(default.value, n), heading: _rate(best.value, n)})
     pair = _pair(problem, checked, best) if checked else None
     if pair:
-        n = heldout_size(problem.base.model_copy(update={"seed": problem.base.seed + 1}), archive)
-        table.add_row(f"the same, seed {problem.base.seed + 1}", *(_rate(value, n) for value in pair))
-    console.print(table)
+        seed = problem.base.seed + 1
+        n = heldout_size(problem.base.model_copy(update={"seed": seed}), archive)
+        rows.append({"setting": f"the same, seed {seed}", "default": _rate(pair[0], n), heading: _rate(pair[1], n)})
+    show(f"study {study.study_name}", rows)
     console.print(
         f"trials   {states.count(TrialState.COMPLETE)} complete, {states.count(TrialState.PRUNED)} stopped early, "
         f"{states.count(TrialState.FAIL)} interrupted"

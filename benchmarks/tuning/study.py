@@ -26,7 +26,8 @@ from benchmarks.errors import UserError
 from benchmarks.jobs.place import Died, Engine
 from benchmarks.jobs.processes import Processes
 from benchmarks.jobs.ray_cluster import Ray
-from benchmarks.runs.workspace import announce, console, open_data, workspace
+from benchmarks.printing import console
+from benchmarks.runs.workspace import announce, open_data, workspace
 from benchmarks.tuning.space import pose
 from benchmarks.tuning.trials import DONE, POLL, RETRIES, STORAGE_ERRORS, Job, patiently, quiet_optuna, work
 
@@ -83,7 +84,7 @@ def search(
         finally:
             where.stop()
             mirror.end()
-        write(folder, problem, study, checked, archive, console)
+        write(folder, problem, study, checked, archive)
     return folder
 
 

@@ -66,7 +66,7 @@ def test_what_is_no_reference_run_is_refused(run: Path, tmp_path: Path) -> None:
     (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("name: crohme", "name: embedded"))
     with pytest.raises(UserError, match="only runs on CROHME"):
         pack(run)
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="not a run folder"):
         pack(tmp_path / "nothing")
     assert not (tmp_path / "results/reproduced").exists()
 

@@ -1,11 +1,14 @@
-"""Measurements as CSV for the repository and as a table for the terminal."""
+"""Rows as CSV for files and as a table for the terminal."""
 
 import csv
 import io
+import sys
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
+
+console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
 
 Row = Mapping[str, object]  # by the names of the columns; None is left empty
 
@@ -27,7 +30,7 @@ def show(title: str, rows: Sequence[Row], caption: str | None = None) -> None:
         table.add_column(name.replace("_", " "), justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(_cell, row.values()))
-    Console().print(table)
+    console.print(table)
 
 
 def _cell(value: object) -> str:
