@@ -42,7 +42,7 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
             read = then.keys() | now.keys()  # an image that was skipped both times has no prediction, and the same
             same = sum(then.get(name) == now.get(name) for name in read) + committed["n"] - len(read)
             low, high = committed["ci95"]
-            rates = {"committed": committed["exprate"], "here": found.exprate}
+            rates = {"committed": f"{committed['exprate']:.2f}", "here": f"{found.exprate:.2f}"}
             counts = {"same prediction": f"{same} of {committed['n']}", "expected here": f"{low:.1f}–{high:.1f}"}
             rows.append({"run": name, "set": split, "n": committed["n"]} | rates | counts)
     show("ExpRate of committed weights, recognized here", rows)
