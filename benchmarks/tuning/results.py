@@ -1,23 +1,25 @@
 """What a study leaves: trials.csv, best.yaml, plots of its history and of what mattered, and a printed summary."""
 
+import io
 import textwrap
 from pathlib import Path
+from typing import Any
 
+import matplotlib
 import numpy as np
 import optuna
 import pandas as pd
 from matplotlib.figure import Figure
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
+from rich.console import Console
+from rich.table import Table
 
 from benchmarks.config import Config
 from benchmarks.data.archive import Archive
 from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.printing import console, show
-from benchmarks.report.figures.growth import importance as importance_figure
-from benchmarks.report.figures.make import DATES, rendered, style
 from benchmarks.tuning.space import Problem
 from evaluation.scoring.interval import proportion_interval
 
@@ -30,19 +32,19 @@ def write(
     study: optuna.Study,
     checked: optuna.Study | None,
     archive: Archive,
+    console: Console,
 ) -> None:
     """Writes the files of a study that has a complete trial and prints default against best."""
     best, default = study.best_trial, default_trial(study)
     write_atomically(folder / "trials.csv", rows(study, problem).to_csv(index=False))
     recipe = problem.to_recipe(problem.values(best.params))
     write_atomically(folder / "best.yaml", _heading(study, problem, best, default) + recipe)
-    with style():
-        _save(_history(study, default), folder / "history")
-        if (importance := importances(study)) is not None:
-            table = pd.DataFrame(importance.items(), columns=["setting", "importance"])
-            write_atomically(folder / "importance.csv", table.to_csv(index=False, float_format="%.6g"))
-            _save(importance_figure(table, study.study_name), folder / "importance")
-    _tell(problem, study, checked, archive, folder)
+    _save(_history(study, default), folder / "history")
+    if (importance := importances(study)) is not None:
+        table = pd.DataFrame(importance.items(), columns=["setting", "importance"])
+        write_atomically(folder / "importance.csv", table.to_csv(index=False, float_format="%.6g"))
+        _save(_bars(importance), folder / "importance")
+    _tell(problem, study, checked, archive, folder, console)
     console.print(f"plots    {folder}/history.*" + (", importance.*" if importance else ""), markup=False)
 
 
@@ -88,23 +90,40 @@ def _heading(study: optuna.Study, problem: Problem, best: FrozenTrial, default: 
 
 
 def _history(study: optuna.Study, default: FrozenTrial) -> Figure:
-    figure = Figure(figsize=(6, 3.4))
+    figure = Figure(figsize=(6, 3.4), layout="constrained")
     axes = figure.add_subplot()
+    done = [t for t in study.trials if t.value is not None]
     for state, marker in ((TrialState.COMPLETE, "o"), (TrialState.PRUNED, "x")):
-        some = [(t.number, t.value) for t in study.trials if t.state == state and t.value is not None]
-        axes.scatter(*np.array(some).reshape(-1, 2).T, marker=marker, s=22, label=state.name.lower())
-        if state == TrialState.COMPLETE:
-            numbers, values = zip(*some, strict=True)
-            axes.step(numbers, np.maximum.accumulate(values), where="post", color="black", label="best so far")
+        some = [t for t in done if t.state == state]
+        axes.scatter(
+            [t.number for t in some], [t.value or 0 for t in some], marker=marker, s=22, label=state.name.lower()
+        )
+    complete = [t for t in done if t.state == TrialState.COMPLETE]
+    best = np.maximum.accumulate([t.value or 0 for t in complete])
+    axes.step([t.number for t in complete], best, where="post", linewidth=1, color="black", label="best so far")
     axes.axhline(default.value or 0, linestyle=":", color="gray", label="default")
     axes.set(xlabel="trial", ylabel=LABEL)
-    axes.legend()
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _bars(importance: dict[str, float]) -> Figure:
+    figure = Figure(figsize=(6, 0.6 + 0.3 * len(importance)), layout="constrained")
+    axes = figure.add_subplot()
+    names = sorted(importance, key=lambda name: importance[name])
+    axes.barh(names, [importance[name] for name in names], height=0.6)
+    axes.set(xlabel="importance (PED-ANOVA, best quarter)", xlim=(0, None))
     return figure
 
 
 def _save(figure: Figure, stem: Path) -> None:
-    for kind in DATES:
-        write_atomically(stem.with_suffix(f".{kind}"), rendered(figure, kind))
+    paths = [stem.with_suffix(f".{kind}") for kind in ("pdf", "svg", "png")]
+    for path in paths:
+        content, kind = io.BytesIO(), path.suffix[1:]
+        dates: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}[kind]
+        with matplotlib.rc_context({"svg.hashsalt": "hmerbench"}):  # the same study, the same bytes
+            figure.savefig(content, format=kind, dpi=150, metadata=dates)
+        write_atomically(path, content.getvalue())
 
 
 def _tell(
@@ -113,22 +132,23 @@ def _tell(
     checked: optuna.Study | None,
     archive: Archive,
     folder: Path,
+    console: Console,
 ) -> None:
     best, default = study.best_trial, default_trial(study)
     states = [trial.state for trial in study.trials]
-    heading = f"best (trial {best.number})"
-    rows = [
-        {"setting": name, "default": str(problem.defaults[name]), heading: str(value)}
-        for name, value in problem.values(best.params).items()
-    ]
+    table = Table(title=f"study {study.study_name}", title_justify="left")
+    for heading in ("setting", "default", f"best (trial {best.number})"):
+        table.add_column(heading)
+    for name, value in problem.values(best.params).items():
+        table.add_row(name, str(problem.defaults[name]), str(value))
+    table.add_section()
     n = heldout_size(problem.base, archive)
-    rows.append({"setting": LABEL, "default": _rate(default.value, n), heading: _rate(best.value, n)})
+    table.add_row(LABEL, _rate(default.value, n), _rate(best.value, n))
     pair = _pair(problem, checked, best) if checked else None
     if pair:
-        seed = problem.base.seed + 1
-        n = heldout_size(problem.base.model_copy(update={"seed": seed}), archive)
-        rows.append({"setting": f"the same, seed {seed}", "default": _rate(pair[0], n), heading: _rate(pair[1], n)})
-    show(f"study {study.study_name}", rows)
+        n = heldout_size(problem.base.model_copy(update={"seed": problem.base.seed + 1}), archive)
+        table.add_row(f"the same, seed {problem.base.seed + 1}", *(_rate(value, n) for value in pair))
+    console.print(table)
     console.print(
         f"trials   {states.count(TrialState.COMPLETE)} complete, {states.count(TrialState.PRUNED)} stopped early, "
         f"{states.count(TrialState.FAIL)} interrupted"

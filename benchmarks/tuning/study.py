@@ -84,7 +84,7 @@ def search(
         finally:
             where.stop()
             mirror.end()
-        write(folder, problem, study, checked, archive)
+        write(folder, problem, study, checked, archive, console)
     return folder
 
 
