@@ -140,7 +140,7 @@ def _spread(
                 todo.add(end)
 
 
-def merges(graph: Graph) -> dict[tuple[str, str], set[str]]:
+def merges(graph: Graph) -> dict[tuple[str, str], Set[str]]:
     """The edges inside objects: pairs of primitives with a label that both and the edge have."""
     nodes = graph.nodes()
     return {
