@@ -35,9 +35,9 @@ def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
 
 def row(run: RunFolder) -> dict[str, object]:
     """What one run took. A training that was killed and went on counts the parts of an epoch that its lines tell."""
-    if not run.history or not run.finished:
-        raise UserError(f"{run.path}: not trained to its end; there is no time to accuracy yet")
     config, history = run.config, run.history
+    if not history or not run.finished:
+        raise UserError(f"{run.path}: not trained to its end; there is no time to accuracy yet")
     training, checks = 0.0, 0.0
     reached: dict[str, float] = {}
     for line in history:

@@ -65,8 +65,8 @@ def from_latex(latex: str | Sequence[str], rules: Rules = PAPER) -> SymLG:
     found = list(_TOKEN.finditer(latex))
     if not found:
         raise Unconverted("empty expression")
-    if len(found) > MAX_SYMBOLS:
-        raise Unconverted(f"{len(found)} tokens, more than the {MAX_SYMBOLS} that are read")
+    if len(found) > MAX_SYMBOLS and (count := len(_TOKEN.findall(_NUMBER.sub("0", latex)))) > MAX_SYMBOLS:
+        raise Unconverted(f"{count} tokens, more than the {MAX_SYMBOLS} that are read")
     reader = _Reader(latex, found, rules)
     return graph_of(_run(reader.formula()), edition=rules.edition)
 

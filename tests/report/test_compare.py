@@ -134,7 +134,7 @@ def test_only_runs_of_the_same_kind_meet(tmp_path: Path) -> None:
     make_run(tmp_path / "runs", "comer-self", 8, 0.3, n=300)
     other = make_run(tmp_path / "runs", "comer-self", 9, 0.3)
     text = (other / "config.yaml").read_text()
-    (other / "config.yaml").write_text(text.replace("epochs: 30", "epochs: 31"))
+    (other / "config.yaml").write_text(text.replace("epochs: 4", "epochs: 5"))
     found = compare([], tmp_path, "2014")
     assert [len(one.rows) for one in found] == [1, 1, 1, 1]
     assert sum("settings" in one.conditions for one in found) == 2
