@@ -37,10 +37,10 @@ def _commands() -> None:
 
 @app.command()
 def score(
-    predictions: Predictions,
-    ground_truth: Truth,
+    predictions: Annotated[list[Path], typer.Option(help="folder of ID.txt, zip of them, or .jsonl; once per set")],
+    ground_truth: Annotated[list[str], typer.Option(help="ARCHIVE.zip:SPLIT, FOLDER:SPLIT, or a folder of .lg")],
     captions: Captions = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print the score as JSON")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the score as JSON, one object per set")] = False,
     per_expression: Annotated[Path | None, typer.Option(help="write one CSV row an expression")] = None,
     workdir: Annotated[Path | None, typer.Option(help="keep the scorer's files here")] = None,
     set_name: Annotated[str, typer.Option("--set", help="its name in the signature; else SPLIT, or the folder's")] = "",
@@ -49,22 +49,27 @@ def score(
     reading: Reading = PAPER.reading.name,
     edition: EditionName = PAPER.edition.name,
 ) -> None:
-    """Expression rates of predictions, as the CROHME scorer counts them."""
-    fields = {"set": set_name or Path(ground_truth.rpartition(":")[2]).name, "search": search, "select": select}
+    """Expression rates of predictions, as the CROHME scorer counts them; of several sets, one after another."""
+    if len(predictions) != len(ground_truth):
+        raise InputError(f"{len(predictions)} --predictions, but {len(ground_truth)} --ground-truth: give one for each")
+    if len(predictions) > 1 and (captions or per_expression or workdir or set_name):
+        raise InputError("--captions, --per-expression, --workdir and --set are for one set at a time")
     chosen = rules(reading, edition)
-    with _naming(workdir or tempfile.gettempdir()):
-        result = evaluate(predictions, ground_truth, fields, workdir, _captions(captions), chosen)
-    if result.note:
-        print(f"note: {result.note}", file=sys.stderr)
-    if result.stray:
-        print(f"note: {result.stray} predictions have no ground truth and are left out", file=sys.stderr)
-    if per_expression:
-        columns = [field.name for field in fields_of(Expression)]
-        write_csv(per_expression, [asdict(row) for row in result.expressions], columns)
-    if as_json:
-        print(json.dumps(result.score.as_dict(), indent=2))
-    else:
-        print_score(result.score)
+    for path, truth in zip(predictions, ground_truth, strict=True):
+        fields = {"set": set_name or Path(truth.rpartition(":")[2]).name, "search": search, "select": select}
+        with _naming(workdir or tempfile.gettempdir()):
+            result = evaluate(path, truth, fields, workdir, _captions(captions), chosen)
+        if result.note:
+            print(f"note: {result.note}", file=sys.stderr)
+        if result.stray:
+            print(f"note: {result.stray} predictions have no ground truth and are left out", file=sys.stderr)
+        if per_expression:
+            columns = [field.name for field in fields_of(Expression)]
+            write_csv(per_expression, [asdict(row) for row in result.expressions], columns)
+        if as_json:
+            print(json.dumps(result.score.as_dict(), indent=2))
+        else:
+            print_score(result.score)
 
 
 @app.command()

@@ -663,6 +663,12 @@ def test_command_line(tmp_path: Path, archive: Path):
     done = command("score", "--predictions", "a", *where, cwd=tmp_path)
     assert "exact     3 of 4      75.00 %  (30.1–95.4)" in done.stdout
     assert "set:2014|" in done.stdout
+    both = command("score", "--predictions", "a", *where, "--predictions", "b", *where, cwd=tmp_path).stdout
+    assert both.startswith(done.stdout) and both.count("ExpRate|") == 2
+    done = command("score", "--predictions", "a", "--predictions", "b", *where, cwd=tmp_path)
+    assert done.stderr == "error: 2 --predictions, but 1 --ground-truth: give one for each\n"
+    done = command("score", *["--predictions", "a", *where] * 2, "--workdir", "w", cwd=tmp_path)
+    assert done.returncode == 1 and "for one set at a time" in done.stderr
     done = command("compare", "a", "b", *where, "--json", "--changed", "changed.csv", cwd=tmp_path)
     result = json.loads(done.stdout)
     assert (result["exact_a"], result["exact_b"], result["only_a"], result["mcnemar_p"]) == (3, 3, 1, 1.0)
