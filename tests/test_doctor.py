@@ -278,6 +278,7 @@ def test_a_driver_too_old_is_one_line(monkeypatch):
 
         monkeypatch.setattr(torch.cuda, "init", init)
 
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # Ray leaves an empty one in a process without a GPU
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     fails(words)
     with pytest.raises(
