@@ -42,6 +42,7 @@ class Muon(optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One step of all parameters that have a gradient; the gradients stay where they are."""
         done = [p for group in self.param_groups if group["orthogonal"] for p in self._orthogonal_step(group)]
         gradients = [p.grad for p in done]
         for p in done:

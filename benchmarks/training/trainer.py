@@ -355,7 +355,7 @@ class Trainer:
         self.team.wait()
 
     def _leave_weights(self) -> None:
-        """latest.safetensors: what it would recognise with if it ended here (averaged, recalibrated, float16)."""
+        """latest.safetensors: what it would recognize with if it ended here (averaged, recalibrated, float16)."""
         due = self.state.seconds >= self.latest and self.state.epoch < self.config.training.epochs
         if self.team.rank == 0 and due and self.config.select == "last":
             began = time.perf_counter()
