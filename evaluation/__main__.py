@@ -1,128 +1,85 @@
 """`python -m evaluation`: score, compare and explain predictions."""
 
 import csv
+import gc
 import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
-from dataclasses import fields as fields_of
+from dataclasses import asdict, fields
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from evaluation import InputError
 from evaluation.scoring.inputs import parse_captions, read_ground_truth, read_text
+from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.run_scripts import CASES, self_check
 from evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate
 from evaluation.symlg import EDITIONS, PAPER, READINGS, rules
 
-app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
-Predictions = Annotated[Path, typer.Option(help="folder of ID.txt, zip of them, or .jsonl")]
-Truth = Annotated[str, typer.Option(help="ARCHIVE.zip:SPLIT, FOLDER:SPLIT, or a folder of .lg")]
-Reading = Annotated[str, typer.Option(help=f"whose LaTeX: {', '.join(READINGS)}")]
-EditionName = Annotated[str, typer.Option("--edition", help=f"whose tools: {', '.join(EDITIONS)}")]
-Captions = Annotated[Path | None, typer.Option(help="ID<TAB>tokens lines, for a folder of .lg")]
-
-
-@app.callback()
-def _commands() -> None:
-    pass  # keeps `score` a command of its own
-
-
-@app.command()
-def score(
-    predictions: Annotated[list[Path], typer.Option(help="folder of ID.txt, zip of them, or .jsonl; once per set")],
-    ground_truth: Annotated[list[str], typer.Option(help="ARCHIVE.zip:SPLIT, FOLDER:SPLIT, or a folder of .lg")],
-    captions: Captions = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print the score as JSON, one object per set")] = False,
-    per_expression: Annotated[Path | None, typer.Option(help="write one CSV row an expression")] = None,
-    workdir: Annotated[Path | None, typer.Option(help="keep the scorer's files here")] = None,
-    set_name: Annotated[str, typer.Option("--set", help="its name in the signature; else SPLIT, or the folder's")] = "",
-    search: Annotated[str, typer.Option(help="search in the signature")] = "unknown",
-    select: Annotated[str, typer.Option(help="checkpoint selection in the signature")] = "unknown",
-    reading: Reading = PAPER.reading.name,
-    edition: EditionName = PAPER.edition.name,
-) -> None:
+def score(given: Namespace) -> None:
     """Expression rates of predictions, as the CROHME scorer counts them; of several sets, one after another."""
-    if len(predictions) != len(ground_truth):
-        raise InputError(f"{len(predictions)} --predictions, but {len(ground_truth)} --ground-truth: give one for each")
-    if len(predictions) > 1 and (captions or per_expression or workdir or set_name):
+    predictions, truths = given.predictions, given.ground_truth
+    if len(predictions) != len(truths):
+        raise InputError(f"{len(predictions)} --predictions, but {len(truths)} --ground-truth: give one for each")
+    if len(predictions) > 1 and (given.captions or given.per_expression or given.workdir or given.set):
         raise InputError("--captions, --per-expression, --workdir and --set are for one set at a time")
-    chosen = rules(reading, edition)
-    for path, truth in zip(predictions, ground_truth, strict=True):
-        fields = {"set": set_name or Path(truth.rpartition(":")[2]).name, "search": search, "select": select}
-        with _naming(workdir or tempfile.gettempdir()):
-            result = evaluate(path, truth, fields, workdir, _captions(captions), chosen)
+    chosen = rules(given.reading, given.edition)
+    for path, truth in zip(predictions, truths, strict=True):
+        name = given.set or Path(truth.rpartition(":")[2]).name
+        named = {"set": name, "search": given.search, "select": given.select}
+        with _naming(given.workdir or tempfile.gettempdir()):
+            result = evaluate(path, truth, named, given.workdir, _captions(given.captions), chosen)
         if result.note:
             print(f"note: {result.note}", file=sys.stderr)
         if result.stray:
             print(f"note: {result.stray} predictions have no ground truth and are left out", file=sys.stderr)
-        if per_expression:
-            columns = [field.name for field in fields_of(Expression)]
-            write_csv(per_expression, [asdict(row) for row in result.expressions], columns)
-        if as_json:
+        if given.per_expression:
+            columns = [field.name for field in fields(Expression)]
+            write_csv(given.per_expression, [asdict(row) for row in result.expressions], columns)
+        if given.json:
             print(json.dumps(result.score.as_dict(), indent=2))
         else:
-            print_score(result.score)
+            _print_score(result.score)
 
 
-@app.command()
-def compare(
-    a: Annotated[Path, typer.Argument(help="predictions of system A")],
-    b: Annotated[Path, typer.Argument(help="predictions of system B")],
-    ground_truth: Truth,
-    as_json: Annotated[bool, typer.Option("--json", help="print the comparison as JSON")] = False,
-    changed: Annotated[Path | None, typer.Option(help="write which expressions changed sides as CSV")] = None,
-) -> None:
+def compare(given: Namespace) -> None:
     """Two systems on the same expressions: McNemar on ExpRate, a permutation test on error counts."""
     from evaluation.scoring.stats import compare_paired
 
-    runs = [evaluate(path, ground_truth, NO_FIELDS) for path in (a, b)]
-    errors = [{row.id: row.errors for row in run.expressions} for run in runs]
-    ids = sorted(errors[0])
-    result = compare_paired([errors[0][key] for key in ids], [errors[1][key] for key in ids])
-    sides = [
-        {
-            "id": key,
-            "errors_a": errors[0][key],
-            "errors_b": errors[1][key],
-            "right": "b" if errors[0][key] else "a",
-        }
-        for key in ids
-        if (errors[0][key] == 0) != (errors[1][key] == 0)
+    runs = [evaluate(path, given.ground_truth, NO_FIELDS).expressions for path in (given.a, given.b)]
+    pairs = sorted((a.id, a.errors, b.errors) for a, b in zip(*runs, strict=True))
+    result = compare_paired([a for _, a, _ in pairs], [b for _, _, b in pairs])
+    changed = [
+        {"id": key, "errors_a": a, "errors_b": b, "right": "b" if a else "a"}
+        for key, a, b in pairs
+        if (not a) != (not b)
     ]
-    if changed:
-        write_csv(changed, sides, ("id", "errors_a", "errors_b", "right"))
-    if as_json:
-        print(json.dumps(asdict(result) | {"changed": sides}, indent=2))
+    if given.changed:
+        write_csv(given.changed, changed, ("id", "errors_a", "errors_b", "right"))
+    if given.json:
+        print(json.dumps(asdict(result) | {"changed": changed}, indent=2))
         return
-    print(f"A {result.exact_a} of {result.n} exact, B {result.exact_b} of {result.n}")
     low, high = result.interval
+    print(f"A {result.exact_a} of {result.n} exact, B {result.exact_b} of {result.n}")
     print(f"A - B = {result.difference:+.2f} points (95 %: {low:+.2f} to {high:+.2f})")
     print(f"right only in A {result.only_a}, only in B {result.only_b}; McNemar p = {result.mcnemar_p:.4g}")
     print(f"mean errors {result.mean_errors_a:.3f} and {result.mean_errors_b:.3f}; ", end="")
     print(f"paired permutation p = {result.permutation_p:.4g}")
-    if changed:
-        print(f"{changed}: the {len(sides)} that changed sides")
+    if given.changed:
+        print(f"{given.changed}: the {len(changed)} that changed sides")
 
 
-@app.command()
-def editions(
-    predictions: Predictions,
-    ground_truth: Truth,
-    as_json: Annotated[bool, typer.Option("--json", help="print the rows as JSON")] = False,
-) -> None:
+def editions(given: Namespace) -> None:
     """The same predictions under every edition and reading of the official scorer."""
     from evaluation.scoring.editions import table
 
-    rows = table(predictions, ground_truth)
-    if as_json:
+    rows = table(given.predictions, given.ground_truth)
+    if given.json:
         print(json.dumps(rows, indent=2))
         return
     print(f"{rows[0]['n']} expressions, in percent")
@@ -134,52 +91,36 @@ def editions(
         print(f"{row['edition']:<12} {row['reading']:<12}{cells}")
 
 
-@app.command()
-def convention(
-    ground_truth: Annotated[str, typer.Argument(help="ARCHIVE.zip:SPLIT, FOLDER:SPLIT, or a folder of .lg")],
-) -> None:
+def convention(given: Namespace) -> None:
     """Which edition of the converter some .lg follow: the Inside relations of their roots."""
     from evaluation.scoring import editions
 
-    name, roots = editions.convention(read_ground_truth(ground_truth).graphs().values())
+    name, roots = editions.convention(read_ground_truth(given.ground_truth).graphs().values())
     shown = ", ".join(f"{count} roots: {kind}" for kind, count in roots.most_common())
-    print(f"{ground_truth}: {name}" + (f" ({shown})" if shown else " (no root without index has two members)"))
+    print(f"{given.ground_truth}: {name} ({shown or 'no root without index has two members'})")
 
 
-@app.command()
-def errors(
-    predictions: Predictions,
-    ground_truth: Truth,
-    out: Annotated[Path, typer.Option(help="folder for the tables (CSV)")],
-    captions: Captions = None,
-) -> None:
+def errors(given: Namespace) -> None:
     """Tables of confused symbols and relations, and of rates by structure and length."""
     from evaluation.scoring import analysis
 
     with tempfile.TemporaryDirectory() as folder, _naming(folder):
-        result = evaluate(predictions, ground_truth, NO_FIELDS, Path(folder), _captions(captions))
+        result = evaluate(given.predictions, given.ground_truth, NO_FIELDS, Path(folder), _captions(given.captions))
         tables = analysis.tables(analysis.load(result))
-    out.mkdir(parents=True, exist_ok=True)
+    given.out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
-        write_csv(out / f"{name}.csv", rows, analysis.COLUMNS[name])
-        print(f"{out / name}.csv: {len(rows)} rows")
+        write_csv(given.out / f"{name}.csv", rows, analysis.COLUMNS[name])
+        print(f"{given.out / name}.csv: {len(rows)} rows")
 
 
-@app.command()
-def bench(
-    archive: Annotated[Path, typer.Option(envvar="CROHME", help="CROHME data.zip")] = Path("../shared/crohme/data.zip"),
-    golden: Annotated[Path, typer.Option(envvar="GOLDEN_DIR", help="holds comer_released/")] = Path("../shared/golden"),
-    repeats: Annotated[int, typer.Option(min=1, help="runs to average")] = 5,
-    sample: Annotated[int, typer.Option(min=1, help="files of each set for LGEVAL_BIN's scripts")] = 20,
-) -> None:
+def bench(given: Namespace) -> None:
     """Time of scoring the three test sets, by the scripts and in one process."""
     from evaluation.scoring import bench
 
-    print("\n".join(bench.run(archive, golden / "comer_released", repeats, sample)))
+    print("\n".join(bench.run(given.archive, given.golden / "comer_released", given.repeats, given.sample)))
 
 
-@app.command()
-def doctor() -> None:
+def doctor(_: Namespace) -> None:
     """Say which scorer is in use and try it on ten expressions with known errors."""
     check = self_check()
     print(f"{'our own scripts' if check.own else 'LGEVAL_BIN'}: {check.scripts}")
@@ -190,9 +131,65 @@ def doctor() -> None:
     print(f"all {len(CASES)} cases right")
 
 
-def print_score(score: Score) -> None:
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser("python -m evaluation", description=__doc__)
+    verbs = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def verb(run: Callable[[Namespace], None]) -> Callable[..., object]:
+        added = verbs.add_parser(run.__name__, help=run.__doc__, description=run.__doc__)
+        added.set_defaults(run=run)
+        return added.add_argument
+
+    predictions = {"type": Path, "required": True, "help": "folder of ID.txt, zip of them, or .jsonl"}
+    truth = {"help": "ARCHIVE.zip:SPLIT, FOLDER:SPLIT, or a folder of .lg"}
+    captions = {"type": Path, "help": "ID<TAB>tokens lines, for a folder of .lg"}
+
+    add = verb(score)
+    add("--predictions", action="append", **predictions | {"help": f"{predictions['help']}; once per set"})
+    add("--ground-truth", action="append", required=True, **truth)
+    add("--captions", **captions)
+    add("--json", action="store_true", help="print the score as JSON, one object per set")
+    add("--per-expression", type=Path, help="write one CSV row an expression")
+    add("--workdir", type=Path, help="keep the scorer's files here")
+    add("--set", default="", help="its name in the signature; else SPLIT, or the folder's")
+    add("--search", default="unknown", help="search in the signature")
+    add("--select", default="unknown", help="checkpoint selection in the signature")
+    add("--reading", default=PAPER.reading.name, help=f"whose LaTeX: {', '.join(READINGS)} (%(default)s)")
+    add("--edition", default=PAPER.edition.name, help=f"whose tools: {', '.join(EDITIONS)} (%(default)s)")
+
+    add = verb(compare)
+    add("a", type=Path, help="predictions of system A")
+    add("b", type=Path, help="predictions of system B")
+    add("--ground-truth", required=True, **truth)
+    add("--json", action="store_true", help="print the comparison as JSON")
+    add("--changed", type=Path, help="write which expressions changed sides as CSV")
+
+    add = verb(editions)
+    add("--predictions", **predictions)
+    add("--ground-truth", required=True, **truth)
+    add("--json", action="store_true", help="print the rows as JSON")
+
+    add = verb(convention)
+    add("ground_truth", **truth)
+
+    add = verb(errors)
+    add("--predictions", **predictions)
+    add("--ground-truth", required=True, **truth)
+    add("--out", type=Path, required=True, help="folder for the tables (CSV)")
+    add("--captions", **captions)
+
+    add = verb(bench)
+    add("--archive", type=Path, default=os.environ.get("CROHME") or "../shared/crohme/data.zip", help="CROHME data.zip")
+    add("--golden", type=Path, default=os.environ.get("GOLDEN_DIR") or "../shared/golden", help="has comer_released/")
+    add("--repeats", type=int, default=5, help="runs to average")
+    add("--sample", type=int, default=20, help="files of each set for LGEVAL_BIN's scripts")
+
+    verb(doctor)
+    return parser
+
+
+def _print_score(score: Score) -> None:
     """The signature line, then every rate with its Wilson interval."""
-    from evaluation.scoring.interval import proportion_interval
 
     def line(name: str, count: int, n: int) -> str:
         if not n:
@@ -247,11 +244,12 @@ def _captions(path: Path | None) -> dict[str, list[str]] | None:
 
 def main() -> int:
     """Run the command line; every bad input is one line on stderr."""
+    gc.disable()  # graphs hold no cycles, and looking for some takes a tenth of the time
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # "–" on a terminal that has no such sign
     try:
-        if app(standalone_mode=False) == 130:
-            return 130  # what typer makes of Ctrl-C; older ones let it through
+        given = _parser().parse_args()
+        given.run(given)
         sys.stdout.flush()
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -263,13 +261,6 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except Exception as error:
-        # typer's usage errors; it vendors or depends on click, whose classes differ between versions
-        show = getattr(error, "show", None)
-        if show is None:
-            raise
-        show()
-        return getattr(error, "exit_code", 2)
     return 0
 
 

@@ -115,7 +115,7 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(text.splitlines())
     try:
         for fields in reader:
-            row = [field.strip() for field in fields]
+            row = list(map(str.strip, fields))
             if any(row) and not row[0].startswith("#"):
                 yield reader.line_num, row
     except csv.Error as error:
@@ -146,7 +146,7 @@ def merges(graph: Graph) -> dict[tuple[str, str], Set[str]]:
     return {
         (one, other): common
         for (one, other), labels in graph.edges().items()
-        if (common := labels & nodes[one] & nodes[other]) and labels != NO_EDGE
+        if not labels.isdisjoint(nodes[one]) and (common := labels & nodes[one] & nodes[other]) and labels != NO_EDGE
     }
 
 
@@ -176,7 +176,7 @@ def segment(graph: Graph) -> Segments:
         for parent, child in product(members[one], members[other]):
             if parent == child:
                 continue
-            for pair in product(sorted(parent), sorted(child)):
+            for pair in product(sorted(parent), sorted(child)) if len(parent) + len(child) > 2 else ():
                 if (common := edges.get(pair, NO_EDGE)) == NO_EDGE:
                     break
                 possible &= common  # stays so for the next objects of these two, as in LgEval
