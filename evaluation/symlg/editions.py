@@ -51,6 +51,7 @@ EDITIONS = {
     edition.name: edition
     for edition in (
         Edition("crohme2019", "1.4", "0.3.5", True, False, True, False),
+        Edition("mixed", "1.4", "0.3.8", True, False, False, True),
         Edition("current", "1.5", "0.3.8", False, True, False, True),
     )
 }
