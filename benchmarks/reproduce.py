@@ -322,7 +322,7 @@ def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds:
     tables.write(built, folder, crohme=crohme)
     for run in runs:
         track(run.path, tables=folder)
-    tables.show(built, console, crohme=crohme)
+    tables.show(built, crohme=crohme)
     announce(archive)
     console.print(f"tables   {folder}/table*.csv, .md, .tex", markup=False)
     console.print(f"runs     {space / 'runs'}", markup=False)

@@ -100,12 +100,12 @@ show("training")
 show("errors")
 
 # %% [markdown]
-# ## Cost, and what mattered in searches for settings
-# Slope 1 is linear growth. Importance is a share: what the settings of the best quarter of all trials have in common.
+# ## Cost
+# ExpRate against the minutes of training, and how a search's time grows: slope 1 is linear growth.
 
 # %%
+show("exprate")
 show("speed")
-show("search")
 for name, it in drawn.items():
     if isinstance(it, str):
         print(f"{name}: not drawn, {it}".replace(str(ROOT) + "/", ""))

@@ -14,6 +14,10 @@ from tests.helpers.places import CROHME, ROOT
 RUNS = sorted(path.parent for path in (ROOT / "results/reproduced").glob("*/*/config.yaml"))
 
 
+def _row(run):
+    return run.parent / run.name.rpartition("-seed")[0]
+
+
 def test_there_are_reference_runs():
     assert RUNS
 
@@ -27,7 +31,8 @@ def test_a_reference_run_is_complete(run):
     history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in history] == list(range(1, config.training.epochs + 1))
     assert json.loads((run / "environment.json").read_text())["revision"]
-    assert load_weights(run / "best.safetensors", config.model).config == config.model
+    if run == next(other for other in RUNS if _row(other) == _row(run)):  # weights are kept once per row
+        assert load_weights(run / "best.safetensors", config.model).config == config.model
 
 
 @pytest.mark.usefixtures("crohme")
@@ -48,5 +53,5 @@ def test_the_committed_tables_are_what_make_tables_writes(tmp_path):
         assert path.read_text() == (ROOT / "results" / path.name).read_text(), f"{path.name}: run make tables"
     readme = tmp_path / "README.md"
     readme.write_text((ROOT / "README.md").read_text())
-    tables.write_summary(tables.committed(ROOT / "results"), readme)
+    tables.write_summary(ROOT / "results", readme)
     assert readme.read_text() == (ROOT / "README.md").read_text(), "README.md: run make tables"

@@ -13,14 +13,13 @@ PANEL = "Results"
 @app.command(rich_help_panel=PANEL)
 def tables(results: Results = RESULTS) -> None:
     """Write results/table* and README's table again."""
-    from benchmarks.printing import console
     from benchmarks.report import tables
 
     built, readme = tables.committed(results), results.parent / "README.md"
-    tables.show(built, console)
+    tables.show(built)
     paths = tables.write(built, results)
     if readme.exists():
-        tables.write_summary(built, readme)
+        tables.write_summary(results, readme)
         paths.append(readme)
     for path in paths:
         print(path)

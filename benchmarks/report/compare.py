@@ -8,6 +8,7 @@ to see two points; the years pooled (POOLED) have 3,332.
 """
 
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, pairwise
@@ -18,6 +19,7 @@ import numpy as np
 
 from benchmarks.errors import UserError
 from benchmarks.report.paper import model_name, reference
+from benchmarks.report.presets import settings
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring import stats
 
@@ -56,19 +58,21 @@ class Row:
 @dataclass(frozen=True)
 class Step:
     """Two rows, the better one by the paper second. Differences in points, `upper` - `lower`; p values two-sided,
-    those ending in _holm corrected for all steps."""
+    those ending in _holm corrected for all steps. `images_needed` and `seeds_needed` (per row, at the spread of all
+    rows) would show a difference of this size with a power of 80 %, uncorrected; None for more than there can be."""
 
     lower: str
     upper: str
     difference: float
     image_p: float
     image_p_holm: float
-    images_needed: int | None = None  # to see this difference at this level with a power of 80 %, uncorrected
+    images_needed: int | None = None
     seed_low: float | None = None
     seed_high: float | None = None
     seed_p: float | None = None
     seed_p_holm: float | None = None
     permutation_p: float | None = None  # over seeds as well, without taking them as normal
+    seeds_needed: int | None = None
     verdict: str = "too few seeds"  # shown | opposite | open | too few seeds
 
     @property
@@ -118,8 +122,8 @@ def _compare_on(runs: Sequence[RunFolder], split: str, every_pair: bool) -> list
         raise UserError(f"{runs[0].path}: no run scored on {split}; score one, or name another set with --set")
     twice = [conditions for conditions, _ in groups]
     return [
-        judge(name if twice.count(name) == 1 else f"{name}, settings {settings}", list(same.values()), every_pair)
-        for (name, settings), same in sorted(groups.items(), key=lambda group: group[0])
+        judge(name if twice.count(name) == 1 else f"{name}, settings {digest}", list(same.values()), every_pair)
+        for (name, digest), same in sorted(groups.items(), key=lambda group: group[0])
     ]
 
 
@@ -129,15 +133,12 @@ def _read(run: RunFolder, sets: Sequence[str]) -> ScoredRun:
         signature = run.read(f"scores/{name}.json", "signature")["signature"]
         known.append(dict(field.split(":", 1) for field in signature.split("|")[1:]))
         errors |= {f"{name}/{id_}": row["errors"] for id_, row in run.expressions(name).items()}
-    names, n = " + ".join(one["set"] for one in known), sum(int(one["n"]) for one in known)
+    named, n = " + ".join(one["set"] for one in known), sum(int(one["n"]) for one in known)
     conditions = (
-        f"{names} ({n:,} expressions), preset {run.preset}, search {known[0]['search']}, epoch by {known[0]['select']}"
+        f"{named} ({n:,} expressions), preset {run.preset}, search {known[0]['search']}, epoch by {known[0]['select']}"
     )
-    config = run.settings
-    plain = config.model.__class__(**{**vars(config.model), "cross_coverage": False, "self_coverage": False})
-    same = {"schema_version": 1, "recipe": "", "seed": 0, "augmentation": None, "model": plain}
     exprate = 100 * sum(count == 0 for count in errors.values()) / len(errors)
-    return ScoredRun(run.recipe, run.seed, conditions, config.model_copy(update=same).digest, exprate, errors)
+    return ScoredRun(run.recipe, run.seed, conditions, settings(run), exprate, errors)
 
 
 # -------------------------------------------------------------------------------------------------- judging
@@ -159,28 +160,28 @@ def _row(recipe: str, runs: Sequence[ScoredRun]) -> Row:
     rates, seeds = [run.exprate for run in runs], " ".join(str(run.seed) for run in runs)
     several = len(rates) > 1
     low, high = stats.mean_interval(rates) if several else (None, None)
-    sd = stdev(rates) if several else None
-    return Row(recipe, model_name(recipe), len(rates), mean(rates), sd, low, high, seeds)
+    return Row(recipe, model_name(recipe), len(rates), mean(rates), stdev(rates) if several else None, low, high, seeds)
 
 
 def _steps(pairs: Sequence[tuple[str, str]], rows: dict[str, list[ScoredRun]]) -> list[Step]:
     """All steps tested, and corrected as one family."""
-    steps = [_step(rows[a], rows[b]) for a, b in pairs]
+    steps = [_tested(rows[a], rows[b]) for a, b in pairs]
     image_ps = stats.holm([step.image_p for step in steps])
     seed_ps = iter(stats.holm([step.seed_p for step in steps if step.seed_p is not None]))
+    variances = [stdev(run.exprate for run in same) ** 2 for same in rows.values() if len(same) >= MIN_SEEDS]
     judged = []
     for step, image_p in zip(steps, image_ps, strict=True):
         step = replace(step, image_p_holm=image_p)
         if step.seed_p is not None:
-            seed_p = next(seed_ps)
+            seed_p, needed = next(seed_ps), stats.seeds_needed(step.difference, mean(variances) ** 0.5)
             sign = "shown" if step.difference > 0 else "opposite"
             verdict = sign if image_p < LEVEL and seed_p < LEVEL else "open"
-            step = replace(step, seed_p_holm=seed_p, verdict=verdict)
+            step = replace(step, seed_p_holm=seed_p, seeds_needed=needed, verdict=verdict)
         judged.append(step)
     return judged
 
 
-def _step(a: Sequence[ScoredRun], b: Sequence[ScoredRun]) -> Step:
+def _tested(a: Sequence[ScoredRun], b: Sequence[ScoredRun]) -> Step:
     """The tests of two rows, uncorrected."""
     ids = sorted(a[0].errors)
     if any(run.errors.keys() != a[0].errors.keys() for run in (*a, *b)):
@@ -202,68 +203,68 @@ def _step(a: Sequence[ScoredRun], b: Sequence[ScoredRun]) -> Step:
 
 # ----------------------------------------------------------------------------------------------------- words
 
+SAID = {  # verdict of a step -> how the sentence begins that tells of it
+    "shown": "shown at 5 % over seeds and images",
+    "opposite": "the other way round, at 5 % over seeds and images",
+    "open": "not shown",
+    "too few seeds": f"not tested over seeds, which takes {MIN_SEEDS} per row",
+}
+
 
 def _conclude(rows: Sequence[Row], steps: Sequence[Step], chain: Sequence[str]) -> tuple[str, str]:
-    """The verdict on the paper's ordering, and plain sentences that say why."""
+    """The verdict on the paper's ordering, and in a sentence what it rests on."""
     means = {row.recipe: row.mean for row in rows}
     missing = [model_name(recipe) for recipe in ORDER if recipe not in means]
-    lacks = f" There is no run of {', '.join(missing)}." if missing else ""
+    lacks = [f"there is no run of {', '.join(missing)}"] if missing else []
     if len(chain) < 2:
-        return "cannot tell", f"The paper's ordering cannot be judged: it takes runs of at least two rows.{lacks}"
+        return "cannot tell", "; ".join(["The paper's order takes runs of at least two rows", *lacks]) + "."
+    verdicts = {step.verdict for step in steps if {step.lower, step.upper} <= {*ORDER}}
+    own = [step for step in steps if (step.lower, step.upper) in pairwise(chain)]
+    if "opposite" in verdicts:
+        verdict, said = "does not hold", "The paper's order does not hold"
+    elif all(step.verdict == "shown" for step in own) and not missing:
+        verdict, said = "holds", "The paper's order holds"
+    else:
+        verdict, said = "cannot tell", "Whether the paper's order holds is open"
     held = all(means[a] < means[b] for a, b in pairwise(chain))
-    ordering = " < ".join(map(model_name, chain))
-    words = f"The means of our runs {'are' if held else 'are not'} in the paper's order {ordering}.{lacks}"
-    if opposite := [step for step in steps if {step.lower, step.upper} <= {*ORDER} and step.verdict == "opposite"]:
-        against = "; ".join(f"{model_name(step.upper)} is below {model_name(step.lower)}" for step in opposite)
-        return "does not hold", f"{words} It does not hold: {against} significantly."
-    own = [step for step in steps if (step.lower, step.upper) in pairwise(chain) and step.verdict != "shown"]
-    if not own and not missing:
-        return "holds", f"{words} Every step is significant, over images and over seeds (5 % in all)."
-    if not own:
-        return "cannot tell", f"{words} Every step between these rows is shown, but the whole ordering is not tested."
-    why = "; ".join(f"{step.name} {step.difference:+.2f} points, {_why(step)}" for step in own)
-    words += f" Not every step is significant: {why}."
-    if any(step.verdict == "too few seeds" for step in own):
-        words += f" To say anything about rows takes at least {MIN_SEEDS} seeds of each."
-    return "cannot tell", words + _power(rows, own)
+    parts = [f"{said}: the means are {'' if held else 'not '}in the order {' < '.join(map(model_name, chain))}"]
+    for name, beginning in SAID.items():
+        if some := [step for step in steps if step.verdict == name and (step in own or name == "opposite")]:
+            parts.append(f"{beginning}: {', '.join(map(_told, some))}")
+    return verdict, "; ".join([*parts, *lacks]) + "."
 
 
-def _why(step: Step) -> str:
-    if step.seed_p_holm is None:
-        return f"too few seeds (over images alone p = {step.image_p_holm:.3g})"
-    return f"p = {step.seed_p_holm:.3g} over seeds, {step.image_p_holm:.3g} over images"
+def _told(step: Step) -> str:
+    """A step with its p values, corrected, and what it would take to show it."""
+    seeds = "" if step.seed_p_holm is None else f"{_p(step.seed_p_holm)} over seeds, "
+    needs = []
+    if step.seed_p_holm is not None and step.seed_p_holm >= LEVEL:
+        needs.append(f"{step.seeds_needed or 'over 1,000'} seeds per row")
+    if step.image_p_holm >= LEVEL:
+        needs.append(f"{step.images_needed:,} images" if step.images_needed else "more images than there are")
+    takes = f"; 80 % power takes {' and '.join(needs)}" if needs else ""
+    return f"{step.name} {step.difference:+.2f} points ({seeds}{_p(step.image_p_holm)} over images{takes})"
 
 
-def _power(rows: Sequence[Row], steps: Sequence[Step]) -> str:
-    """How many seeds and images the open steps would take, at the differences and the spread seen here."""
-    deviations = [row.sd for row in rows if row.sd and row.n >= MIN_SEEDS]
-    if not deviations:
-        return ""
-    spread, needs = float(np.sqrt(np.mean(np.square(deviations)))), []
-    for step in steps:
-        seeds = stats.seeds_needed(step.difference, spread) or "over 1,000"
-        images = f"{step.images_needed:,}" if step.images_needed else "any number of"
-        needs.append(f"{step.name} {seeds} seeds per row and {images} images")
-    return (
-        f" To see a difference of the size found here in 80 % of all repetitions takes, uncorrected and at the spread "
-        f"between seeds seen here (standard deviation {spread:.2f}): {'; '.join(needs)}."
-    )
+def _p(p: float) -> str:
+    return "p<0.001" if p < 0.001 else f"p={p:.3f}"
 
 
-def as_text(comparison: Comparison) -> str:
+def as_text(comparison: Comparison, width: int = 118) -> str:
     """For people: rows, steps, and what follows."""
-    lines = [f"{comparison.conditions}: ExpRate in percent", ""]
+    what = f"{comparison.conditions}: ExpRate in percent, mean ± standard deviation and 95 % interval over seeds"
+    lines = [textwrap.fill(what, width), ""]
     for row in comparison.rows:
-        spread = "" if row.sd is None else f", sd {row.sd:.2f}, 95 % {row.low:.2f} to {row.high:.2f}"
-        lines.append(f"  {row.model:<16}{row.mean:6.2f}  n = {row.n} (seeds {row.seeds}){spread}")
-    lines.append("")
+        spread = "" if row.sd is None else f" ± {row.sd:.2f}, {row.low:.2f} to {row.high:.2f}"
+        lines.append(f"  {row.model:<16}{row.mean:6.2f}{spread}, seed{'s' * (row.n > 1)} {row.seeds}")
+    lines += [""] * bool(comparison.steps)
     for step in comparison.steps:
         seeds = "not tested"
         if step.seed_p is not None:
-            seeds = f"p = {step.seed_p:.3g} (Holm {step.seed_p_holm:.3g}, permutation {step.permutation_p:.3g})"
-        images = f"images p = {step.image_p:.3g} (Holm {step.image_p_holm:.3g})"
-        lines.append(f"  {step.name}: {step.difference:+.2f}, {images}, seeds {seeds}: {step.verdict}")
-    return "\n".join([*lines, "" if comparison.steps else "  (no two rows)", comparison.words, ""])
+            seeds = f"{_p(step.seed_p)} (Holm {step.seed_p_holm:.3f}, permutation {step.permutation_p:.3f})"
+        images = f"{_p(step.image_p)} (Holm {step.image_p_holm:.3f})"
+        lines.append(f"  {step.name} {step.difference:+.2f}: images {images}, seeds {seeds}: {step.verdict}")
+    return "\n".join([*lines, "", textwrap.fill(comparison.words, width), ""])
 
 
 def as_json(comparisons: Sequence[Comparison]) -> str:

@@ -11,35 +11,21 @@ from statistics import stdev
 from typing import Any
 
 import pandas as pd
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks import printing
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
+from benchmarks.report import compare, presets
 from benchmarks.report import latex_tables as latex
 from benchmarks.report.paper import reference
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.interval import proportion_interval
 
-COLUMNS = (
-    "dataset",
-    "model",
-    "source",
-    "exprate",
-    "le1",
-    "le2",
-    "le3",
-    "n",
-    "ci_low",
-    "ci_high",
-    "seeds",
-    "sd",
-    "preset",
-    "parts",
-)
+COLUMNS = ("dataset", "model", "source", "exprate", "le1", "le2", "le3", "n", "ci_low", "ci_high", "seeds", "sd",
+           "preset", "parts")  # fmt: skip
+SHORT = ("dataset", "model", "source", "exprate", "interval", "le1", "le2", "le3", "n", "seeds", "sd", "preset")
 RATES = ("exprate", "le1", "le2", "le3", "ci_low", "ci_high", "sd")
-FLAGS = ("scale_aug", "self_cov", "cross_cov")  # Table 1 has them too
+FLAGS = {"scale_aug": "scale augmentation", "self_cov": "self coverage", "cross_cov": "cross coverage"}  # of Table 1
 COUNTS = {"exprate": "exact", "le1": "le1", "le2": "le2", "le3": "le3"}  # column <- key of a score file
 SOURCES = ("reported", "reproduced", "local")
 
@@ -50,7 +36,6 @@ NOTE = (
     "the reported rate times n, rounded. `parts`: sub-expressions cut out of each training expression at most and "
     "trained on as well; the paper trains on the 8,834 expressions alone."
 )
-
 IN_README = "<!-- written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 
 Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone where the data is not CROHME
@@ -63,8 +48,7 @@ def committed(results: Path) -> Tables:
 
 def local(results: Path) -> Tables:
     """The committed rows and those of the CROHME runs under results/runs/."""
-    runs = _rows(results / "reproduced", "reproduced") + _rows(results / "runs", "local")
-    return _paper_tables(runs)
+    return _paper_tables(_rows(results / "reproduced", "reproduced") + _rows(results / "runs", "local"))
 
 
 def apart(workspace: Path) -> Tables:
@@ -76,12 +60,11 @@ def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
     """Writes every table as CSV, Markdown and LaTeX, each file atomically. Returns the paths."""
     paths = []
     for name, table in tables.items():
-        title = heading(name, crohme=crohme)
-        markdown = _printable(table).to_markdown(index=False, disable_numparse=True)
+        title, cells = heading(name, crohme=crohme), printable(table)
         texts = {
             "csv": table.to_csv(index=False, float_format="%.2f"),
-            "md": f"**{title}**\n\n{markdown}\n\n{NOTE}\n",
-            "tex": latex.table(_printable(table), title.partition(": ")[2], f"tab:{name}"),
+            "md": f"**{title}**\n\n{cells.to_markdown(index=False, disable_numparse=True)}\n\n{NOTE}\n",
+            "tex": latex.table(cells, title.partition(": ")[2], f"tab:{name}"),
         }
         for ending, text in texts.items():
             paths.append(folder / f"{name}.{ending}")
@@ -89,53 +72,75 @@ def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
     return paths
 
 
-def write_summary(tables: Tables, readme: Path) -> None:
-    """Puts Table 1 in short between the marks of a README. Raises UserError where they are missing."""
-    begin, end = IN_README
-    before, found, rest = readme.read_text().partition(begin)
-    _, closed, after = rest.partition(end)
-    if not (found and closed):
-        raise UserError(f"{readme}: lacks the lines {begin.strip()} and {end.strip()} between which Table 1 belongs")
-    write_atomically(readme, f"{before}{begin}{summary(tables['table1'])}{end}{after}")
+def show(tables: Tables, *, crohme: bool = True) -> None:
+    """Prints the tables in short."""
+    for name, table in tables.items():
+        printing.show(heading(name, crohme=crohme), short(table).to_dict("records") or [dict.fromkeys(SHORT)])
 
 
-def summary(table1: pd.DataFrame) -> str:
-    """One row per model in Markdown: ExpRate as reported and, for each preset, as reproduced (mean ± standard deviation
-    over the seeds, and the interval over the images)."""
-    rows: dict[str, dict[str, str]] = {}
-    for row in table1.to_dict("records"):
-        signs = {flag: "✓" if row[flag] else "" for flag in FLAGS}
-        cells = rows.setdefault(row["model"], {"model": row["model"], **signs})
-        rate = f"{row['exprate']:.2f}"
-        if row["source"] == "reported":
-            cells["reported"] = rate
-        else:
-            seeds = f", {row['seeds']} seeds" if row["seeds"] > 1 else ""
-            rate += f" ± {row['sd']:.2f}" * (row["seeds"] > 1)
-            rate += f" ({row['ci_low']:.1f}–{row['ci_high']:.1f}{seeds})"
-            cells[f"reproduced, `{row['preset']}`"] = rate
-    frame = pd.DataFrame(rows.values()).fillna("")
-    names = {"scale_aug": "scale augmentation", "self_cov": "self coverage", "cross_cov": "cross coverage"}
-    sides = ("left", *("center",) * len(FLAGS), *("right",) * (frame.shape[1] - len(FLAGS) - 1))
-    return frame.rename(columns=names).to_markdown(index=False, disable_numparse=True, colalign=sides) + "\n"
-
-
-def show(tables: Tables, console: Console, *, crohme: bool = True) -> None:
-    """Prints the tables; a model's name says its flags."""
-    for name, whole in tables.items():
-        frame = whole.drop(columns=list(FLAGS), errors="ignore")
-        table = Table(title=heading(name, crohme=crohme), box=box.SIMPLE_HEAD)
-        for column in frame.columns:
-            table.add_column(column, justify="left" if column in ("dataset", "model", "source", "preset") else "right")
-        for row, source in zip(_printable(frame).itertuples(index=False), frame["source"], strict=True):
-            table.add_row(*row, style={"reported": "dim", "local": "bold"}.get(source))
-        console.print(table)
+def short(table: pd.DataFrame) -> pd.DataFrame:
+    """A table as text with the interval in one column, and the parts that a preset adds beside its name; a model's name
+    says its flags."""
+    cells = printable(table)
+    ends = zip(table["ci_low"], table["ci_high"], strict=True)
+    cells["interval"] = [f"{low:.1f}–{high:.1f}" for low, high in ends]
+    cells["preset"] += [f" + {parts} parts" if parts not in ("–", "0") else "" for parts in cells["parts"]]
+    return cells[list(SHORT)]
 
 
 def heading(name: str, *, crohme: bool = True) -> str:
     """The title of a table."""
     what = "ablation on CROHME 2014" if name == "table1" else "CROHME 2014, 2016, 2019"
     return f"Table {name[-1]}: {what}" if crohme else f"Table {name[-1]} on other data: NOT CROHME numbers"
+
+
+# ----------------------------------------------------------------------------------------------------- README
+
+
+def write_summary(results: Path, readme: Path) -> None:
+    """Puts the committed results in short between the marks of a README. Raises UserError where they are missing."""
+    begin, end = IN_README
+    before, found, rest = readme.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise UserError(f"{readme}: lacks the lines {begin.strip()} and {end.strip()} between which Table 1 belongs")
+    write_atomically(readme, f"{before}{begin}{summary(results)}{end}{after}")
+
+
+def summary(results: Path) -> str:
+    """Table 1 with a row for each model and preset, what the presets are, and the verdict of `compare` on all sets
+    pooled; Markdown."""
+    lines: list[dict[str, str]] = []
+    for row in committed(results)["table1"].to_dict("records"):
+        if row["source"] == "reported" or not lines or lines[-1]["model"] != row["model"] or "seeds" in lines[-1]:
+            signs = {name: "✓" if row[flag] else "" for flag, name in FLAGS.items()}
+            lines.append({"model": row["model"], **signs, "reported": ""})
+        if row["source"] == "reported":
+            lines[-1]["reported"] = f"{row['exprate']:.2f}"
+        else:
+            spread = f" ± {row['sd']:.2f}" if row["seeds"] > 1 else ""
+            lines[-1]["reproduced"] = f"{row['exprate']:.2f}{spread} ({row['ci_low']:.1f}–{row['ci_high']:.1f})"
+            lines[-1] |= {"seeds": str(row["seeds"]), "preset": f"`{row['preset']}`"}
+    columns = {"model": "left", **dict.fromkeys(FLAGS.values(), "center"), "reported": "right", "reproduced": "right",
+               "seeds": "right", "preset": "left"}  # fmt: skip
+    frame = pd.DataFrame(lines, columns=list(columns), dtype=object).fillna("")
+    text = frame.to_markdown(index=False, disable_numparse=True, colalign=list(columns.values()))
+    runs = RunFolder.under(results / "reproduced")
+    if not runs:
+        return text + "\n"
+    about = {name: presets.departures(name, run.config) for run, name in presets.names(runs).items()}
+    text += (
+        f"\n\nn = {reference()['test_sets']['2014']} images. Reproduced: mean over the seeds ± standard deviation, "
+        "and the 95 % interval for so many images.\n\n" + "".join(f"- {about[name]}\n" for name in sorted(about))
+    )
+    judged = [one for one in compare.compare([results / "reproduced"], results, compare.POOLED) if one.steps]
+    if judged:
+        text += "\nThe three years pooled (`python -m benchmarks compare --set all`):\n\n```text\n"
+        text += "\n".join(map(compare.as_text, judged)) + "```\n"
+    return text
+
+
+# ------------------------------------------------------------------------------------------------------- rows
 
 
 def _paper_tables(runs: list[dict[str, Any]]) -> Tables:
@@ -171,30 +176,27 @@ def _interval(rate: float, n: int) -> dict[str, float]:
 
 def _rows(root: Path, source: str) -> list[dict[str, Any]]:
     """One row for each dataset, recipe and preset: the mean over its seeds, each by the run scored last."""
-    seeds: dict[tuple, dict[int, tuple[float, Mapping[str, Any]]]] = {}
+    last: dict[tuple, tuple[float, RunFolder, Mapping[str, Any]]] = {}
     for run in RunFolder.under(root):
-        parts = run.config["data"].get("sub_expressions", 0)
         for split, score in run.per_set("scores", "n", *COUNTS.values()).items():
-            key = _dataset(run, split, score["n"]), split, run.recipe, run.preset, score["n"], parts
-            rivals, when = seeds.setdefault(key, {}), (run.path / f"scores/{split}.json").stat().st_mtime
-            if when >= rivals.get(run.seed, (0.0, {}))[0]:
-                rivals[run.seed] = when, score
+            key = _dataset(run, split, score["n"]), split, score["n"], run.recipe, run.preset, run.seed
+            when = (run.path / f"scores/{split}.json").stat().st_mtime
+            if key not in last or when >= last[key][0]:
+                last[key] = when, run, score
+    named = presets.names([run for _, run, _ in last.values()])
+    seeds: dict[tuple, list[Mapping[str, Any]]] = {}
+    for (dataset, split, n, recipe, *_), (_, run, score) in last.items():
+        parts = run.config["data"].get("sub_expressions", 0)
+        seeds.setdefault((dataset, split, n, recipe, named[run], parts), []).append(score)
     rows = []
-    for (dataset, split, recipe, preset, n, parts), scores in seeds.items():
-        row = {
-            "dataset": dataset,
-            "split": split,
-            "recipe": recipe,
-            "source": source,
-            "n": n,
-            "preset": preset,
-            "parts": parts,
-            "sd": stdev([100 * score["exact"] / n for _, score in scores.values()]) if len(scores) > 1 else None,
-        }
+    for (dataset, split, n, recipe, preset, parts), scores in seeds.items():
+        row: dict[str, Any] = {"dataset": dataset, "split": split, "n": n, "recipe": recipe, "source": source}
+        row |= {"preset": preset, "parts": parts, "seeds": len(scores)}
+        row["sd"] = stdev(100 * score["exact"] / n for score in scores) if len(scores) > 1 else None
         for column, count in COUNTS.items():
-            row[column] = 100 * sum(score[count] for _, score in scores.values()) / (n * len(scores))
+            row[column] = 100 * sum(score[count] for score in scores) / (n * len(scores))
         flags = {flag: reference()["recipes"].get(recipe, {}).get(flag) for flag in FLAGS}
-        rows.append(row | _interval(row["exprate"], n) | flags | {"seeds": len(scores)})
+        rows.append(row | _interval(row["exprate"], n) | flags)
     return rows
 
 
@@ -207,31 +209,28 @@ def _dataset(run: RunFolder, split: str, n: int) -> str:
 
 def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
     """Rows in the paper's order, the three sources of one model next to each other."""
-    ours = reference()["recipes"]
+    ours, order = reference()["recipes"], reference()["order"]
     rows = [{"model": ours.get(row.get("recipe"), {}).get(name, row.get("recipe"))} | row for row in rows]
+
+    def place(row: Mapping[str, Any]) -> tuple:
+        rank = order.index(row["model"]) if row["model"] in order else len(order)
+        year = row["dataset"].partition(" [")[0]
+        preset = row.get("preset", "").partition(" ")[0], row.get("parts", 0)
+        return year, rank, row["model"], SOURCES.index(row["source"]), row["dataset"], preset
+
     columns = [*COLUMNS, *(FLAGS if name == "table1" else ())]
-    frame = pd.DataFrame(rows, columns=columns)
-    order = {model: place for place, model in enumerate(reference()["order"])}
-    frame["_model"] = [order.get(model, len(order)) for model in frame["model"]]
-    frame["_source"] = frame["source"].map(SOURCES.index)
-    frame["_year"] = [dataset.partition(" [")[0] for dataset in frame["dataset"]]
-    frame = frame.sort_values(["_year", "_model", "model", "_source", "dataset", "preset"], kind="stable")
-    frame = frame.drop(columns=["_year", "_model", "_source"])
+    frame = pd.DataFrame(sorted(rows, key=place), columns=columns)
     frame[list(RATES)] = frame[list(RATES)].astype(float).round(2)
-    return frame.astype({"n": "Int64", "seeds": "Int64", "parts": "Int64"}).reset_index(drop=True)
+    return frame.astype({"n": "Int64", "seeds": "Int64", "parts": "Int64"})
 
 
-def _printable(frame: pd.DataFrame) -> pd.DataFrame:
+def printable(frame: pd.DataFrame) -> pd.DataFrame:
     """Every cell as text: two decimals, flags as signs, a dash for what is not known."""
-    text = frame.astype(object).where(frame.notna(), None)
-    for column in frame.columns:
-        text[column] = [cell(column, value) for value in text[column]]
-    return text
+    return pd.DataFrame({name: [_cell(name, value) for value in frame[name]] for name in frame.columns}, dtype=object)
 
 
-def cell(column: str, value: Any) -> str:
-    """A value of a table as text."""
-    if value is None:
+def _cell(column: str, value: Any) -> str:
+    if pd.isna(value):
         return "–"
     if column in FLAGS:
         return "✓" if value else "✗"

@@ -84,11 +84,10 @@ def test_the_file_says_the_same_twice(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_the_committed_run_never_reached_55() -> None:
-    results = ROOT / "results"
-    table: Any = timings.timings(results)
-    scored = json.loads((results / "reproduced/comer-fusion/laptop-seed7/scores/2014.json").read_text())
-    row = table[(table["preset"] == "laptop") & (table["seed"] == "7")].iloc[0]
-    assert row["exprate_2014"] == scored["exprate"] < 55 and 3000 < row["total_s"] < 5000 and row["validations"] == 0
+    run = ROOT / "results/reproduced/comer-fusion/laptop-seed7"
+    table: Any = timings.timings(ROOT / "results", [run])
+    scored, row = json.loads((run / "scores/2014.json").read_text()), table.iloc[0]
+    assert row["exprate_2014"] == scored["exprate"] < 55 and row["total_s"] > 600 and row["validations"] == 0
     assert all(pd.isna(row[name]) for name in table.columns if name.startswith(("token_", "exprate_5")))
 
 

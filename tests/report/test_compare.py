@@ -46,7 +46,10 @@ def judged(root: Path, rates: dict[str, float], seeds: Sequence[int], spread: fl
 
 def test_an_ordering_that_holds(tmp_path: Path) -> None:
     found = judged(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.6, 0.7), strict=True)), range(5))
-    assert found.verdict == "holds" and "Every step is significant" in found.words
+    assert found.verdict == "holds" and found.words.startswith(
+        "The paper's order holds: the means are in the order BTTR <"
+    )
+    assert found.words.count("p<0.001 over images") == 4 and "not shown" not in found.words
     assert [row.model for row in found.rows] == [
         "BTTR", "BTTR (baseline)", "CoMER (Self)", "CoMER (Cross)", "CoMER (Fusion)",
     ]  # fmt: skip
@@ -59,16 +62,21 @@ def test_an_ordering_that_holds(tmp_path: Path) -> None:
 def test_an_ordering_that_does_not_hold(tmp_path: Path) -> None:
     found = judged(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.7, 0.6), strict=True)), range(5))
     assert found.verdict == "does not hold"
-    assert "are not in the paper's order" in found.words
-    assert "It does not hold: CoMER (Fusion) is below CoMER (Cross)" in found.words
+    assert "The paper's order does not hold: the means are not in the order BTTR <" in found.words
+    assert "the other way round, at 5 % over seeds and images: CoMER (Cross) → CoMER (Fusion) -" in found.words
 
 
 def test_data_that_cannot_tell(tmp_path: Path) -> None:
     """The paper's own gaps at the paper's own spread, three seeds: in order or not, nothing is claimed."""
     rates = dict(zip(ORDER, (0.5345, 0.5517, 0.5751, 0.5811, 0.5933), strict=True))
     found = judged(tmp_path, rates, range(3), spread=0.01)
-    assert found.verdict == "cannot tell" and "Not every step is significant: " in found.words
-    assert "To see a difference of the size found here" in found.words and "seeds per row and " in found.words
+    assert found.verdict == "cannot tell" and "Whether the paper's order holds is open: " in found.words
+    assert "; not shown: " in found.words and "80 % power takes " in found.words
+    for step in found.steps:
+        if step.verdict == "open" and (step.seed_p_holm or 0) >= 0.05:
+            assert step.seeds_needed and f"takes {step.seeds_needed} seeds per row" in found.words
+        if step.verdict == "open" and step.image_p_holm >= 0.05:
+            assert f"{step.images_needed:,} images" in found.words
     assert any(step.verdict == "open" for step in found.steps)
 
 
@@ -86,8 +94,8 @@ def test_too_few_seeds_are_said_plainly(tmp_path: Path) -> None:
     assert found.verdict == "cannot tell" and step.verdict == "too few seeds"
     assert step.seed_p is step.seed_low is step.permutation_p is None and step.image_p < 1e-6
     assert found.rows[0].sd is found.rows[0].low is None
-    assert "There is no run of BTTR (baseline), CoMER (Self), CoMER (Cross)." in found.words
-    assert "at least 3 seeds of each" in found.words
+    assert "there is no run of BTTR (baseline), CoMER (Self), CoMER (Cross)." in found.words
+    assert "not tested over seeds, which takes 3 per row: BTTR → CoMER (Fusion) +40" in found.words
 
 
 def test_one_row_alone_and_a_chain_with_gaps(tmp_path: Path) -> None:
@@ -95,7 +103,7 @@ def test_one_row_alone_and_a_chain_with_gaps(tmp_path: Path) -> None:
     assert alone.verdict == "cannot tell" and not alone.steps and "at least two rows" in alone.words
     gaps = judged(tmp_path / "b", {"bttr": 0.3, "comer-fusion": 0.7}, range(4))
     assert gaps.steps[0].verdict == "shown"
-    assert gaps.verdict == "cannot tell" and "the whole ordering is not tested" in gaps.words
+    assert gaps.verdict == "cannot tell" and "there is no run of BTTR (baseline)" in gaps.words
 
 
 def test_years_are_pooled(tmp_path: Path) -> None:
@@ -154,7 +162,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     where = [str(tmp_path / "some"), str(tmp_path / "more/comer-self")]
     cli.app(["compare", *where], standalone_mode=False)
     said = capsys.readouterr().out
-    assert "BTTR → CoMER (Self): +20.00" in said and "sd 1.00" in said and "There is no run of" in said
+    assert "BTTR → CoMER (Self) +20.00" in said and "± 1.00" in said and "there is no run of" in said
     cli.app(["compare", *where, "--json"], standalone_mode=False)
     (plain,) = json.loads(capsys.readouterr().out)
     assert [row["mean"] for row in plain["rows"]] == pytest.approx([41, 61]) and len(plain["steps"]) == 1

@@ -9,7 +9,6 @@ from typing import Any
 
 import matplotlib.style
 import numpy as np
-import pandas as pd
 import pytest
 import yaml
 from matplotlib.figure import Figure
@@ -21,6 +20,7 @@ from benchmarks.report.figures import growth as cost
 from benchmarks.report.figures import make as figures
 from benchmarks.report.figures import results as plots
 from benchmarks.report.paper import reference
+from benchmarks.runs.folder import RunFolder
 from tests.helpers.places import ROOT
 
 RESULTS = ROOT / "results"
@@ -63,12 +63,6 @@ def put_run(results: Path, recipe: str = "bttr", preset: str = "paper", seed: in
     return folder
 
 
-def put_study(results: Path) -> None:
-    (results / "search/a-study").mkdir(parents=True)
-    rows = "setting,importance\ntraining.lr,0.75\nmodel.dropout,0.25\n"
-    (results / "search/a-study/importance.csv").write_text(rows)
-
-
 def put_growth(results: Path) -> None:
     lines = ["axis,value,plain,fast,unit,n"]
     for axis in cost.AXES:
@@ -97,7 +91,6 @@ def bars(figure: Figure, gid: str) -> list[float]:
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
     put_run(tmp_path)
-    put_study(tmp_path)
     paths = [line for line in figures.figures(tmp_path) if isinstance(line, Path)]
     assert len(paths) == 15 and {path.suffix for path in paths} == {".pdf", ".svg", ".png"}
     before = {path: path.read_bytes() for path in paths}
@@ -115,7 +108,7 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_the_committed_figures_are_what_make_figures_writes(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    for name in ("reproduced", "speed", "search"):
+    for name in ("reproduced", "speed"):
         (tmp_path / "results" / name).symlink_to(RESULTS / name)
     paths = [line for line in figures.figures(tmp_path / "results", ("svg",)) if isinstance(line, Path)]
     assert len(paths) > 3
@@ -125,8 +118,13 @@ def test_the_committed_figures_are_what_make_figures_writes(tmp_path: Path) -> N
         assert committed.with_suffix(".pdf").exists() and committed.with_suffix(".png").exists()
 
 
+def committed() -> list[RunFolder]:
+    """One of the committed runs."""
+    return figures.read_runs(RUN)
+
+
 def test_lengths_are_those_of_paper_and_scores() -> None:
-    figure = plots.by_length(figures.read_runs(RESULTS / "reproduced"))
+    figure = plots.by_length(committed())
     assert points(figure, "comer-fusion, reported")[1] == [74.25, 52.26, 54.69, 35.71, 30.77, 20.0]
     assert points(figure, "comer-self, reported")[1] == reference()["fig3"]["rates"]["CoMER (Self)"]
     drawn = points(figure, "comer-fusion, reproduced, preset laptop")[1]
@@ -146,7 +144,7 @@ def test_the_reported_lengths_add_up_to_table_1() -> None:
 
 def test_the_forest_shows_rates_intervals_and_seeds(tmp_path: Path) -> None:
     score = json.loads((RUN / "scores/2014.json").read_text())
-    figure = plots.forest(figures.read_runs(RESULTS / "reproduced"))
+    figure = plots.forest(committed())
     for key, rate in (("exact", "exprate"), ("le1", "exprate_le1"), ("le2", "exprate_le2")):
         (x,), (y,) = points(figure, f"CoMER (Fusion), laptop, {key}")
         assert round(x, 2) == score[rate]
@@ -166,11 +164,31 @@ def test_the_forest_shows_rates_intervals_and_seeds(tmp_path: Path) -> None:
 
 def test_training_shows_the_history() -> None:
     history = [json.loads(line) for line in (RUN / "history.jsonl").read_text().splitlines()]
-    figure = plots.training(figures.read_runs(RESULTS / "reproduced"))
+    figure = plots.training(committed())
     assert len(figure.axes) == 3  # token match was not measured
     for key in ("loss", "lr", "images_per_s"):
         epochs, values = points(figure, f"comer-fusion, seed 7, {key}")
         assert (epochs, values) == ([line["epoch"] for line in history], [line[key] for line in history])
+
+
+def test_minutes_are_those_of_the_history(tmp_path: Path) -> None:
+    for seed in (7, 8):
+        put_run(tmp_path, seed=seed, more=seed)
+    put_run(tmp_path, preset="fast")
+    figure = plots.minutes(figures.read_runs(tmp_path / "reproduced"))
+    n, exact = 986, [json.loads(path.read_text())["exact"] for path in sorted(tmp_path.rglob("scores/2014.json"))]
+    (x,), (y,) = points(figure, "bttr, paper")
+    assert (x, y) == pytest.approx((4 / 60, 100 * (exact[1] + exact[2]) / 2 / n))
+    assert points(figure, "bttr, paper, seeds")[1] == pytest.approx([100 * k / n for k in exact[1:]])
+    assert sorted(text.get_text() for text in figure.axes[0].texts) == ["fast", "paper"]
+
+
+def test_errors_are_drawn_for_the_first_seed_of_a_row(tmp_path: Path) -> None:
+    for seed in (8, 7):
+        put_run(tmp_path, seed=seed)
+    put_run(tmp_path, preset="fast", seed=8)
+    drawn = {name for name, _ in figures.draw(tmp_path) if name.startswith("errors")}
+    assert drawn == {"errors-bttr-paper-seed7", "errors-bttr-fast-seed8"}
 
 
 def test_errors_show_the_tables(tmp_path: Path) -> None:
@@ -194,12 +212,6 @@ def test_committed_tables_of_errors_agree_with_the_scores() -> None:
         assert all(row["expressions"] > 1 or row["aligned"] for row in errors["symbols"])
 
 
-def test_importance_shows_the_study() -> None:
-    table = pd.DataFrame({"setting": ["a", "b"], "importance": [0.25, 0.75]})
-    figure = cost.importance(table, "study")
-    assert bars(figure, "importance") == [0.25, 0.75]  # the largest on top
-
-
 def test_growth_shows_the_measurements(tmp_path: Path) -> None:
     put_growth(tmp_path)
     (figure,) = [drawn for name, drawn in figures.draw(tmp_path) if name == "speed-growth"]
@@ -215,7 +227,7 @@ def test_what_is_not_there_is_said_and_not_drawn(tmp_path: Path) -> None:
     assert [line.name for line in lines if isinstance(line, Path)] == ["fig3-by-length.svg", "table1-forest.svg"]
     said = [line for line in lines if isinstance(line, str)]
     assert all("not drawn, there is no" in line for line in said)
-    assert [line.split(":")[0] for line in said] == ["training, errors", "speed-growth", "search-importance"]
+    assert [line.split(":")[0] for line in said] == ["training, errors", "speed-growth"]
     axes = plots.by_length([]).axes
     assert [axis.get_title(loc="left") for axis in axes] == ["reported"]
 
@@ -223,7 +235,6 @@ def test_what_is_not_there_is_said_and_not_drawn(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fill", [put_run, crowd], ids=["one run", "all rows twice"])
 def test_nothing_is_cut_off_or_too_small(tmp_path: Path, fill: Any) -> None:
     fill(tmp_path)
-    put_study(tmp_path)
     put_growth(tmp_path)
     for name, figure in figures.draw(tmp_path):
         if isinstance(figure, str) or name.endswith("seed8"):

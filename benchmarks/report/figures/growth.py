@@ -1,4 +1,4 @@
-"""Drawings of `make figures` about cost and settings: how a search's time grows, what mattered in a study."""
+"""How a search's time grows, as a drawing of `make figures`."""
 
 import math
 
@@ -43,17 +43,3 @@ def growth(table: pd.DataFrame) -> Figure:
 def _slope(part: pd.DataFrame, side: str) -> float:
     first, last = part.iloc[-2], part.iloc[-1]
     return math.log(last[side] / first[side]) / math.log(last["value"] / first["value"])
-
-
-def importance(table: pd.DataFrame, title: str) -> Figure:
-    """What mattered in a study: the share of each setting (columns setting, importance)."""
-    table = table.sort_values("importance", kind="stable")
-    figure = Figure(figsize=(WIDTH, 0.65 + 0.18 * len(table)))
-    axis = figure.subplots()
-    axis.barh(range(len(table)), list(table["importance"]), height=0.6, color="#0072B2", gid="importance")
-    axis.set_yticks(range(len(table)), list(table["setting"]))
-    axis.set(xlabel="importance (PED-ANOVA, best quarter of trials)", xlim=(0, None))
-    axis.set_title(title)
-    axis.grid(visible=False, axis="y")
-    axis.tick_params(axis="y", length=0)
-    return figure

@@ -62,11 +62,12 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
         yield "training, errors", f"there is no run under {results / 'reproduced'}; python -m benchmarks pack adds one"
     for preset in sorted({run.preset for run in runs}):
         yield f"training-{preset}", plots.training([run for run in runs if run.preset == preset])
-    for run in runs:
+    if any(run.seconds for run in runs):
+        yield "exprate-minutes", plots.minutes(runs)
+    for run in {(run.recipe, run.preset): run for run in reversed(runs)}.values():  # the first seed of each row
         name = f"errors-{run.recipe}-{run.preset}-seed{run.seed}"
         yield name, taxonomy.taxonomy(run) if run.errors else "no errors/*.json; python -m benchmarks score makes them"
     yield "speed-growth", _growth(results / "speed" / "growth.csv")
-    yield from _studies(results / "search")
 
 
 def read_runs(root: Path) -> list[RunFolder]:
@@ -79,27 +80,10 @@ def read_runs(root: Path) -> list[RunFolder]:
     return runs
 
 
-def _table(path: Path, *wanted: str) -> pd.DataFrame:
-    """A CSV file. Raises UserError where it cannot be read or a column is missing."""
-    try:
-        table = pd.read_csv(path)
-        _ = table[list(wanted)]
-    except (ValueError, KeyError):
-        raise UserError(f"{path}: damaged or incomplete; restore it, or make it again") from None
-    return table
-
-
 def _growth(path: Path) -> Figure | str:
     if not path.exists():
         return f"there is no {path}; make bench measures it"
-    return cost.growth(_table(path, "axis", "value", *cost.SIDES))
-
-
-def _studies(root: Path) -> Iterator[tuple[str, Figure | str]]:
-    """A figure for each study of a search."""
-    found = sorted(root.glob("*/importance.csv"))
-    if not found:
-        yield "search-importance", f"there is no {root}/*/importance.csv; python -m benchmarks search --crohme makes it"
-    for path in found:
-        table = _table(path, "setting", "importance")
-        yield f"search-importance-{path.parent.name}", cost.importance(table, path.parent.name)
+    try:
+        return cost.growth(pd.read_csv(path))
+    except (ValueError, KeyError, IndexError):
+        raise UserError(f"{path}: damaged or incomplete; restore it, or make it again") from None

@@ -4,15 +4,17 @@ A colour never tells anything alone: a marker or a line style says the same, so 
 95 % Wilson intervals of a rate over the n expressions of a set, as in the tables.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from benchmarks.report.paper import model_name, reference
+from benchmarks.report.presets import names
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.interval import proportion_interval
 
@@ -53,13 +55,13 @@ def reported(percent: float, n: int) -> Rate:
     return Rate(percent, *rate(percent * n / 100, n)[1:])
 
 
-def seeds_of_rows(runs: Iterable[RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
+def seeds_of_rows(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
     """(recipe, preset) -> its seeds that were scored on the whole set of 2014, in the order of the paper."""
-    n, order = reference()["test_sets"][YEAR], list(LOOKS)
+    n, order, presets = reference()["test_sets"][YEAR], list(LOOKS), names(runs)
     found: dict[tuple[str, str], list[RunFolder]] = {}
     for run in sorted(runs, key=lambda r: (order.index(r.recipe) if r.recipe in LOOKS else len(order), r.seed)):
         if run.scores.get(YEAR, {}).get("n") == n:
-            found.setdefault((run.recipe, run.preset), []).append(run)
+            found.setdefault((run.recipe, presets[run]), []).append(run)
     return found
 
 
@@ -151,9 +153,10 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
             axis.plot(centre, at, marker, color=colour, markerfacecolor=fill, zorder=3, gid=f"{model}, {source}, {key}")
             if len(seeds) > 1:
                 axis.plot([100 * run.scores[YEAR][key] / n for run in seeds], [at] * len(seeds), "|k", ms=5, zorder=4)
-    names = [model if source == "reported" else _numbered(source, seeds) for model, source, _, seeds in lines]
-    axis.set_yticks(range(len(lines)), names)
-    axis.set(ylim=(len(lines) - 0.5, -0.5), xlabel=f"expressions of CROHME {YEAR} (%), n = {n}")
+    counts = [f"{len(seeds)} seed" + "s" * (len(seeds) > 1) for *_, seeds in lines]
+    named = [f"{source}, {n}" if seeds else model for (model, source, _, seeds), n in zip(lines, counts, strict=True)]
+    axis.set_yticks(range(len(lines)), named)
+    axis.set(ylim=(len(lines) - 0.5, -0.5), xlabel=f"CROHME {YEAR} (%), n = {n}")
     axis.grid(visible=False, axis="y")
     axis.tick_params(axis="y", length=0)
     for y, (_, source, _, _) in enumerate(lines):
@@ -166,10 +169,6 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
     handles = [handle for pair in zip(what, whose, strict=True) for handle in pair]  # a legend fills its columns first
     figure.legend(handles=handles if several else handles[:-1], loc="outside upper center", ncols=3)
     return figure
-
-
-def _numbered(preset: str, seeds: Sequence[RunFolder]) -> str:
-    return f"reproduced: {preset}, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
 
 
 # Training
@@ -202,10 +201,39 @@ def training(runs: Sequence[RunFolder]) -> Figure:
             )
         axis.set(ylabel=label, ylim=(0, None))
     axes[-1].set_xlabel("epoch")
+    axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.align_ylabels(list(axes))
     recipes = dict.fromkeys(run.recipe for run in runs)
     handles = [handle(model_name(recipe), *_look(recipe)) for recipe in recipes]
     figure.legend(
         handles=handles, title=f"preset {runs[0].preset}", loc="outside upper center", ncols=2, title_fontsize=8
     )
+    return figure
+
+
+# Cost
+
+
+def minutes(runs: Sequence[RunFolder]) -> Figure:
+    """ExpRate on CROHME 2014 against the minutes a training took: a marker for each row and preset, a stroke for each
+    of its seeds; a preset is named at its best row."""
+    found, n = seeds_of_rows([run for run in runs if run.seconds]), reference()["test_sets"][YEAR]
+    figure = Figure(figsize=(WIDTH, 2.4))
+    axis = figure.subplots()
+    best: dict[str, tuple[float, float]] = {}
+    for (recipe, preset), seeds in found.items():
+        took = [run.seconds[-1] / 60 for run in seeds]
+        rates = [100 * run.scores[YEAR]["exact"] / n for run in seeds]
+        colour, marker, _ = _look(recipe)
+        x, y = float(np.mean(took)), float(np.mean(rates))
+        axis.plot([x], [y], marker, color=colour, gid=f"{recipe}, {preset}")
+        axis.plot(took, rates, "_", color=colour, gid=f"{recipe}, {preset}, seeds")
+        best[preset] = max(best.get(preset, (0.0, 0.0)), (x, y), key=lambda place: place[1])
+    for preset, place in best.items():
+        axis.annotate(preset, place, (-6, 0), textcoords="offset points", ha="right", va="center")
+    axis.set(xlabel="minutes of training", ylabel=f"ExpRate on CROHME {YEAR} (%)")
+    axis.set_xlim(0, 1.1 * max(x for x, _ in best.values()))
+    recipes = dict.fromkeys(recipe for recipe, _ in found)
+    handles = [handle(model_name(recipe), *_look(recipe)[:2]) for recipe in recipes]
+    figure.legend(handles=handles, loc="outside upper center", ncols=3)
     return figure

@@ -34,7 +34,7 @@ from evaluation.scoring.lengths import BUCKETS
 
 REPORTED_COST = "7 to 8 hours a row on four 2080 Ti"
 WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # what tells a page that holds CROHME
-HEADINGS = {"exprate": "ExpRate", "le1": "≤ 1", "le2": "≤ 2", "le3": "≤ 3"}
+HEADINGS = {"exprate": "ExpRate", "interval": "95 % interval", "le1": "≤ 1", "le2": "≤ 2", "le3": "≤ 3"}
 HOW_TO_READ = [
     "Expressions are drawn from their symLG, which is what the scorer compares; it differs from the caption for a few.",
     "Attention is the last layer's, the mean of its heads, while the network is made to read its own answer from left "
@@ -137,7 +137,7 @@ def render(material: Material, results: Path) -> str:
         script_hash=Markup(f"sha256-{digest}"),
         warning=_warning(material),
         intro=_intro(material),
-        tables=[_table(title, frame) for title, frame in material.frames],
+        tables=[table for title, frame in material.frames for table in _tables(title, frame)],
         tables_note=tables.NOTE.replace("`", ""),
         scores=scores,
         figures=drawings(material, results),
@@ -222,25 +222,18 @@ def _plural(count: int, what: str) -> str:
     return f"{count:,} {what}" + "s" * (count != 1)
 
 
-def _table(title: str, frame: pd.DataFrame) -> Json:
-    """A results table in parts, one a dataset: the cells of a row before the interval as text, the interval as numbers,
-    the cells after it."""
-    columns = [name for name in frame.columns if name not in ("dataset", "ci_low", "ci_high")]
-    middle = columns.index("exprate") + 1
-    parts: dict[str, list[Json]] = {}
-    for record in frame.astype(object).where(frame.notna(), None).to_dict("records"):
-        parts.setdefault(str(record["dataset"]), []).append(
-            {
-                "source": record["source"],
-                "before": [tables.cell(name, record[name]) for name in columns[:middle]],
-                "after": [tables.cell(name, record[name]) for name in columns[middle:]],
-                "low": record["ci_low"],
-                "high": record["ci_high"],
-                "rate": record["exprate"],
-            }
-        )
-    headings = [HEADINGS.get(name, name.replace("_", " ")) for name in columns]
-    return {"title": title, "before": headings[:middle], "after": headings[middle:], "parts": parts}
+def _tables(title: str, frame: pd.DataFrame) -> list[Json]:
+    """A results table in parts, one for each dataset."""
+    cells = tables.short(frame)
+    headings = [HEADINGS.get(name, name) for name in cells.columns[1:]]
+    return [
+        {
+            "title": f"{title}: {dataset}" if frame["dataset"].nunique() > 1 else title,
+            "headings": headings,
+            "rows": [{"source": row[2], "cells": row[1:]} for row in part.values.tolist()],
+        }
+        for dataset, part in cells.groupby("dataset", sort=False)
+    ]
 
 
 def _scores(run: RunFolder) -> list[Json]:

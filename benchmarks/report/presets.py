@@ -1,0 +1,57 @@
+"""The presets of runs: which may be pooled under one name, and how one differs from the authors' training."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from benchmarks.report.paper import reference
+from benchmarks.runs.folder import RunFolder
+
+
+def settings(run: RunFolder) -> str:
+    """Digest of all settings but those that make a row of the paper's table, and the seed."""
+    config = run.config
+    model = {key: value for key, value in (config.get("model") or {}).items() if not key.endswith("_coverage")}
+    rest = {key: config[key] for key in config if key not in ("schema_version", "recipe", "seed", "augmentation")}
+    text = json.dumps(rest | {"model": model}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def names(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
+    """Each run's preset; with the digest of its settings where runs of one preset differ in them, so that nobody takes
+    them for seeds of a row or for rows of a table."""
+    kinds: dict[tuple[str, object], set[str]] = {}
+    of = {run: (run.preset, run.recipe in reference()["recipes"] or run.recipe) for run in runs}
+    for run, kind in of.items():
+        kinds.setdefault(kind, set()).add(settings(run))
+    return {run: run.preset if len(kinds[kind]) == 1 else f"{run.preset} {settings(run)}" for run, kind in of.items()}
+
+
+@cache
+def _authors() -> dict[str, Any]:
+    text = resources.files("benchmarks").joinpath("presets/paper.yaml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)
+
+
+def departures(name: str, config: Mapping[str, Any]) -> str:
+    """In words: how the network, the images and the data of a preset differ from the authors'."""
+    data, layers, theirs = config["data"], _layers(config.get("model") or {}), _layers(_authors()["model"])
+    small = [f"{layers} of the authors' {theirs} dense layers"] if layers < theirs else []
+    small += [f"images at {data['scale']:g} of their width and height"] if data.get("scale", 1) < 1 else []
+    words = f"a small network ({', '.join(small)}): it reproduces differences, not levels" if small else "full size"
+    if parts := data.get("sub_expressions"):
+        words += f". Also trained on up to {parts} sub-expressions of each expression; the paper on its"
+    else:
+        words += ". Trained as the paper is on"
+    return f"`{name}`: {words} 8,834 expressions and nothing else."
+
+
+def _layers(model: Mapping[str, Any]) -> int:
+    """Dense layers of an encoder."""
+    layers = model.get("num_layers", _authors()["model"]["num_layers"])
+    return 3 * layers if isinstance(layers, int) else sum(layers)
