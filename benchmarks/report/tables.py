@@ -85,7 +85,7 @@ def short(table: pd.DataFrame) -> pd.DataFrame:
     ends = zip(table["ci_low"], table["ci_high"], strict=True)
     cells["interval"] = [f"{low:.1f}–{high:.1f}" for low, high in ends]
     cells["preset"] += [f" + {parts} parts" if parts not in ("–", "0") else "" for parts in cells["parts"]]
-    return cells[list(SHORT)]
+    return pd.DataFrame(cells, columns=list(SHORT))
 
 
 def heading(name: str, *, crohme: bool = True) -> str:

@@ -36,7 +36,7 @@ def put_run(
     search = {"limit": limit, "beam_size": 10}
     config = {"recipe": recipe, "preset": preset, "seed": seed, "data": data or CROHME, "search": search}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    score = {"n": n, "exact": exact, "le1": exact + 10, "le2": exact + 20, "le3": exact + 30}
+    score: dict[str, object] = {"n": n, "exact": exact, "le1": exact + 10, "le2": exact + 20, "le3": exact + 30}
     score["signature"] = f"ExpRate|set:crohme{split}|n:{n}|search:joint10|select:last"
     (folder / "scores" / f"{split}.json").write_text(json.dumps(score))
     (folder / "scores" / f"{split}.csv").write_text(

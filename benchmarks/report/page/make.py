@@ -228,7 +228,7 @@ def _tables(title: str, frame: pd.DataFrame) -> list[Json]:
     headings = [HEADINGS.get(name, name) for name in cells.columns[1:]]
     return [
         {
-            "title": f"{title}: {dataset}" if frame["dataset"].nunique() > 1 else title,
+            "title": f"{title}: {dataset}" if len(set(frame["dataset"])) > 1 else title,
             "headings": headings,
             "rows": [{"source": row[2], "cells": row[1:]} for row in part.values.tolist()],
         }
