@@ -24,7 +24,7 @@ from models.inference.options import SearchOptions
 from models.position import MAX_STEPS
 from models.vocab import Vocabulary
 
-SCHEMA = 2  # version of the settings below: goes up when one comes, goes, or comes to mean something else
+SCHEMA = 3  # version of the settings below: goes up when one comes, goes, or comes to mean something else
 FILLED_IN = ("schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink")  # by the run
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
 
@@ -45,7 +45,13 @@ class Data(Strict):
     max_tokens: int = Field(default=200, gt=0, lt=MAX_STEPS)
     limit: int | None = Field(default=None, gt=0)
     sub_expressions: int = Field(default=0, ge=0)
+    substitution: float = Field(default=0.0, ge=0, le=1)
     ink: str = ""
+
+    @property
+    def needs_ink(self) -> bool:
+        """Whether the pen strokes of the training set are trained on, too."""
+        return bool(self.sub_expressions or self.substitution)
 
 
 class Augmentation(Strict):
@@ -167,6 +173,12 @@ class Config(Strict):
         return self
 
     @model_validator(mode="after")
+    def _images_can_change(self) -> "Config":
+        if self.training.resident and self.data.substitution:
+            raise ValueError("data.substitution draws images anew, those of training.resident stay on the device")
+        return self
+
+    @model_validator(mode="after")
     def _network_fits_the_vocabulary(self) -> "Config":
         if self.model.vocab_size != (classes := len(Vocabulary())):
             raise ValueError(f"model.vocab_size must be {classes}, the special tokens and models/dictionary.txt")
@@ -211,8 +223,8 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     if archive is not None:
         merged["data"] = merged.get("data", {}) | {"name": archive.name, "digest": archive.digest}
         if archive.name == "embedded":
-            merged["data"]["sub_expressions"] = 0
-        if merged["data"].get("sub_expressions"):
+            merged["data"] |= {"sub_expressions": 0, "substitution": 0.0}
+        if merged["data"].get("sub_expressions") or merged["data"].get("substitution"):
             merged["data"]["ink"] = archive.ink_digest
         if merged.get("select", "2014") not in ("last", "heldout", *archive.test_splits):
             merged["select"] = "heldout"

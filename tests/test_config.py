@@ -63,6 +63,7 @@ OTHER = {  # another value for every setting; a run of the laptop's settings is 
         "max_tokens": 100,
         "limit": 3,
         "sub_expressions": 1,
+        "substitution": 0.5,
         "ink": "ef",
     },
     "model": {
@@ -186,12 +187,12 @@ def test_settings_of_an_older_suite(tmp_path):
     (tmp_path / "config.yaml").write_text(made.to_yaml().replace(f"schema_version: {SCHEMA}\n", ""))
     older = configs.load(tmp_path / "config.yaml")
     assert older == made.model_copy(update={"schema_version": 1})
-    with pytest.raises(UserError, match=r"\(schema_version 1 instead of 2\)"):
+    with pytest.raises(UserError, match=r"\(schema_version 1 instead of 3\)"):
         configs.check_folder(made, tmp_path)
-    with pytest.raises(UserError, match="made under version 1 of the settings, this suite has 2"):
+    with pytest.raises(UserError, match="made under version 1 of the settings, this suite has 3"):
         train(older, None, tmp_path)  # type: ignore[arg-type]
     (tmp_path / "config.yaml").write_text("recipe: r\npreset: p\nbeam: 10\n")
-    with pytest.raises(UserError, match=r"config\.yaml \(version 1 of the settings, not 2\): beam: "):
+    with pytest.raises(UserError, match=r"config\.yaml \(version 1 of the settings, not 3\): beam: "):
         configs.load(tmp_path / "config.yaml")
     (tmp_path / "mine.yaml").write_text("schema_version: 1")
     with pytest.raises(UserError, match=r"mine\.yaml: schema_version: no setting of a recipe or preset; take it out"):
@@ -277,7 +278,7 @@ def test_no_number_of_the_schema_may_be_infinite(tmp_path):
     path, base = tmp_path / "mine.yaml", configs.resolve("comer-fusion", "paper", 7).model_dump(mode="json")
     floats = [name for name in configs.schema() if isinstance(_at(base, name), float)]
     floats += ["training.optimizer.clip"]  # none by default
-    assert len(floats) == 18
+    assert len(floats) == 19
     for name in floats:
         for value in (".nan", ".inf", "-.inf"):
             path.write_text("".join(f"{'  ' * i}{key}:\n" for i, key in enumerate(name.split(".")))[:-1] + f" {value}")

@@ -197,7 +197,7 @@ class Archive:
         if not path.exists():
             raise UserError(
                 f"{path}: no such archive; lay the InkML files of CROHME's training set there, "
-                "or set data.sub_expressions: 0 to train on the images alone"
+                "or set data.sub_expressions and data.substitution to 0, to train on the images alone"
             )
         return open_store(path, root="")
 

@@ -3,7 +3,7 @@
 A distortion is drawn before any pixel is touched, so that batches can be planned."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -42,7 +42,7 @@ def load(samples: Iterable[Sample], data: Data) -> list[Sample]:
     kept = [s for s in samples if s.image.size <= data.max_area]
     if data.scale == 1:
         return kept
-    return [Sample(s.id, s.tokens, _shrink(s.image, data.scale)) for s in kept]
+    return [replace(s, image=_shrink(s.image, data.scale)) for s in kept]
 
 
 def _shrink(image: np.ndarray, scale: float) -> np.ndarray:

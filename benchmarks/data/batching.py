@@ -17,6 +17,7 @@ import torch
 from benchmarks.config import Config
 from benchmarks.data.augmentation import Distortion, Draw, distort, load, rescale, sides
 from benchmarks.data.samples import Sample
+from benchmarks.data.substitution import Substitution
 
 CELL = 16  # the encoder's largest stride: padded sides are multiples of it
 STEPS = 8  # in order `shape`, labels are padded to multiples of it
@@ -143,8 +144,8 @@ def pad(images: Sequence[np.ndarray], shape: tuple[int, int] | None = None) -> t
 class TrainingSet:
     """The training batches of any epoch, each a pure function of (config, epoch, position)."""
 
-    def __init__(self, samples: Iterable[Sample], config: Config):
-        self.config = config
+    def __init__(self, samples: Iterable[Sample], config: Config, substitution: Substitution | None = None):
+        self.config, self.substitution = config, substitution
         self.samples = [s for s in load(samples, config.data) if len(s.tokens) <= config.data.max_tokens]
         self.sizes = [sides(s.image) for s in self.samples]
         self.by_length = sorted(range(len(self.samples)), key=lambda i: len(self.samples[i].tokens))
@@ -179,12 +180,15 @@ class TrainingSet:
 
     def batch(self, epoch: int, indices: Sequence[int]) -> Batch:
         """Augmented and padded."""
-        images = []
+        images, chosen = [], []
         for index in indices:
+            sample = self.samples[index]
+            if self.substitution:  # with a generator of its own: the distortions are the same without it
+                sample = self.substitution(sample, np.random.default_rng((self.config.seed, epoch, index, 1)))
             distortion, draw = self.distortion(epoch, index)
-            images.append(distortion.apply(self.samples[index].image, self.config.augmentation, draw))
+            images.append(distortion.apply(sample.image, self.config.augmentation, draw))
+            chosen.append(sample)
         shape = self.shape([sides(image) for image in images])
-        chosen = [self.samples[index] for index in indices]
         return Batch([s.id for s in chosen], *pad(images, shape), [s.tokens for s in chosen])
 
     def shape(self, sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:

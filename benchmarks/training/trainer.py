@@ -26,8 +26,9 @@ from benchmarks.config import SCHEMA, Config, check_folder
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import Batch, PlansAhead, TrainingSet, ahead, padded_steps
 from benchmarks.data.on_device import Drawn, Inputs, ResidentSet, send
-from benchmarks.data.samples import Sample, evenly, split_heldout
+from benchmarks.data.samples import Sample, evenly, split_heldout, with_ink
 from benchmarks.data.sub_expressions import sub_expressions
+from benchmarks.data.substitution import Substitution
 from benchmarks.environment import environment
 from benchmarks.errors import Diverged, UserError, shortage
 from benchmarks.files import only_one, write_atomically
@@ -122,11 +123,14 @@ class Trainer:
             samples, self.validation = split_heldout(samples, config.heldout, config.seed)
         elif config.select != "last":
             self.validation = archive.samples(config.select)
-        if config.data.sub_expressions:  # of what is trained on alone: nothing of what is held out
-            samples += sub_expressions(archive.ink, samples, config.data.sub_expressions)
+        substitution = None
+        if config.data.needs_ink:  # of what is trained on alone: nothing of what is held out
+            samples = with_ink(samples, archive.ink)
+            substitution = Substitution(samples, config.data.substitution) if config.data.substitution else None
+            samples += sub_expressions(samples, config.data.sub_expressions)
         cuda = team.device.type == "cuda"
-        resident = cuda if training.resident is None else training.resident
-        self.set = ResidentSet(samples, config, team.device) if resident else TrainingSet(samples, config)
+        resident = cuda and not substitution if training.resident is None else training.resident
+        self.set = ResidentSet(samples, config, team.device) if resident else TrainingSet(samples, config, substitution)
         self.prepare = self.set.draw if isinstance(self.set, ResidentSet) else self.set.batch
         if not self.set.samples:
             raise UserError(f"{archive.path}: no expression of train is left to train on")

@@ -1,6 +1,5 @@
 """Sub-expressions: well-formed, drawn as CROHME draws, the same every time, and never in the way of bad ink."""
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -8,19 +7,20 @@ import pytest
 
 from benchmarks.config import resolve
 from benchmarks.data.archive import open_archive
-from benchmarks.data.samples import Sample, evenly
+from benchmarks.data.ink import read_symbols
+from benchmarks.data.samples import Sample, evenly, with_ink
 from benchmarks.data.store import ZipStore
-from benchmarks.data.sub_expressions import SYMBOL_HEIGHT, lines, parts, read_symbols, sub_expressions
+from benchmarks.data.sub_expressions import SYMBOL_HEIGHT, lines, parts, sub_expressions
 from benchmarks.errors import UserError
 from benchmarks.training.team import Team
 from benchmarks.training.trainer import Trainer
 from evaluation.symlg import from_latex
 from models import Vocabulary
+from tests.helpers.ink import inkml, packed
 from tests.helpers.places import CROHME
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 INK = CROHME.parent / "inkml/train.zip"
-ELEMENTS = {r"\frac": "mfrac", r"\sqrt": "msqrt"}
 
 
 def spans(caption: str) -> list[str]:
@@ -28,30 +28,8 @@ def spans(caption: str) -> list[str]:
     return [" ".join(tokens[start:stop]) for start, stop in parts(tokens)]
 
 
-def inkml(caption: str, height: float = 280, forget: str | None = None) -> str:
-    """A file whose symbols are slanted bars side by side; the MathML is flat, which leaves its order."""
-    tokens = [token for token in caption.split() if token not in ("{", "}", "^", "_", r"\limits")]
-    traces = groups = math = ""
-    for number, token in enumerate(tokens):
-        traces += f'<trace id="{number}">{500 * number} 5000, {500 * number + 100} {5000 + height}</trace>'
-        label = {r"\frac": "-", "<": r"\lt"}.get(token, token).replace("<", "&lt;")
-        views = f'<traceView traceDataRef="{number}"/><annotationXML href="s{number}"/>'
-        groups = f'<traceGroup><annotation type="truth">{label}</annotation>{views}</traceGroup>' + groups
-        if token != forget:
-            math += f'<{ELEMENTS.get(token, "mi")} xml:id="s{number}"/>'
-    math = f'<math xmlns="http://www.w3.org/1998/Math/MathML">{math}</math>'
-    return f'<ink xmlns="http://www.w3.org/2003/InkML">{math}{traces}<traceGroup>{groups}</traceGroup></ink>'
-
-
 def sample(id_: str, caption: str) -> Sample:
     return Sample(id_, tuple(caption.split()), np.zeros((50, 50), np.uint8))
-
-
-def packed(path: Path, files: dict[str, str]) -> ZipStore:
-    with zipfile.ZipFile(path, "w") as archive:
-        for id_, text in files.items():
-            archive.writestr(f"train/inkml/{id_}.inkml", text)
-    return ZipStore(path, root="")
 
 
 CAPTIONS = {
@@ -113,7 +91,7 @@ def test_entities_are_refused() -> None:
 
 
 def test_parts_are_drawn_in_the_size_of_whole_expressions(ink: ZipStore) -> None:
-    found = sub_expressions(ink, SAMPLES, 3)
+    found = sub_expressions(with_ink(SAMPLES, ink), 3)
     by_caption = {" ".join(part.tokens): part for part in found}
     assert set(by_caption) <= {text for caption in CAPTIONS.values() for text in spans(caption)}
     assert sum(part.id.startswith("a-1-") for part in found) == 3 and len({part.id for part in found}) == len(found)
@@ -125,7 +103,7 @@ def test_parts_are_drawn_in_the_size_of_whole_expressions(ink: ZipStore) -> None
 
 
 def test_what_is_cut_depends_on_the_expression_alone(ink: ZipStore) -> None:
-    together, alone = sub_expressions(ink, SAMPLES, 2), sub_expressions(ink, SAMPLES[1:2], 2)
+    together, alone = (sub_expressions(with_ink(few, ink), 2) for few in (SAMPLES, SAMPLES[1:2]))
     again = [part for part in together if part.id.startswith("a-2")]
     assert [part.id for part in again] == [part.id for part in alone]
     assert all(np.array_equal(one.image, other.image) for one, other in zip(again, alone, strict=True))
@@ -134,15 +112,15 @@ def test_what_is_cut_depends_on_the_expression_alone(ink: ZipStore) -> None:
 def test_ink_that_does_not_fit_its_caption_is_left_out(tmp_path: Path) -> None:
     good, other = CAPTIONS["a-1"], CAPTIONS["a-2"]
     ink = packed(tmp_path / "train.zip", {"a-1": inkml(good), "a-2": inkml(good), "b-1": "no xml"})
-    assert {part.id[:3] for part in sub_expressions(ink, SAMPLES, 2)} == {"a-1"}
+    assert {part.id[:3] for part in sub_expressions(with_ink(SAMPLES, ink), 2)} == {"a-1"}
     with pytest.raises(UserError, match=r"train\.zip: holds no segmented pen strokes"):
-        sub_expressions(ink, [sample("a-2", other)], 2)
+        with_ink([sample("a-2", other)], ink)
 
 
 def test_a_preset_with_sub_expressions_is_tied_to_the_ink(tmp_path: Path) -> None:
     archive, preset = open_archive(tiny_archive(tmp_path / "crohme")), tmp_path / "parts.yaml"
     preset.write_text("{data: {sub_expressions: 2}, select: last, training: {schedule: {name: cosine}}}")
-    with pytest.raises(UserError, match=r"inkml/train\.zip: no such archive.*sub_expressions: 0"):
+    with pytest.raises(UserError, match=r"inkml/train\.zip: no such archive.*sub_expressions.*to 0"):
         resolve("comer-fusion", str(preset), 7, archive)
     (tmp_path / "inkml").mkdir()
     packed(tmp_path / "inkml/train.zip", {"a": inkml("a b")})
@@ -170,7 +148,7 @@ def test_what_is_held_out_gives_no_parts(tmp_path: Path) -> None:
 def test_crohme_gives_parts_of_nearly_every_expression() -> None:
     captions = open_archive(CROHME).captions("train").items()
     samples = evenly([sample(id_, " ".join(tokens)) for id_, tokens in captions if parts(tokens)], 120)
-    found = sub_expressions(ZipStore(INK, root=""), samples, 3)
+    found = sub_expressions(with_ink(samples, ZipStore(INK, root="")), 3)
     assert len({part.id.rsplit("-", 2)[0] for part in found}) >= 108
     vocabulary = Vocabulary()
     for part in found:

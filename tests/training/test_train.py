@@ -356,7 +356,7 @@ def test_prediction_needs_weights(archive, tmp_path):
 
 def test_heldout_is_apart_and_keeps_sheets_together():
     image = np.zeros((1, 1), np.uint8)
-    samples = [Sample(f"form{w}-equation{k}", ("x",), image) for w in range(40) for k in range(5)]
+    samples = [Sample(f"form{w}-equation{k}", (f"{w} {k}",), image) for w in range(40) for k in range(5)]
     training, held = split_heldout(samples, 0.1, 7)
     assert {s.id for s in training} | {s.id for s in held} == {s.id for s in samples}
     assert 15 <= len(held) <= 25
