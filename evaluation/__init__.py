@@ -1,5 +1,40 @@
 """Scoring of CROHME predictions: LaTeX -> symLG -> LgEval metrics. Reads files; knows nothing of models."""
 
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 
 class InputError(ValueError):
     """A file or argument that cannot be scored; the message is one line that names it and the fix."""
+
+
+@contextmanager
+def readable(path: object) -> Iterator[None]:
+    """Says of a file or folder that is opened and read here why it cannot be."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def run_program(run: Callable[[], int | None]) -> int:
+    """The status of a program that has run; every bad input is one line on stderr."""
+    try:
+        status = run()
+        sys.stdout.flush()
+        return status or 0
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"error: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
+        if not error.filename:  # stdout is full or closed: do not try again at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except UnicodeEncodeError:
+        print("error: the name of a folder is not UTF-8 text; rename it", file=sys.stderr)
+    except KeyboardInterrupt:
+        return 130
+    return 1

@@ -10,10 +10,11 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
 from pathlib import Path
 
-from evaluation import InputError
+from evaluation import InputError, run_program
+from evaluation.lgeval import results_folder
 from evaluation.scoring.inputs import parse_captions, read_ground_truth, read_text
 from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.run_scripts import CASES, self_check
@@ -217,15 +218,12 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]], columns: Sequenc
     """Write rows as one CSV file, whole or not at all."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: is there and no file; choose another name")
-    part = path.with_name(f".{path.name}.part{os.getpid()}")
-    try:
-        with _naming(path), part.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, columns, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    text = StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    with _naming(path):
+        results_folder.replace(str(path), text.getvalue())
 
 
 @contextmanager
@@ -243,25 +241,12 @@ def _captions(path: Path | None) -> dict[str, list[str]] | None:
 
 
 def main() -> int:
-    """Run the command line; every bad input is one line on stderr."""
+    """Run the command line."""
     gc.disable()  # graphs hold no cycles, and looking for some takes a tenth of the time
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # "–" on a terminal that has no such sign
-    try:
-        given = _parser().parse_args()
-        given.run(given)
-        sys.stdout.flush()
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    except OSError as error:
-        print(f"error: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
-        if not error.filename:  # stdout is full or closed: do not try again at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 1
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    given = _parser().parse_args()
+    return run_program(lambda: given.run(given))
 
 
 if __name__ == "__main__":

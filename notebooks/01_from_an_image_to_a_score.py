@@ -31,7 +31,7 @@ from benchmarks.data.samples import evenly
 from benchmarks.data.synthetic import embedded
 from benchmarks.recognition.predict import recognize
 from evaluation import symlg
-from evaluation.lgeval import metrics
+from evaluation.lgeval import label_graph, metrics
 from models import Vocabulary
 from models.weights import load_weights
 
@@ -84,7 +84,7 @@ for hypothesis in found[sample.id][1][:5]:
 
 # %%
 for sample in samples:
-    truth = symlg.read(archive.ground_truth(split)[sample.id])
+    truth = label_graph.read(archive.ground_truth(split)[sample.id])
     try:
         errors = metrics.compare(symlg.from_latex(" ".join(found[sample.id][0])), truth).metrics["D_B"]
         print(f"{errors:3d} errors  {' '.join(found[sample.id][0])}")

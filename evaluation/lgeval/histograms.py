@@ -124,18 +124,15 @@ def _completed(graph: Graph, other: Graph) -> LabelGraph:
 def _wrong_objects(prediction: LabelGraph, truth: LabelGraph) -> set[Primitives]:
     found, true = segment(prediction).first, segment(truth).first
     nodes, true_nodes = prediction.nodes(), truth.nodes()
-    right = {
-        true[primitive]
-        for primitive in true
-        if "ABSENT" not in nodes[primitive] | true_nodes[primitive] and found[primitive] == true[primitive]
-    }
-    wrong = {
-        true[primitive]
-        for primitive in true
-        if found[primitive] != true[primitive]
-        or ("ABSENT" in nodes[primitive] | true_nodes[primitive] and len(nodes) > 1)
-    }
-    return wrong | {true[min(item)] for item in right if nodes[min(item)] != true_nodes[min(item)]}
+    wrong = set()
+    for primitive, item in true.items():
+        if "ABSENT" in nodes[primitive] | true_nodes[primitive]:
+            differs = len(nodes) > 1
+        else:
+            differs = nodes[min(item)] != true_nodes[min(item)]
+        if differs or found[primitive] != item:
+            wrong.add(item)
+    return wrong
 
 
 def _letters(labels: Set[str]) -> Set[str]:

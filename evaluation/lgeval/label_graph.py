@@ -98,9 +98,9 @@ def read(text: str, name: str = "label graph") -> LabelGraph:
                 edges.setdefault((one, other), {})[label] = weight
             else:
                 raise InputError(f"{name}, line {number}: not a line of a label graph: {', '.join(row)[:60]!r}")
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
+        except InputError:
+            raise
+        except ValueError:
             raise InputError(f"{name}, line {number}: the weight is no number: {', '.join(row)[:60]!r}") from None
     for primitive in [end for pair in edges for end in pair]:
         nodes.setdefault(primitive, {"_": 1.0})

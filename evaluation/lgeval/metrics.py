@@ -10,8 +10,8 @@ Names and order of the fields are LgEval's (README_MetricsData.txt in its source
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
+from itertools import accumulate
 from typing import NamedTuple
 
 from evaluation.lgeval.label_graph import ABSENT, NO_EDGE, Graph, LabelGraph, merges, segment
@@ -173,12 +173,6 @@ FIELDS = tuple(compare(EMPTY_GRAPH, EMPTY_GRAPH).metrics)
 # --- many files -------------------------------------------------------------------------------------------
 
 
-def histogram(errors: Sequence[int], size: int = 6) -> list[int]:
-    """How many values are 0, 1, ..., size - 1."""
-    counts = Counter(errors)
-    return [counts[k] for k in range(size)]
-
-
 def summary(
     rows: Sequence[Mapping[str, int | float]], label: str, date: str, edition: Edition = DEFAULT_EDITION
 ) -> str:
@@ -221,7 +215,7 @@ def summary(
         *_files("Relations", rows, "hasCorrectRelationLocations", "hasCorrectRelLab"), "",
         *_files("Structure", rows, "hasCorrectStructure", None), "", "",
         "****  LABEL ERROR HISTOGRAM (Dir. Edges, D_B)  ****", "",
-        *_histogram([int(row["D_B"]) for row in rows]), "",
+        *histogram([int(row["D_B"]) for row in rows]), "",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
@@ -256,12 +250,12 @@ def _files(name: str, rows: Sequence[Mapping[str, int | float]], place: str, lab
     ]
 
 
-def _histogram(errors: Sequence[int], size: int = 6) -> list[str]:
-    counts = histogram(errors, size)
-    cumulated = [sum(counts[: k + 1]) for k in range(size)]
+def histogram(errors: Sequence[int], size: int = 6) -> list[str]:
+    """How many values are 0, 1, ..., size - 1 and more; and how many are at most that."""
+    counts = [errors.count(k) for k in range(size)]
     return [
         _table("", *range(size), f">{size - 1}"),
         "-" * 82,
-        _table("Num. Files", *counts, len(errors) - cumulated[-1]),
-        _table("Cum. Files", *cumulated, len(errors)),
+        _table("Num. Files", *counts, len(errors) - sum(counts)),
+        _table("Cum. Files", *accumulate(counts), len(errors)),
     ]

@@ -5,11 +5,11 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
+from shutil import rmtree
 from typing import NamedTuple
 
 from evaluation import InputError
-from evaluation.lgeval import metrics
-from evaluation.lgeval.confusion import Confusions
+from evaluation.lgeval import confusion, metrics
 from evaluation.lgeval.label_graph import Graph
 from evaluation.symlg.editions import DEFAULT_EDITION, Edition
 
@@ -46,22 +46,36 @@ def write(
             if diff := item.comparison.diff():
                 put(base + ".diff", diff)
         rows = [item.comparison.metrics for item in files]
-        confusions = Confusions((item.comparison for item in files), _labels(item.truth for item in files)[0])
-        put(os.path.join(build, "Summary.txt"), metrics.summary(rows, label, date, edition))
-        put(os.path.join(build, "FileMetrics.csv"), file_metrics(files))
-        put(os.path.join(build, "ConfusionMatrices.csv"), confusions.csv(f"{folder}/{name}.diff", date))
-        put(os.path.join(build, "ConfusionMatrices.html"), confusions.html(name, date))
-        put(os.path.join(build, "labelsGT.txt"), _label_file(item.truth for item in files))
-        put(
-            os.path.join(build, "labelsOutput.txt"),
-            _label_file([*(item.prediction for item in files), *stray]),
-        )
+        true = [item.truth for item in files]
+        sections = confusion.matrices((item.comparison for item in files), _labels(true)[0])
+        texts = {
+            "Summary.txt": metrics.summary(rows, label, date, edition),
+            "FileMetrics.csv": file_metrics(files),
+            "ConfusionMatrices.csv": confusion.csv(sections, f"{folder}/{name}.diff", date),
+            "ConfusionMatrices.html": confusion.html(sections, name, date),
+            "labelsGT.txt": _label_file(true),
+            "labelsOutput.txt": _label_file([*(item.prediction for item in files), *stray]),
+        }
         if all(row["D_B"] == 0 for row in rows):
-            put(os.path.join(build, "00_NoErrors"), "")
+            texts["00_NoErrors"] = ""
+        for file, text in texts.items():
+            put(os.path.join(build, file), text)
     except BaseException:
-        remove_folder(build)
+        rmtree(build)
         raise
-    replace_folder(build, folder)
+    if os.path.lexists(folder):
+        old = f"{folder}.old{os.getpid()}"
+        os.rename(folder, old)
+        os.rename(build, folder)
+        rmtree(old)
+    else:
+        os.rename(build, folder)
+
+
+def _replaceable(folder: str) -> bool:
+    if os.path.islink(folder) or not os.path.isdir(folder):
+        return False
+    return not os.listdir(folder) or os.path.isdir(os.path.join(folder, "Metrics"))
 
 
 def file_metrics(files: Iterable[Scored]) -> str:
@@ -123,30 +137,6 @@ def replace(path: str, text: str) -> None:
         if os.path.exists(part):
             os.remove(part)
         raise
-
-
-def replace_folder(build: str, folder: str) -> None:
-    """Put a finished folder in the place of an older one."""
-    if os.path.lexists(folder):
-        old = f"{folder}.old{os.getpid()}"
-        os.rename(folder, old)
-        os.rename(build, folder)
-        remove_folder(old)
-    else:
-        os.rename(build, folder)
-
-
-def _replaceable(folder: str) -> bool:
-    if os.path.islink(folder) or not os.path.isdir(folder):
-        return False
-    return not os.listdir(folder) or os.path.isdir(os.path.join(folder, "Metrics"))
-
-
-def remove_folder(folder: str) -> None:
-    """Remove a folder with all that is in it."""
-    from shutil import rmtree  # slow to import, seldom needed
-
-    rmtree(folder)
 
 
 def _labels(graphs: Iterable[Graph]) -> tuple[set[str], set[str]]:

@@ -7,15 +7,20 @@ alone, so that a process starts in a few hundredths of a second.
 import os
 import sys
 import time
+from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable, Sequence
+from inspect import cleandoc
+from shutil import rmtree
 
-from evaluation import InputError
+from evaluation import InputError, readable, run_program
 from evaluation.lgeval import results_folder
+from evaluation.lgeval.histograms import object_histogram, page, primitive_histogram
 from evaluation.lgeval.label_graph import Graph, read
 from evaluation.lgeval.metrics import compare
 from evaluation.symlg import (
     EMPTY_GRAPH,
+    PAPER,
     UNREADABLE,
     Rules,
     Unconverted,
@@ -29,116 +34,61 @@ from evaluation.symlg import (
 # id, tab, reason of every file that gave no .lg; `evaluate` reads it in the folder of the truth
 UNCONVERTED = "unconverted.txt"
 
-
-def _main(run: Callable[[list[str], Rules], int], usage: str, least: int) -> int:
-    """Run a script on sys.argv: usage on too few arguments, one line on bad input."""
-    arguments, names = _options(sys.argv[1:])
-    if len(arguments) < least or "-h" in arguments or "--help" in arguments:
-        print(usage, file=sys.stderr)
-        return 0 if {"-h", "--help"} & {*arguments} else 2
-    try:
-        status = run(arguments, rules(**names))
-        sys.stdout.flush()
-        return status
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-    except OSError as error:
-        print(f"error: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
-        if not error.filename:  # stdout is full or closed: do not try again at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    except UnicodeEncodeError:
-        print("error: the name of a folder is not UTF-8 text; rename it", file=sys.stderr)
-    except KeyboardInterrupt:
-        return 130
-    return 1
+Script = Callable[[list[str], Rules], int | None]
 
 
-def _options(arguments: list[str]) -> tuple[list[str], dict[str, str]]:
-    """The arguments without --reading NAME and --edition NAME, and these."""
-    rest, names, words = [], {}, iter(arguments)
-    for word in words:
-        option, equals, value = word.partition("=")
-        if option in ("--reading", "--edition"):
-            names[option[2:]] = value if equals else next(words, "")
-        else:
-            rest.append(word)
-    return rest, names
+def _script(least: int) -> Callable[[Script], Callable[[], int]]:
+    """A script of `least` arguments or more, which its docstring shows, and of options that name the rules."""
 
+    def program(script: Script) -> Callable[[], int]:
+        def main() -> int:
+            options = ArgumentParser(add_help=False, allow_abbrev=False)
+            options.add_argument("--reading", default=PAPER.reading.name)
+            options.add_argument("--edition", default=PAPER.edition.name)
+            names, arguments = options.parse_known_args()
+            asked = not {"-h", "--help"}.isdisjoint(arguments)
+            if asked or len(arguments) < least:
+                print(cleandoc(script.__doc__ or ""), file=sys.stderr)
+                return 0 if asked else 2
+            return run_program(lambda: script(arguments, rules(names.reading, names.edition)))
 
-def tex2symlg() -> int:
-    return _main(
-        _tex2symlg,
-        "Usage: tex2symlg TEXDIR OUTDIR [--reading R] [--edition E]\nConverts every ID.txt of TEXDIR to OUTDIR/ID.lg.",
-        2,
-    )
+        return main
 
-
-def mml2symlg() -> int:
-    return _main(
-        _mml2symlg, "Usage: mml2symlg MMLDIR OUTDIR [--edition E]\nConverts every ID.mml of MMLDIR to OUTDIR/ID.lg.", 2
-    )
-
-
-def lg2symlg() -> int:
-    return _main(_lg2symlg, "Usage: lg2symlg LGDIR OUTDIR\nGives the objects of every .lg their paths.", 2)
-
-
-def evaluate() -> int:
-    usage = (
-        "Usage: evaluate OUTDIR GTDIR [p|t|d|s|b] [--edition E]\n"
-        "       evaluate LISTFILE [p|t|d|s|b] [--edition E]   (lines: OUTPUT.lg TARGET.lg)\n"
-        "Compares label graphs and writes Results_<name>/ here. (The graph drawings are not made.)"
-    )
-    return _main(_evaluate, usage, 1)
-
-
-def evallg() -> int:
-    usage = (
-        "Usage: evallg OUTPUT.lg TARGET.lg [m|diff] [INTER] [--edition E]\n"
-        "       evallg batch LIST [GT-FIRST] [MAT] [MATOBJ] [INTER]   (LIST: OUTPUT.lg,TARGET.lg a line)"
-    )
-    return _main(_evallg, usage, 2)
-
-
-def conf_hist() -> int:
-    usage = (
-        "Usage: confHist DIR1 DIR2 SIZE [MINCOUNT] [strokes]\n"
-        "       confHist LISTFILE SIZE [MINCOUNT] [strokes]\n"
-        "Writes CH_<name>.html: substructures of SIZE symbols of the truth (DIR2) and what was found instead."
-    )
-    return _main(_conf_hist, usage, 2)
-
-
-def extract_exprate() -> int:
-    usage = "Usage: extract_exprate COUNT [SUMMARY]   (SUMMARY: Results_pred_symlg/Summary.txt)"
-    return _main(_extract_exprate, usage, 1)
+    return program
 
 
 # --- conversion -------------------------------------------------------------------------------------------
 
 
-def _tex2symlg(arguments: list[str], chosen: Rules) -> int:
+@_script(2)
+def tex2symlg(arguments: list[str], chosen: Rules) -> int:
+    """Usage: tex2symlg TEXDIR OUTDIR [--reading R] [--edition E]
+    Converts every ID.txt of TEXDIR to OUTDIR/ID.lg.
+    """
+    return _convert(arguments, ".txt", lambda text, name: write(from_latex(formula_in(text), chosen), name))
 
-    def convert(text: str, name: str) -> str:
-        return write(from_latex(formula_in(text), chosen), name)
 
-    return _convert(arguments[0], arguments[1], ".txt", convert)
-
-
-def _mml2symlg(arguments: list[str], chosen: Rules) -> int:
+@_script(2)
+def mml2symlg(arguments: list[str], chosen: Rules) -> int:
+    """Usage: mml2symlg MMLDIR OUTDIR [--edition E]
+    Converts every ID.mml of MMLDIR to OUTDIR/ID.lg.
+    """
     from evaluation.symlg.mathml import from_mathml
 
-    return _convert(
-        arguments[0], arguments[1], ".mml", lambda text, name: write(from_mathml(text, chosen.edition), name)
-    )
+    return _convert(arguments, ".mml", lambda text, name: write(from_mathml(text, chosen.edition), name))
 
 
-def _lg2symlg(arguments: list[str], _: Rules) -> int:
-    return _convert(arguments[0], arguments[1], ".lg", with_paths)
+@_script(2)
+def lg2symlg(arguments: list[str], _: Rules) -> int:
+    """Usage: lg2symlg LGDIR OUTDIR
+    Gives the objects of every .lg their paths.
+    """
+    return _convert(arguments, ".lg", with_paths)
 
 
-def _convert(source: str, target: str, ending: str, convert: Callable[[str, str], str]) -> int:
+def _convert(arguments: list[str], ending: str, convert: Callable[[str, str], str]) -> int:
     """Convert each file by itself. What does not convert has no .lg afterwards, not even an older one."""
+    source, target = arguments[:2]
     names = _listing(source, ending)
     if os.path.lexists(target) and not os.path.isdir(target):
         raise InputError(f"{target}: is no folder; name another one for the results")
@@ -161,7 +111,7 @@ def _convert(source: str, target: str, ending: str, convert: Callable[[str, str]
                 refused[name] = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
         _merge(build, target, names, refused)
     except BaseException:
-        results_folder.remove_folder(build)
+        rmtree(build)
         raise
     for name, reason in refused.items():
         print(f"{name}{ending}: not converted: {reason}", file=sys.stderr)
@@ -188,10 +138,8 @@ def _merge(build: str, target: str, names: Sequence[str], refused: dict[str, str
 
 
 def _listing(folder: str, ending: str) -> list[str]:
-    try:
+    with readable(folder):
         found = os.listdir(folder)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be read as a folder ({error.strerror})") from None
     files = (name for name in found if name.endswith(ending) and not name.startswith(".") and name != UNCONVERTED)
     names = sorted(name[: -len(ending)] for name in files)
     if not names:
@@ -205,31 +153,32 @@ def _listing(folder: str, ending: str) -> list[str]:
 
 
 def _read_lg(path: str, missing: Graph | None = None) -> Graph:
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            return read(file.read(), path)
-    except FileNotFoundError:
-        if missing is not None:
-            return missing
-        raise
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text") from None
+    if missing is not None and not os.path.exists(path):
+        return missing
+    with readable(path), open(path, encoding="utf-8-sig") as file:
+        return read(file.read(), path)
 
 
-def _evaluate(arguments: list[str], chosen: Rules) -> int:
-    output = arguments[0].rstrip("/") or "/"
+@_script(1)
+def evaluate(arguments: list[str], chosen: Rules) -> None:
+    """Usage: evaluate OUTDIR GTDIR [p|t|d|s|b] [--edition E]
+           evaluate LISTFILE [p|t|d|s|b] [--edition E]   (lines: OUTPUT.lg TARGET.lg)
+    Compares label graphs and writes Results_<name>/ here. (The graph drawings are not made.)
+    """
+    output, *rest = arguments[0].rstrip("/") or "/", *arguments[1:]
+    stray, lost = [], {}
     if os.path.isdir(output):
-        if len(arguments) < 2:
+        if not rest:
             raise InputError(f"{output}: is a folder; name the folder of the ground truth after it")
-        truth = arguments[1]
+        truth, *rest = rest
         label = f"Output File Directory:  {arguments[0]}\nGround Truth Directory: {truth}"
-        names, lost = _listing(truth, ".lg"), _unconverted(truth)
-        pairs = [(f"{output}/{name}.lg", os.path.join(truth, name + ".lg")) for name in sorted({*names, *lost})]
-        stray = _strays(output, {*names, *lost})
-        drawing = arguments[2:]
+        lost = _unconverted(truth)
+        names = sorted({*_listing(truth, ".lg"), *lost})
+        pairs = [(f"{output}/{name}.lg", os.path.join(truth, name + ".lg")) for name in names]
+        others = {name for name in os.listdir(output) if name.endswith(".lg")} - {name + ".lg" for name in names}
+        stray = [f"{output}/{name}" for name in sorted(others)]
     else:
-        label, pairs, stray, lost = f"List File: {arguments[0]}", _pairs(output), [], {}
-        drawing = arguments[1:]
+        label, pairs = f"List File: {arguments[0]}", _pairs(output)
     files = []
     for found, true in pairs:
         name = _stem(true)
@@ -240,22 +189,17 @@ def _evaluate(arguments: list[str], chosen: Rules) -> int:
     base = os.path.basename(output)
     results_folder.write(f"Results_{base}", base, label, files, map(_read_lg, stray), chosen.edition)
     print(f"{label}\n\n{len(files)} files compared: Results_{base}/Summary.txt")
-    _remarks(files, stray, lost, drawing)
-    return 0
-
-
-def _remarks(
-    files: Sequence[results_folder.Scored], stray: list[str], lost: dict[str, str], drawing: list[str]
-) -> None:
-    absent = sum(item.prediction is EMPTY_GRAPH for item in files)
     for count, text in (
-        (absent, "of them have no output file and count as empty graphs"),
+        (
+            sum(item.prediction is EMPTY_GRAPH for item in files),
+            "of them have no output file and count as empty graphs",
+        ),
         (len(stray), "output files have no ground truth and are left out"),
         (sum(item.truth is UNREADABLE for item in files), "ground truths did not convert and count as wrong"),
     ):
         if count:
             print(f"note: {count} {text}", file=sys.stderr)
-    if drawing:
+    if rest:
         print("note: graph drawings are not made", file=sys.stderr)
 
 
@@ -270,21 +214,10 @@ def _unconverted(truth: str) -> dict[str, str]:
     return {name: reason for name, reason in pairs if not os.path.exists(os.path.join(truth, name + ".lg"))}
 
 
-def _strays(output: str, names: set[str]) -> list[str]:
-    return [
-        f"{output}/{name}" for name in sorted(os.listdir(output)) if name.endswith(".lg") and name[:-3] not in names
-    ]
-
-
 def _pairs(path: str) -> list[tuple[str, str]]:
     """OUTPUT TARGET pairs of a list file, divided by blanks or a comma."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            rows = [line.replace(",", " ").split() for line in file if line.strip() and not line.startswith("#")]
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text") from None
+    with readable(path), open(path, encoding="utf-8") as file:
+        rows = [line.replace(",", " ").split() for line in file if line.strip() and not line.startswith("#")]
     if not rows or any(len(row) < 2 for row in rows):
         raise InputError(f"{path}: every line must name an output and a target file")
     targets = Counter(_stem(row[1]) for row in rows)
@@ -298,24 +231,26 @@ def _stem(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0]
 
 
-def _evallg(arguments: list[str], chosen: Rules) -> int:
+@_script(2)
+def evallg(arguments: list[str], chosen: Rules) -> None:
+    """Usage: evallg OUTPUT.lg TARGET.lg [m|diff] [INTER] [--edition E]
+    evallg batch LIST [GT-FIRST] [MAT] [MATOBJ] [INTER]   (LIST: OUTPUT.lg,TARGET.lg a line)
+    """
     complete = "INTER" in arguments
     inter = complete and chosen.edition.inter
     if "MATRIX" in arguments:
         raise InputError("MATRIX is not offered: compare whole graphs, matrices are objects of them")
     if arguments[0] == "batch":
-        return _evallg_batch(arguments[1], arguments[2:], inter)
+        _evallg_batch(arguments[1], arguments[2:], inter)
+        return
     comparison = compare(_read_lg(arguments[0], EMPTY_GRAPH), _read_lg(arguments[1]), inter, complete)
     if "diff" not in arguments:
         sys.stdout.write(comparison.csv())
     if "m" not in arguments[2:]:
         sys.stdout.write(comparison.diff())
-    return 0
 
 
-def _evallg_batch(path: str, options: list[str], inter: bool) -> int:
-    from evaluation.lgeval.histograms import object_histogram, page, primitive_histogram
-
+def _evallg_batch(path: str, options: list[str], inter: bool) -> None:
     pairs = _pairs(path)
     if "GT-FIRST" in options:
         pairs = [(found, true) for true, found in pairs]
@@ -331,12 +266,14 @@ def _evallg_batch(path: str, options: list[str], inter: bool) -> int:
     tables |= {"Objects": object_histogram(graphs, 2)} if "MATOBJ" in options else {}
     if tables:
         results_folder.replace(f"{path}.html", page(path, tables, 3, time.strftime("%c")))
-    return 0
 
 
-def _conf_hist(arguments: list[str], _: Rules) -> int:
-    from evaluation.lgeval.histograms import object_histogram, page, primitive_histogram
-
+@_script(2)
+def conf_hist(arguments: list[str], _: Rules) -> None:
+    """Usage: confHist DIR1 DIR2 SIZE [MINCOUNT] [strokes]
+           confHist LISTFILE SIZE [MINCOUNT] [strokes]
+    Writes CH_<name>.html: substructures of SIZE symbols of the truth (DIR2) and what was found instead.
+    """
     if os.path.isdir(arguments[0]):
         if len(arguments) < 3:
             raise InputError("confHist DIR1 DIR2 SIZE: the size is missing")
@@ -358,10 +295,11 @@ def _conf_hist(arguments: list[str], _: Rules) -> int:
     tables |= {f"{size} primitives": primitive_histogram(graphs, (size,))} if "strokes" in rest else {}
     results_folder.replace(f"CH_{title}.html", page(title, tables, least, time.strftime("%c")))
     print(f"CH_{title}.html")
-    return 0
 
 
-def _extract_exprate(arguments: list[str], _: Rules) -> int:
+@_script(1)
+def extract_exprate(arguments: list[str], _: Rules) -> None:
+    """Usage: extract_exprate COUNT [SUMMARY]   (SUMMARY: Results_pred_symlg/Summary.txt)"""
     path = arguments[1] if len(arguments) > 1 else "Results_pred_symlg/Summary.txt"
     counts = results_folder.read_summary(path)
     if arguments[0] not in ("1", "2", "3", "4"):
@@ -369,4 +307,3 @@ def _extract_exprate(arguments: list[str], _: Rules) -> int:
     print(f"Struct Rate: {round(100 * counts['structure'] / counts['n'], 2)}")
     for k, key in enumerate(("exact", "le1", "le2", "le3")[: int(arguments[0])]):
         print(f"Exprate {k} tolerated: {100 * counts[key] / counts['n']:.3f}")
-    return 0

@@ -7,19 +7,22 @@ two agree.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import zip_longest
+from itertools import groupby, product
 from typing import Literal, NamedTuple
 
+from evaluation.lgeval.label_graph import Graph
 from evaluation.lgeval.metrics import compare
 from evaluation.symlg import SymLG
 from evaluation.symlg.latex_commands import BRACKETS, LABELS, SYMBOLS
 
 _PATH = re.compile(r"(.*?)(R|Sub|Sup|Above|Below|Inside)")
 SCRIPTS = ("Above", "Below", "Inside", "Sub", "Sup")
-SAME_SIDE = {"Above": "Sup", "Sup": "Above", "Below": "Sub", "Sub": "Below"}
+_SIDES = {"Above": "top", "Sup": "top", "Below": "bottom", "Sub": "bottom", "Inside": "within"}
+# Which rows of two symbols belong together: those of one relation, then those of one side, then what is left.
+PARTNERS = sorted(product(SCRIPTS, repeat=2), key=lambda pair: (pair[0] != pair[1], _SIDES[pair[0]] != _SIDES[pair[1]]))
 MAX_SYMBOLS, MAX_DEPTH = 500, 40  # of a tree; the largest of CROHME has 109 symbols
 MAX_CELLS = 100_000  # pairs of symbols that are compared for one expression
 
@@ -62,7 +65,7 @@ class Tree:
         return members
 
 
-def tree(graph: SymLG) -> Tree:
+def tree(graph: Graph) -> Tree:
     """Raises TooLarge for more than MAX_SYMBOLS symbols or MAX_DEPTH scripts in each other."""
     nodes = graph.nodes()
     if len(nodes) > MAX_SYMBOLS:
@@ -102,127 +105,112 @@ class Difference(NamedTuple):
     truth: int | None
     prediction: int | None
 
+    @property
+    def index(self) -> int:
+        """In the truth, or of what is too much in the prediction."""
+        index = self.prediction if self.truth is None else self.truth
+        assert index is not None
+        return index
+
 
 def differences(truth: Tree, prediction: Tree) -> list[Difference]:
     """What turns the truth into the prediction, in reading order. Raises TooLarge."""
     if len(truth.labels) * len(prediction.labels) > MAX_CELLS:
         raise TooLarge(f"{len(prediction.labels)} against {len(truth.labels)} symbols are too many to align")
     matches = _Alignment(truth, prediction).run()
-    found = [
-        Difference("label", t, p)
-        for t, p in matches.items()
-        if set(truth.labels[t].split()).isdisjoint(prediction.labels[p].split())
-    ]
-    partner = set(matches.values())
     missing = [t for t in range(len(truth.labels)) if t not in matches]
-    extra = [p for p in range(len(prediction.labels)) if p not in partner]
-    moved = dict(_moved(truth, prediction, matches, missing, extra))
-    everyone = matches | moved
-    relations = [(t, p) for t, p in everyone.items() if _hangs_elsewhere(truth, prediction, everyone, t, p)]
-    found += [Difference("relation", t, p) for t, p in relations]
-    found += [Difference("missing", t, None) for t in missing if t not in moved]
-    gone = set(moved.values())
-    found += [Difference("extra", None, p) for p in extra if p not in gone]
-    backwards = {p: t for t, p in everyone.items()}
+    extra = sorted({*range(len(prediction.labels))} - {*matches.values()})
+    partners = _with_moved(truth, prediction, matches, missing, extra)
+    backwards = {p: t for t, p in partners.items()}
+    found = [Difference("label", t, p) for t, p in matches.items() if _unlike(truth.labels[t], prediction.labels[p])]
+    for t, p in partners.items():
+        same_parent = partners.get(truth.parents[t]) == prediction.parents[p]
+        if same_parent and truth.relations[t] != prediction.relations[p]:
+            found.append(Difference("relation", t, p))
+    found += [Difference("missing", t, None) for t in missing if t not in partners]
+    found += [Difference("extra", None, p) for p in extra if p not in backwards]
 
     def place(difference: Difference) -> tuple[float, int]:
         if difference.truth is not None:
             return difference.truth, 0
-        assert difference.prediction is not None
-        before = (backwards[p] for p in range(difference.prediction, -1, -1) if p in backwards)
-        return next(before, -1) + 0.5, difference.prediction
+        before = (backwards[p] for p in range(difference.index, -1, -1) if p in backwards)
+        return next(before, -1) + 0.5, difference.index
 
     return sorted(found, key=place)
 
 
-def _moved(
+def _unlike(one: str, other: str) -> bool:
+    """Whether symbols have no label in common."""
+    return set(one.split()).isdisjoint(other.split())
+
+
+def _with_moved(
     truth: Tree, prediction: Tree, matches: dict[int, int], missing: list[int], extra: list[int]
-) -> Iterator[tuple[int, int]]:
-    """Left-out and put-in symbols that are one: the same label on the same parent, in another relation."""
+) -> dict[int, int]:
+    """The matches, with left-out and put-in symbols that are one: the same label on the same parent, in another
+    relation."""
     known = dict(matches)
     for t in missing:
         for p in extra:
             parent = known.get(truth.parents[t])
             if truth.labels[t] == prediction.labels[p] and parent == prediction.parents[p] and p not in known.values():
                 known[t] = p
-                yield t, p
                 break
-
-
-def _hangs_elsewhere(truth: Tree, prediction: Tree, everyone: dict[int, int], t: int, p: int) -> bool:
-    same_parent = everyone.get(truth.parents[t]) == prediction.parents[p] and truth.parents[t] >= 0
-    return same_parent and truth.relations[t] != prediction.relations[p]
+    return known
 
 
 class _Alignment:
     """Edit distance of rows, whose members cost what their own rows cost; every table is kept for the way back."""
 
     def __init__(self, truth: Tree, prediction: Tree) -> None:
-        self.truth, self.prediction = truth, prediction
+        self.truth, self.prediction = self.trees = truth, prediction
         self.tables: dict[tuple[int, int], list[list[int]]] = {}
 
     def run(self) -> dict[int, int]:
         """Matched symbols: index in the truth -> index in the prediction."""
         matches: dict[int, int] = {}
-        rows = list(zip(*(self._roots(tree) for tree in (self.truth, self.prediction)), strict=False))
+        roots = ([index for index, parent in enumerate(tree.parents) if parent < 0] for tree in self.trees)
+        rows = list(zip(*roots, strict=False))
         while rows:
-            t, p = rows.pop()
-            for a, b in self._way(t, p):
+            for a, b in self._way(*rows.pop()):
                 matches[a] = b
                 rows += self._pairs(a, b)
         return matches
 
-    @staticmethod
-    def _roots(tree: Tree) -> list[int]:
-        return [index for index, parent in enumerate(tree.parents) if parent < 0]
-
     def _pairs(self, a: int, b: int) -> list[tuple[int, int]]:
-        """The rows of two symbols that belong together: of one relation, then of one side, then what is left."""
-        mine = {r: c for r, c in self.truth.children[a].items() if r != "R"}
-        other = {r: c for r, c in self.prediction.children[b].items() if r != "R"}
-        pairs = []
-        for accept in (lambda r, q: r == q, lambda r, q: SAME_SIDE.get(r) == q, lambda r, q: True):
-            for r, q in [(r, q) for r in SCRIPTS for q in SCRIPTS if accept(r, q)]:
-                if r in mine and q in other:
-                    pairs.append((mine.pop(r), other.pop(q)))
-        return pairs
+        """The rows of two symbols that belong together."""
+        mine, other = dict(self.truth.children[a]), dict(self.prediction.children[b])
+        return [(mine.pop(r), other.pop(q)) for r, q in PARTNERS if r in mine and q in other]
 
     def _cost(self, a: int, b: int) -> int:
-        """Of reading symbol `a` as symbol `b`, with all that hangs on them."""
-        cost = int(set(self.truth.labels[a].split()).isdisjoint(self.prediction.labels[b].split()))
-        below, above = self.truth.children[a], self.prediction.children[b]
-        if below or above:
-            pairs = self._pairs(a, b)
-            for t, p in pairs:
-                cost += self._table(t, p)[0][0] + (self.truth.relations[t] != self.prediction.relations[p])
-            cost += sum(self._whole(self.truth, c, {t for t, _ in pairs}) for r, c in below.items() if r != "R")
-            cost += sum(self._whole(self.prediction, c, {p for _, p in pairs}) for r, c in above.items() if r != "R")
+        """Of reading symbol `a` as symbol `b`, with all that hangs on them: rows that belong together cost their
+        distance, all others their symbols."""
+        cost = (
+            self.truth.sizes[a]
+            + self.prediction.sizes[b]
+            - 2
+            + _unlike(self.truth.labels[a], self.prediction.labels[b])
+        )
+        for t, p in self._pairs(a, b):
+            table = self._table(t, p)
+            cost += table[0][0] - table[0][-1] - table[-1][0]
+            cost += self.truth.relations[t] != self.prediction.relations[p]
         return cost
-
-    @staticmethod
-    def _whole(tree: Tree, first: int, matched: set[int]) -> int:
-        return 0 if first in matched else sum(tree.sizes[member] for member in tree.row(first))
 
     def _table(self, t: int, p: int) -> list[list[int]]:
         """table[i][j]: cost of the row that begins with t, from its i-th symbol on, against p's from its j-th on."""
         if (t, p) in self.tables:
             return self.tables[t, p]
         left, right = self.truth.row(t), self.prediction.row(p)
-        line = [0] * (len(right) + 1)
-        for j, b in reversed(list(enumerate(right))):
-            line[j] = line[j + 1] + self.prediction.sizes[b]
-        table = [line]
-        for a in reversed(left):
-            size, after, line = self.truth.sizes[a], line, [0] * (len(right) + 1)
+        table = [[0] * (len(right) + 1) for _ in range(len(left) + 1)]
+        for j in reversed(range(len(right))):
+            table[-1][j] = table[-1][j + 1] + self.prediction.sizes[right[j]]
+        for i in reversed(range(len(left))):
+            line, after, size = table[i], table[i + 1], self.truth.sizes[left[i]]
             line[-1] = after[-1] + size
-            for j, b in reversed(list(enumerate(right))):
-                line[j] = min(
-                    after[j] + size,
-                    line[j + 1] + self.prediction.sizes[b],
-                    after[j + 1] + self._cost(a, b),
-                )
-            table.append(line)
-        table.reverse()
+            for j in reversed(range(len(right))):
+                put_in = line[j + 1] + self.prediction.sizes[right[j]]
+                line[j] = min(after[j] + size, put_in, after[j + 1] + self._cost(left[i], right[j]))
         self.tables[t, p] = table
         return table
 
@@ -248,52 +236,36 @@ class _Alignment:
 def in_words(truth: Tree, prediction: Tree, found: Sequence[Difference]) -> list[str]:
     """One phrase a difference; symbols are counted from 1 in the truth's reading order. Neighbours that are
     missing or too much make one phrase."""
-    return [_phrase(truth, prediction, group) for group in _groups(found)]
 
+    def run(numbered: tuple[int, Difference]) -> tuple[str, int]:
+        place, item = numbered
+        return (item.kind, item.index - place) if item.kind in ("missing", "extra") else ("", place)
 
-def _groups(found: Iterable[Difference]) -> Iterator[list[Difference]]:
-    group: list[Difference] = []
-    for item in found:
-        last = group[-1] if group else None
-        follows = last is not None and last.kind == item.kind and item.kind in ("missing", "extra")
-        if follows and last is not None and _index(item) != _index(last) + 1:
-            follows = False
-        if group and not follows:
-            yield group
-            group = []
-        group.append(item)
-    if group:
-        yield group
-
-
-def _index(item: Difference) -> int:
-    index = item.truth if item.truth is not None else item.prediction
-    assert index is not None
-    return index
+    return [_phrase(truth, prediction, [item for _, item in group]) for _, group in groupby(enumerate(found), run)]
 
 
 def _phrase(truth: Tree, prediction: Tree, group: list[Difference]) -> str:
     kind, t, p = group[0]
-    if kind == "label" and t is not None and p is not None:
-        return f"symbol {t + 1}: {truth.labels[t]} read as {prediction.labels[p]}"
-    if kind == "relation" and t is not None and p is not None:
-        parent = truth.labels[truth.parents[t]]
-        relations = f"{_relation(truth, t)} of {parent} read as {_relation(prediction, p)}"
+    if t is not None and p is not None:
+        if kind == "label":
+            return f"symbol {t + 1}: {truth.labels[t]} read as {prediction.labels[p]}"
+        relations = f"{_relation(truth, t)} of {truth.labels[truth.parents[t]]} read as {_relation(prediction, p)}"
         return f"symbol {t + 1}: {truth.labels[t]}, {relations}"
     tree = truth if kind == "missing" else prediction
-    first, last = _index(group[0]), _index(group[-1])
-    names = " ".join(tree.labels[_index(item)] for item in group)
+    first, last = group[0].index, group[-1].index
+    names = " ".join(tree.labels[item.index] for item in group)
     where = "" if tree.parents[first] < 0 else f" ({_relation(tree, first)} of {tree.labels[tree.parents[first]]})"
     if kind == "extra":
         return f"too much: {names}{where}"
-    return f"symbol{'s' * (last > first)} {first + 1}{f'–{last + 1}' * (last > first)} missing: {names}{where}"
+    numbers = f"s {first + 1}–{last + 1}" if last > first else f" {first + 1}"
+    return f"symbol{numbers} missing: {names}{where}"
 
 
 def _relation(tree: Tree, index: int) -> str:
     return {"R": "Right", "": "start"}.get(tree.relations[index], tree.relations[index])
 
 
-def relations_in_words(truth: SymLG, prediction: SymLG, limit: int = 12) -> list[str]:
+def relations_in_words(truth: Graph, prediction: Graph, limit: int = 12) -> list[str]:
     """The scorer's relation errors between two graphs of the same paths, at most `limit` of them."""
     nodes = truth.nodes()
     phrases = []
@@ -354,21 +326,19 @@ def _closing(tokens: Sequence[str], start: int) -> int:
 
 def _labels(tokens: Sequence[str]) -> Iterator[str]:
     """The label that each token's symbol has; "" for a token that is no symbol."""
-    structure = {"{", "}", "_", "^", r"\limits"}
-    roots = 0  # indices of roots that are open
-    for before, token in zip_longest(("", *tokens[:-1]), tokens, fillvalue=""):
+    roots, before = 0, ""  # indices of roots that are open
+    for token in tokens:
         if token == "[" and before == r"\sqrt":
             roots += 1
             yield ""
         elif token == "]" and roots:
             roots -= 1
             yield ""
-        elif token in structure:
+        elif token in ("{", "}", "_", "^", r"\limits"):
             yield ""
         elif token == r"\frac":
             yield "-"
-        elif token == r"\sqrt":
-            yield r"\sqrt"
         else:
             text = SYMBOLS.get(token) or BRACKETS.get(token) or token
             yield LABELS.get(text, text).replace(",", "COMMA", 1)
+        before = token

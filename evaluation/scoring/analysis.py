@@ -28,6 +28,7 @@ COLUMNS = {
     "structure": ("structure", *_RATES),
     "length": ("bucket", *_RATES),
 }
+STRUCTURES = ("line", "script", "nested script", "fraction", "root", "limits")
 _WORD = re.compile("R|Sub|Sup|Above|Below|Inside")
 
 
@@ -43,11 +44,9 @@ def load(evaluation: Evaluation) -> list[Pair]:
     assert evaluation.folder is not None
     pairs = []
     for expression in evaluation.expressions:
-        name = f"{expression.id}.lg"
-        found = evaluation.folder / "pred_symlg" / name
-        prediction = _read(found) if found.exists() else EMPTY_GRAPH
-        truth = _read(evaluation.folder / "gt_symlg" / name)
-        pairs.append(Pair(expression, prediction, truth, compare(prediction, truth)))
+        found, true = (evaluation.folder / part / f"{expression.id}.lg" for part in ("pred_symlg", "gt_symlg"))
+        graphs = _read(found) if found.exists() else EMPTY_GRAPH, _read(true)
+        pairs.append(Pair(expression, *graphs, compare(*graphs)))
     return pairs
 
 
@@ -57,22 +56,23 @@ def _read(path: Path) -> Graph:
 
 def tables(pairs: list[Pair]) -> dict[str, Table]:
     """Name -> rows: symbols, relations, symbol_recall, structure and, with captions, length."""
+    kinds = [structures(pair.truth) for pair in pairs]
+    groups = {name: [pair for pair, found in zip(pairs, kinds, strict=True) if name in found] for name in STRUCTURES}
     found = {
         "symbols": _confusions(pairs, lambda comparison: [row[-2:] for row in comparison.nodes]),
         "relations": _confusions(pairs, lambda comparison: [row[-2:] for row in comparison.edges]),
         "symbol_recall": symbol_recall(pairs),
-        "structure": [_rates("structure", name, group) for name, group in by_structure(pairs).items()],
+        "structure": [_rates("structure", name, group) for name, group in groups.items()],
     }
     if all(pair.expression.bucket for pair in pairs):
-        groups = {name: [p for p in pairs if p.expression.bucket == name] for name in lengths.BUCKETS}
+        groups = {name: [pair for pair in pairs if pair.expression.bucket == name] for name in lengths.BUCKETS}
         found["length"] = [_rates("bucket", name, group) for name, group in groups.items()]
     return found
 
 
 def _confusions(pairs: Iterable[Pair], rows: Callable[[Comparison], list[tuple[str, ...]]]) -> Table:
-    count: Counter[tuple[str, ...]] = Counter()
-    aligned: Counter[tuple[str, ...]] = Counter()
-    expressions: Counter[tuple[str, ...]] = Counter()
+    """Confused labels (predicted, true): how often, how often with the truth's paths, in how many expressions."""
+    count, aligned, expressions = Counter(), Counter(), Counter()
     for pair in pairs:
         confused = rows(pair.comparison)
         count.update(confused)
@@ -81,21 +81,14 @@ def _confusions(pairs: Iterable[Pair], rows: Callable[[Comparison], list[tuple[s
             aligned.update(confused)
     order = sorted(count, key=lambda key: (-aligned[key], -count[key], key))
     return [
-        {
-            "truth": key[1],
-            "prediction": key[0],
-            "count": count[key],
-            "aligned": aligned[key],
-            "expressions": expressions[key],
-        }
+        dict(zip(_CONFUSIONS, (key[1], key[0], count[key], aligned[key], expressions[key]), strict=True))
         for key in order
     ]
 
 
 def symbol_recall(pairs: Iterable[Pair]) -> Table:
     """How often each true symbol is found with its label at its place."""
-    total: Counter[str] = Counter()
-    right: Counter[str] = Counter()
+    total, right = Counter(), Counter()
     for pair in pairs:
         predicted = pair.prediction.nodes()
         for path, labels in pair.truth.nodes().items():
@@ -128,30 +121,20 @@ def structures(graph: Graph) -> set[str]:
     return kinds or {"line"}
 
 
-def by_structure(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
-    """The expressions that contain each structure (one may stand in several groups)."""
-    groups: dict[str, list[Pair]] = {
-        name: [] for name in ("line", "script", "nested script", "fraction", "root", "limits")
-    }
-    for pair in pairs:
-        for name in structures(pair.truth):
-            groups[name].append(pair)
-    return groups
-
-
 def _rates(key: str, name: str, group: list[Pair]) -> dict[str, str | int | float | None]:
     n, exact = len(group), sum(pair.expression.exact for pair in group)
-    low, high = proportion_interval(exact, n) if n else (None, None)
+    errors = [pair.expression.errors for pair in group]
+    low, high = (round(100 * end, 2) for end in proportion_interval(exact, n)) if n else (None, None)
     return {
         key: name,
         "n": n,
         "exact": exact,
         "exprate": _percent(exact, n),
-        "low": None if low is None else round(100 * low, 2),
-        "high": None if high is None else round(100 * high, 2),
-        "le1": sum(pair.expression.errors <= 1 for pair in group),
+        "low": low,
+        "high": high,
+        "le1": sum(count <= 1 for count in errors),
         "structure_right": sum(pair.expression.structure for pair in group),
-        "mean_errors": round(sum(pair.expression.errors for pair in group) / n, 3) if n else None,
+        "mean_errors": round(sum(errors) / n, 3) if n else None,
     }
 
 

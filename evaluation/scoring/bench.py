@@ -14,18 +14,14 @@ from evaluation.scoring.inputs import GroundTruth, prediction_file, read_ground_
 Sets = dict[str, tuple[dict[str, str], GroundTruth]]  # year -> prediction files by id, and the truth
 
 
-def load(archive: Path, released: Path, years: tuple[str, ...] = ("2014", "2016", "2019")) -> Sets:
+def load(archive: Path, released: Path) -> Sets:
     """The test sets of an archive, with released/predictions_YEAR.zip or else the captions as predictions."""
     sets: Sets = {}
-    for year in years:
+    for year in ("2014", "2016", "2019"):
         truth = read_ground_truth(f"{archive}:{year}")
         path = released / f"predictions_{year}.zip"
-        if path.exists():
-            predictions = read_predictions(path)
-        else:
-            captions = truth.captions or {}
-            predictions = {key: prediction_file(key, tokens) for key, tokens in captions.items()}
-        sets[year] = (predictions, truth)
+        captions = {key: prediction_file(key, tokens) for key, tokens in (truth.captions or {}).items()}
+        sets[year] = (read_predictions(path) if path.exists() else captions, truth)
     return sets
 
 
@@ -35,13 +31,15 @@ def in_process(archive: Path, released: Path) -> None:
         run_scripts.in_process(predictions, truth.graphs())
 
 
-def by_scripts(sets: Sets, folder: Path) -> float:
-    """Seconds the scripts in use take over all sets, from prediction files on disk to Summary.txt."""
+def by_scripts(sets: Sets, folder: Path, sample: int | None = None) -> float:
+    """Seconds the scripts in use take over the first `sample` files of all sets, from prediction files on disk to
+    Summary.txt."""
     seconds = 0.0
     for year, (predictions, truth) in sets.items():
         work = Path(tempfile.mkdtemp(prefix=year, dir=folder))
-        run_scripts.write_all(work / "result", predictions, ".txt")
-        run_scripts.write_all(work / "gt_symlg", truth.symlg, ".lg")
+        symlg = dict(list(truth.symlg.items())[:sample])
+        run_scripts.write_all(work / "result", {key: predictions[key] for key in symlg if key in predictions}, ".txt")
+        run_scripts.write_all(work / "gt_symlg", symlg, ".lg")
         start = time.perf_counter()
         run_scripts.run_script("tex2symlg", ["result", "pred_symlg"], work)
         run_scripts.run_script("evaluate", ["pred_symlg", "gt_symlg"], work)
@@ -77,15 +75,9 @@ def run(archive: Path, released: Path, repeats: int, sample: int) -> list[str]:
             f"in process {measure(lambda: in_process(archive, released), repeats)}",
         ]
         if other:
-            part = {year: _first(*both, sample) for year, both in sets.items()}
-            ours = by_scripts(part, folder)
+            ours = by_scripts(sets, folder, sample)
             os.environ["LGEVAL_BIN"] = other
-            theirs = by_scripts(part, folder)
-            n = sum(len(truth.symlg) for _, truth in part.values())
+            theirs = by_scripts(sets, folder, sample)
+            n = sum(min(sample, len(truth.symlg)) for _, truth in sets.values())
             lines.append(f"{n} files: ours {ours:.2f} s, {other} {theirs:.2f} s, ratio {theirs / ours:.0f}")
     return lines
-
-
-def _first(predictions: dict[str, str], truth: GroundTruth, n: int) -> tuple[dict[str, str], GroundTruth]:
-    symlg = dict(list(truth.symlg.items())[:n])
-    return {key: text for key, text in predictions.items() if key in symlg}, GroundTruth(symlg, None)

@@ -1,19 +1,22 @@
 """Predictions and ground truth as files hold them. Nothing is unpacked to disk by the names in an archive."""
 
 import json
+import re
 import zipfile
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from evaluation import InputError
+from evaluation import InputError, readable
 from evaluation.lgeval import label_graph
 from evaluation.symlg import Unconverted, formula_in
 
 MAX_FILES = 200_000
 MAX_BYTES = 4 << 20  # of one file; the largest symLG of CROHME has 30 kB
 MAX_TOTAL = 1 << 30
+
+_ID = re.compile(r'[^./\\,"][^/\\,"]*')
 
 
 class GroundTruth(NamedTuple):
@@ -49,26 +52,25 @@ def read_ground_truth(spec: str) -> GroundTruth:
     """`ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` (with data/SPLIT/caption.txt, symLg/ID.lg), or a folder of .lg."""
     if Path(spec).is_dir():
         return GroundTruth(_unique(_folder(Path(spec), ".lg"), spec, ".lg files"), None)
-    name, colon, split = spec.rpartition(":")
-    if not colon or not split or "/" in split:
-        raise InputError(f"{spec}: not ARCHIVE.zip:SPLIT, FOLDER:SPLIT or a folder of .lg")
+    name, _, split = spec.rpartition(":")
     path = Path(name)
+    if not name or not split or "/" in split:
+        raise InputError(f"{spec}: not ARCHIVE.zip:SPLIT, FOLDER:SPLIT or a folder of .lg")
     if path.is_dir():
         base = path / "data" / split if (path / "data").is_dir() else path / split
         if not base.is_dir():
             raise InputError(f"{path}: has no split {split}")
-        captions = read_text(base / "caption.txt")
-        symlg = _unique(_folder(base / "symLg", ".lg"), spec, ".lg files")
+        text, graphs = read_text(base / "caption.txt"), _folder(base / "symLg", ".lg")
     elif path.is_file():
-        captions, symlg = _archive_split(path, split)
+        text, graphs = _archive_split(path, split)
     else:
         raise InputError(f"{path}: no such archive or folder of ground truth")
-    truth = GroundTruth(symlg, parse_captions(captions, f"{spec} caption.txt"))
-    for one, other, words in ((truth.captions, symlg, "no symLG"), (symlg, truth.captions, "no caption")):
-        lacking = sorted((one or {}).keys() - (other or {}).keys())
+    symlg = _unique(graphs, spec, ".lg files")
+    captions = parse_captions(text, f"{spec} caption.txt")
+    for lacking, words in ((captions.keys() - symlg, "no symLG"), (symlg.keys() - captions, "no caption")):
         if lacking:
-            raise InputError(f"{spec}: {len(lacking)} expressions have {words} ({', '.join(lacking[:3])})")
-    return truth
+            raise InputError(f"{spec}: {len(lacking)} expressions have {words} ({', '.join(sorted(lacking)[:3])})")
+    return GroundTruth(symlg, captions)
 
 
 def matched(predictions: Path, spec: str) -> tuple[dict[str, str], GroundTruth, int]:
@@ -99,7 +101,7 @@ def _unique(entries: Iterator[tuple[str, str]], source: object, what: str) -> di
     for key, text in entries:
         if key in found:
             raise InputError(f"{source}: {key} comes twice")
-        if not key or key.startswith(".") or not key.isprintable() or set(key) & set('/\\,"'):
+        if not _ID.fullmatch(key) or not key.isprintable():
             raise InputError(f"{source}: {key!r} cannot be the id of an expression")
         found[key] = text
         if len(found) > MAX_FILES:
@@ -112,26 +114,18 @@ def _unique(entries: Iterator[tuple[str, str]], source: object, what: str) -> di
 def _decode(data: bytes, name: object) -> str:
     if len(data) > MAX_BYTES:
         raise InputError(f"{name}: larger than {MAX_BYTES >> 20} MB")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise InputError(f"{name}: is not UTF-8 text") from None
+    return data.decode("utf-8-sig")
 
 
 def read_text(path: Path) -> str:
     """The text of one file of at most 4 MB. Raises InputError."""
-    try:
-        with path.open("rb") as file:
-            return _decode(file.read(MAX_BYTES + 1), path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    with readable(path), path.open("rb") as file:
+        return _decode(file.read(MAX_BYTES + 1), path)
 
 
 def _folder(path: Path, ending: str) -> Iterator[tuple[str, str]]:
-    try:
+    with readable(path):
         files = sorted(file for file in path.iterdir() if file.name.endswith(ending))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read as a folder ({error.strerror})") from None
     for file in files:
         if not file.is_file():  # a pipe would wait for ever
             raise InputError(f"{file}: is no file")
@@ -148,17 +142,17 @@ def _open_zip(path: Path) -> zipfile.ZipFile:
     return archive
 
 
-def _unzip(archive: zipfile.ZipFile, info: zipfile.ZipInfo | str) -> str:
-    name = f"{archive.filename}: {info if isinstance(info, str) else info.filename}"
+def _unzip(archive: zipfile.ZipFile, entry: str | zipfile.ZipInfo) -> str:
+    name = f"{archive.filename}: {entry if isinstance(entry, str) else entry.filename}"
     try:
-        with archive.open(info) as file:
+        with archive.open(entry) as file:
             return _decode(file.read(MAX_BYTES + 1), name)  # never more, whatever the header claims
-    except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError, EOFError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{name}: cannot be unpacked ({error})") from None
-    except Exception as error:  # zlib.error and lzma.LZMAError share no base class with the rest
-        raise InputError(f"{name}: damaged ({error})") from None
+    except InputError:
+        raise
+    except UnicodeDecodeError:
+        raise InputError(f"{name}: is not UTF-8 text") from None
+    except Exception as error:  # of zipfile, zlib and lzma, which share no class
+        raise InputError(f"{name}: damaged, or cannot be unpacked ({error})") from None
 
 
 def _zip(path: Path, ending: str) -> Iterator[tuple[str, str]]:
@@ -177,43 +171,33 @@ def _kept_open(path: Path, _changed: int) -> zipfile.ZipFile:
     return _open_zip(path)
 
 
-def _archive_split(path: Path, split: str) -> tuple[str, dict[str, str]]:
+def _archive_split(path: Path, split: str) -> tuple[str, Iterator[tuple[str, str]]]:
+    """The captions of a split, and id and symLG of every expression."""
     archive = _kept_open(path, path.stat().st_mtime_ns)
-    prefix = f"data/{split}/"
-    names = [name for name in archive.namelist() if name.startswith(prefix)]
+    names, prefix = archive.namelist(), f"data/{split}/"
     if prefix + "caption.txt" not in names:
-        splits = sorted(name.split("/")[1] for name in archive.namelist() if name.endswith("/caption.txt"))
+        splits = sorted(name.split("/")[1] for name in names if name.endswith("/caption.txt"))
         raise InputError(f"{path}: has no split {split}; it has {', '.join(splits) or 'none'}")
     start = prefix + "symLg/"
-    names = [name for name in names if name.startswith(start) and name.endswith(".lg")]
-    graphs = ((name[len(start) : -3], _unzip(archive, name)) for name in names)
-    symlg = _unique(graphs, f"{path}:{split}", ".lg files in symLg/")
-    return _unzip(archive, prefix + "caption.txt"), symlg
+    files = [name for name in names if name.startswith(start) and name.endswith(".lg")]
+    graphs = ((name[len(start) : -3], _unzip(archive, name)) for name in files)
+    return _unzip(archive, prefix + "caption.txt"), graphs
 
 
 def _jsonl(path: Path) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(_lines(path), 1):
-        try:
-            row = json.loads(line)
-            key, tokens = row["id"], row["tokens"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise InputError(f"{path}, line {number}: not a JSON object with id and tokens") from None
-        if isinstance(tokens, str):
-            tokens = tokens.split()
-        texts = isinstance(tokens, list) and all(isinstance(token, str) and _encodes(token) for token in tokens)
-        if not isinstance(key, str) or not texts:
-            raise InputError(f"{path}, line {number}: id must be a text and tokens a list of texts")
-        yield key, prediction_file(key, tokens)
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            yield from (line for line in file if line.strip())
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: is not UTF-8 text") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    with readable(path), path.open(encoding="utf-8-sig") as file:
+        for number, line in enumerate(filter(str.strip, file), 1):
+            try:
+                row = json.loads(line)
+                key, tokens = row["id"], row["tokens"]
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise InputError(f"{path}, line {number}: not a JSON object with id and tokens") from None
+            if isinstance(tokens, str):
+                tokens = tokens.split()
+            texts = isinstance(tokens, list) and all(isinstance(token, str) and _encodes(token) for token in tokens)
+            if not isinstance(key, str) or not texts:
+                raise InputError(f"{path}, line {number}: id must be a text and tokens a list of texts")
+            yield key, prediction_file(key, tokens)
 
 
 def _encodes(text: str) -> bool:

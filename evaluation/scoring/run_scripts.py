@@ -1,4 +1,4 @@
-"""The LgEval-compatible scripts, run as subprocesses: `tex2symlg`, then `evaluate`.
+"""The LgEval-compatible scripts, run as subprocesses: `tex2symlg`, then `evaluate`; or the same in this process.
 
 LGEVAL_BIN puts another set of scripts (the official one, say) in the place of ours: a folder, or several
 divided by ":", that hold both names. Whatever the set, its files are counted afterwards; a file that got
@@ -23,6 +23,9 @@ from evaluation.symlg import PAPER, Rules
 FOLDERS = {"result", "pred_symlg", "gt_symlg", "Results_pred_symlg"}  # what a run writes in its workdir
 OWN_SCRIPTS = Path(__file__).resolve().parents[1] / "bin"
 
+Counts = dict[str, int]  # n, exact, le1, le2, le3, structure
+Metrics = dict[str, dict[str, float]]  # LgEval's fields of every expression, by its id
+
 
 def scripts() -> str:
     """Which scripts are in use: the folder or folders of LGEVAL_BIN, or our own."""
@@ -33,59 +36,44 @@ def own_scripts() -> bool:
     return scripts() == str(OWN_SCRIPTS)
 
 
-def _command(name: str) -> list[str]:
-    if own_scripts():
-        return [sys.executable, str(OWN_SCRIPTS / name)]
-    path = shutil.which(name, path=scripts())
-    if path is None:
-        raise InputError(f"LGEVAL_BIN={scripts()}: holds no {name} that can be run")
-    return [os.path.abspath(path)]
-
-
 def run_scripts(
     predictions: dict[str, str], truth: dict[str, str], workdir: Path, rules: Rules = PAPER
-) -> tuple[dict[str, int], dict[str, dict[str, float]]]:
-    """Convert and evaluate in `workdir` (older results there are replaced). Returns the counts of
-    Summary.txt and
+) -> tuple[Counts, Metrics]:
+    """Convert and evaluate in `workdir` (older results there are replaced). Returns the counts of Summary.txt and
     every file's metrics. Raises InputError if a script fails or files got lost."""
     for name in FOLDERS:
         shutil.rmtree(workdir / name, ignore_errors=True)
     write_all(workdir / "result", predictions, ".txt")
     write_all(workdir / "gt_symlg", truth, ".lg")
-    output = run_script("tex2symlg", ["result", "pred_symlg", *options(rules)], workdir)
-    (workdir / "pred_symlg").mkdir(exist_ok=True)
-    lost = [
-        key
-        for key, text in predictions.items()
-        if not (workdir / "pred_symlg" / f"{key}.lg").exists() and converted(text, rules) is not None
-    ]
-    if lost:
-        raise InputError(
-            f"{scripts()}: tex2symlg lost {len(lost)} of {len(predictions)} files ({lost[0]}, ...){output}"
-        )
-    output = run_script("evaluate", ["pred_symlg", "gt_symlg", *options(rules, edition_only=True)], workdir)
-    counts = results_folder.read_summary(str(workdir / "Results_pred_symlg" / "Summary.txt"))
-    metrics = results_folder.read_file_errors(str(workdir / "Results_pred_symlg"))
-    if counts["n"] != len(truth) or metrics.keys() != truth.keys():
-        raise InputError(f"{scripts()}: evaluate scored {counts['n']} of {len(truth)} expressions{output}")
-    if [counts[key] for key in ("exact", "le1", "le2", "le3")] != [
-        sum(row["D_B"] <= k for row in metrics.values()) for k in range(4)
-    ]:
+    said = run_script("tex2symlg", ["result", "pred_symlg"], workdir, rules)
+    symlgs, results = workdir / "pred_symlg", str(workdir / "Results_pred_symlg")
+    symlgs.mkdir(exist_ok=True)
+    absent = [key for key in predictions if not (symlgs / f"{key}.lg").exists()]
+    if lost := [key for key in absent if converted(predictions[key], rules) is not None]:
+        raise InputError(f"{scripts()}: tex2symlg lost {len(lost)} of {len(predictions)} files ({lost[0]}, ...){said}")
+    said = run_script("evaluate", ["pred_symlg", "gt_symlg"], workdir, rules)
+    counts = results_folder.read_summary(f"{results}/Summary.txt")
+    rows = results_folder.read_file_errors(results)
+    if counts["n"] != len(truth) or rows.keys() != truth.keys():
+        raise InputError(f"{scripts()}: evaluate scored {counts['n']} of {len(truth)} expressions{said}")
+    recounted = _counts(rows)
+    if any(counts[key] != recounted[key] for key in ("exact", "le1", "le2", "le3")):
         raise InputError(f"{scripts()}: Summary.txt and the metrics of the files disagree")
-    return counts, metrics
+    return counts, rows
 
 
-def run_script(name: str, arguments: list[str], workdir: Path) -> str:
-    """Run one script; its last words, to be put after an error message."""
-    command = _command(name)
+def run_script(name: str, arguments: list[str], workdir: Path, rules: Rules = PAPER) -> str:
+    """Run one script; its last words, to be put after an error message. LGEVAL_BIN's follow the rules they have."""
+    if own_scripts():
+        options = ["--reading", rules.reading.name, "--edition", rules.edition.name]
+        command = [sys.executable, str(OWN_SCRIPTS / name), *arguments, *options]
+    elif path := shutil.which(name, path=scripts()):
+        command = [os.path.abspath(path), *arguments]
+    else:
+        raise InputError(f"LGEVAL_BIN={scripts()}: holds no {name} that can be run")
     try:
         done = subprocess.run(
-            [*command, *arguments],
-            cwd=workdir,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
+            command, cwd=workdir, capture_output=True, encoding="utf-8", errors="replace", check=False
         )
     except OSError as error:
         raise InputError(f"{command[0]}: cannot be run ({error.strerror})") from None
@@ -95,12 +83,23 @@ def run_script(name: str, arguments: list[str], workdir: Path) -> str:
     return f"; it said: {words[-1][:200]}" if words else ""
 
 
-def options(rules: Rules, edition_only: bool = False) -> list[str]:
-    """The options of our scripts; LGEVAL_BIN's are what they are."""
-    if not own_scripts():
-        return []
-    reading = [] if edition_only else ["--reading", rules.reading.name]
-    return [*reading, "--edition", rules.edition.name]
+def in_process(
+    predictions: dict[str, str], truth: Mapping[str, Graph], rules: Rules = PAPER
+) -> tuple[Counts, Metrics, set[str]]:
+    """What `run_scripts` gives, by our own code in this process and without a file; and the ids that converted."""
+    graphs = {key: converted(text, rules) for key, text in predictions.items() if key in truth}
+    rows = {
+        key: metrics.compare(graphs.get(key) or symlg.EMPTY_GRAPH, true, rules.edition.inter).metrics
+        for key, true in truth.items()
+    }
+    return _counts(rows), rows, {key for key, graph in graphs.items() if graph is not None}
+
+
+def _counts(rows: Metrics) -> Counts:
+    errors = [row["D_B"] for row in rows.values()]
+    counts = {"n": len(rows), "exact": errors.count(0)}
+    counts |= {f"le{k}": sum(error <= k for error in errors) for k in (1, 2, 3)}
+    return counts | {"structure": sum(row["hasCorrectStructure"] == 1 for row in rows.values())}
 
 
 def converted(text: str, rules: Rules = PAPER) -> symlg.SymLG | None:
@@ -109,23 +108,6 @@ def converted(text: str, rules: Rules = PAPER) -> symlg.SymLG | None:
         return symlg.from_latex(symlg.formula_in(text), rules)
     except symlg.Unconverted:
         return None
-
-
-def in_process(
-    predictions: dict[str, str], truth: Mapping[str, Graph], rules: Rules = PAPER
-) -> tuple[dict[str, int], dict[str, dict[str, float]], set[str]]:
-    """What `run_scripts` gives, by our own code in this process and without a file; and the ids that converted."""
-    rows, found = {}, set()
-    for key, true in truth.items():
-        graph = converted(predictions[key], rules) if key in predictions else None
-        if graph is not None:
-            found.add(key)
-        rows[key] = metrics.compare(graph or symlg.EMPTY_GRAPH, true, rules.edition.inter).metrics
-    errors = [row["D_B"] for row in rows.values()]
-    counts = {"n": len(rows), "exact": errors.count(0)}
-    counts |= {f"le{k}": sum(error <= k for error in errors) for k in (1, 2, 3)}
-    counts["structure"] = sum(row["hasCorrectStructure"] == 1 for row in rows.values())
-    return counts, rows, found
 
 
 def write_all(folder: Path, texts: dict[str, str], ending: str) -> None:
@@ -163,27 +145,17 @@ class SelfCheck:
 
 def self_check() -> SelfCheck:
     """Run the scripts in use on ten expressions with known error counts."""
-    own = own_scripts()
-    keys = [f"case{k}" for k in range(len(CASES))]
+    cases = {f"case{k}": case for k, case in enumerate(CASES)}
+    predictions = {key: prediction_file(key, found.split()) for key, (found, _, _) in cases.items()}
+    truth = {key: symlg.write(symlg.from_latex(true), key) for key, (_, true, _) in cases.items()}
     try:
         with tempfile.TemporaryDirectory() as folder:
-            truth_folder = Path(folder) / "truth"
-            texts = {key: prediction_file(key, case[1].split()) for key, case in zip(keys, CASES, strict=True)}
-            write_all(truth_folder / "tex", texts, ".txt")
-            said = run_script("tex2symlg", ["tex", "symlg"], truth_folder)
-            truth = {}
-            for key in keys:
-                path = truth_folder / "symlg" / f"{key}.lg"
-                if not path.exists():
-                    raise InputError(f"{scripts()}: tex2symlg wrote no {path.name}{said}")
-                truth[key] = path.read_text(encoding="utf-8")
-            predictions = {key: prediction_file(key, case[0].split()) for key, case in zip(keys, CASES, strict=True)}
-            _, metrics = run_scripts(predictions, truth, Path(folder) / "work")
+            _, rows = run_scripts(predictions, truth, Path(folder))
     except InputError as error:
-        return SelfCheck(scripts(), own, [str(error)])
+        return SelfCheck(scripts(), own_scripts(), [str(error)])
     failures = [
-        f"{found!r} against {true!r}: {int(metrics[key]['D_B'])} errors, should be {errors}"
-        for key, (found, true, errors) in zip(keys, CASES, strict=True)
-        if metrics[key]["D_B"] != errors
+        f"{found!r} against {true!r}: {int(rows[key]['D_B'])} errors, should be {errors}"
+        for key, (found, true, errors) in cases.items()
+        if rows[key]["D_B"] != errors
     ]
-    return SelfCheck(scripts(), own, failures)
+    return SelfCheck(scripts(), own_scripts(), failures)

@@ -74,23 +74,6 @@ class Evaluation:
     note: str | None  # what it costs that the truth follows another edition, where it does
 
 
-def score(
-    predictions: Path,
-    ground_truth: str,
-    *,
-    set_name: str = "unknown",
-    search: str = "unknown",
-    select: str = "unknown",
-    workdir: Path | None = None,
-    captions: dict[str, list[str]] | None = None,
-    rules: Rules = PAPER,
-) -> Score:
-    """Score predictions (folder of ID.txt, zip, .jsonl) against `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` or a folder
-    of .lg. Raises InputError. With `workdir` the scorer's files stay there."""
-    fields = {"set": set_name, "search": search, "select": select}
-    return evaluate(predictions, ground_truth, fields, workdir, captions, rules).score
-
-
 def evaluate(
     predictions: Path,
     ground_truth: str,
@@ -99,52 +82,47 @@ def evaluate(
     captions: dict[str, list[str]] | None = None,
     rules: Rules = PAPER,
 ) -> Evaluation:
-    """`score` with the table of expressions; `fields` are the signature's set, search, select and, where
-    it is not the authors', padding. Without `workdir` our own code counts in this process, to the same numbers;
-    the scripts of LGEVAL_BIN run in a folder that does not stay."""
-    Signature.of(0, fields, rules)  # refuses early what it cannot hold
+    """Score predictions (folder of ID.txt, zip, .jsonl) against `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` or a folder
+    of .lg, expression by expression. Raises InputError.
+
+    `fields` are the signature's set, search, select and, where it is not the authors', padding. Without `workdir` our
+    own code counts in this process, to the same numbers; with one the scripts run there and their files stay. The
+    scripts of LGEVAL_BIN always run, if need be in a folder that does not stay.
+    """
     texts, truth, stray = matched(predictions, ground_truth)
     if captions is not None:
         truth = GroundTruth(truth.symlg, {key: captions[key] for key in truth.symlg if key in captions})
     if truth.captions is not None and len(truth.captions) < len(truth.symlg):
         raise InputError(f"{ground_truth}: {len(truth.symlg) - len(truth.captions)} expressions have no caption")
+    signature = str(Signature.of(len(truth.symlg), fields, rules))
     if workdir is None and not own_scripts():
         with tempfile.TemporaryDirectory() as folder:
             result = evaluate(predictions, ground_truth, fields, Path(folder), captions, rules)
             return replace(result, folder=None)
     graphs = truth.graphs()
     if workdir is None:
-        summary, metrics, converted = in_process(texts, graphs, rules)
+        counts, metrics, converted = in_process(texts, graphs, rules)
     else:
-        summary, metrics, converted = _in_folder(texts, truth.symlg, workdir, (predictions, ground_truth), rules)
-    rows = [_expression(key, metrics[key], texts.get(key), key in converted, truth.captions) for key in truth.symlg]
+        _refuse_to_replace(workdir, [Path(predictions), Path(ground_truth)])
+        counts, metrics = run_scripts(texts, truth.symlg, workdir, rules)
+        converted = {key for key in texts if (workdir / "pred_symlg" / f"{key}.lg").exists()}
+    known = truth.captions or {}
+    rows = [_expression(key, metrics[key], texts.get(key), key in converted, known.get(key)) for key in truth.symlg]
     note = other_convention(texts, graphs, rules) if own_scripts() else None
-    return Evaluation(_score(summary, rows, fields, truth.captions, rules), rows, workdir, stray, note)
+    return Evaluation(_score(counts, rows, signature), rows, workdir, stray, note)
 
 
-def _in_folder(
-    texts: dict[str, str], truth: dict[str, str], workdir: Path, inputs: tuple[Path, str], rules: Rules
-) -> tuple[dict[str, int], dict[str, dict[str, float]], set[str]]:
+def _refuse_to_replace(workdir: Path, sources: list[Path]) -> None:
     workdir.mkdir(parents=True, exist_ok=True)
     held = {path.name for path in workdir.iterdir()}
-    sources = [Path(source).resolve() for source in inputs]
-    if held & FOLDERS and (held - FOLDERS or any(workdir.resolve() in path.parents for path in sources)):
+    inside = any(workdir.resolve() in path.resolve().parents for path in sources)
+    if held & FOLDERS and (held - FOLDERS or inside):
         raise InputError(f"{workdir}: its {min(held & FOLDERS)} would be replaced; give a folder of its own as workdir")
-    summary, metrics = run_scripts(texts, truth, workdir, rules)
-    return summary, metrics, {key for key in texts if (workdir / "pred_symlg" / f"{key}.lg").exists()}
-
-
-# --- from files to a score --------------------------------------------------------------------------------
 
 
 def _expression(
-    key: str,
-    metrics: dict[str, float],
-    text: str | None,
-    converted: bool,
-    captions: dict[str, list[str]] | None,
+    key: str, metrics: dict[str, float], text: str | None, converted: bool, caption: list[str] | None
 ) -> Expression:
-    length = len(captions[key]) if captions is not None else None
     return Expression(
         id=key,
         status="missing" if text is None else "converted" if converted else "unconverted",
@@ -153,23 +131,17 @@ def _expression(
         relation_errors=int(metrics["D_L"]),
         exact=metrics["D_B"] == 0,
         structure=metrics["hasCorrectStructure"] == 1,
-        token_exact=None if captions is None else text is not None and tokens_of(text) == captions[key],
-        length=length,
-        bucket=None if length is None else bucket(length),
+        token_exact=None if caption is None else text is not None and tokens_of(text) == caption,
+        length=None if caption is None else len(caption),
+        bucket=None if caption is None else bucket(len(caption)),
     )
 
 
-def _score(
-    counts: dict[str, int],
-    rows: list[Expression],
-    fields: dict[str, str],
-    captions: dict[str, list[str]] | None,
-    rules: Rules,
-) -> Score:
+def _score(counts: dict[str, int], rows: list[Expression], signature: str) -> Score:
     n = counts["n"]
-    tokens = sum(bool(row.token_exact) for row in rows)
     low, high = proportion_interval(counts["exact"], n)
     lengths = {row.id: row.length for row in rows if row.length is not None}
+    tokens = sum(bool(row.token_exact) for row in rows) if lengths else None
     return Score(
         **counts,
         exprate=_percent(counts["exact"], n),
@@ -177,11 +149,11 @@ def _score(
         exprate_le2=_percent(counts["le2"], n),
         exprate_le3=_percent(counts["le3"], n),
         structure_rate=_percent(counts["structure"], n),
-        by_length=None if captions is None else by_bucket(lengths, {row.id: row.exact for row in rows}),
-        token_exact=None if captions is None else tokens,
-        token_exprate=None if captions is None else _percent(tokens, n),
+        by_length=by_bucket(lengths, {row.id: row.exact for row in rows}) if lengths else None,
+        token_exact=tokens,
+        token_exprate=None if tokens is None else _percent(tokens, n),
         ci95=(round(100 * low, 2), round(100 * high, 2)),
-        signature=str(Signature.of(n, fields, rules)),
+        signature=signature,
         missing=sum(row.status == "missing" for row in rows),
         unconverted=sum(row.status == "unconverted" for row in rows),
     )

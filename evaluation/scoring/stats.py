@@ -1,4 +1,5 @@
 """Intervals and tests for expression rates, on scipy.stats: over the images of a set, and over seeds.
+Scoring needs none of it, and is spared the half second that scipy takes to import.
 
 All intervals are 95 % unless said otherwise: Wilson's score interval for a rate, Newcombe's hybrid score
 interval (Statistics in Medicine 17, 1998, method 10) for the difference of two rates over the same
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from evaluation.scoring.interval import proportion_interval
 
@@ -19,8 +21,6 @@ from evaluation.scoring.interval import proportion_interval
 def prediction_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
     """Where one more value falls with this confidence: mean ± t s sqrt(1 + 1/n), exact for normal values.
     Raises ValueError for fewer than two."""
-    from scipy import stats  # half a second to import, and scores need none
-
     if len(values) < 2:
         raise ValueError(f"two values at least are needed, not {len(values)}")
     t = stats.t.ppf((1 + confidence) / 2, len(values) - 1)
@@ -53,7 +53,7 @@ class PairedComparison:
     permutation_p: float  # paired, on the mean difference of error counts
 
 
-def compare_paired(errors_a: Sequence[int], errors_b: Sequence[int], seed: int = 7) -> PairedComparison:
+def compare_paired(errors_a: Sequence[int], errors_b: Sequence[int]) -> PairedComparison:
     """Compare the error counts (D_B) of two systems, given in the same order of expressions."""
     a, b = np.asarray(errors_a, dtype=float), np.asarray(errors_b, dtype=float)
     if a.shape != b.shape or a.ndim != 1 or not a.size:
@@ -73,36 +73,28 @@ def compare_paired(errors_a: Sequence[int], errors_b: Sequence[int], seed: int =
         mcnemar_p=mcnemar(only_a, only_b),
         mean_errors_a=float(a.mean()),
         mean_errors_b=float(b.mean()),
-        permutation_p=permutation(a, b, seed),
+        permutation_p=permutation(a, b),
     )
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
     """Two-sided p value of the exact McNemar test from the two discordant counts."""
-    from scipy import stats  # half a second to import, and scores need none
-
     return float(stats.binomtest(only_a, only_a + only_b).pvalue) if only_a + only_b else 1.0
 
 
-def permutation(a: np.ndarray, b: np.ndarray, seed: int = 7, resamples: int = 9_999) -> float:
+def permutation(a: np.ndarray, b: np.ndarray) -> float:
     """Two-sided p value of the paired permutation test on the mean difference (exact where cheaper)."""
-    from scipy import stats  # half a second to import, and scores need none
-
     changed = a != b  # pairs that agree add nothing to any permutation
     if changed.sum() < 2:
         return 1.0  # one pair turned round is as far from 0; scipy wants two
-
-    def statistic(x: np.ndarray, y: np.ndarray, axis: int) -> np.ndarray:
-        return np.sum(x - y, axis=axis)
-
     result = stats.permutation_test(
         (a[changed], b[changed]),
-        statistic,
+        lambda x, y, axis: np.sum(x - y, axis=axis),
         permutation_type="samples",
         vectorized=True,
-        n_resamples=resamples,
+        n_resamples=9_999,
         batch=1_000,
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(7),
     )
     return float(result.pvalue)
 
@@ -137,8 +129,6 @@ class SeedComparison:
 
 def compare_seeds(a: Sequence[float], b: Sequence[float]) -> SeedComparison:
     """Compare a figure of two rows over their seeds. Raises ValueError for fewer than two seeds of one."""
-    from scipy import stats  # half a second to import, and scores need none
-
     if min(len(a), len(b)) < 2:
         raise ValueError(f"two seeds of each row at least are needed, not {len(a)} and {len(b)}")
     difference = float(np.mean(b) - np.mean(a))
@@ -172,8 +162,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def pairs_needed(differences: np.ndarray, power: float = 0.8, level: float = 0.05) -> int | None:
     """Pairs by which a paired test sees the mean of `differences` at their spread; None where it is 0."""
-    from scipy import stats  # half a second to import, and scores need none
-
     mean = float(np.mean(differences))
     if not mean:
         return None
@@ -183,8 +171,6 @@ def pairs_needed(differences: np.ndarray, power: float = 0.8, level: float = 0.0
 
 def seeds_needed(difference: float, deviation: float, power: float = 0.8, level: float = 0.05) -> int | None:
     """Seeds of each of two rows by which a t test sees `difference` at this spread; None for more than 1,000."""
-    from scipy import stats  # half a second to import, and scores need none
-
     for n in range(2, 1001):
         freedom, shift = 2 * n - 2, abs(difference) / deviation * math.sqrt(n / 2) if deviation else math.inf
         if shift == math.inf or stats.nct.sf(stats.t.isf(level / 2, freedom), freedom, shift) >= power:

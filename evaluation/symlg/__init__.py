@@ -8,7 +8,6 @@ from evaluation.symlg.graph import (
     Relation,
     SymLG,
     Unconverted,
-    read,
     with_paths,
     write,
 )
@@ -27,7 +26,6 @@ __all__ = [
     "Unconverted",
     "formula_in",
     "from_latex",
-    "read",
     "rules",
     "with_paths",
     "write",

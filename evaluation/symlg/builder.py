@@ -99,6 +99,8 @@ class Builder:
         todo: list[tuple[Element, Item | None, bool]] = [(root, None, False)]
         while todo:
             element, own, finished = todo.pop()
+            if element.tag == "mn" and len(element.text) > 1 and self.edition.splits_numbers:
+                element = _digits(element.text)
             tag, text, children = element
             if finished:
                 parts = done.pop()
@@ -212,67 +214,40 @@ class Builder:
         text), but one by Inside gives way to the next."""
         self.columns()
         edges = {(parent, child): relation for parent, child, relation in self.edges}
-        above: dict[int, tuple[int, str]] = {}
-        several: dict[int, list[tuple[str, int, str]]] = {}
+        parents: dict[int, list[tuple[int, str]]] = {}
         for (parent, child), relation in edges.items():
-            if child in above or child in several:
-                step = above.pop(child, None)
-                parents = several.setdefault(child, [(self.official(step[0]), *step)] if step else [])
-                parents.append((self.official(parent), parent, relation))
-            else:
-                above[child] = (parent, relation)
-        for child, parents in several.items():
-            for _, parent, relation in sorted(parents):
-                if child not in above or above[child][1] == "Inside":
-                    above[child] = (parent, relation)
-        paths = [""] * len(self.names)
-        for number in range(len(paths)):
-            chain, at = [], number
-            while not paths[at]:
-                chain.append(at)
-                if at not in above:
-                    paths[at] = "O"
-                    break
-                at = above[at][0]
+            parents.setdefault(child, []).append((parent, relation))
+        above: dict[int, tuple[int, str]] = {}
+        for child, steps in parents.items():
+            if len(steps) > 1:
+                steps.sort(key=lambda step: (f"{self.names[step[0]]}_{self.numbers[step[0]]}]", step))
+            above[child] = next((step for step in steps if step[1] != "Inside"), steps[-1])
+        paths: dict[int, str] = {}
+        for number in range(len(self.names)):
+            chain = [number]
+            while chain[-1] in above and chain[-1] not in paths:
+                chain.append(above[chain[-1]][0])
+            path = paths.setdefault(chain.pop(), "O")
             for at in reversed(chain):
-                if at in above:
-                    parent, relation = above[at]
-                    paths[at] = paths[parent] + RELATIONS.get(relation, relation)
+                relation = above[at][1]
+                path = paths[at] = path + RELATIONS.get(relation, relation)
         ids = [f"{name}_{number}" for number, name in enumerate(self.names, 1)]
-        objects = tuple(map(Object._make, zip(ids, self.labels, paths, strict=True)))
+        objects = tuple(
+            Object(id_, label, paths[at]) for at, (id_, label) in enumerate(zip(ids, self.labels, strict=True))
+        )
         return SymLG(objects, tuple(Relation(ids[a], ids[b], relation) for (a, b), relation in edges.items()))
-
-    def official(self, index: int) -> str:
-        """What the converter sorts the relations of a child by."""
-        return f"{self.names[index]}_{self.numbers[index]}]"
 
 
 def graph_of(root: Element, number: int = 1, edition: Edition = DEFAULT_EDITION) -> SymLG:
     """The symLG of an element; `number` is its place among the elements of the formula (ids are made of it)."""
     builder = Builder(edition)
-    builder.close(builder.build(split_numbers(root) if edition.splits_numbers else root, number))
+    builder.close(builder.build(root, number))
     return builder.graph()
 
 
-def split_numbers(root: Element) -> Element:
-    """Numbers of several digits as nested rows of one digit and the rest (convert2symLG 1.5)."""
-    done: list[list[Element]] = [[]]
-    todo: list[tuple[Element, bool]] = [(root, False)]
-    while todo:
-        element, finished = todo.pop()
-        if finished:
-            children = tuple(done.pop())
-            done[-1].append(element._replace(children=children))
-        elif element.tag == "mn" and len(element.text) > 1:
-            digits = [Element("mn", digit) for digit in element.text]
-            row = digits.pop()
-            while digits:
-                row = Element("mrow", children=(digits.pop(), row))
-            done[-1].append(row)
-        elif element.tag in LEAVES:
-            done[-1].append(element)
-        else:
-            done.append([])
-            todo.append((element, True))
-            todo += [(child, False) for child in reversed(element.children)]
-    return done[0][0]
+def _digits(text: str) -> Element:
+    """A number as nested rows of one digit and the rest (convert2symLG 1.5)."""
+    row = Element("mn", text[-1])
+    for digit in reversed(text[:-1]):
+        row = Element("mrow", children=(Element("mn", digit), row))
+    return row

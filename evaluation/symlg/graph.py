@@ -54,39 +54,13 @@ class SymLG(NamedTuple):
     def content(self) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
         """What two symLGs must share to be the same: ids and the order of lines left out."""
         path = {item.id: item.path for item in self.objects}
-        return (
-            sorted((item.path, item.label) for item in self.objects),
-            sorted((path[parent], path[child], label) for parent, child, label in self.relations),
-        )
+        relations = sorted((path[parent], path[child], label) for parent, child, label in self.relations)
+        return sorted((item.path, item.label) for item in self.objects), relations
 
 
 EMPTY_GRAPH = SymLG((), ())
 # Stands for a ground truth that has no symLG: wrong for every prediction, also with three errors allowed.
 UNREADABLE = SymLG(tuple(Object(f"?_{k}", "UNCONVERTED", f"?{k}") for k in range(4)), ())
-
-
-def read(text: str, name: str = "symLG") -> SymLG:
-    """Parse the .lg text format (O, R and EO lines; N lines as one-symbol objects). Raises InputError."""
-    objects: dict[str, Object] = {}
-    relations: list[Relation] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        fields = [field.strip() for field in line.split(",")]
-        kind, count = fields[0], len(fields)
-        if kind == "O" and count == 5:
-            objects[fields[1]] = Object(fields[1], fields[2], fields[4])
-        elif kind == "N" and count in (3, 4):
-            objects[f"N_{number}"] = Object(f"N_{number}", fields[2], fields[1])
-        elif kind in ("R", "EO") and count == 5:
-            relations.append(Relation(*fields[1:4]))
-        elif kind == "O" and count > 5:
-            raise InputError(f"{name}, line {number}: object of several primitives; run lg2symlg on it first")
-        else:
-            raise InputError(f"{name}, line {number}: not a symLG line: {line.strip()[:60]!r}")
-    # A few ground truths have relations of objects they do not define; LgEval ignores those, so must we.
-    known = tuple(relation for relation in relations if relation.parent in objects and relation.child in objects)
-    return SymLG(tuple(objects.values()), known)
 
 
 def with_paths(text: str, name: str = "label graph") -> str:

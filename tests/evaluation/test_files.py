@@ -6,6 +6,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 
 from evaluation import InputError, symlg
 from evaluation.__main__ import write_csv
-from evaluation.lgeval import results_folder
+from evaluation.lgeval import label_graph, results_folder
 from evaluation.scoring import inputs, run_scripts
-from evaluation.scoring.score import score as score_files
+from evaluation.scoring.score import NO_FIELDS, Score, evaluate
 from evaluation.symlg import Unconverted
 from evaluation.symlg.mathml import from_mathml
 from tests.helpers.yardstick import loops
@@ -49,6 +50,11 @@ def lg_folder(folder: Path, expressions: dict[str, str]) -> Path:
     for key, text in expressions.items():
         (folder / f"{key}.lg").write_text(symlg.write(symlg.from_latex(text), key), encoding="utf-8")
     return folder
+
+
+def score_files(predictions: Path, truth: str, workdir: Path | None = None, **given: Any) -> Score:
+    captions = given.pop("captions", None)
+    return evaluate(predictions, truth, NO_FIELDS | given, workdir, captions).score
 
 
 @pytest.fixture
@@ -251,7 +257,8 @@ def test_broken_matrices_convert(body: str):
 def test_labels_of_mathml_fit_in_a_line(body: str, labels: set[str]):
     graph = from_mathml(MATH.format(body))
     assert graph.nodes() == {"O": labels}
-    assert symlg.read(symlg.write(graph, "id")) == graph
+    again = label_graph.read(symlg.write(graph, "id"))
+    assert (again.nodes(), again.edges()) == (graph.nodes(), graph.edges())
 
 
 def test_unfinished_mathml_is_searched_once():
@@ -480,7 +487,7 @@ def test_bad_predictions_are_answered_in_one_line(tmp_path: Path):
             inputs.read_predictions(path)
         text = str(caught.value)
         assert "\n" not in text and path.name in text
-        assert says in text or (says == "damaged" and "cannot be unpacked" in text), text
+        assert says in text, text
 
 
 @pytest.mark.parametrize(
@@ -533,7 +540,7 @@ def test_any_bytes_as_a_zip_or_jsonl_are_read_or_refused(tmp_path: Path, data: b
 
 def test_score(tmp_path: Path, archive: Path, truth: Path):
     tex = tex_folder(tmp_path / "tex", {"e0": "a + b", "e1": "{ x } ^ 2", "e2": "{ a", "other": "q"})
-    score = score_files(tex, f"{archive}:2014", set_name="tiny", search="joint10", select="2014")
+    score = score_files(tex, f"{archive}:2014", set="tiny", search="joint10", select="2014")
     assert (score.n, score.exact, score.le1, score.structure) == (4, 2, 2, 2)
     assert (score.missing, score.unconverted, score.token_exact, score.token_exprate) == (1, 1, 1, 25.0)
     assert (
@@ -551,7 +558,7 @@ def test_score(tmp_path: Path, archive: Path, truth: Path):
     captions = {key: text.split() for key, text in TRUTH.items()}
     assert score_files(tex, str(truth), captions=captions).token_exact == 1
     with pytest.raises(InputError, match="cannot stand in a signature"):
-        score_files(tex, str(truth), set_name="tiny|n:9000")
+        score_files(tex, str(truth), set="tiny|n:9000")
     with pytest.raises(InputError, match="3 expressions have no caption"):
         score_files(tex, str(truth), captions={"e0": ["a"]})
 

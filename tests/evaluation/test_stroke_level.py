@@ -127,6 +127,10 @@ def test_old_merges_of_different_labels_are_broken():
     ("line", "says"),
     [
         ("O, x, x", "not a line of a label graph"),
+        ("O, x_1, x, 1.0", "not a line of a label graph"),
+        ("R, a, b", "not a line of a label graph"),
+        ("N, 1", "not a line of a label graph"),
+        ("\x00\x01", "line 2"),
         ("Q, 1", "not a line of a label graph"),
         ("O, x, x, heavy, 1", "the weight is no number"),
         ("E, 1, 2, Right, ", "the weight is no number"),

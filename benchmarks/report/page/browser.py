@@ -18,6 +18,7 @@ from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
 from evaluation import InputError, symlg
+from evaluation.lgeval.label_graph import Graph, read
 from evaluation.lgeval.metrics import compare
 from evaluation.scoring import alignment
 from evaluation.scoring.alignment import Tree
@@ -40,7 +41,7 @@ class Truth:
     """The truth of one expression; all None without an archive."""
 
     tokens: list[str] | None = None
-    graph: SymLG | None = None
+    graph: Graph | None = None
     tree: Tree | None = None
 
 
@@ -148,11 +149,11 @@ def _truths(archive: Archive | None, name: str, ids: Sequence[str]) -> list[Trut
     if archive is None:
         return [Truth() for _ in ids]
     captions, texts = archive.captions(name), archive.ground_truth(name)
-    graphs = [symlg.read(texts[id_], f"{archive.path}: {name}/symLg/{id_}.lg") for id_ in ids]
+    graphs = [read(texts[id_], f"{archive.path}: {name}/symLg/{id_}.lg") for id_ in ids]
     return [Truth(captions[id_], graph, _tree(graph)) for id_, graph in zip(ids, graphs, strict=True)]
 
 
-def _tree(graph: SymLG) -> Tree | None:
+def _tree(graph: Graph) -> Tree | None:
     try:
         return alignment.tree(graph)
     except alignment.TooLarge:
