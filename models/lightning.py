@@ -11,61 +11,50 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.comer import CoMERConfig
+from models.comer import CoMER, CoMERConfig
 from models.vocab import Vocabulary
-from models.weights import CheckpointError, check_names, one_line
+from models.weights import CheckpointError, fitted, one_line
+
+PREFIX = "comer_model."  # of the network's tensors; the checkpoint has others beside them
 
 
-def import_lightning(ckpt: Path) -> tuple[CoMERConfig, dict[str, Tensor]]:
-    """Configuration and state dict from the authors' Lightning checkpoint (names with `comer_model.`).
+def import_lightning(ckpt: Path) -> CoMER:
+    """The network in a Lightning checkpoint of the authors'.
 
     Sizes come from tensor shapes; what these do not tell (dropout, which one of the coverages, heads without
     coverage) from the stored hyperparameters. Nothing the file contains is executed. Raises CheckpointError
     for unreadable files and for missing, unexpected or mis-shaped tensors.
     """
-    content = _read_checkpoint(ckpt)
-    tensors = content.get("state_dict") if isinstance(content, Mapping) else None
-    prefix = "comer_model."
+    content = _read(ckpt)
+    tensors, told = (
+        part if isinstance(content, Mapping) and isinstance(part := content.get(key), Mapping) else {}
+        for key in ("state_dict", "hyper_parameters")
+    )
     state = {
-        name.removeprefix(prefix): tensor.detach().clone()
-        for name, tensor in (tensors.items() if isinstance(tensors, Mapping) else ())
-        if isinstance(name, str) and name.startswith(prefix) and isinstance(tensor, Tensor)
+        name.removeprefix(PREFIX): tensor
+        for name, tensor in tensors.items()
+        if isinstance(name, str) and name.startswith(PREFIX) and isinstance(tensor, Tensor)
     }
     if not state:
-        raise CheckpointError(f"{ckpt}: no tensors named {prefix}*; give a checkpoint of the authors' CoMER")
-    hyperparameters = content.get("hyper_parameters")
+        raise CheckpointError(f"{ckpt}: no tensors named {PREFIX}*; give a checkpoint of the authors' CoMER")
     try:
-        config = _infer_config(state, hyperparameters if isinstance(hyperparameters, Mapping) else {})
+        config = _configuration(state, told)
     except (KeyError, IndexError, ValueError) as error:
         raise CheckpointError(f"{ckpt}: no CoMER network, sizes cannot be told ({one_line(error)})") from None
     if config.vocab_size != len(Vocabulary()):
         raise CheckpointError(f"{ckpt}: {config.vocab_size} classes, the dictionary has {len(Vocabulary())}")
-    check_names(ckpt, config, state)
-    return config, state
+    return fitted(ckpt, config, state)
 
 
-def recipe_of(config: CoMERConfig) -> str:
-    """The row of the paper's tables whose network this is; the two of BTTR differ in their training only."""
-    names = {
-        (False, False): "bttr or bttr-baseline",
-        (False, True): "comer-self",
-        (True, False): "comer-cross",
-        (True, True): "comer-fusion",
-    }
-    return names[config.cross_coverage, config.self_coverage]
+def _configuration(state: Mapping[str, Tensor], told: Mapping[str, Any]) -> CoMERConfig:
+    """From the shapes of the tensors and the hyperparameters that the file tells."""
 
-
-def _infer_config(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any]) -> CoMERConfig:
     def count(pattern: str) -> int:
         return len({match[0] for name in state if (match := re.match(pattern, name))})
 
-    told = {
-        field.name: hyperparameters[field.name]
-        for field in fields(CoMERConfig)
-        if isinstance(hyperparameters.get(field.name), bool | int | float)
-    }
     layers = tuple(count(rf"encoder\.model\.dense{block}\.\d+\.") for block in (1, 2, 3))
-    told |= {
+    known = {f.name: told[f.name] for f in fields(CoMERConfig) if isinstance(told.get(f.name), bool | int | float)}
+    known |= {
         "d_model": state["encoder.feature_proj.weight"].shape[0],
         "growth_rate": state["encoder.model.dense1.0.conv2.weight"].shape[0],
         "num_layers": layers[0] if len(set(layers)) == 1 else layers,
@@ -76,13 +65,13 @@ def _infer_config(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any
     }
     conv = state.get("decoder.model.arm.conv.weight")
     if conv is None:
-        return CoMERConfig(**told | {"cross_coverage": False, "self_coverage": False})
-    told["dc"], told["nhead"] = conv.shape[0], state["decoder.model.arm.proj.weight"].shape[0]
-    if conv.shape[1] == 2 * told["nhead"]:
-        told["cross_coverage"] = told["self_coverage"] = True
-    elif told.get("cross_coverage") == told.get("self_coverage"):
+        return CoMERConfig(**known | {"cross_coverage": False, "self_coverage": False})
+    known["dc"], known["nhead"] = conv.shape[0], state["decoder.model.arm.proj.weight"].shape[0]
+    if conv.shape[1] == 2 * known["nhead"]:
+        known["cross_coverage"] = known["self_coverage"] = True
+    elif known.get("cross_coverage") == known.get("self_coverage"):
         raise ValueError("one coverage, and no hyperparameter says which")
-    return CoMERConfig(**told)
+    return CoMERConfig(**known)
 
 
 class StandIn:
@@ -92,7 +81,7 @@ class StandIn:
         return OrderedDict()
 
 
-def _read_checkpoint(ckpt: Path) -> Any:
+def _read(ckpt: Path) -> Any:
     """Content of a file of torch.save: plain containers, tensors, and `StandIn` for all else it names.
 
     torch's own reader for untrusted files (weights_only) runs nothing that it was not told is safe.

@@ -9,20 +9,15 @@ from torch import Tensor
 
 PAD, SOS, EOS = 0, 1, 2
 SPECIAL = ("<pad>", "<sos>", "<eos>")
-
-
 DICTIONARY = Path(__file__).with_name("dictionary.txt")
 
 
 class Vocabulary:
     """Two-way map between LaTeX tokens and class ids; `len()` is 113 with the dictionary of the paper."""
 
-    def __init__(self, dictionary: Path = DICTIONARY) -> None:
-        symbols = dictionary.read_text(encoding="utf-8").split()
-        self.words: tuple[str, ...] = (*SPECIAL, *symbols)
+    def __init__(self) -> None:
+        self.words: tuple[str, ...] = (*SPECIAL, *DICTIONARY.read_text(encoding="utf-8").split())
         self.ids: dict[str, int] = {word: i for i, word in enumerate(self.words)}
-        if len(self.ids) != len(self.words):
-            raise ValueError(f"{dictionary}: a symbol is listed twice; every line must differ")
 
     def __len__(self) -> int:
         return len(self.words)

@@ -23,13 +23,13 @@ class CheckpointError(ValueError):
     """A weights file that cannot be used; the message is one line with the file and the fix."""
 
 
-def pack_weights(model: CoMER, vocabulary: Vocabulary | None = None) -> bytes:
-    """A weights file: the model's tensors with its configuration and the digest of its vocabulary."""
-    header = {"format": FORMAT, "config": asdict(model.config), "vocabulary": (vocabulary or Vocabulary()).digest}
+def pack_weights(model: CoMER) -> bytes:
+    """A weights file: the model's tensors with its configuration and the digest of the vocabulary."""
+    header = {"format": FORMAT, "config": asdict(model.config), "vocabulary": Vocabulary().digest}
     return packed(model.state_dict(), header)
 
 
-def load_weights(path: Path, config: CoMERConfig | None = None, vocabulary: Vocabulary | None = None) -> CoMER:
+def load_weights(path: Path, config: CoMERConfig | None = None) -> CoMER:
     """The model in a file of `pack_weights`, on the CPU.
 
     A given `config` must have the file's sizes and coverages; its dropout and padding treatment are used.
@@ -53,11 +53,19 @@ def load_weights(path: Path, config: CoMERConfig | None = None, vocabulary: Voca
     if different:
         changes = ", ".join(f"{key} {theirs[key]} instead of {ours[key]}" for key in different)
         raise CheckpointError(f"{path}: has {changes}; choose the recipe it was trained with")
-    if header.get("vocabulary") != (vocabulary or Vocabulary()).digest:
+    if header.get("vocabulary") != Vocabulary().digest:
         raise CheckpointError(f"{path}: trained with another vocabulary; restore models/dictionary.txt")
-    check_names(path, config, state)
+    return fitted(path, config, state)
+
+
+def fitted(path: Path, config: CoMERConfig, state: Mapping[str, Tensor]) -> CoMER:
+    """The network of `config` with the tensors out of a file; CheckpointError unless they are all that it has."""
     model = CoMER(config)
-    model.load_state_dict(state)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        wrong = one_line(str(error).partition(":")[2])
+        raise CheckpointError(f"{path}: weights do not fit the network ({wrong}); give a file of this one") from None
     return model
 
 
@@ -97,25 +105,6 @@ def _checksum(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> str:
     return found.hexdigest()
 
 
-def check_names(path: Path, config: CoMERConfig, state: Mapping[str, Tensor]) -> None:
-    """Every tensor of the network is there in its shape, and nothing else."""
-    with torch.device("meta"):
-        expected = {name: tuple(tensor.shape) for name, tensor in CoMER(config).state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    problems = {
-        "missing": [name for name in expected if name not in found],
-        "unexpected": [name for name in found if name not in expected],
-        "of another shape": [name for name in expected if found.get(name, expected[name]) != expected[name]],
-    }
-    if any(problems.values()):
-        report = "; ".join(
-            f"{len(names)} tensors {what}: {', '.join(names[:3])}{', ...' * (len(names) > 3)}"
-            for what, names in problems.items()
-            if names
-        )
-        raise CheckpointError(f"{path}: weights do not fit the network ({report})")
-
-
-def one_line(error: Exception) -> str:
+def one_line(error: object) -> str:
     """What an error says, fit for the middle of a message."""
     return " ".join(str(error).split())[:200]

@@ -93,10 +93,6 @@ def timings(
     results: Results = RESULTS,
 ) -> None:
     """Time to accuracy of runs: results/speed/training.csv."""
-    from benchmarks.performance import time_to_accuracy as timings
+    from benchmarks.performance.time_to_accuracy import timings
 
-    table = timings.timings(results, folders or [])
-    timings.show(table)
-    if not folders:
-        timings.write(table, results / "speed/training.csv")
-        print(results / "speed/training.csv")
+    timings(results, folders or [])

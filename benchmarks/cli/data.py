@@ -41,19 +41,18 @@ def import_weights(
 ) -> None:
     """Import an authors' checkpoint; nothing in it is executed."""
     from benchmarks.files import write_atomically
-    from models import CoMER
-    from models.lightning import import_lightning, recipe_of
+    from models.lightning import import_lightning
     from models.weights import pack_weights
 
     if out.suffix != ".safetensors" or out.exists():
         reason = "is there already; delete it or" if out.exists() else "is no name of a weights file;"
         raise UserError(f"{out}: {reason} give another name ending in .safetensors")
-    config, state = import_lightning(ckpt)
-    model = CoMER(config)
-    model.load_state_dict(state)
+    model = import_lightning(ckpt)
     write_atomically(out, pack_weights(model))
+    covered = model.config.cross_coverage, model.config.self_coverage
+    rows = {(False, True): "comer-self", (True, False): "comer-cross", (True, True): "comer-fusion"}
     millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
-    print(f"recipe   {recipe_of(config)}")
-    print(f"network  {millions:.2f} M parameters; {config}")
-    print(f"tensors  {len(state)}, all that this network has: none missing, none unexpected")
+    print(f"recipe   {rows.get(covered, 'bttr or bttr-baseline')}")  # the two of BTTR differ in their training only
+    print(f"network  {millions:.2f} M parameters; {model.config}")
+    print(f"tensors  {len(model.state_dict())}, all that this network has: none missing, none unexpected")
     print(f"written  {out}")

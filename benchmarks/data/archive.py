@@ -7,8 +7,7 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import cv2
 import numpy as np
 
 from benchmarks.data.samples import Sample
-from benchmarks.data.store import FolderStore, ZipStore, open_store
+from benchmarks.data.store import FolderStore, Store, ZipStore
 from benchmarks.errors import UserError
 from models import Vocabulary
 
@@ -34,22 +33,12 @@ _SPLIT = re.compile(rf"({_ID.pattern})/caption\.txt")
 _CONTENT = re.compile(rf"({_ID.pattern})/(caption\.txt|img/[^/]+\.bmp|symLg/[^/]+\.lg)")
 
 
-@dataclass(frozen=True)
-class KnownSplit:
-    """A published split: md5 of caption.txt, expressions, counts by length (0,10] ... (40,50] 50+."""
-
-    md5: str
-    n: int
-    buckets: tuple[int, ...]
-
-
-EDITIONS = {
-    "CROHME as published with CoMER": {
-        "train": KnownSplit("29413dd943b6877ebd831508693370b3", 8834, (3808, 2332, 1605, 700, 242, 147)),
-        "2014": KnownSplit("f31fa77d6d8ee8f803ac9e2d472963a3", 986, (400, 287, 192, 56, 26, 25)),
-        "2016": KnownSplit("7a8b840ec5b2117cac2546da137a1439", 1147, (421, 335, 222, 90, 40, 39)),
-        "2019": KnownSplit("e41d0146e150effeb8348a8feb4db2a2", 1199, (431, 404, 213, 93, 36, 22)),
-    },
+EDITION = "CROHME as published with CoMER"
+PUBLISHED = {  # md5 of each caption.txt
+    "train": "29413dd943b6877ebd831508693370b3",
+    "2014": "f31fa77d6d8ee8f803ac9e2d472963a3",
+    "2016": "7a8b840ec5b2117cac2546da137a1439",
+    "2019": "e41d0146e150effeb8348a8feb4db2a2",
 }
 
 
@@ -59,7 +48,7 @@ class Archive:
     Raises UserError, on opening or on reading, for whatever is not as the layout wants it.
     """
 
-    def __init__(self, store: ZipStore | FolderStore):
+    def __init__(self, store: Store):
         self.path = store.path
         self._store = store
         if not store.holds("train/caption.txt"):
@@ -129,18 +118,10 @@ class Archive:
         name = f"{split}/img/{id_}.bmp"
         return _decode_bmp(self._store.read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}")
 
-    def images(self, split: str) -> dict[str, np.ndarray]:
-        """All images by id, in the order of caption.txt. Read again at every call (train is 0.32 GB)."""
-        return {id_: self.image(split, id_) for id_ in self.captions(split)}
-
-    def iter_samples(self, split: str) -> Iterator[Sample]:
-        """The samples in the order of caption.txt, each image read as it is reached."""
-        for id_, tokens in self.captions(split).items():
-            yield Sample(id_, tuple(tokens), self.image(split, id_))
-
     def samples(self, split: str) -> list[Sample]:
-        """All samples in the order of caption.txt."""
-        return list(self.iter_samples(split))
+        """All samples in the order of caption.txt. Read again at every call (train is 0.32 GB)."""
+        captions = self.captions(split)
+        return [Sample(id_, tuple(tokens), self.image(split, id_)) for id_, tokens in captions.items()]
 
     def has_ground_truth(self, split: str) -> bool:
         """Whether there is any symLG of a split."""
@@ -175,58 +156,42 @@ class Archive:
     @cached_property
     def name(self) -> str:
         """ "crohme" (captions exactly as published), "embedded" (made by synthetic.py) or "foreign"."""
-        if self._known_edition:
+        if {split: self.caption_md5(split) for split in self.splits} == PUBLISHED:
             return "crohme"
         return "embedded" if self.mark else "foreign"
 
     @cached_property
     def edition(self) -> str:
-        """One line for people: which known edition this is, or how it differs from the nearest."""
+        """One line for people: which known edition this is, or how it differs from CROHME's."""
         counts = "/".join(f"{len(self.captions(split)):,}" for split in self.splits)
-        if self._known_edition:
-            return f"{self._known_edition} ({counts})"
+        if self.name == "crohme":
+            return f"{EDITION} ({counts})"
         if self.mark:
-            mark = self.mark
-            return f"embedded synthetic set, generator {mark['generator']}, seed {mark['seed']} ({counts})"
-        return f"foreign archive ({counts}): {'; '.join(self._differences())}"
+            return f"embedded synthetic set, generator {self.mark['generator']}, seed {self.mark['seed']} ({counts})"
+        differences = [f"{split} is missing" for split in PUBLISHED if split not in self.splits]
+        differences += [f"{split} is not in {EDITION}" for split in self.splits if split not in PUBLISHED]
+        kept = [split for split in self.splits if split in PUBLISHED]
+        differences += [f"{split} has other captions" for split in kept if self.caption_md5(split) != PUBLISHED[split]]
+        return f"foreign archive ({counts}): {'; '.join(differences)}"
 
     @cached_property
-    def ink(self) -> ZipStore | FolderStore:
+    def ink(self) -> ZipStore:
         """The pen strokes of the training set, .../ID.inkml: the file inkml/train.zip beside the archive."""
         path = self.path.parent / "inkml" / "train.zip"
-        if not path.exists():
+        if not path.is_file():
             raise UserError(
                 f"{path}: no such archive; lay the InkML files of CROHME's training set there, "
                 "or set data.sub_expressions and data.substitution to 0, to train on the images alone"
             )
-        return open_store(path, root="")
+        return ZipStore(path, root="")
 
     @cached_property
     def ink_digest(self) -> str:
         """As `digest`, of the InkML files. Raises UserError where there are none."""
         return _digest(self.ink, sorted(name for name in self.ink.sizes if name.endswith(".inkml")))
 
-    @cached_property
-    def _known_edition(self) -> str | None:
-        md5s = {split: self.caption_md5(split) for split in self.splits}
-        published = {name: {split: known.md5 for split, known in e.items()} for name, e in EDITIONS.items()}
-        return next((name for name, known in published.items() if md5s == known), None)
 
-    def _differences(self) -> Iterator[str]:
-        """How the splits differ from the first known edition, one phrase each."""
-        edition, known = next(iter(EDITIONS.items()))
-        for split in [*known, *(split for split in self.splits if split not in known)]:
-            if split not in self.splits:
-                yield f"{split} is missing"
-            elif split not in known:
-                yield f"{split} is not in {edition}"
-            elif len(self.captions(split)) != known[split].n:
-                yield f"{split} has {len(self.captions(split)):,} expressions, not {known[split].n:,}"
-            elif self.caption_md5(split) != known[split].md5:
-                yield f"{split} has other captions"
-
-
-def _digest(store: ZipStore | FolderStore, names: Sequence[str]) -> str:
+def _digest(store: Store, names: Sequence[str]) -> str:
     lines = (f"{name} {store.sizes[name]} {store.crc(name):08x}\n" for name in names)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
@@ -253,4 +218,7 @@ def open_archive(path: Path | str) -> Archive:
     Captions are checked on opening, against the vocabulary and for completeness; images and symLG when read.
     Raises UserError, one line naming archive, entry and fix.
     """
-    return Archive(open_store(Path(path)))
+    path = Path(path)
+    if not path.exists():
+        raise UserError(f"{path}: no such archive; fetch it with `make crohme`, or leave it out: the embedded set")
+    return Archive(FolderStore(path) if path.is_dir() else ZipStore(path))

@@ -6,18 +6,22 @@ are visited, nor the number of workers, nor a restart changes what a sample look
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from benchmarks.config import Config
-from benchmarks.data.augmentation import Distortion, Draw, distort, load, rescale, sides
+from benchmarks.data.augmentation import Distortion, Draw, distort, load, rescale, sides, within_limits
 from benchmarks.data.samples import Sample
 from benchmarks.data.substitution import Substitution
+from models import Vocabulary
+from models.vocab import bidirectional_targets
 
 CELL = 16  # the encoder's largest stride: padded sides are multiples of it
 STEPS = 8  # in order `shape`, labels are padded to multiples of it
@@ -25,8 +29,9 @@ STRETCH_OF_SHAPES = 1.12  # each width of the grid of padded shapes is this much
 COARSE_CELL, COARSE_STRETCH = 32, 1.2  # the same of the coarse grid: heights are multiples of it
 COARSE_STEPS = (8, 16, 24, 32, 48, 64, 96, 208)
 
-
-T = TypeVar("T")
+Sizes = Sequence[tuple[int, int]]  # heights and widths
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -34,8 +39,8 @@ class Batch:
     """b images padded right and below to one size, with their labels."""
 
     ids: list[str]
-    images: torch.Tensor  # uint8 [b,1,H,W], ink 255 on 0
-    mask: torch.Tensor  # bool [b,H,W], True = padding
+    images: Tensor  # uint8 [b,1,H,W], ink 255 on 0
+    mask: Tensor  # bool [b,H,W], True = padding
     tokens: list[tuple[str, ...]]
 
     def part(self, rows: slice) -> "Batch":
@@ -43,23 +48,27 @@ class Batch:
         return Batch(self.ids[rows], self.images[rows], self.mask[rows], self.tokens[rows])
 
 
+class Inputs(NamedTuple):
+    """What a training step reads."""
+
+    images: Tensor  # uint8 [b,1,H,W], ink 255 on 0
+    mask: Tensor  # bool [b,H,W], True = padding
+    tokens: Tensor  # int64 [2b,T], both directions
+    targets: Tensor  # int64 [2b,T]
+
+
 # ----------------------------------------------------------------------------------------------------- grouping
 
 
-def area_batches(sizes: Sequence[tuple[int, int]], size: int, pixels: int) -> list[list[int]]:
+def area_batches(sizes: Sizes, size: int, pixels: int) -> list[list[int]]:
     """The authors' batches: sort by area, then fill until `size` images or `pixels` (largest image x images)."""
-    order = sorted(range(len(sizes)), key=lambda i: sizes[i][0] * sizes[i][1])
+    areas = [height * width for height, width in sizes]
     batches: list[list[int]] = []
-    current: list[int] = []
-    largest = 0
-    for index in order:
-        area = sizes[index][0] * sizes[index][1]
-        largest = max(largest, area)
-        if current and (len(current) == size or largest * (len(current) + 1) > pixels):
-            batches.append(current)
-            current, largest = [], area
-        current.append(index)
-    return [*batches, current] if current else batches
+    for index in sorted(range(len(sizes)), key=lambda i: areas[i]):  # so an image is the largest of its batch so far
+        if not batches or len(batches[-1]) == size or areas[index] * (len(batches[-1]) + 1) > pixels:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
 
 
 def padded(height: int, width: int, coarse: bool = False) -> tuple[int, int]:
@@ -70,7 +79,11 @@ def padded(height: int, width: int, coarse: bool = False) -> tuple[int, int]:
     pixels.
     """
     cell, stretch = (COARSE_CELL, COARSE_STRETCH) if coarse else (CELL, STRETCH_OF_SHAPES)
-    return -(-height // cell) * cell, next(w for w in _widths(stretch, coarse) if w >= width)
+    wide = 2 * CELL
+    while wide < width:
+        cells = wide * stretch / CELL
+        wide = max(wide + CELL, (math.ceil(cells) if coarse else int(cells)) * CELL)
+    return -(-height // cell) * cell, wide
 
 
 def padded_steps(steps: int, coarse: bool = False) -> int:
@@ -79,21 +92,8 @@ def padded_steps(steps: int, coarse: bool = False) -> int:
     return next((few for few in COARSE_STEPS if few >= steps), fine) if coarse else fine
 
 
-def _widths(stretch: float, up: bool) -> Iterator[int]:
-    width = 2 * CELL
-    while True:
-        yield width
-        cells = width * stretch / CELL
-        width = max(width + CELL, (math.ceil(cells) if up else int(cells)) * CELL)
-
-
 def shape_batches(
-    sizes: Sequence[tuple[int, int]],
-    lengths: Sequence[int],
-    size: int,
-    pixels: int,
-    draw: Draw,
-    coarse: bool = False,
+    sizes: Sizes, lengths: Sequence[int], size: int, pixels: int, draw: Draw, coarse: bool = False
 ) -> list[list[int]]:
     """Batches whose images share a padded shape; what does not fill a batch moves on to the next larger shape.
 
@@ -108,14 +108,13 @@ def shape_batches(
     for height in sorted({h for h, _ in shapes}):
         for width, index in higher:
             shapes.setdefault((height, width), []).append(index)
-        higher, waiting = [], list[tuple[int, int]]()
+        higher = []
         for width in sorted(w for h, w in shapes if h == height):
-            waiting += [(width, index) for index in shapes[height, width]]
+            higher += [(width, index) for index in shapes[height, width]]
             count = max(1, min(size, pixels // (height * width)))
-            while len(waiting) >= count:
-                batches.append([index for _, index in waiting[:count]])
-                waiting = waiting[count:]
-        higher = waiting
+            while len(higher) >= count:
+                batches.append([index for _, index in higher[:count]])
+                higher = higher[count:]
     rest = [index for _, index in sorted(higher)]
     while rest:
         tall, wide = (max(sizes[i][axis] for i in rest) for axis in (0, 1))
@@ -125,10 +124,9 @@ def shape_batches(
     return batches
 
 
-def pad(images: Sequence[np.ndarray], shape: tuple[int, int] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Stacks uint8 [h,w] images into [b,1,H,W] and its mask [b,H,W] (True = padding); `shape` is at least that size."""
-    height = max([i.shape[0] for i in images] + ([shape[0]] if shape else []))
-    width = max([i.shape[1] for i in images] + ([shape[1]] if shape else []))
+def pad(images: Sequence[np.ndarray], shape: tuple[int, int] | None = None) -> tuple[Tensor, Tensor]:
+    """Stacks uint8 [h,w] images into [b,1,H,W] and its mask [b,H,W] (True = padding), of `shape` or large enough."""
+    height, width = shape or (max(i.shape[0] for i in images), max(i.shape[1] for i in images))
     stack = torch.zeros(len(images), 1, height, width, dtype=torch.uint8)
     mask = torch.ones(len(images), height, width, dtype=torch.bool)
     for row, image in enumerate(images):
@@ -142,41 +140,40 @@ def pad(images: Sequence[np.ndarray], shape: tuple[int, int] | None = None) -> t
 
 
 class TrainingSet:
-    """The training batches of any epoch, each a pure function of (config, epoch, position)."""
+    """The training batches of any epoch, each a pure function of (config, epoch, position).
 
-    def __init__(self, samples: Iterable[Sample], config: Config, substitution: Substitution | None = None):
-        self.config, self.substitution = config, substitution
+    One is made in two steps: `prepare` in any thread, then `inputs` by who trains with it.
+    """
+
+    def __init__(
+        self,
+        samples: Iterable[Sample],
+        config: Config,
+        device: torch.device | None = None,
+        substitution: Substitution | None = None,
+    ):
+        self.config, self.batching, self.substitution = config, config.training.batching, substitution
+        self.device, self.encode = device or torch.device("cpu"), Vocabulary().encode
         self.samples = [s for s in load(samples, config.data) if len(s.tokens) <= config.data.max_tokens]
         self.sizes = [sides(s.image) for s in self.samples]
         self.by_length = sorted(range(len(self.samples)), key=lambda i: len(self.samples[i].tokens))
 
-    @property
-    def coarse(self) -> bool:
-        """Whether images are padded to the coarse grid of shapes."""
-        return self.config.training.batching.coarse
-
     def plan(self, epoch: int) -> list[list[int]]:
         """The epoch's batches in order: sample numbers, padded to whole steps as a distributed sampler does."""
-        batching = self.config.training.batching
-        learnt = self.by_length[: self._learnt(epoch)]
-        if batching.order == "area":
+        size, pixels = self.batching.size, self.batching.pixels
+        reached = min(1.0, (epoch + 1) / (self.batching.curriculum + 1))  # of the expressions, shortest first
+        learnt = self.by_length[: max(1, round(reached * len(self.samples)))]
+        if self.batching.order == "area":
             learnt = sorted(learnt)
-            batches = area_batches([self.sizes[i] for i in learnt], batching.size, batching.pixels)
+            batches = area_batches([self.sizes[i] for i in learnt], size, pixels)
         else:
             draws = (self.distortion(epoch, index)[0] for index in learnt)
-            sizes = [(d.height, d.width) for d in draws]
-            lengths = [len(self.samples[i].tokens) for i in learnt]
+            sizes, lengths = [(d.height, d.width) for d in draws], [len(self.samples[i].tokens) for i in learnt]
             draw = self._draw(epoch, len(self.samples) + 1)
-            batches = shape_batches(sizes, lengths, batching.size, batching.pixels, draw, self.coarse)
-        batches = [[learnt[i] for i in batch] for batch in batches]
+            batches = shape_batches(sizes, lengths, size, pixels, draw, self.batching.coarse)
         order = self._draw(epoch, len(self.samples)).permutation(len(batches))
-        order = np.concatenate([order, order[: -len(order) % batching.micro_batches]])
-        return [batches[i] for i in order]
-
-    def _learnt(self, epoch: int) -> int:
-        """How many expressions, shortest first, the curriculum has reached."""
-        share = (epoch + 1) / (self.config.training.batching.curriculum + 1)
-        return max(1, round(min(1.0, share) * len(self.samples)))
+        order = np.concatenate([order, order[: -len(order) % self.batching.micro_batches]])
+        return [[learnt[i] for i in batches[number]] for number in order]
 
     def batch(self, epoch: int, indices: Sequence[int]) -> Batch:
         """Augmented and padded."""
@@ -191,12 +188,26 @@ class TrainingSet:
         shape = self.shape([sides(image) for image in images])
         return Batch([s.id for s in chosen], *pad(images, shape), [s.tokens for s in chosen])
 
-    def shape(self, sizes: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    def prepare(self, epoch: int, indices: Sequence[int]) -> Any:
+        """What `inputs` needs of a batch."""
+        batch = self.batch(epoch, indices)
+        return Inputs(batch.images, batch.mask, *self.targets(batch.tokens))
+
+    def inputs(self, prepared: Any) -> Inputs:
+        """A prepared batch on the device."""
+        return Inputs(*(send(tensor, self.device) for tensor in prepared))
+
+    def targets(self, labels: Iterable[Sequence[str]]) -> tuple[Tensor, Tensor]:
+        """Tokens and targets of labels; few lengths in order `shape`, as few image shapes: kernels are reused."""
+        both = bidirectional_targets([self.encode(label) for label in labels])
+        steps = both[0].shape[1]
+        extra = padded_steps(steps, self.batching.coarse) - steps if self.batching.order == "shape" else 0
+        return F.pad(both[0], (0, extra)), F.pad(both[1], (0, extra))
+
+    def shape(self, sizes: Sizes) -> tuple[int, int]:
         """The padded height and width of a batch of images of these sizes."""
         height, width = max(h for h, _ in sizes), max(w for _, w in sizes)
-        if self.config.training.batching.order == "area":
-            return height, width
-        return padded(height, width, self.coarse)
+        return (height, width) if self.batching.order == "area" else padded(height, width, self.batching.coarse)
 
     def distortion(self, epoch: int, index: int) -> tuple[Distortion, Draw]:
         """That of a sample in an epoch, and the generator that its effects are drawn from next."""
@@ -207,35 +218,24 @@ class TrainingSet:
         return np.random.default_rng((self.config.seed, epoch, index))
 
 
-class PlansAhead:
-    """The plans of epochs; the next one is made in a thread while an epoch is trained."""
-
-    def __init__(self, plan: Callable[[int], list[list[int]]], epochs: int) -> None:
-        self.plan, self.epochs = plan, epochs
-        self.pool = ThreadPoolExecutor(1)
-        self.coming: dict[int, Future[list[list[int]]]] = {}
-
-    def __call__(self, epoch: int) -> list[list[int]]:
-        now = self.coming.pop(epoch, None)
-        plan = self.plan(epoch) if now is None else now.result()
-        if epoch + 1 < self.epochs:
-            self.coming = {epoch + 1: self.pool.submit(self.plan, epoch + 1)}
-        return plan
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """To the device; from pinned memory, so that nobody waits for a GPU that is still at the step before."""
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
-def ahead(prepare: Callable[[int, list[int]], T], epoch: int, plan: Sequence[list[int]], workers: int) -> Iterator[T]:
-    """The batches of `plan` in order, prepared by `workers` threads a little ahead of their use."""
+def ahead(prepare: Callable[[Item], Made], items: Iterable[Item], workers: int, depth: int = 4) -> Iterator[Made]:
+    """prepare(item) of all items in order, by `workers` threads, at most `depth` for each ahead of their use."""
     if not workers:
-        yield from (prepare(epoch, indices) for indices in plan)
+        yield from map(prepare, items)
         return
     with ThreadPoolExecutor(workers) as pool:
-        todo = iter(plan)
-        coming = [pool.submit(prepare, epoch, indices) for indices in islice(todo, 4 * workers)]
+        todo = iter(items)
+        coming = [pool.submit(prepare, item) for item in islice(todo, depth * workers)]
         try:
             while coming:
-                batch = coming.pop(0).result()
-                coming += [pool.submit(prepare, epoch, indices) for indices in islice(todo, 1)]
-                yield batch
+                made = coming.pop(0).result()
+                coming += [pool.submit(prepare, item) for item in islice(todo, 1)]
+                yield made
         finally:
             for future in coming:
                 future.cancel()
@@ -247,28 +247,20 @@ def evaluation_batches(samples: Iterable[Sample], config: Config, size: int, sca
     In order `shape` every image is padded to its own shape of the grid and meets only such images, so that what
     is recognized does not depend on its neighbours; in order `area` it does, as in the authors' program.
     """
+    batching = config.training.batching
     kept = [Sample(s.id, s.tokens, rescale(s.image, scale)) for s in load(samples, config.data)]
-    images = []
-    for sample in kept:
-        draw = np.random.default_rng(0)  # nothing is drawn: no augmentation
-        distortion = distort(None, *sides(sample.image), draw, config.data.scale)
-        images.append(distortion.apply(sample.image, None, draw))
-    pixels = config.training.batching.pixels
-    if config.training.batching.order == "area":
-        groups = [(None, group) for group in area_batches([sides(s.image) for s in kept], size, pixels)]
+    images = [rescale(s.image, within_limits(*sides(s.image), config.data.scale)) for s in kept]
+    groups: list[tuple[tuple[int, int] | None, list[int]]] = []
+    if batching.order == "area":
+        groups += [(None, group) for group in area_batches([sides(s.image) for s in kept], size, batching.pixels)]
     else:
         alike: dict[tuple[int, int], list[int]] = {}
         for index, image in enumerate(images):
-            alike.setdefault(padded(*sides(image), config.training.batching.coarse), []).append(index)
-        groups = []
+            alike.setdefault(padded(*sides(image), batching.coarse), []).append(index)
         for shape, indices in sorted(alike.items()):
-            count = max(1, min(size, pixels // (shape[0] * shape[1])))
+            count = max(1, min(size, batching.pixels // (shape[0] * shape[1])))
             groups += [(shape, indices[start : start + count]) for start in range(0, len(indices), count)]
     return [
-        Batch(
-            [kept[i].id for i in group],
-            *pad([images[i] for i in group], shape),
-            [kept[i].tokens for i in group],
-        )
+        Batch([kept[i].id for i in group], *pad([images[i] for i in group], shape), [kept[i].tokens for i in group])
         for shape, group in groups
     ]

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element, ParseError
 import cv2
 import numpy as np
 
-from benchmarks.data.store import FolderStore, ZipStore
+from benchmarks.data.store import ZipStore
 
 INK = "{http://www.w3.org/2003/InkML}"
 ID = "{http://www.w3.org/XML/1998/namespace}id"
@@ -99,7 +99,7 @@ class Ink:
 class InkFiles:
     """The InkML files of a training set, by the ids of its expressions."""
 
-    def __init__(self, store: ZipStore | FolderStore) -> None:
+    def __init__(self, store: ZipStore) -> None:
         self.store = store
         self.names = {PurePosixPath(name).stem: name for name in store.sizes if name.endswith(".inkml")}
 

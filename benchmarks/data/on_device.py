@@ -10,7 +10,6 @@ Names carry shapes: b images, h x w pixels as stored, H x W as padded, T steps.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -20,12 +19,9 @@ from torch import Tensor
 
 from benchmarks.config import Config
 from benchmarks.data.augmentation import THICKER, THINNER
-from benchmarks.data.batching import TrainingSet, padded_steps
+from benchmarks.data.batching import Inputs, TrainingSet, send
 from benchmarks.data.samples import Sample
-from models import Vocabulary
-from models.vocab import bidirectional_targets
 
-PIECE = 2**22  # bytes of packed images that are unpacked at once
 ONE = 2048  # OpenCV's weights of scaling are whole numbers of 1/2048
 
 # what the device is told of an image: its number, its sides as stored, as scaled once, and in the end; the two factors
@@ -34,15 +30,6 @@ COLUMNS: list[str] = [
     *("sample", "height", "width", "middle_height", "middle_width", "out_height", "out_width", "factor", "limit"),
     *("stroke", "grid_height", "grid_width", "xx", "xy", "x", "yx", "yy", "y"),
 ]
-
-
-class Inputs(NamedTuple):
-    """What a training step reads, on the device."""
-
-    images: Tensor  # uint8 [b,1,H,W], ink 255 on 0
-    mask: Tensor  # bool [b,H,W], True = padding
-    tokens: Tensor  # int64 [2b,T], both directions
-    targets: Tensor  # int64 [2b,T]
 
 
 @dataclass(frozen=True)
@@ -54,26 +41,20 @@ class Drawn:
     stored: tuple[int, int]  # the largest sides of an image as stored,
     middle: tuple[int, int] | None  # as scaled once, where some image is scaled twice,
     shape: tuple[int, int]  # and padded
-    steps: int
+    targets: tuple[Tensor, Tensor]  # of both directions
 
 
 class ResidentSet(TrainingSet):
-    """TrainingSet's batches in two steps: `draw` on the host, in any thread, then `inputs` on the device."""
+    """TrainingSet's batches: `prepare` draws on the host, `inputs` makes them on the device."""
 
     def __init__(self, samples: Iterable[Sample], config: Config, device: torch.device):
-        super().__init__(samples, config)
-        self.device = device
-        self.plain = self.config.augmentation is None or self.config.augmentation.only_scale
-        areas = [height * width for height, width in self.sizes]
-        self.starts = torch.tensor(np.cumsum([0, *areas])[:-1], device=device)
-        self.pixels = upload([sample.image for sample in self.samples], device)
-        labels = [Vocabulary().encode(sample.tokens) for sample in self.samples] or [[]]
-        tables = bidirectional_targets(labels)
-        extra = padded_steps(tables[0].shape[1], self.coarse) - tables[0].shape[1]
-        # uint8 [2,n,T]: direction, sample, step
-        self.tables = [F.pad(t, (0, extra)).to(torch.uint8).unflatten(0, (2, -1)).to(device) for t in tables]
+        super().__init__(samples, config, device)
+        self.plain = config.augmentation is None or config.augmentation.only_scale
+        self.starts = torch.tensor(np.cumsum([0, *(h * w for h, w in self.sizes)])[:-1], device=device)
+        images = [sample.image.ravel() for sample in self.samples]
+        self.pixels = torch.from_numpy(np.concatenate([np.zeros(0, np.uint8), *images])).to(device)
 
-    def draw(self, epoch: int, indices: Sequence[int]) -> Drawn:
+    def prepare(self, epoch: int, indices: Sequence[int]) -> Drawn:
         """The random part of a batch; nothing here touches a pixel or the device."""
         rows, grids = [], []
         for index in indices:
@@ -94,8 +75,6 @@ class ResidentSet(TrainingSet):
             grids.append(grid)
         columns = dict[str, tuple](zip(COLUMNS, zip(*rows, strict=True), strict=True))
 
-        steps = 1 + max(len(self.samples[index].tokens) for index in indices)
-
         def largest(name: str) -> tuple[int, int]:
             return max(columns[f"{name}height"]), max(columns[f"{name}width"])
 
@@ -105,13 +84,13 @@ class ResidentSet(TrainingSet):
             largest(""),
             largest("middle_") if any(limit != 1 for limit in columns["limit"]) else None,
             self.shape(list(zip(columns["out_height"], columns["out_width"], strict=True))),
-            padded_steps(steps, self.coarse) if self.config.training.batching.order == "shape" else steps,
+            self.targets(self.samples[index].tokens for index in indices),
         )
 
     @torch.no_grad()
-    def inputs(self, drawn: Drawn) -> Inputs:
+    def inputs(self, prepared: Drawn) -> Inputs:
         """The tensors of a batch, by some fifty to two hundred small operations; the host waits for none of them."""
-        n = dict(zip(COLUMNS, send(drawn.numbers, self.device), strict=True))
+        drawn, n = prepared, dict(zip(COLUMNS, send(prepared.numbers, self.device), strict=True))
         index = n["sample"].long()
         images_bhw = self._stored(index, n["height"], n["width"], drawn.stored)
         if not self.plain:
@@ -124,8 +103,7 @@ class ResidentSet(TrainingSet):
             images_bhw = scale(images_bhw, n["height"], n["width"], n["factor"], drawn.middle)
             images_bHW = scale(images_bhw, n["middle_height"], n["middle_width"], n["limit"], drawn.shape)
         image_bHW = inside(n["out_height"], n["out_width"], drawn.shape)
-        tokens, targets = (table[:, index, : drawn.steps].flatten(0, 1).long() for table in self.tables)
-        return Inputs((images_bHW * image_bHW)[:, None], ~image_bHW, tokens, targets)
+        return Inputs((images_bHW * image_bHW)[:, None], ~image_bHW, *(send(ids, self.device) for ids in drawn.targets))
 
     def _stored(self, index: Tensor, height_b: Tensor, width_b: Tensor, shape: tuple[int, int]) -> Tensor:
         """The images, padded."""
@@ -143,21 +121,6 @@ class ResidentSet(TrainingSet):
             return x_bHW, y_bHW
         field_bHW2 = displacements(send(drawn.grids, self.device), n, drawn.shape)
         return field_bHW2[..., 0] + x_bHW, field_bHW2[..., 1] + y_bHW
-
-
-def upload(images: Sequence[np.ndarray], device: torch.device) -> Tensor:
-    """All pixels, one image after another, uint8 on the device; black and white ones travel as bits."""
-    pixels = np.concatenate([image.ravel() for image in images] or [np.zeros(0, np.uint8)])
-    if not ((pixels == 0) | (pixels == 255)).all():
-        return torch.from_numpy(pixels).to(device)
-    places = torch.arange(7, -1, -1, dtype=torch.uint8, device=device)
-    pieces = torch.from_numpy(np.packbits(pixels)).to(device).split(PIECE)
-    return torch.cat([((piece[:, None] >> places) & 1).mul_(255).flatten() for piece in pieces])[: len(pixels)]
-
-
-def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """To the device; from pinned memory, so that nobody waits for a GPU that is still at the step before."""
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def stacked(grids: Sequence[np.ndarray], shape: tuple[int, int]) -> Tensor:

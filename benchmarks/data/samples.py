@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.data.ink import Canvas, Ink, InkFiles
-from benchmarks.data.store import FolderStore, ZipStore
+from benchmarks.data.store import ZipStore
 from benchmarks.errors import UserError
 
 console = Console(stderr=True)
@@ -28,7 +28,7 @@ class Sample:
     ink: Ink | None = None
 
 
-def with_ink(samples: Sequence[Sample], store: ZipStore | FolderStore) -> list[Sample]:
+def with_ink(samples: Sequence[Sample], store: ZipStore) -> list[Sample]:
     """The samples with their pen strokes, which are sought by id among the InkML files of `store`.
 
     Some stay without: see InkFiles.read. Raises UserError where all do.

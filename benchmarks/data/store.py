@@ -1,4 +1,4 @@
-"""Bytes by name out of an archive nobody vouches for: a zip file or the same layout unpacked as a folder."""
+"""Bytes by name out of an untrusted archive: a zip file, or the same layout unpacked as a folder."""
 
 import struct
 import zipfile
@@ -10,23 +10,13 @@ from benchmarks.errors import UserError
 
 MAX_ENTRIES = 500_000
 MAX_TOTAL = 8 << 30  # bytes unpacked; CROHME is 0.46 GB
-
-# What zipfile raises for damaged, encrypted or oddly packed archives.
-_DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-)
-
-_MEND = "take an archive from a trusted source"
+TRUSTED = "take an archive from a trusted source"
+# what zipfile raises for damaged, encrypted or oddly packed archives
+DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
 class ZipStore:
-    """A zip file, read in place: nothing is ever unpacked to disk.
+    """A zip file, read in place: nothing is ever unpacked to disk. Names are relative to the folder `root` in it.
 
     Raises UserError for anything that is not a whole, plain zip of reasonable size.
     """
@@ -35,37 +25,33 @@ class ZipStore:
         self.path, self._root = path, root
         try:
             self._zip = zipfile.ZipFile(path)
-        except _DAMAGED as error:
+        except DAMAGED as error:
             raise UserError(
                 f"{path}: truncated, or not a zip archive at all ({error}); fetch it again with `make crohme`"
             ) from None
         infos = [info for info in self._zip.infolist() if not info.is_dir()]
-        self._refuse_hostile(infos)
-        self._infos = {info.filename[len(root) :]: info for info in infos if info.filename.startswith(root)}
-
-    def _refuse_hostile(self, infos: list[zipfile.ZipInfo]) -> None:
-        names = [info.filename for info in infos]
-        for name in names:
-            if name.startswith("/") or "\\" in name or ":" in name or ".." in PurePosixPath(name).parts:
-                raise UserError(f"{self.path}: entry {name!r} climbs out of the folder; {_MEND}")
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise UserError(f"{self.path}: entry {twice!r} is there twice; pack the archive again")
-        total = sum(info.file_size for info in infos)
+        total, names = sum(info.file_size for info in infos), set[str]()
         if total > MAX_TOTAL or len(infos) > MAX_ENTRIES:
             raise UserError(
-                f"{self.path}: unpacks to {total:,} bytes in {len(infos):,} files, "
-                f"limits {MAX_TOTAL:,} and {MAX_ENTRIES:,}; {_MEND}"
+                f"{path}: unpacks to {total:,} bytes in {len(infos):,} files, "
+                f"limits {MAX_TOTAL:,} and {MAX_ENTRIES:,}; {TRUSTED}"
             )
+        for name in (info.filename for info in infos):
+            if name.startswith("/") or "\\" in name or ":" in name or ".." in PurePosixPath(name).parts:
+                raise UserError(f"{path}: entry {name!r} climbs out of the folder; {TRUSTED}")
+            if name in names:
+                raise UserError(f"{path}: entry {name!r} is there twice; pack the archive again")
+            names.add(name)
+        self._infos = {info.filename[len(root) :]: info for info in infos if info.filename.startswith(root)}
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Unpacked bytes by name relative to the root, such as "train/caption.txt"."""
+        """Unpacked bytes by name, such as "train/caption.txt"."""
         return {name: info.file_size for name, info in self._infos.items()}
 
     def holds(self, name: str) -> bool:
         """Whether there is such an entry."""
-        return name in self.sizes
+        return name in self._infos
 
     def crc(self, name: str) -> int:
         """CRC-32 of an entry, as the zip directory declares it; `read` holds the entry to it."""
@@ -74,11 +60,11 @@ class ZipStore:
     def read(self, name: str, limit: int) -> bytes:
         """An entry's bytes. Raises UserError when they are more than `limit`, damaged or not as declared."""
         where, declared = f"{self.path}: {self._root}{name}", self.sizes[name]
-        _refuse_large(where, declared, limit)
+        refuse_large(where, declared, limit)
         try:
             with self._zip.open(self._infos[name]) as stream:
                 content = stream.read(declared)  # no further, whatever it inflates to; checks the CRC at the end
-        except _DAMAGED as error:
+        except DAMAGED as error:
             raise UserError(f"{where} is damaged ({error}); fetch the archive again") from None
         if len(content) != declared:
             raise UserError(f"{where} is shorter than declared; fetch the archive again")
@@ -88,13 +74,13 @@ class ZipStore:
 class FolderStore:
     """The same layout unpacked: the folder that holds data/, or the data/ folder itself."""
 
-    def __init__(self, path: Path, root: str = "data/"):
+    def __init__(self, path: Path):
         self.path = path
-        self._root = path / root if (path / root).is_dir() else path
+        self._root = path / "data" if (path / "data").is_dir() else path
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """Bytes by name relative to the root, such as "train/caption.txt"."""
+        """Bytes by name, such as "train/caption.txt"."""
         files = (file for file in self._root.rglob("*") if file.is_file())
         return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
 
@@ -107,26 +93,15 @@ class FolderStore:
         return zlib.crc32((self._root / name).read_bytes())
 
     def read(self, name: str, limit: int) -> bytes:
-        """A file's bytes. Raises UserError when they are more than `limit` or cannot be read."""
-        _refuse_large(f"{self._root / name}:", self.sizes[name], limit)
-        try:
-            return (self._root / name).read_bytes()
-        except OSError as error:
-            raise UserError(f"{self._root / name}: {error.strerror}; unpack the archive again") from None
+        """A file's bytes. Raises UserError when they are more than `limit`, OSError when they cannot be read."""
+        refuse_large(f"{self._root / name}:", self.sizes[name], limit)
+        return (self._root / name).read_bytes()
 
 
-def _refuse_large(where: str, size: int, limit: int) -> None:
+Store = ZipStore | FolderStore
+
+
+def refuse_large(where: str, size: int, limit: int) -> None:
+    """Raises UserError for what is larger than a file of its kind ever is."""
     if size > limit:
-        raise UserError(f"{where} holds {size:,} bytes, more than {limit:,}; {_MEND}")
-
-
-def open_store(path: Path, root: str = "data/") -> ZipStore | FolderStore:
-    """Opens whichever of the two lies at `path`; names are relative to the folder `root` in it.
-
-    Raises UserError when nothing lies there.
-    """
-    if path.is_dir():
-        return FolderStore(path, root)
-    if path.is_file():
-        return ZipStore(path, root)
-    raise UserError(f"{path}: no such archive; fetch it with `make crohme`, or leave it out: the embedded set")
+        raise UserError(f"{where} holds {size:,} bytes, more than {limit:,}; {TRUSTED}")

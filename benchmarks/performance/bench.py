@@ -6,21 +6,21 @@ Both sides take turns, so that what else the machine does meets them alike. grow
 """
 
 import csv
-import math
 import os
 import re
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import track
 from torch import Tensor, nn
 
 from benchmarks.config import load, resolve
@@ -42,6 +42,7 @@ from models.weights import load_weights
 
 QUIET = 0.5  # load that is no reason for a warning
 TURN = 2.0  # s
+STATUS = Path("/proc/self/status")  # where Linux tells the peak memory of a process
 console = Console(stderr=True)
 
 Sides = tuple[Callable[[], object], Callable[[], object]]  # the same job, plain and fast
@@ -62,20 +63,8 @@ class Sizes:
     tokens: int = 20
 
 
-@dataclass(frozen=True)
-class Row:
-    """A line of cpu.csv. What was done on one side only leaves `plain`, `ratio` and `spread` empty."""
-
-    benchmark: str
-    plain: float | None
-    fast: float
-    ratio: float | None
-    unit: str
-    n: int
-    spread: float | None
-    hardware: str
-    versions: str
-
+Row = dict[str, object]  # a line of cpu.csv; what was done on one side only leaves `plain`, `ratio`, `spread` empty
+COLUMNS = ("benchmark", "plain", "fast", "ratio", "unit", "n", "spread", "hardware", "versions")
 
 # ------------------------------------------------------------------------------------------------------ the jobs
 
@@ -98,6 +87,7 @@ def batch(sizes: Sizes, images: int) -> tuple[Tensor, Tensor]:
 
 
 def encoding(sizes: Sizes, bf16: bool) -> Sides:
+    """The encoder's layers one by one, and folded."""
     model, images = network(sizes), batch(sizes, sizes.batch)
     with torch.no_grad():
         folded = FoldedEncoder(model.encoder, torch.bfloat16 if bf16 else torch.float32)
@@ -105,6 +95,7 @@ def encoding(sizes: Sizes, bf16: bool) -> Sides:
 
 
 def searching(sizes: Sizes, bf16: bool, steps: int, images: int) -> Sides:
+    """The joint search that recomputes everything, in float32, and ours."""
     model, inputs = network(sizes), batch(sizes, images)
     options = SearchOptions(beam_size=sizes.beam, max_len=steps + 1)
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
@@ -113,6 +104,7 @@ def searching(sizes: Sizes, bf16: bool, steps: int, images: int) -> Sides:
 
 
 def training(sizes: Sizes, bf16: bool) -> Sides:
+    """A training step with torch's own dropout, in float32, and ours."""
     images, mask = batch(sizes, sizes.train_batch)
     draw = torch.Generator().manual_seed(7)
     labels = torch.randint(EOS + 1, sizes.model.vocab_size, (sizes.train_batch, sizes.tokens), generator=draw)
@@ -149,24 +141,16 @@ def with_torch_dropout(model: nn.Module) -> None:
                 setattr(module, name, nn.Dropout(child.p))
 
 
-@dataclass(frozen=True)
-class Case:
-    """A job that both sides do, with so many images."""
-
-    sides: Callable[[], Sides]
-    images: int
-    minutes: float  # for both sides once, on two quiet cores
-
-
-def cases(s: Sizes) -> dict[str, Case]:
+def cases(s: Sizes) -> dict[str, tuple[int, Callable[[], Sides]]]:
+    """The jobs that both sides do, by name, each with its images."""
     return {
-        "encoder_fp32": Case(lambda: encoding(s, False), s.batch, 0.004),
-        "encoder_bf16": Case(lambda: encoding(s, True), s.batch, 0.003),
-        "search_beam10_30steps_fp32": Case(lambda: searching(s, False, s.steps, s.batch), s.batch, 0.08),
-        "search_beam10_30steps_bf16": Case(lambda: searching(s, True, s.steps, s.batch), s.batch, 0.08),
-        "search_beam10_200steps_fp32": Case(lambda: searching(s, False, s.many_steps, 1), 1, 0.8),
-        "train_step_fp32": Case(lambda: training(s, False), s.train_batch, 0.03),
-        "train_step_bf16": Case(lambda: training(s, True), s.train_batch, 0.025),
+        "encoder_fp32": (s.batch, lambda: encoding(s, False)),
+        "encoder_bf16": (s.batch, lambda: encoding(s, True)),
+        "search_beam10_30steps_fp32": (s.batch, lambda: searching(s, False, s.steps, s.batch)),
+        "search_beam10_30steps_bf16": (s.batch, lambda: searching(s, True, s.steps, s.batch)),
+        "search_beam10_200steps_fp32": (1, lambda: searching(s, False, s.many_steps, 1)),
+        "train_step_fp32": (s.train_batch, lambda: training(s, False)),
+        "train_step_bf16": (s.train_batch, lambda: training(s, True)),
     }
 
 
@@ -178,17 +162,12 @@ GROWTH = {  # what is varied around GROUND, images of 96 pixels' height: its nam
     "batch_size": ("batch", (1, 2, 4, 8)),
 }
 GROUND = {"width": 256, "steps": 20, "beam": 5, "batch": 2}
-CROHME = ("crohme2014_beam10_reference_lengths_bf16", "crohme2014_changed_by_bf16")  # only with an archive
-NAMES = (*cases(Sizes()), *(f"peak_memory_{name}" for name in PEAKS), "growth", *CROHME)
-
-
-COLUMNS = tuple(column.name for column in fields(Row))
 
 
 # --------------------------------------------------------------------------------------------------- measuring
 
 
-def seconds(sides: list[Callable[[], object]], repeats: int) -> list[list[float]]:
+def seconds(sides: Sides, repeats: int) -> list[list[float]]:
     """Times of every side, in turns: forwards, then backwards, and so on; each is warmed up once.
 
     A turn takes TURN at least, the job being done as often as that takes: other work on the machine comes and goes
@@ -196,8 +175,7 @@ def seconds(sides: list[Callable[[], object]], repeats: int) -> list[list[float]
     """
     times: list[list[float]] = [[] for _ in sides]
     for repeat in range(-1, repeats):
-        order = list(range(len(sides)))
-        for side in order if repeat % 2 == 0 else order[::-1]:
+        for side in (0, 1) if repeat % 2 == 0 else (1, 0):
             began, jobs, passed = time.perf_counter(), 0, 0.0
             while not jobs or passed < TURN * (repeat >= 0):
                 sides[side]()
@@ -208,120 +186,35 @@ def seconds(sides: list[Callable[[], object]], repeats: int) -> list[list[float]
 
 
 def spread(times: list[float]) -> float:
-    """Interquartile range over the median; the range where there are too few."""
+    """Interquartile range over the median; 0 of a single one."""
     if len(times) < 2:
         return 0.0
     low, _, high = statistics.quantiles(times, n=4, method="inclusive")
     return (high - low) / statistics.median(times)
 
 
-def timed(name: str, case: Case, repeats: int) -> Row:
-    times = seconds(list(case.sides()), repeats)
-    plain, fast = (case.images / statistics.median(side) for side in times)
-    return row(name, plain, fast, fast / plain, "images/s", repeats, max(map(spread, times)))
+def timed(name: str, sizes: Sizes, repeats: int) -> Row:
+    """How many images a second both sides get through."""
+    images, sides = cases(sizes)[name]
+    times = seconds(sides(), repeats)
+    plain, fast = (images / statistics.median(side) for side in times)
+    return row(name, fast, "images/s", repeats, plain, fast / plain, max(map(spread, times)))
 
 
-def peak(case: str, sizes: Sizes, repeats: int) -> Row:
+def peak(name: str, sizes: Sizes, repeats: int) -> Row:
     """Peak resident memory of a fresh process per side that does its job once, libraries included."""
-    sides = [[resident(case, side, sizes) for _ in range(repeats)] for side in ("plain", "fast")]
-    plain, fast = (statistics.median(side) for side in sides)
-    return row(f"peak_memory_{case}", plain, fast, plain / fast, "MiB", repeats, max(map(spread, sides)))
+    found: list[list[float]] = []
+    for side in (0, 1):
+        with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
+            found.append(list(processes.map(partial(resident, sizes=sizes, side=side), [name] * repeats)))
+    plain, fast = map(statistics.median, found)
+    return row(f"peak_memory_{name}", fast, "MiB", repeats, plain, plain / fast, max(map(spread, found)))
 
 
-def resident(case: str, side: str, sizes: Sizes) -> float:
-    code = f"from benchmarks.performance.bench import *; occupy({case!r}, {side!r}, {sizes!r})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(f"{case}, {side}: the process to be measured failed ({done.stderr.strip()[-200:]})")
-    return float(done.stdout)
-
-
-def occupy(name: str, side: str, sizes: Sizes) -> None:
-    """Does one side of a benchmark once and prints the peak resident memory of this process, MiB."""
-    import resource
-
-    cases(sizes)[name].sides()[("plain", "fast").index(side)]()
-    status = Path("/proc/self/status")
-    if status.exists():  # Linux starts a child's ru_maxrss at its parent's size
-        print(int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) / 2**10)
-    else:
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
-
-
-def row(
-    name: str, plain: float | None, fast: float, ratio: float | None, unit: str, n: int, spread: float | None
-) -> Row:
-    hardware = f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
-    shown = [None if x is None else float(f"{x:.4g}") for x in (plain, fast, ratio, spread)]
-    return Row(name, shown[0], shown[1] or 0.0, shown[2], unit, n, shown[3], hardware, versions())
-
-
-def versions() -> str:
-    """What a time depends on beside the hardware."""
-    return f"torch {torch.__version__}, Python {sys.version.split()[0]}, {(revision() or 'no revision')[:9]}"
-
-
-def growth(path: Path, sizes: Sizes, repeats: int) -> None:
-    """Writes seconds of a float32 search, both ways, for every value of every axis."""
-    lines = []
-    for axis, (name, values) in GROWTH.items():
-        for value in values:
-            at = GROUND | {name: value}
-            # tiny networks, in tests, have few classes
-            these = replace(sizes, width=at["width"], beam=min(at["beam"], sizes.model.vocab_size // 2))
-            times = seconds(list(searching(these, False, at["steps"], at["batch"])), min(repeats, 3))
-            plain, fast = (float(f"{statistics.median(side):.4g}") for side in times)
-            x = value * sizes.height if axis == "image_area" else value
-            lines.append({"axis": axis, "value": x, "plain": plain, "fast": fast, "unit": "s", "n": min(repeats, 3)})
-    write_atomically(path, csv_text(list(lines[0]), lines))
-
-
-# ------------------------------------------------------------------------------------------------------ writing
-
-
-def speed(
-    results: Path, only: list[str], repeats: int, sizes: Sizes | None = None, crohme: Path | None = None
-) -> list[Row]:
-    """Measures what `only` names (nothing: everything) and writes it; rows of other benchmarks stay as they are.
-
-    Two rows need `crohme`, an archive with CROHME 2014. UserError for unknown names.
-    """
-    if unknown := [part for part in only if not any(part in name for name in NAMES)]:
-        raise UserError(f"--only {unknown[0]}: no such benchmark; choose from {', '.join(NAMES)} or a part of a name")
-    if repeats < 1:
-        raise UserError(f"--repeats {repeats}: must be at least 1 (5 for numbers to publish)")
-    sizes, folder = sizes or Sizes(), results / "speed"
-    jobs: dict[str, tuple[float, Callable[[], Row | None]]] = {  # minutes, roughly, and what measures
-        name: ((repeats + 1) * case.minutes, partial(timed, name, case, repeats)) for name, case in cases(sizes).items()
-    }
-    jobs |= {f"peak_memory_{name}": (0.15 * repeats, partial(peak, name, sizes, repeats)) for name in PEAKS}
-    jobs["growth"] = 2.0, partial(growth, folder / "growth.csv", sizes, repeats)
-    if crohme is not None:
-        jobs[CROHME[0]] = 3.0, partial(recognizing, crohme, sizes)
-        jobs[CROHME[1]] = 2.0, partial(changed, crohme, results)
-    wanted = {name: job for name, job in jobs.items() if not only or any(part in name for part in only)}
-    if not wanted:
-        raise UserError(f"--only {only[0]}: needs CROHME; give the archive with --crohme")
-    rough = math.ceil(sum(minutes for minutes, _ in wanted.values()))
-    console.print(f"{len(wanted)} benchmarks, {repeats} times each: about {rough} min on two quiet cores")
-    if (load := os.getloadavg()[0]) > QUIET:
-        console.print(f"the machine is not quiet (load {load:.1f}): these are no numbers to publish", style="yellow")
-    rows: list[Row] = []
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("", total=len(wanted))
-        for name, (_, measure) in wanted.items():
-            progress.update(task, description=name)
-            if (made := measure()) is not None:
-                rows.append(made)
-                save(folder / "cpu.csv", rows)  # at once: what was measured outlives Ctrl-C
-            progress.advance(task)
-    if rows:
-        show(
-            "speed",
-            [{name: value for name, value in asdict(row).items() if name not in COLUMNS[-2:]} for row in rows],
-            rows[0].hardware,
-        )
-    return rows
+def resident(name: str, sizes: Sizes, side: int) -> float:
+    """Does one side of a benchmark once; the peak resident memory of this process, MiB."""
+    cases(sizes)[name][1]()[side]()
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", STATUS.read_text())[0]) / 2**10
 
 
 def recognizing(crohme: Path, sizes: Sizes) -> Row:
@@ -335,7 +228,8 @@ def recognizing(crohme: Path, sizes: Sizes) -> Row:
     for part in evaluation_batches(archive.samples("2014"), config, config.search.batch_size):
         options = SearchOptions(sizes.beam, max(map(len, part.tokens)) + 2)
         images += len(joint_search(folded, part.images.float() / 255, part.mask, options))
-    return row(CROHME[0], None, time.perf_counter() - began, None, f"s for {images} images", 1, None)
+    took = time.perf_counter() - began
+    return row("crohme2014_beam10_reference_lengths_bf16", took, f"s for {images} images")
 
 
 def changed(crohme: Path, results: Path) -> Row:
@@ -345,11 +239,73 @@ def changed(crohme: Path, results: Path) -> Row:
     model, samples = load_weights(run / "best.safetensors", config.model).eval(), archive.samples("2014")
     found = []
     for bf16 in (False, True):
-        search = config.search.model_copy(update={"bf16": bf16})
-        way = config.model_copy(update={"search": search})
+        way = config.model_copy(update={"search": config.search.model_copy(update={"bf16": bf16})})
         found.append(recognize(model, way, samples, torch.device("cpu"), f"2014, bf16: {bf16}"))
     others = sum(found[0][name][0] != found[1][name][0] for name in found[0])
-    return row(CROHME[1], None, others, None, f"of {len(samples)} predictions", 1, None)
+    return row("crohme2014_changed_by_bf16", others, f"of {len(samples)} predictions")
+
+
+def row(name: str, fast: float, unit: str, n: int = 1, *other: float) -> Row:
+    """A line of cpu.csv with four digits of each number; `other`: plain, ratio and spread."""
+    numbers = [f"{number:.4g}" for number in (fast, *other)] + [None] * (3 - len(other))
+    fast_, plain, ratio, spread = numbers
+    hardware = f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    return dict(zip(COLUMNS, (name, plain, fast_, ratio, unit, n, spread, hardware, versions()), strict=True))
+
+
+def versions() -> str:
+    """What a time depends on beside the hardware."""
+    return f"torch {torch.__version__}, Python {sys.version.split()[0]}, {(revision() or 'no revision')[:9]}"
+
+
+def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
+    """Seconds of a float32 search, both ways, for every value of every axis: the lines of growth.csv."""
+    for axis, (name, values) in GROWTH.items():
+        for value in values:
+            at = GROUND | {name: value}
+            # tiny networks, in tests, have few classes
+            these = replace(sizes, width=at["width"], beam=min(at["beam"], sizes.model.vocab_size // 2))
+            times = seconds(searching(these, False, at["steps"], at["batch"]), repeats)
+            plain, fast = (float(f"{statistics.median(side):.4g}") for side in times)
+            x = value * sizes.height if axis == "image_area" else value
+            yield {"axis": axis, "value": x, "plain": plain, "fast": fast, "unit": "s", "n": repeats}
+
+
+# ------------------------------------------------------------------------------------------------------ writing
+
+
+def speed(
+    results: Path, only: list[str], repeats: int, sizes: Sizes | None = None, crohme: Path | None = None
+) -> list[Row]:
+    """Measures what `only` names, or parts of names (nothing: everything), and writes it; other rows stay as they are.
+
+    Two rows need `crohme`, an archive with CROHME 2014. UserError for unknown names.
+    """
+    sizes, folder = sizes or Sizes(), results / "speed"
+    jobs: dict[str, Callable[[], Row]] = {name: partial(timed, name, sizes, repeats) for name in cases(sizes)}
+    if STATUS.exists():
+        jobs |= {f"peak_memory_{name}": partial(peak, name, sizes, repeats) for name in PEAKS}
+    if crohme is not None:
+        jobs |= {"crohme2014_beam10_reference_lengths_bf16": partial(recognizing, crohme, sizes)}
+        jobs |= {"crohme2014_changed_by_bf16": partial(changed, crohme, results)}
+    names = [*jobs, "growth"]
+    if unknown := [part for part in only if not any(part in name for name in names)]:
+        hint = "" if crohme else "; those on crohme2014 need --crohme"
+        raise UserError(f"--only {unknown[0]}: no such benchmark; choose from {', '.join(names)} or parts{hint}")
+    wanted = [name for name in names if not only or any(part in name for part in only)]
+    if (load := os.getloadavg()[0]) > QUIET:
+        console.print(f"the machine is not quiet (load {load:.1f}): these are no numbers to publish", style="yellow")
+    rows: list[Row] = []
+    for name in track(wanted, "measuring", console=console, transient=True):
+        if name == "growth":
+            lines = list(growth(sizes, min(repeats, 3)))
+            write_atomically(folder / "growth.csv", csv_text(list(lines[0]), lines))
+        else:
+            rows.append(jobs[name]())
+            save(folder / "cpu.csv", rows)  # at once: what was measured outlives Ctrl-C
+    if rows:
+        show("speed", [{name: row[name] for name in COLUMNS[:-2]} for row in rows], str(rows[0]["hardware"]))
+    return rows
 
 
 def save(path: Path, rows: list[Row]) -> None:
@@ -357,6 +313,5 @@ def save(path: Path, rows: list[Row]) -> None:
     old = csv.DictReader(path.read_text().splitlines() if path.exists() else [",".join(COLUMNS)])
     if tuple(old.fieldnames or ()) != COLUMNS:
         raise UserError(f"{path}: has other columns than {', '.join(COLUMNS)}; delete it and measure again")
-    lines: dict[str, dict] = {line["benchmark"]: line for line in old} | {made.benchmark: asdict(made) for made in rows}
-    order = sorted(lines, key=lambda name: NAMES.index(name) if name in NAMES else len(NAMES))
-    write_atomically(path, csv_text(COLUMNS, [lines[name] for name in order]))
+    lines = {line["benchmark"]: line for line in [*old, *rows]}
+    write_atomically(path, csv_text(COLUMNS, list(lines.values())))

@@ -12,7 +12,6 @@ Four parts, each number kept as soon as it is measured:
 
 import csv
 import gc
-import json
 import math
 import os
 import subprocess
@@ -20,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -29,7 +27,7 @@ from xml.etree import ElementTree
 import torch
 from rich.console import Console
 
-from benchmarks.config import Config, load, resolve
+from benchmarks.config import Config, resolve
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.data.on_device import Drawn
 from benchmarks.data.samples import evenly
@@ -39,6 +37,7 @@ from benchmarks.files import write_atomically
 from benchmarks.performance.bench import versions
 from benchmarks.printing import csv_text, show
 from benchmarks.recognition.predict import recognize, write_predictions
+from benchmarks.runs.folder import RunFolder
 from benchmarks.score import score
 from benchmarks.training.cuda_graphs import own_stream
 from benchmarks.training.team import Team, repeatable
@@ -50,27 +49,13 @@ GRAPHS, ON_DEVICE = "tests/training/test_cuda_graphs.py", "tests/data/test_on_de
 SHAPES, REPEATS = 8, 5
 ALIKE = 0.02  # a difference of gradients that bf16 and the order of sums explain
 SPLIT = "2014"
-GIB = 2**30
+COLUMNS = ("part", "case", "measure", "value", "unit", "hardware", "versions")
 console = Console(stderr=True)
 
-
-@dataclass(frozen=True)
-class Row:
-    """A number of gpu.csv; another GPU's rows stay beside it."""
-
-    part: str
-    case: str
-    measure: str
-    value: float | bool
-    unit: str
-    hardware: str
-    versions: str
+Found = tuple[str, str, str, float | bool, str]  # the first five of a row
 
 
-Found = tuple[str, str, str, float | bool, str]  # the first five of a Row
-
-
-def gpu_check(crohme: Path | None, results: Path) -> list[Row]:
+def gpu_check(crohme: Path | None, results: Path) -> None:
     """Checks this machine's GPU with CROHME. UserError without one or the other."""
     device = best_device()
     if device.type != "cuda":
@@ -78,42 +63,34 @@ def gpu_check(crohme: Path | None, results: Path) -> list[Row]:
     if crohme is None:
         raise UserError("gpu-check searches CROHME 2014: give it with CROHME=data.zip")
     archive = open_archive(crohme)
-    return examine(archive, resolve("comer-fusion", "fast", 7, archive), results, device)
+    examine(archive, resolve("comer-fusion", "fast", 7, archive), results, device)
 
 
-def examine(archive: Archive, config: Config, results: Path, device: torch.device) -> list[Row]:
-    """All parts, with the training of `config`, printed and written to results/speed/gpu.csv."""
+def examine(archive: Archive, config: Config, results: Path, device: torch.device) -> None:
+    """All parts, with the training of `config`, printed and written to results/speed/gpu.csv.
+
+    Rows of other GPUs stay there.
+    """
     config = config.model_copy(update={"training": config.training.model_copy(update={"resident": True})})
-    path, rows, columns = results / "speed/gpu.csv", list[Row](), [field.name for field in fields(Row)]
-    hardware, software = environment(device)["device"], versions()
+    path, found, made_by = results / "speed/gpu.csv", list[Found](), (environment(device)["device"], versions())
     lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
-    others = [line for line in lines if line["hardware"] != hardware]
-    parts = tests(archive), steps(archive, config, device), searches(archive, results, device), switches(rows, config)
-    for found in chain.from_iterable(parts):
-        rows.append(Row(*found, hardware, software))
-        write_atomically(path, csv_text(columns, [*others, *map(vars, rows)]))
-    show(f"gpu-check: {hardware}", [{name: vars(row)[name] for name in columns[:5]} for row in rows], software)
+    others = [line for line in lines if line["hardware"] != made_by[0]]
+    parts = tests(archive), steps(archive, config, device), searches(archive, results, device), switches(found, config)
+    for number in chain.from_iterable(parts):
+        found.append(number)
+        rows = [dict(zip(COLUMNS, (*one, *made_by), strict=True)) for one in found]
+        write_atomically(path, csv_text(COLUMNS, [*others, *rows]))
+    show(f"gpu-check: {made_by[0]}", [dict(zip(COLUMNS, one, strict=False)) for one in found], made_by[1])
     print(path)
-    return rows
 
 
 def tests(archive: Archive) -> Iterator[Found]:
     """The CUDA tests; those that fail by name."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            f"--junitxml={report}",
-            GRAPHS,
-            ON_DEVICE,
-        ]
+        pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
         given = os.environ | {"CROHME": str(archive.path.resolve())}
-        done = subprocess.run(command, cwd=CHECKOUT, env=given, capture_output=True, text=True)
+        done = subprocess.run([*pytest, GRAPHS, ON_DEVICE], cwd=CHECKOUT, env=given, capture_output=True, text=True)
         if not report.exists():  # no pytest, no tests
             said = (done.stderr or done.stdout).strip().splitlines()
             console.print(f"the tests did not run: {said[-1] if said else done.returncode}", markup=False)
@@ -137,41 +114,36 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Fo
         trainer.model.train()
         last = config.training.epochs - 1
         began, plan = time.perf_counter(), trainer.set.plan(last)
-        drawn = [trainer.prepare(last, indices) for indices in plan]
+        drawn = [trainer.set.prepare(last, indices) for indices in plan]
         yield "epoch", "last", "batches", len(plan), "batches"
         yield "epoch", "last", "planned and drawn on the host", time.perf_counter() - began, "s"
-        shapes = {_shape(batch): batch for batch in drawn if isinstance(batch, Drawn)}
+        # images, height, width, decoding steps
+        shapes = {(b.numbers.shape[1], *b.shape, b.targets[0].shape[1]): b for b in drawn if isinstance(b, Drawn)}
         sizes = sorted(shapes, key=lambda shape: (math.prod(shape[:3]), shape))
         for shape in [*evenly(sizes[:-1], SHAPES - 1), sizes[-1]]:
-            case = "{} x {} x {} px, {} steps".format(*shape)
+            case, pixels = "{} x {} x {} px, {} steps".format(*shape), math.prod(shape[:3])
             try:
-                found = measured(trainer, shapes[shape], device)
+                measured = timed(trainer, shapes[shape], device)
             except torch.OutOfMemoryError as error:
                 console.print(f"{case}: {shortage(error)}")
-                yield "step", case, "no memory", math.prod(shape[:3]), "px"
+                yield "step", case, "no memory", pixels, "px"
                 break
-            for measure, value in found.items():
+            for measure, value in measured.items():
                 yield "step", case, measure, value, "share" if measure == "difference" else "ms"
-            yield "step", case, "pixels", math.prod(shape[:3]), "px"
-        times = [_ms(trainer.optimizer.step, device) for _ in range(REPEATS)]
-        yield "step", "optimizer", "eager", median(times), "ms"
+            yield "step", case, "pixels", pixels, "px"
+        yield "step", "optimizer", "eager", median(_ms(trainer.optimizer.step, device) for _ in range(REPEATS)), "ms"
     yield from memory("training", device)
 
 
-def _shape(batch: Drawn) -> tuple[int, int, int, int]:
-    """Images, height, width, decoding steps."""
-    return batch.numbers.shape[1], *batch.shape, batch.steps
-
-
-def measured(trainer: Trainer, batch: Drawn, device: torch.device) -> dict[str, float]:
+def timed(trainer: Trainer, batch: Drawn, device: torch.device) -> dict[str, float]:
     """Times of one micro-batch in every way; its gradients the same way twice (same images, dropout and seed)."""
-
-    def step() -> None:
-        trainer.micro_step(trainer.model, batch, 0, 1)
 
     def once() -> float:
         trainer.optimizer.zero_grad(set_to_none=False)
-        return _ms(step, device)
+        return _ms(lambda: trainer.micro_step(batch, 0), device)
+
+    def gradients() -> torch.Tensor:
+        return torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
 
     replays = trainer.replays
     room = replays.limit if replays else 0
@@ -180,18 +152,13 @@ def measured(trainer: Trainer, batch: Drawn, device: torch.device) -> dict[str, 
     found = {"cold": once(), "eager": median(once() for _ in range(REPEATS))}
     if replays is None:
         return found
-    expected, count = _gradients(trainer), len(replays.replays)
-    replays.limit = room
+    expected, count, replays.limit = gradients(), len(replays.replays), room
     recorded = once()
     if len(replays.replays) == count:  # no room, and it said so
         return found
     replayed = median(once() for _ in range(REPEATS))
-    difference = float((_gradients(trainer) - expected).norm() / expected.norm())
+    difference = float((gradients() - expected).norm() / expected.norm())
     return found | {"recorded": recorded, "replayed": replayed, "difference": difference}
-
-
-def _gradients(trainer: Trainer) -> torch.Tensor:
-    return torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
 
 
 def _ms(work: Callable[[], object], device: torch.device) -> float:
@@ -207,33 +174,30 @@ def _ms(work: Callable[[], object], device: torch.device) -> float:
 def memory(case: str, device: torch.device) -> Iterator[Found]:
     """The most that the device had to hold since it was last asked for."""
     if device.type == "cuda":
-        yield "memory", case, "peak", torch.cuda.max_memory_reserved(device) / GIB, "GiB"
-        yield "memory", case, "of", torch.cuda.get_device_properties(device).total_memory / GIB, "GiB"
+        yield "memory", case, "peak", torch.cuda.max_memory_reserved(device) / 2**30, "GiB"
+        yield "memory", case, "of", torch.cuda.get_device_properties(device).total_memory / 2**30, "GiB"
 
 
 def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[Found]:
     """CROHME 2014 by the best committed weights: seconds, and ExpRate beside the committed one with its interval."""
-    scored = {
-        path.parents[1]: json.loads(path.read_text()) for path in results.glob(f"reproduced/*/*/scores/{SPLIT}.json")
-    }
-    runs = [run for run in scored if (run / "best.safetensors").exists()]
+    committed = RunFolder.under(results / "reproduced")
+    runs = [run for run in committed if (run.path / "best.safetensors").exists() and SPLIT in run.scores]
     if not runs:
         raise UserError(f"{results / 'reproduced'}: no committed weights to search with; run in a checkout")
-    run = max(runs, key=lambda run: scored[run]["exprate"])
-    config = load(run / "config.yaml")
+    run = max(runs, key=lambda run: run.scores[SPLIT]["exprate"])
+    config, scored = run.settings, run.scores[SPLIT]
     gc.collect()  # the trainer, to which its recordings refer
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    model = load_weights(run / "best.safetensors", config.model).to(device).eval()
+    model = load_weights(run.path / "best.safetensors", config.model).to(device).eval()
     samples = evenly(archive.samples(SPLIT), config.search.limit)
-    case = f"{run.parent.name}/{run.name}"
-    for measure, value in zip(("committed", "from", "to"), (scored[run]["exprate"], *scored[run]["ci95"]), strict=True):
+    case = f"{run.path.parent.name}/{run.path.name}"
+    for measure, value in zip(("committed", "from", "to"), (scored["exprate"], *scored["ci95"]), strict=True):
         yield "search", case, f"ExpRate, {measure}", value, "%"
     for name, bf16 in (("float32", False), ("bf16", True)):
         way = config.model_copy(update={"search": config.search.model_copy(update={"bf16": bf16})})
-        here = results / "local/gpu-check" / name
-        began = time.perf_counter()
+        here, began = results / "local/gpu-check" / name, time.perf_counter()
         found = recognize(model, way, samples, device, f"{SPLIT}, {name}")
         yield "search", case, f"time in {name}", time.perf_counter() - began, f"s for {len(samples)} images"
         write_predictions(here / "predictions", SPLIT, found)
@@ -241,15 +205,15 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
     yield from memory("search", device)
 
 
-def switches(rows: list[Row], config: Config) -> Iterator[Found]:
+def switches(found: list[Found], config: Config) -> Iterator[Found]:
     """What a preset for this GPU should say. Recordings and images on the device are kept where their tests pass and
     they are right and quick; batches are as large as the largest that found room."""
 
     def values(part: str, measure: str) -> list[float]:
-        return [row.value for row in rows if (row.part, row.measure) == (part, measure)]
+        return [value for its, _, what, value, _ in found if (its, what) == (part, measure)]
 
     def passes(file: str) -> bool:
-        failed = [row.case for row in rows if row.measure == "failed" and Path(file).stem in row.case]
+        failed = [case for _, case, measure, *_ in found if measure == "failed" and Path(file).stem in case]
         return not failed and not values("tests", "did not run")
 
     replayed, eager = values("step", "replayed"), values("step", "eager")

@@ -9,6 +9,7 @@ token accuracy alike. Anything wider is "not shown", not "harmful".
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -58,28 +59,26 @@ def precision(
         raise UserError(f"{archive.path}: {len(chosen)} expressions, not {sizes.limit} and {sizes.heldout} held out")
     kept, held = split_heldout(chosen, sizes.heldout / len(chosen), 0)  # the same for all seeds
     lines: list[dict[str, object]] = []
-    for number, seed in enumerate(dict.fromkeys(seeds)):
-        for bf16 in (False, True):
-            config = shortened(resolve(recipe, preset, seed, archive), sizes, bf16)
-            name = f"precision/{sizes.limit}-{sizes.heldout}/{config.run_name}"
-            folder = results / "local" / name
-            console.print(f"training {2 * number + bf16 + 1} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
-            train(config, archive, folder, samples=kept)
-            lines += epochs_of(config, folder, held, len(kept))
+    for number, (seed, bf16) in enumerate(product(dict.fromkeys(seeds), (False, True)), 1):
+        config = shortened(resolve(recipe, preset, seed, archive), sizes, bf16)
+        folder = results / f"local/precision/{sizes.limit}-{sizes.heldout}" / config.run_name
+        console.print(f"training {number} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
+        train(config, archive, folder, samples=kept)
+        lines += epochs_of(config, folder, held, len(kept))
     table = pd.DataFrame(lines)
     found = judged(table)
     harmless = all(row["verdict"] == "harmless" for row in found if str(row["metric"]).startswith("heldout"))
-    verdict = f"bf16 is {'' if harmless else 'not shown to be '}harmless here, by the rule"
-    show("bf16 - fp32, pairs of equal seeds, 95 % interval", found, verdict)
+    said = f"bf16 is {'' if harmless else 'not shown to be '}harmless here, by the rule"
+    show("bf16 - fp32, pairs of equal seeds, 95 % interval", found, said)
     if archive.name == "crohme":
         for name, made in (("precision.csv", table), ("precision_verdict.csv", pd.DataFrame(found))):
-            path = results / "speed" / name
-            write_atomically(path, made.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
-            print(path)
+            write_atomically(results / "speed" / name, made.to_csv(index=False, float_format="%.6g"))
+            print(results / "speed" / name)
     return found
 
 
 def shortened(config: Config, sizes: Sizes, bf16: bool) -> Config:
+    """A preset's training, cut to these sizes."""
     training = config.training.model_copy(update={"epochs": sizes.epochs, "bf16": bf16})
     data = config.data.model_copy(update={"limit": sizes.limit + sizes.heldout, "max_tokens": sizes.max_tokens})
     return config.model_copy(update={"training": training, "data": data, "select": "last"})
@@ -87,18 +86,14 @@ def shortened(config: Config, sizes: Sizes, bf16: bool) -> Config:
 
 def epochs_of(config: Config, folder: Path, held: list[Sample], images: int) -> list[dict[str, object]]:
     """One row per epoch; the last tells what was held out."""
-    run = RunFolder(folder)
-    hardware = f"{run.environment['device']}, {run.environment['threads']} threads"
-    keys = {
-        "recipe": config.recipe, "preset": config.preset, "images": images, "heldout": len(held),
-        "max_tokens": config.data.max_tokens, "precision": "bf16" if config.training.bf16 else "fp32",
-        "seed": config.seed,
-    }  # fmt: skip
+    run, model = RunFolder(folder), load_weights(folder / "best.safetensors", config.model)
+    keys = {"recipe": config.recipe, "preset": config.preset, "images": images, "heldout": len(held)}
+    keys |= {"max_tokens": config.data.max_tokens, "precision": "bf16" if config.training.bf16 else "fp32"}
     lines: list[dict[str, object]] = [
-        keys | {"epoch": line["epoch"], "loss": line["loss"], "seconds": line["seconds"]} for line in run.history
+        keys | {"seed": config.seed} | {key: line[key] for key in ("epoch", "loss", "seconds")} for line in run.history
     ]
-    model = load_weights(folder / "best.safetensors", config.model)
     loss, accuracy = teacher_forced(model, evaluation_batches(held, config, config.training.batching.size))
+    hardware = f"{run.environment['device']}, {run.environment['threads']} threads"
     lines[-1] |= {"heldout_loss": loss, "heldout_token_accuracy": accuracy, "hardware": hardware}
     return lines
 
@@ -108,19 +103,16 @@ def epochs_of(config: Config, folder: Path, held: list[Sample], images: int) -> 
 
 def judged(table: pd.DataFrame) -> list[dict[str, object]]:
     """One row per metric: both means, the seeds' spread, the paired difference with its interval, and a verdict."""
-    last = [line for line in table.to_dict("records") if line["epoch"] == table["epoch"].max()]
-    last.sort(key=lambda line: line["seed"])
+    last = table[table["epoch"] == table["epoch"].max()]
     found: list[dict[str, object]] = []
     for metric in METRICS:
-        sides = [[line[metric] for line in last if line["precision"] == side] for side in ("fp32", "bf16")]
-        fp32, bf16 = map(np.array, sides)
-        low, high = mean_interval((bf16 - fp32).tolist())
-        spread = float(fp32.std(ddof=1))
-        found.append(
-            {"metric": metric, "n": len(fp32), "fp32": float(fp32.mean()), "bf16": float(bf16.mean()),
-             "seed_sd": spread, "difference": float((bf16 - fp32).mean()), "low": low, "high": high,
-             "verdict": verdict(low, high, spread), "seeds_needed": needed(bf16 - fp32, spread)}
-        )  # fmt: skip
+        sides = last.pivot(index="seed", columns="precision", values=metric)
+        fp32, bf16 = sides["fp32"].to_numpy(), sides["bf16"].to_numpy()
+        (low, high), spread = mean_interval((bf16 - fp32).tolist()), float(fp32.std(ddof=1))
+        row: dict[str, object] = {"metric": metric, "n": len(fp32), "fp32": float(fp32.mean())}
+        row |= {"bf16": float(bf16.mean()), "seed_sd": spread, "difference": float((bf16 - fp32).mean())}
+        row |= {"low": low, "high": high, "verdict": verdict(low, high, spread)}
+        found.append(row | {"seeds_needed": needed(bf16 - fp32, spread)})
     return found
 
 

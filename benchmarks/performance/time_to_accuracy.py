@@ -5,7 +5,7 @@ CROHME 2014, and ExpRate on symLG, which is scored once, after the training. So 
 validation at 55 % or more, and `exprate_55_s` that of the whole training where its ExpRate is 55 % or more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -17,73 +17,64 @@ from benchmarks.runs.folder import RunFolder
 
 GOALS = (55.0, 57.0, 59.33)  # % on CROHME 2014; the last is what the paper reports
 KEYS = ["recipe", "preset", "config", "hardware"]
-NUMBERS = ["epochs", "total_s", "epoch_s", "train_epoch_s", "validation_s", "validations", "images_per_s"]
-NUMBERS += [f"token_{goal:g}_s" for goal in GOALS] + [f"exprate_{goal:g}_s" for goal in GOALS]
-NUMBERS += ["best_token_exprate_2014", "exprate_2014"]
 
 
 def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
-    """One row per run, and where a row of runs has several seeds their mean and standard deviation.
+    """Prints one row per run and, where a row of runs has several seeds, their mean and standard deviation.
 
-    Without folders: the committed runs. UserError for a folder that is no trained run, or where there is none.
+    Without folders: the committed runs, to results/speed/training.csv. UserError for a folder that is no trained run,
+    or where there is none.
     """
     runs = [RunFolder(folder) for folder in folders] or RunFolder.under(results / "reproduced")
     if not runs:
         raise UserError(f"{results / 'reproduced'}: no runs; name run folders")
-    return with_seeds(pd.DataFrame([row(run) for run in runs]).sort_values([*KEYS, "seed"], kind="stable"))
+    table = pd.DataFrame([row(run) for run in runs]).sort_values([*KEYS, "seed"], kind="stable")
+    table = pd.concat(list(with_seeds(table)), ignore_index=True)
+    shown = table.dropna(axis="columns", how="all").drop(columns=["config", "threads"], errors="ignore")
+    printing.show("time to accuracy", shown.to_dict("records"))  # pyright: ignore[reportArgumentType]
+    if not folders:
+        path = results / "speed/training.csv"
+        rounded = table.map(lambda value: float(f"{value:.6g}") if isinstance(value, float) else value)
+        write_atomically(path, rounded.to_csv(index=False, lineterminator="\n"))
+        print(path)
+    return table
 
 
 def row(run: RunFolder) -> dict[str, object]:
-    """What one run took. A training that was killed and went on counts the parts of an epoch that its lines tell."""
-    config, history = run.config, run.history
+    """What one run took. A training that was killed and resumed counts the parts of an epoch that its lines tell."""
+    config, history, rate = run.config, run.history, run.scores.get("2014", {}).get("exprate")
     if not history or not run.finished:
         raise UserError(f"{run.path}: not trained to its end; there is no time to accuracy yet")
-    training, checks = 0.0, 0.0
-    reached: dict[str, float] = {}
-    for line in history:
-        training += line["seconds"]
-        checks += line.get("val_seconds", 0.0)
-        for goal in GOALS if config["select"] == "2014" else ():
-            if line.get("val_token_exprate", -1.0) >= goal:
-                reached.setdefault(f"token_{goal:g}_s", training + checks)
+    training, checks = (sum(line.get(key, 0.0) for line in history) for key in ("seconds", "val_seconds"))
     images = sum(line["images_per_s"] * line["seconds"] for line in history)
-    validated = [line["val_token_exprate"] for line in history if "val_token_exprate" in line]
-    total, device = training + checks, run.environment.get("device", "unknown")
-    found: dict[str, object] = {
-        "recipe": config["recipe"], "preset": config["preset"], "config": run.recipe_hash, "hardware": device,
-        "threads": run.environment.get("threads"), "seed": str(config["seed"]), "n": 1, "epochs": len(history),
-        "total_s": total, "epoch_s": total / len(history), "train_epoch_s": training / len(history),
-        "validation_s": checks / len(validated) if validated else None, "validations": len(validated),
-        "images_per_s": images / training if training else None, **dict.fromkeys(NUMBERS[7:13]), **reached,
-    }  # fmt: skip
-    rate = run.scores.get("2014", {}).get("exprate")
+    validated = [
+        (line["val_token_exprate"], passed)
+        for line, passed in zip(history, run.seconds, strict=True)
+        if "val_token_exprate" in line
+    ]
+    on_2014 = validated if config["select"] == "2014" else []
+    found: dict[str, object] = {"recipe": run.recipe, "preset": run.preset, "config": run.recipe_hash}
+    found |= {"hardware": run.environment.get("device", "unknown"), "threads": run.environment.get("threads")}
+    found |= {"seed": str(run.seed), "n": 1, "epochs": len(history), "total_s": training + checks}
+    found |= {"epoch_s": (training + checks) / len(history), "train_epoch_s": training / len(history)}
+    found |= {"validation_s": checks / len(validated) if validated else None, "validations": len(validated)}
+    found |= {"images_per_s": images / training if training else None}
     for goal in GOALS:
-        found[f"exprate_{goal:g}_s"] = total if rate is not None and rate >= goal else None
-    found["best_token_exprate_2014"] = max(validated) if validated and config["select"] == "2014" else None
-    return found | {"exprate_2014": rate}
+        found[f"token_{goal:g}_s"] = next((passed for token_rate, passed in on_2014 if token_rate >= goal), None)
+    for goal in GOALS:
+        found[f"exprate_{goal:g}_s"] = training + checks if rate is not None and rate >= goal else None
+    best = max((token_rate for token_rate, _ in on_2014), default=None)
+    return found | {"best_token_exprate_2014": best, "exprate_2014": rate}
 
 
-def with_seeds(runs: pd.DataFrame) -> pd.DataFrame:
-    """Adds, under the seeds of a row of runs on one kind of machine, their mean and standard deviation; a number that
-    not all of them have is left empty."""
-    parts: list[pd.DataFrame] = []
-    for _, some in runs.groupby(KEYS, sort=False):
-        parts.append(some)
-        if len(some) > 1:
-            table = some[NUMBERS].astype(float)
-            for name, numbers in (("mean", table.mean(skipna=False)), ("sd", table.std(ddof=1, skipna=False))):
-                first = some.iloc[0].to_dict() | {"seed": name, "n": len(some)}
-                parts.append(pd.DataFrame([first | dict(numbers.items())]))  # pyright: ignore[reportAttributeAccessIssue]
-    whole = pd.concat([part.astype(object) for part in parts], ignore_index=True)
-    return pd.DataFrame(whole, columns=[*KEYS, "threads", "seed", "n", *NUMBERS])
-
-
-def write(table: pd.DataFrame, path: Path) -> None:
-    rounded = table.map(lambda value: float(f"{value:.6g}") if isinstance(value, float) else value)
-    write_atomically(path, rounded.to_csv(index=False, lineterminator="\n"))
-
-
-def show(table: pd.DataFrame) -> None:
-    """Prints it without what says nothing here."""
-    shown = table.dropna(axis="columns", how="all").drop(columns=["config", "threads"], errors="ignore")
-    printing.show("time to accuracy", shown.to_dict("records"))  # pyright: ignore[reportArgumentType]
+def with_seeds(runs: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The seeds of each row of runs on one kind of machine, with their mean and standard deviation under them; a
+    number that not all of them have is left empty there."""
+    numbers = list(runs.columns[runs.columns.get_loc("epochs") :])
+    for _, seeds in runs.groupby(KEYS, sort=False):
+        yield seeds.astype(object)
+        if len(seeds) > 1:
+            table = seeds[numbers].astype(float)
+            for name, found in (("mean", table.mean(skipna=False)), ("sd", table.std(skipna=False))):
+                line = seeds.iloc[0].to_dict() | {"seed": name, "n": len(seeds)} | dict(found.items())  # pyright: ignore[reportAttributeAccessIssue]
+                yield pd.DataFrame([line]).astype(object)

@@ -2,11 +2,9 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 
 import torch
 from rich.console import Console
@@ -23,11 +21,11 @@ from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Vocabulary
 from models.inference.beam_search import joint_search
 from models.inference.folded_decoder import FoldedNetwork
-from models.inference.options import Hypothesis
-from models.inference.rating import rate_hypotheses
+from models.inference.options import Hypothesis, SearchOptions
 from models.weights import load_weights
 
 QUIET_SECONDS = 15  # between two lines on progress, where there is no terminal for a bar
+SCORES = ("score", "forward", "reverse", "direction")  # of a hypothesis
 Watch = Callable[[list[Batch]], Iterable[Batch]]  # a progress bar round the batches
 Found = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (tokens of the best hypothesis, all, best first)
 
@@ -75,42 +73,24 @@ def _told(batches: list[Batch], what: str) -> Iterator[Batch]:
 def search(
     model: CoMER, config: Config, samples: list[Sample], device: torch.device, watch: Watch = iter
 ) -> dict[str, list[Hypothesis]]:
-    """The hypotheses of each image: the one to predict, then the others, best first.
-
-    What is found at any of several scales is rated at all of them, and the means decide.
-    """
+    """The hypotheses of each image: the one to predict, then the others, best first."""
     found: dict[str, list[Hypothesis]] = {}
-    size, scales, options = config.search.batch_size, config.search.scales, config.search.options
-    batches = [batch for scale in scales for batch in evaluation_batches(samples, config, size, scale)]
+    batches = evaluation_batches(samples, config, config.search.batch_size, *config.search.scales)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.search.bf16):
         network = FoldedNetwork(model)
         for batch in watch(batches):
-            here = _read(lambda part: joint_search(network, *_send(part, device), options), batch)
-            for name, hypotheses in zip(batch.ids, here, strict=True):
-                found.setdefault(name, []).extend(hypotheses)
-        if len(scales) > 1:
-            found = {name: list({h.ids: h for h in hypotheses}.values()) for name, hypotheses in found.items()}
-            rated: dict[str, list[list[Hypothesis]]] = {name: [] for name in found}
-            for batch in watch(batches):
-                here = _read(
-                    lambda part: rate_hypotheses(
-                        network, *_send(part, device), [found[name] for name in part.ids], options
-                    ),
-                    batch,
-                )
-                for name, hypotheses in zip(batch.ids, here, strict=True):
-                    rated[name].append(hypotheses)
-            found = {name: [_mean(same) for same in zip(*views, strict=True)] for name, views in rated.items()}
-    return {name: ranked(hypotheses, config) for name, hypotheses in found.items()}
+            here = _search(network, batch, config.search.options, device)
+            found |= {name: ranked(of_it, config) for name, of_it in zip(batch.ids, here, strict=True)}
+    return found
 
 
-def _read(read: Callable[[Batch], list[list[Hypothesis]]], batch: Batch) -> list[list[Hypothesis]]:
-    """read(batch), by halves where a GPU lacks the memory: they stay padded as they were, so they are read the same.
-
-    Raises UserError where it has no room for a single image.
-    """
+def _search(
+    network: FoldedNetwork, batch: Batch, options: SearchOptions, device: torch.device
+) -> list[list[Hypothesis]]:
+    """The hypotheses of a batch, by halves where a GPU lacks the memory: they stay padded as they were, so they are
+    read the same. Raises UserError where it has no room for a single image."""
     try:
-        return read(batch)
+        return joint_search(network, batch.images.to(device).float() / 255, batch.mask.to(device), options)
     except torch.OutOfMemoryError as error:  # which holds on to the search's tensors while it is handled
         lacking = shortage(error)
     size, (height, width) = len(batch.ids), batch.mask.shape[1:]
@@ -121,48 +101,26 @@ def _read(read: Callable[[Batch], list[list[Hypothesis]]], batch: Batch) -> list
         )
     torch.cuda.empty_cache()
     Console(stderr=True).print(f"{lacking}: {size} images of {height} x {width} px are searched by halves")
-    return [found for rows in (slice(size // 2), slice(size // 2, size)) for found in _read(read, batch.part(rows))]
-
-
-def _send(batch: Batch, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    return batch.images.to(device).float() / 255, batch.mask.to(device)
-
-
-def _mean(same: Sequence[Hypothesis]) -> Hypothesis:
-    """One hypothesis with the means of its scores at every scale."""
-    means = {name: fmean(getattr(h, name) for h in same) for name in ("score", "forward", "reverse")}
-    return replace(same[0], **means)
+    halves = batch.part(slice(size // 2)), batch.part(slice(size // 2, size))
+    return [of_it for half in halves for of_it in _search(network, half, options, device)]
 
 
 def ranked(hypotheses: list[Hypothesis], config: Config) -> list[Hypothesis]:
-    """The hypothesis to predict, then the others, best first."""
-    best_first = sorted(hypotheses, key=lambda h: -h.score)
-    if config.search.convertible:
-        decode = Vocabulary().decode
-        for hypothesis in best_first:
-            try:
-                from_latex(decode(hypothesis.ids))
-            except Unconverted:
-                continue
-            return [hypothesis, *(h for h in best_first if h is not hypothesis)]
-    return best_first
+    """Hypotheses, best first, with the one to predict before the others."""
+    for hypothesis in hypotheses if config.search.convertible else ():
+        try:
+            from_latex(Vocabulary().decode(hypothesis.ids))
+        except Unconverted:
+            continue
+        return [hypothesis, *(h for h in hypotheses if h is not hypothesis)]
+    return hypotheses
 
 
 def write_predictions(folder: Path, split: str, found: Found) -> None:
     """Both files of a split, each replaced whole; the zip last, as it says that both are there."""
-    vocabulary = Vocabulary()
-    rows = []
+    decode, rows = Vocabulary().decode, []
     for name, (tokens, hypotheses) in sorted(found.items()):
-        nbest = [
-            {
-                "tokens": " ".join(vocabulary.decode(list(h.ids))),
-                "score": h.score,
-                "forward": h.forward,
-                "reverse": h.reverse,
-                "direction": h.direction,
-            }
-            for h in hypotheses
-        ]
+        nbest = [{"tokens": " ".join(decode(h.ids)), **{key: getattr(h, key) for key in SCORES}} for h in hypotheses]
         score = hypotheses[0].score if hypotheses else None
         rows.append(json.dumps({"id": name, "tokens": " ".join(tokens), "score": score, "nbest": nbest}) + "\n")
     texts = {f"{name}.txt": f"%{name}\n${' '.join(tokens)}$" for name, (tokens, _) in found.items()}

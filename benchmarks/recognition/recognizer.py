@@ -111,10 +111,8 @@ class Recognizer:
         """
         path = best_run() if weights is None else Path(weights)
         if path.suffix == ".ckpt":
-            model_config, state = import_lightning(path)
-            model = CoMER(model_config)
-            model.load_state_dict(state)
-            return cls(model, Config(recipe=path.stem, preset="paper", model=model_config))
+            model = import_lightning(path)
+            return cls(model, Config(recipe=path.stem, preset="paper", model=model.config))
         folder, file = (path, path / "best.safetensors") if path.is_dir() else (path.parent, path)
         if file.exists() and not (folder / "config.yaml").exists():
             raise UserError(
@@ -136,8 +134,6 @@ class Recognizer:
         for hypothesis in found:
             best.setdefault(hypothesis.ids, hypothesis)  # both directions find the same; the better one stays
         nbest = [Candidate(tuple(decode(h.ids)), h.score, h.forward, h.reverse, h.direction) for h in best.values()]
-        if not nbest:
-            raise UserError(f"{name}: nothing could be read; give a picture of one expression, cut out")
         return Recognition(name, ink, tuple(nbest))
 
     def attention(self, recognition: Recognition, rank: int = 0) -> "Attention":

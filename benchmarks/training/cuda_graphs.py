@@ -28,7 +28,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from benchmarks.data.on_device import Inputs
+from benchmarks.data.batching import Inputs
 from benchmarks.errors import UserError
 
 EAGER = 2  # so many batches of a shape run kernel by kernel: they warm up what is made on first use

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from rich.console import Console
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -24,8 +24,8 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from benchmarks.config import SCHEMA, Config, check_folder
 from benchmarks.data.archive import Archive
-from benchmarks.data.batching import Batch, PlansAhead, TrainingSet, ahead, padded_steps
-from benchmarks.data.on_device import Drawn, Inputs, ResidentSet, send
+from benchmarks.data.batching import Inputs, TrainingSet, ahead
+from benchmarks.data.on_device import ResidentSet
 from benchmarks.data.samples import Sample, evenly, split_heldout, with_ink
 from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.data.substitution import Substitution
@@ -40,8 +40,7 @@ from benchmarks.training.optimizer import make_optimizer, set_rate, update_avera
 from benchmarks.training.progress import Report, progress_of
 from benchmarks.training.statistics import batch_norms, measured_again, momentum
 from benchmarks.training.team import Team, repeatable
-from models import CoMER, Vocabulary
-from models.vocab import bidirectional_targets
+from models import CoMER
 from models.weights import pack_weights
 
 CHECKPOINT_SECONDS = 60  # at most this much work is lost by a kill in the middle of a long epoch
@@ -110,12 +109,13 @@ class Trainer:
         samples: list[Sample] | None = None,
     ):
         self.config, self.folder, self.team, self.on_epoch = config, folder, team, on_epoch
-        training = config.training
+        training, cuda = config.training, team.device.type == "cuda"
         if training.batching.micro_batches % team.world:
             raise UserError(
                 f"{team.world} processes cannot share {training.batching.micro_batches} micro-batches a step: "
                 "set training.batching.micro_batches to a multiple"
             )
+        self.share = training.batching.micro_batches // team.world  # of each process, in a step
         if samples is None:
             samples = evenly(archive.samples("train"), config.data.limit)
         self.validation: list[Sample] = []
@@ -128,59 +128,52 @@ class Trainer:
             samples = with_ink(samples, archive.ink)
             substitution = Substitution(samples, config.data.substitution) if config.data.substitution else None
             samples += sub_expressions(samples, config.data.sub_expressions)
-        cuda = team.device.type == "cuda"
         resident = cuda and not substitution if training.resident is None else training.resident
-        self.set = ResidentSet(samples, config, team.device) if resident else TrainingSet(samples, config, substitution)
-        self.prepare = self.set.draw if isinstance(self.set, ResidentSet) else self.set.batch
+        if resident:
+            self.set = ResidentSet(samples, config, team.device)
+        else:
+            self.set = TrainingSet(samples, config, team.device, substitution)
         if not self.set.samples:
             raise UserError(f"{archive.path}: no expression of train is left to train on")
-        self.vocabulary = Vocabulary()
 
         torch.manual_seed(config.seed)
         self.model = CoMER(config.model).to(team.device)
         # convolutions in bf16 want it, and products that stand for those of 1x1; the numbers are the same
-        if training.bf16 or team.device.type == "cuda":
-            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.layout = torch.channels_last if training.bf16 or cuda else torch.contiguous_format
+        self.model.to(memory_format=self.layout)  # type: ignore[call-overload]
+        self.parallel = DistributedDataParallel(self.model) if team.world > 1 else self.model
         self.norms = batch_norms(self.model)
         record = recorder(team)
         self.replays = Replays(self._gradients, record, training.graphs) if training.graphs and record else None
-        self.average = (
-            {name: p.detach().clone() for name, p in self.model.named_parameters()} if training.average else {}
-        )
+        averaged = self.model.named_parameters() if training.average else ()
+        self.average = {name: parameter.detach().clone() for name, parameter in averaged}
         self.optimizer = make_optimizer(self.model, training.optimizer)
-        self.plateau = (
-            ReduceLROnPlateau(self.optimizer, "max", training.schedule.factor, training.schedule.patience)
-            if training.schedule.name == "plateau"
-            else None
-        )
+        schedule, self.plateau = training.schedule, None
+        if schedule.name == "plateau":
+            self.plateau = ReduceLROnPlateau(self.optimizer, "max", schedule.factor, schedule.patience)
         self.state = State(config.digest)
-        self.plans = PlansAhead(self.set.plan, training.epochs)
         self.latest = LATEST_SECONDS  # seconds of training at which weights are written next
 
     # ------------------------------------------------------------------------------------------------ the loop
 
     def run(self) -> None:
+        """Trains to the end, from the last checkpoint where there is one."""
         self._resume()
         if self.state.finished:
             return
         if self.team.rank == 0:
+            facts = json.dumps(environment(self.team.device), indent=1) + "\n"
             write_atomically(self.folder / "config.yaml", self.config.to_yaml())
-            write_atomically(
-                self.folder / "environment.json", json.dumps(environment(self.team.device), indent=1) + "\n"
-            )
-        parallel = self.model
-        if self.team.world > 1:
-            parallel = DistributedDataParallel(self.model)
-        total = self.config.training.epochs
+            write_atomically(self.folder / "environment.json", facts)
         if self.replays and not (self.folder / "checkpoint.safetensors").exists():
             self._save()  # to resume from where recordings must be given up in the first minute
         gc.freeze()  # what is here stays; looking through it again and again takes a twentieth of a step
-        stream = own_stream(self.team.device) if self.replays else nullcontext()
+        training, stream = self.config.training, own_stream(self.team.device) if self.replays else nullcontext()
         with stream, progress_of(self.config, self.state.epoch, console, quiet=self.team.rank > 0) as report:
-            while self.state.epoch < total and not self._gave_up():
+            while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
                 lacking = ""
                 try:
-                    self._epoch(parallel, report)
+                    self._epoch(report)
                 except torch.OutOfMemoryError as error:  # which holds on to the step's tensors while it is handled
                     lacking = shortage(error)
                 if lacking:
@@ -198,25 +191,20 @@ class Trainer:
         self.optimizer.zero_grad()  # of the step that was cut short
         self._resume()
 
-    def _epoch(self, parallel: nn.Module, report: "Report") -> None:
-        state, training = self.state, self.config.training
-        share = training.batching.micro_batches // self.team.world
-        plan = self.plans(state.epoch)
-        steps = len(plan) // training.batching.micro_batches
-        left = plan[state.position * training.batching.micro_batches :]
-        images = sum(len(indices) for indices in left)
-        micro = left[self.team.rank :: self.team.world]
-        batches = ahead(self.prepare, state.epoch, micro, training.workers)
+    def _epoch(self, report: Report) -> None:
+        state, training, team = self.state, self.config.training, self.team
+        plan, micro_batches = next(self.plans), training.batching.micro_batches
+        steps, left = len(plan) // micro_batches, plan[state.position * micro_batches :]
+        mine = left[team.rank :: team.world]
+        batches = ahead(partial(self.set.prepare, state.epoch), mine, training.workers)
         began = saved = checked = time.perf_counter()
-        loss_sum = torch.tensor(state.loss, dtype=torch.float64, device=self.team.device)  # read back now and then
+        loss_sum = torch.tensor(state.loss, dtype=torch.float64, device=team.device)  # read back now and then
         self.model.train()
         report.epoch(state.epoch, steps, state.position)
         while state.position < steps:
             progress = (state.epoch + state.position / steps) / training.epochs
             rate = set_rate(self.optimizer, training.schedule, training.optimizer.lr, progress)
-            losses = [
-                self.micro_step(parallel, batch, k, share) for k, batch in zip(range(share), batches, strict=False)
-            ]
+            losses = [self.micro_step(batch, k) for k, batch in zip(range(self.share), batches, strict=False)]
             if training.optimizer.clip:
                 nn.utils.clip_grad_norm_(self.model.parameters(), training.optimizer.clip)
             self.optimizer.step()
@@ -226,8 +214,7 @@ class Trainer:
             state.step += 1
             loss_sum += torch.stack(losses).double().sum()
             if state.position % CHECK_STEPS == 0 or state.position == steps:
-                self._check_finite(loss_sum)
-                report.step(state.position, float(loss_sum) / (state.position * share))
+                report.step(state.position, self._finite(loss_sum) / (state.position * self.share))
             now = time.perf_counter()
             if now - saved > CHECKPOINT_SECONDS and state.position < steps:
                 state.loss, state.seconds = float(loss_sum), state.seconds + now - checked
@@ -235,72 +222,53 @@ class Trainer:
                 self._save()
         seconds = time.perf_counter() - began
         state.loss, state.seconds = 0.0, state.seconds + time.perf_counter() - checked
-        mean = float(self.team.sum(loss_sum.clone())) / (steps * training.batching.micro_batches)
+        mean = float(team.sum(loss_sum.clone())) / (steps * micro_batches)
         line = {"epoch": state.epoch + 1, "step": state.step, "loss": round(mean, 6), "lr": rate}
-        line |= {"seconds": round(seconds, 3), "images_per_s": round(images / seconds, 2)}
+        line |= {"seconds": round(seconds, 3), "images_per_s": round(sum(map(len, left)) / seconds, 2)}
         state.epoch, state.position = state.epoch + 1, 0
         line |= self._validate()
-        if self.team.rank == 0:
-            self._record(line)
+        self._record(line)
         report.line(line)
         self._save()
         self._leave_weights()
-        if self.on_epoch and self.team.rank == 0:
+        if self.on_epoch and team.rank == 0:
             self.on_epoch(line)
 
-    def micro_step(self, parallel: nn.Module, batch: Batch | Drawn, k: int, share: int) -> torch.Tensor:
-        """Adds the gradient of one micro-batch; the last of a step lets the processes exchange theirs."""
-        inputs, index = self._inputs(batch), k * self.team.world + self.team.rank
-        seed = self._key(self.state.step, index)  # dropout depends on (seed, step, micro-batch) alone
+    def micro_step(self, prepared: Any, k: int) -> torch.Tensor:
+        """Adds the gradient of this process's k-th micro-batch of a step, and returns its loss."""
+        inputs, index = self.set.inputs(prepared), k * self.team.world + self.team.rank
+        # dropout depends on (seed, step, micro-batch) alone
+        key = np.random.SeedSequence((self.config.seed, self.state.step, index)).generate_state(1, np.uint64)
+        seed = int(key[0] >> 1)
         if self.replays is not None:
             return self.replays(inputs, index == 0, seed)
         torch.manual_seed(seed)
-        exchange = k == share - 1 or not isinstance(parallel, DistributedDataParallel)
-        with nullcontext() if exchange else parallel.no_sync():  # type: ignore[operator]
-            return self._gradients(inputs, index == 0, parallel)
+        with nullcontext() if k == self.share - 1 or self.parallel is self.model else self.parallel.no_sync():  # type: ignore[operator]
+            return self._gradients(inputs, index == 0)  # the last of a step lets the processes exchange theirs
 
-    def _gradients(self, inputs: Inputs, first: bool, parallel: nn.Module | None = None) -> torch.Tensor:
+    def _gradients(self, inputs: Inputs, first: bool) -> torch.Tensor:
         """Adds those of one micro-batch, by its share of a step, and returns its loss."""
         # running statistics follow the first micro-batch of a step alone, as rank 0's do in the authors' four-GPU
         # training, where its buffers overwrite the other ranks'
         with nullcontext() if first else momentum(self.norms, 0.0):
-            loss = self._loss(parallel or self.model, inputs)
-        share = self.config.training.batching.micro_batches // self.team.world
-        (loss / share).backward()
+            loss = self._loss(self.parallel, inputs)
+        (loss / self.share).backward()
         return loss.detach()
 
     def _loss(self, model: nn.Module, inputs: Inputs) -> torch.Tensor:
-        training = self.config.training
-        images = inputs.images.float() / 255
-        if training.bf16 or self.team.device.type == "cuda":
-            images = images.contiguous(memory_format=torch.channels_last)
+        training, images = self.config.training, inputs.images.float() / 255
         device, cache = self.team.device.type, self.replays is None
         with torch.autocast(device, torch.bfloat16, enabled=training.bf16, cache_enabled=cache):
-            logits = model(images, inputs.mask, inputs.tokens)
+            logits = model(images.contiguous(memory_format=self.layout), inputs.mask, inputs.tokens)
         return token_loss(logits, inputs.targets, training.label_smoothing)
 
-    def _inputs(self, batch: Batch | Drawn) -> Inputs:
-        if isinstance(batch, Drawn):
-            assert isinstance(self.set, ResidentSet)
-            return self.set.inputs(batch)
-        tokens, targets = bidirectional_targets([self.vocabulary.encode(tokens) for tokens in batch.tokens])
-        if self.config.training.batching.order == "shape":  # few lengths, as few image shapes: kernels are reused
-            extra = padded_steps(tokens.shape[1], self.set.coarse) - tokens.shape[1]
-            tokens, targets = F.pad(tokens, (0, extra)), F.pad(targets, (0, extra))
-        return Inputs(*(send(t, self.team.device) for t in (batch.images, batch.mask, tokens, targets)))
-
-    # ------------------------------------------------------------------------------------------------------ guard
-
-    def _check_finite(self, loss_sum: torch.Tensor) -> None:
-        if not math.isfinite(float(loss_sum)):
-            raise Diverged(
-                f"{self.folder}: the loss is no longer finite in epoch {self.state.epoch + 1}, step {self.state.step}; "
-                "the checkpoint before it is kept: lower training.optimizer.lr or set training.optimizer.clip"
-            )
-
-    def _gave_up(self) -> bool:
-        limit = self.config.training.early_stop
-        return limit is not None and self.state.stale >= limit
+    def _finite(self, loss_sum: torch.Tensor) -> float:
+        if math.isfinite(value := float(loss_sum)):
+            return value
+        raise Diverged(
+            f"{self.folder}: the loss is no longer finite in epoch {self.state.epoch + 1}, step {self.state.step}; "
+            "the checkpoint before it is kept: lower training.optimizer.lr or set training.optimizer.clip"
+        )
 
     # ------------------------------------------------------------------------------------- validation and weights
 
@@ -310,8 +278,7 @@ class Trainer:
         last = state.epoch == training.epochs
         if self.config.select == "last" or (state.epoch % training.validate_every and not last):
             return {}
-        began = time.perf_counter()
-        score = torch.zeros((), dtype=torch.float64)
+        began, score = time.perf_counter(), torch.zeros((), dtype=torch.float64)
         if self.team.rank == 0:
             model = self._selected_weights()
             found = recognize(model, self.config, self.validation, self.team.device, "validation")
@@ -320,30 +287,27 @@ class Trainer:
             if float(score) > state.best:
                 write_atomically(self.folder / "best.safetensors", pack_weights(model))
         rate = float(self.team.sum(score))
-        state.stale = 0 if rate > state.best else state.stale + 1
+        state.stale += 1
         if rate > state.best:
-            state.best, state.best_epoch = rate, state.epoch
+            state.best, state.best_epoch, state.stale = rate, state.epoch, 0
         if self.plateau is not None:
             self.plateau.step(rate)
         seconds = time.perf_counter() - began
         state.seconds += seconds
         return {"val_token_exprate": round(rate, 4), "val_seconds": round(seconds, 3)}
 
-    def _selected_weights(self) -> CoMER:
-        """The model as it will recognize: averaged weights, re-measured statistics, where the preset asks for them."""
-        model = CoMER(self.config.model).to(self.team.device)
-        model.load_state_dict(self.model.state_dict() | self.average)
-        if self.config.training.recalibrate:
-            self._recalibrate(model)
-        return model.eval()
-
     @torch.no_grad()
-    def _recalibrate(self, model: CoMER) -> None:
-        """Measures batch-norm statistics again over training batches, without dropout: the mean over the batches."""
-        plan = self.set.plan(self.config.training.epochs)[: self.config.training.recalibrate]
-        with measured_again(model):
-            for batch in ahead(self.prepare, self.config.training.epochs, plan, self.config.training.workers):
-                self._loss(model, self._inputs(batch))
+    def _selected_weights(self) -> CoMER:
+        """The model as it will recognize: averaged weights, and statistics measured again over training batches without
+        dropout (the mean over the batches), where the preset asks for them."""
+        model, training = CoMER(self.config.model).to(self.team.device), self.config.training
+        model.load_state_dict(self.model.state_dict() | self.average)
+        if training.recalibrate:
+            plan = self.set.plan(training.epochs)[: training.recalibrate]
+            with measured_again(model):
+                for batch in ahead(partial(self.set.prepare, training.epochs), plan, training.workers):
+                    self._loss(model, self.set.inputs(batch))
+        return model.eval()
 
     # ---------------------------------------------------------------------------------- files, progress, the end
 
@@ -354,9 +318,33 @@ class Trainer:
                 self.state.lr = self.optimizer.param_groups[0]["lr"]
             tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.items()}
-            tensors |= flatten_optimizer(self.optimizer)
-            save_checkpoint(self.folder, tensors, asdict(self.state))
+            save_checkpoint(self.folder, tensors | flatten_optimizer(self.optimizer), asdict(self.state))
         self.team.wait()
+
+    def _resume(self) -> None:
+        if found := load_checkpoint(self.folder, self.config.digest):
+            tensors, self.state = found[0], State(**found[1])
+            self.model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
+            for name, tensor in self.average.items():
+                tensor.copy_(tensors[f"average.{name}"])
+            restore_optimizer(self.optimizer, tensors)
+            if self.plateau is not None and self.state.plateau:
+                self.plateau.load_state_dict(self.state.plateau)
+                for group in self.optimizer.param_groups:
+                    group["lr"] = self.state.lr
+            console.print(f"resuming {self.folder} at epoch {self.state.epoch + 1}, step {self.state.step}")
+        elif self.team.rank == 0:
+            (self.folder / "history.jsonl").unlink(missing_ok=True)
+        # the next epoch is planned while one is trained
+        self.plans = ahead(self.set.plan, range(self.state.epoch, self.config.training.epochs), workers=1, depth=1)
+
+    def _record(self, line: dict[str, Any]) -> None:
+        """Adds the epoch to history.jsonl; lines of an epoch that is trained again after a kill are replaced."""
+        if self.team.rank == 0:
+            path = self.folder / "history.jsonl"
+            kept = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
+            kept = [old for old in kept if old["epoch"] < line["epoch"]]
+            write_atomically(path, "".join(json.dumps(entry) + "\n" for entry in [*kept, line]))
 
     def _leave_weights(self) -> None:
         """latest.safetensors: what it would recognize with if it ended here (averaged, recalibrated, float16)."""
@@ -367,31 +355,6 @@ class Trainer:
             took = time.perf_counter() - began
             self.latest = self.state.seconds + max(LATEST_SECONDS, took / LATEST_SHARE)
 
-    def _resume(self) -> None:
-        found = load_checkpoint(self.folder, self.config.digest)
-        if found is None:
-            if self.team.rank == 0 and (self.folder / "history.jsonl").exists():
-                (self.folder / "history.jsonl").unlink()
-            return
-        tensors, state = found
-        self.state = State(**state)
-        self.model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
-        for name, tensor in self.average.items():
-            tensor.copy_(tensors[f"average.{name}"])
-        restore_optimizer(self.optimizer, tensors)
-        if self.plateau is not None and self.state.plateau:
-            self.plateau.load_state_dict(self.state.plateau)
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.state.lr
-        console.print(f"resuming {self.folder} at epoch {self.state.epoch + 1}, step {self.state.step}")
-
-    def _record(self, line: dict[str, Any]) -> None:
-        """Adds the epoch to history.jsonl; lines of an epoch that is trained again after a kill are replaced."""
-        path = self.folder / "history.jsonl"
-        kept = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
-        kept = [old for old in kept if old["epoch"] < line["epoch"]]
-        write_atomically(path, "".join(json.dumps(entry) + "\n" for entry in [*kept, line]))
-
     def _finish(self) -> None:
         if self.team.rank == 0 and self.config.select == "last":
             write_atomically(self.folder / "best.safetensors", pack_weights(self._selected_weights()))
@@ -399,9 +362,6 @@ class Trainer:
             (self.folder / "latest.safetensors").unlink(missing_ok=True)
         self.state.finished = True
         self._save()
-
-    def _key(self, *parts: int) -> int:
-        return int(np.random.SeedSequence((self.config.seed, *parts)).generate_state(1, np.uint64)[0] >> 1)
 
 
 def recorder(team: Team) -> Record | None:

@@ -15,11 +15,11 @@ from models.comer import CoMER
 from models.inference.folded_decoder import FoldedNetwork, Reader
 from models.inference.incremental import IncrementalDecoder
 from models.inference.options import Hypothesis, SearchOptions
-from models.inference.rating import rate_rows
 from models.vocab import EOS, PAD, SOS
 
 SHARE_TO_DROP = 1 / 8  # finished groups are dropped as soon as they are this share of all
-RATED_TOGETHER = 4  # hypotheses of an image that are rated before it is asked which of the others can still win
+# at once are rated at most so many hypotheses * steps, and so many of these times feature cells
+MOST_WORDS, MOST_WORD_CELLS = 2**10, 2**16
 NEVER = float("-inf")
 
 
@@ -32,9 +32,6 @@ class Found:
     forward_N: Tensor
     image_N: Tensor
     leftward_N: Tensor  # True: found right to left
-
-    def select(self, index_n: Tensor) -> "Found":
-        return Found(*(getattr(self, field.name)[index_n] for field in fields(self)))
 
 
 @torch.inference_mode()
@@ -52,26 +49,16 @@ def joint_search(
         classes = network.vocab_size
         raise ValueError(f"beam_size must be at most half of the {classes} classes, not {options.beam_size}")
     with network.before(images_b1HW, mask_bHW) as reader:
-        return _search(reader, options)
-
-
-def _search(reader: Reader, options: SearchOptions) -> list[list[Hypothesis]]:
-    found = BeamSearch(reader, options).run()
-    both = options.direction == "both"
-    reverse_N = rate(reader, found, options) if both else torch.zeros_like(found.forward_N)
-    return _ranked(len(reader.mask_bL), found, reverse_N)
-
-
-def _ranked(images: int, found: Found, reverse_N: Tensor) -> list[list[Hypothesis]]:
-    results: list[list[Hypothesis]] = [[] for _ in range(images)]
+        found = BeamSearch(reader, options).run()
+        both = options.direction == "both"
+        reverse_N = rate(reader, found, options) if both else torch.zeros_like(found.forward_N)
+    results: list[list[Hypothesis]] = [[] for _ in images_b1HW]
     columns = (found.tokens_NT, found.length_N, found.image_N, found.leftward_N, found.forward_N)
     for tokens, length, image, leftward, forward, reverse, score in zip(
         *(column.tolist() for column in (*columns, reverse_N, found.forward_N + reverse_N)), strict=True
     ):
-        if reverse > NEVER:
-            ids = tuple(tokens[:length][::-1] if leftward else tokens[:length])
-            direction = "r2l" if leftward else "l2r"
-            results[image].append(Hypothesis(ids, score, forward, reverse, direction))
+        ids = tuple(tokens[:length][::-1] if leftward else tokens[:length])
+        results[image].append(Hypothesis(ids, score, forward, reverse, "r2l" if leftward else "l2r"))
     for hypotheses in results:
         hypotheses.sort(key=lambda h: h.score, reverse=True)  # stable: the first of equal ones stays first
     return results
@@ -187,31 +174,31 @@ class BeamSearch:
 
 
 def rate(reader: Reader, found: Found, options: SearchOptions) -> Tensor:
-    """Length-normalised log-probability [N] of every hypothesis in the direction it was not found in.
+    """Log-probability / steps ** alpha [N] of every hypothesis in the direction it was not found in.
 
-    Unless all are to be rated, an image's most promising ones come first, and those whose forward score is below
-    the best total so far are left at -inf: no second score is above 0, so none of them can be the best.
+    Of an image, hypotheses of similar length are read together, as many as fit: what they need grows with the square
+    of their words.
     """
-    N, b, M = len(found.forward_N), len(reader.mask_bL), options.beam_size
-    index_bn = torch.arange(N, device=found.forward_N.device).view(-1, b, M).transpose(0, 1).flatten(1)
-    index_bn = index_bn.gather(1, found.forward_N[index_bn].argsort(dim=1, descending=True))
-    reverse_N = torch.full_like(found.forward_N, NEVER)
-    for image, index_n in enumerate(index_bn):
-        for index_r in index_n.split(N if options.rate_all else RATED_TOGETHER):
-            best = (found.forward_N + reverse_N)[index_n].max()
-            index_r = index_r[found.forward_N[index_r] >= best]
-            if not len(index_r):
-                break  # the others are no more promising
-            reverse_N[index_r] = _backward(reader, image, found.select(index_r), options)
-    return reverse_N
-
-
-def _backward(reader: Reader, image: int, found: Found, options: SearchOptions) -> Tensor:
-    """Scores [N] of hypotheses of one image, read in the other direction."""
-    start_N = torch.where(found.leftward_N, SOS, EOS)
-    steps_T = torch.arange(found.tokens_NT.shape[1], device=start_N.device)
-    back_NT = found.length_N[:, None] - 1 - steps_T
+    b, M, device = len(reader.mask_bL), options.beam_size, found.forward_N.device
+    start_N, steps_N = torch.where(found.leftward_N, SOS, EOS), found.length_N + 1
+    back_NT = found.length_N[:, None] - 1 - torch.arange(found.tokens_NT.shape[1], device=device)
     reversed_NT = found.tokens_NT.gather(1, back_NT.clamp(min=0)).masked_fill(back_NT < 0, PAD)
     inputs_NT = torch.cat((start_N[:, None], reversed_NT[:, :-1]), dim=1)
     outputs_NT = torch.where(back_NT == -1, SOS + EOS - start_N[:, None], reversed_NT)
-    return rate_rows(reader, image, inputs_NT, outputs_NT, found.length_N + 1, options)
+    reverse_N = torch.zeros_like(found.forward_N)
+    most = min(MOST_WORD_CELLS // reader.mask_bL.shape[1], MOST_WORDS)
+    index_bn = torch.arange(len(steps_N), device=device).view(-1, b, M).transpose(0, 1).flatten(1)
+    index_bn = index_bn.gather(1, found.forward_N[index_bn].argsort(dim=1, descending=True))
+    index_bn = index_bn.gather(1, steps_N[index_bn].argsort(dim=1, descending=True, stable=True))
+    for image, (index_n, lengths) in enumerate(zip(index_bn, steps_N[index_bn].tolist(), strict=True)):
+        first = 0
+        while first < len(lengths):
+            T = lengths[first]
+            rows_R = index_n[first : first + max(1, most // T)]
+            logits_RTV = reader.read(image, inputs_NT[rows_R, :T], steps_N[rows_R])
+            logp_RTV, outputs_RT = (logits_RTV / options.temperature).log_softmax(-1), outputs_NT[rows_R, :T]
+            padding_RT = outputs_RT == PAD
+            logp_RT = logp_RTV.gather(-1, outputs_RT[..., None])[..., 0].masked_fill(padding_RT, 0)
+            reverse_N[rows_R] = logp_RT.sum(1) / (~padding_RT).sum(1, dtype=logp_RT.dtype) ** options.alpha
+            first += len(rows_R)
+    return reverse_N

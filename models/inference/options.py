@@ -16,7 +16,6 @@ class SearchOptions:
     early_stopping: bool = False  # stop a direction as soon as beam_size hypotheses are closed
     temperature: float = 1.0  # divides the logits
     direction: Literal["both", "l2r", "r2l"] = "both"
-    rate_all: bool = True  # False: drop hypotheses that cannot become the best one without rating them
 
     def __post_init__(self) -> None:
         if self.beam_size < 1:

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -112,8 +113,8 @@ def test_a_sample_depends_on_seed_epoch_and_number_alone(augmentation):
     again.plan(3)  # drawing something else in between changes nothing
     plan = once.plan(1)
     assert plan == again.plan(1) != once.plan(2)
-    few = list(ahead(once.batch, 1, plan, 0))
-    many = list(ahead(again.batch, 1, plan, 3))
+    few = list(ahead(partial(once.batch, 1), plan, workers=0))
+    many = list(ahead(partial(again.batch, 1), plan, workers=3))
     assert [b.ids for b in few] == [b.ids for b in many]
     assert all(bool((a.images == b.images).all() and (a.mask == b.mask).all()) for a, b in zip(few, many, strict=True))
     alone = once.batch(1, [plan[0][0]])

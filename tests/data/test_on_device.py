@@ -12,13 +12,12 @@ from benchmarks.config import Augmentation, Batching, Config, Training
 from benchmarks.data.archive import open_archive
 from benchmarks.data.augmentation import rescale
 from benchmarks.data.batching import TrainingSet, padded_steps
-from benchmarks.data.on_device import ResidentSet, scale, upload
+from benchmarks.data.on_device import ResidentSet, scale
 from benchmarks.data.samples import Sample, evenly
 from models import Vocabulary
 from models.vocab import bidirectional_targets
 from tests.helpers.places import CROHME
 
-CPU = torch.device("cpu")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WORST = 1 if int(cv2.__version__.split(".")[0]) >= 5 else 8  # grey levels, of sampling at free coordinates
 
@@ -62,7 +61,7 @@ def test_batches_are_those_made_with_opencv(name, source):
     assert host.plan(1) == device.plan(1)
     different = total = 0
     for indices in host.plan(1):
-        expected, found = host.batch(1, indices), device.inputs(device.draw(1, indices))
+        expected, found = host.batch(1, indices), device.inputs(device.prepare(1, indices))
         assert torch.equal(found.mask.cpu(), expected.mask)
         levels = (found.images.cpu().int() - expected.images.int()).abs()
         assert levels.max() <= (0 if name in ("none", "authors") else WORST)
@@ -87,11 +86,3 @@ def test_scaling_is_opencvs(factor):
         assert abs(found - expected).max() <= 1
         found, expected = found[:, :-1], expected[:, :-1]
     np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize("grey", [False, True])
-def test_all_pixels_are_uploaded(grey):
-    images = [sample.image for sample in made_up(grey)]
-    found = upload(images, DEVICE).cpu()
-    np.testing.assert_array_equal(found, np.concatenate([image.ravel() for image in images]))
-    assert upload([], CPU).numel() == 0

@@ -78,7 +78,7 @@ def test_batches_are_planned_as_without_it_and_differ_from_epoch_to_epoch(tmp_pa
     config = tiny_config(archive.path, {})
     files = {id_: inkml(" ".join(tokens)) for id_, tokens in archive.captions("train").items()}
     samples = with_ink(archive.samples("train"), packed(tmp_path / "ink.zip", files))
-    plain, other = TrainingSet(samples, config), TrainingSet(samples, config, Substitution(samples, 0.5))
+    plain, other = TrainingSet(samples, config), TrainingSet(samples, config, substitution=Substitution(samples, 0.5))
     for epoch in range(2):
         assert plain.plan(epoch) == other.plan(epoch)
     indices = range(24)

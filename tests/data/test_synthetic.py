@@ -49,9 +49,8 @@ def test_same_seed_gives_the_same_bytes_and_another_does_not(small, tmp_path):
 
 def test_samples_do_not_depend_on_the_size_of_the_set(small, tmp_path):
     larger = open_archive(embedded(tmp_path / "larger.zip", seed=3, train=TRAIN, test=TEST + 20))
-    images = larger.images("test")
-    for id_, image in open_archive(small).images("test").items():
-        assert np.array_equal(image, images[id_])
+    for sample in open_archive(small).samples("test"):
+        assert np.array_equal(sample.image, larger.image("test", sample.id))
 
 
 def test_existing_set_is_kept_and_replaced_when_another_is_wanted(small, tmp_path, monkeypatch):

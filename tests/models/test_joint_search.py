@@ -1,7 +1,7 @@
 """The joint search against the authors' results (tests/fixtures/parity, or PARITY_DIR) and against a plain search."""
 
 import importlib
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -209,33 +209,8 @@ def test_finished_groups_and_unused_slots_are_dropped(monkeypatch: pytest.Monkey
 def test_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     model, images, options = random_model(2), random_images(2), SearchOptions(beam_size=4, max_len=20)
     at_once = joint_search(model, *images, options)
-    monkeypatch.setattr("models.inference.rating.MOST_WORD_CELLS", 200)
+    monkeypatch.setattr("models.inference.beam_search.MOST_WORD_CELLS", 200)
     assert_same(joint_search(model, *images, options), at_once, 1e-12)
-
-
-def test_rating_only_what_can_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "RATED_TOGETHER", 2)
-    rows, read = [], engine.Reader.read
-
-    def counted(self: Any, image: int, inputs_RT: Tensor, length_R: Tensor) -> Tensor:
-        rows.append(len(inputs_RT))
-        return read(self, image, inputs_RT, length_R)
-
-    monkeypatch.setattr(engine.Reader, "read", counted)
-    skipped, options = 0, SearchOptions(beam_size=5, max_len=20, temperature=0.2)  # quite sure of itself
-    for seed in range(2):
-        model, images = random_model(seed), random_images(seed)
-        everything = joint_search(model, *images, options)
-        needed = joint_search(model, *images, replace(options, rate_all=False))
-        for all_of_it, part in zip(everything, needed, strict=True):
-            assert part[0].ids == all_of_it[0].ids
-            assert part[0].score == pytest.approx(all_of_it[0].score, abs=1e-12)
-            known = {(h.ids, h.direction): h.score for h in all_of_it}
-            assert all(h.score == pytest.approx(known[h.ids, h.direction], abs=1e-12) for h in part)
-            assert len(part) >= 2
-            skipped += len(all_of_it) - len(part)
-    assert skipped > 0
-    assert sum(rows) == 2 * 2 * 3 * 10 - skipped  # two seeds, two searches, three images, five beams both ways
 
 
 def test_one_direction_is_half_of_both() -> None:

@@ -67,11 +67,11 @@ def test_a_rehearsal(place, tmp_path, monkeypatch, capsys) -> None:
 def test_wrong_recordings_and_little_memory_turn_switches_off(place, tmp_path, monkeypatch, capsys) -> None:
     real, sizes = training.Trainer._gradients, []
 
-    def scarce(self, inputs, first, parallel=None) -> torch.Tensor:
+    def scarce(self, inputs, first) -> torch.Tensor:
         sizes.append(inputs.images.numel())
         if len({*sizes}) == 3:
             raise LACKING
-        return real(self, inputs, first, parallel)
+        return real(self, inputs, first)
 
     def wrong(step):
         launch, loss = rehearsed(step)
@@ -88,8 +88,7 @@ def test_wrong_recordings_and_little_memory_turn_switches_off(place, tmp_path, m
 
 def test_another_gpus_rows_stay(place, tmp_path, monkeypatch) -> None:
     (tmp_path / "speed").mkdir()
-    columns = [field.name for field in check.fields(check.Row)]
-    (tmp_path / "speed/gpu.csv").write_text(",".join(columns) + "\nstep,c,cold,1.5,ms,another GPU,torch 2\n")
+    (tmp_path / "speed/gpu.csv").write_text(",".join(check.COLUMNS) + "\nstep,c,cold,1.5,ms,another GPU,torch 2\n")
     monkeypatch.setattr(check, "SHAPES", 1)
     assert found_of(examined(place, tmp_path)) and "another GPU" in (tmp_path / "speed/gpu.csv").read_text()
 

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import benchmarks.training.trainer as training
 from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
-from benchmarks.data.on_device import Inputs
+from benchmarks.data.batching import Inputs
 from benchmarks.errors import UserError
 from benchmarks.performance.bench import with_torch_dropout
 from benchmarks.training.cuda_graphs import EAGER, CudaRecord, Replays, own_stream
@@ -126,8 +126,8 @@ def test_recordings_make_room_for_a_step(archive, tmp_path, monkeypatch, capsys)
     team, real, made = Team(0, 1, torch.device("cpu")), Trainer._gradients, []
     _, expected = weights(config, archive, tmp_path / "eager", team)
 
-    def scarce(self: Trainer, batch: Inputs, first: bool, parallel=None) -> Tensor:
-        loss = real(self, batch, first, parallel)
+    def scarce(self: Trainer, batch: Inputs, first: bool) -> Tensor:
+        loss = real(self, batch, first)
         if not made and self.replays is not None and len(self.replays.replays) == 3 and not first:
             made.append(self.state.step)
             raise LACKING  # with half of the step's gradients added
@@ -268,11 +268,11 @@ def test_a_step_reads_nothing_back(archive, tmp_path, mask_padding):
     config = tiny_config(archive, ways)
     trainer = Trainer(config, open_archive(archive), tmp_path, Team(0, 1, torch.device("cpu")))
     with_torch_dropout(trainer.model)  # as a GPU has it; the CPU's own draws on the host
-    drawn = [trainer.prepare(0, indices) for indices in trainer.set.plan(0)[:2]]
+    drawn = [trainer.set.prepare(0, indices) for indices in trainer.set.plan(0)[:2]]
     trainer.model.train()
     with Operations() as operations:
         for k, batch in enumerate(drawn):
-            trainer.micro_step(trainer.model, batch, k, 2)
+            trainer.micro_step(batch, k)
         torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0)
         trainer.optimizer.step()
         update_average(trainer.average, trainer.model, 0.9, trainer.state.step)

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from benchmarks.data.archive import open_archive
-from benchmarks.data.batching import PlansAhead
+from benchmarks.data.batching import ahead
 from benchmarks.data.samples import Sample, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
@@ -245,15 +244,13 @@ def test_a_training_cut_short_leaves_weights_that_read(archive, tmp_path, monkey
 
 
 def test_the_next_plan_is_made_while_an_epoch_is_trained():
-    made, here = [], threading.current_thread()
-
-    def plan(epoch: int) -> list[list[int]]:
-        made.append((epoch, threading.current_thread() is here))
-        return [[epoch]]
-
-    plans = PlansAhead(plan, epochs=3)
-    assert [plans(epoch) for epoch in (0, 1, 2)] == [[[0]], [[1]], [[2]]]
-    assert made == [(0, True), (1, False), (2, False)]  # and none beyond the last
+    made: list[int] = []
+    plans = ahead(lambda epoch: made.append(epoch) or [[epoch]], range(3), workers=1, depth=1)
+    assert next(plans) == [[0]]
+    deadline = time.monotonic() + 60
+    while made != [0, 1] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert made == [0, 1] and list(plans) == [[[1]], [[2]]] and made == [0, 1, 2]
 
 
 def test_early_stop(archive, tmp_path):
