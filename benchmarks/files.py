@@ -30,13 +30,13 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         partial.unlink(missing_ok=True)
 
 
-def zipped(files: Mapping[str, str]) -> bytes:
-    """A zip of text files by name: the same bytes for the same files."""
+def zipped(files: Mapping[str, str | bytes]) -> bytes:
+    """A zip of files by name: the same bytes for the same files."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             archive.writestr(entry, files[name])
     return packed.getvalue()
 

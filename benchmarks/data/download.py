@@ -13,15 +13,6 @@ GIT_BLOB = "4f6b9856f8d9a26b885fe05a64546e2ff89ba253"
 
 MAX_BYTES = 1 << 30  # CROHME has 30 MB
 CURL = ("curl", "--fail", "--location", "--retry", "2", "--connect-timeout", "30", "--speed-time", "60")
-WHY = {  # curl's exit codes
-    6: "its name is not known",
-    7: "nothing answers there",
-    18: "the connection was cut",
-    22: "the server refuses it",
-    23: "the disk is full, or the folder cannot be written",
-    28: "no answer came in time",
-    63: "what it offers is too large for CROHME",
-}
 
 
 def download(target: Path, url: str = URL, git_blob: str = GIT_BLOB) -> Path:
@@ -33,13 +24,13 @@ def download(target: Path, url: str = URL, git_blob: str = GIT_BLOB) -> Path:
     part = target.with_name(target.name + ".part")
     target.parent.mkdir(parents=True, exist_ok=True)
     if not (part.is_file() and _git_blob(part) == git_blob):
-        command = [*CURL, "--continue-at", "-", "--max-filesize", str(MAX_BYTES), "--output", str(part), "--", url]
+        command = [*CURL, "--continue-at", "-", "--max-filesize", str(MAX_BYTES), "--write-out", "%{errormsg}"]
         try:
-            code = subprocess.run(command).returncode
+            done = subprocess.run([*command, "--output", str(part), "--", url], stdout=subprocess.PIPE, text=True)
         except FileNotFoundError:
             raise UserError(f"curl is not installed: install it, or fetch {url} to {target} yourself") from None
-        if code not in (0, 33, 36):  # the latter two: it cannot resume there, which the digest decides
-            why = WHY.get(code, f"curl ends with code {code}")
+        if done.returncode not in (0, 33, 36):  # the latter two: it cannot resume there, which the digest decides
+            why = done.stdout.strip() or f"curl ends with code {done.returncode}"
             raise UserError(f"{url}: {why}; run it again to resume {part}, or give another address")
     found = _git_blob(part) if part.is_file() else "nothing"
     if found != git_blob:

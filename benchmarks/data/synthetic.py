@@ -6,9 +6,7 @@ handwriting. Every expression and image comes from a generator keyed by (seed, s
 """
 
 import json
-import os
 import re
-import zipfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -26,6 +24,7 @@ from rich.progress import track
 from benchmarks.data.archive import MARK, open_archive
 from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
+from benchmarks.files import write_atomically, zipped
 from evaluation import symlg
 
 GENERATOR = 1  # raise it whenever an expression or an image would come out otherwise
@@ -237,23 +236,17 @@ def embedded(path: Path, seed: int = 7, train: int = 2400, test: int = 300) -> P
             raise UserError(f"{path}: is not an embedded set; move it, or choose another place for the set")
         if found.items() >= mark.items():
             return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
-            _write(archive, f"data/{MARK}", json.dumps(mark | {"matplotlib": matplotlib.__version__}))
-            _write_splits(archive, seed, {"train": train, "test": test})
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    sizes = {"train": train, "test": test}
+    files = {MARK: json.dumps(mark | {"matplotlib": matplotlib.__version__}), **_files(seed, sizes)}
+    write_atomically(path, zipped({f"data/{name}": content for name, content in files.items()}))
     return path
 
 
-def _write_splits(archive: zipfile.ZipFile, seed: int, sizes: dict[str, int]) -> None:
+def _files(seed: int, sizes: dict[str, int]) -> dict[str, str | bytes]:
     """Test expressions of more than three tokens are not in train; shorter ones are too few to keep apart."""
     known: set[str] = set()
     work = [(split, index) for split, size in sizes.items() for index in range(size)]
-    captions = dict.fromkeys(sizes, "")
+    captions, files = dict.fromkeys(sizes, ""), dict[str, str | bytes]()
     for split, index in track(work, "making the embedded set", transient=True):
         rng = np.random.default_rng((seed, list(sizes).index(split), index))
         tokens = expression(rng)
@@ -263,13 +256,6 @@ def _write_splits(archive: zipfile.ZipFile, seed: int, sizes: dict[str, int]) ->
         captions[split] += f"{id_}\t{latex}\n"
         if split == "train":
             known.add(latex)
-        _write(archive, f"data/{split}/img/{id_}.bmp", cv2.imencode(".bmp", drawing(tokens, rng))[1].tobytes())
-        _write(archive, f"data/{split}/symLg/{id_}.lg", symlg.write(symlg.from_latex(latex), id_))
-    for split, text in captions.items():
-        _write(archive, f"data/{split}/caption.txt", text)
-
-
-def _write(archive: zipfile.ZipFile, name: str, content: str | bytes) -> None:
-    info = zipfile.ZipInfo(name)  # dated 1980, so that the same content gives the same bytes
-    info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-    archive.writestr(info, content)
+        files[f"{split}/img/{id_}.bmp"] = cv2.imencode(".bmp", drawing(tokens, rng))[1].tobytes()
+        files[f"{split}/symLg/{id_}.lg"] = symlg.write(symlg.from_latex(latex), id_)
+    return files | {f"{split}/caption.txt": text for split, text in captions.items()}

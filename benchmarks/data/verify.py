@@ -4,10 +4,9 @@ import json
 from typing import Any
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.data.archive import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS, PUBLISHED, Archive
+from benchmarks.printing import show
 from evaluation.scoring.lengths import BUCKETS, bucket
 from models import Vocabulary
 
@@ -69,31 +68,26 @@ def skip_reason(height: int, width: int, tokens: int) -> str | None:
 
 def describe(archive: Archive, as_json: bool = False) -> dict[str, Any]:
     """The verb `data`: verifies an archive and prints what it holds, as a table or as JSON."""
-    found, console = verify(archive), Console(markup=False, highlight=False)
+    found = verify(archive)
     if as_json:
         print(json.dumps(found, indent=2))
         return found
-    columns = []
-    for split in found["splits"].values():
-        cells = {"expressions": f"{split['n']:,}"}
-        cells |= {f"{name} tokens": f"{count:,}" for name, count in zip(BUCKETS, split["buckets"], strict=True)}
-        cells |= {"symbols": str(split["symbols"])}
+    rows: dict[str, dict[str, object]] = {}
+    for name, split in found["splits"].items():
+        cells = {"expressions": split["n"]}
+        cells |= {f"{length} tokens": count for length, count in zip(BUCKETS, split["buckets"], strict=True)}
+        cells |= {"symbols": split["symbols"]}
         cells |= {f"{side}, px": "–".join(map(str, split[side])) for side in ("height", "width")}
-        cells |= {"Mpx in all": f"{split['pixels'] / 1e6:.1f}", "ink, %": f"{100 * split['ink']:.1f}"}
-        columns.append(cells | {"as published": {True: "yes", False: "no", None: "–"}[split["published"]]})
-    table = Table(
-        "", title=f"{found['edition']}\ndigest {found['digest'][:16]}", title_style="bold", title_justify="left"
-    )
-    for name in found["splits"]:
-        table.add_column(name, justify="right")
-    for heading in columns[0]:
-        table.add_row(heading, *(cells[heading] for cells in columns))
-    console.print(table)
+        cells |= {"Mpx in all": round(split["pixels"] / 1e6, 1), "ink, %": round(100 * split["ink"], 1)}
+        cells |= {"as published": {True: "yes", False: "no", None: "–"}[split["published"]]}
+        for heading, cell in cells.items():
+            rows.setdefault(heading, {"": heading})[name] = cell
+    show(f"{found['edition']}\ndigest {found['digest'][:16]}", list(rows.values()))
     for name, split in found["splits"].items():
         for id_, reason in split["skipped"].items():
-            console.print(f"{name}: the authors' loader skips {id_}: {reason}")
+            print(f"{name}: the authors' loader skips {id_}: {reason}")
         if not split["with_ground_truth"]:
-            console.print(f"{name}: no symLG, so no scores")
+            print(f"{name}: no symLG, so no scores")
     if unused := " ".join(found["unused_symbols"]):
-        console.print(f"train never shows {unused}")
+        print(f"train never shows {unused}")
     return found

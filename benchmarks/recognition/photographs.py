@@ -31,12 +31,8 @@ def read_gray(path: Path) -> np.ndarray:
                 raise Image.DecompressionBombError
             picture.draft("L", (WORKING_SIDE, WORKING_SIDE))  # a large JPEG is decoded at a fraction of its size
             gray = _gray(ImageOps.exif_transpose(picture))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; give the path of an image") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: is a folder; give the images in it") from None
-    except PermissionError:
-        raise UserError(f"{path}: may not be read; change its permissions") from None
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+        raise UserError(f"{path}: {error.strerror}; give the path of an image that may be read") from None
     except (Image.DecompressionBombError, MemoryError):
         raise UserError(f"{path}: more than {MAX_PIXELS // 10**6} million pixels; scale it down") from None
     except UnidentifiedImageError:

@@ -11,25 +11,20 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.config import Config, load
-from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.samples import Sample
 from benchmarks.environment import best_device
 from benchmarks.errors import UserError
+from benchmarks.recognition.attention import Attention, trace
 from benchmarks.recognition.photographs import as_crohme, read_gray
-from benchmarks.recognition.predict import search
+from benchmarks.recognition.predict import SCORES, search
 from benchmarks.runs.folder import RunFolder
-from models import CoMER, Hypothesis, Vocabulary
+from models import CoMER, Vocabulary
 from models.lightning import import_lightning
 from models.weights import load_weights
-
-if TYPE_CHECKING:
-    from benchmarks.recognition.attention import Attention
-
 
 # A reading of a lower mean probability a token is told to be doubtful: chosen with the preset `laptop` on patterns and
 # on training images, as they are and distorted beyond what was learnt from (test_recognizer.py repeats it in small).
@@ -86,10 +81,7 @@ class Recognition:
 
     def as_json(self, count: int) -> str:
         """One line of JSON with the best `count` candidates."""
-        best = [
-            {"latex": c.latex, **{k: getattr(c, k) for k in ("score", "forward", "reverse", "direction")}}
-            for c in self.nbest[:count]
-        ]
+        best = [{"latex": c.latex, **{key: getattr(c, key) for key in SCORES}} for c in self.nbest[:count]]
         found = {"image": self.name, "latex": self.latex, "score": self.nbest[0].score}
         found |= {"confidence": round(self.nbest[0].confidence, 4), "doubtful": self.doubtful}
         return json.dumps(found | {"nbest": best})
@@ -128,23 +120,15 @@ class Recognizer:
         name = name or ("image" if isinstance(image, np.ndarray) else str(image))
         gray = image if isinstance(image, np.ndarray) else read_gray(Path(image))
         ink = as_crohme(gray, name, self.config.data.max_area)
-        found = search(self.model, self.config, [Sample("", (), ink)], self.device)[""]
-        decode = Vocabulary().decode
-        best: dict[tuple[int, ...], Hypothesis] = {}
-        for hypothesis in found:
-            best.setdefault(hypothesis.ids, hypothesis)  # both directions find the same; the better one stays
-        nbest = [Candidate(tuple(decode(h.ids)), h.score, h.forward, h.reverse, h.direction) for h in best.values()]
-        return Recognition(name, ink, tuple(nbest))
+        decode, best = Vocabulary().decode, dict[tuple[int, ...], Candidate]()
+        for h in search(self.model, self.config, [Sample("", (), ink)], self.device)[""]:
+            candidate = Candidate(tuple(decode(h.ids)), h.score, h.forward, h.reverse, h.direction)
+            best.setdefault(h.ids, candidate)  # both directions find the same; the better one stays
+        return Recognition(name, ink, tuple(best.values()))
 
-    def attention(self, recognition: Recognition, rank: int = 0) -> "Attention":
-        """Where the network looks while it reads a candidate."""
-        from benchmarks.recognition.attention import trace  # needs matplotlib
-
-        return trace(self.model, self.config, recognition.ink, recognition.nbest[rank].tokens)
-
-    def batch(self, ink: np.ndarray) -> Batch:
-        """The image as the network gets it in an evaluation, alone: what is read does not depend on others."""
-        return evaluation_batches([Sample("", (), ink)], self.config, 1)[0]
+    def attention(self, recognition: Recognition) -> Attention:
+        """Where the network looks while it reads what it read best."""
+        return trace(self.model, self.config, recognition.ink, recognition.tokens)
 
 
 def best_run() -> Path:

@@ -90,7 +90,7 @@ def no_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def cut(server: Server, folder: Path, at: int = 300_000) -> None:
     server.cut_at = at
-    with pytest.raises(UserError, match="the connection was cut; run it again to resume"):
+    with pytest.raises(UserError, match=r"closed with .* bytes remaining to read; run it again to resume"):
         fetch(server, folder)
     server.cut_at = 0
     assert not (folder / "data.zip").exists()
@@ -141,16 +141,16 @@ def test_a_redirect_is_followed(server: Server, tmp_path: Path) -> None:
 
 
 def test_what_goes_wrong_is_a_line(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="the server refuses it"):
+    with pytest.raises(UserError, match="returned error: 404"):
         download(tmp_path / "d.zip", server.url + "x")
     (tmp_path / "full.zip.part").symlink_to("/dev/full")
-    with pytest.raises(UserError, match="the disk is full"):
+    with pytest.raises(UserError, match=r"(?i)writ\w+ (output|body|received|file)"):
         download(tmp_path / "full.zip", server.url)
     monkeypatch.setattr(module, "MAX_BYTES", 1000)
-    with pytest.raises(UserError, match="too large for CROHME"):
+    with pytest.raises(UserError, match="Maximum file size exceeded"):
         fetch(server, tmp_path)
     server.server_close()
-    with pytest.raises(UserError, match="nothing answers there"):
+    with pytest.raises(UserError, match=r"(?i)connect"):
         download(tmp_path / "d.zip", server.url.replace(str(server.server_port), "9"))
     monkeypatch.setattr(module, "CURL", ("no-such-curl",))
     with pytest.raises(UserError, match="curl is not installed: install it, or fetch"):

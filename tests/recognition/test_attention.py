@@ -9,6 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from benchmarks.data.batching import evaluation_batches
+from benchmarks.data.samples import Sample
 from benchmarks.data.synthetic import drawing
 from benchmarks.errors import UserError
 from benchmarks.recognition.attention import Attention, trace
@@ -49,7 +51,7 @@ def test_what_the_arrays_hold(traced: Attention, laptop: Recognizer) -> None:
 
 def test_the_arrays_are_those_of_the_network(traced: Attention, laptop: Recognizer) -> None:
     """The decoder's own trace, in its own precision, on the padded grid."""
-    batch, layers = laptop.batch(INK), Trace()
+    batch, layers = evaluation_batches([Sample("", (), INK)], laptop.config, 1)[0], Trace()
     inputs_BT, _ = bidirectional_targets([Vocabulary().encode(TOKENS)])
     with torch.no_grad():
         features, mask = laptop.model.encode(batch.images.float() / 255, batch.mask)

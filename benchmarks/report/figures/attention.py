@@ -20,7 +20,7 @@ from PIL import Image
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.recognition.attention import INKLESS, Attention, trace
+from benchmarks.recognition.attention import INKLESS, Attention
 from benchmarks.report.figures.make import DATES, rendered, style
 
 KINDS = (("attention", "Oranges"), ("R", "Blues"))  # differ for the colour-blind; light to dark in a grey print
@@ -194,7 +194,7 @@ def figure4(
     recognizer = Recognizer.load(weights)
     images = [_typeset(*one) for one in TYPESET] if crohme is None else _images(open_archive(crohme), ids)
     read = [recognizer(255 - image) for image in images]
-    shown = [trace(recognizer.model, recognizer.config, one.ink, one.tokens) for one in read]
+    shown = [recognizer.attention(one) for one in read]
     folder = results / "figures" if crohme is None else results / "local" / "figures"
     drawn = figure(shown)
     with style(PLAIN):
