@@ -61,6 +61,8 @@ class Normalised:
 
 
 class Grow(torch.autograd.Function):
+    """`grow` of all layers' parameters: those of layers[0] (six, as `grow` lists them), of layers[1] and so on."""
+
     @staticmethod
     def forward(ctx: Any, x_bchw: Tensor, layers: Sequence[Layer], *parameters: Tensor) -> Tensor:
         (b, c, h, w), dtype = x_bchw.shape, x_bchw.dtype

@@ -245,12 +245,19 @@ def changed(crohme: Path, results: Path) -> Row:
     return row("crohme2014_changed_by_bf16", others, f"of {len(samples)} predictions")
 
 
-def row(name: str, fast: float, unit: str, n: int = 1, *other: float) -> Row:
-    """A line of cpu.csv with four digits of each number; `other`: plain, ratio and spread."""
-    numbers = [f"{number:.4g}" for number in (fast, *other)] + [None] * (3 - len(other))
-    fast_, plain, ratio, spread = numbers
+def row(
+    name: str,
+    fast: float,
+    unit: str,
+    n: int = 1,
+    plain: float | None = None,
+    ratio: float | None = None,
+    spread: float | None = None,
+) -> Row:
+    """A line of cpu.csv, with four digits of each number."""
+    plain, made, ratio, spread = (x if x is None else float(f"{x:.4g}") for x in (plain, fast, ratio, spread))
     hardware = f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
-    return dict(zip(COLUMNS, (name, plain, fast_, ratio, unit, n, spread, hardware, versions()), strict=True))
+    return dict(zip(COLUMNS, (name, plain, made, ratio, unit, n, spread, hardware, versions()), strict=True))
 
 
 def versions() -> str:

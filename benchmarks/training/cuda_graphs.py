@@ -41,6 +41,8 @@ Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], Any], Tensor] | Non
 
 @dataclass(frozen=True)
 class Replay:
+    """A recorded step: where it reads, what launches it, where its loss is left."""
+
     inputs: Inputs  # read in place
     launch: Callable[[], Any]
     loss: Tensor  # written in place

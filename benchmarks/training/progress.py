@@ -21,12 +21,15 @@ class Report:
         self.now = progress.add_task("  epoch", total=1, note="steps")
 
     def epoch(self, epoch: int, steps: int, position: int) -> None:
+        """An epoch, counted from 0, begins at a position."""
         self.progress.reset(self.now, total=steps, completed=position, description=f"  epoch {epoch + 1}")
 
     def step(self, position: int, loss: float) -> None:
+        """So many steps of the epoch are done, with this mean loss."""
         self.progress.update(self.now, completed=position, note=f"steps, loss {loss:.3f}")
 
     def line(self, line: dict[str, Any]) -> None:
+        """An epoch is over, of which the history says `line`."""
         self.progress.advance(self.whole)
         validated = f", val token ExpRate {line['val_token_exprate']:.2f}" if "val_token_exprate" in line else ""
         self.progress.console.print(

@@ -77,6 +77,7 @@ class Groups:
     ends_GM: Tensor  # … and length * M + last beam (start counted, end not)
 
     def select(self, index_g: Tensor) -> "Groups":
+        """Some of the groups."""
         return Groups(*(getattr(self, field.name)[index_g] for field in fields(self)))
 
     @classmethod
@@ -111,6 +112,7 @@ class BeamSearch:
         self.groups = Groups(number_G, open_G, tokens_GTM, parents_GTM, sums_GM, scores_GM, ends_GM)
 
     def run(self) -> Found:
+        """Every group's closed hypotheses, and those that were cut off where a group is still open at the end."""
         options, groups, left = self.options, self.groups, list[Groups]()
         tokens_GM, end_G1 = self.start_G[:, None].repeat(1, options.beam_size), SOS + EOS - self.start_G[:, None]
         for length in range(1, options.max_len):

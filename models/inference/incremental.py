@@ -38,6 +38,7 @@ class IncrementalDecoder:
 
     @property
     def full(self) -> bool:
+        """Whether no word slot is free: `tidy` makes room."""
         return self.slots == self.mask_GMS.shape[-1]
 
     def feed(self, tokens_GM: Tensor) -> Tensor:
