@@ -243,8 +243,9 @@ class Trainer:
         if self.replays is not None:
             return self.replays(inputs, index == 0, seed)
         torch.manual_seed(seed)
-        with nullcontext() if k == self.share - 1 or self.parallel is self.model else self.parallel.no_sync():  # type: ignore[operator]
-            return self._gradients(inputs, index == 0)  # the last of a step lets the processes exchange theirs
+        team = self.parallel  # which exchanges gradients in the last micro-batch of a step
+        with team.no_sync() if isinstance(team, DistributedDataParallel) and k < self.share - 1 else nullcontext():
+            return self._gradients(inputs, index == 0)
 
     def _gradients(self, inputs: Inputs, first: bool) -> torch.Tensor:
         """Adds those of one micro-batch, by its share of a step, and returns its loss."""
