@@ -8,9 +8,10 @@ is a clique of edges with its label; a relation holds from every primitive of th
 import csv
 from collections.abc import Iterator, Mapping, Set
 from itertools import product
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from evaluation import InputError
+from evaluation.symlg import SymLG
 
 Primitives = frozenset[str]
 Weights = dict[str, float]  # label -> weight, in the order of the file
@@ -20,20 +21,8 @@ NO_EDGE = frozenset(["_"])
 _BROKEN = "MergeError"
 
 
-class Graph(Protocol):
-    """What can be compared: a LabelGraph, or a SymLG with its paths as primitives."""
-
-    def nodes(self) -> Mapping[str, Set[str]]:
-        """Primitive -> labels."""
-        ...
-
-    def edges(self) -> Mapping[tuple[str, str], Set[str]]:
-        """(from, to) -> labels."""
-        ...
-
-
 class LabelGraph(NamedTuple):
-    """A label graph by primitive, as `read` makes it."""
+    """A label graph by primitive, as `read` makes it: labels of primitives, and of pairs (from, to)."""
 
     node_labels: Mapping[str, Set[str]]
     edge_labels: Mapping[tuple[str, str], Set[str]]
@@ -43,6 +32,9 @@ class LabelGraph(NamedTuple):
 
     def edges(self) -> Mapping[tuple[str, str], Set[str]]:
         return self.edge_labels
+
+
+Graph = LabelGraph | SymLG  # what can be compared; the primitives of a symLG are its paths
 
 
 class Segments(NamedTuple):
