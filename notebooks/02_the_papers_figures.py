@@ -46,20 +46,19 @@ print(f"{len(runs)} runs, {len(pictures)} figures")
 
 # %% [markdown]
 # ## Table 1, as a forest
-# A row a model, a marker a rate with its 95 % interval. Open markers are the paper's, filled ones were run here; a
-# black stroke is a seed. Mind the intervals: with 986 expressions two rates less than about four points apart can be
-# chance. A preset other than `paper` and `fast` is a smaller network and **not** meant to meet the paper's row.
+# One row per model, one marker per rate with its 95 % interval. Open markers are the paper's, filled ones were run
+# here; a black stroke is a seed. Mind the intervals: with 986 expressions two rates less than about four points apart
+# can be chance. A preset other than `paper` and `fast` is a smaller network and **not** meant to meet the paper's row.
 
 # %%
 show("table1")
-columns = ["model", "source", "preset", "exprate", "ci_low", "ci_high", "seeds"]
-tables.committed(RESULTS)["table1"][columns]
+tables.short(tables.committed(RESULTS)["table1"])
 
 # %% [markdown]
 # ## Fig. 3: long expressions are where coverage counts
 # ExpRate by the number of tokens in the true caption. What to look for is the distance between the lines at the right:
 # without coverage (BTTR) the rate falls towards nothing, with it (CoMER) less so. The intervals there are wide, as only
-# 51 of 986 expressions have more than 40 tokens. In the lower panels the dotted line is the paper's again.
+# 51 of 986 expressions have more than 40 tokens. In the lower panels the open markers are the paper's again.
 
 # %%
 show("fig3")
@@ -67,7 +66,7 @@ lengths = {"reported " + model: rates for model, rates in reference()["fig3"]["r
 for run in runs:
     rates = [row["exprate"] for row in run.scores["2014"]["by_length"]]
     lengths[f"{model_name(run.recipe)}, {run.preset}, seed {run.seed}"] = rates
-pd.DataFrame(lengths, index=reference()["fig3"]["buckets"])
+pd.DataFrame.from_dict(lengths, orient="index", columns=reference()["fig3"]["buckets"])
 
 # %% [markdown]
 # ## Fig. 4: where the network looks

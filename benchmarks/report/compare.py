@@ -9,7 +9,7 @@ to see two points; the years pooled (POOLED) have 3,332.
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -18,8 +18,8 @@ from statistics import mean, stdev
 import numpy as np
 
 from benchmarks.errors import UserError
+from benchmarks.report import presets
 from benchmarks.report.paper import model_name, reference
-from benchmarks.report.presets import settings
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring import stats
 
@@ -35,8 +35,7 @@ class ScoredRun:
 
     recipe: str
     seed: int
-    conditions: str  # what must be the same for runs to be compared: data, preset, set, search, selection
-    settings: str  # digest of all settings but those that make the row
+    conditions: str  # what must be the same for runs to be compared: set, preset, search, selection
     exprate: float
     errors: dict[str, int]
 
@@ -96,7 +95,7 @@ def compare(
     folders: Sequence[Path], results: Path, split: str | None = None, every_pair: bool = False
 ) -> list[Comparison]:
     """One comparison for each test set (`split`, POOLED, or None: every one and pooled) and for all runs of the same
-    data, preset, search and settings that were scored on it.
+    preset, settings and search that were scored on it; recipes of one's own meet the paper's rows.
 
     `folders` are run folders or hold them at any depth; without any, results/reproduced and results/runs. Raises
     UserError where no run is found, and for a damaged one.
@@ -108,37 +107,33 @@ def compare(
         raise UserError(f"{', '.join(map(str, places))}: no run scored on {split or 'anything'}; score one first")
     if len(sets) > 1:
         sets.append(POOLED)
-    return [comparison for name in sets for comparison in _compare_on(runs, name, every_pair)]
+    return [comparison for name in sets for comparison in _compare_on(presets.names(runs), name, every_pair)]
 
 
-def _compare_on(runs: Sequence[RunFolder], split: str, every_pair: bool) -> list[Comparison]:
-    groups: dict[tuple[str, str], dict[tuple[str, int], ScoredRun]] = {}
-    for run in runs:
+def _compare_on(runs: Mapping[RunFolder, str], split: str, every_pair: bool) -> list[Comparison]:
+    """`runs` with the names of their presets."""
+    groups: dict[str, dict[tuple[str, int], ScoredRun]] = {}
+    for run, preset in runs.items():
         sets = run.sets("scores/*.json")
         if split in (POOLED, *sets):
-            read = _read(run, sets if split == POOLED else [split])
-            groups.setdefault((read.conditions, read.settings), {}).setdefault((read.recipe, read.seed), read)
+            read = _read(run, preset, sets if split == POOLED else [split])
+            groups.setdefault(read.conditions, {}).setdefault((read.recipe, read.seed), read)
     if not groups:
-        raise UserError(f"{runs[0].path}: no run scored on {split}; score one, or name another set with --set")
-    twice = [conditions for conditions, _ in groups]
-    return [
-        judge(name if twice.count(name) == 1 else f"{name}, settings {digest}", list(same.values()), every_pair)
-        for (name, digest), same in sorted(groups.items(), key=lambda group: group[0])
-    ]
+        raise UserError(f"{next(iter(runs)).path}: no run scored on {split}; score one, or name another set with --set")
+    return [judge(conditions, list(same.values()), every_pair) for conditions, same in sorted(groups.items())]
 
 
-def _read(run: RunFolder, sets: Sequence[str]) -> ScoredRun:
+def _read(run: RunFolder, preset: str, sets: Sequence[str]) -> ScoredRun:
     errors, known = dict[str, int](), list[dict[str, str]]()
     for name in sets:
         signature = run.read(f"scores/{name}.json", "signature")["signature"]
         known.append(dict(field.split(":", 1) for field in signature.split("|")[1:]))
         errors |= {f"{name}/{id_}": row["errors"] for id_, row in run.expressions(name).items()}
     named, n = " + ".join(one["set"] for one in known), sum(int(one["n"]) for one in known)
-    conditions = (
-        f"{named} ({n:,} expressions), preset {run.preset}, search {known[0]['search']}, epoch by {known[0]['select']}"
-    )
+    search, select = known[0]["search"], known[0]["select"]
+    conditions = f"{named} ({n:,} expressions), preset {preset}, search {search}, epoch by {select}"
     exprate = 100 * sum(count == 0 for count in errors.values()) / len(errors)
-    return ScoredRun(run.recipe, run.seed, conditions, settings(run), exprate, errors)
+    return ScoredRun(run.recipe, run.seed, conditions, exprate, errors)
 
 
 # -------------------------------------------------------------------------------------------------- judging

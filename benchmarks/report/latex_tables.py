@@ -35,24 +35,22 @@ ABOUT_MORE = r"$\le k$: with at most $k$ errors."
 
 def table(cells: pd.DataFrame, title: str, label: str) -> str:
     """A table of the suite as LaTeX. `cells`: every cell as text, as tables.py prints it (– for unknown, ✓, ✗)."""
-    frame = cells.sort_values("dataset", key=_first_seen, kind="stable").reset_index(drop=True)
+    frame = cells.sort_values("dataset", key=lambda names: pd.factorize(names)[0], kind="stable")  # as first seen
     flags = all(flag in frame for flag in FLAGS)
     columns = [name for name in HEADINGS if name not in (MORE if flags else FLAGS)]  # Table 2 has the rest
     said = [words for source, words in SOURCES.items() if source in set(frame["source"])]
     caption = " ".join(
         [f"{escaped(title[0].upper() + title[1:])}.", RATES, ABOUT_FLAGS if flags else ABOUT_MORE, *said]
     )
-    body = _body(frame, columns)
+    style = _body(frame, columns).rename(columns=HEADINGS).style.hide(axis="index")
     layout = "".join("l" if name in LEFT else "c" if name in (*FLAGS, "seeds") else "r" for name in columns)
-    style = body.rename(columns=HEADINGS).style.hide(axis="index")
+    options = {"hrules": True, "column_format": layout, "caption": caption, "label": label}
     if len(frame) > LONG:
-        text = style.to_latex(environment="longtable", hrules=True, column_format=layout, caption=caption, label=label)
+        text = style.to_latex(environment="longtable", **options)
         return "{\\footnotesize\\setlength{\\tabcolsep}{4pt}\n" + text + "}\n"
-    for selector, value in {"vspace": "{1ex}", "footnotesize": "", "setlength": r"{\tabcolsep}{4pt}"}.items():
-        style.set_table_styles([{"selector": selector, "props": f":{value};"}], overwrite=False)
-    return style.to_latex(
-        hrules=True, column_format=layout, caption=caption, label=label, position="tbp", position_float="centering"
-    )
+    looks = {"vspace": ":{1ex};", "footnotesize": ":;", "setlength": r":{\tabcolsep}{4pt};"}
+    style.set_table_styles([{"selector": selector, "props": props} for selector, props in looks.items()])
+    return style.to_latex(position="tbp", position_float="centering", **options)
 
 
 def escaped(text: str) -> str:
@@ -62,18 +60,12 @@ def escaped(text: str) -> str:
     return text.translate(str.maketrans(signs))
 
 
-def _first_seen(names: pd.Series) -> pd.Series:
-    return pd.Series(pd.factorize(names)[0], index=names.index)
-
-
 def _body(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """The cells as LaTeX: a line over each set that names it and its n, a model named where it changes."""
     rows = []
     before = ("", "", "")
     for row in frame.to_dict("records"):
-        row["interval"] = "–" if row["ci_low"] == "–" else f"{float(row['ci_low']):.1f}–{float(row['ci_high']):.1f}"
         row["source"] += "" if row["preset"] == "–" else f", {row['preset']}"
-        row["source"] += "" if row["parts"] in ("–", "0") else f", parts {row['parts']}"
         place = row["dataset"], row["n"], row["model"]
         cells = [SIGNS.get(row[name]) or escaped(row[name]) for name in columns]
         if row["sd"] != "–":

@@ -61,10 +61,11 @@ def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
     paths = []
     for name, table in tables.items():
         title, cells = heading(name, crohme=crohme), printable(table)
+        flags = cells.columns.intersection(list(FLAGS))
         texts = {
             "csv": table.to_csv(index=False, float_format="%.2f"),
             "md": f"**{title}**\n\n{cells.to_markdown(index=False, disable_numparse=True)}\n\n{NOTE}\n",
-            "tex": latex.table(cells, title.partition(": ")[2], f"tab:{name}"),
+            "tex": latex.table(short(table).join(cells[flags]), title.partition(": ")[2], f"tab:{name}"),
         }
         for ending, text in texts.items():
             paths.append(folder / f"{name}.{ending}")
@@ -82,8 +83,7 @@ def short(table: pd.DataFrame) -> pd.DataFrame:
     """A table as text with the interval in one column, and the parts that a preset adds beside its name; a model's name
     says its flags."""
     cells = printable(table)
-    ends = zip(table["ci_low"], table["ci_high"], strict=True)
-    cells["interval"] = [f"{low:.1f}–{high:.1f}" for low, high in ends]
+    cells["interval"] = [interval(*ends) for ends in zip(table["ci_low"], table["ci_high"], strict=True)]
     cells["preset"] += [f" + {parts} parts" if parts not in ("–", "0") else "" for parts in cells["parts"]]
     return pd.DataFrame(cells, columns=list(SHORT))
 
@@ -119,13 +119,13 @@ def summary(results: Path) -> str:
             lines[-1]["reported"] = f"{row['exprate']:.2f}"
         else:
             spread = f" ± {row['sd']:.2f}" if row["seeds"] > 1 else ""
-            lines[-1]["reproduced"] = f"{row['exprate']:.2f}{spread} ({row['ci_low']:.1f}–{row['ci_high']:.1f})"
+            lines[-1]["reproduced"] = f"{row['exprate']:.2f}{spread} ({interval(row['ci_low'], row['ci_high'])})"
             lines[-1] |= {"seeds": str(row["seeds"]), "preset": f"`{row['preset']}`"}
     columns = {"model": "left", **dict.fromkeys(FLAGS.values(), "center"), "reported": "right", "reproduced": "right",
                "seeds": "right", "preset": "left"}  # fmt: skip
     frame = pd.DataFrame(lines, columns=list(columns), dtype=object).fillna("")
     text = frame.to_markdown(index=False, disable_numparse=True, colalign=list(columns.values()))
-    runs = RunFolder.under(results / "reproduced")
+    runs = [run for run in RunFolder.under(results / "reproduced") if run.scores]
     if not runs:
         return text + "\n"
     about = {name: presets.departures(name, run.config) for run, name in presets.names(runs).items()}
@@ -144,29 +144,18 @@ def summary(results: Path) -> str:
 
 
 def _paper_tables(runs: list[dict[str, Any]]) -> Tables:
-    first = [row for row in runs if row["split"] == "2014"]
-    return {
-        "table1": _frame(_reported_table1() + first, "table1"),
-        "table2": _frame(_reported_table2() + runs, "table2"),
-    }
-
-
-def _reported_table1() -> list[dict[str, Any]]:
-    n = reference()["test_sets"]["2014"]
-    return [
-        {"dataset": "2014", **row, **_interval(row["exprate"], n), "source": "reported", "n": n}
-        for row in reference()["table1"]
+    """The paper's rows and ours."""
+    first: list[dict[str, Any]] = [{"dataset": "2014", **row} for row in reference()["table1"]]
+    second: list[dict[str, Any]] = [
+        {"dataset": year, "model": model, **dict(zip(COUNTS, rates, strict=True))}
+        for year, models in reference()["table2"].items()
+        for model, rates in models.items()
     ]
-
-
-def _reported_table2() -> list[dict[str, Any]]:
-    rows = []
-    for year, models in reference()["table2"].items():
-        n = reference()["test_sets"][year]
-        for model, rates in models.items():
-            row = {"dataset": year, "model": model, "source": "reported", "n": n} | _interval(rates[0], n)
-            rows.append(row | dict(zip(COUNTS, rates, strict=True)))
-    return rows
+    for row in (*first, *second):
+        n = reference()["test_sets"][row["dataset"]]
+        row |= {"source": "reported", "n": n} | _interval(row["exprate"], n)
+    first += [row for row in runs if row["split"] == "2014"]
+    return {"table1": _frame(first, "table1"), "table2": _frame(second + runs, "table2")}
 
 
 def _interval(rate: float, n: int) -> dict[str, float]:
@@ -222,6 +211,11 @@ def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
     frame = pd.DataFrame(sorted(rows, key=place), columns=columns)
     frame[list(RATES)] = frame[list(RATES)].astype(float).round(2)
     return frame.astype({"n": "Int64", "seeds": "Int64", "parts": "Int64"})
+
+
+def interval(low: float, high: float) -> str:
+    """Both ends, or a dash where they are not known."""
+    return "–" if pd.isna(low) else f"{low:.1f}–{high:.1f}"
 
 
 def printable(frame: pd.DataFrame) -> pd.DataFrame:

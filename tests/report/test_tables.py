@@ -125,7 +125,7 @@ def test_runs_with_more_training_data_are_a_row_of_their_own(tmp_path: Path) -> 
     tables.write(tables.local(tmp_path), tmp_path / "local")
     found = rows(tmp_path / "local/table1.csv", source="local")
     assert [(row["parts"], row["exprate"], row["seeds"]) for row in found] == [("0", "10.14", "1"), ("3", "20.28", "1")]
-    assert "parts 3" in (tmp_path / "local/table1.tex").read_text()
+    assert "+ 3 parts" in (tmp_path / "local/table1.tex").read_text()
 
 
 def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path) -> None:

@@ -23,8 +23,11 @@ from benchmarks.files import write_atomically
 from benchmarks.recognition.attention import INKLESS, Attention
 from benchmarks.report.figures.make import DATES, rendered, style
 
-KINDS = (("attention", "Oranges"), ("R", "Blues"))  # differ for the colour-blind; light to dark in a grey print
 DARKEST = 0.7  # of a colour map: ink stays readable on it
+KINDS = {  # differ for the colour-blind; light to dark in a grey print
+    name: ListedColormap(matplotlib.colormaps[colours](np.linspace(0, DARKEST, 256)))
+    for name, colours in (("attention", "Oranges"), ("R", "Blues"))
+}
 LETTERS = "abcdefgh"
 PLAIN: dict[Any, Any] = {  # on top of the suite's style: framed pictures instead of axes
     "axes.grid": False,
@@ -45,41 +48,44 @@ def inked(attention: Attention) -> list[int]:
     return [step for step, token in enumerate(attention.tokens) if token not in INKLESS]
 
 
-def figure(shown: Sequence[Attention], columns: int = COLUMNS) -> Figure:
+def figure(shown: Sequence[Attention]) -> Figure:
     """Each expression's image, then for every symbol the attention and, below it, the refinement term R.
 
     Darker is more; all tiles of an expression share their scales. At most eight expressions.
     """
     shown = shown[: len(LETTERS)]
-    rows = [-(-(1 + len(inked(a))) // columns) for a in shown]
-    heights = [n * (0.2 + _strip(a, WIDTH / columns - 0.1)) for n, a in zip(rows, shown, strict=True)]
+    rows = [-(-(1 + len(inked(a))) // COLUMNS) for a in shown]
+    heights = [n * (0.2 + _strip(a, WIDTH / COLUMNS - 0.1)) for n, a in zip(rows, shown, strict=True)]
     with style(PLAIN):
         drawn = Figure(figsize=(WIDTH, sum(heights)), dpi=DPI, layout="constrained")
         parts = drawn.subfigures(len(shown), 1, height_ratios=heights, squeeze=False)[:, 0]
         for letter, part, attention, n in zip(LETTERS, parts, shown, rows, strict=False):
-            kinds = len(maps(attention))
-            grid = part.subplots(n * kinds, columns, squeeze=False)
-            for axes in grid.flat:
-                axes.set_axis_off()
-            _ink(grid[0, 0], attention)
-            grid[0, 0].set_title(f"({letter}) input", loc="left")
-            for place, step in enumerate(inked(attention), 1):
-                row, column = divmod(place, columns)
-                _step(grid[kinds * row : kinds * (row + 1), column], attention, step)
-                grid[kinds * row, column].set_title(f"{step + 1}  {attention.tokens[step]}", loc="left", **_TEXT)
-            if kinds > 1:
-                _scales(grid[1, 0], attention)
-            for row in range(1, n):
-                for axes, (name, _) in zip(grid[kinds * row :, 0], KINDS[:kinds], strict=False):
-                    axes.set_ylabel(name, labelpad=2)
+            _expression(part, attention, n, letter)
     return drawn
+
+
+def _expression(part: Any, attention: Attention, rows: int, letter: str) -> None:
+    kinds = len(maps(attention))
+    grid = part.subplots(rows * kinds, COLUMNS, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    _ink(grid[0, 0], attention)
+    grid[0, 0].set_title(f"({letter}) input", loc="left")
+    for place, step in enumerate(inked(attention), 1):
+        row, column = divmod(place, COLUMNS)
+        _step(grid[kinds * row : kinds * (row + 1), column], attention, step)
+        grid[kinds * row, column].set_title(f"{step + 1}  {attention.tokens[step]}", loc="left", **_TEXT)
+    if kinds > 1:
+        _scales(grid[1, 0], attention)
+    for row in range(1, rows):
+        for axes, name in zip(grid[kinds * row :, 0], maps(attention), strict=False):
+            axes.set_ylabel(name, labelpad=2)
 
 
 def picture(attention: Attention) -> bytes:
     """The figure of one expression as PNG."""
-    drawn = figure([attention])
     with style(PLAIN):
-        return rendered(drawn, "png")
+        return rendered(figure([attention]), "png")
 
 
 def beside(image: Path, attention: Attention) -> Path:
@@ -95,10 +101,10 @@ def beside(image: Path, attention: Attention) -> Path:
 _TEXT: dict[str, Any] = {"parse_math": False, "family": "monospace"}
 
 
-def maps(attention: Attention) -> list[np.ndarray]:
+def maps(attention: Attention) -> dict[str, np.ndarray]:
     """What there is to show, each [T, h, w]: attention and, where the network has coverage, the refinement term."""
     suppressed = attention.suppressed_Thw
-    return [attention.looked_Thw] if suppressed is None else [attention.looked_Thw, suppressed]
+    return {"attention": attention.looked_Thw} | ({} if suppressed is None else {"R": suppressed})
 
 
 def _strip(attention: Attention, width: float) -> float:
@@ -108,15 +114,11 @@ def _strip(attention: Attention, width: float) -> float:
 
 
 def _step(tiles: Sequence[Axes], attention: Attention, step: int) -> None:
-    for axes, values, (_, colours) in zip(tiles, maps(attention), KINDS, strict=False):
+    for axes, (name, values) in zip(tiles, maps(attention).items(), strict=True):
         h, w = values.shape[1:]
         extent = (0, w * attention.cell[1], h * attention.cell[0], 0)
-        axes.imshow(values[step], _shades(colours), vmin=0, vmax=values.max(), extent=extent, interpolation="nearest")
+        axes.imshow(values[step], KINDS[name], vmin=0, vmax=values.max(), extent=extent, interpolation="nearest")
         _ink(axes, attention)
-
-
-def _shades(colours: str) -> ListedColormap:
-    return ListedColormap(matplotlib.colormaps[colours](np.linspace(0, DARKEST, 256)))
 
 
 def _ink(axes: Axes, attention: Attention) -> None:
@@ -131,9 +133,9 @@ def _ink(axes: Axes, attention: Attention) -> None:
 
 def _scales(axes: Axes, attention: Attention) -> None:
     """A colour bar for each kind of map, from 0 to the largest value of the expression."""
-    for place, ((name, colours), values) in enumerate(zip(KINDS, maps(attention), strict=False)):
+    for place, (name, values) in enumerate(maps(attention).items()):
         bar = axes.inset_axes((0.38, 0.66 - 0.55 * place, 0.5, 0.16))
-        bar.imshow(np.linspace(0, 1, 256)[None], _shades(colours), aspect="auto", extent=(0, 1, 0, 1))
+        bar.imshow(np.linspace(0, 1, 256)[None], KINDS[name], aspect="auto", extent=(0, 1, 0, 1))
         bar.set(yticks=[], xticks=[0, 1], xticklabels=["0", f"{values.max():.2g}"])
         bar.text(-0.08, 0.5, name, ha="right", va="center", transform=bar.transAxes)
 
@@ -162,10 +164,10 @@ def _frames(attention: Attention) -> list[np.ndarray]:
         tiles = list(drawn.subplots(len(maps(attention)), 1, squeeze=False, gridspec_kw=room)[:, 0])
         _step(tiles, attention, 0)
         written = drawn.text(0.3 / width, 1.8 * line / high, "", va="top", **_TEXT)
-        for axes, (name, _) in zip(tiles, KINDS, strict=False):
+        for axes, name in zip(tiles, maps(attention), strict=True):
             axes.set_ylabel(name)
         for step in range(len(attention.tokens)):
-            for axes, values in zip(tiles, maps(attention), strict=True):
+            for axes, values in zip(tiles, maps(attention).values(), strict=True):
                 axes.images[0].set_data(values[step])
             so_far = " ".join(attention.tokens[: step + 1])
             written.set_text("\n".join(textwrap.wrap(so_far, 68)[-2:]))

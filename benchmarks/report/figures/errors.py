@@ -1,14 +1,17 @@
 """What a run gets wrong, as a drawing of `make figures`: from the tables of errors that the score stage leaves."""
 
+from collections import Counter
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.report.figures.results import WIDTH, handle, rate
+from benchmarks.report.figures.results import WIDTH, handle, rate, rows_of
 from benchmarks.report.paper import model_name
 from benchmarks.runs.folder import RunFolder
 
 SETS = {"2014": ("#0072B2", "o"), "2016": ("#D55E00", "s"), "2019": ("#009E73", "D")}
+OTHER_SET = "#CC79A7", "v"
 RELATIONS = ("Right", "Sup", "Sub", "Above", "Below", "Inside")
 ABSENT = "_"  # LgEval's label of what is not there
 CONFUSIONS = 12  # of symbols that are shown
@@ -21,9 +24,9 @@ def taxonomy(run: RunFolder) -> Figure:
     axes = figure.subplots(2, 2, height_ratios=(1.25, 1))
     _confusions(axes[0, 0], run)
     _relations(axes[0, 1], run)
-    _groups(axes[1, 0], run, "structure", "ExpRate by structure")
-    _groups(axes[1, 1], run, "length", "ExpRate by length")
-    handles = [handle(f"{year} (n = {run.errors[year]['n']})", *_set_look(year)) for year in run.errors]
+    for axis, table in zip(axes[1], ("structure", "length"), strict=True):
+        _groups(axis, run, table)
+    handles = [handle(f"{year} (n = {run.errors[year]['n']})", *SETS.get(year, OTHER_SET)) for year in run.errors]
     title = f"{model_name(run.recipe)}, preset {run.preset}, seed {run.seed}"
     figure.legend(
         handles=handles, title=title, loc="outside upper center", ncols=3, handletextpad=0.1, title_fontsize=8
@@ -33,78 +36,51 @@ def taxonomy(run: RunFolder) -> Figure:
 
 def confusions(run: RunFolder) -> list[tuple[str, int]]:
     """("truth → prediction", how often over all sets), most frequent first; where nothing but labels is wrong."""
-    count: dict[tuple[str, str], int] = {}
-    for table in run.errors.values():
-        for row in table["symbols"]:
-            key = row["truth"], row["prediction"]
-            count[key] = count.get(key, 0) + row["aligned"]
-    order = sorted(count, key=lambda key: (-count[key], key))
+    count = Counter[tuple[str, str]]()
+    for row in (row for table in run.errors.values() for row in table["symbols"]):
+        count[row["truth"], row["prediction"]] += row["aligned"]
+    order = sorted(count, key=lambda pair: (-count[pair], pair))
     return [(f"{truth} → {found}", count[truth, found]) for truth, found in order if count[truth, found]]
 
 
 def relations(run: RunFolder) -> dict[str, tuple[float, float]]:
     """Relation -> percent of expressions in which one is missed, in which one is invented."""
     n = sum(table["n"] for table in run.errors.values())
-    rows = [row for table in run.errors.values() for row in table["relations"]]
-
-    def share(truth: str, prediction: str) -> float:
-        return sum(100 / n * r["expressions"] for r in rows if (r["truth"], r["prediction"]) == (truth, prediction))
-
-    return {name: (share(name, ABSENT), share(ABSENT, name)) for name in RELATIONS}
+    share = Counter[tuple[str, str]]()
+    for row in (row for table in run.errors.values() for row in table["relations"]):
+        share[row["truth"], row["prediction"]] += 100 / n * row["expressions"]
+    return {name: (share[name, ABSENT], share[ABSENT, name]) for name in RELATIONS}
 
 
 def _confusions(axis: Axes, run: RunFolder) -> None:
     rows, n = confusions(run)[:CONFUSIONS], sum(table["n"] for table in run.errors.values())
     axis.barh(range(len(rows)), [count for _, count in rows], height=0.62, color="#0072B2", gid="confusions")
-    axis.set_yticks(
-        range(len(rows)), [name for name, _ in rows], family="DejaVu Sans Mono", fontsize=6, parse_math=False
-    )
-    axis.set(ylim=(len(rows) - 0.4, -0.6), xlabel=f"count in {n:,} expressions")
-    axis.set_title("Symbols: truth → read")
-    axis.grid(visible=False, axis="y")
-    axis.tick_params(axis="y", length=0)
+    rows_of(axis, [name for name, _ in rows], family="DejaVu Sans Mono", fontsize=6, parse_math=False)
+    axis.set(xlabel=f"count in {n:,} expressions", title="Symbols: truth → read")
 
 
 def _relations(axis: Axes, run: RunFolder) -> None:
     shares = relations(run)
     for side, (label, colour, hatch) in enumerate([("missed", "#D55E00", ""), ("invented", "#F5C9A8", "//////")]):
-        axis.barh(
-            np.arange(len(shares)) + (side - 0.5) * 0.36,
-            [pair[side] for pair in shares.values()],
-            height=0.34,
-            color=colour,
-            hatch=hatch,
-            edgecolor="#8A3D00",
-            linewidth=0.4,
-            label=label,
-            gid=label,
-        )
-    axis.set_yticks(range(len(shares)), list(shares))
-    axis.set(ylim=(len(shares) - 0.4, -0.6), xlabel="expressions (%)")
-    axis.set_title("Relations missed, invented")
+        places, widths = np.arange(len(shares)) + (side - 0.5) * 0.36, [pair[side] for pair in shares.values()]
+        looks = {"color": colour, "hatch": hatch, "edgecolor": "#8A3D00", "linewidth": 0.4}
+        axis.barh(places, widths, height=0.34, label=label, gid=label, **looks)
+    rows_of(axis, list(shares))
+    axis.set(xlabel="expressions (%)", title="Relations missed, invented")
     axis.legend(loc="lower right", handlelength=1.2)
-    axis.grid(visible=False, axis="y")
-    axis.tick_params(axis="y", length=0)
 
 
-def _groups(axis: Axes, run: RunFolder, table: str, title: str) -> None:
+def _groups(axis: Axes, run: RunFolder, table: str) -> None:
     """ExpRate with intervals of each group of a table, a marker for every set."""
-    names = [next(iter(row.values())) for row in next(iter(run.errors.values()))[table]]
+    names = [row[table if table == "structure" else "bucket"] for row in next(iter(run.errors.values()))[table]]
     for place, (year, tables) in enumerate(run.errors.items()):
-        colour, marker = _set_look(year)
+        colour, marker = SETS.get(year, OTHER_SET)
         for y, row in enumerate(tables[table]):
-            if not row["n"]:
-                continue
-            at = y + (place - (len(run.errors) - 1) / 2) * 0.24
-            centre, low, high = rate(row["exact"], row["n"])
-            axis.plot([low, high], [at, at], color=colour, linewidth=0.7)
-            axis.plot(centre, at, marker, color=colour, markersize=3, clip_on=False, gid=f"{table}, {year}, {names[y]}")
-    axis.set_yticks(range(len(names)), names)
-    axis.set(ylim=(len(names) - 0.5, -0.5), xlabel="ExpRate (%)", xlim=(0, None))
-    axis.set_title(title)
-    axis.grid(visible=False, axis="y")
-    axis.tick_params(axis="y", length=0)
-
-
-def _set_look(year: str) -> tuple[str, str]:
-    return SETS.get(year, ("#CC79A7", "v"))
+            if row["n"]:
+                at = y + (place - (len(run.errors) - 1) / 2) * 0.24
+                centre, low, high = rate(row["exact"], row["n"])
+                axis.plot([low, high], [at, at], color=colour, linewidth=0.7)
+                gid = f"{table}, {year}, {names[y]}"
+                axis.plot(centre, at, marker, color=colour, markersize=3, clip_on=False, gid=gid)
+    rows_of(axis, names)
+    axis.set(xlabel="ExpRate (%)", xlim=(0, None), title=f"ExpRate by {table}")

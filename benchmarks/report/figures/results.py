@@ -57,12 +57,35 @@ def reported(percent: float, n: int) -> Rate:
 
 def seeds_of_rows(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
     """(recipe, preset) -> its seeds that were scored on the whole set of 2014, in the order of the paper."""
-    n, order, presets = reference()["test_sets"][YEAR], list(LOOKS), names(runs)
-    found: dict[tuple[str, str], list[RunFolder]] = {}
-    for run in sorted(runs, key=lambda r: (order.index(r.recipe) if r.recipe in LOOKS else len(order), r.seed)):
-        if run.scores.get(YEAR, {}).get("n") == n:
+    presets, found = names(runs), dict[tuple[str, str], list[RunFolder]]()
+    for run in sorted(runs, key=lambda run: (_place(run.recipe), run.seed)):
+        if run.scores.get(YEAR, {}).get("n") == reference()["test_sets"][YEAR]:
             found.setdefault((run.recipe, presets[run]), []).append(run)
     return found
+
+
+def _place(recipe: str) -> tuple[int, str]:
+    """In the paper's order, others after it."""
+    return list(LOOKS).index(recipe) if recipe in LOOKS else len(LOOKS), recipe
+
+
+def look(recipe: str) -> tuple[str, str, Any]:
+    """Colour, marker, line style."""
+    return LOOKS.get(recipe, OTHER_LOOK)
+
+
+def handle(label: str, colour: str, marker: str, line: Any = "none", *, filled: bool = True) -> Line2D:
+    """An entry of a legend."""
+    fill = colour if filled else "white"
+    return Line2D([], [], color=colour, marker=marker, markerfacecolor=fill, linestyle=line, label=label)
+
+
+def rows_of(axis: Axes, names: Sequence[str], **looks: Any) -> None:
+    """Names rows from top to bottom instead of a y axis."""
+    axis.set_yticks(range(len(names)), names, **looks)
+    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.grid(visible=False, axis="y")
+    axis.tick_params(axis="y", length=0)
 
 
 # Fig. 3
@@ -83,46 +106,30 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
         panel[recipe] = [rate(count, n) for count, n in zip(counts, sizes, strict=True)]
     figure = Figure(figsize=(WIDTH, 0.9 + 1.4 * len(panels)))
     axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    shown = {recipe for panel in panels.values() for recipe in panel}
-    everyone = [*(recipe for recipe in LOOKS if recipe in shown), *sorted(shown - set(LOOKS))]
+    everyone = sorted({recipe for panel in panels.values() for recipe in panel}, key=_place)
     for axis, (name, panel) in zip(axes, panels.items(), strict=True):
         for recipe, rates in panel.items():
             x = np.arange(len(rates)) + (everyone.index(recipe) - (len(everyone) - 1) / 2) * 0.15
+            colour, marker, line = look(recipe)
             if panel is not above and recipe in above:
-                beside = _open(*_look(recipe)[:2], line=":" if len(panel) < 3 else "none")
-                axis.plot(x, [r.rate for r in above[recipe]], gid=f"{recipe}, beside", **beside)
-            _points(axis, x, rates, f"{recipe}, {name}", *_look(recipe))
-        axis.set_title(name)
-        axis.set(ylabel="ExpRate (%)", ylim=(0, 88), yticks=range(0, 81, 20))
+                faint = ":" if len(panel) < 3 else "none"
+                looks = {"color": colour, "marker": marker, "markerfacecolor": "white", "linewidth": 0.7}
+                beside = [r.rate for r in above[recipe]]
+                axis.plot(x, beside, linestyle=faint, gid=f"{recipe}, beside", **looks)
+            ends = [[abs(r.rate - r[side]) for r in rates] for side in (1, 2)]
+            drawn = axis.errorbar(
+                x, [r.rate for r in rates], ends, fmt=marker, color=colour, elinewidth=0.6, capsize=1.2
+            )
+            drawn[0].set(linestyle=line, gid=f"{recipe}, {name}", linewidth=0.9, clip_on=False)
+        axis.set(title=name, ylabel="ExpRate (%)", ylim=(0, 88), yticks=range(0, 81, 20))
         axis.grid(visible=False, axis="x")
     axes[-1].set_xticks(range(len(sizes)), [f"{name}\n{n}" for name, n in zip(paper["buckets"], sizes, strict=True)])
     axes[-1].set_xlabel("tokens of the true caption, and how many expressions have them")
-    handles = [handle(model_name(recipe), *_look(recipe)) for recipe in everyone]
+    handles = [handle(model_name(recipe), *look(recipe)) for recipe in everyone]
     if len(panels) > 1:
-        handles.append(Line2D([], [], label="the same, reported", **_open(GREY, "o")))
+        handles.append(handle("the same, reported", GREY, "o", ":", filled=False))
     figure.legend(handles=handles, loc="outside upper center", ncols=3 if len(handles) > 4 else 2)
     return figure
-
-
-def _look(recipe: str) -> tuple[str, str, Any]:
-    return LOOKS.get(recipe, OTHER_LOOK)
-
-
-def _open(colour: str, marker: str, line: str = ":") -> dict[str, Any]:
-    return {"color": colour, "marker": marker, "markerfacecolor": "white", "linestyle": line, "linewidth": 0.7}
-
-
-def _points(axis: Axes, x: Any, rates: Sequence[Rate], name: str, colour: str, marker: str, line: Any = "none") -> None:
-    low, high = [[abs(r.rate - r[k]) for r in rates] for k in (1, 2)]
-    drawn = axis.errorbar(
-        x, [r.rate for r in rates], [low, high], fmt=marker, color=colour, elinewidth=0.6, capsize=1.2
-    )
-    drawn[0].set(linestyle=line, gid=name, linewidth=0.9, clip_on=False)
-
-
-def handle(label: str, colour: str, marker: str, line: Any = "none") -> Line2D:
-    """An entry of a legend."""
-    return Line2D([], [], color=colour, marker=marker, linestyle=line, label=label)
 
 
 # Table 1
@@ -144,8 +151,11 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
                 means = [np.mean([run.scores[YEAR][key] for run in seeds]) for key in RATES]
                 lines.append((model, preset, [rate(float(mean), n) for mean in means], seeds))
     figure = Figure(figsize=(WIDTH, 0.75 + 0.3 * len(lines)))
-    axis = figure.subplots()
+    axis, named = figure.subplots(), []
     for y, (model, source, rates, seeds) in enumerate(lines):
+        named.append(f"{source}, {len(seeds)} seed" + "s" * (len(seeds) > 1) if seeds else model)
+        if y and not seeds:
+            axis.axhline(y - 0.5, color="#CCCCCC", linewidth=0.4, zorder=0)
         for place, (key, (_, colour, marker)) in enumerate(list(RATES.items())[: len(rates)]):
             at, (centre, low, high) = y + (place - 1) * 0.22, rates[place]
             fill = colour if seeds else "white"
@@ -153,87 +163,64 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
             axis.plot(centre, at, marker, color=colour, markerfacecolor=fill, zorder=3, gid=f"{model}, {source}, {key}")
             if len(seeds) > 1:
                 axis.plot([100 * run.scores[YEAR][key] / n for run in seeds], [at] * len(seeds), "|k", ms=5, zorder=4)
-    counts = [f"{len(seeds)} seed" + "s" * (len(seeds) > 1) for *_, seeds in lines]
-    named = [f"{source}, {n}" if seeds else model for (model, source, _, seeds), n in zip(lines, counts, strict=True)]
-    axis.set_yticks(range(len(lines)), named)
-    axis.set(ylim=(len(lines) - 0.5, -0.5), xlabel=f"CROHME {YEAR} (%), n = {n}")
-    axis.grid(visible=False, axis="y")
-    axis.tick_params(axis="y", length=0)
-    for y, (_, source, _, _) in enumerate(lines):
-        if source == "reported" and y:
-            axis.axhline(y - 0.5, color="#CCCCCC", linewidth=0.4, zorder=0)
+    rows_of(axis, named)
+    axis.set_xlabel(f"CROHME {YEAR} (%), n = {n}")
     what = [handle(*looks) for looks in RATES.values()]
-    whose = [handle("reported", GREY, "o"), handle("reproduced", GREY, "o"), handle("a seed", "black", "|")]
-    whose[0].set_markerfacecolor("white")
+    whose = [
+        handle("reported", GREY, "o", filled=False),
+        handle("reproduced", GREY, "o"),
+        handle("a seed", "black", "|"),
+    ]
+    handles = [one for pair in zip(what, whose, strict=True) for one in pair]  # a legend fills its columns first
     several = any(len(seeds) > 1 for seeds in found.values())
-    handles = [handle for pair in zip(what, whose, strict=True) for handle in pair]  # a legend fills its columns first
     figure.legend(handles=handles if several else handles[:-1], loc="outside upper center", ncols=3)
     return figure
 
 
 # Training
 
+PANELS = {"loss": "loss", "lr": "learning rate", "images_per_s": "images / s", "val_token_exprate": "token match (%)"}
+
 
 def training(runs: Sequence[RunFolder]) -> Figure:
     """Loss, learning rate and images a second by epoch, and token match on held-out data where it was measured; of the
     runs of one preset."""
-    panels = {
-        "loss": "loss",
-        "lr": "learning rate",
-        "images_per_s": "images / s",
-        "val_token_exprate": "token match (%)",
-    }
-    panels = {key: label for key, label in panels.items() if any(key in line for run in runs for line in run.history)}
+    panels = [key for key in PANELS if any(key in line for run in runs for line in run.history)]
     figure = Figure(figsize=(WIDTH, 0.6 + 0.95 * len(panels)))
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-    for axis, (key, label) in zip(axes, panels.items(), strict=True):
+    for axis, key in zip(axes, panels, strict=True):
         for run in runs:
-            epochs = [line for line in run.history if key in line]
-            colour, marker, style = _look(run.recipe)
-            axis.plot(
-                [line["epoch"] for line in epochs],
-                [line[key] for line in epochs],
-                color=colour,
-                marker=marker if len(epochs) <= 60 else "",
-                markersize=2,
-                linestyle=style,
-                gid=f"{run.recipe}, seed {run.seed}, {key}",
-            )
-        axis.set(ylabel=label, ylim=(0, None))
+            points = [(line["epoch"], line[key]) for line in run.history if key in line]
+            colour, marker, line = look(run.recipe)
+            looks = {"color": colour, "marker": marker if len(points) <= 60 else "", "linestyle": line}
+            axis.plot(*zip(*points, strict=True), markersize=2, gid=f"{run.recipe}, seed {run.seed}, {key}", **looks)
+        axis.set(ylabel=PANELS[key], ylim=(0, None))
     axes[-1].set_xlabel("epoch")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.align_ylabels(list(axes))
-    recipes = dict.fromkeys(run.recipe for run in runs)
-    handles = [handle(model_name(recipe), *_look(recipe)) for recipe in recipes]
-    figure.legend(
-        handles=handles, title=f"preset {runs[0].preset}", loc="outside upper center", ncols=2, title_fontsize=8
-    )
+    handles = [handle(model_name(recipe), *look(recipe)) for recipe in dict.fromkeys(run.recipe for run in runs)]
+    title = f"preset {runs[0].preset}"
+    figure.legend(handles=handles, title=title, loc="outside upper center", ncols=2, title_fontsize=8)
     return figure
-
-
-# Cost
 
 
 def minutes(runs: Sequence[RunFolder]) -> Figure:
     """ExpRate on CROHME 2014 against the minutes a training took: a marker for each row and preset, a stroke for each
     of its seeds; a preset is named at its best row."""
-    found, n = seeds_of_rows([run for run in runs if run.seconds]), reference()["test_sets"][YEAR]
     figure = Figure(figsize=(WIDTH, 2.4))
-    axis = figure.subplots()
-    best: dict[str, tuple[float, float]] = {}
-    for (recipe, preset), seeds in found.items():
+    axis, handles, best = figure.subplots(), {}, dict[str, tuple[float, float]]()
+    for (recipe, preset), seeds in seeds_of_rows([run for run in runs if run.seconds]).items():
         took = [run.seconds[-1] / 60 for run in seeds]
-        rates = [100 * run.scores[YEAR]["exact"] / n for run in seeds]
-        colour, marker, _ = _look(recipe)
-        x, y = float(np.mean(took)), float(np.mean(rates))
-        axis.plot([x], [y], marker, color=colour, gid=f"{recipe}, {preset}")
+        rates = [100 * run.scores[YEAR]["exact"] / run.scores[YEAR]["n"] for run in seeds]
+        colour, marker, _ = look(recipe)
+        handles[recipe] = handle(model_name(recipe), colour, marker)
+        place = float(np.mean(took)), float(np.mean(rates))
+        axis.plot(*place, marker, color=colour, gid=f"{recipe}, {preset}")
         axis.plot(took, rates, "_", color=colour, gid=f"{recipe}, {preset}, seeds")
-        best[preset] = max(best.get(preset, (0.0, 0.0)), (x, y), key=lambda place: place[1])
+        best[preset] = max(best.get(preset, place), place, key=lambda place: place[1])
     for preset, place in best.items():
         axis.annotate(preset, place, (-6, 0), textcoords="offset points", ha="right", va="center")
     axis.set(xlabel="minutes of training", ylabel=f"ExpRate on CROHME {YEAR} (%)")
-    axis.set_xlim(0, 1.1 * max(x for x, _ in best.values()))
-    recipes = dict.fromkeys(recipe for recipe, _ in found)
-    handles = [handle(model_name(recipe), *_look(recipe)[:2]) for recipe in recipes]
-    figure.legend(handles=handles, loc="outside upper center", ncols=3)
+    axis.set_xlim(0, 1.1 * max((x for x, _ in best.values()), default=1))
+    figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=3)
     return figure

@@ -28,32 +28,46 @@ from evaluation.symlg import SymLG
 
 KINDS = ("line", "script", "nested script", "fraction", "root", "limits")
 MAX_SHOWN = 4_000  # characters of a prediction; more are cut off
-RELATION = {"": "", "R": "R", "Sub": "S", "Sup": "P", "Above": "A", "Below": "B", "Inside": "I"}
+RELATION = {"": ".", "R": "R", "Sub": "S", "Sup": "P", "Above": "A", "Below": "B", "Inside": "I"}
 MARK = {"label": "x", "relation": "r", "missing": "m", "extra": "e"}
+COLUMNS = ("status", "errors", "label_errors", "relation_errors", "exact", "token_exact", "length")
 
 Json = dict[str, Any]
 Verdict = dict[str, Any]  # a row of scores/<set>.csv
-COLUMNS = ("status", "errors", "label_errors", "relation_errors", "exact", "token_exact", "length")
 
 
 @dataclass
+class TestSet:
+    """A test set as the page's script reads it: lists in the order of `ids`; no images or truths without an archive."""
+
+    data: str  # crohme, embedded, foreign
+    name: str
+    ids: list[str]
+    lengths: list[int]
+    kinds: list[list[str] | None]
+    truths: list[Json | None]
+    images: list[str]  # WebP, base64
+    runs: dict[str, list[Json | None]]
+    attention: dict[str, dict[str, Json]] = field(default_factory=dict)  # by run and id (playback.py)
+
+    @property
+    def key(self) -> str:
+        """What the page's script and address call it."""
+        return f"{self.data}-{self.name}"
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.name if self.data == "crohme" else f"{self.data} {self.name}"
+
+
+@dataclass(frozen=True)
 class Truth:
-    """The truth of one expression; all None without an archive."""
+    """The truth of one expression; no tree where it is too large to be drawn."""
 
-    tokens: list[str] | None = None
-    graph: Graph | None = None
-    tree: Tree | None = None
-
-
-@dataclass
-class Browser:
-    """`sets` is what the page's script reads, `images` WebP files by set and in the order of the expressions,
-    `attention` maps by set, run and id (playback.py)."""
-
-    sets: list[Json] = field(default_factory=list)
-    images: dict[str, list[str]] = field(default_factory=dict)
-    attention: dict[str, dict[str, Json]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    tokens: list[str]
+    graph: Graph
+    tree: Tree | None
 
 
 def source(run: RunFolder) -> str:
@@ -84,40 +98,33 @@ def find_runs(root: Path, notes: list[str]) -> list[RunFolder]:
     return runs
 
 
-def build(archive: Archive | None, runs: Sequence[RunFolder]) -> Browser:
-    """The browser of the test sets of an archive, or without one of what the runs themselves hold (predictions and
-    verdicts, no images and no truth)."""
-    browser = Browser()
-    runs = _without_twins(_of_this_data(archive, runs, browser.notes))
-    names = archive.test_splits if archive else sorted({name for run in runs for name in run.sets("scores/*.csv")})
-    for name in names:
-        found = {run: scored for run in runs if (scored := _scored(run, name, browser.notes))}
-        ids = _ids(archive, name, [verdicts for verdicts, _ in found.values()])
-        if not ids:
-            continue
-        truths = _truths(archive, name, ids)
-        browser.sets.append(_set(archive, name, ids, truths, found, browser.notes))
-        if archive:
-            browser.images[name] = [webp(archive.image(name, id_)) for id_ in ids]
-    return browser
+def build(archive: Archive | None, runs: Sequence[RunFolder], notes: list[str]) -> list[TestSet]:
+    """The test sets of an archive, or without one of what the runs themselves hold (predictions and verdicts, no
+    images and no truth)."""
+    runs = _without_twins(_of_this_data(archive, runs, notes))
+    sets = []
+    for name in archive.test_splits if archive else sorted({name for run in runs for name in run.sets("scores/*.csv")}):
+        found = {run: parts for run in runs if (parts := _scored(run, name, notes))}
+        scored = dict.fromkeys(id_ for verdicts, _ in found.values() for id_ in verdicts)
+        ids = list(scored)
+        if archive:  # its order, and all of it where no run was scored
+            ids = [id_ for id_ in archive.captions(name) if not scored or id_ in scored]
+        if ids:
+            sets.append(_set(archive, name, ids, found, notes))
+    return sets
 
 
 def _of_this_data(archive: Archive | None, runs: Sequence[RunFolder], notes: list[str]) -> list[RunFolder]:
-    if archive is None:
-        return list(runs)
-    kept = [run for run in runs if run.settings.data.digest == archive.digest]
-    for run in runs:
-        if run not in kept:
-            notes.append(f"{run.path}: was made on other data than {archive.path}; not in the browser")
-    return kept
+    others = [run for run in runs if archive and run.settings.data.digest != archive.digest]
+    notes += [f"{run.path}: was made on other data than this archive; not in the browser" for run in others]
+    return [run for run in runs if run not in others]
 
 
 def _without_twins(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """Leaves out a local run whose predictions are those of a reproduced one: it became that."""
     kept: dict[tuple, RunFolder] = {}
     for run in sorted(runs, key=lambda run: source(run) != "reproduced"):
-        files = sorted(run.path.glob("predictions/*.zip"))
-        content = tuple((path.name, path.read_bytes()) for path in files)
+        content = tuple((path.name, path.read_bytes()) for path in sorted(run.path.glob("predictions/*.zip")))
         kept.setdefault((run.digest, content) if content else (run.path,), run)
     return list(kept.values())
 
@@ -137,17 +144,37 @@ def _scored(run: RunFolder, name: str, notes: list[str]) -> tuple[dict[str, Verd
         return None
 
 
-def _ids(archive: Archive | None, name: str, verdicts: Sequence[dict[str, Verdict]]) -> list[str]:
-    """The expressions that some run was scored on, in the archive's order; all of them where none was."""
-    scored = dict.fromkeys(id_ for rows in verdicts for id_ in rows)
-    if archive is None:
-        return list(scored)
-    return [id_ for id_ in archive.captions(name) if not scored or id_ in scored]
+def _set(
+    archive: Archive | None,
+    name: str,
+    ids: list[str],
+    found: Mapping[RunFolder, tuple[dict[str, Verdict], dict[str, str]]],
+    notes: list[str],
+) -> TestSet:
+    known: dict[str, Verdict] = {}
+    for verdicts, _ in found.values():
+        known |= verdicts
+    truths = _truths(archive, name, ids) if archive else [None] * len(ids)
+    runs = {}
+    for run, (verdicts, texts) in found.items():
+        entries = [_entry(verdicts.get(id_), texts.get(id_), truth) for id_, truth in zip(ids, truths, strict=True)]
+        if strangers := [id_ for id_, (_, agrees) in zip(ids, entries, strict=True) if not agrees]:
+            what = f"{len(strangers)} verdicts on {name} do not belong to the predictions ({strangers[0]}, ...)"
+            notes.append(f"{run.path}: {what}; run python -m benchmarks score")
+        runs[key(run)] = [entry for entry, _ in entries]
+    return TestSet(
+        archive.name if archive else "crohme",
+        name,
+        ids,
+        [len(truth.tokens) if truth else known[id_]["length"] for id_, truth in zip(ids, truths, strict=True)],
+        [sorted(structures(truth.graph), key=KINDS.index) if truth else None for truth in truths],
+        [_truth(truth) if truth else None for truth in truths],
+        [webp(archive.image(name, id_)) for id_ in ids] if archive else [],
+        runs,
+    )
 
 
-def _truths(archive: Archive | None, name: str, ids: Sequence[str]) -> list[Truth]:
-    if archive is None:
-        return [Truth() for _ in ids]
+def _truths(archive: Archive, name: str, ids: Sequence[str]) -> list[Truth]:
     captions, texts = archive.captions(name), archive.ground_truth(name)
     graphs = [read(texts[id_], f"{archive.path}: {name}/symLg/{id_}.lg") for id_ in ids]
     return [Truth(captions[id_], graph, _tree(graph)) for id_, graph in zip(ids, graphs, strict=True)]
@@ -160,63 +187,23 @@ def _tree(graph: Graph) -> Tree | None:
         return None
 
 
-def _set(
-    archive: Archive | None,
-    name: str,
-    ids: Sequence[str],
-    truths: Sequence[Truth],
-    found: Mapping[RunFolder, tuple[dict[str, Verdict], dict[str, str]]],
-    notes: list[str],
-) -> Json:
-    lengths: list[int | None] = [None if truth.tokens is None else len(truth.tokens) for truth in truths]
-    for verdicts, _ in found.values():
-        known = [verdicts[id_]["length"] if id_ in verdicts else None for id_ in ids]
-        lengths = [a if a is not None else b for a, b in zip(lengths, known, strict=True)]
-    runs = {}
-    for run, (verdicts, texts) in found.items():
-        entries, strangers = [], []
-        for id_, truth in zip(ids, truths, strict=True):
-            entry, agrees = _entry(verdicts.get(id_), texts.get(id_), truth)
-            entries.append(entry)
-            strangers += [] if agrees else [id_]
-        if strangers:
-            what = f"{len(strangers)} verdicts on {name} do not belong to the predictions ({strangers[0]}, ...)"
-            notes.append(f"{run.path}: {what}; run python -m benchmarks score")
-        runs[key(run)] = entries
-    return {
-        "name": name,
-        "data": archive.name if archive else "crohme",
-        "truth": archive is not None,
-        "ids": list(ids),
-        "lengths": lengths,
-        "kinds": [sorted(structures(t.graph), key=KINDS.index) if t.graph is not None else None for t in truths],
-        "truths": [None if truth.tokens is None else _truth(truth) for truth in truths],
-        "runs": runs,
-    }
-
-
 def _truth(truth: Truth) -> Json:
-    assert truth.tokens is not None and truth.graph is not None
     entry: Json = {"tokens": " ".join(truth.tokens)}
     if truth.tree is not None:
-        entry["graph"] = _drawn(truth.tree)
-        entry["symbols"] = _symbols_of_caption(truth)
+        entry |= {"graph": _drawn(truth.tree), "symbols": _symbols_of_caption(truth, truth.tree)}
     return entry
 
 
-def _symbols_of_caption(truth: Truth) -> list[int] | None:
+def _symbols_of_caption(truth: Truth, tree: Tree) -> list[int] | None:
     """Which symbol of the true graph each token of the caption is; None where the two disagree."""
-    assert truth.tokens is not None and truth.graph is not None and truth.tree is not None
     try:
         graph = symlg.from_latex(truth.tokens)
     except symlg.Unconverted:
         return None
-    if graph.nodes() != truth.graph.nodes():
-        return None
-    return alignment.symbols_of(truth.tokens, graph, truth.tree)
+    return alignment.symbols_of(truth.tokens, graph, tree) if graph.nodes() == truth.graph.nodes() else None
 
 
-def _entry(verdict: Verdict | None, text: str | None, truth: Truth) -> tuple[Json | None, bool]:
+def _entry(verdict: Verdict | None, text: str | None, truth: Truth | None) -> tuple[Json | None, bool]:
     """What the page says of one prediction, and whether the verdict belongs to it. None: not scored."""
     if verdict is None:
         return None, True
@@ -232,17 +219,17 @@ def _entry(verdict: Verdict | None, text: str | None, truth: Truth) -> tuple[Jso
     except symlg.Unconverted as reason:
         return entry | {"reason": str(reason), "tokens": entry.get("tokens", "")}, verdict["status"] == "unconverted"
     agrees = verdict["status"] == "converted"
-    if truth.graph is not None:
+    if truth:
         agrees = agrees and int(compare(graph, truth.graph).metrics["D_B"]) == verdict["errors"]
-    return entry | _compared(graph, latex.split(), verdict, truth), agrees
+    return entry | _compared(graph, latex.split(), verdict["exact"], truth), agrees
 
 
-def _compared(graph: SymLG, tokens: list[str], verdict: Verdict, truth: Truth) -> Json:
+def _compared(graph: SymLG, tokens: list[str], exact: bool, truth: Truth | None) -> Json:
     """The predicted graph and where it departs from the true one."""
     try:
         tree = alignment.tree(graph)
         shown: Json = {"graph": _drawn(tree), "symbols": alignment.symbols_of(tokens, graph, tree)}
-        if verdict["exact"] or truth.tree is None or truth.graph is None:
+        if exact or truth is None or truth.tree is None:
             return shown
         found = alignment.differences(truth.tree, tree)
     except alignment.TooLarge as reason:
@@ -250,22 +237,18 @@ def _compared(graph: SymLG, tokens: list[str], verdict: Verdict, truth: Truth) -
     shown["words"] = alignment.in_words(truth.tree, tree, found)
     if graph.nodes().keys() == truth.graph.nodes().keys():
         shown["words"] += alignment.relations_in_words(truth.graph, graph)
-    for side, size in (("truth", len(truth.tree.labels)), ("prediction", len(tree.labels))):
-        marks = ["."] * size
-        for difference in found:
+    marks = {"truth": ["."] * len(truth.tree.labels), "prediction": ["."] * len(tree.labels)}
+    for difference in found:
+        for side, letters in marks.items():
             if (index := getattr(difference, side)) is not None:
-                marks[index] = MARK[difference.kind]
-        shown["marks" if side == "prediction" else "truth_marks"] = "".join(marks)
-    return shown
+                letters[index] = MARK[difference.kind]
+    return shown | {"truth_marks": "".join(marks["truth"]), "marks": "".join(marks["prediction"])}
 
 
 def _drawn(tree: Tree) -> Json:
     """A tree as the page's script draws it: labels, parents, and one letter for each relation."""
-    return {
-        "labels": tree.labels,
-        "parents": tree.parents,
-        "relations": "".join(RELATION[word] or "." for word in tree.relations),
-    }
+    relations = "".join(RELATION[word] for word in tree.relations)
+    return {"labels": tree.labels, "parents": tree.parents, "relations": relations}
 
 
 def webp(image: np.ndarray) -> str:

@@ -40,7 +40,7 @@ function filters() {
   if (value("set")) tests.push((row) => row.set === value("set"));
   if (value("length")) {
     const bucket = BUCKETS.indexOf(value("length"));
-    tests.push((row) => row.length && Math.min(Math.floor((row.length - 1) / 10), 5) === bucket);
+    tests.push((row) => Math.min(Math.floor((row.length - 1) / 10), 5) === bucket);
   }
   if (value("structure")) tests.push((row) => row.kinds && row.kinds.includes(value("structure")));
   if (value("verdict")) tests.push((row) => row.runs[a] && VERDICTS[value("verdict")](row.runs[a]));

@@ -1,5 +1,5 @@
-// The error browser. Its data lies in the page: meta (JSON), set-NAME (gzip, base64), images-NAME (JSON), and
-// attention-NAME (gzip, base64). Everything is put into the page as text.
+// The error browser. Its data lies in the page: meta (JSON) and set-NAME (gzip, base64; browser.py says what is in it).
+// Everything is put into the page as text.
 
 const ROW = 58; // px, height of an entry of the list
 const BUCKETS = ["(0,10]", "(10,20]", "(20,30]", "(30,40]", "(40,50]", "50+"];
@@ -32,20 +32,19 @@ async function unpack(id) {
 
 // ---- data -----------------------------------------------------------------------------------------------------
 
-async function loadSet({ key, images, attention }) {
+async function loadSet({ key }) {
   const data = await unpack("set-" + key);
-  const pictures = images ? JSON.parse($("images-" + key).textContent) : [];
-  const played = attention ? await unpack("attention-" + key) : {};
+  const each = (byRun, at) => Object.fromEntries(Object.entries(byRun).map(([run, entries]) => [run, entries[at]]));
   return data.ids.map((id, index) => ({
     id,
     set: key,
     length: data.lengths[index],
     kinds: data.kinds[index],
     truth: data.truths[index],
-    image: pictures[index],
-    runs: Object.fromEntries(Object.entries(data.runs).map(([run, entries]) => [run, entries[index]])),
-    played: attention,
-    attention: Object.fromEntries(Object.entries(played).map(([run, entries]) => [run, entries[id]])),
+    image: data.images[index],
+    runs: each(data.runs, index),
+    played: Object.keys(data.attention).length > 0,
+    attention: each(data.attention, id),
   }));
 }
 
@@ -133,7 +132,7 @@ function option(index) {
       style: `top:${index * ROW}px;height:${ROW}px`, onclick: () => select(index),
     },
     row.image ? make("img", { src: picture(row), alt: "", class: "ink", loading: "lazy" }) : make("span", { class: "snippet" }, snippet(row)),
-    make("span", { class: "who" }, make("b", {}, row.id), make("small", {}, `${label(row.set)} · ${row.length ?? "?"} tokens`)),
+    make("span", { class: "who" }, make("b", {}, row.id), make("small", {}, `${label(row.set)} · ${row.length} tokens`)),
     make("span", { class: "verdicts" }, ...verdicts),
   );
 }
@@ -178,7 +177,7 @@ function drawDetail(row) {
     detail.replaceChildren(make("p", { class: "empty" }, state.rows.length ? NOTHING + ": reset, or the key x, takes them off." : meta.empty));
     return;
   }
-  const facts = [label(row.set), `${row.length ?? "?"} tokens`, ...(row.kinds || [])];
+  const facts = [label(row.set), `${row.length} tokens`, ...(row.kinds || [])];
   const sides = [["a", chosen("a")], ["b", chosen("b")]].filter(([, run]) => run);
   const cards = [truthCard(row, sides), ...sides.map(([side, run]) => predictionCard(row, side, run))];
   const chips = facts.map((fact) => make("span", { class: "chip" }, fact));

@@ -15,47 +15,38 @@ from rich.progress import track
 from benchmarks.data.archive import Archive
 from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
-from benchmarks.report.page.browser import Browser, key, title
+from benchmarks.report.page.browser import Json, TestSet, key, title
 from benchmarks.runs.folder import RunFolder
 from models import CheckpointError
 
-Json = dict[str, Any]
 
-
-def add_attention(browser: Browser, archive: Archive, runs: Sequence[RunFolder], count: int) -> None:
-    """Fills `browser.attention`: set -> run -> id -> maps. A run without weights becomes a note."""
+def add_attention(
+    sets: Sequence[TestSet], archive: Archive, runs: Sequence[RunFolder], count: int, notes: list[str]
+) -> None:
+    """Fills `attention` of the sets. A run without weights becomes a note."""
     from models.weights import load_weights
 
-    for run in runs:
-        sets = [one for one in browser.sets if key(run) in one["runs"]]
-        if not sets or not count:
-            continue
+    for run in runs if count else ():
+        mine = [one for one in sets if key(run) in one.runs]
         try:
-            model = load_weights(run.path / "best.safetensors", run.settings.model)
+            model = load_weights(run.path / "best.safetensors", run.settings.model) if mine else None
         except CheckpointError as error:
-            browser.notes.append(f"no attention: {error}")
+            notes.append(f"no attention: {error}")
             continue
-        shown = 0
-        for one in sets:
-            chosen = _chosen(one["ids"], one["runs"][key(run)], count)
-            played = {}
-            for id_, tokens in track(
-                chosen, f"  attention of {title(run)} on {one['name']}", console=Console(stderr=True), transient=True
-            ):
-                if maps := _maps(model, run, archive.image(one["name"], id_), tokens):
-                    played[id_] = maps
-            browser.attention.setdefault(one["name"], {})[key(run)] = played
-            shown += len(played)
-        browser.notes.append(
-            f"{title(run)}: attention playback for {shown} of its expressions "
-            f"(ATTENTION=n: n evenly spaced of each set, and n of the wrong ones)"
-        )
+        for one in mine:
+            chosen, words = _chosen(one.ids, one.runs[key(run)], count), f"  attention of {title(run)} on {one.name}"
+            shown = track(chosen, words, console=Console(stderr=True), transient=True)
+            maps = {id_: _maps(model, run, archive.image(one.name, id_), tokens) for id_, tokens in shown}
+            one.attention[key(run)] = {id_: found for id_, found in maps.items() if found}
+        if mine:
+            n = sum(len(one.attention[key(run)]) for one in mine)
+            how = "ATTENTION=n: n evenly spaced of each set, and n of the wrong ones"
+            notes.append(f"{title(run)}: attention playback for {n} of its expressions ({how})")
 
 
 def _chosen(ids: Sequence[str], entries: Sequence[Json | None], count: int) -> list[tuple[str, list[str]]]:
     """Ids and what was read; in the set's order."""
-    pairs = zip(ids, entries, strict=True)
-    read = [(id_, entry) for id_, entry in pairs if entry is not None and entry.get("tokens")]
+    read = [(id_, entry) for id_, entry in zip(ids, entries, strict=True) if entry is not None and entry.get("tokens")]
     wrong = [pair for pair in read if not pair[1]["exact"]]
     wanted = {id_ for part in (read, wrong) for id_, _ in evenly(part, count)}
     return [(id_, entry["tokens"].split()) for id_, entry in read if id_ in wanted]
