@@ -13,7 +13,7 @@ import pytest
 from evaluation import InputError
 from evaluation.lgeval.metrics import compare
 from evaluation.scoring.editions import ONE, TWO, UNDECIDED, convention, table
-from evaluation.scoring.inputs import GroundTruth, prediction_file, read_ground_truth, read_predictions
+from evaluation.scoring.inputs import GroundTruth, prediction_file
 from evaluation.scoring.run_scripts import in_process, run_scripts
 from evaluation.scoring.signature import Signature
 from evaluation.symlg import EDITIONS, READINGS, Rules, SymLG, Unconverted, from_latex, rules, write
@@ -89,20 +89,15 @@ def test_the_convention_of_a_truth():
 
 
 def test_the_table_of_editions(tmp_path: Path):
-    for name, ending, texts in (
-        (
-            "tex",
-            ".txt",
-            {"e0": prediction_file("e0", [r"\sqrt", r"{", r"a", r"b", r"}"]), "e1": prediction_file("e1", ["x"])},
-        ),
-        ("gt", ".lg", {"e0": write(from_latex(r"\sqrt { a b }"), "e0"), "e1": write(from_latex("x"), "e1")}),
-    ):
-        (tmp_path / name).mkdir()
-        for key, text in texts.items():
-            (tmp_path / name / (key + ending)).write_text(text)
-    assert len(read_predictions(tmp_path / "tex")) == len(read_ground_truth(str(tmp_path / "gt")).symlg) == 2
-    found = {(row["edition"], row["reading"]): row["exact"] for row in table(tmp_path / "tex", str(tmp_path / "gt"))}
-    assert found == {(e, r): 1 if e == "current" else 2 for e in EDITIONS for r in READINGS}
+    latex = {"e0": r"\sqrt { a b }", "e1": "x"}
+    lines = (json.dumps({"id": key, "tokens": text}) + "\n" for key, text in latex.items())
+    (tmp_path / "found.jsonl").write_text("".join(lines))
+    (tmp_path / "gt").mkdir()
+    for key, text in latex.items():
+        (tmp_path / f"gt/{key}.lg").write_text(write(from_latex(text), key))
+    rows = table(tmp_path / "found.jsonl", str(tmp_path / "gt"))
+    found = {(row["edition"], row["reading"]): (row["n"], row["exact"]) for row in rows}
+    assert found == {(e, r): (2, 1 if e == "current" else 2) for e in EDITIONS for r in READINGS}
 
 
 def test_label_sets_agree_in_one_edition_alone():
