@@ -208,11 +208,11 @@ SAID = {  # verdict of a step -> how the sentence begins that tells of it
 
 def _conclude(rows: Sequence[Row], steps: Sequence[Step], chain: Sequence[str]) -> tuple[str, str]:
     """The verdict on the paper's ordering, and in a sentence what it rests on."""
+    if len(chain) < 2:
+        return "cannot tell", "The paper's order takes runs of at least two rows."
     means = {row.recipe: row.mean for row in rows}
     missing = [model_name(recipe) for recipe in ORDER if recipe not in means]
     lacks = [f"there is no run of {', '.join(missing)}"] if missing else []
-    if len(chain) < 2:
-        return "cannot tell", "; ".join(["The paper's order takes runs of at least two rows", *lacks]) + "."
     verdicts = {step.verdict for step in steps if {step.lower, step.upper} <= {*ORDER}}
     own = [step for step in steps if (step.lower, step.upper) in pairwise(chain)]
     if "opposite" in verdicts:
