@@ -13,28 +13,16 @@ from collections.abc import Callable, Sequence
 from inspect import cleandoc
 from shutil import rmtree
 
-from evaluation import InputError, readable, run_program
+from evaluation import InputError, readable, run_program, symlg
 from evaluation.lgeval import results_folder
 from evaluation.lgeval.histograms import object_histogram, page, primitive_histogram
 from evaluation.lgeval.label_graph import Graph, read
 from evaluation.lgeval.metrics import compare
-from evaluation.symlg import (
-    EMPTY_GRAPH,
-    PAPER,
-    UNREADABLE,
-    Rules,
-    Unconverted,
-    formula_in,
-    from_latex,
-    rules,
-    with_paths,
-    write,
-)
 
 # id, tab, reason of every file that gave no .lg; `evaluate` reads it in the folder of the truth
 UNCONVERTED = "unconverted.txt"
 
-Script = Callable[[list[str], Rules], int | None]
+Script = Callable[[list[str], symlg.Rules], int | None]
 
 
 def _script(least: int) -> Callable[[Script], Callable[[], int]]:
@@ -43,14 +31,14 @@ def _script(least: int) -> Callable[[Script], Callable[[], int]]:
     def program(script: Script) -> Callable[[], int]:
         def main() -> int:
             options = ArgumentParser(add_help=False, allow_abbrev=False)
-            options.add_argument("--reading", default=PAPER.reading.name)
-            options.add_argument("--edition", default=PAPER.edition.name)
+            options.add_argument("--reading", default=symlg.PAPER.reading.name)
+            options.add_argument("--edition", default=symlg.PAPER.edition.name)
             names, arguments = options.parse_known_args()
             asked = not {"-h", "--help"}.isdisjoint(arguments)
             if asked or len(arguments) < least:
                 print(cleandoc(script.__doc__ or ""), file=sys.stderr)
                 return 0 if asked else 2
-            return run_program(lambda: script(arguments, rules(names.reading, names.edition)))
+            return run_program(lambda: script(arguments, symlg.rules(names.reading, names.edition)))
 
         return main
 
@@ -61,29 +49,33 @@ def _script(least: int) -> Callable[[Script], Callable[[], int]]:
 
 
 @_script(2)
-def tex2symlg(arguments: list[str], chosen: Rules) -> int:
+def tex2symlg(arguments: list[str], chosen: symlg.Rules) -> int:
     """Usage: tex2symlg TEXDIR OUTDIR [--reading R] [--edition E]
     Converts every ID.txt of TEXDIR to OUTDIR/ID.lg.
     """
-    return _convert(arguments, ".txt", lambda text, name: write(from_latex(formula_in(text), chosen), name))
+
+    def convert(text: str, name: str) -> str:
+        return symlg.write(symlg.from_latex(symlg.formula_in(text), chosen), name)
+
+    return _convert(arguments, ".txt", convert)
 
 
 @_script(2)
-def mml2symlg(arguments: list[str], chosen: Rules) -> int:
+def mml2symlg(arguments: list[str], chosen: symlg.Rules) -> int:
     """Usage: mml2symlg MMLDIR OUTDIR [--edition E]
     Converts every ID.mml of MMLDIR to OUTDIR/ID.lg.
     """
     from evaluation.symlg.mathml import from_mathml
 
-    return _convert(arguments, ".mml", lambda text, name: write(from_mathml(text, chosen.edition), name))
+    return _convert(arguments, ".mml", lambda text, name: symlg.write(from_mathml(text, chosen.edition), name))
 
 
 @_script(2)
-def lg2symlg(arguments: list[str], _: Rules) -> int:
+def lg2symlg(arguments: list[str], _: symlg.Rules) -> int:
     """Usage: lg2symlg LGDIR OUTDIR
     Gives the objects of every .lg their paths.
     """
-    return _convert(arguments, ".lg", with_paths)
+    return _convert(arguments, ".lg", symlg.with_paths)
 
 
 def _convert(arguments: list[str], ending: str, convert: Callable[[str, str], str]) -> int:
@@ -104,7 +96,7 @@ def _convert(arguments: list[str], ending: str, convert: Callable[[str, str], st
                 with open(os.path.join(source, name + ending), encoding="utf-8") as file:
                     text = convert(file.read(), name)
                 results_folder.put(os.path.join(build, name + ".lg"), text)
-            except Unconverted as reason:
+            except symlg.Unconverted as reason:
                 refused[name] = str(reason)
             except (UnicodeDecodeError, InputError, OSError) as error:
                 unreadable += 1
@@ -160,7 +152,7 @@ def _read_lg(path: str, missing: Graph | None = None) -> Graph:
 
 
 @_script(1)
-def evaluate(arguments: list[str], chosen: Rules) -> None:
+def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
     """Usage: evaluate OUTDIR GTDIR [p|t|d|s|b] [--edition E]
            evaluate LISTFILE [p|t|d|s|b] [--edition E]   (lines: OUTPUT.lg TARGET.lg)
     Compares label graphs and writes Results_<name>/ here. (The graph drawings are not made.)
@@ -182,20 +174,19 @@ def evaluate(arguments: list[str], chosen: Rules) -> None:
     files = []
     for found, true in pairs:
         name = _stem(true)
-        truth_graph = _read_lg(true, UNREADABLE if name in lost else None)
-        graph = _read_lg(found, EMPTY_GRAPH)
+        truth_graph = _read_lg(true, symlg.UNREADABLE if name in lost else None)
+        graph = _read_lg(found, symlg.EMPTY_GRAPH)
         comparison = compare(graph, truth_graph, chosen.edition.inter)
         files.append(results_folder.Scored(name, found, graph, truth_graph, comparison))
     base = os.path.basename(output)
     results_folder.write(f"Results_{base}", base, label, files, map(_read_lg, stray), chosen.edition)
     print(f"{label}\n\n{len(files)} files compared: Results_{base}/Summary.txt")
+    absent = sum(item.prediction is symlg.EMPTY_GRAPH for item in files)
+    unreadable = sum(item.truth is symlg.UNREADABLE for item in files)
     for count, text in (
-        (
-            sum(item.prediction is EMPTY_GRAPH for item in files),
-            "of them have no output file and count as empty graphs",
-        ),
+        (absent, "of them have no output file and count as empty graphs"),
         (len(stray), "output files have no ground truth and are left out"),
-        (sum(item.truth is UNREADABLE for item in files), "ground truths did not convert and count as wrong"),
+        (unreadable, "ground truths did not convert and count as wrong"),
     ):
         if count:
             print(f"note: {count} {text}", file=sys.stderr)
@@ -232,7 +223,7 @@ def _stem(path: str) -> str:
 
 
 @_script(2)
-def evallg(arguments: list[str], chosen: Rules) -> None:
+def evallg(arguments: list[str], chosen: symlg.Rules) -> None:
     """Usage: evallg OUTPUT.lg TARGET.lg [m|diff] [INTER] [--edition E]
     evallg batch LIST [GT-FIRST] [MAT] [MATOBJ] [INTER]   (LIST: OUTPUT.lg,TARGET.lg a line)
     """
@@ -243,7 +234,7 @@ def evallg(arguments: list[str], chosen: Rules) -> None:
     if arguments[0] == "batch":
         _evallg_batch(arguments[1], arguments[2:], inter)
         return
-    comparison = compare(_read_lg(arguments[0], EMPTY_GRAPH), _read_lg(arguments[1]), inter, complete)
+    comparison = compare(_read_lg(arguments[0], symlg.EMPTY_GRAPH), _read_lg(arguments[1]), inter, complete)
     if "diff" not in arguments:
         sys.stdout.write(comparison.csv())
     if "m" not in arguments[2:]:
@@ -254,7 +245,7 @@ def _evallg_batch(path: str, options: list[str], inter: bool) -> None:
     pairs = _pairs(path)
     if "GT-FIRST" in options:
         pairs = [(found, true) for true, found in pairs]
-    graphs = [(_read_lg(found, EMPTY_GRAPH), _read_lg(true)) for found, true in pairs]
+    graphs = [(_read_lg(found, symlg.EMPTY_GRAPH), _read_lg(true)) for found, true in pairs]
     metrics, diffs = [], []
     for names, both in zip(pairs, graphs, strict=True):
         comparison = compare(*both, inter, complete=False)
@@ -269,7 +260,7 @@ def _evallg_batch(path: str, options: list[str], inter: bool) -> None:
 
 
 @_script(2)
-def conf_hist(arguments: list[str], _: Rules) -> None:
+def conf_hist(arguments: list[str], _: symlg.Rules) -> None:
     """Usage: confHist DIR1 DIR2 SIZE [MINCOUNT] [strokes]
            confHist LISTFILE SIZE [MINCOUNT] [strokes]
     Writes CH_<name>.html: substructures of SIZE symbols of the truth (DIR2) and what was found instead.
@@ -290,7 +281,7 @@ def conf_hist(arguments: list[str], _: Rules) -> None:
         raise InputError(f"SIZE and MINCOUNT must be numbers, not {' '.join(rest[:2])}") from None
     if not 1 <= size <= 5:
         raise InputError(f"SIZE must be between 1 and 5, not {size}")
-    graphs = [(_read_lg(found, EMPTY_GRAPH), _read_lg(true)) for found, true in pairs]
+    graphs = [(_read_lg(found, symlg.EMPTY_GRAPH), _read_lg(true)) for found, true in pairs]
     tables = {f"{size} objects": object_histogram(graphs, size)}
     tables |= {f"{size} primitives": primitive_histogram(graphs, (size,))} if "strokes" in rest else {}
     results_folder.replace(f"CH_{title}.html", page(title, tables, least, time.strftime("%c")))
@@ -298,7 +289,7 @@ def conf_hist(arguments: list[str], _: Rules) -> None:
 
 
 @_script(1)
-def extract_exprate(arguments: list[str], _: Rules) -> None:
+def extract_exprate(arguments: list[str], _: symlg.Rules) -> None:
     """Usage: extract_exprate COUNT [SUMMARY]   (SUMMARY: Results_pred_symlg/Summary.txt)"""
     path = arguments[1] if len(arguments) > 1 else "Results_pred_symlg/Summary.txt"
     counts = results_folder.read_summary(path)

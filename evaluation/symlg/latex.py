@@ -18,24 +18,10 @@ import re
 from collections.abc import Generator, Sequence
 from typing import Any
 
+from evaluation.symlg import latex_commands as tex
 from evaluation.symlg.builder import Element, graph_of
 from evaluation.symlg.editions import PAPER, Rules
 from evaluation.symlg.graph import MAX_SYMBOLS, SymLG, Unconverted
-from evaluation.symlg.latex_commands import (
-    ACCENTS,
-    ANGLES,
-    BRACKETS,
-    ENVIRONMENTS,
-    FRACTIONS,
-    LEFT_OUT,
-    NO_ARGUMENTS,
-    SCALES,
-    SPACES,
-    STACKED,
-    STYLES,
-    SYMBOLS,
-    TEXTS,
-)
 
 MAX_CHARACTERS = 20 * MAX_SYMBOLS
 
@@ -274,7 +260,7 @@ class _Reader:
             return Element("mi", token)
         if self.reading.pairs_brackets and token in _PARTNERS:
             return None
-        text = SYMBOLS.get(token) or BRACKETS.get(token)
+        text = tex.SYMBOLS.get(token) or tex.BRACKETS.get(token)
         return None if text is None else Element("mo", text)
 
     def atom(self) -> Parser:
@@ -284,7 +270,7 @@ class _Reader:
             part = leaf
         elif token in ("_", "^"):
             part = yield self.scripts(Element("mi", ""), False)
-        elif token in SPACES:
+        elif token in tex.SPACES:
             self.at += 1
             part = DROPPED
         elif token in _PARTNERS:
@@ -319,7 +305,7 @@ class _Reader:
         self.at += 1
         if token == "{":
             return (yield self.group("}"))
-        if token in FRACTIONS:
+        if token in tex.FRACTIONS:
             fraction = element("mfrac", [(yield self.token()), (yield self.token())])
             return fraction if token == r"\frac" else DROPPED
         if token in (r"\sqrt", r"\surd"):
@@ -332,57 +318,58 @@ class _Reader:
             return (yield self.delimited())
         if token == r"\begin":
             return (yield self.environment())
-        if token in ACCENTS:
+        if token in tex.ACCENTS:
             base = yield self.token()
-            return element("mover", [base, Element("mo", ACCENTS[token])])
-        if token in STACKED:
+            return element("mover", [base, Element("mo", tex.ACCENTS[token])])
+        if token in tex.STACKED:
             above, base = (yield self.token()), (yield self.token())
-            return element(STACKED[token], [base, above])
-        if token in SCALES and self.tokens[self.at] in BRACKETS:
+            return element(tex.STACKED[token], [base, above])
+        if token in tex.SCALES and self.tokens[self.at] in tex.BRACKETS:
             self.at += 1
-            return Element("mo", BRACKETS[self.tokens[self.at - 1]])
-        if token in STYLES or token == r"\ensuremath":
+            return Element("mo", tex.BRACKETS[self.tokens[self.at - 1]])
+        if token in tex.STYLES or token == r"\ensuremath":
             if token == r"\ensuremath" or self.tokens[self.at] == "[":
                 self.need("{")
                 content = yield self.group("}")
                 return content if token == r"\ensuremath" else DROPPED
             yield self.token()
             return DROPPED
-        if token in LEFT_OUT:
+        if token in tex.LEFT_OUT:
             yield self.token()
             return DROPPED
-        if token in TEXTS:
+        if token in tex.TEXTS:
             return self.text()
         self.at = start
         raise self.fail()
 
     def argument_follows(self) -> bool:
         token = self.tokens[self.at]
-        return token not in ("", "}") and (not token.startswith("\\") or token in SYMBOLS or self.is_token(token))
+        return token not in ("", "}") and (not token.startswith("\\") or token in tex.SYMBOLS or self.is_token(token))
 
     def is_token(self, token: str) -> bool:
         """A bracket's command, or another that is an argument as it stands."""
-        if token in (r"\sqrt", r"\surd", *SPACES):
+        if token in (r"\sqrt", r"\surd", *tex.SPACES):
             return True
-        return token in BRACKETS and token not in NO_ARGUMENTS and (token != r"\{" or self.reading.brace_arguments)
+        bracket = token in tex.BRACKETS and token not in tex.NO_ARGUMENTS
+        return bracket and (token != r"\{" or self.reading.brace_arguments)
 
     def token(self) -> Parser:
         """An argument without braces is one symbol or one character."""
         token = self.tokens[self.at]
         self.at += 1
-        if token in SYMBOLS:
-            return Element("mo", SYMBOLS[token])
+        if token in tex.SYMBOLS:
+            return Element("mo", tex.SYMBOLS[token])
         if token in (r"\sqrt", r"\surd"):
             return Element("mo", "√")
-        if token in SPACES:
+        if token in tex.SPACES:
             return DROPPED
         if token == "{" or (token == "[" and self.reading.bracket_arguments and self.at - 1 in self.closed):
             return (yield self.group("}" if token == "{" else "]"))
         if token.startswith("\\") and self.is_token(token):
-            return Element("mo", BRACKETS[token])
-        if token in ACCENTS:
+            return Element("mo", tex.BRACKETS[token])
+        if token in tex.ACCENTS:
             base = yield self.token()
-            return element("mover", [base, Element("mo", ACCENTS[token])])
+            return element("mover", [base, Element("mo", tex.ACCENTS[token])])
         if token in ("", "}") or token[0] in "\\%":
             self.at -= 1
             raise self.fail()
@@ -398,7 +385,7 @@ class _Reader:
         if self.take("."):
             return ""
         token = self.tokens[self.at]
-        text = BRACKETS.get(token) or (ANGLES.get(token) if self.reading.pairs_brackets else None)
+        text = tex.BRACKETS.get(token) or (tex.ANGLES.get(token) if self.reading.pairs_brackets else None)
         if text is None:
             raise self.fail()
         self.at += 1
@@ -407,7 +394,7 @@ class _Reader:
     def environment(self) -> Parser:
         r"""\begin { matrix } a & b \\ c & d \end { matrix }: a table, in brackets or without."""
         name = self.environment_name()
-        opening, closing = ENVIRONMENTS[name]
+        opening, closing = tex.ENVIRONMENTS[name]
         if name == "array" or name.endswith("matrix"):
             self.skip_alignments(required=name == "array" and self.reading.pairs_brackets)
         rows: list[Element] = []
@@ -445,7 +432,7 @@ class _Reader:
             self.at += 1
         self.take("*")
         self.need("}")
-        if name not in ENVIRONMENTS:
+        if name not in tex.ENVIRONMENTS:
             raise Unconverted(f"unknown environment {name}")
         return name
 
