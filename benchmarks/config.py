@@ -5,15 +5,13 @@ says which row of the table is trained; `resolve` merges defaults <- preset <- r
 What each key means, and where the authors' value is from, stands in presets/paper.yaml.
 """
 
-import dataclasses
 import difflib
 import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -25,7 +23,9 @@ from models.position import MAX_STEPS
 from models.vocab import Vocabulary
 
 SCHEMA = 3  # version of the settings below: goes up when one comes, goes, or comes to mean something else
-FILLED_IN = ("schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink")  # by the run
+FILLED_IN = {"schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"}  # by the run
+HERE = Path(__file__).parent  # with recipes/, presets/ and spaces/
+Settings = TypeVar("Settings", bound=BaseModel)
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
 
 
@@ -202,11 +202,9 @@ class Config(Strict):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
-def names(kind: Literal["recipes", "presets"]) -> list[str]:
-    """The shipped recipes or presets."""
-    return sorted(
-        p.name[:-5] for p in resources.files("benchmarks").joinpath(kind).iterdir() if p.name.endswith(".yaml")
-    )
+def names(kind: str) -> list[str]:
+    """The shipped recipes, presets or search spaces."""
+    return sorted(path.stem for path in (HERE / kind).glob("*.yaml"))
 
 
 def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
@@ -228,16 +226,15 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
             merged["data"]["ink"] = archive.ink_digest
         if merged.get("select", "2014") not in ("last", "heldout", *archive.test_splits):
             merged["select"] = "heldout"
-    return validate(merged, f"{recipe_source} with {preset_source}")
+    return validate(Config, merged, f"{recipe_source} with {preset_source}")
 
 
 def load(path: Path) -> Config:
     """Reads the `config.yaml` of a run folder. An older one keeps its schema version: no training goes on from it."""
     keys = {"schema_version": 1} | read_yaml(path)
     version = keys["schema_version"]
-    return validate(
-        keys, str(path) if version == SCHEMA else f"{path} (version {version} of the settings, not {SCHEMA})"
-    )
+    older = "" if version == SCHEMA else f" (version {version} of the settings, not {SCHEMA})"
+    return validate(Config, keys, f"{path}{older}")
 
 
 def check_folder(config: Config, folder: Path) -> None:
@@ -247,8 +244,7 @@ def check_folder(config: Config, folder: Path) -> None:
         return
     # a key that came after the folder was made has its default there; the schema's version tells of such keys
     there = merge(Config(recipe="", preset="").model_dump(mode="json"), {"schema_version": 1} | read_yaml(path))
-    changes = list(_changes(there, config.model_dump(mode="json")))
-    if changes:
+    if changes := list(_changes(there, config.model_dump(mode="json"))):
         raise UserError(
             f"{path}: a run of other settings ({', '.join(changes)}); choose another folder, or delete that one"
         )
@@ -263,14 +259,13 @@ def _changes(there: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = 
             yield f"{prefix}{key} {old} instead of {new}"
 
 
-def read_named(kind: Literal["recipes", "presets"], name: str) -> tuple[str, dict[str, Any], str]:
-    """The name, the keys and the source of a shipped recipe or preset, or of a YAML file."""
+def read_named(kind: str, name: str) -> tuple[str, dict[str, Any], str]:
+    """The name, the keys and the source of a shipped recipe, preset or search space, or of a YAML file."""
     if name.endswith((".yaml", ".yml")):
         return Path(name).stem, read_yaml(Path(name)), name
     if name not in names(kind):
         raise UserError(f"no {kind[:-1]} called '{name}': choose one of {', '.join(names(kind))}, or give a YAML file")
-    with resources.as_file(resources.files("benchmarks").joinpath(kind, f"{name}.yaml")) as path:
-        return name, read_yaml(path), f"{kind}/{name}.yaml"
+    return name, read_yaml(HERE / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
 
 
 class _Loader(yaml.SafeLoader):
@@ -278,11 +273,12 @@ class _Loader(yaml.SafeLoader):
     one of the keys by mistake."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key) for key, _ in node.value]
-        for place, key in enumerate(keys):
-            if key in keys[:place]:
-                line = node.value[place][0].start_mark.line + 1
-                raise yaml.YAMLError(f"line {line}: the key '{key}' is there twice; take one out")
+        keys: list[Any] = []
+        for key, _ in node.value:
+            keys.append(self.construct_object(key))
+            if keys[-1] in keys[:-1]:
+                line = key.start_mark.line + 1
+                raise yaml.YAMLError(f"line {line}: the key '{keys[-1]}' is there twice; take one out")
         return super().construct_mapping(node, deep)
 
 
@@ -299,14 +295,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: no such file") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not YAML ({' '.join(str(error).split())}); fix or replace it") from None
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
+    if not isinstance(value, dict | None):
         raise UserError(f"{path}: must hold keys and values, holds {type(value).__name__}")
-    return value
+    return value or {}
 
 
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`over` laid over `base`, section by section."""
     merged = dict(base)
     for key, value in over.items():
@@ -315,46 +309,59 @@ def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def validate(keys: dict[str, Any], source: str) -> Config:
-    """The configuration that `keys` hold. Raises UserError, beginning with `source`."""
-    try:  # by way of JSON: strict types, yet YAML's lists may be tuples
-        return Config.model_validate_json(json.dumps(keys, default=str))
-    except ValidationError as error:
-        raise UserError(f"{source}: {what_is_wrong(error, list(schema()))}") from None
-
-
-def refuse_filled_in(keys: dict[str, Any], source: str) -> None:
-    """Raises UserError where a file of settings holds what the run itself fills in."""
-    for name in FILLED_IN:
-        section, _, key = name.rpartition(".")
-        inside = keys.get(section) if section else keys
-        if isinstance(inside, dict) and key in inside:
-            fix = "give it as --seed (SEEDS=)" if name == "seed" else "the run fills it in"
-            raise UserError(f"{source}: {name}: no setting of a recipe or preset; take it out, {fix}")
-
-
-def schema(section: Any = Config, prefix: str = "") -> dict[str, Any]:
-    """Every key of the schema, sections too: its full name (training.optimizer.lr) -> its field."""
-    found: dict[str, Any] = {}
-    for field in dataclasses.fields(section) if dataclasses.is_dataclass(section) else ():
-        found[prefix + field.name] = field
-    for name, field in getattr(section, "model_fields", {}).items():
-        found[prefix + name] = field
-        for part in (field.annotation, *get_args(field.annotation)):
-            if isinstance(part, type) and (issubclass(part, Strict) or dataclasses.is_dataclass(part)):
-                found |= schema(part, f"{prefix}{name}.")
+def flat(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"training": {"optimizer": {"lr": 1}}} -> {"training.optimizer.lr": 1}"""
+    found = {}
+    for key, value in keys.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return found
 
 
-def what_is_wrong(error: ValidationError, names: Sequence[str]) -> str:
-    """The first error in a line; an unknown key with the one of `names` that it is most like."""
-    first, count = error.errors()[0], error.error_count()
-    where = ".".join(str(part) for part in first["loc"])
-    more = f" (and {count - 1} more)" if count > 1 else ""
-    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        like = _nearest(where, names)
-        return f"{where}: no such key{f'; did you mean {like}?' if like else ''}{more}"
-    return f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}{more}"
+def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """{"training.optimizer.lr": 1} -> {"training": {"optimizer": {"lr": 1}}}"""
+    found: dict[str, Any] = {}
+    for name, value in keys.items():
+        for part in reversed(name.split(".")):
+            value = {part: value}
+        found = merge(found, value)
+    return found
+
+
+def refuse_filled_in(keys: Mapping[str, Any], source: str) -> None:
+    """Raises UserError where a file of settings holds what the run itself fills in."""
+    for name in sorted(FILLED_IN & flat(keys).keys()):
+        fix = "give it as --seed (SEEDS=)" if name == "seed" else "the run fills it in"
+        raise UserError(f"{source}: {name}: no setting of a recipe or preset; take it out, {fix}")
+
+
+def validate(model: type[Settings], keys: Mapping[str, Any], source: str) -> Settings:
+    """The `model`, such as Config, that `keys` hold. Raises UserError, beginning with `source`, with the first thing
+    that is wrong; an unknown key comes with the known one that it is most like."""
+    try:  # by way of JSON: strict types, yet YAML's lists may be tuples
+        return model.model_validate_json(json.dumps(keys, default=str))
+    except ValidationError as error:
+        first, count = error.errors()[0], error.error_count()
+        where = ".".join(str(part) for part in first["loc"])
+        words = first["msg"].removeprefix("Value error, ")
+        if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            like = _nearest(where, list(schema(model)))
+            words = f"no such key{f'; did you mean {like}?' if like else ''}"
+        more = f" (and {count - 1} more)" if count > 1 else ""
+        raise UserError(f"{source}: {where + ': ' if where else ''}{words}{more}") from None
+
+
+def schema(model: type[BaseModel] = Config) -> dict[str, dict[str, Any]]:
+    """Every key, sections too: its full name (training.optimizer.lr) -> its JSON schema."""
+    whole = model.model_json_schema()
+
+    def fields(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        for name, field in section["properties"].items():
+            yield prefix + name, field
+            for part in (field, *field.get("anyOf", ())):
+                if "$ref" in part:
+                    yield from fields(whole["$defs"][part["$ref"].rpartition("/")[2]], f"{prefix}{name}.")
+
+    return dict(fields(whole, ""))
 
 
 def _nearest(name: str, names: Sequence[str]) -> str | None:

@@ -12,57 +12,48 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from rich.console import Console
+from benchmarks.printing import console
 
 GIB = 2**30
 PYTHON = (3, 11)
 TORCH = ((2, 11), (2, 13))  # the releases this suite is tested with
 SHARED_MEMORY = Path("/dev/shm")
 MAPS = Path("/proc/self/maps")
+SHOWN = ("numpy", "opencv-python-headless", "mlflow", "optuna", "pandas")  # with their versions
 RIVALS = ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless")
+
+Status = Literal["ok", "info", "warn", "broken"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One finding: what was looked at, how it is, and what mends it."""
+    """One finding: what was looked at, how it is, and how to fix it."""
 
     name: str
-    status: Literal["ok", "info", "warn", "broken"]
+    status: Status
     words: str
     fix: str = ""
 
 
-def examine(crohme: Path | None, results: Path, storage: str = "") -> list[Check]:
+def examine(crohme: Path | None, results: Path) -> list[Check]:
     """All checks, in the order in which a person would ask; nothing is written but a file that is removed again."""
-    checks: list[Callable[[], Iterator[Check]]] = [
-        python,
-        machine,
-        packages,
-        torch_and_devices,
-        opencv,
-        openmp,
-        text_encoding,
-        shared_memory,
-        lambda: disk(results),
-        lambda: data(crohme, results),
-        scorer,
-        lambda: tracking(results),
-        lambda: search_storage(storage),
-    ]
+    of_the_machine = (python, machine, packages, torch_and_devices, opencv, openmp, text_encoding, shared_memory)
+    of_the_job = (partial(disk, results), partial(data, crohme, results), scorer, partial(tracking, results))
     found: list[Check] = []
-    for check in checks:
+    for check in (*of_the_machine, *of_the_job):
         try:
             found += check()
         except Exception as error:  # a check that fails is a finding
             if os.environ.get("HMERBENCH_DEBUG"):
                 raise
-            name = getattr(check, "__name__", "check").replace("_", " ")
+            name = getattr(getattr(check, "func", check), "__name__", "check").replace("_", " ")
             words = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             found.append(Check(name, "warn", f"could not be examined ({words})", "HMERBENCH_DEBUG=1 shows where"))
     return found
@@ -73,10 +64,9 @@ def show(checks: list[Check], as_json: bool) -> None:
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=1, ensure_ascii=False))
         return
-    console = Console(highlight=False, soft_wrap=True)
-    colours = {"ok": "green", "info": "dim", "warn": "yellow", "broken": "bold red"}
+    colors = {"ok": "green", "info": "dim", "warn": "yellow", "broken": "bold red"}
     for check in checks:
-        console.print(f"[{colours[check.status]}]{check.status:<7}[/]", end="")
+        console.print(f"[{colors[check.status]}]{check.status:<7}[/]", end="")
         console.print(f"{check.name:<16}{check.words}", markup=False)
         if check.fix:
             console.print(f"{'':<23}→ {check.fix}", markup=False)
@@ -88,7 +78,7 @@ def show(checks: list[Check], as_json: bool) -> None:
 def python() -> Iterator[Check]:
     """Its version."""
     version = ".".join(map(str, sys.version_info[:3]))
-    if tuple(sys.version_info[:2]) < PYTHON:
+    if sys.version_info[:2] < PYTHON:
         yield Check("python", "broken", f"{version}, older than 3.11", "make setup PYTHON=python3.11")
     else:
         yield Check("python", "ok", f"{version} at {sys.executable}")
@@ -117,22 +107,22 @@ def packages() -> Iterator[Check]:
     """Every requirement of pyproject.toml, the core ones as needed, those of the suite as wanted."""
     from packaging.requirements import Requirement
 
-    wrong = {"broken": [], "warn": []}
     requirements = [Requirement(text) for text in metadata.requires("hmerbench") or []]
     core = [wanted for wanted in requirements if wanted.marker is None]
     suite = [wanted for wanted in requirements if wanted.marker and wanted.marker.evaluate({"extra": "suite"})]
-    for wanted in [*core, *suite]:
-        version = _version(wanted.name)
-        if version is None or not wanted.specifier.contains(version, prereleases=True):
-            wrong["broken" if wanted in core else "warn"].append(f"{wanted.name} {version or 'missing'}")
-    for status, names in wrong.items():
-        if names:
-            words = f"{', '.join(names)}: not as pyproject.toml wants"
-            yield Check("packages", "broken" if status == "broken" else "warn", words, "make setup")
-    if not any(wrong.values()):
-        yield Check("packages", "ok", f"{len(core)} of the core and {len(suite)} of the suite are as required")
-    kept = [f"{name} {_version(name)}" for name in ("numpy", "opencv-python-headless", "mlflow", "optuna", "pandas")]
-    yield Check("versions", "info", ", ".join(kept))
+    groups: dict[Status, list[Requirement]] = {"broken": core, "warn": suite}
+    for status, group in groups.items():
+        found = {wanted.name: _version(wanted.name) for wanted in group}
+        wrong = [
+            f"{name} {version or 'missing'}"
+            for wanted, (name, version) in zip(group, found.items(), strict=True)
+            if version is None or not wanted.specifier.contains(version, prereleases=True)
+        ]
+        if wrong:
+            yield Check("packages", status, f"{', '.join(wrong)}: not as pyproject.toml wants", "make setup")
+        else:
+            words = ", ".join(f"{name} {version}" for name, version in found.items() if name in SHOWN)
+            yield Check("packages", "ok", f"{len(found)} are as required: {words}, …")
 
 
 def _version(name: str) -> str | None:
@@ -149,12 +139,10 @@ def torch_and_devices() -> Iterator[Check]:
     except (ImportError, OSError) as error:
         yield Check("torch", "broken", f"cannot be imported ({error})", "make setup")
         return
-    release = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
-    if TORCH[0] <= release <= TORCH[1]:
+    if TORCH[0] <= tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2]) <= TORCH[1]:
         yield Check("torch", "ok", torch.__version__)
     else:
-        tested = " to ".join(f"{major}.{minor}" for major, minor in TORCH)
-        words = f"{torch.__version__}: numbers are only known for {tested}"
+        words = f"{torch.__version__}: numbers are only known for 2.11 to 2.13"
         yield Check("torch", "warn", words, "make setup, or run make regress and look")
     yield from _devices(torch)
 
@@ -288,40 +276,23 @@ def scorer() -> Iterator[Check]:
         yield Check("scorer", "ok", f"{whose}, {check.scripts}: ten known cases right")
 
 
-# ------------------------------------------------------------------------------------------ servers and databases
-
-
 def tracking(results: Path) -> Iterator[Check]:
     """MLflow's store; runs are never stopped by it, so the worst is a warning."""
-    later = "runs go on without; python -m benchmarks track FOLDER logs them later"
-    if _version("mlflow") is None:
-        yield Check("tracking", "warn", f"mlflow is not installed; {later}", "make setup")
-        return
-    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
-    if not uri:
-        yield from _reached("tracking", f"sqlite:///{(results / 'mlflow.db').resolve()}", later)
-    elif "://" not in uri or uri.startswith("file:"):
-        words = f"MLFLOW_TRACKING_URI={uri}: a folder, which MLflow no longer takes; {later}"
-        yield Check("tracking", "warn", words, "export MLFLOW_TRACKING_URI=sqlite:///mlflow.db or a server's address")
-    else:
-        yield from _reached("tracking", uri, later)
-
-
-def search_storage(uri: str) -> Iterator[Check]:
-    """Whether the database of a search can be reached."""
-    if uri:
-        yield from _reached("search storage", uri, "the search cannot start")
-
-
-def _reached(name: str, uri: str, otherwise: str) -> Iterator[Check]:
     from benchmarks.tracking.store import reach, without_password
 
+    later = "runs go on without; python -m benchmarks track FOLDER logs them later"
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(results / 'mlflow.db').resolve()}"
     shown = without_password(uri)
-    try:
-        said = reach(uri)
-    except Exception as error:  # every driver has its own
-        why = " ".join(str(error).split("\n")[0].split()).replace(uri, shown)[:160] or type(error).__name__
-        fix = "start it, or fix its address" if "sqlite" not in uri else "close what locks it, or move the file away"
-        yield Check(name, "warn", f"{shown}: not usable ({why}); {otherwise}", fix)
+    if _version("mlflow") is None:
+        yield Check("tracking", "warn", f"mlflow is not installed; {later}", "make setup")
+    elif "://" not in uri or uri.startswith("file:"):
+        words = f"MLFLOW_TRACKING_URI={shown}: a folder, which MLflow no longer takes; {later}"
+        yield Check("tracking", "warn", words, "export MLFLOW_TRACKING_URI=sqlite:///mlflow.db or a server's address")
     else:
-        yield Check(name, "ok", f"{shown}: {said}")
+        try:
+            yield Check("tracking", "ok", f"{shown}: {reach(uri)}")
+        except Exception as error:  # every driver has its own
+            why = " ".join(str(error).split("\n")[0].split()).replace(uri, shown)[:160] or type(error).__name__
+            local = uri.startswith("sqlite")
+            fix = "close what locks it, or move the file away" if local else "start it, or fix its address"
+            yield Check("tracking", "warn", f"{shown}: not usable ({why}); {later}", fix)

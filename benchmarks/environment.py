@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -13,16 +14,7 @@ import torch
 
 from benchmarks.errors import UserError
 
-PACKAGES = (
-    "hmerbench",
-    "torch",
-    "numpy",
-    "opencv-python-headless",
-    "safetensors",
-    "pydantic",
-    "mlflow",
-    "optuna",
-)
+PACKAGES = ["hmerbench", "torch", "numpy", "opencv-python-headless", "safetensors", "pydantic", "mlflow", "optuna"]
 
 
 def best_device(number: int = 0) -> torch.device:
@@ -51,6 +43,10 @@ def why_no_gpu() -> str:
 
 def environment(device: torch.device) -> dict[str, Any]:
     """System facts as plain data."""
+    versions = {}
+    for name in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
@@ -58,7 +54,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "bf16_matrix_unit": device.type == "cpu" and bf16_matrices(),
         "platform": platform.platform(),
         "python": sys.version.split()[0],
-        "versions": {name: version for name in PACKAGES if (version := _version(name))},
+        "versions": versions,
         "revision": revision(),
     }
 
@@ -86,10 +82,3 @@ def revision() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None

@@ -5,10 +5,12 @@ import fcntl
 import io
 import os
 import socket
+import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from benchmarks.errors import UserError
 
@@ -42,23 +44,30 @@ def zipped(files: Mapping[str, str | bytes]) -> bytes:
 
 
 @contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """While this lasts no other process trains in `folder`; raises UserError where one does.
+def only_one(folder: Path, name: str = ".training", seconds: float = 0) -> Iterator[None]:
+    """While this lasts no other process works in `folder` under the lock `name`.
 
-    The lock is the open file's, so one that is killed lets go of it; where a file system has no locks, none is held.
+    Waits at most `seconds` for one that does, then raises UserError. The lock is the open file's, so a process that is
+    killed lets go of it; where a file system has no locks, none is held.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".training", "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+    with open(folder / name, "a+") as file:
+        deadline = time.monotonic() + seconds
+        while not _lock(file):
+            if time.monotonic() >= deadline:
                 file.seek(0)
                 who = file.read() or "another process"
-                raise UserError(
-                    f"{folder}: {who} trains in it; wait until that ends, or choose another folder"
-                ) from None
+                raise UserError(f"{folder}: {who} works in it; wait until that ends, or choose another folder")
+            time.sleep(0.1)
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()
         yield
+
+
+def _lock(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in (errno.EWOULDBLOCK, errno.EACCES)
+    return True

@@ -8,10 +8,9 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
-from benchmarks.config import FILLED_IN, Config
+from benchmarks.config import FILLED_IN, HERE, schema
 
 _LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: (?P<value>[^ #].*?))?(?:  # (?P<comment>.*))?$")
 _NAMES = {"integer": "whole number", "boolean": "true or false", "string": "text", "null": "null"}
@@ -30,20 +29,19 @@ class Key:
 
 def settable() -> list[Key]:
     """All that a recipe or preset may set, in the order of the schema."""
-    schema, said = Config.model_json_schema(), comments()
-    found = _fields(schema, schema["$defs"])
+    found, said = schema(), comments()
+    sections = {name.rpartition(".")[0] for name in found}
     return [
         Key(name, _type(field), json.dumps(field["default"]), said.get(name, ""))
-        for name, field in found
-        if name not in FILLED_IN
+        for name, field in found.items()
+        if name not in FILLED_IN | sections
     ]
 
 
 def comments() -> dict[str, str]:
     """What presets/paper.yaml says beside each key."""
-    text = resources.files("benchmarks").joinpath("presets/paper.yaml").read_text(encoding="utf-8")
     found, sections = {}, list[tuple[int, str]]()
-    for line in text.splitlines():
+    for line in (HERE / "presets/paper.yaml").read_text(encoding="utf-8").splitlines():
         if match := _LINE.match(line):
             sections = [(depth, key) for depth, key in sections if depth < len(match["indent"])]
             sections.append((len(match["indent"]), match["key"]))
@@ -57,15 +55,6 @@ def lines() -> Iterator[str]:
     for key in settable():
         yield f"{key.name} = {key.default}    {key.type}"
         yield f"    {key.meaning}"
-
-
-def _fields(section: dict[str, Any], defined: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, field in section["properties"].items():
-        inside = [part["$ref"] for part in (field, *field.get("anyOf", ())) if "$ref" in part]
-        if inside:
-            yield from _fields(defined[inside[0].rpartition("/")[2]], defined, f"{prefix}{name}.")
-        else:
-            yield prefix + name, field
 
 
 def _type(field: dict[str, Any]) -> str:

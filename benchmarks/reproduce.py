@@ -13,20 +13,24 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.config import Config, check_folder, resolve
+from benchmarks.config import Config, check_folder
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.jobs.place import Engine, Place
+from benchmarks.jobs.engine import HERE, Placing
+from benchmarks.jobs.place import Died, Place
 from benchmarks.printing import console, show
 from benchmarks.runs.folder import RunFolder
-from benchmarks.runs.workspace import announce, open_data, test_splits, workspace
+from benchmarks.runs.workspace import announce, workspace
+
+if TYPE_CHECKING:
+    from benchmarks.jobs.engine import Engine
 
 TRAINING = 0.8  # of the minutes granted; the rest is for recognition, scoring and tables
-MIRROR_SECONDS = 30  # between two looks at what a cluster does
-ATTEMPTS = 4  # at a run whose node dies, as often as that happens without the run being at fault
+MIRROR_SECONDS = 30  # between two looks at runs side by side
+ATTEMPTS = 4  # at a run whose process or node dies, as often as that happens without the run being at fault
 
 
 class OutOfTime(Exception):
@@ -34,63 +38,60 @@ class OutOfTime(Exception):
 
 
 def reproduce(
-    recipes: Sequence[str],
-    preset: str,
-    seeds: Sequence[int],
-    crohme: Path | None,
-    years: Sequence[str],
-    force: bool,
+    configs: Sequence[Config],
+    archive: Archive,
+    splits: Sequence[str],
     results: Path,
-    engine: str = "local",
-    cpus: float = 1,
-    gpus: float | None = None,
+    force: bool = False,
     minutes: float | None = None,
-    jobs: int = 1,
+    placing: Placing = HERE,
+    began: float | None = None,
 ) -> bool:
-    """Runs what is not done yet of recipes x seeds, scores the `years` (none: all sets), writes the tables.
+    """Trains, recognizes and scores what is not done yet, with `force` all of it, and writes the tables.
 
-    Without `crohme` it works on the embedded set. What is not CROHME stays apart, in results/local/<name>/. The engine
-    `local` does one run after another here, or `jobs` side by side with a share of the cores each; `ray` does all at
-    once on a cluster, with so many `cpus` and `gpus` each. Given `minutes`, all runs get as many epochs as fit into
-    them (`fitted`); after them it ends with the epoch or stage in hand (side by side: at once, from where the
-    checkpoints resume). Whether everything was done is returned.
+    What is not CROHME stays apart, in results/local/<name>/. On this machine runs are done one after another, or
+    `placing.jobs` side by side; on a cluster all at once. Given `minutes`, all runs get as many epochs
+    as fit into them (`fitted`); after them it ends with the epoch or stage in hand (side by side: at once, from where
+    the checkpoints resume); they count from `began` (of time.perf_counter), else from now. Whether everything was done
+    is returned.
     """
-    began = time.perf_counter()
+    began = time.perf_counter() if began is None else began
+    here = placing.engine == "local"
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("reproduce runs one process: torchrun the verb train for each row, reproduce does the rest")
-    if minutes is not None and engine != "local":
+    if minutes is not None and not here:
         raise UserError("--minutes is for the engine local: a cluster's own limits end its jobs")
-    if jobs > 1 and engine != "local":
+    if placing.jobs > 1 and not here:
         raise UserError("--jobs is for the engine local: a cluster places as many runs as have room")
-    archive = open_data(crohme, results)
-    space = workspace(archive, results)
-    splits = test_splits(archive, years)
-    configs = [resolve(recipe, preset, seed, archive) for recipe in recipes for seed in seeds]
-    deadline = began + 60 * minutes if minutes is not None else math.inf
+    place, deadline = workspace(archive, results), math.inf
     if minutes is not None:
+        deadline = began + 60 * minutes
         try:
-            configs = fitted(configs, archive, space / "runs", minutes, deadline)
+            configs = fitted(configs, archive, place / "runs", minutes, deadline)
         except OutOfTime:
-            console.print(f"the time is over: 0 of {len(configs)} runs are done; the same command resumes")
-            return False
-    runs = [RunFolder(space / "runs" / config.run_name, config) for config in configs]
+            return _all_done(len(configs), len(configs))
+    runs = [RunFolder(place / "runs" / config.run_name, config) for config in configs]
     for run in runs:
         check_folder(run.settings, run.path)
+    if force:
+        for run in runs:
+            run.forget_training()
     announce(archive)
-    _print_plan(runs, splits, force)
-    if engine == "ray":
-        from benchmarks.jobs.ray_cluster import Ray
-
-        whole = _spread(runs, splits, force, Ray(archive, space, cpus, gpus), len(runs), deadline)
-    elif jobs > 1:
-        from benchmarks.jobs.processes import Processes
-
-        whole = _spread(runs, splits, force, Processes(archive.path, space, space / "runs/logs", jobs), jobs, deadline)
+    _print_plan(runs, splits)
+    if here and placing.jobs == 1:
+        left = _one_after_another(runs, archive, splits, deadline)
     else:
-        whole = _one_after_another(runs, archive, splits, force, deadline)
+        engine = placing.open(archive, place, place / "runs/logs")
+        left = _side_by_side(runs, splits, engine, placing.jobs if here else len(runs), deadline)
     if done := [run for run in runs if run.sets("scores/*.json")]:
         _finish(archive, done, results, time.perf_counter() - began)
-    return whole
+    return _all_done(left, len(runs))
+
+
+def _all_done(left: int, runs: int) -> bool:
+    if left:
+        console.print(f"the time is over: {runs - left} of {runs} runs are done; the same command resumes")
+    return not left
 
 
 def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: float, deadline: float) -> list[Config]:
@@ -162,10 +163,10 @@ def epoch_seconds(history: Sequence[dict[str, Any]]) -> float:
     return history[-1]["seconds"] + sum(line.get("val_seconds", 0.0) for line in history) / len(history)
 
 
-def _one_after_another(
-    runs: Sequence[RunFolder], archive: Archive, splits: Sequence[str], force: bool, deadline: float
-) -> bool:
-    """Whether all were done before the deadline (of time.perf_counter)."""
+def _one_after_another(runs: Sequence[RunFolder], archive: Archive, splits: Sequence[str], deadline: float) -> int:
+    """How many were not done before the deadline (of time.perf_counter)."""
+    from benchmarks.tracking.live import live
+    from benchmarks.tracking.track import track
 
     def in_time() -> None:
         if time.perf_counter() > deadline:
@@ -174,107 +175,78 @@ def _one_after_another(
     for number, run in enumerate(runs):
         try:
             in_time()
-            _work(run, archive, splits, force, in_time)
+            if not run.trained:
+                console.rule(f"{_name(run)}: training", align="left")
+            with nullcontext() if run.trained else live(run.path):
+                if not _stages(run, archive, splits, in_time):
+                    console.print(f"{_name(run)}: done already ({run.path})", markup=False)
+            track(run.path)
         except OutOfTime:
-            console.print(f"the time is over: {number} of {len(runs)} runs are done; the same command resumes")
-            return False
-    return True
+            return len(runs) - number
+    return 0
 
 
-def _work(run: RunFolder, archive: Archive, splits: Sequence[str], force: bool, in_time: Callable[[], None]) -> None:
-    from benchmarks.tracking.live import live
-    from benchmarks.tracking.track import track
-
-    if force:
-        run.forget_training()
-    if not run.trained:
-        console.rule(f"{run.settings.recipe}, seed {run.settings.seed}: training", align="left")
-    with live(run.path) if not run.trained else nullcontext():
-        changed = _stages(run, archive, splits, in_time)
-    if not changed:
-        console.print(f"{run.settings.recipe}, seed {run.settings.seed}: done already ({run.path})", markup=False)
-    track(run.path)
-
-
-def _stages(run: RunFolder, archive: Archive, splits: Sequence[str], keep: Callable[[], None] = lambda: None) -> bool:
+def _stages(run: RunFolder, archive: Archive, splits: Sequence[str], keep: Callable[[], None]) -> bool:
     """Does what is not done yet of a run; whether there was anything. `keep` is called after every epoch and stage."""
     from benchmarks.recognition.predict import predict
     from benchmarks.score import score
     from benchmarks.training.trainer import train
 
-    changed = False
+    if _done(run, splits):
+        return False
     if not run.trained:
         train(run.settings, archive, run.path, lambda _: keep())
-        changed = True
     if unrecognized := [split for split in splits if not run.recognized(split)]:
         keep()
         predict(run.settings, archive, run.path, unrecognized)
-        changed = True
     if unscored := [split for split in splits if not run.scored(split)]:
         keep()
         for result in score(run.settings, archive, run.path, unscored).values():
-            console.print(f"{run.settings.recipe}, seed {run.settings.seed}: {result}", markup=False)
-        changed = True
+            console.print(f"{_name(run)}: {result}", markup=False)
     keep()
-    return changed
+    return True
 
 
-def _spread(
-    runs: Sequence[RunFolder], splits: Sequence[str], force: bool, engine: Engine, at_once: int, deadline: float
-) -> bool:
-    """Runs side by side, on this machine or on a cluster; whether all were done before the deadline. One whose process
-    or node dies is started again from what it left here; one that fails lets the others end, and is told after."""
-    from benchmarks.jobs.place import Died
+def _side_by_side(
+    runs: Sequence[RunFolder], splits: Sequence[str], engine: "Engine", at_once: int, deadline: float
+) -> int:
+    """How many were not done before the deadline. A run whose process or node dies is started again from what it left
+    here; one that fails lets the others end, and is told after."""
     from benchmarks.tracking.track import track
 
     attempts, epochs, errors = Counter[str](), Counter[str](), []
-    undone = [run for run in runs if force or not all(run.scored(split) for split in splits)]
-    waiting = {run.settings.run_name: run for run in undone}
+    waiting = {run.settings.run_name: run for run in runs if not _done(run, splits)}
     running: dict[str, RunFolder] = {}
     try:
-        if force:
-            for run in undone:
-                run.forget_training()
         while (waiting or running) and time.perf_counter() < deadline:
             while waiting and len(running) < at_once:
                 name = next(iter(waiting))
                 running[name] = waiting.pop(name)
                 engine.start(name, _on_node, running[name].settings.model_dump_json(), splits)
-            for ended in engine.ended(min(MIRROR_SECONDS, max(0.0, deadline - time.perf_counter()))):
-                run = running.pop(ended.name)
-                attempts[ended.name] += 1
-                if isinstance(ended.error, Died) and attempts[ended.name] < ATTEMPTS:
-                    console.print(f"{ended.name}: {ended.error}; it is started again", markup=False)
-                    waiting[ended.name] = run
+            for name, error in engine.ended(min(MIRROR_SECONDS, max(0.0, deadline - time.perf_counter()))).items():
+                run = running.pop(name)
+                attempts[name] += 1
+                if isinstance(error, Died) and attempts[name] < ATTEMPTS:
+                    console.print(f"{name}: {error}; it is started again", markup=False)
+                    waiting[name] = run
                     continue
                 if (run.path / "config.yaml").exists():
                     track(run.path)
-                console.print(f"{ended.name}: {ended.error or 'done'}", markup=False)
-                errors += [ended.error] if ended.error else []
-            for run in running.values():
-                if (run.path / "history.jsonl").exists():
-                    _tell_epoch(run, epochs)
+                console.print(f"{name}: {error or 'done'}", markup=False)
+                errors += [error] if error else []
+            for name, run in running.items():
+                if history := RunFolder(run.path).history:
+                    if len(history) > epochs[name]:  # a line for every epoch that is over, as nobody sees bars
+                        epochs[name], last = len(history), history[-1]
+                        which = f"epoch {last['epoch']}/{run.settings.training.epochs}"
+                        told = f"loss {last['loss']:.4f}, {last['images_per_s']:.0f} images/s"
+                        console.print(f"{_name(run)}: {which}, {told}", markup=False)
                     track(run.path)
     finally:
         engine.stop()
     if errors:
         raise errors[0] if isinstance(errors[0], UserError) else UserError(f"a run failed: {errors[0]}")
-    if undone := len(waiting) + len(running):
-        console.print(f"the time is over: {undone} of {len(runs)} runs are not done; the same command resumes")
-    return not undone
-
-
-def _tell_epoch(run: RunFolder, told: Counter[str]) -> None:
-    """A line for every epoch that is over, as nobody sees the bars of runs side by side."""
-    history = RunFolder(run.path).history
-    if len(history) > told[run.settings.run_name]:
-        told[run.settings.run_name] = len(history)
-        last = history[-1]
-        console.print(
-            f"{run.settings.recipe}, seed {run.settings.seed}: epoch {last['epoch']}/{run.settings.training.epochs}, "
-            f"loss {last['loss']:.4f}, {last['images_per_s']:.0f} images/s",
-            markup=False,
-        )
+    return len(waiting) + len(running)
 
 
 def _on_node(place: Place, config: str, splits: Sequence[str]) -> None:
@@ -285,15 +257,20 @@ def _on_node(place: Place, config: str, splits: Sequence[str]) -> None:
     _stages(RunFolder(folder, settings), archive, splits, lambda: place.push(name))
 
 
-def _print_plan(runs: Sequence[RunFolder], splits: Sequence[str], force: bool) -> None:
+def _done(run: RunFolder, splits: Sequence[str]) -> bool:
+    return run.trained and all(run.scored(split) for split in splits)
+
+
+def _name(run: RunFolder) -> str:
+    return f"{run.settings.recipe}, seed {run.settings.seed}"
+
+
+def _print_plan(runs: Sequence[RunFolder], splits: Sequence[str]) -> None:
     rows = []
     for run in runs:
-        trained = run.trained and not force
-        done = ["trained"] if trained else []
-        done += [split for split in splits if trained and run.scored(split)]
-        takes = "-" if trained else _duration(expected_seconds(run))
+        done = ["trained", *(split for split in splits if run.scored(split))] if run.trained else []
         row = {"row": run.settings.recipe, "seed": run.settings.seed, "done already": ", ".join(done) or "-"}
-        rows.append(row | {"training takes": takes})
+        rows.append(row | {"training takes": "-" if run.trained else _duration(expected_seconds(run))})
     show(f"plan: preset {runs[0].settings.preset}, test sets {', '.join(splits)}", rows)
 
 

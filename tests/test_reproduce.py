@@ -11,9 +11,10 @@ from benchmarks import reproduce as job
 from benchmarks.config import resolve
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
+from benchmarks.jobs.engine import Placing
 from benchmarks.recognition.predict import write_predictions
-from benchmarks.reproduce import reproduce
 from benchmarks.runs.folder import RunFolder
+from benchmarks.runs.workspace import test_splits as splits_of
 from benchmarks.runs.workspace import workspace
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -48,6 +49,15 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ran
 
 
+def reproduce(
+    rows: list[str], preset: str, seeds: list[int], archive: Path, results: Path, years=(), **options
+) -> bool:
+    """The main job, as its verb calls it."""
+    opened = open_archive(archive)
+    configs = [resolve(row, preset, seed, opened) for row in rows for seed in seeds]
+    return job.reproduce(configs, opened, splits_of(opened, years), results, **options)
+
+
 def preset_of(archive: Path) -> str:
     tiny_config(archive, {"training": {"epochs": 1}})
     return str(archive / "tiny.yaml")
@@ -55,7 +65,7 @@ def preset_of(archive: Path) -> str:
 
 def test_all_stages_once_and_never_again(archive: Path, tmp_path: Path, stages: list[str], capsys) -> None:
     preset = preset_of(archive)
-    reproduce(["bttr", "comer-fusion"], preset, [7], archive, [], False, tmp_path)
+    reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path)
     assert stages == ["train", "predict", "score"] * 2
     space = workspace(open_archive(archive), tmp_path)
     assert space.parent == tmp_path / "local" and space.name.startswith("foreign-")
@@ -68,9 +78,9 @@ def test_all_stages_once_and_never_again(archive: Path, tmp_path: Path, stages: 
     assert (space / "table2.csv").exists() and not (tmp_path / "local/table2.csv").exists()
 
     stages.clear()
-    reproduce(["bttr", "comer-fusion"], preset, [7], archive, [], False, tmp_path)
+    reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path)
     assert stages == [] and "done already" in capsys.readouterr().out
-    reproduce(["bttr"], preset, [7], archive, [], True, tmp_path)
+    reproduce(["bttr"], preset, [7], archive, tmp_path, force=True)
     assert stages == ["train", "predict", "score"]
 
 
@@ -78,50 +88,53 @@ def test_runs_side_by_side_are_the_runs_one_after_another(
     archive: Path, tmp_path: Path, stages: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     preset = preset_of(archive)
-    assert reproduce(["bttr", "comer-self"], preset, [7, 8], archive, [], False, tmp_path / "a", jobs=3)
+    assert reproduce(["bttr", "comer-self"], preset, [7, 8], archive, tmp_path / "a", placing=Placing(jobs=3))
     assert not stages  # none in this process
     said = capsys.readouterr().out
     assert said.count(": done") == 4 and "epoch 1/1" in said
-    assert reproduce(["bttr", "comer-self"], preset, [7, 8], archive, [], False, tmp_path / "b")
+    assert reproduce(["bttr", "comer-self"], preset, [7, 8], archive, tmp_path / "b")
     one, other = (
         sorted(root.glob("local/foreign-*/runs/*/*/best.safetensors")) for root in (tmp_path / "a", tmp_path / "b")
     )
     assert len(one) == 4 and [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
     stages.clear()
-    assert reproduce(["bttr", "comer-self"], preset, [7, 8], archive, [], False, tmp_path / "a", jobs=2) and not stages
+    assert (
+        reproduce(["bttr", "comer-self"], preset, [7, 8], archive, tmp_path / "a", placing=Placing(jobs=2))
+        and not stages
+    )
 
 
 def test_side_by_side_time_runs_out_and_one_failure_lets_the_others_end(
     archive: Path, tmp_path: Path, stages: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     preset = preset_of(archive)
-    assert not reproduce(["bttr"], preset, [7, 8], archive, [], False, tmp_path, minutes=1e-4, jobs=2)
+    assert not reproduce(["bttr"], preset, [7, 8], archive, tmp_path, minutes=1e-9, placing=Placing(jobs=2))
     assert "0 of 2 runs are done" in capsys.readouterr().out
     space = workspace(open_archive(archive), tmp_path)
     broken = space / "runs" / resolve("bttr", preset, 7, open_archive(archive)).run_name
     broken.mkdir(parents=True, exist_ok=True)
     (broken / "checkpoint.safetensors").write_bytes(b"no weights")
     with pytest.raises(UserError, match=r"checkpoint\.safetensors.*delete it"):
-        reproduce(["bttr"], preset, [7, 8], archive, [], False, tmp_path, jobs=2)
+        reproduce(["bttr"], preset, [7, 8], archive, tmp_path, placing=Placing(jobs=2))
     assert len(list(space.glob("runs/bttr/*seed8*/scores/2014.json"))) == 1
     with pytest.raises(UserError, match="--jobs is for the engine local"):
-        reproduce(["bttr"], preset, [7, 8], archive, [], False, tmp_path, engine="ray", jobs=2)
+        reproduce(["bttr"], preset, [7, 8], archive, tmp_path, placing=Placing("ray", 2))
 
 
 def test_what_is_stale_is_made_again_and_nothing_else(archive: Path, tmp_path: Path, stages: list[str]) -> None:
     preset = preset_of(archive)
-    reproduce(["bttr"], preset, [7], archive, [], False, tmp_path)
+    reproduce(["bttr"], preset, [7], archive, tmp_path)
     (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
     stages.clear()
     (folder / "scores/2014.json").unlink()
-    reproduce(["bttr"], preset, [7], archive, ["2014"], False, tmp_path)
+    reproduce(["bttr"], preset, [7], archive, tmp_path, ["2014"])
     assert stages == ["score"]
     stages.clear()
     (folder / "predictions/2014.zip").unlink()
-    reproduce(["bttr"], preset, [7], archive, [], False, tmp_path)
+    reproduce(["bttr"], preset, [7], archive, tmp_path)
     assert stages == ["predict", "score"]
     stages.clear()
-    reproduce(["bttr"], preset, [8], archive, [], False, tmp_path)
+    reproduce(["bttr"], preset, [8], archive, tmp_path)
     assert stages == ["train", "predict", "score"]
 
 
@@ -161,7 +174,7 @@ def test_stages_say_what_they_lack(archive: Path, tmp_path: Path) -> None:
 def test_a_part_of_a_set_is_scored_as_one(archive: Path, tmp_path: Path, stages: list[str]) -> None:
     config = tiny_config(archive, {"training": {"epochs": 1}, "search": {"limit": 3}})
     opened = open_archive(archive)
-    reproduce(["comer-fusion"], str(archive / "tiny.yaml"), [7], archive, [], False, tmp_path)
+    reproduce(["comer-fusion"], str(archive / "tiny.yaml"), [7], archive, tmp_path)
     space = workspace(opened, tmp_path)
     assert json.loads((space / "runs" / config.run_name / "scores/2014.json").read_text())["n"] == 3
     assert "foreign 2014 [3 evenly spaced]" in (space / "table2.csv").read_text()
@@ -169,7 +182,7 @@ def test_a_part_of_a_set_is_scored_as_one(archive: Path, tmp_path: Path, stages:
 
 def test_interrupted_training_leaves_earlier_results(archive: Path, tmp_path: Path, stages, monkeypatch) -> None:
     preset = preset_of(archive)
-    reproduce(["bttr"], preset, [7], archive, [], False, tmp_path)
+    reproduce(["bttr"], preset, [7], archive, tmp_path)
     (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
     kept = {p: p.read_bytes() for p in [*folder.glob("predictions/*"), *folder.glob("scores/*")]}
 
@@ -178,24 +191,24 @@ def test_interrupted_training_leaves_earlier_results(archive: Path, tmp_path: Pa
 
     monkeypatch.setattr("benchmarks.training.trainer.train", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        reproduce(["bttr"], preset, [7], archive, [], True, tmp_path)
+        reproduce(["bttr"], preset, [7], archive, tmp_path, force=True)
     assert kept and all(path.read_bytes() == content for path, content in kept.items())
 
 
 def test_when_the_time_is_over_it_stops_and_goes_on_later(archive: Path, tmp_path: Path, stages: list[str], capsys):
     tiny_config(archive, {"training": {"epochs": 2}})
     rows, preset = ["bttr", "comer-fusion"], str(archive / "tiny.yaml")
-    assert not reproduce(rows, preset, [7], archive, [], False, tmp_path, minutes=1e-6)
+    assert not reproduce(rows, preset, [7], archive, tmp_path, minutes=1e-6)
     assert stages == [] and "0 of 2 runs are done; the same command resumes" in capsys.readouterr().out
     calls = iter([0.0, 1.0, 100.0])  # began, before the first run, after its first epoch
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "fitted", lambda configs, *_: configs)
         patch.setattr(job.time, "perf_counter", lambda: next(calls, 101.0))
         patch.setattr("benchmarks.training.trainer.time", FakeTime)
-        assert not reproduce(rows, preset, [7], archive, [], False, tmp_path, minutes=1)
+        assert not reproduce(rows, preset, [7], archive, tmp_path, minutes=1)
     (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
     assert stages == ["train"] and len((folder / "history.jsonl").read_text().splitlines()) == 1
-    assert reproduce(rows, preset, [7], archive, [], False, tmp_path, minutes=60)
+    assert reproduce(rows, preset, [7], archive, tmp_path, minutes=60)
     assert stages == ["train", "train", *["train", "predict", "score"] * 2]  # the second to measure an epoch
 
 
@@ -213,19 +226,19 @@ def test_epochs_are_fitted_to_the_minutes(archive: Path, tmp_path: Path, stages:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "_one_after_another", lambda *_: cut_short(_))
         with pytest.raises(KeyboardInterrupt):
-            reproduce(["bttr", "comer-fusion"], preset, [7], archive, [], False, tmp_path, minutes=1)
+            reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path, minutes=1)
     assert stages == ["train"] and "up to 2 epochs for each run, at 10 s an epoch" in capsys.readouterr().out
     (space,) = tmp_path.glob("local/foreign-*")
     (measured,) = space.glob("runs/comer-fusion/*")  # the dearer of the two
     assert len((measured / "history.jsonl").read_text().splitlines()) == 1 and measured.name.startswith("tiny-seed7-")
     seconds = 1.0  # another speed is another choice only where there is none
-    assert reproduce(["bttr", "comer-fusion"], preset, [7], archive, [], False, tmp_path, minutes=1)
+    assert reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path, minutes=1)
     assert stages == ["train", *["train", "predict", "score"] * 2]
     for row in ("bttr", "comer-fusion"):
         (run,) = space.glob(f"runs/{row}/tiny-2-epochs-seed7-*")
         assert len((run / "history.jsonl").read_text().splitlines()) == 2
     stages.clear()
-    assert reproduce(["bttr", "comer-fusion"], preset, [7], archive, [], False, tmp_path, minutes=1) and not stages
+    assert reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path, minutes=1) and not stages
     table = (space / "table2.csv").read_text()
     assert "tiny-2-epochs" in table
 
@@ -258,14 +271,14 @@ def test_a_plan_knows_what_training_took(archive: Path, tmp_path: Path, stages: 
     config = tiny_config(archive, {"training": {"epochs": 1}})
     run = RunFolder(workspace(open_archive(archive), tmp_path) / "runs" / config.run_name, config)
     assert job.expected_seconds(run) is None
-    reproduce(["bttr"], str(archive / "tiny.yaml"), [7], archive, [], False, tmp_path)
+    reproduce(["bttr"], str(archive / "tiny.yaml"), [7], archive, tmp_path)
     assert (job.expected_seconds(run) or 0) > 0
 
 
-def test_torchrun_is_for_training_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchrun_is_for_training_alone(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="torchrun the verb train"):
-        reproduce(["bttr"], "smoke", [7], None, [], False, tmp_path)
+        job.reproduce([], open_archive(archive), [], tmp_path)
 
 
 def test_a_signature_states_that_padding_is_masked(archive: Path, tmp_path: Path) -> None:

@@ -15,13 +15,12 @@ PANEL = "Checks"
 def doctor(
     crohme: Crohme = None,
     results: Results = RESULTS,
-    storage: Annotated[str, typer.Option(help="a search's database URL, to see whether it can be reached")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
 ) -> None:
     """Check versions, devices, data, scorer, tracking and disk."""
     from benchmarks.doctor import examine, show
 
-    checks = examine(crohme, results, storage)
+    checks = examine(crohme, results)
     show(checks, as_json)
     if broken := [check.name for check in checks if check.status == "broken"]:
         raise UserError(f"{', '.join(broken)}: broken, and the main job needs it; the fix stands beside it")

@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,14 +42,19 @@ def reproduce(
     ] = None,
 ) -> None:
     """The main job: train, recognize, score, log; then the tables."""
+    from benchmarks.config import resolve
+    from benchmarks.jobs.engine import Placing
     from benchmarks.reproduce import reproduce
+    from benchmarks.runs.workspace import open_data, test_splits
 
-    _check_engine(engine)
+    began, placing = time.perf_counter(), Placing(engine, jobs, cpus, gpus)
     if minutes is not None and not 0 < minutes < math.inf:
         raise UserError(f"--minutes {minutes:g}: no time to work in; give a number above 0, or leave it out (MINUTES=)")
-    rows, numbers, years_ = words(recipes), [seed_of(word) for word in words(seeds)], words(years)
-    preset = preset or _default_preset()
-    if not reproduce(rows, preset, numbers, crohme, years_, force, results, engine, cpus, gpus, minutes, jobs):
+    preset, numbers = preset or _default_preset(), [seed_of(word) for word in words(seeds)]
+    archive = open_data(crohme, results)
+    splits = test_splits(archive, words(years))
+    configs = [resolve(row, preset, seed, archive) for row in words(recipes) for seed in numbers]
+    if not reproduce(configs, archive, splits, results, force, minutes, placing, began):
         sys.exit(OUT_OF_TIME)
 
 
@@ -142,12 +148,15 @@ def search(
     gpus: options.Gpus = None,
 ) -> None:
     """Search for better settings, on held-out training data."""
+    from benchmarks.jobs.engine import Placing
+    from benchmarks.runs.workspace import open_data
+    from benchmarks.tuning.space import pose
     from benchmarks.tuning.study import search
 
-    _check_engine(engine)
-    preset = preset or _default_preset()
-    search(recipe=recipe, preset=preset, seed=seed, crohme=crohme, results=results, trials=trials, workers=workers,
-           space=space, storage=storage, engine=engine, cpus=cpus, gpus=gpus)  # fmt: skip
+    placing = Placing(engine, workers, cpus, gpus)
+    archive = open_data(crohme, results)
+    problem = pose(recipe, preset or _default_preset(), seed, archive, space)
+    search(problem, archive, results, trials, placing, storage)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -222,13 +231,6 @@ def _run(folder: Path, crohme: Path | None, results: Path) -> "tuple[RunFolder, 
     if archive.digest != data.digest:
         raise UserError(f"{archive.path}: not the data {folder} was trained on (other digest); give that archive")
     return run, archive
-
-
-def _check_engine(name: str) -> None:
-    from benchmarks.jobs.place import ENGINES
-
-    if name not in ENGINES:
-        raise UserError(f"no engine called '{name}': choose {' or '.join(ENGINES)}")
 
 
 def _default_preset() -> str:

@@ -9,7 +9,9 @@ from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs.place import Died, Ended, Place
+import torch
+
+from benchmarks.jobs.place import Died, Place
 from benchmarks.libraries import settle
 
 
@@ -17,8 +19,6 @@ class Processes:
     """Each job a process of its own, all at once; none outlives this one. What they say on stderr goes to `logs`."""
 
     def __init__(self, archive: Path, workspace: Path, logs: Path, share: int):
-        import torch
-
         self.place, self.logs = Place(archive, workspace), logs
         self.threads = None if "OMP_NUM_THREADS" in os.environ else max(1, (os.cpu_count() or 1) // share)
         self.devices = torch.cuda.device_count()
@@ -30,29 +30,30 @@ class Processes:
         context = get_context("spawn")  # a fork would copy threads and devices in the middle of their work
         ours, theirs = context.Pipe(duplex=False)
         device = self.count % self.devices if self.devices > 1 else None
-        log = self.logs / f"{name}.log"
-        process = context.Process(
-            target=_process, args=(theirs, log, self.threads, device, job, self.place, *arguments), name=name
-        )
+        arguments = theirs, self._log(name), self.threads, device, job, self.place, *arguments
+        process = context.Process(target=_process, args=arguments, name=name)
         process.start()
         theirs.close()
         self.running[name] = process, ours
         self.count += 1
 
-    def ended(self, seconds: float) -> list[Ended]:
-        """The jobs that ended since, waiting at most `seconds` for one."""
+    def ended(self, seconds: float) -> dict[str, Exception | None]:
+        """The jobs that ended since, waiting at most `seconds` for one, with what they raised."""
         connection.wait([process.sentinel for process, _ in self.running.values()], seconds)
         over = [name for name, (process, _) in self.running.items() if not process.is_alive()]
-        return [self._result(name, *self.running.pop(name)) for name in over]
+        return {name: self._result(name, *self.running.pop(name)) for name in over}
 
-    def _result(self, name: str, process: Any, pipe: connection.Connection) -> Ended:
+    def _result(self, name: str, process: Any, pipe: connection.Connection) -> Exception | None:
         process.join()
         try:
-            return Ended(name, pipe.recv())
+            return pipe.recv()
         except EOFError:
             code = process.exitcode or 0
             how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-            return Ended(name, Died(f"{how}; see {self.logs / name}.log"))
+            return Died(f"{how}; see {self._log(name)}")
+
+    def _log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
 
     def stop(self) -> None:
         """Kills what still runs."""
@@ -83,8 +84,6 @@ def _process(
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
     if threads is not None:
-        import torch
-
         torch.set_num_threads(threads)
     try:
         job(*arguments)

@@ -21,6 +21,7 @@ import pandas as pd
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from benchmarks.config import flat
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.data.synthetic import embedded
 from benchmarks.environment import environment, revision
@@ -32,7 +33,7 @@ from evaluation.scoring.stats import prediction_interval
 PARTS = ("scores", "numerics", "training")
 ROUNDING = 1e-5  # relative; instruction sets from SSE4 to AVX-512 differ by 2e-7
 FALSE_ALARMS = 0.01  # of all comparisons of unchanged programs, all trained metrics together
-FIRST_SEED = 101  # of the recorded runs
+RUNS, FIRST_SEED = 20, 101  # that are recorded
 MOST_SHOWN = 30  # differing items in the table
 
 
@@ -91,8 +92,7 @@ def regress(crohme: Path | None, path: Path, parts: Iterable[str] = PARTS) -> bo
     Raises UserError for a baseline that is missing or damaged, before anything is measured.
     """
     baseline, parts = read(path), check_parts(parts)
-    archives = open_archives(crohme, path)
-    measured = measure(archives, path, parts)
+    measured = measure(open_archives(crohme, path), path, parts)
     rows = compare(baseline, measured, parts, crohme is not None)
     text = markdown(rows, baseline, measured)
     print(text, end="")
@@ -102,30 +102,24 @@ def regress(crohme: Path | None, path: Path, parts: Iterable[str] = PARTS) -> bo
     return not any(row.bad for row in rows)
 
 
-def update(
-    crohme: Path | None, path: Path, reason: str, parts: Iterable[str] = PARTS, record: int = 0, runs: int = 20
-) -> None:
+def update(crohme: Path | None, path: Path, reason: str, parts: Iterable[str] = PARTS, record: int = 0) -> None:
     """Accepts what is measured now as the baseline and keeps the reason.
 
-    Recorded runs stay while the new one lies within their interval; else, or with `record`, as many are made again.
+    Recorded runs stay while the new one lies within their interval; else RUNS, or `record` in any case, are made again.
     CROHME's items stay as they are where it is not given. Raises UserError for an empty reason.
     """
     if not reason.strip():
         raise UserError("a reason is needed to change the baseline: make regress-update REASON='why it may differ'")
     baseline, parts = read(path) if path.exists() else Baseline(), check_parts(parts)
     archives = open_archives(crohme, path)
-    if record:
-        measured = measure(archives, path, [part for part in parts if part != "training"])
-        stale = list(archives)
-    else:
-        measured = measure(archives, path, parts)
-        stale = [name for name in measured.training if _out(baseline, name, measured.training[name])]
+    measured = measure(archives, path, [part for part in parts if not (record and part == "training")])
     rows = compare(baseline, measured, parts, crohme is not None)
     changed = [row.item for row in rows if row.bad]
     changed += [f"{new} new items"] if (new := sum(row.verdict == "new" for row in rows)) else []
-    for name in stale if "training" in parts else []:
-        baseline.training[name] = recorded(archives[name], record or runs, path.parent / "local/regress")
-        changed.append(f"{name} training, {len(baseline.training[name].runs)} runs")
+    for name, archive in archives.items() if "training" in parts else ():
+        if record or any(row.verdict != "ok" for row in trained_rows(baseline, name, measured.training[name])):
+            baseline.training[name] = recorded(archive, record or RUNS, path.parent / "local/regress")
+            changed.append(f"{name} training, {len(baseline.training[name].runs)} runs")
     if "scores" in parts:
         kept = {} if crohme else {item: value for item, value in baseline.scores.items() if _of_crohme(item)}
         baseline.scores = dict(sorted({**kept, **measured.scores}.items()))
@@ -192,8 +186,8 @@ def program_digest() -> str:
 
 def settings(archive: Archive) -> dict[str, Any]:
     """The configuration of the short training, one level deep; the seed is what differs between runs."""
-    flat = pd.json_normalize(fixed_job.training_config(archive, 0).model_dump(mode="json")).iloc[0].to_dict()
-    return {name: value for name, value in flat.items() if name != "seed"}
+    every = flat(fixed_job.training_config(archive, 0).model_dump(mode="json"))
+    return {name: value for name, value in every.items() if name != "seed"}
 
 
 # ----------------------------------------------------------------------------------------------- comparing
@@ -209,49 +203,37 @@ def compare(baseline: Baseline, measured: Measured, parts: Iterable[str], with_c
         items = {**baseline.numerics, **measured.numerics}
         rows += [_row(item, baseline.numerics.get(item), measured.numerics.get(item), ROUNDING) for item in items]
     for name, metrics in measured.training.items():
-        limits = intervals(baseline, name)
-        for metric, value in metrics.items():
-            rows.append(_trained_row(f"{name} training: {metric}", value, limits.get(metric)))
+        rows += trained_rows(baseline, name, metrics)
     return rows
 
 
-def intervals(baseline: Baseline, name: str) -> dict[str, tuple[float, float]]:
-    """Per metric where one more run falls. FALSE_ALARMS is shared out evenly over all metrics of all sets."""
-    metrics = {set_: [key for key in runs.runs[0] if key != "seed"] for set_, runs in baseline.training.items()}
-    count = sum(len(keys) for keys in metrics.values())
-    runs = baseline.training[name].runs if name in baseline.training else []
-    return {
-        metric: prediction_interval([run[metric] for run in runs], 1 - FALSE_ALARMS / count)
-        for metric in metrics.get(name, [])
-    }
-
-
-def _out(baseline: Baseline, name: str, metrics: Mapping[str, float]) -> bool:
-    limits = intervals(baseline, name)
-    return any(
-        metric not in limits or not limits[metric][0] <= value <= limits[metric][1] for metric, value in metrics.items()
-    )
-
-
 def _row(item: str, before: float | str | None, now: float | str | None, tolerance: float) -> Row:
-    allowed = f"± {tolerance:g} of it" if tolerance else "equal"
-    if before is None:
-        verdict = "new"
-    elif now is None:
-        verdict = "gone"
+    if before is None or now is None:
+        verdict = "new" if before is None else "gone"
     elif tolerance and not isinstance(before, str) and not isinstance(now, str):
         verdict = "ok" if math.isclose(before, now, rel_tol=tolerance) else "changed"
     else:
         verdict = "ok" if before == now else "changed"
-    return Row(item, _text(before), _text(now), allowed, verdict)
+    return Row(item, _text(before), _text(now), f"± {tolerance:g} of it" if tolerance else "equal", verdict)
 
 
-def _trained_row(item: str, value: float, limits: tuple[float, float] | None) -> Row:
-    if limits is None:
-        return Row(item, "–", _text(value), "–", "new")
-    low, high = limits
-    middle, verdict = (low + high) / 2, "ok" if low <= value <= high else "changed"
-    return Row(item, f"mean {middle:.4f}", f"{value:.4f}", f"{low:.4f} to {high:.4f}", verdict)
+def trained_rows(baseline: Baseline, name: str, metrics: Mapping[str, float]) -> list[Row]:
+    """A row for every trained metric: does it lie where one more of the recorded runs falls?
+
+    FALSE_ALARMS is shared out evenly over all metrics of all sets.
+    """
+    count = sum(len(recorded.runs[0]) - 1 for recorded in baseline.training.values())  # without the seed
+    runs = baseline.training[name].runs if name in baseline.training else [{}]
+    rows = []
+    for metric, value in metrics.items():
+        item = f"{name} training: {metric}"
+        if metric not in runs[0]:
+            rows.append(Row(item, "–", _text(value), "–", "new"))
+            continue
+        low, high = prediction_interval([run[metric] for run in runs], 1 - FALSE_ALARMS / count)
+        verdict = "ok" if low <= value <= high else "changed"
+        rows.append(Row(item, f"mean {(low + high) / 2:.4f}", f"{value:.4f}", f"{low:.4f} to {high:.4f}", verdict))
+    return rows
 
 
 def _of_crohme(item: str) -> bool:
@@ -291,18 +273,17 @@ def check_parts(parts: Iterable[str]) -> tuple[str, ...]:
 
 def markdown(rows: list[Row], baseline: Baseline, measured: Measured) -> str:
     """What differs and every trained metric as a table; the rest in a count."""
-    bad = [row for row in rows if row.bad]
-    shown = [row for row in rows if row.verdict != "ok"][:MOST_SHOWN]
-    shown += [row for row in rows if row.verdict == "ok" and " training: " in row.item]
-    words = f"{len(bad)} of {len(rows)} items differ" if bad else f"all {len(rows)} items as before"
+    differ = [row for row in rows if row.verdict != "ok"]
+    trained = [row for row in rows if row.verdict == "ok" and " training: " in row.item]
+    bad = sum(row.bad for row in rows)
+    words = f"{bad} of {len(rows)} items differ" if bad else f"all {len(rows)} items as before"
     lines = [f"### Metrics against the baseline: {words}"]
-    if shown:
+    if shown := differ[:MOST_SHOWN] + trained:
         frame = pd.DataFrame([vars(row) for row in shown])
         frame["verdict"] = [f"**{row.verdict}**" if row.bad else row.verdict for row in shown]
         lines += [frame.to_markdown(index=False, disable_numparse=True)]
-    hidden = sum(row.verdict != "ok" for row in rows) - sum(row.verdict != "ok" for row in shown)
-    equal = sum(row.verdict == "ok" for row in rows) - sum(row.verdict == "ok" for row in shown)
-    lines += [f"{equal} more items are as they were{f', {hidden} more differ' if hidden else ''}."]
+    hidden = f", {len(differ) - MOST_SHOWN} more differ" if len(differ) > MOST_SHOWN else ""
+    lines += [f"{len(rows) - len(differ) - len(trained)} more items are as they were{hidden}."]
     for name, chosen in measured.settings.items():
         before = baseline.training[name].settings if name in baseline.training else chosen
         lines += _differences(f"Settings of the {name} training", before, chosen)

@@ -47,11 +47,11 @@ Values = dict[str, int | float | str]
 def scores(embedded_set: Archive, crohme: Archive | None, reproduced: Path) -> Values:
     """Counts and a digest of the per-expression table for spoilt captions of the embedded set, and, given CROHME, for
     the predictions committed under `reproduced`; digests of what is compared: symLG of truth and predictions."""
-    truth = embedded_set.ground_truth("test")
+    truth, captions = embedded_set.ground_truth("test"), embedded_set.captions("test")
     values: Values = {"embedded truth: symLG": _digest(truth)}
     with tempfile.TemporaryDirectory() as folder:
         predictions = Path(folder) / "spoilt.zip"
-        spoilt = {id_: spoil(tokens, number) for number, (id_, tokens) in enumerate(_captions(embedded_set, "test"))}
+        spoilt = {id_: spoil(tokens, number) for number, (id_, tokens) in enumerate(captions.items())}
         texts = {f"{id_}.txt": prediction_file(id_, tokens) for id_, tokens in spoilt.items() if tokens}
         predictions.write_bytes(zipped(texts))
         values |= _scored("embedded, spoilt captions", predictions, f"{embedded_set.path}:test")
@@ -99,10 +99,6 @@ def _converted(text: str, id_: str) -> str:
         return symlg.write(symlg.from_latex(symlg.formula_in(text)), id_)
     except symlg.Unconverted as reason:
         return f"unconverted: {reason}"
-
-
-def _captions(archive: Archive, split: str) -> list[tuple[str, list[str]]]:
-    return list(archive.captions(split).items())
 
 
 def _digest(texts: dict[str, str]) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from benchmarks.errors import UserError
@@ -27,11 +26,9 @@ class Listed:
 def shipped(kind: str) -> dict[str, str]:
     """Recipes or presets by name, with the comment each begins with."""
     found = {}
-    for path in sorted(resources.files("benchmarks").joinpath(kind).iterdir(), key=lambda path: path.name):
-        if path.name.endswith(".yaml"):
-            lines = path.read_text(encoding="utf-8").splitlines()
-            comment = [line.lstrip("# ") for line in lines if line.startswith("#")]
-            found[path.name[:-5]] = " ".join(comment).split(". ")[0].rstrip(".")
+    for path in sorted((Path(__file__).parents[1] / kind).glob("*.yaml")):
+        comment = [line.lstrip("# ") for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+        found[path.stem] = " ".join(comment).split(". ")[0].rstrip(".")
     return found
 
 

@@ -6,7 +6,6 @@ what the folder says and not of where it lies, so a copied folder is the same ru
 the store and only the rest is added: mirroring may be cut short anywhere, repeated, or done from several processes.
 """
 
-import fcntl
 import hashlib
 import json
 import logging
@@ -15,29 +14,25 @@ import os
 import random
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any
-from urllib.parse import urlparse
+from typing import cast
 
+import pandas as pd
+from mlflow import MlflowClient
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
+from mlflow.exceptions import MlflowException
+
+from benchmarks.config import flat
+from benchmarks.files import only_one
 from benchmarks.runs.folder import RunFolder, store_key
+from benchmarks.tracking.store import has_content, sqlite_path
 
-# Nothing leaves this machine but to the tracking server asked for, and that may not hold the work up.
-SETTINGS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # what goes wrong is told once, by us
-    "GIT_PYTHON_REFRESH": "quiet",
-}
 ARTIFACTS = ("config.yaml", "environment.json", "history.jsonl", "predictions", "scores")
 SCORE_METRICS = ("exprate", "exprate_le1", "exprate_le2", "exprate_le3", "structure_rate", "token_exprate", "n")
 EPOCHS_A_BATCH = 50  # MLflow takes 1000 metric points at once; an epoch's points stay together, so all come or none
+MOST_RUNS = 50_000  # that MLflow finds at once
 LOCK_SECONDS = 60  # to wait for another process that makes the database
 RACES = ("constraint", "'active' state", "database is locked", "deadlock")  # two processes met; the next try goes well
 RACE_SECONDS = 30
@@ -48,10 +43,6 @@ class Mirror:
     """An MLflow tracking store, opened."""
 
     def __init__(self, uri: str, workspace: Path):
-        for name, value in SETTINGS.items():
-            os.environ.setdefault(name, value)
-        from mlflow import MlflowClient  # slow to import, and not needed to train
-
         for name in ("mlflow", "alembic"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         if (path := sqlite_path(uri)) and not has_content(path):
@@ -67,8 +58,6 @@ class Mirror:
         `under` names a run to hang it below instead of a table, `name` what to call it there; `running` says that the
         training goes on right now.
         """
-        from mlflow.exceptions import MlflowException
-
         until = time.monotonic() + RACE_SECONDS
         while True:
             try:
@@ -114,25 +103,27 @@ class Mirror:
 
     # -------------------------------------------------------------------------------------------------- the tree
 
-    def _hang_row(self, experiment: str, run: RunFolder, table: Any) -> None:
+    def _hang_row(self, experiment: str, run: RunFolder, table: Run) -> None:
         runs = self._search(experiment, f"tags.table_key = '{run.table_key}'")
         members = [member for member in runs if member.data.tags.get("row_key") == run.row_key]
         above, groups = table, [(table, runs)]
-        self._log_new(table, _best_row(runs), step=len(runs))
+        rows = cast(pd.DataFrame, _rates(runs).groupby(level=0).mean())
+        best = rows.max().to_dict()  # of each test set the highest mean of a row so far
+        self._log_new(table, best, time.time(), len(runs))
         if len(members) > 1:
             above = self._group(experiment, run.row_key, run.recipe)
             self._hang([above], table)
-            self._log_new(above, _mean_and_spread(members), step=len(members))
+            self._log_new(above, _mean_and_spread(members), time.time(), len(members))
             groups.append((above, members))
         self._hang(members, above)
         for group, below in groups:
             busy = any(member.info.status == "RUNNING" for member in below)
             self.client.update_run(group.info.run_id, "RUNNING" if busy else "FINISHED")
 
-    def _table(self, experiment: str, run: RunFolder) -> Any:
+    def _table(self, experiment: str, run: RunFolder) -> Run:
         return self._group(experiment, run.table_key, f"table 2, {run.data}, {run.preset}")
 
-    def _group(self, experiment: str, key: str, name: str) -> Any:
+    def _group(self, experiment: str, key: str, name: str) -> Run:
         """The run that stands for a table or a row. Of several, made by processes at the same moment, the oldest stays
         and takes over what hangs below the others."""
         where = f"tags.run_key = '{key}'"
@@ -145,24 +136,21 @@ class Mirror:
             self.client.delete_run(surplus.info.run_id)
         return found[0]
 
-    def _hang(self, runs: Sequence[Any], above: Any) -> None:
+    def _hang(self, runs: Sequence[Run], above: Run) -> None:
         for run in runs:
             if run.data.tags.get(PARENT) != above.info.run_id:
                 self.client.set_tag(run.info.run_id, PARENT, above.info.run_id)
 
-    def _log_new(self, run: Any, values: Mapping[str, float], time: int | None = None, step: int = 0) -> None:
-        from mlflow.entities import Metric
-
-        time = time or int(datetime.now().timestamp() * 1000)
-        new = [Metric(name, v, time, step) for name, v in values.items() if run.data.metrics.get(name) != v]
+    def _log_new(self, run: Run, values: Mapping[str, float], when: float, step: int = 0) -> None:
+        """Those of the values that the run, as it was read, does not have; `when` in seconds since 1970."""
+        now = int(1000 * when)
+        new = [Metric(name, v, now, step) for name, v in values.items() if run.data.metrics.get(name) != v]
         if new:
             self.client.log_batch(run.info.run_id, metrics=new)
 
     # --------------------------------------------------------------------------------------------- finding a run
 
     def _experiment(self, data: str) -> str:
-        from mlflow.exceptions import MlflowException
-
         name = "hmerbench" if data == "crohme" else f"hmerbench {data} (not CROHME)"
         found = self.client.get_experiment_by_name(name)
         if found is None:
@@ -177,7 +165,7 @@ class Mirror:
             self.client.restore_experiment(found.experiment_id)
         return found.experiment_id
 
-    def _run_of(self, experiment: str, run: RunFolder) -> tuple[Any, set[int]]:
+    def _run_of(self, experiment: str, run: RunFolder) -> tuple[Run, set[int]]:
         """The folder's MLflow run, made where there is none yet, and the epochs it has.
 
         A run whose epochs had another loss is another training of the same configuration (made on another machine,
@@ -197,41 +185,30 @@ class Mirror:
             name = f"{run.recipe}, seed {run.seed}"
             made = self.client.create_run(experiment, run.started, {"run_key": run.run_key}, name)
 
-    def _search(self, experiment: str, where: str) -> list[Any]:
+    def _search(self, experiment: str, where: str) -> list[Run]:
         """All that match, the oldest first."""
-        page = self.client.search_runs([experiment], where)
-        found = list(page)
-        while page.token:
-            page = self.client.search_runs([experiment], where, page_token=page.token)
-            found += page
+        found = self.client.search_runs([experiment], where, max_results=MOST_RUNS)
         return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
 
     # ------------------------------------------------------------------------------------------- what a run holds
 
-    def _log_facts(self, mlrun: Any, run: RunFolder, in_table: bool) -> None:
+    def _log_facts(self, mlrun: Run, run: RunFolder, in_table: bool) -> None:
         """Parameters (of the configuration, never changed) and tags (where and what it is, brought up to date)."""
-        from mlflow.entities import Param, RunTag
-
-        params = {name: str(value) for name, value in _flat(run.config) if name not in mlrun.data.params}
-        tags = {name: str(value) for name, value in _flat(run.environment, "env.")}
-        tags |= {"recipe": run.recipe, "preset": run.preset, "seed": str(run.seed)}
-        tags |= {"recipe_hash": run.recipe_hash, "config_digest": run.digest, "run_folder": str(run.path)}
-        tags |= {f"signature.{split}": str(score.get("signature")) for split, score in run.scores.items()}
+        params = {name: str(value) for name, value in flat(run.config).items() if name not in mlrun.data.params}
+        tags = flat({"env": run.environment, "signature": _signatures(run)})
+        tags |= {"recipe": run.recipe, "preset": run.preset, "seed": run.seed}
+        tags |= {"recipe_hash": run.recipe_hash, "config_digest": run.digest, "run_folder": run.path}
         if in_table:
             tags |= {"table_key": run.table_key, "row_key": run.row_key}
         if revision := run.environment.get("revision"):
             tags |= {"git_revision": revision, "mlflow.source.git.commit": revision.rstrip("+")}
-        wanted = [*(Param(k, v[:6000]) for k, v in params.items()), *(RunTag(k, v[:5000]) for k, v in tags.items())]
-        for some in (wanted[start : start + 100] for start in range(0, len(wanted), 100)):
-            self.client.log_batch(
-                mlrun.info.run_id,
-                params=[entity for entity in some if isinstance(entity, Param)],
-                tags=[entity for entity in some if isinstance(entity, RunTag)],
-            )
+        self.client.log_batch(
+            mlrun.info.run_id,
+            params=[Param(name, value[:6000]) for name, value in params.items()],
+            tags=[RunTag(name, str(value)[:5000]) for name, value in tags.items()],
+        )
 
     def _log_history(self, run_id: str, run: RunFolder, there: set[int]) -> None:
-        from mlflow.entities import Metric
-
         entries = [pair for pair in zip(run.history, _ends(run), strict=True) if pair[0]["epoch"] not in there]
         for start in range(0, len(entries), EPOCHS_A_BATCH):
             points = [
@@ -242,16 +219,13 @@ class Mirror:
             ]
             self.client.log_batch(run_id, metrics=points)
 
-    def _log_scores(self, mlrun: Any, run: RunFolder) -> None:
+    def _log_scores(self, mlrun: Run, run: RunFolder) -> None:
         for split, score in run.scores.items():
-            time = int((run.path / f"scores/{split}.json").stat().st_mtime * 1000)
             values = {f"{split}.{name}": float(score[name]) for name in SCORE_METRICS if score.get(name) is not None}
-            self._log_new(mlrun, values, time)
+            self._log_new(mlrun, values, (run.path / f"scores/{split}.json").stat().st_mtime)
 
     def _log_datasets(self, run_id: str, run: RunFolder) -> None:
         """The splits the run has to do with, each with its part in it. MLflow adds a dataset once."""
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-
         digest = run.config["data"].get("digest", "")
         source = json.dumps({"archive": run.data, "digest": digest})
         parts = {"train": "training"} | {split: f"test {split}" for split in run.scores}
@@ -276,8 +250,6 @@ class Mirror:
     def _log_model(self, run_id: str, run: RunFolder) -> None:
         """A finished run's weights as a version of the registered model DATA-RECIPE-PRESET. It is the safetensors file
         alone, in a folder called by its hash, so that nothing is ever unpickled and no version changes afterwards."""
-        from mlflow.exceptions import MlflowException
-
         weights = run.path / "best.safetensors"
         if not (run.finished and weights.exists()):
             return
@@ -287,7 +259,7 @@ class Mirror:
         tags = {"sha256": digest, "format": "safetensors", "seed": str(run.seed)}
         tags |= {"config_digest": run.digest, "recipe_hash": run.recipe_hash, "select": str(run.config.get("select"))}
         tags |= {name: str(value) for name, value in (run.state or {}).items() if name in ("best_epoch", "step")}
-        tags |= {f"signature.{split}": str(score.get("signature")) for split, score in run.scores.items()}
+        tags |= flat({"signature": _signatures(run)})
         versions = self.client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
         for version in versions:
             if version.tags.get("sha256") == digest:
@@ -306,69 +278,29 @@ def _ends(run: RunFolder) -> list[int]:
     return [run.started + int(1000 * seconds) for seconds in run.seconds]
 
 
-def _rates(runs: Sequence[Any]) -> dict[str, list[float]]:
-    """Every ExpRate that the runs have: 2014.exprate -> [59.3, 58.9]"""
-    rates: dict[str, list[float]] = {}
-    for run in runs:
-        for name, value in run.data.metrics.items():
-            if name.endswith(".exprate"):
-                rates.setdefault(name, []).append(value)
-    return rates
+def _signatures(run: RunFolder) -> dict[str, str]:
+    return {split: str(score.get("signature")) for split, score in run.scores.items()}
 
 
-def _mean_and_spread(seeds: Sequence[Any]) -> dict[str, float]:
+def _rates(runs: Sequence[Run]) -> pd.DataFrame:
+    """Every ExpRate of the runs: a line for each, called by its row; a column for each test set, as 2014.exprate."""
+    rates = [{name: v for name, v in run.data.metrics.items() if name.endswith(".exprate")} for run in runs]
+    return pd.DataFrame(rates, [run.data.tags.get("row_key", "") for run in runs], dtype=float)
+
+
+def _mean_and_spread(seeds: Sequence[Run]) -> dict[str, float]:
     """What a row shows: the mean by the name its runs use, so that it stands in their column, and how it came about."""
     rates = _rates(seeds)
-    values = {name: mean(found) for name, found in rates.items()}
-    values |= {f"{name}.std": stdev(found) for name, found in rates.items() if len(found) > 1}
-    return values | {f"{name}.runs": float(len(found)) for name, found in rates.items()}
-
-
-def _best_row(runs: Sequence[Any]) -> dict[str, float]:
-    """What a table shows: of each test set the highest mean of a row so far."""
-    rows: dict[str, list[Any]] = {}
-    for run in runs:
-        rows.setdefault(run.data.tags.get("row_key", ""), []).append(run)
-    means = [{name: mean(found) for name, found in _rates(row).items()} for row in rows.values()]
-    return {name: max(row[name] for row in means if name in row) for row in means for name in row}
-
-
-def sqlite_path(uri: str) -> Path | None:
-    """The file of a SQLite store."""
-    path = urlparse(uri).path
-    return Path(path[1:]) if uri.startswith("sqlite:") and len(path) > 1 else None
-
-
-def has_content(path: Path) -> bool:
-    """Whether there is such a file, with anything in it."""
-    return path.exists() and path.stat().st_size > 0
+    shown = pd.concat([rates.mean(), rates.std().add_suffix(".std"), rates.count().add_suffix(".runs")])
+    return shown.dropna().to_dict()
 
 
 def _create(path: Path) -> None:
     """Makes MLflow's tables, which takes seconds, under another name: what is cut short there, MLflow never fixes."""
-    from mlflow import MlflowClient
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path.with_name(f"{path.name}.lock"), "w") as lock:  # freed by the system when its holder dies
-        for _ in range(LOCK_SECONDS * 10):
-            with suppress(BlockingIOError):
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            time.sleep(0.1)
-        else:
-            raise TimeoutError(f"another process has been making {path} for {LOCK_SECONDS} s")
+    with only_one(path.parent, f"{path.name}.lock", LOCK_SECONDS):
         if not has_content(path):
             for leftover in path.parent.glob(f"{path.name}.*.part"):
                 leftover.unlink()
             partial = path.with_name(f"{path.name}.{time.time_ns()}.part")  # MLflow keeps what failed open, by name
             MlflowClient(tracking_uri=f"sqlite:///{partial}").search_experiments()
             os.replace(partial, path)
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """training: {lr: 1} -> training.lr = 1"""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import sqlite3
 import ssl
 import sys
@@ -13,7 +12,6 @@ from urllib.parse import urlparse
 from urllib.request import urlopen
 
 from benchmarks.errors import UserError
-from benchmarks.tracking.mirror import has_content, sqlite_path
 
 ANSWER_SECONDS = 5  # a store that takes longer to answer at all is not usable
 
@@ -60,6 +58,17 @@ def workspace_of(folder: Path) -> Path:
     return folder.resolve().parents[2]
 
 
+def sqlite_path(uri: str) -> Path | None:
+    """The file of a SQLite store."""
+    path = urlparse(uri).path
+    return Path(path[1:]) if uri.startswith("sqlite:") and len(path) > 1 else None
+
+
+def has_content(path: Path) -> bool:
+    """Whether there is such a file, with anything in it."""
+    return path.exists() and path.stat().st_size > 0
+
+
 def reach(uri: str) -> str:
     """What a server or database answers. Raises what its driver raises, within seconds where MLflow would retry for
     minutes: a database that is broken or locked, a host that is dead or mute."""
@@ -85,9 +94,6 @@ def reach(uri: str) -> str:
     if parsed.hostname or parsed.scheme.startswith("postgresql"):
         from sqlalchemy import create_engine
 
-        if parsed.hostname:  # drivers may wait for minutes
-            address = parsed.hostname, parsed.port or (3306 if "mysql" in parsed.scheme else 5432)
-            socket.create_connection(address, ANSWER_SECONDS).close()
         engine = create_engine(uri, connect_args={"connect_timeout": ANSWER_SECONDS})
         try:
             engine.connect().close()

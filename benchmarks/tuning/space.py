@@ -8,13 +8,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import optuna
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from benchmarks import config as configs
 from benchmarks.config import Config, Strict
@@ -130,84 +130,59 @@ class Problem:
 
     def to_recipe(self, values: Mapping[str, Any]) -> str:
         """A recipe file: the recipe's own keys and these values, without the trials' budget."""
-        return yaml.safe_dump(configs.merge(configs.read_named("recipes", self.recipe)[1], _nested(values)))
-
-
-def read_space(name: str, preset: str) -> tuple[Space, str]:
-    """The space in the file `name`, else the one shipped for the preset; and what to call it in errors."""
-    if not name and not resources.files("benchmarks").joinpath("spaces", f"{preset}.yaml").is_file():
-        raise UserError(f"no search space is shipped for the preset '{preset}': give one with --space FILE (SPACE=)")
-    source = name or f"spaces/{preset}.yaml"
-    with resources.as_file(resources.files("benchmarks").joinpath("spaces", f"{preset}.yaml")) as shipped:
-        keys = configs.read_yaml(Path(name) if name else shipped)
-    try:
-        return Space.model_validate(keys), source
-    except ValidationError as error:
-        names = [name.removeprefix("parameters.") for name in configs.schema(Space)]
-        raise UserError(f"{source}: {configs.what_is_wrong(error, names)}") from None
+        return yaml.safe_dump(configs.merge(configs.read_named("recipes", self.recipe)[1], configs.nested(values)))
 
 
 def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str = "") -> Problem:
-    """The problem of searching a recipe's settings. Raises UserError for whatever could fail in a trial."""
-    space, source = read_space(space_file, preset)
+    """The problem of searching a recipe's settings, in the space of a file or else the one shipped for the preset.
+
+    Raises UserError for whatever could fail in a trial.
+    """
+    if not space_file and preset not in configs.names("spaces"):
+        raise UserError(f"no search space is shipped for the preset '{preset}': give one with --space FILE (SPACE=)")
+    source = space_file or f"spaces/{preset}.yaml"
+    space = configs.validate(Space, configs.read_yaml(Path(space_file or configs.HERE / source)), source)
     final = configs.resolve(recipe, preset, seed, archive)
     configs.refuse_filled_in(space.budget, f"{source}: budget")
-    for name, value in [*_flat(space.budget), *((n, c) for n, p in space.parameters.items() for c in p.extremes())]:
-        if name == "select" and value != "heldout":
-            raise UserError(f"{source}: select: {value}: a search looks at held-out training data only; leave it out")
+    budget = configs.flat(space.budget)
+    select = [budget.get("select"), *(space.parameters["select"].extremes() if "select" in space.parameters else ())]
+    if refused := [value for value in select if value not in (None, "heldout")]:
+        raise UserError(f"{source}: select: {refused[0]}: a search looks at held-out training data only; leave it out")
     for name in space.parameters:
         if name in MEASURE:
             raise UserError(f"{source}: parameters.{name}: trials are compared by it, so it cannot be searched")
-    base = _with(final, dict(_flat(space.budget)) | {"select": "heldout"}, f"{source}: budget")
-    fixed = [name for name, _ in _flat(configs.read_named("recipes", recipe)[1])]
+    base = _with(final, budget | {"select": "heldout"}, f"{source}: budget")
+    fixed = configs.flat(configs.read_named("recipes", recipe)[1])
     left_out = tuple(n for n in space.parameters if any(_overlap(n, key) for key in fixed))
     if len(left_out) == len(space.parameters):
         raise UserError(f"{source}: the recipe '{recipe}' sets all of these itself, so nothing is left to search")
     parameters = {name: p for name, p in space.parameters.items() if name not in left_out}
-    problem = Problem(recipe, preset, space, base, {n: _at(base, n, source) for n in parameters}, left_out)
+    defaults = {name: _at(base, name, source) for name in parameters}
     for name, parameter in parameters.items():
-        if not parameter.holds(problem.defaults[name]):
-            raise UserError(f"{source}: parameters.{name}: the default, {problem.defaults[name]}, lies outside")
+        if not parameter.holds(defaults[name]):
+            raise UserError(f"{source}: parameters.{name}: the default, {defaults[name]}, lies outside")
         for value in parameter.extremes():
-            if type(problem.defaults[name]) is int and isinstance(value, float) and value.is_integer():
+            if type(defaults[name]) is int and isinstance(value, float) and value.is_integer():
                 value = int(value)
             for config in (base, final):  # a trial, and the recipe that comes out
                 _with(config, {name: value}, f"{source}: parameters.{name}")
-    return problem
+    return Problem(recipe, preset, space, base, defaults, left_out)
 
 
 def _with(config: Config, values: Mapping[str, Any], source: str) -> Config:
-    return configs.validate(configs.merge(config.model_dump(mode="json"), _nested(values)), source)
+    return configs.validate(Config, configs.merge(config.model_dump(mode="json"), configs.nested(values)), source)
 
 
 def _at(config: Config, name: str, source: str) -> Any:
-    value: Any = config.model_dump(mode="json")
-    for part in name.split("."):
-        if not isinstance(value, dict) or part not in value:
-            raise UserError(f"{source}: parameters.{name}: no such setting")
-        value = value[part]
-    return value
-
-
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{"training.optimizer.lr": 1} -> {"training": {"optimizer": {"lr": 1}}}"""
-    nested: dict[str, Any] = {}
-    for name, value in values.items():
-        for part in reversed(name.split(".")):
-            value = {part: value}
-        nested = configs.merge(nested, value)
-    return nested
-
-
-def _flat(keys: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
-    for key, value in keys.items():
-        pairs += _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value)]
-    return pairs
+    """The value of a setting or of a whole section."""
+    try:
+        return reduce(lambda section, key: section[key], name.split("."), config.model_dump(mode="json"))
+    except (KeyError, TypeError):
+        raise UserError(f"{source}: parameters.{name}: no such setting") from None
 
 
 def _overlap(a: str, b: str) -> bool:
-    return a == b or a.startswith(f"{b}.") or b.startswith(f"{a}.")
+    return f"{a}.".startswith(f"{b}.") or f"{b}.".startswith(f"{a}.")
 
 
 def _text(value: Any) -> str:

@@ -5,16 +5,15 @@ try settings; the driver starts them, has what a dead one left tried again, tell
 results (results.py).
 """
 
-import fcntl
 import queue
 import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 import sqlalchemy.exc
@@ -22,75 +21,67 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
+from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
-from benchmarks.jobs.place import Died, Engine
-from benchmarks.jobs.processes import Processes
-from benchmarks.jobs.ray_cluster import Ray
+from benchmarks.files import only_one
+from benchmarks.jobs.engine import HERE, Placing
+from benchmarks.jobs.place import Died
 from benchmarks.printing import console
-from benchmarks.runs.workspace import announce, open_data, workspace
-from benchmarks.tuning.space import pose
+from benchmarks.runs.workspace import announce, workspace
+from benchmarks.tuning.space import Problem
 from benchmarks.tuning.trials import DONE, POLL, RETRIES, STORAGE_ERRORS, Job, patiently, quiet_optuna, work
+
+if TYPE_CHECKING:
+    from benchmarks.jobs.engine import Engine
 
 MIRROR_SECONDS = 60  # the end of a search waits so long for MLflow
 
 
 def search(
-    *,
-    recipe: str,
-    preset: str,
-    seed: int,
-    crohme: Path | None,
+    problem: Problem,
+    archive: Archive,
     results: Path,
     trials: int,
-    workers: int,
-    space: str = "",
+    placing: Placing = HERE,
     storage: str = "",
-    engine: str = "local",
-    cpus: float = 1,
-    gpus: float | None = None,
-    heartbeat: int = 20,
 ) -> Path:
     """Brings the study to `trials` finished trials in all, then writes its results into the folder returned.
 
-    The same command goes on with a study that was stopped, and, with a `storage` URL, joins in from another machine.
-    Raises UserError for a space that does not fit, a storage that cannot be used, or a study already worked on here.
+    The same command resumes a study that was stopped, and, with a `storage` URL, joins in from another machine.
+    Raises UserError for a storage that cannot be used, or a study already worked on here.
     """
     from benchmarks.tuning.results import default_trial, write
 
     quiet_optuna()
-    archive = open_data(crohme, results)
-    problem = pose(recipe, preset, seed, archive, space)
+    if placing.engine == "ray" and not storage:
+        raise UserError("the engine 'ray' needs a storage that all nodes reach: --storage postgresql://...")
     place = workspace(archive, results)
     folder = place / "search" / problem.name
-    if engine == "ray" and not storage:
-        raise UserError("the engine 'ray' needs a storage that all nodes reach: --storage postgresql://...")
     announce(archive)
     for name in problem.left_out:
         console.print(f"left as it is: {name}, which the recipe sets", markup=False)
-    with _alone(folder):
+    with only_one(folder, ".search"):
         _repair(folder / "journal.log")
-        job = Job(problem, storage or str(folder.resolve() / "journal.log"), trials, str(folder.resolve()), heartbeat)
-        where: Engine = (
-            Ray(archive, place, cpus, gpus) if engine == "ray" else Processes(archive.path, place, folder, workers)
-        )
-        mirror = Mirror()
+        job = Job(problem, storage or str(folder.resolve() / "journal.log"), trials, str(folder.resolve()))
+        engine, mirror = placing.open(archive, place, folder), Mirror()
         try:
-            study = _complete(job, where, workers, [problem.defaults], folder, mirror)
+            study = _complete(job, engine, placing.jobs, [problem.defaults], mirror)
             default_trial(study)
             best, checked = problem.values(study.best_trial.params), None
             if best != problem.defaults:  # the best of many was lucky, too: how do both do where it was not picked?
                 pair = [problem.defaults, best]
-                checked = _complete(job.on_other_data(), where, min(workers, 2), pair, folder, mirror)
+                checked = _complete(job.on_other_data(), engine, min(placing.jobs, 2), pair, mirror)
         finally:
-            where.stop()
+            engine.stop()
             mirror.end()
-        write(folder, problem, study, checked, archive, console)
+        write(folder, problem, study, checked, archive)
     return folder
 
 
-def _complete(job: Job, engine: Engine, workers: int, first: list[Any], folder: Path, mirror: "Mirror") -> optuna.Study:
+def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], mirror: "Mirror") -> optuna.Study:
     """Has workers finish the study's trials; those of `first` come first."""
     study = _open(job)
+    told = {trial.number for trial in study.trials if trial.state in DONE}
     _try_again(study, lambda trial: job.local or trial.user_attrs.get("owner") == job.owner)
     for values in first if not study.trials or job.check else []:
         stored = {name: job.problem.parameters[name].stored(value) for name, value in values.items()}
@@ -100,24 +91,27 @@ def _complete(job: Job, engine: Engine, workers: int, first: list[Any], folder: 
     names = {f"worker-{k}": uuid.uuid4().hex[:8] for k in range(workers)}
     for name, worker in names.items():
         engine.start(name, work, job, worker)
-    deaths = 0
-    with News(job, folder, study, mirror) as news:
+    deaths, status = 0, "KILLED"
+    try:
         while names:
-            for ended in engine.ended(POLL):
-                worker = names.pop(ended.name)
-                if isinstance(ended.error, Died):
+            for name, error in engine.ended(POLL).items():
+                worker = names.pop(name)
+                if isinstance(error, Died):
                     deaths += 1
-                    console.print(f"{ended.name} went away ({ended.error}); its trial is tried again", markup=False)
+                    console.print(f"{name} went away ({error}); its trial is tried again", markup=False)
                     if deaths > RETRIES * workers:
-                        raise UserError(f"workers keep going away ({ended.error}); too little memory for {workers}?")
+                        raise UserError(f"workers keep going away ({error}); too little memory for {workers}?")
                     patiently(partial(_try_again, study, lambda t, w=worker: t.user_attrs.get("worker") == w))
-                    names[ended.name] = uuid.uuid4().hex[:8]
-                    engine.start(ended.name, work, job, names[ended.name])
-                elif ended.error is not None:
-                    raise ended.error
+                    names[name] = uuid.uuid4().hex[:8]
+                    engine.start(name, work, job, names[name])
+                elif error is not None:
+                    raise error
             with suppress(*STORAGE_ERRORS):
-                news.tell(study)
-        patiently(partial(news.tell, study))
+                _tell(job, study, told, mirror)
+        patiently(partial(_tell, job, study, told, mirror))
+        status = "FINISHED"
+    finally:
+        mirror.conclude(job, status)
     return study
 
 
@@ -153,37 +147,21 @@ def _try_again(study: optuna.Study, ours: Callable[[FrozenTrial], bool]) -> None
             again(study, trial)
 
 
-class News:
-    """Tells once of each trial that was finished, and has it mirrored; in the end, how the study ended."""
-
-    def __init__(self, job: Job, folder: Path, study: optuna.Study, mirror: "Mirror"):
-        self.job, self.folder, self.mirror = job, folder, mirror
-        self.told = {trial.number for trial in study.trials if trial.state in DONE}
-
-    def tell(self, study: optuna.Study) -> None:
-        """Prints and has logged what was finished since."""
-        for trial in study.trials:
-            if trial.state in DONE and trial.number not in self.told:
-                self.told.add(trial.number)
-                pruned = f" after epoch {trial.last_step}, stopped" if trial.state == TrialState.PRUNED else ""
-                values = ", ".join(f"{n.split('.')[-1]} {v}" for n, v in self.job.problem.values(trial.params).items())
-                name = f"{'check' if self.job.check else 'trial'} {trial.number}"
-                console.print(f"{name}: {trial.value or 0:.2f}{pruned} ({values})", markup=False)
-                if (place := self.folder / trial.user_attrs.get("folder", "-")).is_dir():
-                    for file in ("checkpoint.safetensors", "best.safetensors"):  # of a training cut short: no use
-                        (place / file).unlink(missing_ok=True)
-                    best = max(t.value or 0.0 for t in study.trials if t.number in self.told)
-                    self.mirror.waiting.put(partial(_log, place, self.job.name, name, trial, best))
-
-    def __enter__(self) -> "News":
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        from benchmarks.tracking.track import conclude
-
-        data, study = self.job.problem.base.data.name, f"search/{self.job.name}"
-        status = "FINISHED" if error is None else "KILLED"
-        self.mirror.waiting.put(partial(conclude, self.folder / "trial", data, study, status))
+def _tell(job: Job, study: optuna.Study, told: set[int], mirror: "Mirror") -> None:
+    """Prints and has logged what was finished and not `told` yet."""
+    for trial in study.trials:
+        if trial.state in DONE and trial.number not in told:
+            told.add(trial.number)
+            pruned = f" after epoch {trial.last_step}, stopped" if trial.state == TrialState.PRUNED else ""
+            values = ", ".join(f"{n.split('.')[-1]} {v}" for n, v in job.problem.values(trial.params).items())
+            name = f"{'check' if job.check else 'trial'} {trial.number}"
+            console.print(f"{name}: {trial.value or 0:.2f}{pruned} ({values})", markup=False)
+            folder = Path(job.owner, trial.user_attrs.get("folder", "-"))
+            if folder.is_dir():
+                for file in ("checkpoint.safetensors", "best.safetensors"):  # of a training cut short: no use
+                    (folder / file).unlink(missing_ok=True)
+                best = max(t.value or 0.0 for t in study.trials if t.number in told)
+                mirror.waiting.put(partial(_log, folder, job, name, trial, best))
 
 
 class Mirror(threading.Thread):
@@ -204,6 +182,13 @@ class Mirror(threading.Thread):
                 words = " ".join(str(error).split())[:160]
                 console.print(f"warning: the search is not logged in full ({words})", markup=False)
 
+    def conclude(self, job: Job, status: str) -> None:
+        """Has it logged how a study ended: FINISHED or KILLED."""
+        from benchmarks.tracking.track import conclude
+
+        data, folder = job.problem.base.data.name, Path(job.owner, "trial")
+        self.waiting.put(partial(conclude, folder, data, f"search/{job.name}", status))
+
     def end(self) -> None:
         """Waits for what is still to be logged, for MIRROR_SECONDS at most."""
         self.waiting.put(None)
@@ -212,13 +197,13 @@ class Mirror(threading.Thread):
             console.print("warning: MLflow hangs; `python -m benchmarks track` can log the trials later", markup=False)
 
 
-def _log(folder: Path, study: str, name: str, trial: FrozenTrial, best: float) -> None:
+def _log(folder: Path, job: Job, name: str, trial: FrozenTrial, best: float) -> None:
     """A trial that is through, and beside it the best so far as the study's own curve."""
     from benchmarks.tracking.mirror import PARENT
     from benchmarks.tracking.store import tracking_uri
     from benchmarks.tracking.track import track
 
-    if run_id := track(folder, under=f"search/{study}", name=name):
+    if run_id := track(folder, under=f"search/{job.name}", name=name):
         from mlflow import MlflowClient
 
         client = MlflowClient(tracking_uri(folder))
@@ -227,18 +212,6 @@ def _log(folder: Path, study: str, name: str, trial: FrozenTrial, best: float) -
         client.log_metric(run_id, "trial_value", trial.value or 0.0)
         client.set_terminated(run_id, "FINISHED")  # one that was stopped is through, too
         client.log_metric(client.get_run(run_id).data.tags[PARENT], "trial_value", best, step=trial.number)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """One driver a study and machine: then whatever is left running there is left over."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise UserError(f"{folder}: this study is being worked on by another process; wait for it") from None
-        yield
 
 
 def _repair(journal: Path) -> None:

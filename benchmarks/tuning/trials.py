@@ -4,14 +4,14 @@ A trial is a short training with a run folder of its own, named by its configura
 its worker was killed goes on from its checkpoint, and one whose result got lost on its way is known at once.
 """
 
-import fcntl
+import math
 import os
 import socket
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,14 @@ from typing import Any, TypeVar
 import optuna
 import sqlalchemy.exc
 from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
-from optuna.samplers import BaseSampler, TPESampler
+from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage, RDBStorage, RetryHeartbeatStaleTrialCallback, fail_stale_trials
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.data.archive import Archive
 from benchmarks.errors import Diverged, UserError
+from benchmarks.files import only_one
 from benchmarks.jobs.place import Place
 from benchmarks.runs.folder import RunFolder
 from benchmarks.tuning.space import Problem
@@ -48,7 +49,7 @@ class Job:
     storage: str  # a database URL, or the path of a journal
     trials: int
     owner: str  # the study's folder on the driver's machine
-    heartbeat: int  # seconds between two signs of life, for machines that cannot see each other; three missed: dead
+    heartbeat: int = 20  # seconds between two signs of life, for machines that do not see each other; 3 missed: dead
     check: bool = False
 
     @property
@@ -102,40 +103,29 @@ class PatientStorage(RDBStorage):
             super().record_heartbeat(trial_id)
 
 
-class KeyedTPE(BaseSampler):
+class KeyedTPE(TPESampler):
     """Optuna's TPE, its random numbers keyed by (seed, trial): what is drawn depends on the trials before, and not on
     which worker draws, or how often a study was stopped."""
 
     def __init__(self, seed: int, startup: int):
-        self.seed, self.startup = seed, startup
-        self._start(0)
+        self.key = seed, startup
+        self._begin(0)
 
-    def _start(self, number: int) -> None:
-        self.tpe = TPESampler(
-            n_startup_trials=self.startup,
+    def _begin(self, trial: int) -> None:
+        seed, startup = self.key
+        super().__init__(
+            n_startup_trials=startup,
             n_ei_candidates=24,
             multivariate=True,
             group=False,
             constant_liar=True,  # workers side by side do not try the same
-            seed=(1_000_003 * self.seed + number) % 2**32,
+            seed=(1_000_003 * seed + trial) % 2**32,
         )
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Optuna's hook: keys the random numbers by the trial."""
-        self._start(trial.number)
-        self.tpe.before_trial(study, trial)
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> Any:
-        """As TPE's."""
-        return self.tpe.infer_relative_search_space(study, trial)
-
-    def sample_relative(self, study: optuna.Study, trial: FrozenTrial, search_space: Any) -> dict[str, Any]:
-        """As TPE's."""
-        return self.tpe.sample_relative(study, trial, search_space)
-
-    def sample_independent(self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: Any):
-        """As TPE's."""
-        return self.tpe.sample_independent(study, trial, param_name, param_distribution)
+        self._begin(trial.number)
+        super().before_trial(study, trial)
 
 
 def patiently(action: Callable[[], Result]) -> Result:
@@ -202,24 +192,24 @@ class Trial:
         """Trains with the settings that the study suggests; returns ExpRate in percent, 0 for a loss that diverged."""
         from benchmarks.training.trainer import train
 
-        trial.set_user_attr("worker", self.worker)
-        trial.set_user_attr("owner", self.job.owner)
-        trial.set_user_attr("where", f"{socket.gethostname()}, process {os.getpid()}")
+        where = f"{socket.gethostname()}, process {os.getpid()}"
+        for name, value in {"worker": self.worker, "owner": self.job.owner, "where": where}.items():
+            trial.set_user_attr(name, value)
         config = self.job.problem.config(self.job.problem.suggest(trial))
         name = f"search/{Path(self.job.owner).name}/{config.preset}-seed{config.seed}-{config.digest}"
         trial.set_user_attr("folder", Path(name).name)
         folder = self.place.pull(name)
-        with _locked(folder):  # two trials of the same settings, or one that was taken for dead
+
+        def on_epoch(line: dict[str, Any]) -> None:
+            self.place.push(name)
+            self._report(trial, folder)
+            if METRIC in line and not trial.user_attrs.get("default") and _prune(trial):
+                self.over = True
+                raise optuna.TrialPruned
+
+        with only_one(folder, ".lock", math.inf):  # two trials of the same settings, or one that was taken for dead
             if not (RunFolder(folder).state or {}).get("finished"):
                 self._report(trial, folder)
-
-                def on_epoch(line: dict[str, Any]) -> None:
-                    self.place.push(name)
-                    self._report(trial, folder)
-                    if METRIC in line and not trial.user_attrs.get("default") and _prune(trial):
-                        self.over = True
-                        raise optuna.TrialPruned
-
                 try:
                     train(config, self.archive, folder, on_epoch)
                 except Diverged:
@@ -228,15 +218,15 @@ class Trial:
                 finally:
                     self.place.push(name)
             self._report(trial, folder)
-        value = max(line[METRIC] for line in RunFolder(folder).history if METRIC in line)
+        value = max(line[METRIC] for line in _validated(folder))
         self.over = True
         return value
 
     def _report(self, trial: optuna.Trial, folder: Path) -> None:
         """Tells the storage of the epochs it does not know; where it is out of reach, with the next ones."""
         try:
-            for line in RunFolder(folder).history:
-                if METRIC in line and line["epoch"] not in self.reported:
+            for line in _validated(folder):
+                if line["epoch"] not in self.reported:
                     trial.report(line[METRIC], line["epoch"])
                     self.reported.add(line["epoch"])
         except UpdateFinishedTrialError:
@@ -246,15 +236,12 @@ class Trial:
             pass
 
 
+def _validated(folder: Path) -> list[dict[str, Any]]:
+    """The epochs of a run after which it was validated."""
+    return [line for line in RunFolder(folder).history if METRIC in line]
+
+
 def _prune(trial: optuna.Trial) -> bool:
     with suppress(*STORAGE_ERRORS):
         return trial.should_prune()
     return False
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

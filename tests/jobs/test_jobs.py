@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from safetensors.torch import load_file
@@ -17,13 +16,15 @@ from benchmarks import __main__ as cli
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.jobs import ray_cluster
-from benchmarks.jobs.place import Died, Ended, Place
+from benchmarks.jobs.engine import Placing
+from benchmarks.jobs.place import Died, Place
 from benchmarks.jobs.processes import Processes
-from benchmarks.reproduce import reproduce
 from benchmarks.training.trainer import train
+from benchmarks.tuning.space import pose
 from benchmarks.tuning.study import search
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
+from tests.test_reproduce import reproduce
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +60,14 @@ def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None
     processes.start("two", fails)
     processes.start("three", waits, "pid")
     os.kill(int(until(tmp_path / "pid")), signal.SIGKILL)
-    over: dict[str, Ended] = {}
+    over: dict[str, Exception | None] = {}
     while len(over) < 3:
-        over |= {ended.name: ended for ended in processes.ended(10)}
-    assert over["one"].error is None and (tmp_path / "written").read_text() == "foreign"
-    assert isinstance(over["two"].error, UserError) and str(over["two"].error) == "a fix"
+        over |= processes.ended(10)
+    assert over["one"] is None and (tmp_path / "written").read_text() == "foreign"
+    assert isinstance(over["two"], UserError) and str(over["two"]) == "a fix"
     assert (tmp_path / "two.log").read_text() == "what it said before\n"
-    assert isinstance(over["three"].error, Died) and "killed by SIGKILL" in str(over["three"].error)
-    assert processes.ended(0) == []
+    assert isinstance(over["three"], Died) and "killed by SIGKILL" in str(over["three"])
+    assert processes.ended(0) == {}
 
 
 def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
 
 def test_files_of_a_node_stay_inside_the_workspace(tmp_path: Path) -> None:
     ray_cluster._put(tmp_path / "run", {"scores/2014.json": (b"{}", 10**18)})
-    assert ray_cluster._files(tmp_path) == {"run/scores/2014.json": (b"{}", 10**18)}
+    assert ray_cluster._files(tmp_path, {}) == {"run/scores/2014.json": (b"{}", 10**18)}
     assert ray_cluster._files(tmp_path, {"run/scores/2014.json": 10**18}) == {}
     with pytest.raises(UserError, match="not a path inside"):
         ray_cluster._put(tmp_path / "run", {"../../other": (b"", 0)})
@@ -101,6 +102,7 @@ def test_an_engine_that_is_not_there(archive: Path, tmp_path: Path, monkeypatch:
     with pytest.raises(UserError, match="no engine called 'slurm': choose local or ray"):
         cli.app(["reproduce", *given, "--engine", "slurm"], standalone_mode=False)
     monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "benchmarks.jobs.ray_cluster")
     with pytest.raises(UserError, match=r"needs Ray: pip install 'hmerbench\[ray\]'"):
         cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
 
@@ -137,7 +139,7 @@ def test_runs_go_on_when_a_node_dies(cluster, archive: Path, tmp_path: Path, mon
 
     monkeypatch.setattr("benchmarks.tracking.track.track", watch)
     preset, rows = str(archive / "tiny.yaml"), ["comer-fusion", "bttr"]
-    reproduce(rows, preset, [7], archive, [], False, tmp_path, engine="ray")
+    reproduce(rows, preset, [7], archive, tmp_path, placing=Placing("ray"))
     assert killed and killed[0] < 30, "no node died while runs were under way"
     said = capsys.readouterr().out
     assert said.count("it is started again") == 1 and said.count(": done") == 2
@@ -151,7 +153,7 @@ def test_runs_go_on_when_a_node_dies(cluster, archive: Path, tmp_path: Path, mon
     for name, tensor in load_file(tmp_path / "straight/best.safetensors").items():
         assert tensor.equal(ours[name]), name
     with pytest.raises(UserError, match="no node of the Ray cluster has 64 CPUs"):
-        reproduce(rows, preset, [8], archive, [], False, tmp_path, engine="ray", cpus=64)
+        reproduce(rows, preset, [8], archive, tmp_path, placing=Placing("ray", cpus=64))
 
 
 def test_a_search_on_a_cluster(cluster, archive: Path, tmp_path: Path, monkeypatch) -> None:
@@ -160,13 +162,9 @@ def test_a_search_on_a_cluster(cluster, archive: Path, tmp_path: Path, monkeypat
     space = {"budget": {"heldout": 0.3}, "parameters": {"training.optimizer.lr": {"low": 0.001, "high": 0.1}}}
     (tmp_path / "space.yaml").write_text(json.dumps(space))
     monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
-    where: dict[str, Any] = {
-        "space": str(tmp_path / "space.yaml"),
-        "storage": f"sqlite:///{tmp_path}/study.db",
-        "engine": "ray",
-    }
-    which = {"recipe": "comer-fusion", "preset": str(archive / "tiny.yaml"), "seed": 7, "crohme": archive}
-    folder = search(**which, results=tmp_path, trials=2, workers=1, **where)
+    opened, preset = open_archive(archive), str(archive / "tiny.yaml")
+    problem = pose("comer-fusion", preset, 7, opened, str(tmp_path / "space.yaml"))
+    folder = search(problem, opened, tmp_path, 2, Placing("ray"), f"sqlite:///{tmp_path}/study.db")
     rows = (folder / "trials.csv").read_text().splitlines()
     assert len(rows) == 3 and all(",complete," in row for row in rows[1:])
     assert len(list(folder.glob("tiny-seed7-*/history.jsonl"))) == 2 and (folder / "best.yaml").exists()

@@ -452,6 +452,7 @@ def no_such_store(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 def not_installed(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "mlflow", None)
+        patch.delitem(sys.modules, "benchmarks.tracking.mirror", raising=False)
         yield
 
 

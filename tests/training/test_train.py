@@ -322,7 +322,7 @@ def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):
         time.sleep(0.05)
     config = tiny_config(archive, overrides)
     for attempt in (lambda: train(config, open_archive(archive), tmp_path), RunFolder(tmp_path).forget_training):
-        with pytest.raises(UserError, match=rf"process {first.pid} on .* trains in it; wait until that ends"):
+        with pytest.raises(UserError, match=rf"process {first.pid} on .* works in it; wait until that ends"):
             attempt()
     assert (tmp_path / "checkpoint.safetensors").exists()
     first.kill()

@@ -25,7 +25,9 @@ from benchmarks import config as configs
 from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import Diverged, UserError
-from benchmarks.jobs.place import Died, Ended, Place
+from benchmarks.files import only_one
+from benchmarks.jobs.engine import Placing
+from benchmarks.jobs.place import Died, Place
 from benchmarks.tuning import study as driver
 from benchmarks.tuning.space import pose
 from benchmarks.tuning.trials import Job, KeyedTPE
@@ -61,6 +63,13 @@ def given(archive: Path, tmp_path: Path) -> dict[str, Any]:
     return {"recipe": "comer-fusion", "seed": 7, "crohme": archive, "results": tmp_path} | files
 
 
+def search(given: dict[str, Any], trials: int, workers: int, storage: str = "", engine: str = "local") -> Path:
+    """The search, as its verb calls it."""
+    archive = open_archive(given["crohme"])
+    problem = pose(given["recipe"], given["preset"], given["seed"], archive, given["space"])
+    return driver.search(problem, archive, given["results"], trials, Placing(engine, workers), storage)
+
+
 def pretended(config: Config, _: Any, folder: Path, on_epoch: Callable[[dict], None]) -> None:
     """A training that costs nothing: the better, the nearer lr is to 0.03 and the more is smoothed."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -88,13 +97,13 @@ class Inline:
     def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
         self.queue.append((name, job, arguments))
 
-    def ended(self, seconds: float) -> list[Ended]:
+    def ended(self, seconds: float) -> dict[str, Exception | None]:
         name, job, arguments = self.queue.pop(0)
         try:
             job(self.place, *arguments)
         except Exception as error:
-            return [Ended(name, error)]
-        return [Ended(name, None)]
+            return {name: error}
+        return {name: None}
 
     def stop(self) -> None:
         self.queue.clear()
@@ -102,9 +111,10 @@ class Inline:
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
+    monkeypatch.setattr("benchmarks.jobs.processes.Processes", Inline)
     monkeypatch.setattr("benchmarks.training.trainer.train", pretended)
-    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
+    for name in ("track", "conclude"):
+        monkeypatch.setattr(f"benchmarks.tracking.track.{name}", lambda *_, **__: None)
 
 
 def opened(folder: Path) -> optuna.Study:
@@ -161,13 +171,13 @@ def only(name: str, parameter: Any) -> dict[str, Any]:
 def test_a_space_that_cannot_be_searched_is_refused_at_once(space, message: str, given) -> None:
     Path(given["space"]).write_text(yaml.safe_dump(space))
     with pytest.raises(UserError, match=message):
-        driver.search(**given, trials=1, workers=1)
+        search(given, trials=1, workers=1)
     assert not (given["results"] / "local").exists()
 
 
 def test_a_preset_without_a_space_wants_one(given) -> None:
     with pytest.raises(UserError, match=r"no search space is shipped for the preset '.*tiny.yaml'.*--space FILE"):
-        driver.search(**given | {"space": ""}, trials=1, workers=1)
+        search(given | {"space": ""}, trials=1, workers=1)
 
 
 # ------------------------------------------------------------------------------------------------------ studies
@@ -190,7 +200,7 @@ def test_what_is_drawn_does_not_depend_on_workers_or_stops() -> None:
 
 
 def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, capsys) -> None:
-    folder = driver.search(**given, trials=14, workers=2)
+    folder = search(given, trials=14, workers=2)
     assert folder.parent.name == "search" and folder.parents[1].name.startswith("foreign-")
     said = capsys.readouterr().out
     assert "NOT CROHME numbers" in said and "gain     +" in said and "on another held-out part" in said
@@ -212,16 +222,16 @@ def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, caps
     assert best.model.self_coverage and best.model.cross_coverage
 
     before = (folder / "best.yaml").read_bytes(), len(opened(folder).trials)
-    driver.search(**given, trials=14, workers=2)
+    search(given, trials=14, workers=2)
     assert ((folder / "best.yaml").read_bytes(), len(opened(folder).trials)) == before
-    driver.search(**given, trials=16, workers=1)
+    search(given, trials=16, workers=1)
     assert sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in opened(folder).trials) == 16
 
 
 def test_a_loss_that_diverges_is_a_result(inline, given) -> None:
     space = with_(parameters={"training.optimizer.lr": {"low": 0.0095, "high": 0.9}})
     Path(given["space"]).write_text(yaml.safe_dump(space))
-    folder = driver.search(**given, trials=5, workers=1)
+    folder = search(given, trials=5, workers=1)
     rows = pd.read_csv(folder / "trials.csv")
     assert rows.diverged.any() and set(rows[rows.diverged].value) == {0.0} and len(rows) == 5
 
@@ -242,16 +252,16 @@ def test_a_worker_that_went_away_costs_no_trial(inline, given, monkeypatch) -> N
         """Nothing of a process that is killed gets to say goodbye."""
 
     class Deadly(Inline):
-        def ended(self, seconds: float) -> list[Ended]:
+        def ended(self, seconds: float) -> dict[str, Exception | None]:
             name = self.queue[0][0]
             try:
                 return super().ended(seconds)
             except Killed:
-                return [Ended(name, Died("killed by SIGKILL"))]
+                return {name: Died("killed by SIGKILL")}
 
-    monkeypatch.setattr("benchmarks.tuning.study.Processes", Deadly)
+    monkeypatch.setattr("benchmarks.jobs.processes.Processes", Deadly)
     monkeypatch.setattr("benchmarks.training.trainer.train", killed)
-    folder = driver.search(**given, trials=4, workers=1)
+    folder = search(given, trials=4, workers=1)
     trials = opened(folder).trials
     (failed,) = [trial for trial in trials if trial.state == TrialState.FAIL]
     (again,) = [trial for trial in trials if trial.system_attrs.get("failed_trial") == failed.number]
@@ -270,27 +280,27 @@ def test_a_full_disk_or_ctrl_c_ends_the_search_and_loses_no_trial(inline, given,
 
     monkeypatch.setattr("benchmarks.training.trainer.train", ends)
     with pytest.raises(type(error)):
-        driver.search(**given, trials=3, workers=1)
+        search(given, trials=3, workers=1)
     monkeypatch.setattr("benchmarks.training.trainer.train", pretended)
-    folder = driver.search(**given, trials=3, workers=1)
+    folder = search(given, trials=3, workers=1)
     assert bool(pd.read_csv(folder / "trials.csv").iloc[1].default)
 
 
 def test_a_journal_cut_short_is_mended_and_a_damaged_one_told(inline, given) -> None:
-    folder = driver.search(**given, trials=2, workers=1)
+    folder = search(given, trials=2, workers=1)
     journal = folder / "journal.log"
     journal.write_bytes(journal.read_bytes() + b'{"op_code": 6, "trial')
     os.symlink(journal, f"{journal}.lock")
-    assert len(pd.read_csv(driver.search(**given, trials=3, workers=1) / "trials.csv")) == 3
+    assert len(pd.read_csv(search(given, trials=3, workers=1) / "trials.csv")) == 3
     journal.write_bytes(journal.read_bytes()[:50] + b"\n" + journal.read_bytes()[60:])
     with pytest.raises(UserError, match=r"journal\.log: damaged .*; move it away"):
-        driver.search(**given, trials=4, workers=1)
+        search(given, trials=4, workers=1)
 
 
 def test_a_study_has_one_driver_a_machine(inline, given) -> None:
-    folder = driver.search(**given, trials=1, workers=1)
-    with driver._alone(folder), pytest.raises(UserError, match="being worked on by another process"):
-        driver.search(**given, trials=2, workers=1)
+    folder = search(given, trials=1, workers=1)
+    with only_one(folder, ".search"), pytest.raises(UserError, match=r"process \d+ on .* works in it; wait"):
+        search(given, trials=2, workers=1)
 
 
 @pytest.mark.parametrize(
@@ -302,19 +312,19 @@ def test_a_study_has_one_driver_a_machine(inline, given) -> None:
 )
 def test_a_storage_that_is_of_no_use(inline, given, storage: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as told:
-        driver.search(**given, trials=1, workers=1, storage=storage)
+        search(given, trials=1, workers=1, storage=storage)
     assert "secret" not in str(told.value) and "\n" not in str(told.value)
 
 
 def test_ray_wants_a_storage_that_nodes_reach(given) -> None:
     with pytest.raises(UserError, match="needs a storage that all nodes reach"):
-        driver.search(**given, trials=1, workers=1, engine="ray")
+        search(given, trials=1, workers=1, engine="ray")
 
 
 def test_a_tracking_store_that_hangs_holds_nothing_up(inline, given, monkeypatch, capsys) -> None:
     monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: threading.Event().wait())
     monkeypatch.setattr(driver, "MIRROR_SECONDS", 0.2)
-    folder = driver.search(**given, trials=3, workers=1)
+    folder = search(given, trials=3, workers=1)
     assert len(pd.read_csv(folder / "trials.csv")) == 3 and "warning: MLflow hangs" in capsys.readouterr().out
 
 
@@ -324,9 +334,9 @@ def test_trials_lie_below_their_study_in_mlflow(inline, given, monkeypatch) -> N
     from benchmarks.tracking import store
 
     monkeypatch.undo()
-    monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
+    monkeypatch.setattr("benchmarks.jobs.processes.Processes", Inline)
     monkeypatch.setattr("benchmarks.training.trainer.train", pretended)
-    folder = driver.search(**given, trials=2, workers=1)
+    folder = search(given, trials=2, workers=1)
     client = MlflowClient(store.tracking_uri(folder / "trial"))
     runs = client.search_runs([e.experiment_id for e in client.search_experiments()])
     (study,) = [run for run in runs if run.info.run_name == f"search/{folder.name}"]
@@ -355,7 +365,7 @@ def test_a_driver_that_was_killed_goes_on(given, monkeypatch, capsys) -> None:
     time.sleep(0.5)  # its workers end with it
     begun = found[0].read_text().splitlines()[:2]
     monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
-    monkeypatch.setattr("benchmarks.tuning.study.Processes", Inline)
+    monkeypatch.setattr("benchmarks.jobs.processes.Processes", Inline)
     cli.app(["search", *options], standalone_mode=False)
     folder = found[0].parents[1]
     assert found[0].read_text().splitlines()[:2] == begun, "the trial began again"
@@ -377,5 +387,5 @@ def test_jobs_travel_to_other_processes(archive: Path, given) -> None:
     import pickle
 
     problem = pose("comer-fusion", given["preset"], 7, open_archive(archive), given["space"])
-    job = Job(problem, "sqlite://", 3, "here", 20)
+    job = Job(problem, "sqlite://", 3, "here")
     assert pickle.loads(pickle.dumps(job)).problem.name == problem.name != job.on_other_data().problem.name
