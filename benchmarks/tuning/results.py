@@ -17,7 +17,6 @@ from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.printing import console, show
-from benchmarks.report.figures.growth import importance as bars
 from benchmarks.report.figures.make import DATES, rendered, style
 from benchmarks.tuning.space import Problem
 from evaluation.scoring.interval import proportion_interval
@@ -36,7 +35,7 @@ def write(folder: Path, problem: Problem, study: optuna.Study, checked: optuna.S
         figures = {"history": history(table, default.value or 0)}
         if (shares := importances(study)) is not None:
             write_atomically(folder / "importance.csv", shares.to_csv(index=False, float_format="%.6g"))
-            figures["importance"] = bars(shares, study.study_name)
+            figures["importance"] = importance(shares)
         for name, figure in figures.items():
             for kind in DATES:
                 write_atomically(folder / f"{name}.{kind}", rendered(figure, kind))
@@ -98,6 +97,16 @@ def history(table: pd.DataFrame, default: float) -> Figure:
     axes.axhline(default, linestyle=":", color="gray", label="default")
     axes.set(xlabel="trial", ylabel=LABEL)
     axes.legend()
+    return figure
+
+
+def importance(shares: pd.DataFrame) -> Figure:
+    """What mattered: the settings by their importance, the greatest on top."""
+    shares = shares.sort_values("importance", kind="stable")
+    figure = Figure(figsize=(6, 0.6 + 0.3 * len(shares)), layout="constrained")
+    axes = figure.add_subplot()
+    axes.barh(list(shares["setting"]), list(shares["importance"]), height=0.6)
+    axes.set(xlabel="importance (PED-ANOVA, best quarter of trials)", xlim=(0, None))
     return figure
 
 
