@@ -30,11 +30,11 @@ COUNTS = {"exprate": "exact", "le1": "le1", "le2": "le2", "le3": "le3"}  # colum
 SOURCES = ("reported", "reproduced", "local")
 
 NOTE = (
-    "Percentages come from counts. Several seeds of a row give the mean rate. `ci_low`, `ci_high` is the 95 % Wilson "
-    "interval of ExpRate for the n images of the set: all seeds meet the same images, so more of them do not narrow "
-    "it; `sd` is the standard deviation of ExpRate between them. For reported rows the count behind the interval is "
-    "the reported rate times n, rounded. `parts`: sub-expressions cut out of each training expression at most and "
-    "trained on as well; the paper trains on the 8,834 expressions alone."
+    "Percentages come from counts. Several seeds of a row give the mean rate. The interval (`ci_low`, `ci_high`) is "
+    "Wilson's, 95 %, of ExpRate for the n images of the set: all seeds meet the same images, so more of them do not "
+    "narrow it; `sd` is the standard deviation of ExpRate between them. For reported rows the count behind the "
+    "interval is the reported rate times n, rounded. `parts`: sub-expressions cut out of each training expression at "
+    "most and trained on as well; the paper trains on the 8,834 expressions alone."
 )
 IN_README = "<!-- written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 

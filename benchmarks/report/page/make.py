@@ -170,11 +170,11 @@ def _intro(material: Material) -> str:
 
 def _tables(title: str, frame: pd.DataFrame) -> list[Json]:
     """A results table in parts, one for each dataset."""
-    cells = tables.short(frame)
+    cells, number = tables.short(frame), title.partition(":")[0]
     headings = [HEADINGS.get(name, name) for name in cells.columns[1:]]
     return [
         {
-            "title": f"{title}: {dataset}" if len(set(frame["dataset"])) > 1 else title,
+            "title": f"{number}: {dataset}" if len(set(frame["dataset"])) > 1 else title,
             "headings": headings,
             "rows": [{"source": row[2], "cells": row[1:]} for row in part.values.tolist()],
         }
