@@ -35,7 +35,10 @@ class Vocabulary:
         return [self.ids[token] for token in tokens]
 
     def decode(self, ids: Sequence[int]) -> list[str]:
-        """Tokens of class ids, special ones as <pad>, <sos>, <eos>. Raises IndexError out of range."""
+        """Tokens of class ids, special ones as <pad>, <sos>, <eos>. Raises ValueError out of range."""
+        for i in ids:
+            if not 0 <= i < len(self):
+                raise ValueError(f"class id {i} is outside the vocabulary of {len(self)} classes")
         return [self.words[i] for i in ids]
 
 
