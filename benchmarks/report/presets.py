@@ -44,10 +44,10 @@ def departures(name: str, config: Mapping[str, Any]) -> str:
     small = [f"{layers} of the authors' {theirs} dense layers"] if layers < theirs else []
     small += [f"images at {data['scale']:g} of their width and height"] if data.get("scale", 1) < 1 else []
     words = f"a small network ({', '.join(small)}): it reproduces differences, not levels" if small else "full size"
-    if parts := data.get("sub_expressions"):
-        words += f". Also trained on up to {parts} sub-expressions of each expression; the paper on its"
-    else:
-        words += ". Trained as the paper is on"
+    parts, share = data.get("sub_expressions"), data.get("substitution")
+    more = [f"up to {parts} sub-expressions of each expression"] if parts else []
+    more += [f"expressions with {share:.0%} of their symbols substituted"] if share else []
+    words += f". Also trained on {' and '.join(more)}; the paper on its" if more else ". Trained as the paper is on"
     return f"`{name}`: {words} 8,834 expressions and nothing else."
 
 

@@ -132,7 +132,7 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
     for seed, exact in ((7, 493), (8, 503), (9, 498)):
         put_run(tmp_path / "reproduced", "comer-fusion", "fast", seed, exact)
         put_run(tmp_path / "reproduced", "comer-cross", "fast", seed, exact - 100)
-    more = CROHME | {"scale": 0.5, "sub_expressions": 3}
+    more = CROHME | {"scale": 0.5, "sub_expressions": 3, "substitution": 0.4}
     put_run(tmp_path / "reproduced", "comer-fusion", "laptop", data=more)
     readme = tmp_path / "README.md"
     readme.write_text("above\n" + "what was there\n".join(tables.IN_README) + "below\n")
@@ -147,7 +147,8 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
     ]
     assert "- `fast`: full size. Trained as the paper is on 8,834 expressions and nothing else." in text
     assert "- `laptop`: a small network (images at 0.5 of their width and height): it reproduces differences" in text
-    assert "Also trained on up to 3 sub-expressions of each expression; the paper on its 8,834 expressions" in text
+    added = "up to 3 sub-expressions of each expression and expressions with 40% of their symbols substituted"
+    assert f"Also trained on {added}; the paper on its 8,834 expressions and nothing else." in text
     assert text.count("Whether the paper's order holds") == 1 and "CoMER (Cross) → CoMER (Fusion) +10.14 points" in text
     readme.write_text("no marks\n")
     with pytest.raises(UserError, match="lacks the lines"):
