@@ -38,7 +38,7 @@ def zipped(files: Mapping[str, str | bytes]) -> bytes:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(entry, files[name])
     return packed.getvalue()
 
