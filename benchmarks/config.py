@@ -231,6 +231,8 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
 
 def load(path: Path) -> Config:
     """Reads the `config.yaml` of a run folder. An older one keeps its schema version: no training goes on from it."""
+    if not path.exists():
+        raise UserError(f"{path}: no such file, so this is no run folder; `python -m benchmarks ls` lists runs")
     keys = {"schema_version": 1} | read_yaml(path)
     version = keys["schema_version"]
     older = "" if version == SCHEMA else f" (version {version} of the settings, not {SCHEMA})"

@@ -47,7 +47,7 @@ def test_help_is_quick_and_names_every_verb(tmp_path: Path) -> None:
         (["reproduce", "--crohme", "junk.zip"], "junk.zip"),
         (["data", "--crohme", "junk.zip"], "junk.zip"),
         (["train"], "name one run"),
-        (["train", "nowhere"], "nowhere/config.yaml: no such file"),
+        (["train", "nowhere"], "nowhere/config.yaml: no such file, so this is no run folder"),
         (["score", "run"], "run/config.yaml"),
         (["track", "nowhere"], "not a run folder"),
         (["reproduce", "--seeds", "x"], "'x' is not a seed"),
