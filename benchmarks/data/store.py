@@ -27,7 +27,8 @@ class ZipStore:
             self._zip = zipfile.ZipFile(path)
         except DAMAGED as error:
             raise UserError(
-                f"{path}: truncated, or not a zip archive at all ({error}); fetch it again with `make crohme`"
+                f"{path}: truncated, or not a zip archive at all ({error}); "
+                "fetch it again (`make crohme` fetches CROHME's images)"
             ) from None
         infos = [info for info in self._zip.infolist() if not info.is_dir()]
         total, names = sum(info.file_size for info in infos), set[str]()

@@ -48,7 +48,10 @@ class Substitution:
         self.proportions = {tokens: [proportion(symbol) for symbol in pool] for tokens, pool in self.pools.items()}
 
     def __call__(self, sample: Sample, draw: np.random.Generator) -> Sample:
-        """The expression with other symbols, its image of the same size; itself where nothing is written anew."""
+        """The expression with other symbols, its image of the same size; `sample` itself where nothing is written anew.
+
+        Draws from `draw` alone: the same generator gives the same expression.
+        """
         if sample.ink is None:
             return sample
         symbols, others = sample.ink.symbols, dict[int, Symbol]()
@@ -89,6 +92,6 @@ def fitted(symbol: Symbol, place: Symbol) -> Symbol:
     factors = place.extent / np.maximum(symbol.extent, 1e-9)
     thin = symbol.extent < THIN * symbol.extent.max()
     if thin.any():
-        factors[thin] = factors[~thin].min(initial=1.0) if thin.all() else factors[~thin].min()
+        factors[:] = factors[~thin]
     centre, target = symbol.low + symbol.extent / 2, place.low + place.extent / 2
     return Symbol(symbol.token, tuple((stroke - centre) * factors + target for stroke in symbol.strokes))

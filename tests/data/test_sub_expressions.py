@@ -117,9 +117,10 @@ def test_ink_that_does_not_fit_its_caption_is_left_out(tmp_path: Path) -> None:
         with_ink([sample("a-2", other)], ink)
 
 
-def test_a_preset_with_sub_expressions_is_tied_to_the_ink(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["sub_expressions: 2", "substitution: 0.5"])
+def test_a_preset_with_ink_is_tied_to_it(tmp_path: Path, key: str) -> None:
     archive, preset = open_archive(tiny_archive(tmp_path / "crohme")), tmp_path / "parts.yaml"
-    preset.write_text("{data: {sub_expressions: 2}, select: last, training: {schedule: {name: cosine}}}")
+    preset.write_text(f"{{data: {{{key}}}, select: last, training: {{schedule: {{name: cosine}}}}}}")
     with pytest.raises(UserError, match=r"inkml/train\.zip: no such archive.*sub_expressions.*to 0"):
         resolve("comer-fusion", str(preset), 7, archive)
     (tmp_path / "inkml").mkdir()

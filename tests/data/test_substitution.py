@@ -111,3 +111,20 @@ def test_crohmes_images_show_their_ink_where_it_is_sought() -> None:
         if sample.ink:
             drawn, image = sample.ink.canvas.draw(sample.ink.symbols.values()) > 127, sample.image > 127
             assert (cv2.dilate(drawn.astype(np.uint8), np.ones((3, 3))) * image).sum() > 0.9 * image.sum()
+
+
+@pytest.mark.skipif(not CROHME.exists(), reason=f"no {CROHME}")
+def test_crohmes_formulas_are_written_again_and_again() -> None:
+    """What the docstrings of substitution and split_heldout, CHANGELOG and results/README say of CROHME."""
+    archive, image = open_archive(CROHME), np.zeros((1, 1), np.uint8)
+    samples = [Sample(id_, tuple(tokens), image) for id_, tokens in archive.captions("train").items()]
+    formulas = {sample.tokens for sample in samples}
+    assert (len(samples), len(formulas)) == (8834, 4832)
+    known = [
+        sum(tuple(tokens) in formulas for tokens in archive.captions(year).values())
+        for year in ("2014", "2016", "2019")
+    ]
+    assert known == [30, 20, 4]
+    for share, unseen, together in ((0.05, 279, 487), (0.08, 387, None)):
+        training, held = split_heldout(samples, share, 7)
+        assert len(held) == unseen and (together is None or len(samples) - len(training) == together)
