@@ -30,6 +30,7 @@ class MaskedBatchNorm(nn.Module):
         self.bn = nn.BatchNorm1d(heads)
 
     def forward(self, x_HM: Tensor, valid_M: Tensor) -> Tensor:
+        """[H, M] normalised over the places where `valid_M` is true; 0 elsewhere."""
         return masked_batch_norm(self.bn, x_HM[None, :, None], valid_M[None, None, None])[0, :, 0]
 
 

@@ -117,6 +117,7 @@ class DecoderStack(nn.Module):
     def forward(
         self, x_BTD: Tensor, memory_bLD: Tensor, mask_bhw: Tensor, hidden_BTT: Tensor, trace: Trace | None
     ) -> Tensor:
+        """Words [B, T, D] once they have read the feature cells; `hidden_BTT` is true where a word may not look."""
         (B, T, _), b = x_BTD.shape, len(memory_bLD)
         rows = B // b
         # all rows of an image side by side, so that its keys, values and mask serve them without copies

@@ -65,6 +65,7 @@ class Grow(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x_bchw: Tensor, layers: Sequence[Layer], *parameters: Tensor) -> Tensor:
+        """[b, c + layers * growth, h, w]; keeps what the layers left."""
         (b, c, h, w), dtype = x_bchw.shape, x_bchw.dtype
         growth = len(layers[0].conv2.weight)
         # zeros, as oneDNN's bf16 product reads on, to a multiple of 32 channels, and times 0 garbage may be NaN
@@ -86,6 +87,7 @@ class Grow(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient_bchw: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        """Gradients of x and, one by one, of the parameters."""
         (grown_bchw,) = ctx.saved_tensors
         grown_Nc = grown_bchw.permute(0, 2, 3, 1).flatten(0, 2)
         gradient_bhwc = gradient_bchw.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format)

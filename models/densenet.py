@@ -33,6 +33,7 @@ class Bottleneck(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
+        """[b, growth, h, w] from [b, channels, h, w]."""
         new = self.dropout(F.relu_(self.bn1(pointwise(self.conv1, x_bchw), valid_b1hw)))
         return self.dropout(F.relu_(self.bn2(self.conv2(new), valid_b1hw)))
 
@@ -48,6 +49,7 @@ class DenseBlock(nn.ModuleList):
         return super().__iter__()  # pyright: ignore[reportReturnType]
 
     def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
+        """[b, channels + num_layers * growth, h, w]."""
         plain = valid_b1hw is not None or x_bchw.device.type != "cpu" or not isinstance(self[0].dropout, Dropout)
         if self.training and not plain:
             return grow(x_bchw, list(self))
@@ -67,6 +69,7 @@ class Transition(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
+        """[b, channels / 2, h / 2, w / 2], sides rounded up; h and w as they are where it does not pool."""
         halved = pointwise(self.conv1, x_bchw)
         return self.pool(self.dropout(F.relu_(self.bn1(halved, valid_b1hw))), valid_b1hw)
 
@@ -106,6 +109,7 @@ class DenseNet(nn.Module):
         self.post_norm = BatchNorm2d(self.out_channels)
 
     def forward(self, images_b1HW: Tensor, valid_b1HW: Tensor | None) -> Tensor:
+        """Maps of images, `valid_b1HW` as the module says."""
         valid = self.validity(valid_b1HW)
         x = images_b1HW if valid[0] is None else images_b1HW * valid[0]
         x = self.conv1(x)
@@ -137,6 +141,7 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(c.d_model)
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
+        """What the decoder reads, of ink 1 on 0."""
         valid_b1HW = self.valid_map(images_b1HW, mask_bHW)
         features_bhwd = pointwise(self.feature_proj, self.model(images_b1HW, valid_b1HW)).permute(0, 2, 3, 1)
         return self.place(features_bhwd, mask_bHW)

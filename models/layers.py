@@ -26,6 +26,7 @@ class Conv2d(nn.Conv2d):
     """torch's Conv2d, with a right gradient in bf16 on the CPU."""
 
     def forward(self, input: Tensor) -> Tensor:
+        """torch's, of a batch that is filled up where the gradient needs it."""
         training = torch.is_grad_enabled() and torch.is_autocast_enabled("cpu")
         filled = filled_up(input) if training else input
         y = super().forward(filled)
@@ -54,6 +55,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
+        """x with a share p of its elements dropped and the others scaled by 1 / (1 - p), in training."""
         if not self.training or self.p == 0:
             return x
         if x.device.type != "cpu" or not x.numel():
@@ -110,6 +112,7 @@ class BatchNorm2d(nn.BatchNorm2d):
     """torch's BatchNorm2d; given `valid_N1hw` it leaves padding out of the statistics and sets it to 0."""
 
     def forward(self, input: Tensor, valid_N1hw: Tensor | None = None) -> Tensor:
+        """Normalised maps of the same shape."""
         return super().forward(input) if valid_N1hw is None else masked_batch_norm(self, input, valid_N1hw)
 
     def count_batch(self) -> float:

@@ -78,6 +78,7 @@ class StandIn:
     """Stands for any class or function a checkpoint names: it does nothing, and keeps the items of dict-like ones."""
 
     def __new__(cls, *_: object) -> OrderedDict[Any, Any]:
+        """A dict, whatever the class would be built from."""
         return OrderedDict()
 
 

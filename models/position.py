@@ -25,6 +25,7 @@ class WordPosition(nn.Module):
         self.register_buffer("pe", sinusoids(torch.arange(MAX_STEPS, dtype=torch.float32), d_model))
 
     def forward(self, x_BTD: Tensor, start: int = 0) -> Tensor:
+        """[B, T, D] of words at steps start, start + 1, ..."""
         end = start + x_BTD.shape[1]
         if end > MAX_STEPS:
             raise ValueError(f"{end} decoding steps, but words have position encodings for {MAX_STEPS} only")

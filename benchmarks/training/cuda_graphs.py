@@ -99,6 +99,7 @@ class CudaRecord:
         self.pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, step: Callable[[], Tensor]) -> tuple[Callable[[], Any], Tensor] | None:
+        """How to replay `step`, and the loss it leaves; None where there is no memory. UserError where it cannot be."""
         free, total = torch.cuda.mem_get_info()
         free += torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         if free < FREE * total:

@@ -28,9 +28,11 @@ class LabelGraph(NamedTuple):
     edge_labels: Mapping[tuple[str, str], Set[str]]
 
     def nodes(self) -> Mapping[str, Set[str]]:
+        """Primitive -> its labels."""
         return self.node_labels
 
     def edges(self) -> Mapping[tuple[str, str], Set[str]]:
+        """(from, to) -> the labels of the pair."""
         return self.edge_labels
 
 

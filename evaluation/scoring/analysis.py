@@ -33,6 +33,8 @@ _WORD = re.compile("R|Sub|Sup|Above|Below|Inside")
 
 
 class Pair(NamedTuple):
+    """An expression with what was recognized, what is true, and LgEval's comparison of the two."""
+
     expression: Expression
     prediction: Graph
     truth: Graph

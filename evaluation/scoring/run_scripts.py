@@ -33,6 +33,7 @@ def scripts() -> str:
 
 
 def own_scripts() -> bool:
+    """Whether no LGEVAL_BIN names others."""
     return scripts() == str(OWN_SCRIPTS)
 
 

@@ -43,6 +43,7 @@ class Score:
     unconverted: int
 
     def as_dict(self) -> dict[str, Any]:
+        """What scores/<set>.json holds."""
         return asdict(self) | {"ci95": list(self.ci95)}
 
     def __str__(self) -> str:
@@ -67,6 +68,8 @@ class Expression:
 
 @dataclass(frozen=True)
 class Evaluation:
+    """A score, what it is made of, and what was left out of it."""
+
     score: Score
     expressions: list[Expression]
     folder: Path | None  # holds pred_symlg/, gt_symlg/ and Results_pred_symlg/ while `workdir` lives

@@ -88,6 +88,7 @@ class Builder:
         return self.object(label, label, number)
 
     def object(self, label: str, name: str, number: int) -> Item:
+        """An object without relations; its id will be made of `name` and `number`."""
         self.labels.append(label)
         self.names.append(name)
         self.numbers.append(number)
@@ -121,6 +122,7 @@ class Builder:
         return done[0][0]
 
     def element(self, tag: str, own: Item | None, parts: list[Fragment]) -> Fragment:
+        """An element of which all parts have been read; `own` is its object, where it has one."""
         if tag in SCRIPTS:
             return self.script(tag, parts)
         if own is None:
@@ -161,6 +163,7 @@ class Builder:
                 self.link(one, other, "Ncol")
 
     def link(self, parent: int | None, child: int | None, relation: str) -> None:
+        """A relation, where both ends are objects."""
         if parent is not None and child is not None:
             self.edges.append((parent, child, relation))
 
@@ -194,6 +197,7 @@ class Builder:
         return Item(first, base.main)
 
     def fraction(self, bar: Item, parts: list[Fragment]) -> Item:
+        """A fraction is its bar, related to the first symbol of either part."""
         for part, relation in zip(parts, ("Above", "Below"), strict=False):
             self.link(bar.main, self.close(part).first, relation)
         return bar

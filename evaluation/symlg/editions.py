@@ -22,6 +22,7 @@ class Reading:
 
     @property
     def pandoc(self) -> str:
+        """The version of pandoc, as in 2.17."""
         return self.name.removeprefix("pandoc-")
 
 

@@ -20,18 +20,24 @@ class Unconverted(ValueError):
 
 
 class Object(NamedTuple):
+    """A symbol: its id in the file, its label, and the relations that lead from the root to it."""
+
     id: str
     label: str
     path: str
 
 
 class Relation(NamedTuple):
+    """A relation between two objects by their ids; its label is a key of RELATIONS."""
+
     parent: str
     child: str
     label: str
 
 
 class SymLG(NamedTuple):
+    """A symbol layout graph: what the official scorer compares."""
+
     objects: tuple[Object, ...]
     relations: tuple[Relation, ...]
 

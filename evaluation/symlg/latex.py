@@ -479,6 +479,7 @@ def _width(leaf: Element) -> int:
 
 
 def element(tag: str, parts: Sequence[Element]) -> Element:
+    """An element of all parts but those that pandoc drops."""
     return Element(tag, children=tuple(part for part in parts if part is not DROPPED))
 
 
