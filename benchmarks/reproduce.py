@@ -154,7 +154,7 @@ def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, dea
         check_folder(config, folder)
         console.print(f"measuring an epoch of {config.recipe}", markup=False)
         with suppress(Measured):
-            train(config, archive, folder, stop)
+            train(RunFolder(folder, config), archive, stop)
     return epoch_seconds(RunFolder(folder).history[:wanted])
 
 
@@ -195,13 +195,13 @@ def _stages(run: RunFolder, archive: Archive, splits: Sequence[str], keep: Calla
     if _done(run, splits):
         return False
     if not run.trained:
-        train(run.settings, archive, run.path, lambda _: keep())
+        train(run, archive, lambda _: keep())
     if unrecognized := [split for split in splits if not run.recognized(split)]:
         keep()
-        predict(run.settings, archive, run.path, unrecognized)
+        predict(run, archive, unrecognized)
     if unscored := [split for split in splits if not run.scored(split)]:
         keep()
-        for result in score(run.settings, archive, run.path, unscored).values():
+        for result in score(run, archive, unscored).values():
             console.print(f"{_name(run)}: {result}", markup=False)
     keep()
     return True

@@ -6,26 +6,26 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.config import Config
 from benchmarks.data.archive import Archive
 from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
-from benchmarks.files import write_atomically, zipped
+from benchmarks.files import zipped
 from benchmarks.printing import csv_text
+from benchmarks.runs.folder import RunFolder
 from evaluation.scoring import analysis
 from evaluation.scoring.score import Evaluation, Score, evaluate
 
 
-def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str]) -> dict[str, Score]:
+def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, Score]:
     """Writes scores/<split>.json (counts, rates, interval, signature), .csv (one row per expression), .txt (LgEval's
     Summary.txt), symlg/<split>.zip (the converted predictions) and errors/<split>.json (what is confused how often).
 
     Where the preset recognizes n evenly spaced expressions of a split only, these alone are scored; n says so.
     Raises UserError where nothing was recognized yet, evaluation.InputError for what cannot be scored.
     """
-    scores = {}
+    scores, config = {}, run.settings
     for split in splits:
-        predictions = folder / "predictions" / f"{split}.zip"
+        predictions = run.path / "predictions" / f"{split}.zip"
         if not predictions.exists():
             raise UserError(f"{predictions}: nothing to score; run python -m benchmarks predict first")
         captions = dict(evenly(list(archive.captions(split).items()), config.search.limit))
@@ -39,23 +39,21 @@ def score(config: Config, archive: Archive, folder: Path, splits: Iterable[str])
                 if id_ in captions:
                     (truth / f"{id_}.lg").write_text(text)
             result = evaluate(predictions, str(truth), fields, Path(workdir) / "lgeval", captions)
-            _keep(folder, split, result)
+            _keep(run, split, result)
         scores[split] = result.score
     return scores
 
 
-def _keep(folder: Path, split: str, result: Evaluation) -> None:
+def _keep(run: RunFolder, split: str, result: Evaluation) -> None:
     """Everything of a scoring that outlives its working folder; the JSON last, as it says that all is there."""
     assert result.folder is not None
     rows = [asdict(row) for row in result.expressions]
     converted = {path.name: path.read_text() for path in (result.folder / "pred_symlg").glob("*.lg")}
-    write_atomically(folder / "symlg" / f"{split}.zip", zipped(converted))
-    write_atomically(folder / "errors" / f"{split}.json", _errors(result))
-    write_atomically(
-        folder / "scores" / f"{split}.txt", (result.folder / "Results_pred_symlg" / "Summary.txt").read_text()
-    )
-    write_atomically(folder / "scores" / f"{split}.csv", csv_text(list(rows[0]), rows))
-    write_atomically(folder / "scores" / f"{split}.json", json.dumps(result.score.as_dict(), indent=1) + "\n")
+    run.write(f"symlg/{split}.zip", zipped(converted))
+    run.write(f"errors/{split}.json", _errors(result))
+    run.write(f"scores/{split}.txt", (result.folder / "Results_pred_symlg" / "Summary.txt").read_text())
+    run.write(f"scores/{split}.csv", csv_text(list(rows[0]), rows))
+    run.write(f"scores/{split}.json", result.score.as_dict())
 
 
 def _errors(result: Evaluation) -> str:

@@ -33,6 +33,7 @@ from benchmarks.data.archive import open_archive
 from benchmarks.data.samples import evenly
 from benchmarks.data.synthetic import embedded
 from benchmarks.recognition.predict import recognize, write_predictions
+from benchmarks.runs.folder import RunFolder
 from benchmarks.score import score
 from evaluation.scoring.stats import compare_paired
 from models.weights import load_weights
@@ -60,8 +61,9 @@ for name, change in systems.items():
     search = config.search.model_copy(update=change | {"limit": count})
     system = config.model_copy(update={"search": search})
     read[name] = recognize(model, system, samples, torch.device("cpu"), split)
-    write_predictions(work / name / "predictions", split, read[name])
-    print(f"{name:<14}{score(system, archive, work / name, [split])[split]}")
+    run = RunFolder(work / name, system)
+    write_predictions(run, split, read[name])
+    print(f"{name:<14}{score(run, archive, [split])[split]}")
 
 # %% [markdown]
 # ## Is the difference real?

@@ -14,6 +14,7 @@ from benchmarks import keys
 from benchmarks.config import SCHEMA, Augmentation, Config, Optimizer
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
+from benchmarks.runs.folder import RunFolder
 from benchmarks.training.trainer import train
 from models import CoMERConfig
 
@@ -158,8 +159,8 @@ def test_another_setting_is_another_run(path, tmp_path):
     assert other.digest != made.digest
     stages = (
         lambda: configs.check_folder(other, tmp_path),
-        lambda: train(other, None, tmp_path),  # type: ignore[arg-type]
-        lambda: predict(other, None, tmp_path, []),  # type: ignore[arg-type]
+        lambda: train(RunFolder(tmp_path, other), None),  # type: ignore[arg-type]
+        lambda: predict(RunFolder(tmp_path, other), None, []),  # type: ignore[arg-type]
     )
     for stage in stages[: 1 if path == ("schema_version",) else 3]:
         with pytest.raises(UserError) as error:
@@ -190,7 +191,7 @@ def test_settings_of_an_older_suite(tmp_path):
     with pytest.raises(UserError, match=r"\(schema_version 1 instead of 3\)"):
         configs.check_folder(made, tmp_path)
     with pytest.raises(UserError, match="made under version 1 of the settings, this suite has 3"):
-        train(older, None, tmp_path)  # type: ignore[arg-type]
+        train(RunFolder(tmp_path, older), None)  # type: ignore[arg-type]
     (tmp_path / "config.yaml").write_text("recipe: r\npreset: p\nbeam: 10\n")
     with pytest.raises(UserError, match=r"config\.yaml \(version 1 of the settings, not 3\): beam: "):
         configs.load(tmp_path / "config.yaml")

@@ -285,8 +285,8 @@ def test_a_signature_states_that_padding_is_masked(archive: Path, tmp_path: Path
     from benchmarks.score import score  # not the spied one
 
     write_predictions(
-        tmp_path / "predictions", "2014", {key: (("x",), []) for key in open_archive(archive).captions("2014")}
+        RunFolder(tmp_path), "2014", {key: (("x",), []) for key in open_archive(archive).captions("2014")}
     )
     for masked, said in ((True, "search:joint2|padding:masked|select:2014"), (False, "search:joint2|select:2014")):
         config = tiny_config(archive, {"model": {"mask_padding": masked}})
-        assert said in score(config, open_archive(archive), tmp_path, ["2014"])["2014"].signature
+        assert said in score(RunFolder(tmp_path, config), open_archive(archive), ["2014"])["2014"].signature

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.config import load
 from benchmarks.data.archive import open_archive
 from benchmarks.report import tables
+from benchmarks.runs.folder import RunFolder
 from benchmarks.score import score
 from models.weights import load_weights
 from tests.helpers.places import CROHME, ROOT
@@ -41,7 +42,7 @@ def test_its_scores_follow_from_its_predictions(run, tmp_path):
     (tmp_path / "predictions").symlink_to(run / "predictions")
     years = [path.stem for path in sorted(run.glob("predictions/*.zip"))]
     assert "2014" in years
-    found = score(load(run / "config.yaml"), open_archive(CROHME), tmp_path, years)
+    found = score(RunFolder(tmp_path, load(run / "config.yaml")), open_archive(CROHME), years)
     for year in years:
         assert found[year].as_dict() == json.loads((run / "scores" / f"{year}.json").read_text())
         for name in (f"symlg/{year}.zip", f"errors/{year}.json"):

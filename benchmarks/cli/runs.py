@@ -87,9 +87,9 @@ def train(
     if force:
         run.forget_training()
     if int(os.environ.get("RANK", "0")) > 0:  # one process of a team mirrors and talks
-        return train(run.settings, archive, run.path)
+        return train(run, archive)
     with live(run.path):
-        train(run.settings, archive, run.path)
+        train(run, archive)
     track(run.path)
     print(f"trained: {run.path}")
 
@@ -101,7 +101,7 @@ def predict(folder: Folder, crohme: Crohme = None, years: Years = "", results: R
     from benchmarks.runs.workspace import test_splits
 
     run, archive = _run(folder, crohme, results)
-    predict(run.settings, archive, run.path, test_splits(archive, words(years)))
+    predict(run, archive, test_splits(archive, words(years)))
     print(f"recognized: {run.path / 'predictions'}")
 
 
@@ -114,7 +114,7 @@ def score(folder: Folder, crohme: Crohme = None, years: Years = "", results: Res
 
     run, archive = _run(folder, crohme, results)
     wanted = test_splits(archive, words(years) or run.sets("predictions/*.zip"))
-    for result in score(run.settings, archive, run.path, wanted).values():
+    for result in score(run, archive, wanted).values():
         print(result)
     track(run.path)
 

@@ -110,7 +110,7 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Fo
     team = Team(0, 1, device)
     repeatable(team, config.training.threads)
     with tempfile.TemporaryDirectory() as folder, own_stream(device):
-        trainer = Trainer(config, archive, Path(folder), team)
+        trainer = Trainer(RunFolder(Path(folder), config), archive, team)
         trainer.model.train()
         last = config.training.epochs - 1
         began, plan = time.perf_counter(), trainer.set.plan(last)
@@ -197,11 +197,11 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
         yield "search", case, f"ExpRate, {measure}", value, "%"
     for name, bf16 in (("float32", False), ("bf16", True)):
         way = config.model_copy(update={"search": config.search.model_copy(update={"bf16": bf16})})
-        here, began = results / "local/gpu-check" / name, time.perf_counter()
+        here, began = RunFolder(results / "local/gpu-check" / name, way), time.perf_counter()
         found = recognize(model, way, samples, device, f"{SPLIT}, {name}")
         yield "search", case, f"time in {name}", time.perf_counter() - began, f"s for {len(samples)} images"
-        write_predictions(here / "predictions", SPLIT, found)
-        yield "search", case, f"ExpRate in {name}", score(way, archive, here, [SPLIT])[SPLIT].exprate, "%"
+        write_predictions(here, SPLIT, found)
+        yield "search", case, f"ExpRate in {name}", score(here, archive, [SPLIT])[SPLIT].exprate, "%"
     yield from memory("search", device)
 
 

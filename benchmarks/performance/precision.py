@@ -63,7 +63,7 @@ def precision(
         config = shortened(resolve(recipe, preset, seed, archive), sizes, bf16)
         folder = results / f"local/precision/{sizes.limit}-{sizes.heldout}" / config.run_name
         console.print(f"training {number} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
-        train(config, archive, folder, samples=kept)
+        train(RunFolder(folder, config), archive, samples=kept)
         lines += epochs_of(config, folder, held, len(kept))
     table = pd.DataFrame(lines)
     found = judged(table)

@@ -1,10 +1,8 @@
 """Recognition: approximate joint search over the images of a split, into CROHME's text form and scores beside it."""
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -16,7 +14,8 @@ from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.samples import Sample, evenly
 from benchmarks.environment import best_device
 from benchmarks.errors import UserError, shortage
-from benchmarks.files import write_atomically, zipped
+from benchmarks.files import zipped
+from benchmarks.runs.folder import RunFolder
 from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Vocabulary
 from models.inference.beam_search import joint_search
@@ -30,14 +29,14 @@ Watch = Callable[[list[Batch]], Iterable[Batch]]  # a progress bar round the bat
 Found = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (tokens of the best hypothesis, all, best first)
 
 
-def predict(config: Config, archive: Archive, folder: Path, splits: Iterable[str]) -> None:
+def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     """Writes predictions/<split>.zip (ID.txt: `%ID`, newline, `$tokens$`) and <split>.jsonl (n-best, scores).
 
     Images that the protocol skips get no prediction and count as errors. Raises UserError without trained weights
     and for a run of other settings.
     """
-    check_folder(config, folder)
-    weights = folder / "best.safetensors"
+    config, weights = run.settings, run.path / "best.safetensors"
+    check_folder(config, run.path)
     if not weights.exists():
         raise UserError(f"{weights}: no trained weights; train this run first")
     device = best_device()
@@ -45,7 +44,7 @@ def predict(config: Config, archive: Archive, folder: Path, splits: Iterable[str
     for split in splits:
         samples = evenly(archive.samples(split), config.search.limit)
         found = recognize(model, config, samples, device, split)
-        write_predictions(folder / "predictions", split, {s.id: found[s.id] for s in samples if s.id in found})
+        write_predictions(run, split, {s.id: found[s.id] for s in samples if s.id in found})
 
 
 def recognize(model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str) -> Found:
@@ -116,13 +115,13 @@ def ranked(hypotheses: list[Hypothesis], config: Config) -> list[Hypothesis]:
     return hypotheses
 
 
-def write_predictions(folder: Path, split: str, found: Found) -> None:
+def write_predictions(run: RunFolder, split: str, found: Found) -> None:
     """Both files of a split, each replaced whole; the zip last, as it says that both are there."""
     decode, rows = Vocabulary().decode, []
     for name, (tokens, hypotheses) in sorted(found.items()):
         nbest = [{"tokens": " ".join(decode(h.ids)), **{key: getattr(h, key) for key in SCORES}} for h in hypotheses]
         score = hypotheses[0].score if hypotheses else None
-        rows.append(json.dumps({"id": name, "tokens": " ".join(tokens), "score": score, "nbest": nbest}) + "\n")
+        rows.append({"id": name, "tokens": " ".join(tokens), "score": score, "nbest": nbest})
     texts = {f"{name}.txt": f"%{name}\n${' '.join(tokens)}$" for name, (tokens, _) in found.items()}
-    write_atomically(folder / f"{split}.jsonl", "".join(rows))
-    write_atomically(folder / f"{split}.zip", zipped(texts))
+    run.write(f"predictions/{split}.jsonl", rows)
+    run.write(f"predictions/{split}.zip", zipped(texts))

@@ -35,8 +35,9 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
         copy_part(run.path / "config.yaml", here / "config.yaml")
         copy_part(run.path / "best.safetensors", here / "best.safetensors")
         splits = test_splits(archive, years)
-        predict(config, archive, here, splits)
-        for split, found in score(config, archive, here, splits).items():
+        again = RunFolder(here, config)
+        predict(again, archive, splits)
+        for split, found in score(again, archive, splits).items():
             committed = run.scores[split]
             then, now = (read_predictions(place / f"predictions/{split}.zip") for place in (run.path, here))
             read = then.keys() | now.keys()  # an image that was skipped both times has no prediction, and the same

@@ -188,9 +188,9 @@ def first_steps(archive: Archive, preset: str) -> Values:
         }
     )
     with tempfile.TemporaryDirectory() as folder:
-        train(config, archive, Path(folder))
-        history = RunFolder(Path(folder)).history
-    return {f"{preset} first steps: loss of epoch {line['epoch']}": line["loss"] for line in history}
+        run = RunFolder(Path(folder), config)
+        train(run, archive)
+    return {f"{preset} first steps: loss of epoch {line['epoch']}": line["loss"] for line in run.history}
 
 
 @contextmanager
@@ -227,13 +227,13 @@ def trained(archive: Archive, seed: int) -> dict[str, float]:
     config = training_config(archive, seed)
     split = archive.test_splits[0]
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        train(config, archive, folder)
-        values = {"training loss": float(RunFolder(folder).history[-1]["loss"])}
-        values |= held_out(load_weights(folder / "best.safetensors", config.model), config, archive, split)
+        run = RunFolder(Path(name), config)
+        train(run, archive)
+        values = {"training loss": float(run.history[-1]["loss"])}
+        values |= held_out(load_weights(run.path / "best.safetensors", config.model), config, archive, split)
         if archive.name == "embedded":
-            predict(config, archive, folder, [split])
-            values["ExpRate"] = score(config, archive, folder, [split])[split].exprate
+            predict(run, archive, [split])
+            values["ExpRate"] = score(run, archive, [split])[split].exprate
     return values
 
 

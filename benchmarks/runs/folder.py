@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from benchmarks.errors import UserError
-from benchmarks.files import only_one
+from benchmarks.files import only_one, write_atomically
 
 if TYPE_CHECKING:
     from benchmarks.config import Config
@@ -70,6 +70,16 @@ class RunFolder:
             raise UserError(f"{path}: missing; {fix}") from None
         except (ValueError, KeyError, TypeError, yaml.YAMLError, csv.Error):
             raise UserError(f"{path}: damaged or incomplete; {fix}") from None
+
+    def write(self, name: str, content: Any) -> None:
+        """A file that is there whole or not at all: plain data as .json or .jsonl, else text or bytes as they are."""
+        if name.endswith(".json") and not isinstance(content, str):
+            content = json.dumps(content, indent=1) + "\n"
+        elif name.endswith(".jsonl"):
+            content = "".join(json.dumps(entry) + "\n" for entry in content)
+        write_atomically(self.path / name, content)
+        for known in ("config", "history", "environment", "scores", "errors"):
+            self.__dict__.pop(known, None)
 
     def sets(self, pattern: str) -> list[str]:
         """The test sets that there is a file of, such as scores/*.json."""

@@ -5,32 +5,30 @@ the plain state (epoch, position in the epoch, schedule, best score, configurati
 Random numbers need no state: they are all keyed by (seed, epoch, sample) or (seed, step). Nothing is ever unpickled.
 """
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
+from benchmarks.runs.folder import RunFolder
 from models.weights import CheckpointError, packed, unpacked
 
 FORMAT = "hmerbench-checkpoint-3"
 
 
-def save_checkpoint(folder: Path, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+def save_checkpoint(run: RunFolder, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
     """Replaces the run's checkpoint; `state` (JSON-like) lies inside the same file, so the two cannot disagree."""
-    write_atomically(folder / "checkpoint.safetensors", packed(tensors, {"format": FORMAT, "state": state}))
-    write_atomically(folder / "checkpoint.json", json.dumps(state, indent=1) + "\n")
+    run.write("checkpoint.safetensors", packed(tensors, {"format": FORMAT, "state": state}))
+    run.write("checkpoint.json", state)
 
 
-def load_checkpoint(folder: Path, digest: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+def load_checkpoint(run: RunFolder) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
     """The tensors and state of the run's checkpoint, or None where there is none.
 
     Raises UserError when the file is damaged or belongs to another configuration.
     """
-    path = folder / "checkpoint.safetensors"
+    path, digest = run.path / "checkpoint.safetensors", run.settings.digest
     if not path.exists():
         return None
     try:

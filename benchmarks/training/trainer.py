@@ -5,14 +5,12 @@ checkpoint.safetensors (to resume from) and best.safetensors (to recognize with)
 """
 
 import gc
-import json
 import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from benchmarks.config import SCHEMA, Config, check_folder
+from benchmarks.config import SCHEMA, check_folder
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import Inputs, TrainingSet, ahead
 from benchmarks.data.on_device import ResidentSet
@@ -31,8 +29,9 @@ from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.data.substitution import Substitution
 from benchmarks.environment import environment
 from benchmarks.errors import Diverged, UserError, shortage
-from benchmarks.files import only_one, write_atomically
+from benchmarks.files import only_one
 from benchmarks.recognition.predict import recognize
+from benchmarks.runs.folder import RunFolder
 from benchmarks.training.checkpoint import flatten_optimizer, load_checkpoint, restore_optimizer, save_checkpoint
 from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays, own_stream
 from benchmarks.training.loss import token_loss
@@ -71,19 +70,19 @@ class State:
 
 
 def train(
-    config: Config,
+    run: RunFolder,
     archive: Archive,
-    folder: Path,
     on_epoch: OnEpoch | None = None,
     samples: list[Sample] | None = None,
 ) -> None:
-    """Trains `config` on `archive` into `folder`, from the last checkpoint where there is one.
+    """Trains a run on `archive`, from its last checkpoint where there is one.
 
     `samples` are learnt instead of the archive's training set, and then `config.data.limit` does not choose of them.
     `on_epoch` is given each epoch's line of the history once its checkpoint lies there; what it raises ends the
     training. Raises UserError for a run of other settings, a damaged checkpoint, or a folder in which another process
     trains; Diverged (one, too) for a loss that is no longer finite.
     """
+    config, folder = run.settings, run.path
     if config.schema_version != SCHEMA:
         raise UserError(
             f"{folder}: made under version {config.schema_version} of the settings, this suite has {SCHEMA}: its "
@@ -93,7 +92,7 @@ def train(
     with only_one(folder) if team.rank == 0 else nullcontext():
         check_folder(config, folder)
         repeatable(team, config.training.threads)
-        Trainer(config, archive, folder, team, on_epoch, samples).run()
+        Trainer(run, archive, team, on_epoch, samples).run()
 
 
 class Trainer:
@@ -101,14 +100,14 @@ class Trainer:
 
     def __init__(
         self,
-        config: Config,
+        run: RunFolder,
         archive: Archive,
-        folder: Path,
         team: Team,
         on_epoch: OnEpoch | None = None,
         samples: list[Sample] | None = None,
     ):
-        self.config, self.folder, self.team, self.on_epoch = config, folder, team, on_epoch
+        self.folder, self.team, self.on_epoch = run, team, on_epoch
+        self.config = config = run.settings
         training, cuda = config.training, team.device.type == "cuda"
         if training.batching.micro_batches % team.world:
             raise UserError(
@@ -162,10 +161,9 @@ class Trainer:
         if self.state.finished:
             return
         if self.team.rank == 0:
-            facts = json.dumps(environment(self.team.device), indent=1) + "\n"
-            write_atomically(self.folder / "config.yaml", self.config.to_yaml())
-            write_atomically(self.folder / "environment.json", facts)
-        if self.replays and not (self.folder / "checkpoint.safetensors").exists():
+            self.folder.write("config.yaml", self.config.to_yaml())
+            self.folder.write("environment.json", environment(self.team.device))
+        if self.replays and self.folder.state is None:
             self._save()  # to resume from where recordings must be given up in the first minute
         gc.freeze()  # what is here stays; looking through it again and again takes a twentieth of a step
         training, stream = self.config.training, own_stream(self.team.device) if self.replays else nullcontext()
@@ -184,8 +182,8 @@ class Trainer:
         """Gives up recorded steps, whose memory others need, and resumes; UserError where that is no help."""
         if self.replays is None or not (recorded := self.replays.give_up()):
             raise UserError(
-                f"{self.folder}: {lacking}; with training.batching.pixels or size halved and micro_batches doubled "
-                "a step takes half the memory (that is another run), and what was trained so far is kept"
+                f"{self.folder.path}: {lacking}; with training.batching.pixels or size halved and micro_batches "
+                "doubled a step takes half the memory (that is another run), and what was trained so far is kept"
             )
         console.print(f"{lacking}: {recorded} recorded steps are given up for it")
         self.optimizer.zero_grad()  # of the step that was cut short
@@ -267,8 +265,9 @@ class Trainer:
         if math.isfinite(value := float(loss_sum)):
             return value
         raise Diverged(
-            f"{self.folder}: the loss is no longer finite in epoch {self.state.epoch + 1}, step {self.state.step}; "
-            "the checkpoint before it is kept: lower training.optimizer.lr or set training.optimizer.clip"
+            f"{self.folder.path}: the loss is no longer finite in epoch {self.state.epoch + 1}, step "
+            f"{self.state.step}; the checkpoint before it is kept: lower training.optimizer.lr or set "
+            "training.optimizer.clip"
         )
 
     # ------------------------------------------------------------------------------------- validation and weights
@@ -286,7 +285,7 @@ class Trainer:
             right = sum(found.get(s.id, ((),))[0] == s.tokens for s in self.validation)
             score += 100 * right / len(self.validation)
             if float(score) > state.best:
-                write_atomically(self.folder / "best.safetensors", pack_weights(model))
+                self.folder.write("best.safetensors", pack_weights(model))
         rate = float(self.team.sum(score))
         state.stale += 1
         if rate > state.best:
@@ -323,7 +322,7 @@ class Trainer:
         self.team.wait()
 
     def _resume(self) -> None:
-        if found := load_checkpoint(self.folder, self.config.digest):
+        if found := load_checkpoint(self.folder):
             tensors, self.state = found[0], State(**found[1])
             self.model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
             for name, tensor in self.average.items():
@@ -333,34 +332,32 @@ class Trainer:
                 self.plateau.load_state_dict(self.state.plateau)
                 for group in self.optimizer.param_groups:
                     group["lr"] = self.state.lr
-            console.print(f"resuming {self.folder} at epoch {self.state.epoch + 1}, step {self.state.step}")
+            console.print(f"resuming {self.folder.path} at epoch {self.state.epoch + 1}, step {self.state.step}")
         elif self.team.rank == 0:
-            (self.folder / "history.jsonl").unlink(missing_ok=True)
+            self.folder.write("history.jsonl", [])
         # the next epoch is planned while one is trained
         self.plans = ahead(self.set.plan, range(self.state.epoch, self.config.training.epochs), workers=1, depth=1)
 
     def _record(self, line: dict[str, Any]) -> None:
         """Adds the epoch to history.jsonl; lines of an epoch that is trained again after a kill are replaced."""
         if self.team.rank == 0:
-            path = self.folder / "history.jsonl"
-            kept = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
-            kept = [old for old in kept if old["epoch"] < line["epoch"]]
-            write_atomically(path, "".join(json.dumps(entry) + "\n" for entry in [*kept, line]))
+            kept = [old for old in self.folder.history if old["epoch"] < line["epoch"]]
+            self.folder.write("history.jsonl", [*kept, line])
 
     def _leave_weights(self) -> None:
         """latest.safetensors: what it would recognize with if it ended here (averaged, recalibrated, float16)."""
         due = self.state.seconds >= self.latest and self.state.epoch < self.config.training.epochs
         if self.team.rank == 0 and due and self.config.select == "last":
             began = time.perf_counter()
-            write_atomically(self.folder / "latest.safetensors", pack_weights(self._selected_weights().half()))
+            self.folder.write("latest.safetensors", pack_weights(self._selected_weights().half()))
             took = time.perf_counter() - began
             self.latest = self.state.seconds + max(LATEST_SECONDS, took / LATEST_SHARE)
 
     def _finish(self) -> None:
         if self.team.rank == 0 and self.config.select == "last":
-            write_atomically(self.folder / "best.safetensors", pack_weights(self._selected_weights()))
+            self.folder.write("best.safetensors", pack_weights(self._selected_weights()))
             self.state.best_epoch = self.state.epoch
-            (self.folder / "latest.safetensors").unlink(missing_ok=True)
+            (self.folder.path / "latest.safetensors").unlink(missing_ok=True)
         self.state.finished = True
         self._save()
 

@@ -211,7 +211,7 @@ class Trial:
             if not (RunFolder(folder).state or {}).get("finished"):
                 self._report(trial, folder)
                 try:
-                    train(config, self.archive, folder, on_epoch)
+                    train(RunFolder(folder, config), self.archive, on_epoch)
                 except Diverged:
                     trial.set_user_attr("diverged", True)
                     return 0.0

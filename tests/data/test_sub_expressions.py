@@ -12,6 +12,7 @@ from benchmarks.data.samples import Sample, evenly, with_ink
 from benchmarks.data.store import ZipStore
 from benchmarks.data.sub_expressions import SYMBOL_HEIGHT, lines, parts, sub_expressions
 from benchmarks.errors import UserError
+from benchmarks.runs.folder import RunFolder
 from benchmarks.training.team import Team
 from benchmarks.training.trainer import Trainer
 from evaluation.symlg import from_latex
@@ -139,7 +140,7 @@ def test_what_is_held_out_gives_no_parts(tmp_path: Path) -> None:
     (tmp_path / "inkml").mkdir()
     packed(tmp_path / "inkml/train.zip", {id_: inkml(" ".join(t)) for id_, t in archive.captions("train").items()})
     overrides = {"data": {"sub_expressions": 3}, "select": "heldout", "heldout": 0.3}
-    trainer = Trainer(tiny_config(archive.path, overrides), archive, tmp_path / "run", Team.gather(), None)
+    trainer = Trainer(RunFolder(tmp_path / "run", tiny_config(archive.path, overrides)), archive, Team.gather(), None)
     held = {sample.id for sample in trainer.validation}
     cut = [sample.id.rsplit("-", 2)[0] for sample in trainer.set.samples if "-" in sample.id]
     assert cut and held and not held & set(cut)

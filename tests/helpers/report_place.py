@@ -73,7 +73,7 @@ def make_run(results: Path, archive: Archive, recipe: str, side: int) -> tuple[C
     read = {id_: row[side] for id_, row in EXPRESSIONS.items()} | {f"filler{k}": "1 2" for k in range(FILLERS)}
     texts = {f"{id_}.txt": prediction_file(id_, latex.split(" ")) for id_, latex in read.items() if latex is not None}
     (folder / "predictions/test.zip").write_bytes(zipped(texts))
-    score(config, archive, folder, ["test"])
+    score(RunFolder(folder, config), archive, ["test"])
     return config, folder
 
 

@@ -18,6 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from benchmarks import config as configs
 from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
+from benchmarks.runs.folder import RunFolder
 
 SYMBOLS = ["1", "2", "x", "+", "-"]
 SETTINGS = {
@@ -83,4 +84,4 @@ if __name__ == "__main__":
         training.CHECKPOINT_SECONDS = float(sys.argv[5])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell has its children ignore Ctrl-C
     where = Path(sys.argv[1])
-    training.train(tiny_config(where, json.loads(sys.argv[3])), open_archive(where), Path(sys.argv[2]))
+    training.train(RunFolder(Path(sys.argv[2]), tiny_config(where, json.loads(sys.argv[3]))), open_archive(where))

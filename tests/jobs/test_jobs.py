@@ -19,6 +19,7 @@ from benchmarks.jobs import ray_cluster
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died, Place
 from benchmarks.jobs.processes import Processes
+from benchmarks.runs.folder import RunFolder
 from benchmarks.training.trainer import train
 from benchmarks.tuning.space import pose
 from benchmarks.tuning.study import search
@@ -148,7 +149,7 @@ def test_runs_go_on_when_a_node_dies(cluster, archive: Path, tmp_path: Path, mon
     for folder in (space / "runs").glob("*/*"):
         assert json.loads((folder / "scores/2014.json").read_text())["n"] == 5
         assert [json.loads(line)["epoch"] for line in (folder / "history.jsonl").open()] == list(range(1, 31))
-    train(config, open_archive(archive), tmp_path / "straight")
+    train(RunFolder(tmp_path / "straight", config), open_archive(archive))
     ours = load_file(space / "runs" / config.run_name / "best.safetensors")
     for name, tensor in load_file(tmp_path / "straight/best.safetensors").items():
         assert tensor.equal(ours[name]), name

@@ -12,6 +12,7 @@ import benchmarks.training.trainer as training
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.performance import gpu_check as check
+from benchmarks.runs.folder import RunFolder
 from benchmarks.training.trainer import train
 from tests.helpers.tiny import tiny_archive, tiny_config
 from tests.training.test_cuda_graphs import GRAPHS, LACKING, rehearsed
@@ -24,7 +25,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """An archive, and results with a committed run on it."""
     archive, results = tiny_archive(tmp_path_factory.mktemp("tiny")), tmp_path_factory.mktemp("results")
     run = results / "reproduced/comer-fusion/tiny-seed7"
-    train(tiny_config(archive, {"training": {"epochs": 1}}), open_archive(archive), run)
+    train(RunFolder(run, tiny_config(archive, {"training": {"epochs": 1}})), open_archive(archive))
     (run / "scores").mkdir()
     (run / "scores/2014.json").write_text(json.dumps({"exprate": 0.0, "ci95": [0.0, 52.0]}))
     for name, body in (("passes", "pass"), ("fails", "assert False")):

@@ -11,6 +11,7 @@ from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
 from benchmarks.regression.evaluate import evaluate
+from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.packing import pack
 from benchmarks.score import score
 from benchmarks.training.trainer import train
@@ -25,9 +26,9 @@ def run(tmp_path: Path) -> Path:
     config = tiny_config(archive, {"training": {"epochs": 1}})
     folder = tmp_path / "results/runs" / config.run_name
     opened = open_archive(archive)
-    train(config, opened, folder)
-    predict(config, opened, folder, ["2014"])
-    score(config, opened, folder, ["2014"])
+    train(RunFolder(folder, config), opened)
+    predict(RunFolder(folder, config), opened, ["2014"])
+    score(RunFolder(folder, config), opened, ["2014"])
     of_crohme = (folder / "config.yaml").read_text().replace("name: foreign", "name: crohme")
     (folder / "config.yaml").write_text(of_crohme)
     return folder

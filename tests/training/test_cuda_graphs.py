@@ -14,6 +14,7 @@ from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import Inputs
 from benchmarks.errors import UserError
 from benchmarks.performance.bench import with_torch_dropout
+from benchmarks.runs.folder import RunFolder
 from benchmarks.training.cuda_graphs import EAGER, CudaRecord, Replays, own_stream
 from benchmarks.training.optimizer import update_average
 from benchmarks.training.team import Team
@@ -103,7 +104,7 @@ def archive(tmp_path_factory) -> Path:
 
 
 def weights(config: Config, archive: Path, folder: Path, team: Team) -> tuple[Trainer, dict[str, Tensor]]:
-    trainer = Trainer(config, open_archive(archive), folder, team)
+    trainer = Trainer(RunFolder(folder, config), open_archive(archive), team)
     trainer.run()
     return trainer, trainer.model.state_dict()
 
@@ -157,7 +158,7 @@ def test_a_replay_is_the_step_on_other_inputs(archive, tmp_path, device, bf16):
     """Two shapes by turns, each with new images, labels, dropout: loss and gradients against the plain step's."""
     ways = {"training": GRAPHS["training"] | {"bf16": bf16}, "select": "last"}
     team = Team(0, 1, torch.device(device))
-    trainer = Trainer(tiny_config(archive, ways), open_archive(archive), tmp_path, team)
+    trainer = Trainer(RunFolder(tmp_path, tiny_config(archive, ways)), open_archive(archive), team)
     trainer.model.train()
     record = rehearsed if device == "cpu" else CudaRecord()
     draw = torch.Generator().manual_seed(7)
@@ -266,7 +267,7 @@ def test_a_step_reads_nothing_back(archive, tmp_path, mask_padding):
     ways |= {"model": {"mask_padding": mask_padding}, "augmentation": {"elastic": 1.0, "thickness": 0.5}}
     ways["training"] |= {"optimizer": {"name": "adamw", "clip": 1.0}, "schedule": {"name": "cosine"}}
     config = tiny_config(archive, ways)
-    trainer = Trainer(config, open_archive(archive), tmp_path, Team(0, 1, torch.device("cpu")))
+    trainer = Trainer(RunFolder(tmp_path, config), open_archive(archive), Team(0, 1, torch.device("cpu")))
     with_torch_dropout(trainer.model)  # as a GPU has it; the CPU's own draws on the host
     drawn = [trainer.set.prepare(0, indices) for indices in trainer.set.plan(0)[:2]]
     trainer.model.train()

@@ -39,7 +39,7 @@ def archive(tmp_path_factory) -> Path:
 def straight(archive, tmp_path_factory) -> Path:
     """A run from start to end in one go."""
     folder = tmp_path_factory.mktemp("straight")
-    train(tiny_config(archive), open_archive(archive), folder)
+    train(RunFolder(folder, tiny_config(archive)), open_archive(archive))
     return folder
 
 
@@ -61,7 +61,7 @@ def program(
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    found = load_checkpoint(folder, json.loads((folder / "checkpoint.json").read_text())["digest"])
+    found = load_checkpoint(RunFolder(folder))
     assert found
     return found[0]
 
@@ -78,7 +78,7 @@ def test_a_run_leaves_what_the_next_stages_read(straight, archive):
     assert json.loads((straight / "checkpoint.json").read_text())["finished"]
     assert json.loads((straight / "environment.json").read_text())["versions"]["torch"]
     config = tiny_config(archive)
-    predict(config, open_archive(archive), straight, ["2014"])
+    predict(RunFolder(straight, config), open_archive(archive), ["2014"])
     rows = [json.loads(line) for line in (straight / "predictions" / "2014.jsonl").read_text().splitlines()]
     assert {row["id"] for row in rows} == set(open_archive(archive).captions("2014"))
     assert all(row["nbest"][0]["tokens"] == row["tokens"] for row in rows)
@@ -111,7 +111,7 @@ def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, steps, res
     With images that are scaled on the device it is the same training, too."""
     overrides = {"training": {"resident": True}} if resident else {}
     assert kill_after(steps, 0, archive, tmp_path, overrides)["step"] == steps
-    train(tiny_config(archive, overrides), open_archive(archive), tmp_path)
+    train(RunFolder(tmp_path, tiny_config(archive, overrides)), open_archive(archive))
     assert same(weights(tmp_path), weights(straight))
     assert (tmp_path / "best.safetensors").read_bytes() == (straight / "best.safetensors").read_bytes()
     assert recorded(tmp_path) == recorded(straight)
@@ -133,8 +133,8 @@ def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, optimizer, threads):
     state = kill_after(5, 1e9, archive, cut, overrides)
     assert (state["epoch"], state["position"]) == (2, 0)
     for folder in (cut, whole):
-        train(tiny_config(archive, overrides), open_archive(archive), folder)
-        predict(tiny_config(archive, overrides), open_archive(archive), folder, ["2014"])
+        train(RunFolder(folder, tiny_config(archive, overrides)), open_archive(archive))
+        predict(RunFolder(folder, tiny_config(archive, overrides)), open_archive(archive), ["2014"])
     assert same(weights(cut), weights(whole))
     assert recorded(cut) == recorded(whole)
     for name in ("best.safetensors", "predictions/2014.jsonl", "predictions/2014.zip"):
@@ -150,8 +150,8 @@ def test_two_runs_are_bit_equal(archive, tmp_path, bf16):
     config = tiny_config(archive, ways)
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
-        train(config, open_archive(archive), folder)
-        predict(config, open_archive(archive), folder, ["2014"])
+        train(RunFolder(folder, config), open_archive(archive))
+        predict(RunFolder(folder, config), open_archive(archive), ["2014"])
     for name in ("checkpoint.safetensors", "best.safetensors", "predictions/2014.jsonl", "predictions/2014.zip"):
         first, second = ((folder / name).read_bytes() for folder in folders)
         assert first == second or (name.startswith("checkpoint") and same(*map(weights, folders)))  # it holds seconds
@@ -159,13 +159,13 @@ def test_two_runs_are_bit_equal(archive, tmp_path, bf16):
 
 def test_another_seed_is_another_run(archive, straight, tmp_path):
     config = tiny_config(archive).model_copy(update={"seed": 8})
-    train(config, open_archive(archive), tmp_path)
+    train(RunFolder(tmp_path, config), open_archive(archive))
     assert not same(weights(tmp_path), weights(straight))
 
 
 def test_a_finished_run_is_left_alone(archive, straight):
     before = (straight / "checkpoint.safetensors").stat().st_mtime_ns
-    train(tiny_config(archive), open_archive(archive), straight)
+    train(RunFolder(straight, tiny_config(archive)), open_archive(archive))
     assert (straight / "checkpoint.safetensors").stat().st_mtime_ns == before
 
 
@@ -191,7 +191,7 @@ def test_processes_must_share_the_micro_batches(archive, tmp_path, monkeypatch):
     from benchmarks.training.team import Team
 
     with pytest.raises(UserError, match="3 processes cannot share 2 micro-batches"):
-        Trainer(tiny_config(archive), open_archive(archive), tmp_path, Team(0, 3, torch.device("cpu")))
+        Trainer(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive), Team(0, 3, torch.device("cpu")))
 
 
 @pytest.mark.parametrize("select", ["heldout", "last"])
@@ -210,7 +210,7 @@ def test_other_selections_and_the_fast_ways(archive, tmp_path, select):
         "augmentation": {"rotation": 3.0, "elastic": 1.0, "thickness": 0.5},
     }
     config = tiny_config(archive, ways)
-    train(config, open_archive(archive), tmp_path)
+    train(RunFolder(tmp_path, config), open_archive(archive))
     history = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
     assert ("val_token_exprate" in history[-1]) == (select == "heldout")
     assert history[-1]["lr"] < history[0]["lr"]
@@ -233,13 +233,13 @@ def test_a_training_cut_short_leaves_weights_that_read(archive, tmp_path, monkey
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(config, open_archive(archive), tmp_path, cut)
+        train(RunFolder(tmp_path, config), open_archive(archive), cut)
     assert not (tmp_path / "best.safetensors").exists()
     assert all(tensor.dtype in (torch.float16, torch.int64) for tensor in load_file(latest).values())
     paper = np.full((40, 90), 255, np.uint8)
     paper[10:30, 40:44] = 0
     assert Recognizer.load(latest)(paper).nbest
-    train(config, open_archive(archive), tmp_path)
+    train(RunFolder(tmp_path, config), open_archive(archive))
     assert (tmp_path / "best.safetensors").exists() and not latest.exists()
 
 
@@ -255,14 +255,14 @@ def test_the_next_plan_is_made_while_an_epoch_is_trained():
 
 def test_early_stop(archive, tmp_path):
     config = tiny_config(archive, {"training": {"epochs": 50, "early_stop": 2, "optimizer": {"lr": 1e-9}}})
-    train(config, open_archive(archive), tmp_path)
+    train(RunFolder(tmp_path, config), open_archive(archive))
     assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 3  # the first, then two without gain
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint(archive, tmp_path):
     config = tiny_config(archive, {"training": {"optimizer": {"lr": 1e30}}})
     with pytest.raises(UserError, match=r"no longer finite in epoch 1.*lower training\.optimizer\.lr"):
-        train(config, open_archive(archive), tmp_path)
+        train(RunFolder(tmp_path, config), open_archive(archive))
     assert not (tmp_path / "best.safetensors").exists()
 
 
@@ -272,9 +272,9 @@ def test_a_checkpoint_of_another_recipe(archive, straight):
     with pytest.raises(
         UserError, match=r"config\.yaml: a run of other settings \(recipe comer-fusion instead of bttr, "
     ):
-        train(other, open_archive(archive), straight)
+        train(RunFolder(straight, other), open_archive(archive))
     with pytest.raises(UserError, match=r"belongs to configuration .* not "):  # without a config.yaml to look at
-        load_checkpoint(straight, other.digest)
+        load_checkpoint(RunFolder(straight, other))
     assert (straight / "checkpoint.safetensors").read_bytes() == before
 
 
@@ -286,7 +286,7 @@ def test_a_damaged_checkpoint(archive, straight, tmp_path, damage):
         content = (straight / "best.safetensors").read_bytes()
     (tmp_path / "checkpoint.safetensors").write_bytes(content)
     with pytest.raises(UserError, match=r"checkpoint\.safetensors.*delete it to train this run from the start"):
-        train(tiny_config(archive), open_archive(archive), tmp_path)
+        train(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive))
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == content
 
 
@@ -307,7 +307,9 @@ def test_flipped_bytes_are_noticed(archive, straight, tmp_path, name, where):
     path.write_bytes(content)
     config, data = tiny_config(archive), open_archive(archive)
     with pytest.raises((UserError, CheckpointError)) as error:
-        train(config, data, tmp_path) if name == "checkpoint" else predict(config, data, tmp_path, ["2014"])
+        train(RunFolder(tmp_path, config), data) if name == "checkpoint" else predict(
+            RunFolder(tmp_path, config), data, ["2014"]
+        )
     said = str(error.value)
     assert said.startswith(f"{path}: damaged") and "checksum" in said and "\n" not in said
     assert path.read_bytes() == content
@@ -321,7 +323,10 @@ def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):
     while not (tmp_path / "checkpoint.json").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     config = tiny_config(archive, overrides)
-    for attempt in (lambda: train(config, open_archive(archive), tmp_path), RunFolder(tmp_path).forget_training):
+    for attempt in (
+        lambda: train(RunFolder(tmp_path, config), open_archive(archive)),
+        RunFolder(tmp_path).forget_training,
+    ):
         with pytest.raises(UserError, match=rf"process {first.pid} on .* works in it; wait until that ends"):
             attempt()
     assert (tmp_path / "checkpoint.safetensors").exists()
@@ -341,14 +346,14 @@ def test_a_full_disk_keeps_the_last_checkpoint(archive, straight, tmp_path, monk
 
     monkeypatch.setattr("benchmarks.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        checkpoint.save_checkpoint(tmp_path, {}, {})
+        checkpoint.save_checkpoint(RunFolder(tmp_path), {}, {})
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == b"the last one"
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.safetensors"]
 
 
 def test_prediction_needs_weights(archive, tmp_path):
     with pytest.raises(UserError, match="no trained weights; train this run first"):
-        predict(tiny_config(archive), open_archive(archive), tmp_path, ["2014"])
+        predict(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive), ["2014"])
 
 
 def test_heldout_is_apart_and_keeps_sheets_together():
@@ -372,7 +377,7 @@ def test_interrupted_by_hand_resumes(archive, tmp_path):
     process.communicate(timeout=600)
     assert process.returncode != 0
     config = tiny_config(archive, {"training": {"epochs": 500}})
-    found = load_checkpoint(tmp_path, config.digest)
+    found = load_checkpoint(RunFolder(tmp_path, config))
     assert found
     assert found[1]["epoch"] >= 1
 
