@@ -22,11 +22,10 @@ from evaluation.lgeval.label_graph import Graph, read
 from evaluation.lgeval.metrics import compare
 from evaluation.scoring import alignment
 from evaluation.scoring.alignment import Tree
-from evaluation.scoring.analysis import structures
+from evaluation.scoring.analysis import STRUCTURES, structures
 from evaluation.scoring.inputs import read_predictions
 from evaluation.symlg import SymLG
 
-KINDS = ("line", "script", "nested script", "fraction", "root", "limits")
 MAX_SHOWN = 4_000  # characters of a prediction; more are cut off
 RELATION = {"": ".", "R": "R", "Sub": "S", "Sup": "P", "Above": "A", "Below": "B", "Inside": "I"}
 MARK = {"label": "x", "relation": "r", "missing": "m", "extra": "e"}
@@ -167,7 +166,7 @@ def _set(
         name,
         ids,
         [len(truth.tokens) if truth else known[id_]["length"] for id_, truth in zip(ids, truths, strict=True)],
-        [sorted(structures(truth.graph), key=KINDS.index) if truth else None for truth in truths],
+        [sorted(structures(truth.graph), key=STRUCTURES.index) if truth else None for truth in truths],
         [_truth(truth) if truth else None for truth in truths],
         [webp(archive.image(name, id_)) for id_ in ids] if archive else [],
         runs,

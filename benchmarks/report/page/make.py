@@ -26,10 +26,11 @@ from benchmarks.files import write_atomically
 from benchmarks.report import tables
 from benchmarks.report.figures.errors import taxonomy
 from benchmarks.report.figures.make import rendered, style
-from benchmarks.report.page.browser import KINDS, Json, TestSet, build, find_runs, key, source, title
+from benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, source, title
 from benchmarks.report.page.playback import add_attention
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import workspace
+from evaluation.scoring.analysis import STRUCTURES
 from evaluation.scoring.lengths import BUCKETS
 
 WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # what tells a page that holds CROHME
@@ -133,7 +134,7 @@ def render(material: Material, results: Path) -> str:
         costs=_costs(material.runs, material.notes),
         speed=_speed(results / "speed/cpu.csv"),
         buckets=BUCKETS,
-        kinds=KINDS,
+        kinds=STRUCTURES,
         notes=material.notes,
         packs={one.key: packed(vars(one)) for one in material.sets},
         meta=meta,
