@@ -99,7 +99,7 @@ def machine() -> Iterator[Check]:
     import psutil
 
     memory = psutil.virtual_memory().total / GIB
-    fix = "" if memory >= 4 else "the presets laptop and paper may need 4 GiB; use smoke"
+    fix = "" if memory >= 4 else "the presets laptop, hour and paper may need 4 GiB; use smoke"
     yield Check("memory", "warn" if fix else "ok", f"{memory:.1f} GiB", fix)
 
 
@@ -161,7 +161,7 @@ def _devices(torch: object) -> Iterator[Check]:
     elif bf16_matrices():
         yield Check("devices", "ok", "no GPU, but bf16 matrices in hardware; the main job takes the preset smoke")
     else:
-        words = "no GPU; the presets smoke and laptop train in bf16, which this processor does not have in hardware"
+        words = "no GPU; the presets smoke, laptop and hour train in bf16, which this processor does not have in hardware"
         yield Check("devices", "info", words, "a copy of the preset with bf16: false may be quicker: PRESET=mine.yaml")
 
 

@@ -48,7 +48,7 @@ from models import CoMER
 from models.weights import load_weights
 
 ROOT = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "pyproject.toml").exists())
-RUN = ROOT / "results/reproduced/comer-fusion/laptop-seed7"
+RUN = ROOT / "results/reproduced/comer-fusion/hour-seed7"
 if crohme := os.environ.get("CROHME"):
     archive, split, count = open_archive(ROOT / crohme), "2014", 100
 else:

@@ -39,7 +39,7 @@ from evaluation.scoring.stats import compare_paired
 from models.weights import load_weights
 
 ROOT = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "pyproject.toml").exists())
-RUN = ROOT / "results/reproduced/comer-fusion/laptop-seed7"
+RUN = ROOT / "results/reproduced/comer-fusion/hour-seed7"
 work = Path(tempfile.mkdtemp())
 if crohme := os.environ.get("CROHME"):
     archive, split, count = open_archive(ROOT / crohme), "2014", 150

@@ -23,11 +23,11 @@ RECIPES = ["bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"]
 
 def test_the_five_rows_are_shipped():
     assert configs.names("recipes") == RECIPES
-    assert configs.names("presets") == ["fast", "laptop", "paper", "smoke"]
+    assert configs.names("presets") == ["fast", "hour", "laptop", "paper", "smoke"]
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-@pytest.mark.parametrize("preset", ["fast", "laptop", "paper", "smoke"])
+@pytest.mark.parametrize("preset", ["fast", "hour", "laptop", "paper", "smoke"])
 def test_every_recipe_resolves_with_every_preset(recipe, preset):
     config = configs.resolve(recipe, preset, 7)
     assert config.model.cross_coverage == (recipe in ("comer-cross", "comer-fusion"))

@@ -233,8 +233,8 @@ def recognizing(crohme: Path, sizes: Sizes) -> Row:
 
 
 def changed(crohme: Path, results: Path) -> Row:
-    """How many predictions of the committed laptop run differ between bf16 and float32."""
-    archive, run = open_archive(crohme), results / "reproduced/comer-fusion/laptop-seed7"
+    """How many predictions of the committed run of the preset hour differ between bf16 and float32."""
+    archive, run = open_archive(crohme), results / "reproduced/comer-fusion/hour-seed7"
     config = load(run / "config.yaml")
     model, samples = load_weights(run / "best.safetensors", config.model).eval(), archive.samples("2014")
     found = []

@@ -26,7 +26,7 @@ from models import CoMER, Vocabulary
 from models.lightning import import_lightning
 from models.weights import load_weights
 
-# A reading of a lower mean probability a token is told to be doubtful: chosen with the preset `laptop` on patterns and
+# A reading of a lower mean probability a token is told to be doubtful: chosen with the preset `hour` on patterns and
 # on training images, as they are and distorted beyond what was learnt from (test_recognizer.py repeats it in small).
 # It tells what is no expression; most mistakes are made with more confidence.
 DOUBTFUL = 0.7

@@ -22,23 +22,23 @@ from models.decoder import Trace
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
-LAPTOP = ROOT / "results/reproduced/comer-fusion/laptop-seed7"
+HOUR = ROOT / "results/reproduced/comer-fusion/hour-seed7"
 TOKENS = list("x^{2}+x^{2}+x^{2}")
 INK = drawing(TOKENS, np.random.default_rng(1))
 
 
 @pytest.fixture(scope="module")
-def laptop() -> Recognizer:
-    return Recognizer.load(LAPTOP)
+def hour() -> Recognizer:
+    return Recognizer.load(HOUR)
 
 
 @pytest.fixture(scope="module")
-def traced(laptop: Recognizer) -> Attention:
-    return trace(laptop.model, laptop.config, INK, TOKENS)
+def traced(hour: Recognizer) -> Attention:
+    return trace(hour.model, hour.config, INK, TOKENS)
 
 
-def test_what_the_arrays_hold(traced: Attention, laptop: Recognizer) -> None:
-    model = laptop.config.model
+def test_what_the_arrays_hold(traced: Attention, hour: Recognizer) -> None:
+    model = hour.config.model
     J, H, T, h, w = traced.weights_JHThw.shape
     assert (model.num_decoder_layers, model.nhead, len(TOKENS) + 1) == (J, H, T)
     assert traced.tokens == (*TOKENS, "<eos>")
@@ -49,13 +49,13 @@ def test_what_the_arrays_hold(traced: Attention, laptop: Recognizer) -> None:
     assert traced.cell == pytest.approx((32, 32), rel=0.02)  # 16 px of an image at half resolution
 
 
-def test_the_arrays_are_those_of_the_network(traced: Attention, laptop: Recognizer) -> None:
+def test_the_arrays_are_those_of_the_network(traced: Attention, hour: Recognizer) -> None:
     """The decoder's own trace, in its own precision, on the padded grid."""
-    batch, layers = evaluation_batches([Sample("", (), INK)], laptop.config, 1)[0], Trace()
+    batch, layers = evaluation_batches([Sample("", (), INK)], hour.config, 1)[0], Trace()
     inputs_BT, _ = bidirectional_targets([Vocabulary().encode(TOKENS)])
     with torch.no_grad():
-        features, mask = laptop.model.encode(batch.images.float() / 255, batch.mask)
-        laptop.model.decode(features, mask, inputs_BT[:1], layers)
+        features, mask = hour.model.encode(batch.images.float() / 255, batch.mask)
+        hour.model.decode(features, mask, inputs_BT[:1], layers)
     _, _, T, h, w = traced.weights_JHThw.shape
     grid = mask.shape[1:]
     for j, layer in enumerate(layers):
@@ -87,11 +87,11 @@ def test_a_network_without_coverage_has_no_refinement_term(tmp_path: Path) -> No
     assert len(animation(traced)) > 1000
 
 
-def test_what_cannot_be_traced(laptop: Recognizer) -> None:
+def test_what_cannot_be_traced(hour: Recognizer) -> None:
     with pytest.raises(UserError, match="700 x 700 px"):
-        trace(laptop.model, laptop.config, np.zeros((700, 700), np.uint8), TOKENS)
+        trace(hour.model, hour.config, np.zeros((700, 700), np.uint8), TOKENS)
     with pytest.raises(ValueError, match="nonsense"):
-        trace(laptop.model, laptop.config, INK, ["nonsense"])
+        trace(hour.model, hour.config, INK, ["nonsense"])
 
 
 def test_every_symbol_has_its_tile(traced: Attention) -> None:
@@ -128,7 +128,7 @@ def test_the_animation_shows_every_step(traced: Attention) -> None:
 
 def test_figure_4_has_the_same_bytes_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "TYPESET", attention.TYPESET[1:])
-    first, again = (figure4(tmp_path / name, weights=LAPTOP) for name in ("a", "b"))
+    first, again = (figure4(tmp_path / name, weights=HOUR) for name in ("a", "b"))
     assert [path.relative_to(tmp_path / "a") for path in first] == [
         Path(f"figures/fig4-attention.{kind}") for kind in ("pdf", "svg", "png", "gif")
     ]
@@ -138,7 +138,7 @@ def test_figure_4_has_the_same_bytes_each_time(tmp_path: Path, monkeypatch: pyte
 
 def test_figure_4_of_an_archive_stays_local(tmp_path: Path) -> None:
     archive = tiny_archive(tmp_path / "archive")
-    paths = figure4(tmp_path, archive, ["w0_1"], LAPTOP)
+    paths = figure4(tmp_path, archive, ["w0_1"], HOUR)
     assert {path.parent for path in paths} == {tmp_path / "local/figures"}
     with pytest.raises(UserError, match="no expression 'w9'"):
-        figure4(tmp_path, archive, ["w9"], LAPTOP)
+        figure4(tmp_path, archive, ["w9"], HOUR)

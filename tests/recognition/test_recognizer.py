@@ -26,7 +26,7 @@ from benchmarks.recognition.recognizer import Recognizer, best_run
 from tests.helpers.places import CROHME, ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
-LAPTOP = ROOT / "results/reproduced/comer-fusion/laptop-seed7"
+HOUR = ROOT / "results/reproduced/comer-fusion/hour-seed7"
 TOKENS = list("x^{2}+y^{2}=z^{2}")
 LATEX = " ".join(TOKENS)
 INK = drawing(TOKENS, np.random.default_rng(1))  # white on black, as CROHME's images
@@ -34,8 +34,8 @@ PAPER = Image.fromarray(255 - INK)
 
 
 @pytest.fixture(scope="module")
-def laptop() -> Recognizer:
-    return Recognizer.load(LAPTOP)
+def hour() -> Recognizer:
+    return Recognizer.load(HOUR)
 
 
 def on_glass(ink: int) -> Image.Image:
@@ -109,10 +109,10 @@ def test_the_same_ink_comes_out_of_every_form(kind: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["dark on light PNG", "light on dark BMP", "JPEG", "dark on glass", *LARGER])
-def test_the_same_latex_comes_out_of_every_form(kind: str, tmp_path: Path, laptop: Recognizer) -> None:
+def test_the_same_latex_comes_out_of_every_form(kind: str, tmp_path: Path, hour: Recognizer) -> None:
     name, image, options = (AS_STORED | LARGER)[kind]()
     image.save(tmp_path / name, **options)
-    assert laptop(tmp_path / name).latex == LATEX
+    assert hour(tmp_path / name).latex == LATEX
 
 
 def test_ink_of_any_size_and_pen_becomes_crohmes() -> None:
@@ -129,10 +129,10 @@ def test_ink_of_any_size_and_pen_becomes_crohmes() -> None:
         assert not ink[:MARGIN].any() and ink[MARGIN].any()
 
 
-def test_bars_and_long_lines(laptop: Recognizer) -> None:
+def test_bars_and_long_lines(hour: Recognizer) -> None:
     bar = np.full((60, 90), 255, np.uint8)
     bar[29:32, 20:70] = 0
-    assert laptop(bar).latex == "-"
+    assert hour(bar).latex == "-"
     long = np.tile(255 - INK, (1, 30))
     ink = as_crohme(long, "long")
     assert 0.9 * 320_000 < ink.size <= 320_000
@@ -158,7 +158,7 @@ def test_a_reading_that_deserves_no_trust_is_told(
 ) -> None:
     cv2.imwrite(str(tmp_path / "dots.png"), pattern("dots", np.random.default_rng(0)))
     PAPER.save(tmp_path / "a.png")
-    assert program(monkeypatch, "--weights", LAPTOP, "--json", tmp_path / "dots.png", tmp_path / "a.png") == 0
+    assert program(monkeypatch, "--weights", HOUR, "--json", tmp_path / "dots.png", tmp_path / "a.png") == 0
     printed = capsys.readouterr()
     dots, drawn = (json.loads(line) for line in printed.out.splitlines())
     assert dots["doubtful"] and dots["confidence"] < 0.65
@@ -168,17 +168,17 @@ def test_a_reading_that_deserves_no_trust_is_told(
 
 
 @pytest.mark.usefixtures("crohme")
-def test_doubt_tells_patterns_from_expressions(laptop: Recognizer) -> None:
+def test_doubt_tells_patterns_from_expressions(hour: Recognizer) -> None:
     draw, archive = np.random.default_rng(0), open_archive(CROHME)
-    patterns = [laptop(pattern(kind, draw)) for kind in ("dots", "lines", "grid") for _ in range(8)]
-    read = [(laptop(sample.image), sample.tokens) for sample in evenly(archive.samples("train"), 40)]
+    patterns = [hour(pattern(kind, draw)) for kind in ("dots", "lines", "grid") for _ in range(8)]
+    read = [(hour(sample.image), sample.tokens) for sample in evenly(archive.samples("train"), 40)]
     right = [found for found, tokens in read if found.tokens == tokens]
     assert sum(found.doubtful for found in patterns) >= 0.8 * len(patterns)
     assert len(right) > 20 and sum(found.doubtful for found in right) <= 0.05 * len(right)
 
 
-def test_hypotheses_are_ordered_and_differ(laptop: Recognizer) -> None:
-    found = laptop(255 - INK, "drawn")
+def test_hypotheses_are_ordered_and_differ(hour: Recognizer) -> None:
+    found = hour(255 - INK, "drawn")
     assert found.latex == " ".join(found.tokens) == LATEX
     scores = [c.score for c in found.nbest]
     assert len(scores) > 2 and scores == sorted(scores, reverse=True)
@@ -191,12 +191,12 @@ def test_hypotheses_are_ordered_and_differ(laptop: Recognizer) -> None:
 
 
 @pytest.mark.usefixtures("crohme")
-def test_crohme_images_stay_as_they_are_and_are_read(laptop: Recognizer) -> None:
+def test_crohme_images_stay_as_they_are_and_are_read(hour: Recognizer) -> None:
     archive = open_archive(CROHME)
     for id_ in ("18_em_13", "502_em_19", "RIT_2014_234"):
         image = archive.image("2014", id_)
         assert np.array_equal(as_crohme(255 - image, id_), image)
-        assert laptop(image).latex == " ".join(archive.captions("2014")[id_])
+        assert hour(image).latex == " ".join(archive.captions("2014")[id_])
 
 
 # ------------------------------------------------------------------------------------------------- bad input
@@ -255,7 +255,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("not an image")
     (tmp_path / "line.png").write_bytes(BAD["line.png"][0])
     images = [tmp_path / name for name in ("nowhere.png", "a.png", "", "text.png", "line.png", "b.jpg")]
-    command = [sys.executable, "-m", "benchmarks", "recognize", "--weights", LAPTOP / "best.safetensors", *images]
+    command = [sys.executable, "-m", "benchmarks", "recognize", "--weights", HOUR / "best.safetensors", *images]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stdout == f"{tmp_path / 'a.png'}\t{LATEX}\n{tmp_path / 'b.jpg'}\t{LATEX}\n"
@@ -276,7 +276,7 @@ def test_trouble_that_nobody_foresaw_stops_no_other_image(
         return plain(ink)
 
     monkeypatch.setattr(photographs, "_crop", breaks_once)
-    assert program(monkeypatch, "--weights", LAPTOP, tmp_path / "b.png", tmp_path / "a.png") == 1
+    assert program(monkeypatch, "--weights", HOUR, tmp_path / "b.png", tmp_path / "a.png") == 1
     assert capsys.readouterr() == (
         f"{tmp_path / 'a.png'}\t{LATEX}\n",
         f"error: {tmp_path / 'b.png'}: OpenCV: assertion failed\n",
@@ -287,7 +287,7 @@ def test_one_image_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     PAPER.save(tmp_path / "a.png")
-    assert program(monkeypatch, "--weights", LAPTOP, tmp_path / "a.png") == 0
+    assert program(monkeypatch, "--weights", HOUR, tmp_path / "a.png") == 0
     assert capsys.readouterr() == (LATEX + "\n", "")
     assert program(monkeypatch, "--weights", tmp_path, tmp_path / "a.png") == 1
     assert "no such weights" in capsys.readouterr().err
@@ -297,7 +297,7 @@ def test_json_and_attention_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     PAPER.save(tmp_path / "a.png")
-    assert program(monkeypatch, "--weights", LAPTOP, "--json", "--nbest", "3", "--show", tmp_path / "a.png") == 0
+    assert program(monkeypatch, "--weights", HOUR, "--json", "--nbest", "3", "--show", tmp_path / "a.png") == 0
     printed = capsys.readouterr()
     assert printed.err == f"attention: {tmp_path / 'a.png'}.attention.png\n"
     answer = json.loads(printed.out)
@@ -321,7 +321,7 @@ def test_the_best_committed_run_is_the_default() -> None:
 def test_weights_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such weights"):
         Recognizer.load(tmp_path)
-    (tmp_path / "lone.safetensors").write_bytes((LAPTOP / "best.safetensors").read_bytes())
+    (tmp_path / "lone.safetensors").write_bytes((HOUR / "best.safetensors").read_bytes())
     with pytest.raises(UserError, match=r"no config\.yaml beside it"):
         Recognizer.load(tmp_path / "lone.safetensors")
 

@@ -24,7 +24,7 @@ from benchmarks.runs.folder import RunFolder
 from tests.helpers.places import ROOT
 
 RESULTS = ROOT / "results"
-RUN = RESULTS / "reproduced/comer-fusion/laptop-seed7"
+RUN = RESULTS / "reproduced/comer-fusion/hour-seed7"
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +127,7 @@ def test_lengths_are_those_of_paper_and_scores() -> None:
     figure = plots.by_length(committed())
     assert points(figure, "comer-fusion, reported")[1] == [74.25, 52.26, 54.69, 35.71, 30.77, 20.0]
     assert points(figure, "comer-self, reported")[1] == reference()["fig3"]["rates"]["CoMER (Self)"]
-    drawn = points(figure, "comer-fusion, reproduced, preset laptop")[1]
+    drawn = points(figure, "comer-fusion, reproduced, preset hour")[1]
     score = json.loads((RUN / "scores/2014.json").read_text())
     assert [round(rate, 2) for rate in drawn] == [row["exprate"] for row in score["by_length"]]
 
@@ -146,7 +146,7 @@ def test_the_forest_shows_rates_intervals_and_seeds(tmp_path: Path) -> None:
     score = json.loads((RUN / "scores/2014.json").read_text())
     figure = plots.forest(committed())
     for key, rate in (("exact", "exprate"), ("le1", "exprate_le1"), ("le2", "exprate_le2")):
-        (x,), (y,) = points(figure, f"CoMER (Fusion), laptop, {key}")
+        (x,), (y,) = points(figure, f"CoMER (Fusion), hour, {key}")
         assert round(x, 2) == score[rate]
         if key == "exact":
             spans = [line.get_xdata() for line in figure.axes[0].lines if list(np.asarray(line.get_ydata())) == [y, y]]
