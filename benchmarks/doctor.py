@@ -161,7 +161,9 @@ def _devices(torch: object) -> Iterator[Check]:
     elif bf16_matrices():
         yield Check("devices", "ok", "no GPU, but bf16 matrices in hardware; the main job takes the preset smoke")
     else:
-        words = "no GPU; the presets smoke, laptop and hour train in bf16, which this processor does not have in hardware"
+        words = (
+            "no GPU; the presets smoke, laptop and hour train in bf16, which this processor does not have in hardware"
+        )
         yield Check("devices", "info", words, "a copy of the preset with bf16: false may be quicker: PRESET=mine.yaml")
 
 
