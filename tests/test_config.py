@@ -71,7 +71,7 @@ OTHER = {  # another value for every setting; a run of the laptop's settings is 
         "d_model": 64,
         "growth_rate": 12,
         "num_layers": 6,
-        "stride": 8,
+        "stride": 16,
         "nhead": 2,
         "num_decoder_layers": 2,
         "dim_feedforward": 256,

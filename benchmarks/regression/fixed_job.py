@@ -190,7 +190,8 @@ def first_steps(archive: Archive, preset: str) -> Values:
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder), config)
         train(run, archive)
-    return {f"{preset} first steps: loss of epoch {line['epoch']}": line["loss"] for line in run.history}
+        history = run.history  # before the folder goes
+    return {f"{preset} first steps: loss of epoch {line['epoch']}": line["loss"] for line in history}
 
 
 @contextmanager

@@ -142,7 +142,7 @@ def test_only_runs_of_the_same_kind_meet(tmp_path: Path) -> None:
     make_run(tmp_path / "runs", "comer-self", 8, 0.3, n=300)
     other = make_run(tmp_path / "runs", "comer-self", 9, 0.3)
     text = (other / "config.yaml").read_text()
-    (other / "config.yaml").write_text(text.replace("epochs: 4", "epochs: 5"))
+    (other / "config.yaml").write_text(text.replace("epochs: 9", "epochs: 5"))
     found = compare([], tmp_path, "2014")
     assert [len(one.rows) for one in found] == [1, 1, 1, 1]
     presets = {one.conditions.partition("preset ")[2].partition(",")[0] for one in found}

@@ -1,6 +1,5 @@
 """Hyper-parameter search: what a space may hold, what is tried, what a kill leaves, and the recipe that comes out."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -22,12 +21,12 @@ from optuna.trial import TrialState
 
 from benchmarks import __main__ as cli
 from benchmarks import config as configs
-from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import Diverged, UserError
 from benchmarks.files import only_one
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died, Place
+from benchmarks.runs.folder import RunFolder
 from benchmarks.tuning import study as driver
 from benchmarks.tuning.space import pose
 from benchmarks.tuning.trials import Job, KeyedTPE
@@ -70,22 +69,19 @@ def search(given: dict[str, Any], trials: int, workers: int, storage: str = "", 
     return driver.search(problem, archive, given["results"], trials, Placing(engine, workers), storage)
 
 
-def pretended(config: Config, _: Any, folder: Path, on_epoch: Callable[[dict], None]) -> None:
+def pretended(run: RunFolder, _: Any, on_epoch: Callable[[dict], None]) -> None:
     """A training that costs nothing: the better, the nearer lr is to 0.03 and the more is smoothed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.yaml").write_text(config.to_yaml())
-    training, history = config.training, folder / "history.jsonl"
+    run.write("config.yaml", run.settings.to_yaml())
+    training = run.settings.training
     final = 50 * (1 - abs(training.optimizer.lr - 0.03) / 0.1) + 100 * training.label_smoothing
-    done = len(history.read_text().splitlines()) if history.exists() else 0
-    for epoch in range(done + 1, training.epochs + 1):
+    for epoch in range(len(run.history) + 1, training.epochs + 1):
         if training.optimizer.lr > 0.09:
             raise Diverged("the loss is no longer finite")
         line = {"epoch": epoch, "seconds": 0.1, "val_token_exprate": final * epoch / training.epochs}
-        with history.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        (folder / "checkpoint.json").write_text(json.dumps({"finished": False}))
+        run.write("history.jsonl", [*run.history, line])
+        run.write("checkpoint.json", {"finished": False})
         on_epoch(line)
-    (folder / "checkpoint.json").write_text(json.dumps({"finished": True}))
+    run.write("checkpoint.json", {"finished": True})
 
 
 class Inline:
@@ -239,14 +235,14 @@ def test_a_loss_that_diverges_is_a_result(inline, given) -> None:
 def test_a_worker_that_went_away_costs_no_trial(inline, given, monkeypatch) -> None:
     begun: list[Path] = []
 
-    def killed(config, archive, folder: Path, on_epoch) -> None:
+    def killed(run: RunFolder, archive, on_epoch) -> None:
         def at_epoch_2(line: dict) -> None:
             on_epoch(line)
             if line["epoch"] == 2 and len(begun) < 1:
-                begun.append(folder)
+                begun.append(run.path)
                 raise Killed
 
-        pretended(config, archive, folder, at_epoch_2)
+        pretended(run, archive, at_epoch_2)
 
     class Killed(BaseException):
         """Nothing of a process that is killed gets to say goodbye."""

@@ -102,8 +102,8 @@ def test_a_trial_taken_for_dead_is_left_to_the_other(postgres: Postgres, given, 
     )
     taken: list[int] = []
 
-    def slow(config, archive, folder: Path, on_epoch) -> None:
-        pretended(config, archive, folder, on_epoch)
+    def slow(run, archive, on_epoch) -> None:
+        pretended(run, archive, on_epoch)
         if not taken:
             (running,) = [trial for trial in study.trials if trial.state == TrialState.RUNNING]
             driver._try_again(study, lambda trial: trial.number == running.number)
