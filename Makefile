@@ -124,10 +124,10 @@ gpu-check: $(READY) ## on a new GPU, five minutes: CUDA tests, steps, a search o
 timings: $(READY) ## time to accuracy of the committed runs: results/speed/training.csv
 	@$(BIN)/python -m benchmarks timings $(if $(RESULTS),--results "$(RESULTS)")
 
-bench-scoring: $(READY) ## time the scoring of all test sets (OFFICIAL=checkout of Green-Wood/CoMER: beside its scripts)
+bench-scoring: $(READY) ## time the scoring of the test sets of CROHME= (OFFICIAL=checkout of Green-Wood/CoMER: beside its scripts)
 	@$(if $(OFFICIAL),LgEvalDir="$(abspath $(OFFICIAL))/lgeval" Convert2SymLGDir="$(abspath $(OFFICIAL))/convert2symLG") \
 	  $(if $(OFFICIAL),LGEVAL_BIN="$(abspath $(OFFICIAL))/convert2symLG:$(abspath $(OFFICIAL))/lgeval/bin") \
-	  $(BIN)/python -m evaluation bench $(if $(CROHME),--archive "$(CROHME)")
+	  $(BIN)/python -m evaluation bench $(if $(CROHME),"$(CROHME)")
 
 lock: ## solve the dependencies of pyproject.toml again (see CONTRIBUTING.md)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

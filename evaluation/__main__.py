@@ -3,7 +3,6 @@
 import csv
 import gc
 import json
-import os
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
@@ -118,7 +117,7 @@ def bench(given: Namespace) -> None:
     """Time of scoring the three test sets, by the scripts and in one process."""
     from evaluation.scoring import bench
 
-    print("\n".join(bench.run(given.archive, given.golden / "comer_released", given.repeats, given.sample)))
+    print("\n".join(bench.run(given.archive)))
 
 
 def doctor(_: Namespace) -> None:
@@ -180,10 +179,7 @@ def _parser() -> ArgumentParser:
     add("--captions", **captions)
 
     add = verb(bench)
-    add("--archive", type=Path, default=os.environ.get("CROHME") or "../shared/crohme/data.zip", help="CROHME data.zip")
-    add("--golden", type=Path, default=os.environ.get("GOLDEN_DIR") or "../shared/golden", help="has comer_released/")
-    add("--repeats", type=int, default=5, help="runs to average")
-    add("--sample", type=int, default=20, help="files of each set for LGEVAL_BIN's scripts")
+    add("archive", type=Path, help="CROHME's data.zip")
 
     verb(doctor)
     return parser
