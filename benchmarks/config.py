@@ -17,9 +17,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from benchmarks.errors import UserError
-from models.comer import CoMERConfig
+from models.config import MAX_STEPS, CoMERConfig
 from models.inference.options import SearchOptions
-from models.position import MAX_STEPS
 from models.vocab import Vocabulary
 
 SCHEMA = 3  # version of the settings below: goes up when one comes, goes, or comes to mean something else

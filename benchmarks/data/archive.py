@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.data.samples import Sample
 from benchmarks.data.store import FolderStore, Store, ZipStore
 from benchmarks.errors import UserError
-from models import Vocabulary
+from models.vocab import Vocabulary
 
 MARK = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
 MAX_IMAGE_PIXELS = 16_000_000

@@ -1,7 +1,6 @@
 """A run folder: what it holds, how far the run is, and the names by which a store finds it again.
 
-The names are made of what the folder says, not of where it lies, so that a copy of the folder is the same run. Nothing
-here needs torch, MLflow or pandas, except what asks for the validated configuration.
+The names are made of what the folder says, not of where it lies, so that a copy of the folder is the same run.
 """
 
 import csv
@@ -14,15 +13,13 @@ from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
+from benchmarks.config import Config, load
 from benchmarks.errors import UserError
 from benchmarks.files import only_one, write_atomically
-
-if TYPE_CHECKING:
-    from benchmarks.config import Config
 
 PARSERS = {
     ".yaml": yaml.safe_load,
@@ -39,7 +36,7 @@ class RunFolder:
     run is, is looked up each time. Reading raises UserError for what is damaged.
     """
 
-    def __init__(self, path: Path, settings: "Config | None" = None):
+    def __init__(self, path: Path, settings: Config | None = None):
         """`settings` are those of a run that may not have begun; else the folder's own."""
         self.path = path
         if settings is not None:
@@ -108,10 +105,8 @@ class RunFolder:
         return config
 
     @cached_property
-    def settings(self) -> "Config":
+    def settings(self) -> Config:
         """The configuration, validated."""
-        from benchmarks.config import load  # needs torch
-
         return load(self.path / "config.yaml")
 
     @cached_property
@@ -204,8 +199,6 @@ class RunFolder:
         return self._digest(self.config | {"seed": 0})
 
     def _digest(self, config: Mapping[str, Any]) -> str:
-        from benchmarks.config import Config  # needs torch
-
         text = json.dumps({"schema_version": 1} | dict(config), sort_keys=True, separators=(",", ":"), default=str)
         try:
             return Config.model_validate_json(text).digest

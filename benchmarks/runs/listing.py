@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.config import HERE, names
 from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
 
@@ -26,9 +27,10 @@ class Listed:
 def shipped(kind: str) -> dict[str, str]:
     """Recipes or presets by name, with the comment each begins with."""
     found = {}
-    for path in sorted((Path(__file__).parents[1] / kind).glob("*.yaml")):
-        comment = [line.lstrip("# ") for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
-        found[path.stem] = " ".join(comment).split(". ")[0].rstrip(".")
+    for name in names(kind):
+        lines = (HERE / kind / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+        comment = [line.lstrip("# ") for line in lines if line.startswith("#")]
+        found[name] = " ".join(comment).split(". ")[0].rstrip(".")
     return found
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from models.position import MAX_STEPS
+from models.config import MAX_STEPS
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
 from benchmarks.report.page.browser import Json, TestSet, key, title
 from benchmarks.runs.folder import RunFolder
-from models import CheckpointError
+from models.errors import CheckpointError
 
 
 def add_attention(
