@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor, nn
 
-from benchmarks.config import load, resolve
+from benchmarks.config import resolve
 from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import evaluation_batches
 from benchmarks.environment import processor, revision
@@ -31,6 +31,7 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.printing import csv_text, show
 from benchmarks.recognition.predict import recognize
+from benchmarks.runs.folder import RunFolder
 from benchmarks.training.loss import token_loss
 from models import CoMER, CoMERConfig, SearchOptions, joint_search
 from models.inference.folded_decoder import FoldedNetwork
@@ -234,9 +235,9 @@ def recognizing(crohme: Path, sizes: Sizes) -> Row:
 
 def changed(crohme: Path, results: Path) -> Row:
     """How many predictions of the committed run of the preset hour differ between bf16 and float32."""
-    archive, run = open_archive(crohme), results / "reproduced/comer-fusion/hour-seed7"
-    config = load(run / "config.yaml")
-    model, samples = load_weights(run / "best.safetensors", config.model).eval(), archive.samples("2014")
+    archive, run = open_archive(crohme), RunFolder(results / "reproduced/comer-fusion/hour-seed7")
+    config = run.settings
+    model, samples = load_weights(run.weights, config.model).eval(), archive.samples("2014")
     found = []
     for bf16 in (False, True):
         way = config.model_copy(update={"search": config.search.model_copy(update={"bf16": bf16})})

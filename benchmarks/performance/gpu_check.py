@@ -181,7 +181,7 @@ def memory(case: str, device: torch.device) -> Iterator[Found]:
 def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[Found]:
     """CROHME 2014 by the best committed weights: seconds, and ExpRate beside the committed one with its interval."""
     committed = RunFolder.under(results / "reproduced")
-    runs = [run for run in committed if (run.path / "best.safetensors").exists() and SPLIT in run.scores]
+    runs = [run for run in committed if run.has_weights and SPLIT in run.scores]
     if not runs:
         raise UserError(f"{results / 'reproduced'}: no committed weights to search with; run in a checkout")
     run = max(runs, key=lambda run: run.scores[SPLIT]["exprate"])
@@ -190,7 +190,7 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    model = load_weights(run.path / "best.safetensors", config.model).to(device).eval()
+    model = load_weights(run.weights, config.model).to(device).eval()
     samples = evenly(archive.samples(SPLIT), config.search.limit)
     case = f"{run.path.parent.name}/{run.path.name}"
     for measure, value in zip(("committed", "from", "to"), (scored["exprate"], *scored["ci95"]), strict=True):

@@ -86,7 +86,8 @@ def shortened(config: Config, sizes: Sizes, bf16: bool) -> Config:
 
 def epochs_of(config: Config, folder: Path, held: list[Sample], images: int) -> list[dict[str, object]]:
     """One row per epoch; the last tells what was held out."""
-    run, model = RunFolder(folder), load_weights(folder / "best.safetensors", config.model)
+    run = RunFolder(folder)
+    model = load_weights(run.weights, config.model)
     keys = {"recipe": config.recipe, "preset": config.preset, "images": images, "heldout": len(held)}
     keys |= {"max_tokens": config.data.max_tokens, "precision": "bf16" if config.training.bf16 else "fp32"}
     lines: list[dict[str, object]] = [

@@ -35,12 +35,12 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     Images that the protocol skips get no prediction and count as errors. Raises UserError without trained weights
     and for a run of other settings.
     """
-    config, weights = run.settings, run.path / "best.safetensors"
+    config = run.settings
     check_folder(config, run.path)
-    if not weights.exists():
-        raise UserError(f"{weights}: no trained weights; train this run first")
+    if not run.has_weights:
+        raise UserError(f"{run.weights}: no trained weights; train this run first")
     device = best_device()
-    model = load_weights(weights, config.model).to(device).eval()
+    model = load_weights(run.weights, config.model).to(device).eval()
     for split in splits:
         samples = evenly(archive.samples(split), config.search.limit)
         found = recognize(model, config, samples, device, split)

@@ -231,7 +231,7 @@ def trained(archive: Archive, seed: int) -> dict[str, float]:
         run = RunFolder(Path(name), config)
         train(run, archive)
         values = {"training loss": float(run.history[-1]["loss"])}
-        values |= held_out(load_weights(run.path / "best.safetensors", config.model), config, archive, split)
+        values |= held_out(load_weights(run.weights, config.model), config, archive, split)
         if archive.name == "embedded":
             predict(run, archive, [split])
             values["ExpRate"] = score(run, archive, [split])[split].exprate

@@ -39,6 +39,7 @@ class RunFolder:
     def __init__(self, path: Path, settings: Config | None = None):
         """`settings` are those of a run that may not have begun; else the folder's own."""
         self.path = path
+        self._held: dict[str, Any] = {}  # what was read, by the name of the file
         if settings is not None:
             self.settings = settings
 
@@ -57,7 +58,9 @@ class RunFolder:
         path = self.path / name
         fix = "score this run again" if name.startswith("scores") else "restore it, or delete this run folder"
         try:
-            value = PARSERS[path.suffix](path.read_text(encoding="utf-8"))
+            if name not in self._held:
+                self._held[name] = PARSERS[path.suffix](path.read_text(encoding="utf-8"))
+            value = self._held[name]
             for entry in value if path.suffix in (".jsonl", ".csv") else [value]:
                 if not isinstance(entry, dict):
                     raise ValueError("no object")
@@ -75,8 +78,7 @@ class RunFolder:
         elif name.endswith(".jsonl"):
             content = "".join(json.dumps(entry) + "\n" for entry in content)
         write_atomically(self.path / name, content)
-        for known in ("config", "history", "environment", "scores", "errors"):
-            self.__dict__.pop(known, None)
+        self._held.pop(name, None)
 
     def sets(self, pattern: str) -> list[str]:
         """The test sets that there is a file of, such as scores/*.json."""
@@ -89,12 +91,13 @@ class RunFolder:
     def expressions(self, split: str, *keys: str) -> dict[str, dict[str, Any]]:
         """scores/<split>.csv by id: numbers and truth values as such, None for an empty cell."""
         name = f"scores/{split}.csv"
-        rows = {row.pop("id"): {key: _value(text) for key, text in row.items()} for row in self.read(name, "id", *keys)}
+        read = self.read(name, "id", *keys)
+        rows = {row["id"]: {key: _value(text) for key, text in row.items() if key != "id"} for row in read}
         if not rows or any(type(row.get("errors")) is not int for row in rows.values()):
             raise UserError(f"{self.path / name}: damaged or incomplete; score this run again")
         return rows
 
-    @cached_property
+    @property
     def config(self) -> dict[str, Any]:
         """config.yaml as it stands there."""
         if not (self.path / "config.yaml").exists():
@@ -109,32 +112,49 @@ class RunFolder:
         """The configuration, validated."""
         return load(self.path / "config.yaml")
 
-    @cached_property
+    @property
     def history(self) -> list[dict[str, Any]]:
         """One entry per epoch."""
         return self.read("history.jsonl", "epoch") if (self.path / "history.jsonl").exists() else []
 
-    @cached_property
+    @property
     def environment(self) -> dict[str, Any]:
         """Hardware, versions, revision."""
         return self.read("environment.json") if (self.path / "environment.json").exists() else {}
 
     @property
     def state(self) -> dict[str, Any] | None:
-        """The checkpoint's plain state; a committed run has none."""
+        """The checkpoint's plain state, as it is now; a committed run has none."""
+        self._held.pop("checkpoint.json", None)
         return self.read("checkpoint.json") if (self.path / "checkpoint.json").exists() else None
 
-    @cached_property
+    @property
     def scores(self) -> dict[str, dict[str, Any]]:
         """scores/<set>.json by test set."""
         return self.per_set("scores")
 
-    @cached_property
+    @property
     def errors(self) -> dict[str, dict[str, Any]]:
         """errors/<set>.json by test set: what is confused how often."""
         return self.per_set("errors")
 
+    @property
+    def exprate(self) -> float:
+        """In percent, over all its test sets together; 0 where it has none."""
+        scores = self.scores.values()
+        return 100 * sum(score["exact"] for score in scores) / max(1, sum(score["n"] for score in scores))
+
+    @property
+    def weights(self) -> Path:
+        """The file of the weights to recognize with."""
+        return self.path / "best.safetensors"
+
     # ------------------------------------------------------------------------------------------------- how far it is
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it can recognize."""
+        return self.weights.exists()
 
     @property
     def finished(self) -> bool:
@@ -145,7 +165,7 @@ class RunFolder:
     def trained(self) -> bool:
         """Whether there is nothing left to train, here."""
         with suppress(UserError):
-            return bool((self.state or {}).get("finished")) and (self.path / "best.safetensors").exists()
+            return bool((self.state or {}).get("finished")) and self.has_weights
         return False
 
     def recognized(self, split: str) -> bool:

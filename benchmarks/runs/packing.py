@@ -42,7 +42,7 @@ def pack(folder: Path, target: Path | None = None, weights: bool = True) -> Path
         for name in PARTS:
             copy_part(folder / name, fresh / name)
         if weights:
-            network = load_weights(folder / "best.safetensors").to(torch.float16)
+            network = load_weights(run.weights).to(torch.float16)
             write_atomically(fresh / "best.safetensors", pack_weights(network))
             (fresh / "README.md").write_text(card(run, sum(p.numel() for p in network.parameters())))
         _replace(fresh, target, Path(partial) / "old")

@@ -250,10 +250,9 @@ class Mirror:
     def _log_model(self, run_id: str, run: RunFolder) -> None:
         """A finished run's weights as a version of the registered model DATA-RECIPE-PRESET. It is the safetensors file
         alone, in a folder called by its hash, so that nothing is ever unpickled and no version changes afterwards."""
-        weights = run.path / "best.safetensors"
-        if not (run.finished and weights.exists()):
+        if not (run.finished and run.has_weights):
             return
-        with open(weights, "rb") as file:
+        with open(run.weights, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         name = re.sub(r"[^\w.-]", "_", f"{run.data}-{run.recipe}-{run.preset}")
         tags = {"sha256": digest, "format": "safetensors", "seed": str(run.seed)}
@@ -267,7 +266,7 @@ class Mirror:
                     self.client.set_model_version_tag(name, version.version, *key)
                 return
         place = f"model/{digest[:16]}"
-        self.client.log_artifact(run_id, str(weights), place)
+        self.client.log_artifact(run_id, str(run.weights), place)
         with suppress(MlflowException):  # it is there already
             self.client.create_registered_model(name)
         self.client.create_model_version(name, f"runs:/{run_id}/{place}", run_id, tags)

@@ -71,12 +71,12 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
 
 
 def read_runs(root: Path) -> list[RunFolder]:
-    """The runs under `root`. Raises UserError for a damaged file."""
+    """The runs under `root`, with all that is drawn of them. Raises UserError for a damaged file."""
     runs = RunFolder.under(root)
     for run in runs:
-        run.scores = run.per_set("scores", "n", "exact", "le1", "le2", "by_length")
-        run.errors = run.per_set("errors", "n", *TABLES)
-        run.history = run.read("history.jsonl", "epoch")
+        run.per_set("scores", "n", "exact", "le1", "le2", "by_length")
+        run.per_set("errors", "n", *TABLES)
+        run.read("history.jsonl", "epoch")
     return runs
 
 

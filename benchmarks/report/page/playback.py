@@ -29,7 +29,7 @@ def add_attention(
     for run in runs if count else ():
         mine = [one for one in sets if key(run) in one.runs]
         try:
-            model = load_weights(run.path / "best.safetensors", run.settings.model) if mine else None
+            model = load_weights(run.weights, run.settings.model) if mine else None
         except CheckpointError as error:
             notes.append(f"no attention: {error}")
             continue
