@@ -185,6 +185,13 @@ class Config(Strict):
             raise ValueError(f"search.beam_size must be at most {classes // 2}, half of the classes")
         return self
 
+    def changed(self, values: Mapping[str, Any], source: str = "changed settings") -> "Config":
+        """The same with other values, by full names such as training.optimizer.lr; sections are merged key by key.
+
+        Raises UserError, beginning with `source`, for what the schema does not take.
+        """
+        return validate(Config, merge(self.model_dump(mode="json"), nested(values)), source)
+
     @property
     def digest(self) -> str:
         """Eight hex digits over the canonical JSON of every setting, defaults too: another default is another run."""

@@ -125,8 +125,7 @@ def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: flo
 def _with_epochs(config: Config, epochs: int) -> Config:
     if epochs >= config.training.epochs:
         return config
-    training = config.training.model_copy(update={"epochs": epochs})
-    return config.model_copy(update={"preset": f"{config.preset}-{epochs}-epochs", "training": training})
+    return config.changed({"preset": f"{config.preset}-{epochs}-epochs", "training.epochs": epochs})
 
 
 def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, deadline: float) -> float:

@@ -112,8 +112,7 @@ def chart(counts: pd.DataFrame, title: str) -> None:
 # without R it often would not stop by itself: counts of symbols are therefore too low, counts of images are not.
 
 # %%
-config = load(RUN / "config.yaml")
-config = config.model_copy(update={"search": config.search.model_copy(update={"max_len": 60})})
+config = load(RUN / "config.yaml").changed({"search.max_len": 60})
 with_arm = load_weights(RUN / "best.safetensors", config.model).eval()
 without = copy.deepcopy(with_arm)
 assert without.decoder.model.arm is not None

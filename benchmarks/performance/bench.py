@@ -240,7 +240,7 @@ def changed(crohme: Path, results: Path) -> Row:
     model, samples = load_weights(run.weights, config.model).eval(), archive.samples("2014")
     found = []
     for bf16 in (False, True):
-        way = config.model_copy(update={"search": config.search.model_copy(update={"bf16": bf16})})
+        way = config.changed({"search.bf16": bf16})
         found.append(recognize(model, way, samples, torch.device("cpu"), f"2014, bf16: {bf16}"))
     others = sum(found[0][name][0] != found[1][name][0] for name in found[0])
     return row("crohme2014_changed_by_bf16", others, f"of {len(samples)} predictions")

@@ -71,7 +71,7 @@ def examine(archive: Archive, config: Config, results: Path, device: torch.devic
 
     Rows of other GPUs stay there.
     """
-    config = config.model_copy(update={"training": config.training.model_copy(update={"resident": True})})
+    config = config.changed({"training.resident": True})
     path, found, made_by = results / "speed/gpu.csv", list[Found](), (environment(device)["device"], versions())
     lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
     others = [line for line in lines if line["hardware"] != made_by[0]]
@@ -196,7 +196,7 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
     for measure, value in zip(("committed", "from", "to"), (scored["exprate"], *scored["ci95"]), strict=True):
         yield "search", case, f"ExpRate, {measure}", value, "%"
     for name, bf16 in (("float32", False), ("bf16", True)):
-        way = config.model_copy(update={"search": config.search.model_copy(update={"bf16": bf16})})
+        way = config.changed({"search.bf16": bf16})
         here, began = RunFolder(results / "local/gpu-check" / name, way), time.perf_counter()
         found = recognize(model, way, samples, device, f"{SPLIT}, {name}")
         yield "search", case, f"time in {name}", time.perf_counter() - began, f"s for {len(samples)} images"

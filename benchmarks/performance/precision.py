@@ -79,9 +79,9 @@ def precision(
 
 def shortened(config: Config, sizes: Sizes, bf16: bool) -> Config:
     """A preset's training, cut to these sizes."""
-    training = config.training.model_copy(update={"epochs": sizes.epochs, "bf16": bf16})
-    data = config.data.model_copy(update={"limit": sizes.limit + sizes.heldout, "max_tokens": sizes.max_tokens})
-    return config.model_copy(update={"training": training, "data": data, "select": "last"})
+    values = {"training.epochs": sizes.epochs, "training.bf16": bf16, "data.max_tokens": sizes.max_tokens}
+    short = config.changed(values | {"data.limit": sizes.limit + sizes.heldout})
+    return short.model_copy(update={"select": "last"})  # with the rate of a plateau, too: it then stays as it is
 
 
 def epochs_of(config: Config, folder: Path, held: list[Sample], images: int) -> list[dict[str, object]]:

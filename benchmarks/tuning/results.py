@@ -126,7 +126,7 @@ def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | No
     columns, values = ("setting", "default", f"best (trial {best.number})"), problem.values(best.params)
     lines = [(name, str(problem.defaults[name]), str(value)) for name, value in values.items()]
     pairs = {LABEL: (problem.base, default.value or 0.0, best.value or 0.0, "where the best was picked")}
-    other = problem.base.model_copy(update={"seed": problem.base.seed + 1})
+    other = problem.base.changed({"seed": problem.base.seed + 1})
     if checked:
         found = {repr(sorted(problem.values(t.params).items())): t.value or 0.0 for t in complete(checked)}
         pair = [found.get(repr(sorted(settings.items()))) for settings in (problem.defaults, values)]

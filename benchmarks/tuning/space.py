@@ -122,7 +122,7 @@ class Problem:
 
     def config(self, values: Mapping[str, Any]) -> Config:
         """The configuration of a trial. Raises UserError where the schema does not take the values."""
-        return _with(self.base, values, "this trial")
+        return self.base.changed(values, "this trial")
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """What a trial stored, as settings."""
@@ -151,7 +151,7 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
     for name in space.parameters:
         if name in MEASURE:
             raise UserError(f"{source}: parameters.{name}: trials are compared by it, so it cannot be searched")
-    base = _with(final, budget | {"select": "heldout"}, f"{source}: budget")
+    base = final.changed(budget | {"select": "heldout"}, f"{source}: budget")
     fixed = configs.flat(configs.read_named("recipes", recipe)[1])
     left_out = tuple(n for n in space.parameters if any(_overlap(n, key) for key in fixed))
     if len(left_out) == len(space.parameters):
@@ -165,12 +165,8 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
             if type(defaults[name]) is int and isinstance(value, float) and value.is_integer():
                 value = int(value)
             for config in (base, final):  # a trial, and the recipe that comes out
-                _with(config, {name: value}, f"{source}: parameters.{name}")
+                config.changed({name: value}, f"{source}: parameters.{name}")
     return Problem(recipe, preset, space, base, defaults, left_out)
-
-
-def _with(config: Config, values: Mapping[str, Any], source: str) -> Config:
-    return configs.validate(Config, configs.merge(config.model_dump(mode="json"), configs.nested(values)), source)
 
 
 def _at(config: Config, name: str, source: str) -> Any:

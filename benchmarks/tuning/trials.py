@@ -64,7 +64,7 @@ class Job:
 
     def on_other_data(self) -> "Job":
         """The same settings at the next seed: another held-out part, another initialisation; nothing is pruned."""
-        base = self.problem.base.model_copy(update={"seed": self.problem.base.seed + 1})
+        base = self.problem.base.changed({"seed": self.problem.base.seed + 1})
         return replace(self, problem=replace(self.problem, base=base), check=True)
 
     def opened(self) -> optuna.Study:

@@ -180,9 +180,8 @@ def test_the_coarse_grid_leaves_a_gpu_few_shapes():
     config, samples = resolve("comer-fusion", "fast", 7, archive), archive.samples("train")
     found = {}
     for coarse in (True, False):
-        batching = config.training.batching.model_copy(update={"coarse": coarse})
-        training = config.training.model_copy(update={"batching": batching})
-        images, seen, pixels = TrainingSet(samples, config.model_copy(update={"training": training})), Counter(), 0
+        way = config.changed({"training.batching.coarse": coarse})
+        images, seen, pixels = TrainingSet(samples, way), Counter(), 0
         for epoch in (10, 40, 70, 100):
             for indices in images.plan(epoch):
                 drawn = [images.distortion(epoch, index)[0] for index in indices]

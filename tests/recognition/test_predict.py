@@ -32,7 +32,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[CoMER, Config, 
 
 
 def changed(config: Config, **search: object) -> Config:
-    return config.model_copy(update={"search": config.search.model_copy(update=search)})
+    return config.changed({"search": search})
 
 
 def converts(hypothesis: Hypothesis) -> bool:
@@ -89,8 +89,7 @@ def test_where_nothing_converts_the_best_stays(untrained) -> None:
 @pytest.mark.parametrize("order", ["area", "shape"])
 def test_images_are_searched_at_the_scale(untrained, order: str) -> None:
     _, config, samples = untrained
-    batching = config.training.batching.model_copy(update={"order": order})
-    config = config.model_copy(update={"training": config.training.model_copy(update={"batching": batching})})
+    config = config.changed({"training.batching.order": order})
     for batch in evaluation_batches(samples, config, 2, 1.5):
         for name, mask in zip(batch.ids, batch.mask, strict=True):
             height, width = next(s.image.shape for s in samples if s.id == name)
