@@ -23,6 +23,9 @@ from models.vocab import Vocabulary
 
 SCHEMA = 3  # version of the settings below: goes up when one comes, goes, or comes to mean something else
 FILLED_IN = {"schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"}  # by the run
+# What the authors' loader takes: larger images and longer labels are left out, in training and in prediction.
+AUTHORS_MAX_PIXELS = 320_000
+AUTHORS_MAX_TOKENS = 200
 HERE = Path(__file__).parent  # with recipes/, presets/ and spaces/
 Settings = TypeVar("Settings", bound=BaseModel)
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
@@ -40,8 +43,8 @@ class Data(Strict):
     name: str = ""
     digest: str = ""
     scale: float = Field(default=1.0, gt=0, le=1)
-    max_area: int = Field(default=320_000, gt=0)
-    max_tokens: int = Field(default=200, gt=0, lt=MAX_STEPS)
+    max_area: int = Field(default=AUTHORS_MAX_PIXELS, gt=0)
+    max_tokens: int = Field(default=AUTHORS_MAX_TOKENS, gt=0, lt=MAX_STEPS)
     limit: int | None = Field(default=None, gt=0)
     sub_expressions: int = Field(default=0, ge=0)
     substitution: float = Field(default=0.0, ge=0, le=1)
@@ -81,7 +84,7 @@ class Batching(Strict):
     order: Literal["area", "shape"] = "area"
     coarse: bool = False
     size: int = Field(default=8, gt=0)
-    pixels: int = Field(default=320_000, gt=0)
+    pixels: int = Field(default=AUTHORS_MAX_PIXELS, gt=0)
     micro_batches: int = Field(default=4, gt=0)
     curriculum: int = Field(default=0, ge=0)
 

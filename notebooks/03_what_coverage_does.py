@@ -39,9 +39,10 @@ from IPython.display import display
 
 from benchmarks.config import load
 from benchmarks.data.archive import open_archive
+from benchmarks.data.ink import INKLESS
 from benchmarks.data.samples import Sample, evenly
 from benchmarks.data.synthetic import embedded
-from benchmarks.recognition.attention import INKLESS, trace
+from benchmarks.recognition.attention import trace
 from benchmarks.recognition.predict import recognize
 from benchmarks.report.figures.attention import figure
 from models import CoMER

@@ -24,10 +24,6 @@ MAX_IMAGE_PIXELS = 16_000_000
 MAX_IMAGE_BYTES = 4 * MAX_IMAGE_PIXELS + 4096
 MAX_TEXT_BYTES = 16 << 20
 
-# What the authors' loader takes: larger images and longer labels are left out, in training and in prediction.
-AUTHORS_MAX_PIXELS = 320_000
-AUTHORS_MAX_TOKENS = 200
-
 _ID = re.compile(r"\w[\w.+-]*")  # ids and splits become file names
 _SPLIT = re.compile(rf"({_ID.pattern})/caption\.txt")
 _CONTENT = re.compile(rf"({_ID.pattern})/(caption\.txt|img/[^/]+\.bmp|symLg/[^/]+\.lg)")
@@ -134,7 +130,7 @@ class Archive:
             name = f"{split}/symLg/{id_}.lg"
             if name not in self._store.sizes:
                 raise UserError(f"{self.path}: no ground truth data/{name}; add the symLG files of {split}")
-            texts[id_] = self._store.read(name, MAX_TEXT_BYTES).decode(errors="replace")
+            texts[id_] = self._store.read(name, MAX_TEXT_BYTES).decode("utf-8-sig", errors="replace")
         return texts
 
     @cached_property

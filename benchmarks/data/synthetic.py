@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from rich.progress import track
 
 from benchmarks.data.archive import MARK, open_archive
+from benchmarks.data.ink import MARGIN
 from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically, zipped
@@ -137,7 +138,6 @@ def _choose(rng: np.random.Generator, weighted: Sequence[tuple[float, T]]) -> T:
 
 FONTS = ("dejavusans", "dejavuserif", "cm", "stix", "stixsans")
 UNIT = TextToPath.FONT_SCALE  # outlines are in units of 1/100 em
-MARGIN = 12  # pixels, as in CROHME
 _typeset = TextToPath()
 _INTEGRAL = re.compile(r"\\int \\limits _ { (\S+) } \^ { (\S+) }")
 _outlines: dict = {}  # of glyphs met so far, by font and glyph; filled by Matplotlib

@@ -19,7 +19,6 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from rich.progress import track
 from torch import Tensor, nn
 
@@ -29,7 +28,7 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.environment import processor, revision
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.printing import csv_text, show
+from benchmarks.printing import aside, csv_text, show
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.loss import token_loss
@@ -44,7 +43,6 @@ from models.weights import load_weights
 QUIET = 0.5  # load that is no reason for a warning
 TURN = 2.0  # s
 STATUS = Path("/proc/self/status")  # where Linux tells the peak memory of a process
-console = Console(stderr=True)
 
 Sides = tuple[Callable[[], object], Callable[[], object]]  # the same job, plain and fast
 
@@ -302,9 +300,9 @@ def speed(
         raise UserError(f"--only {unknown[0]}: no such benchmark; choose from {', '.join(names)} or parts{hint}")
     wanted = [name for name in names if not only or any(part in name for part in only)]
     if (load := os.getloadavg()[0]) > QUIET:
-        console.print(f"the machine is not quiet (load {load:.1f}): these are no numbers to publish", style="yellow")
+        aside.print(f"the machine is not quiet (load {load:.1f}): these are no numbers to publish", style="yellow")
     rows: list[Row] = []
-    for name in track(wanted, "measuring", console=console, transient=True):
+    for name in track(wanted, "measuring", console=aside, transient=True):
         if name == "growth":
             lines = list(growth(sizes, min(repeats, 3)))
             write_atomically(folder / "growth.csv", csv_text(list(lines[0]), lines))

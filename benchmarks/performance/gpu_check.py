@@ -25,7 +25,6 @@ from statistics import median
 from xml.etree import ElementTree
 
 import torch
-from rich.console import Console
 
 from benchmarks.config import Config, resolve
 from benchmarks.data.archive import Archive, open_archive
@@ -35,7 +34,7 @@ from benchmarks.environment import best_device, environment, why_no_gpu
 from benchmarks.errors import UserError, shortage
 from benchmarks.files import write_atomically
 from benchmarks.performance.bench import versions
-from benchmarks.printing import csv_text, show
+from benchmarks.printing import aside, csv_text, show
 from benchmarks.recognition.predict import recognize, write_predictions
 from benchmarks.runs.folder import RunFolder
 from benchmarks.score import score
@@ -50,7 +49,6 @@ SHAPES, REPEATS = 8, 5
 ALIKE = 0.02  # a difference of gradients that bf16 and the order of sums explain
 SPLIT = "2014"
 COLUMNS = ("part", "case", "measure", "value", "unit", "hardware", "versions")
-console = Console(stderr=True)
 
 Found = tuple[str, str, str, float | bool, str]  # the first five of a row
 
@@ -93,7 +91,7 @@ def tests(archive: Archive) -> Iterator[Found]:
         done = subprocess.run([*pytest, GRAPHS, ON_DEVICE], cwd=CHECKOUT, env=given, capture_output=True, text=True)
         if not report.exists():  # no pytest, no tests
             said = (done.stderr or done.stdout).strip().splitlines()
-            console.print(f"the tests did not run: {said[-1] if said else done.returncode}", markup=False)
+            aside.print(f"the tests did not run: {said[-1] if said else done.returncode}", markup=False)
             yield "tests", "all", "did not run", 1, "tests"
             return
         cases = list(ElementTree.parse(report).iter("testcase"))
@@ -125,7 +123,7 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Fo
             try:
                 measured = timed(trainer, shapes[shape], device)
             except torch.OutOfMemoryError as error:
-                console.print(f"{case}: {shortage(error)}")
+                aside.print(f"{case}: {shortage(error)}")
                 yield "step", case, "no memory", pixels, "px"
                 break
             for measure, value in measured.items():

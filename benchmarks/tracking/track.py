@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
-
+from benchmarks.printing import aside
 from benchmarks.runs.folder import RunFolder
 from benchmarks.tracking.store import bounded, reach, store, tracking_uri, without_password, workspace_of
 
@@ -31,7 +30,6 @@ SETTINGS = {
 }
 PATIENCE = 20  # a store that failed after t seconds is left alone for 20 t: trouble costs a twentieth at most
 
-console = Console(stderr=True)
 Result = TypeVar("Result")
 _warned: set[str] = set()
 _left_alone_until: dict[str, float] = {}
@@ -92,4 +90,4 @@ def warn(uri: str, message: str) -> None:
     """Once for every store, until it works again."""
     if uri not in _warned:
         _warned.add(uri)
-        console.print(f"warning: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        aside.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -30,6 +29,7 @@ from benchmarks.data.substitution import Substitution
 from benchmarks.environment import environment
 from benchmarks.errors import Diverged, UserError, shortage
 from benchmarks.files import only_one
+from benchmarks.printing import aside
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.checkpoint import flatten_optimizer, load_checkpoint, restore_optimizer, save_checkpoint
@@ -46,7 +46,6 @@ CHECKPOINT_SECONDS = 60  # at most this much work is lost by a kill in the middl
 LATEST_SHARE = 0.02  # of a training goes at most into weights that a training cut short leaves,
 LATEST_SECONDS = 60  # which are as old as this at least when they are replaced
 CHECK_STEPS = 25  # the loss is read back from the device this often
-console = Console(stderr=True)
 
 OnEpoch = Callable[[dict[str, Any]], None]
 
@@ -167,7 +166,7 @@ class Trainer:
             self._save()  # to resume from where recordings must be given up in the first minute
         gc.freeze()  # what is here stays; looking through it again and again takes a twentieth of a step
         training, stream = self.config.training, own_stream(self.team.device) if self.replays else nullcontext()
-        with stream, progress_of(self.config, self.state.epoch, console, quiet=self.team.rank > 0) as report:
+        with stream, progress_of(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
             while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
                 lacking = ""
                 try:
@@ -185,7 +184,7 @@ class Trainer:
                 f"{self.folder.path}: {lacking}; with training.batching.pixels or size halved and micro_batches "
                 "doubled a step takes half the memory (that is another run), and what was trained so far is kept"
             )
-        console.print(f"{lacking}: {recorded} recorded steps are given up for it")
+        aside.print(f"{lacking}: {recorded} recorded steps are given up for it")
         self.optimizer.zero_grad()  # of the step that was cut short
         self._resume()
 
@@ -332,7 +331,7 @@ class Trainer:
                 self.plateau.load_state_dict(self.state.plateau)
                 for group in self.optimizer.param_groups:
                     group["lr"] = self.state.lr
-            console.print(f"resuming {self.folder.path} at epoch {self.state.epoch + 1}, step {self.state.step}")
+            aside.print(f"resuming {self.folder.path} at epoch {self.state.epoch + 1}, step {self.state.step}")
         elif self.team.rank == 0:
             self.folder.write("history.jsonl", [])
         # the next epoch is planned while one is trained

@@ -19,7 +19,7 @@ from benchmarks.files import write_atomically
 from benchmarks.printing import console, show
 from benchmarks.report.figures.make import DATES, rendered, style
 from benchmarks.tuning.space import Problem
-from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.interval import printed_interval
 
 LABEL = "token-match ExpRate, held-out (%)"
 
@@ -144,8 +144,8 @@ def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | No
 
 
 def _rate(value: float, n: int) -> str:
-    low, high = proportion_interval(round(value * n / 100), n)
-    return f"{value:.2f} ({100 * low:.1f}–{100 * high:.1f}) of {n}"
+    low, high = printed_interval(value, n)
+    return f"{value:.2f} ({low:.1f}–{high:.1f}) of {n}"
 
 
 def heldout_size(config: Config, archive: Archive) -> int:

@@ -17,11 +17,12 @@ from PIL import Image, ImageOps
 
 from benchmarks import __main__ as cli
 from benchmarks.data.archive import open_archive
+from benchmarks.data.ink import MARGIN
 from benchmarks.data.samples import evenly
 from benchmarks.data.synthetic import drawing
 from benchmarks.errors import UserError
 from benchmarks.recognition import photographs
-from benchmarks.recognition.photographs import MARGIN, as_crohme, read_gray
+from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.recognizer import Recognizer, best_run
 from tests.helpers.places import CROHME, ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config

@@ -18,9 +18,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from benchmarks.data.archive import Archive, open_archive
+from benchmarks.data.ink import INKLESS
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.recognition.attention import INKLESS, Attention
+from benchmarks.recognition.attention import Attention
 from benchmarks.report.figures.make import DATES, rendered, style
 
 DARKEST = 0.7  # of a colour map: ink stays readable on it

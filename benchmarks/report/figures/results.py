@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from benchmarks.report.paper import model_name, reference
 from benchmarks.report.presets import names
 from benchmarks.runs.folder import RunFolder
-from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.interval import printed_interval, proportion_interval
 
 WIDTH = 3.4  # inches
 YEAR = "2014"  # the set of Table 1 and Fig. 3
@@ -51,8 +51,8 @@ def rate(count: float, n: int) -> Rate:
 
 
 def reported(percent: float, n: int) -> Rate:
-    """A printed rate; the count behind it is the rate times n, rounded."""
-    return Rate(percent, *rate(percent * n / 100, n)[1:])
+    """A printed rate."""
+    return Rate(percent, *printed_interval(percent, n))
 
 
 def seeds_of_rows(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
