@@ -11,7 +11,6 @@ settle()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HMERBENCH_RESULTS"] = "results"  # of the folder a test works in, not the project's
 os.environ.setdefault("MPLBACKEND", "agg")
-os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 import re  # noqa: E402
 from pathlib import Path  # noqa: E402

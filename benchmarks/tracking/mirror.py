@@ -8,7 +8,6 @@ the store and only the rest is added: mirroring may be cut short anywhere, repea
 
 import hashlib
 import json
-import logging
 import math
 import os
 import random
@@ -43,8 +42,6 @@ class Mirror:
     """An MLflow tracking store, opened."""
 
     def __init__(self, uri: str, workspace: Path):
-        for name in ("mlflow", "alembic"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
         if (path := sqlite_path(uri)) and not has_content(path):
             _create(path)
         self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)

@@ -5,7 +5,6 @@ While a training goes on, a process of its own mirrors it and measures the machi
 that hangs, breaks or is slow to import is no matter of the training, which never imports MLflow.
 """
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,16 +17,6 @@ from benchmarks.tracking.store import bounded, reach, store, tracking_uri, witho
 if TYPE_CHECKING:
     from benchmarks.tracking.mirror import Mirror
 
-# Nothing leaves this machine but to the tracking server asked for, and that may not hold the work up.
-SETTINGS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # what goes wrong is told once, by us
-    "GIT_PYTHON_REFRESH": "quiet",
-}
 PATIENCE = 20  # a store that failed after t seconds is left alone for 20 t: trouble costs a twentieth at most
 
 Result = TypeVar("Result")
@@ -67,8 +56,6 @@ def _with_store(folder: Path, action: "Callable[[Mirror], Result]") -> Result | 
         return None
     try:
         reach(uri)
-        for name, value in SETTINGS.items():
-            os.environ.setdefault(name, value)
         from benchmarks.tracking.mirror import Mirror  # MLflow is slow to import, and not needed to train
 
         result = action(Mirror(bounded(uri), workspace_of(folder)))

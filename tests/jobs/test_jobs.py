@@ -115,7 +115,6 @@ def cluster() -> Iterator:
     import ray
     from ray.cluster_utils import Cluster
 
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     memory = 80 << 20
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": memory}
     nodes = Cluster(initialize_head=True, head_node_args=head)
