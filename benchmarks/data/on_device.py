@@ -44,7 +44,7 @@ class Drawn:
     targets: tuple[Tensor, Tensor]  # of both directions
 
 
-class ResidentSet(TrainingSet):
+class OnDeviceSet(TrainingSet):
     """TrainingSet's batches: `prepare` draws on the host, `inputs` makes them on the device."""
 
     def __init__(self, samples: Iterable[Sample], config: Config, device: torch.device):

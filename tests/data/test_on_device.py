@@ -12,7 +12,7 @@ from benchmarks.config import Augmentation, Batching, Config, Training
 from benchmarks.data.archive import open_archive
 from benchmarks.data.augmentation import rescale
 from benchmarks.data.batching import TrainingSet, padded_steps
-from benchmarks.data.on_device import ResidentSet, scale
+from benchmarks.data.on_device import OnDeviceSet, scale
 from benchmarks.data.samples import Sample, evenly
 from models import Vocabulary
 from models.vocab import bidirectional_targets
@@ -57,7 +57,7 @@ def test_batches_are_those_made_with_opencv(name, source):
     order = "shape" if name == "fast" else "area"
     batching = Batching(order=order, size=8, pixels=2_000_000)
     config = Config(recipe="r", preset="p", augmentation=AUGMENTATIONS[name], training=Training(batching=batching))
-    host, device = TrainingSet(SOURCES[source](), config), ResidentSet(SOURCES[source](), config, DEVICE)
+    host, device = TrainingSet(SOURCES[source](), config), OnDeviceSet(SOURCES[source](), config, DEVICE)
     assert host.plan(1) == device.plan(1)
     different = total = 0
     for indices in host.plan(1):
