@@ -26,7 +26,7 @@ from mlflow.exceptions import MlflowException
 from benchmarks.config import flat
 from benchmarks.files import only_one
 from benchmarks.runs.folder import RunFolder, store_key
-from benchmarks.tracking.store import has_content, sqlite_path
+from benchmarks.tracking.tracking_store import has_content, sqlite_path
 
 ARTIFACTS = ("config.yaml", "environment.json", "history.jsonl", "predictions", "scores")
 SCORE_METRICS = ("exprate", "exprate_le1", "exprate_le2", "exprate_le3", "structure_rate", "token_exprate", "n")

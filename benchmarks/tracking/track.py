@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.printing import aside
 from benchmarks.runs.folder import RunFolder
-from benchmarks.tracking.store import bounded, reach, store, tracking_uri, without_password, workspace_of
+from benchmarks.tracking.tracking_store import bounded, reach, store, tracking_uri, without_password, workspace_of
 
 if TYPE_CHECKING:
     from benchmarks.tracking.mirror import Mirror
@@ -29,7 +29,7 @@ def track(
 ) -> str | None:
     """Mirrors a run folder (and its tables); returns the MLflow run id, None where MLflow was no help.
 
-    The run hangs in its table, or, called `name`, below the run called `under`, as a search's trials do below their
+    The run hangs in its table, or, called `name`, below the run called `under`, as the trials of tuning do below their
     study. `running` says that its training goes on right now. Raises UserError when `folder` is not a run folder.
     """
     under = under or study_of(folder)
@@ -39,9 +39,9 @@ def track(
 
 
 def study_of(folder: Path) -> str:
-    """The run that stands for a study, by one of its trials' folders WORKSPACE/search/STUDY/TRIAL; "" for any other."""
+    """The run that stands for a study, by one of its trials' folders WORKSPACE/tuning/STUDY/TRIAL; "" for any other."""
     study = folder.resolve().parent
-    return f"search/{study.name}" if study.parent.name == "search" else ""
+    return f"tuning/{study.name}" if study.parent.name == "tuning" else ""
 
 
 def conclude(folder: Path, data: str, under: str, status: str) -> None:

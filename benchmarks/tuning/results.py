@@ -17,7 +17,7 @@ from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.printing import console, show
-from benchmarks.report.figures.make import DATES, rendered, style
+from benchmarks.report.figures.write import DATES, rendered, style
 from benchmarks.tuning.space import Problem
 from evaluation.scoring.interval import printed_interval
 
@@ -131,7 +131,7 @@ def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | No
         found = {repr(sorted(problem.values(t.params).items())): t.value or 0.0 for t in complete(checked)}
         pair = [found.get(repr(sorted(settings.items()))) for settings in (problem.defaults, values)]
         if pair[0] is not None and pair[1] is not None:
-            where = "on another held-out part, from another initialisation"
+            where = "on another held-out part, from another initialization"
             pairs[f"the same, seed {other.seed}"] = other, pair[0], pair[1], where
     for label, (config, one, two, _) in pairs.items():
         n = heldout_size(config, archive)

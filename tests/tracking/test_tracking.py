@@ -95,15 +95,15 @@ def test_a_second_seed_draws_the_row_between(tmp_path: Path) -> None:
 
 def test_a_run_can_hang_below_another(tmp_path: Path) -> None:
     folders = [put_run(tmp_path, "trial", seed=seed) for seed in (1, 2)]
-    run_ids = [logged(folder, under="search/lr", name=f"trial {n}") for n, folder in enumerate(folders)]
+    run_ids = [logged(folder, under="tuning/lr", name=f"trial {n}") for n, folder in enumerate(folders)]
     client = client_of(tmp_path)
     below = [client.get_run(run_id) for run_id in run_ids]
     (above,) = {run.data.tags[PARENT] for run in below}
     assert len(all_runs(client)) == 3 and [run.info.run_name for run in below] == ["trial 0", "trial 1"]
-    assert (client.get_run(above).info.run_name, client.get_run(above).info.status) == ("search/lr", "RUNNING")
-    tracking.conclude(folders[0], "crohme", "search/lr", "FINISHED")
+    assert (client.get_run(above).info.run_name, client.get_run(above).info.status) == ("tuning/lr", "RUNNING")
+    tracking.conclude(folders[0], "crohme", "tuning/lr", "FINISHED")
     tracking.conclude(
-        folders[0], "crohme", "search/nothing", "FINISHED"
+        folders[0], "crohme", "tuning/nothing", "FINISHED"
     )  # was never logged, so there is nothing to say
     assert len(all_runs(client)) == 3 and client.get_run(above).info.status == "FINISHED"
 
@@ -305,8 +305,8 @@ class Mute:
 
 
 def test_a_trial_belongs_to_its_study_and_to_no_table() -> None:
-    assert tracking.study_of(Path("results/search/comer-fusion-smoke-seed7-01234567/trial")) == (
-        "search/comer-fusion-smoke-seed7-01234567"
+    assert tracking.study_of(Path("results/tuning/comer-fusion-smoke-seed7-01234567/trial")) == (
+        "tuning/comer-fusion-smoke-seed7-01234567"
     )
     assert tracking.study_of(Path("results/runs/bttr/smoke-seed7-01234567")) == ""
 
