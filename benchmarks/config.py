@@ -26,7 +26,7 @@ FILLED_IN = {"schema_version", "recipe", "preset", "seed", "data.name", "data.di
 # What the authors' loader takes: larger images and longer labels are left out, in training and in prediction.
 AUTHORS_MAX_PIXELS = 320_000
 AUTHORS_MAX_TOKENS = 200
-HERE = Path(__file__).parent  # with recipes/, presets/ and spaces/
+SHIPPED = Path(__file__).parent  # with recipes/, presets/ and spaces/
 Settings = TypeVar("Settings", bound=BaseModel)
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
 
@@ -212,8 +212,8 @@ class Config(Strict):
 
 
 def names(kind: str) -> list[str]:
-    """The shipped recipes, presets or search spaces."""
-    return sorted(path.stem for path in (HERE / kind).glob("*.yaml"))
+    """The shipped recipes, presets or spaces of settings."""
+    return sorted(path.stem for path in (SHIPPED / kind).glob("*.yaml"))
 
 
 def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
@@ -271,12 +271,12 @@ def _changes(there: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = 
 
 
 def read_named(kind: str, name: str) -> tuple[str, dict[str, Any], str]:
-    """The name, the keys and the source of a shipped recipe, preset or search space, or of a YAML file."""
+    """The name, the keys and the source of a shipped recipe, preset or space of settings, or of a YAML file."""
     if name.endswith((".yaml", ".yml")):
         return Path(name).stem, read_yaml(Path(name)), name
     if name not in names(kind):
         raise UserError(f"no {kind[:-1]} called '{name}': choose one of {', '.join(names(kind))}, or give a YAML file")
-    return name, read_yaml(HERE / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
+    return name, read_yaml(SHIPPED / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
 
 
 class _Loader(yaml.SafeLoader):

@@ -76,7 +76,7 @@ def compare(given: Namespace) -> None:
 
 def editions(given: Namespace) -> None:
     """The same predictions under every edition and reading of the official scorer."""
-    from evaluation.scoring.editions import table
+    from evaluation.scoring.convention import table
 
     rows = table(given.predictions, given.ground_truth)
     if given.json:
@@ -93,9 +93,9 @@ def editions(given: Namespace) -> None:
 
 def convention(given: Namespace) -> None:
     """Which edition of the converter some .lg follow: the Inside relations of their roots."""
-    from evaluation.scoring import editions
+    from evaluation.scoring.convention import convention
 
-    name, roots = editions.convention(read_ground_truth(given.ground_truth).graphs().values())
+    name, roots = convention(read_ground_truth(given.ground_truth).graphs().values())
     shown = ", ".join(f"{count} roots: {kind}" for kind, count in roots.most_common())
     print(f"{given.ground_truth}: {name} ({shown or 'no root without index has two members'})")
 

@@ -109,7 +109,7 @@ def chart(counts: pd.DataFrame, title: str) -> None:
 
 # %% [markdown]
 # ## The same weights, with R and with R = 0
-# R leaves a batch normalisation; with its scale and shift at 0, R is 0 everywhere. Reading stops after 60 tokens, as
+# R leaves a batch normalization; with its scale and shift at 0, R is 0 everywhere. Reading stops after 60 tokens, as
 # without R it often would not stop by itself: counts of symbols are therefore too low, counts of images are not.
 
 # %%

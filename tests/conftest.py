@@ -23,7 +23,7 @@ from tests.helpers.places import CROHME, PARITY  # noqa: E402
 
 torch.set_num_threads(1)
 
-# what a public machine lacks: data under a licence, reference sets made from it, a GPU, LaTeX, the rights of root
+# what a public machine lacks: data under a license, reference sets made from it, a GPU, LaTeX, the rights of root
 MAY_BE_SKIPPED = re.compile(r"CROHME|golden|/ink|inkml|GPU|LaTeX|root may|on Linux only", re.IGNORECASE)
 skipped: list[str] = []
 

@@ -45,7 +45,7 @@ def test_help_is_quick_and_names_every_verb(tmp_path: Path) -> None:
     assert not loaded("benchmarks.__main__") & {"torch", "pandas", "mlflow"}
 
 
-@pytest.mark.parametrize("name", ["config", "runs.listing", "report.tables", "report.figures.make"])
+@pytest.mark.parametrize("name", ["config", "runs.listing", "report.tables", "report.figures.write"])
 def test_settings_tables_and_figures_load_without_torch(name: str) -> None:
     assert "torch" not in loaded(f"benchmarks.{name}")
 

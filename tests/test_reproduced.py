@@ -1,4 +1,4 @@
-"""The committed reference runs: complete, readable, and scored again from their predictions to the same counts."""
+"""The reproduced runs: complete, readable, and scored again from their predictions to the same counts."""
 
 import json
 

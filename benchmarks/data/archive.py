@@ -19,7 +19,7 @@ from benchmarks.data.store import FolderStore, Store, ZipStore
 from benchmarks.errors import UserError
 from models.vocab import Vocabulary
 
-MARK = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
+EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
 MAX_IMAGE_PIXELS = 16_000_000
 MAX_IMAGE_BYTES = 4 * MAX_IMAGE_PIXELS + 4096
 MAX_TEXT_BYTES = 16 << 20
@@ -141,13 +141,13 @@ class Archive:
     @cached_property
     def mark(self) -> dict | None:
         """data/EMBEDDED.json of the embedded set, None in any other archive."""
-        if MARK not in self._store.sizes:
+        if EMBEDDED_MARKER not in self._store.sizes:
             return None
         try:
-            mark = json.loads(self._store.read(MARK, MAX_TEXT_BYTES))
+            mark = json.loads(self._store.read(EMBEDDED_MARKER, MAX_TEXT_BYTES))
             return {"generator": int(mark["generator"]), "seed": int(mark["seed"]), **mark}
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{self.path}: data/{MARK} is damaged; delete the archive to remake it") from None
+            raise UserError(f"{self.path}: its {EMBEDDED_MARKER} is damaged; delete the archive to remake it") from None
 
     @cached_property
     def name(self) -> str:

@@ -46,7 +46,7 @@ from models.weights import load_weights
 CHECKOUT = Path(__file__).parents[2]
 GRAPHS, ON_DEVICE = "tests/training/test_cuda_graphs.py", "tests/data/test_on_device.py"
 SHAPES, REPEATS = 8, 5
-ALIKE = 0.02  # a difference of gradients that bf16 and the order of sums explain
+GRADIENT_TOLERANCE = 0.02  # a difference of gradients that bf16 and the order of sums explain
 SPLIT = "2014"
 COLUMNS = ("part", "case", "measure", "value", "unit", "hardware", "versions")
 
@@ -215,7 +215,7 @@ def switches(found: list[Found], config: Config) -> Iterator[Found]:
         return not failed and not values("tests", "did not run")
 
     replayed, eager = values("step", "replayed"), values("step", "eager")
-    right = all(difference <= ALIKE for difference in values("step", "difference"))
+    right = all(difference <= GRADIENT_TOLERANCE for difference in values("step", "difference"))
     record = passes(GRAPHS) and right and 0 < sum(replayed) < sum(eager[: len(replayed)])
     yield "set", "preset", "training.graphs", config.training.graphs if record else 0, ""
     yield "set", "preset", "training.resident", passes(ON_DEVICE), ""

@@ -119,7 +119,7 @@ def _ink(gray: np.ndarray, name: str) -> np.ndarray:
 
 
 def _paper(gray: np.ndarray) -> np.ndarray:
-    """Brightness of the paper at every pixel, float32: the median of a wide neighbourhood."""
+    """Brightness of the paper at every pixel, float32: the median of a wide neighborhood."""
     shrink = min(1.0, 400 / max(gray.shape))
     small = cv2.resize(gray, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA) if shrink < 1 else gray
     width = max(63, max(small.shape) // 4) | 1

@@ -14,7 +14,7 @@ from evaluation.scoring.inputs import read_predictions
 
 
 def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], results: Path) -> None:
-    """Recognizes CROHME with the weights of the reference runs, scores that, and prints it beside what is committed.
+    """Recognizes CROHME with the weights of the reproduced runs, scores that, and prints it beside what is committed.
 
     What was recognized lies in local/evaluated/<recipe>/<preset>-seed<k>/. Raises UserError without CROHME.
     """
@@ -25,7 +25,8 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
     runs = [run for run in RunFolder.under(results / "reproduced") if run.has_weights]
     runs = [run for run in runs if not recipes or run.recipe in recipes]
     if not runs:
-        raise UserError(f"{results / 'reproduced'}: no reference run with weights{' of these recipes' * bool(recipes)}")
+        of_these = " of these recipes" * bool(recipes)
+        raise UserError(f"{results / 'reproduced'}: no reproduced run with weights{of_these}")
     rows = []
     for run in runs:
         name = f"{run.path.parent.name}/{run.path.name}"

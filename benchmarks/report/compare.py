@@ -198,7 +198,7 @@ def _tested(a: Sequence[ScoredRun], b: Sequence[ScoredRun]) -> Step:
 
 # ----------------------------------------------------------------------------------------------------- words
 
-SAID = {  # verdict of a step -> how the sentence begins that tells of it
+VERDICT_WORDS = {  # verdict of a step -> how the sentence begins that tells of it
     "shown": "shown at 5 % over seeds and images",
     "opposite": "the other way round, at 5 % over seeds and images",
     "open": "not shown",
@@ -223,7 +223,7 @@ def _conclude(rows: Sequence[Row], steps: Sequence[Step], chain: Sequence[str]) 
         verdict, said = "cannot tell", "Whether the paper's order holds is open"
     held = all(means[a] < means[b] for a, b in pairwise(chain))
     parts = [f"{said}: the means are {'' if held else 'not '}in the order {' < '.join(map(model_name, chain))}"]
-    for name, beginning in SAID.items():
+    for name, beginning in VERDICT_WORDS.items():
         if some := [step for step in steps if step.verdict == name and (step in own or name == "opposite")]:
             parts.append(f"{beginning}: {', '.join(map(_told, some))}")
     return verdict, "; ".join([*parts, *lacks]) + "."

@@ -49,7 +49,7 @@ class Segments(NamedTuple):
 
 def read(text: str, name: str = "label graph") -> LabelGraph:
     """Parse an .lg file as LgEval does: a relation of objects that no line before it defines is left out, a primitive
-    without a line is labelled "_". Raises InputError with the line for what is no label graph."""
+    without a line is labeled "_". Raises InputError with the line for what is no label graph."""
     nodes: dict[str, Weights] = {}
     edges: dict[tuple[str, str], Weights] = {}
     objects: dict[str, list[str]] = {}
@@ -150,10 +150,10 @@ def segment(graph: Graph) -> Segments:
     nodes, edges = graph.nodes(), graph.edges()
     groups: dict[str, dict[str, set[str]]] = {}
     for (one, other), common in merges(graph).items():
-        for primitive, neighbour in ((one, other), (other, one)):
+        for primitive, neighbor in ((one, other), (other, one)):
             by_label = groups.setdefault(primitive, {label: {primitive} for label in nodes[primitive]})
             for label in common:
-                by_label[label].add(neighbour)
+                by_label[label].add(neighbor)
     found = Segments({}, {}, {})
     members: dict[str, list[Primitives]] = {}  # a primitive's objects, by its labels
     for primitive, labels in nodes.items():

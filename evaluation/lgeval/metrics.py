@@ -1,7 +1,7 @@
 """LgEval's comparison of two label graphs and its summary over many files.
 
 Nodes are primitives with a set of labels, edges are pairs of primitives with a set of relations; in a symLG the
-primitives are paths. A node that one graph lacks is labelled ABSENT there; a missing edge is labelled "_". A label set
+primitives are paths. A node that one graph lacks is labeled ABSENT there; a missing edge is labeled "_". A label set
 is right if it shares a label with the other one (LgEval's INTER mode, the one `evaluate` uses). The number the
 expression rate rests on is D_B = wrong nodes + wrong edges; an expression is correct if D_B is 0. There is no
 alignment.
@@ -75,7 +75,7 @@ def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool 
     located = {prims for prims in located if "ABSENT" not in true.objects[prims]}
     classified = sum(not found.objects[prims].isdisjoint(true.objects[prims]) for prims in located)
     related = [pair for pair in found.relations.keys() & true.relations.keys() if located.issuperset(pair)]
-    labelled = sum(found.relations[pair] == true.relations[pair] for pair in related)
+    labeled = sum(found.relations[pair] == true.relations[pair] for pair in related)
     # Objects of the prediction, with those that it lacks; an absent primitive is an object by itself.
     n_found, n_true = len(found.objects) + len(all_nodes) - len(p_nodes), len(true.objects)
     n, n_edges = len(all_nodes), len(all_nodes) * (len(all_nodes) - 1)
@@ -94,20 +94,20 @@ def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool 
         "segPairErrors": len({frozenset(pair) for pair in inside.segments}),
         "nodeCorrect": len(untouched),
         "edgeDiffClassCount": inside.classes,
-        "undirDiffClassCount": len(inside.relabelled),
+        "undirDiffClassCount": len(inside.relabeled),
         "nSeg": n_true,
         "detectedSeg": len(found.objects),
         "dSegRelEdges": len(found.relations),
         "CorrectSegments": len(located),
         "CorrectSegmentsAndClass": classified,
         "ClassError": sum(map(len, true.objects.values())) + n - len(g_nodes) - classified,
-        "CorrectSegRels": labelled,
+        "CorrectSegRels": labeled,
         "CorrectSegRelLocations": len(related),
-        "SegRelErrors": len(found.relations) - labelled,
+        "SegRelErrors": len(found.relations) - labeled,
         "hasCorrectSegments": int(len(located) == n_true == n_found),
         "hasCorrectSegLab": int(classified == n_true == n_found),
         "hasCorrectRelationLocations": int(same_places),
-        "hasCorrectRelLab": int(labelled == len(found.relations) == len(true.relations)),
+        "hasCorrectRelLab": int(labeled == len(found.relations) == len(true.relations)),
         "hasCorrectStructure": int(same_places and len(located) == n_true == n_found),
     }
     return Comparison(metrics, sorted(node_rows), sorted(edge_rows), inside.segments)
@@ -129,14 +129,14 @@ def _difference(found: Set[str], true: Set[str], inter: bool) -> tuple[int, Pair
 class _MergeErrors(NamedTuple):
     cost: int
     classes: int  # confused pairs of labels of edges inside an object in both graphs: no error of segmentation
-    relabelled: set[frozenset[str]]  # the pairs of primitives of these
+    relabeled: set[frozenset[str]]  # the pairs of primitives of these
     segments: list[tuple[str, str]]
 
 
 def _merge_errors(prediction: Graph, truth: Graph, inter: bool) -> _MergeErrors:
     """Differences of the edges inside objects, each direction by itself."""
     found, true = merges(prediction), merges(truth)
-    cost, classes, relabelled, segments = 0, 0, set(), []
+    cost, classes, relabeled, segments = 0, 0, set(), []
     for pair in sorted(found.keys() | true.keys()):
         other, primitive = pair
         both = pair in found and pair in true
@@ -148,10 +148,10 @@ def _merge_errors(prediction: Graph, truth: Graph, inter: bool) -> _MergeErrors:
         valid = sum(a in found[pair] and b in true[pair] for a, b in confused)
         classes += valid
         if confused:
-            relabelled.add(frozenset(pair))
+            relabeled.add(frozenset(pair))
         if valid < len(confused):
             segments += [(primitive, other)] * 2
-    return _MergeErrors(cost, classes, relabelled, segments)
+    return _MergeErrors(cost, classes, relabeled, segments)
 
 
 def _ends_of_unmatched(prediction: Graph, truth: Graph, complete: bool) -> set[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation import InputError
-from evaluation.scoring.editions import other_convention
+from evaluation.scoring.convention import other_convention
 from evaluation.scoring.inputs import GroundTruth, matched, tokens_of
 from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.lengths import bucket, by_bucket

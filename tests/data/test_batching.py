@@ -153,7 +153,7 @@ def test_evaluation_batches_hold_every_image_the_protocol_takes(order):
     batches = evaluation_batches(samples, config(order=order), 4)
     assert sorted(name for b in batches for name in b.ids) == sorted(f"made_{n}" for n in range(40))
     assert all(len(b.ids) <= 4 for b in batches)
-    if order == "shape":  # an image is padded the same whatever its neighbours are
+    if order == "shape":  # an image is padded the same whatever its neighbors are
         alone = {b.ids[0]: b for b in evaluation_batches(samples, config(order=order), 1)}
         for batch in batches:
             for row, name in enumerate(batch.ids):

@@ -19,7 +19,7 @@ from models.vocab import bidirectional_targets
 from tests.helpers.places import CROHME
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-WORST = 1 if int(cv2.__version__.split(".")[0]) >= 5 else 8  # grey levels, of sampling at free coordinates
+WORST = 1 if int(cv2.__version__.split(".")[0]) >= 5 else 8  # gray levels, of sampling at free coordinates
 
 AUGMENTATIONS = {
     "none": None,
@@ -30,13 +30,13 @@ AUGMENTATIONS = {
 }
 
 
-def made_up(grey: bool, count: int = 24) -> list[Sample]:
+def made_up(gray: bool, count: int = 24) -> list[Sample]:
     """Random images, a few of them outside of the authors' range of sides."""
-    draw = np.random.default_rng(int(grey))
+    draw = np.random.default_rng(int(gray))
     samples = []
     for number in range(count):
         shape = (300 + number, 40) if number < 2 else (9, 30) if number < 4 else draw.integers(20, (90, 160))
-        image = draw.integers(0, 256, shape, dtype=np.uint8) if grey else np.uint8(255) * (draw.random(shape) < 0.3)
+        image = draw.integers(0, 256, shape, dtype=np.uint8) if gray else np.uint8(255) * (draw.random(shape) < 0.3)
         samples.append(Sample(str(number), ("x", "+", "1") * int(draw.integers(1, 5)), image.astype(np.uint8)))
     return samples
 
@@ -48,7 +48,7 @@ def real() -> list[Sample]:
     return [s for s in evenly(open_archive(CROHME).samples("train"), 400) if s.image.size < 40_000][:24]
 
 
-SOURCES = {"grey": lambda: made_up(True), "binary": lambda: made_up(False), "CROHME": real}
+SOURCES = {"gray": lambda: made_up(True), "binary": lambda: made_up(False), "CROHME": real}
 
 
 @pytest.mark.parametrize("source", SOURCES)

@@ -18,7 +18,7 @@ import pytest
 from evaluation import symlg
 from evaluation.lgeval import metrics
 from evaluation.scoring import run_scripts
-from evaluation.scoring.editions import table
+from evaluation.scoring.convention import table
 from evaluation.scoring.inputs import read_ground_truth, read_predictions
 from evaluation.scoring.score import NO_FIELDS, evaluate
 from tests.helpers.places import CROHME, GOLDEN

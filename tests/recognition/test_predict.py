@@ -26,7 +26,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[CoMER, Config, 
     config = tiny_config(folder, {"search": {"beam_size": 10, "max_len": 4}})
     torch.manual_seed(3)
     model, words = CoMER(config.model).eval(), Vocabulary().ids
-    with torch.no_grad():  # its favourites are chance: let it like what does not convert
+    with torch.no_grad():  # its favorites are chance: let it like what does not convert
         model.decoder.proj.bias[[words["{"], words["}"], words["x"]]] += torch.tensor([1.0, 1.0, 2.0])
     return model, config, open_archive(folder).samples("2014")
 

@@ -54,7 +54,7 @@ def with_holes() -> Image.Image:
 
 
 def photograph() -> Image.Image:
-    """Four times the size, pencil grey, a shadow across, noise."""
+    """Four times the size, pencil gray, a shadow across, noise."""
     ink = cv2.GaussianBlur(cv2.resize(np.pad(INK, 50), None, fx=4, fy=4), (0, 0), 2) / 255
     y, x = np.mgrid[: ink.shape[0], : ink.shape[1]]
     light = (0.5 + 0.4 * x / ink.shape[1]) * np.where(x + y / 4 > ink.shape[1] * 0.6, 0.7, 1.0)
@@ -69,19 +69,19 @@ def turned() -> tuple[Image.Image, Image.Exif]:
     return PAPER.rotate(-90, expand=True), exif
 
 
-def colours(ink: tuple[int, int, int], paper: tuple[int, int, int]) -> Image.Image:
+def colors(ink: tuple[int, int, int], paper: tuple[int, int, int]) -> Image.Image:
     return ImageOps.colorize(PAPER, ink, paper)
 
 
 AS_STORED: dict[str, Callable[[], tuple[str, Image.Image, dict]]] = {
     "dark on light PNG": lambda: ("x.png", PAPER, {}),
     "light on dark BMP": lambda: ("x.bmp", ImageOps.invert(PAPER), {}),
-    "two colours BMP": lambda: ("x.bmp", PAPER.convert("1"), {}),
+    "two colors BMP": lambda: ("x.bmp", PAPER.convert("1"), {}),
     "JPEG": lambda: ("x.jpg", PAPER, {"quality": 40}),
     "CMYK JPEG": lambda: ("x.jpeg", PAPER.convert("CMYK"), {}),
     "JPEG on its side": lambda: ("x.jpg", turned()[0], {"quality": 95, "exif": turned()[1]}),
-    "blue on yellow": lambda: ("x.png", colours((20, 40, 160), (250, 240, 180)), {}),
-    "chalk on green": lambda: ("x.jpg", colours((240, 240, 230), (30, 90, 60)), {"quality": 80}),
+    "blue on yellow": lambda: ("x.png", colors((20, 40, 160), (250, 240, 180)), {}),
+    "chalk on green": lambda: ("x.jpg", colors((240, 240, 230), (30, 90, 60)), {"quality": 80}),
     "palette": lambda: ("x.png", PAPER.convert("P"), {}),
     "16 bit": lambda: ("x.png", Image.fromarray((255 - INK).astype(np.uint16) * 200 + 5000), {}),
     "dark on glass": lambda: ("x.png", on_glass(20), {}),
@@ -217,15 +217,15 @@ def bomb() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(50_000))) + chunk(b"IEND", b"")
 
 
-GREY = np.random.default_rng(0).normal(200, 8, (200, 300)).clip(0, 255).astype(np.uint8)
+GRAY = np.random.default_rng(0).normal(200, 8, (200, 300)).clip(0, 255).astype(np.uint8)
 BAD = {
     "text.png": (b"not an image", "not a PNG, BMP or JPEG"),
     "empty.png": (b"", "not a PNG, BMP or JPEG"),
-    "cut.png": (png(GREY)[:5000], "damaged"),
+    "cut.png": (png(GRAY)[:5000], "damaged"),
     "bomb.png": (bomb(), "million pixels"),
     "blank.png": (png(np.full((100, 300), 255, np.uint8)), "no ink"),
     "black.png": (png(np.zeros((1, 1), np.uint8)), "no ink"),
-    "noise.png": (png(GREY), "no ink"),
+    "noise.png": (png(GRAY), "no ink"),
     "line.png": (png(np.zeros((1, 100_000), np.uint8)), "100000 x 1 pixels, too long and thin"),
     "wide.png": (png(np.tile(np.array([[0, 255]], np.uint8), (2, 2500))), "5000 x 2 pixels, too long and thin"),
     "high.png": (png(np.tile(np.array([[0, 255]], np.uint8), (5000, 1))), "2 x 5000 pixels, too long and thin"),

@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.report.figures import errors as taxonomy
-from benchmarks.report.figures import growth as cost
+from benchmarks.report.figures import error_figure, growth
 from benchmarks.report.figures import results as plots
 from benchmarks.runs.folder import RunFolder
 
@@ -66,7 +65,8 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
         yield "exprate-minutes", plots.minutes(runs)
     for run in {(run.recipe, run.preset): run for run in reversed(runs)}.values():  # the first seed of each row
         name = f"errors-{run.recipe}-{run.preset}-seed{run.seed}"
-        yield name, taxonomy.taxonomy(run) if run.errors else "no errors/*.json; python -m benchmarks score makes them"
+        lacking = "no errors/*.json; python -m benchmarks score makes them"
+        yield name, error_figure.taxonomy(run) if run.errors else lacking
     yield "speed-growth", _growth(results / "speed" / "growth.csv")
 
 
@@ -84,6 +84,6 @@ def _growth(path: Path) -> Figure | str:
     if not path.exists():
         return f"there is no {path}; make bench measures it"
     try:
-        return cost.growth(pd.read_csv(path))
+        return growth.growth(pd.read_csv(path))
     except (ValueError, KeyError, IndexError):
         raise UserError(f"{path}: damaged or incomplete; restore it, or make it again") from None

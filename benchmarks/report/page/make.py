@@ -24,8 +24,8 @@ from benchmarks.data.archive import Archive, open_archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.report import tables
-from benchmarks.report.figures.errors import taxonomy
-from benchmarks.report.figures.make import rendered, style
+from benchmarks.report.figures.error_figure import taxonomy
+from benchmarks.report.figures.write import rendered, style
 from benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, source, title
 from benchmarks.report.page.playback import add_attention
 from benchmarks.runs.folder import RunFolder
