@@ -164,7 +164,7 @@ class FoldedDecoder:
         """Logits [N, V] of N = G * X words: the covered decoder step, of a search and of whole sequences alike.
 
         Equal, in evaluation and to rounding, to `models.decoder.Decoder.forward` at these words: the folding changes
-        only the order of sums (tests/models/test_folded.py), as steps do (tests/models/test_joint_search.py).
+        only the order of sums (tests/models/inference/test_folded.py), as steps do (test_joint_search.py).
 
         `memory`: keys [G, H, E, L] and values [G, H, L, E] of the images, a pair per layer; `hidden_cells`: True at
         padding, broadcast to [G, H, X, L], None without any; `read_words(layer, words_N3HE)`: what its words' queries

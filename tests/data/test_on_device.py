@@ -1,7 +1,5 @@
 """The training set on the device: the same batches as by OpenCV on the host, within what the module says."""
 
-from functools import cache
-
 import cv2
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ from benchmarks.data.on_device import OnDeviceSet, scale
 from benchmarks.data.samples import Sample, evenly
 from models import Vocabulary
 from models.vocab import bidirectional_targets
-from tests.helpers.places import CROHME
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WORST = 1 if int(cv2.__version__.split(".")[0]) >= 5 else 8  # gray levels, of sampling at free coordinates
@@ -41,23 +38,20 @@ def made_up(gray: bool, count: int = 24) -> list[Sample]:
     return samples
 
 
-@cache
-def real() -> list[Sample]:
-    if not CROHME.exists():
-        pytest.skip("CROHME is not here: `make crohme`, or set CROHME to its data.zip")
-    return [s for s in evenly(open_archive(CROHME).samples("train"), 400) if s.image.size < 40_000][:24]
+@pytest.fixture(scope="module", params=["gray", "binary", "CROHME"])
+def samples(request: pytest.FixtureRequest) -> list[Sample]:
+    if request.param != "CROHME":
+        return made_up(request.param == "gray")
+    archive = open_archive(request.getfixturevalue("crohme"))
+    return [s for s in evenly(archive.samples("train"), 400) if s.image.size < 40_000][:24]
 
 
-SOURCES = {"gray": lambda: made_up(True), "binary": lambda: made_up(False), "CROHME": real}
-
-
-@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_batches_are_those_made_with_opencv(name, source):
+def test_batches_are_those_made_with_opencv(name, samples):
     order = "shape" if name == "fast" else "area"
     batching = Batching(order=order, size=8, pixels=2_000_000)
     config = Config(recipe="r", preset="p", augmentation=AUGMENTATIONS[name], training=Training(batching=batching))
-    host, device = TrainingSet(SOURCES[source](), config), OnDeviceSet(SOURCES[source](), config, DEVICE)
+    host, device = TrainingSet(samples, config), OnDeviceSet(samples, config, DEVICE)
     assert host.plan(1) == device.plan(1)
     different = total = 0
     for indices in host.plan(1):

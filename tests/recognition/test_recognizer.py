@@ -24,7 +24,7 @@ from benchmarks.errors import UserError
 from benchmarks.recognition import photographs
 from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.recognizer import Recognizer, best_run
-from tests.helpers.places import CROHME, ROOT
+from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 HOUR = ROOT / "results/reproduced/comer-fusion/hour-seed7"
@@ -168,9 +168,8 @@ def test_a_reading_that_deserves_no_trust_is_told(
     assert printed.err.startswith(f"doubtful: {tmp_path / 'dots.png'}: ") and printed.err.count("\n") == 1
 
 
-@pytest.mark.usefixtures("crohme")
-def test_doubt_tells_patterns_from_expressions(hour: Recognizer) -> None:
-    draw, archive = np.random.default_rng(0), open_archive(CROHME)
+def test_doubt_tells_patterns_from_expressions(hour: Recognizer, crohme: Path) -> None:
+    draw, archive = np.random.default_rng(0), open_archive(crohme)
     patterns = [hour(pattern(kind, draw)) for kind in ("dots", "lines", "grid") for _ in range(8)]
     read = [(hour(sample.image), sample.tokens) for sample in evenly(archive.samples("train"), 40)]
     right = [found for found, tokens in read if found.tokens == tokens]
@@ -191,9 +190,8 @@ def test_hypotheses_are_ordered_and_differ(hour: Recognizer) -> None:
     )
 
 
-@pytest.mark.usefixtures("crohme")
-def test_crohme_images_stay_as_they_are_and_are_read(hour: Recognizer) -> None:
-    archive = open_archive(CROHME)
+def test_crohme_images_stay_as_they_are_and_are_read(hour: Recognizer, crohme: Path) -> None:
+    archive = open_archive(crohme)
     for id_ in ("18_em_13", "502_em_19", "RIT_2014_234"):
         image = archive.image("2014", id_)
         assert np.array_equal(as_crohme(255 - image, id_), image)

@@ -17,11 +17,9 @@ from evaluation.scoring.inputs import GroundTruth, prediction_file
 from evaluation.scoring.run_scripts import in_process, run_scripts
 from evaluation.scoring.signature import Signature
 from evaluation.symlg import EDITIONS, READINGS, Rules, SymLG, Unconverted, from_latex, rules, write
+from tests.helpers.places import FIXTURES
 
-CASES = [
-    json.loads(line)
-    for line in (Path(__file__).parents[1] / "fixtures/official_conversions.jsonl").read_text("utf-8").splitlines()
-]
+CASES = [json.loads(line) for line in (FIXTURES / "official_conversions.jsonl").read_text("utf-8").splitlines()]
 
 
 def content(latex: str, chosen: Rules) -> list | None:
