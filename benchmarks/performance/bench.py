@@ -11,9 +11,9 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -62,8 +62,37 @@ class Sizes:
     tokens: int = 20
 
 
-Row = dict[str, object]  # a line of cpu.csv; what was done on one side only leaves `plain`, `ratio`, `spread` empty
-COLUMNS = ("benchmark", "plain", "fast", "ratio", "unit", "n", "spread", "hardware", "versions")
+def hardware() -> str:
+    """What a time depends on most."""
+    return f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+
+
+def versions() -> str:
+    """What a time depends on beside the hardware."""
+    return f"torch {torch.__version__}, Python {sys.version.split()[0]}, {(revision() or 'no revision')[:9]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A line of cpu.csv; what was done on one side only leaves `plain`, `ratio`, `spread` empty."""
+
+    benchmark: str
+    plain: float | None = None
+    fast: float
+    ratio: float | None = None
+    unit: str
+    n: int = 1
+    spread: float | None = None
+    hardware: str = field(default_factory=hardware)
+    versions: str = field(default_factory=versions)
+
+    def cells(self) -> Mapping[str, object]:
+        """By column, with four digits of each number."""
+        numbers = {"plain": self.plain, "fast": self.fast, "ratio": self.ratio, "spread": self.spread}
+        return asdict(self) | {name: x if x is None else float(f"{x:.4g}") for name, x in numbers.items()}
+
+
+COLUMNS = tuple(column.name for column in fields(Row))
 
 # ------------------------------------------------------------------------------------------------------ the jobs
 
@@ -197,7 +226,8 @@ def timed(name: str, sizes: Sizes, repeats: int) -> Row:
     images, sides = cases(sizes)[name]
     times = seconds(sides(), repeats)
     plain, fast = (images / statistics.median(side) for side in times)
-    return row(name, fast, "images/s", repeats, plain, fast / plain, max(map(spread, times)))
+    worst = max(map(spread, times))
+    return Row(benchmark=name, plain=plain, fast=fast, ratio=fast / plain, unit="images/s", n=repeats, spread=worst)
 
 
 def peak(name: str, sizes: Sizes, repeats: int) -> Row:
@@ -207,7 +237,8 @@ def peak(name: str, sizes: Sizes, repeats: int) -> Row:
         with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
             found.append(list(processes.map(partial(resident, sizes=sizes, side=side), [name] * repeats)))
     plain, fast = map(statistics.median, found)
-    return row(f"peak_memory_{name}", fast, "MiB", repeats, plain, plain / fast, max(map(spread, found)))
+    name, worst = f"peak_memory_{name}", max(map(spread, found))
+    return Row(benchmark=name, plain=plain, fast=fast, ratio=plain / fast, unit="MiB", n=repeats, spread=worst)
 
 
 def resident(name: str, sizes: Sizes, side: int) -> float:
@@ -228,7 +259,7 @@ def recognizing(crohme: Path, sizes: Sizes) -> Row:
         options = SearchOptions(sizes.beam, max(map(len, part.tokens)) + 2)
         images += len(joint_search(folded, part.images.float() / 255, part.mask, options))
     took = time.perf_counter() - began
-    return row("crohme2014_beam10_reference_lengths_bf16", took, f"s for {images} images")
+    return Row(benchmark="crohme2014_beam10_reference_lengths_bf16", fast=took, unit=f"s for {images} images")
 
 
 def changed(crohme: Path, results: Path) -> Row:
@@ -241,27 +272,7 @@ def changed(crohme: Path, results: Path) -> Row:
         way = config.changed({"search.bf16": bf16})
         found.append(recognize(model, way, samples, torch.device("cpu"), f"2014, bf16: {bf16}"))
     others = sum(found[0][name][0] != found[1][name][0] for name in found[0])
-    return row("crohme2014_changed_by_bf16", others, f"of {len(samples)} predictions")
-
-
-def row(
-    name: str,
-    fast: float,
-    unit: str,
-    n: int = 1,
-    plain: float | None = None,
-    ratio: float | None = None,
-    spread: float | None = None,
-) -> Row:
-    """A line of cpu.csv, with four digits of each number."""
-    plain, made, ratio, spread = (x if x is None else float(f"{x:.4g}") for x in (plain, fast, ratio, spread))
-    hardware = f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
-    return dict(zip(COLUMNS, (name, plain, made, ratio, unit, n, spread, hardware, versions()), strict=True))
-
-
-def versions() -> str:
-    """What a time depends on beside the hardware."""
-    return f"torch {torch.__version__}, Python {sys.version.split()[0]}, {(revision() or 'no revision')[:9]}"
+    return Row(benchmark="crohme2014_changed_by_bf16", fast=others, unit=f"of {len(samples)} predictions")
 
 
 def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
@@ -310,7 +321,7 @@ def speed(
             rows.append(jobs[name]())
             save(folder / "cpu.csv", rows)  # at once: what was measured outlives Ctrl-C
     if rows:
-        show("speed", [{name: row[name] for name in COLUMNS[:-2]} for row in rows], str(rows[0]["hardware"]))
+        show("speed", [{name: row.cells()[name] for name in COLUMNS[:-2]} for row in rows], rows[0].hardware)
     return rows
 
 
@@ -319,5 +330,5 @@ def save(path: Path, rows: list[Row]) -> None:
     old = csv.DictReader(path.read_text().splitlines() if path.exists() else [",".join(COLUMNS)])
     if tuple(old.fieldnames or ()) != COLUMNS:
         raise UserError(f"{path}: has other columns than {', '.join(COLUMNS)}; delete it and measure again")
-    lines = {line["benchmark"]: line for line in [*old, *rows]}
+    lines = {line["benchmark"]: line for line in [*old, *(row.cells() for row in rows)]}
     write_atomically(path, csv_text(COLUMNS, list(lines.values())))
