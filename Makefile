@@ -15,7 +15,7 @@ YEARS ?=
 FORCE ?=
 MINUTES ?=
 RESULTS ?=
-# Where runs are placed (local, or ray with so many CPUS and GPUS each), and what a search does.
+# Where runs are placed (local, or ray with so many CPUS and GPUS each), and what tuning does.
 ENGINE ?=
 JOBS ?=
 CPUS ?=
@@ -30,10 +30,10 @@ choices = $(if $(CROHME),--crohme "$(CROHME)") $(if $(RESULTS),--results "$(RESU
 spending = $(if $(PRESET),--preset "$(PRESET)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(SEEDS),--seeds "$(SEEDS)") \
 	$(if $(YEARS),--years "$(YEARS)") $(if $(filter-out 0,$(FORCE)),--force) $(if $(MINUTES),--minutes "$(MINUTES)")
 placing = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") $(if $(GPUS),--gpus "$(GPUS)")
-searching = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
+tuning = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
 	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
 
-.PHONY: help setup reproduce-table2 search crohme data test lint types contracts check format tables figures evaluate notebooks report doctor regress regress-update mlflow-ui bench gpu-check bench-scoring timings lock clean
+.PHONY: help setup reproduce-table2 tune crohme data test lint types contracts check format tables figures evaluate notebooks report doctor regress regress-update mlflow-ui bench gpu-check bench-scoring timings lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -55,10 +55,10 @@ $(READY): requirements.lock pyproject.toml
 reproduce-table2: $(READY) ## the main job: train, recognize, score and log every row, then the tables
 	@$(BIN)/python -m benchmarks reproduce $(choices) $(spending) $(if $(JOBS),--jobs "$(JOBS)") $(placing)
 
-search: $(READY) ## search better settings (RECIPE= PRESET= TRIALS=16 WORKERS=2 SPACE=file STORAGE=url), on held-out data
-	@$(BIN)/python -m benchmarks search $(choices) $(searching) $(placing)
+tune: $(READY) ## look for better settings (RECIPE= PRESET= TRIALS=16 WORKERS=2 SPACE=file STORAGE=url), on held-out data
+	@$(BIN)/python -m benchmarks tune $(choices) $(tuning) $(placing)
 
-crohme: $(READY) ## download CROHME as the authors of CoMER publish it (research licence) to data/crohme.zip
+crohme: $(READY) ## download CROHME as the authors of CoMER publish it (research license) to data/crohme.zip
 	@$(BIN)/python -m benchmarks crohme
 
 data: $(READY) ## verify the archive CROHME= (or the embedded set) and say what is in it
@@ -124,10 +124,10 @@ gpu-check: $(READY) ## on a new GPU, five minutes: CUDA tests, steps, a search o
 timings: $(READY) ## time to accuracy of the committed runs: results/speed/training.csv
 	@$(BIN)/python -m benchmarks timings $(if $(RESULTS),--results "$(RESULTS)")
 
-bench-scoring: $(READY) ## time the scoring of all test sets (OFFICIAL=checkout of Green-Wood/CoMER: beside its scripts)
+bench-scoring: $(READY) ## time the scoring of the test sets of CROHME= (OFFICIAL=checkout of Green-Wood/CoMER: beside its scripts)
 	@$(if $(OFFICIAL),LgEvalDir="$(abspath $(OFFICIAL))/lgeval" Convert2SymLGDir="$(abspath $(OFFICIAL))/convert2symLG") \
 	  $(if $(OFFICIAL),LGEVAL_BIN="$(abspath $(OFFICIAL))/convert2symLG:$(abspath $(OFFICIAL))/lgeval/bin") \
-	  $(BIN)/python -m evaluation bench $(if $(CROHME),--archive "$(CROHME)")
+	  $(BIN)/python -m evaluation bench $(if $(CROHME),"$(CROHME)")
 
 lock: ## solve the dependencies of pyproject.toml again (see CONTRIBUTING.md)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

@@ -11,6 +11,8 @@ from benchmarks.cli import data, runs, results, images, checks  # noqa: F401  (e
 from benchmarks.cli.options import app
 from benchmarks.errors import UserError, shortage
 from benchmarks.libraries import settle
+from evaluation import InputError
+from models.errors import CheckpointError
 
 
 def main() -> int:
@@ -39,14 +41,10 @@ def _tell(error: BaseException) -> int:
 
 
 def _words_for(error: BaseException) -> str:
-    from evaluation import InputError
-
     text = " ".join(str(error).split())
-    models = sys.modules.get("models")  # its errors can only come up where it was imported
-    if isinstance(error, UserError | InputError) or (models and isinstance(error, models.CheckpointError)):
+    if isinstance(error, UserError | InputError | CheckpointError):
         return text
-    torch = sys.modules.get("torch")
-    if torch and isinstance(error, torch.OutOfMemoryError):
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, which is not loaded for its name alone
         return (
             f"{shortage(error)}; a smaller training.batching.pixels, or CUDA_VISIBLE_DEVICES= for the CPU, needs none"
         )

@@ -17,14 +17,16 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from benchmarks.errors import UserError
-from models.comer import CoMERConfig
+from models.config import MAX_STEPS, CoMERConfig
 from models.inference.options import SearchOptions
-from models.position import MAX_STEPS
 from models.vocab import Vocabulary
 
 SCHEMA = 3  # version of the settings below: goes up when one comes, goes, or comes to mean something else
 FILLED_IN = {"schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"}  # by the run
-HERE = Path(__file__).parent  # with recipes/, presets/ and spaces/
+# What the authors' loader takes: larger images and longer labels are left out, in training and in prediction.
+AUTHORS_MAX_PIXELS = 320_000
+AUTHORS_MAX_TOKENS = 200
+SHIPPED = Path(__file__).parent  # with recipes/, presets/ and spaces/
 Settings = TypeVar("Settings", bound=BaseModel)
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
 
@@ -41,8 +43,8 @@ class Data(Strict):
     name: str = ""
     digest: str = ""
     scale: float = Field(default=1.0, gt=0, le=1)
-    max_area: int = Field(default=320_000, gt=0)
-    max_tokens: int = Field(default=200, gt=0, lt=MAX_STEPS)
+    max_area: int = Field(default=AUTHORS_MAX_PIXELS, gt=0)
+    max_tokens: int = Field(default=AUTHORS_MAX_TOKENS, gt=0, lt=MAX_STEPS)
     limit: int | None = Field(default=None, gt=0)
     sub_expressions: int = Field(default=0, ge=0)
     substitution: float = Field(default=0.0, ge=0, le=1)
@@ -82,7 +84,7 @@ class Batching(Strict):
     order: Literal["area", "shape"] = "area"
     coarse: bool = False
     size: int = Field(default=8, gt=0)
-    pixels: int = Field(default=320_000, gt=0)
+    pixels: int = Field(default=AUTHORS_MAX_PIXELS, gt=0)
     micro_batches: int = Field(default=4, gt=0)
     curriculum: int = Field(default=0, ge=0)
 
@@ -186,6 +188,13 @@ class Config(Strict):
             raise ValueError(f"search.beam_size must be at most {classes // 2}, half of the classes")
         return self
 
+    def changed(self, values: Mapping[str, Any], source: str = "changed settings") -> "Config":
+        """The same with other values, by full names such as training.optimizer.lr; sections are merged key by key.
+
+        Raises UserError, beginning with `source`, for what the schema does not take.
+        """
+        return validate(Config, merge(self.model_dump(mode="json"), nested(values)), source)
+
     @property
     def digest(self) -> str:
         """Eight hex digits over the canonical JSON of every setting, defaults too: another default is another run."""
@@ -203,8 +212,8 @@ class Config(Strict):
 
 
 def names(kind: str) -> list[str]:
-    """The shipped recipes, presets or search spaces."""
-    return sorted(path.stem for path in (HERE / kind).glob("*.yaml"))
+    """The shipped recipes, presets or spaces of settings."""
+    return sorted(path.stem for path in (SHIPPED / kind).glob("*.yaml"))
 
 
 def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
@@ -262,12 +271,12 @@ def _changes(there: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = 
 
 
 def read_named(kind: str, name: str) -> tuple[str, dict[str, Any], str]:
-    """The name, the keys and the source of a shipped recipe, preset or search space, or of a YAML file."""
+    """The name, the keys and the source of a shipped recipe, preset or space of settings, or of a YAML file."""
     if name.endswith((".yaml", ".yml")):
         return Path(name).stem, read_yaml(Path(name)), name
     if name not in names(kind):
         raise UserError(f"no {kind[:-1]} called '{name}': choose one of {', '.join(names(kind))}, or give a YAML file")
-    return name, read_yaml(HERE / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
+    return name, read_yaml(SHIPPED / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
 
 
 class _Loader(yaml.SafeLoader):

@@ -280,7 +280,7 @@ def scorer() -> Iterator[Check]:
 
 def tracking(results: Path) -> Iterator[Check]:
     """MLflow's store; runs are never stopped by it, so the worst is a warning."""
-    from benchmarks.tracking.store import reach, without_password
+    from benchmarks.tracking.tracking_store import reach, without_password
 
     later = "runs go on without; python -m benchmarks track FOLDER logs them later"
     uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(results / 'mlflow.db').resolve()}"

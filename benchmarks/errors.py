@@ -9,7 +9,7 @@ class UserError(Exception):
 
 
 class Diverged(UserError):
-    """A loss that is no longer finite: a fault of the settings, which a search takes as a result."""
+    """A loss that is no longer finite: a fault of the settings, which tuning takes as a result."""
 
 
 def shortage(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.config import FILLED_IN, HERE, schema
+from benchmarks.config import FILLED_IN, SHIPPED, schema
 
 _LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: (?P<value>[^ #].*?))?(?:  # (?P<comment>.*))?$")
 _NAMES = {"integer": "whole number", "boolean": "true or false", "string": "text", "null": "null"}
@@ -41,7 +41,7 @@ def settable() -> list[Key]:
 def comments() -> dict[str, str]:
     """What presets/paper.yaml says beside each key."""
     found, sections = {}, list[tuple[int, str]]()
-    for line in (HERE / "presets/paper.yaml").read_text(encoding="utf-8").splitlines():
+    for line in (SHIPPED / "presets/paper.yaml").read_text(encoding="utf-8").splitlines():
         if match := _LINE.match(line):
             sections = [(depth, key) for depth, key in sections if depth < len(match["indent"])]
             sections.append((len(match["indent"]), match["key"]))

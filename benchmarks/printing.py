@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
+aside = Console(stderr=True, highlight=False)  # for progress and warnings, which are no results
 
 Row = Mapping[str, object]  # by the names of the columns; None is left empty
 

@@ -19,7 +19,7 @@ from benchmarks.config import Config, check_folder
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.jobs.engine import HERE, Placing
+from benchmarks.jobs.engine import THIS_MACHINE, Placing
 from benchmarks.jobs.place import Died, Place
 from benchmarks.printing import console, show
 from benchmarks.runs.folder import RunFolder
@@ -44,7 +44,7 @@ def reproduce(
     results: Path,
     force: bool = False,
     minutes: float | None = None,
-    placing: Placing = HERE,
+    placing: Placing = THIS_MACHINE,
     began: float | None = None,
 ) -> bool:
     """Trains, recognizes and scores what is not done yet, with `force` all of it, and writes the tables.
@@ -125,8 +125,7 @@ def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: flo
 def _with_epochs(config: Config, epochs: int) -> Config:
     if epochs >= config.training.epochs:
         return config
-    training = config.training.model_copy(update={"epochs": epochs})
-    return config.model_copy(update={"preset": f"{config.preset}-{epochs}-epochs", "training": training})
+    return config.changed({"preset": f"{config.preset}-{epochs}-epochs", "training.epochs": epochs})
 
 
 def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, deadline: float) -> float:
@@ -290,8 +289,8 @@ def _duration(seconds: float | None) -> str:
 def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds: float) -> None:
     """The tables, written and printed, and where everything lies."""
     from benchmarks.report import tables
-    from benchmarks.tracking.store import store
     from benchmarks.tracking.track import track
+    from benchmarks.tracking.tracking_store import store
 
     crohme, space = archive.name == "crohme", workspace(archive, results)
     built = tables.local(results) if crohme else tables.apart(space)

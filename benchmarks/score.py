@@ -13,6 +13,7 @@ from benchmarks.files import zipped
 from benchmarks.printing import csv_text
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring import analysis
+from evaluation.scoring.inputs import GroundTruth
 from evaluation.scoring.score import Evaluation, Score, evaluate
 
 
@@ -32,13 +33,9 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
         fields = {"set": f"{archive.name}{split}", "search": config.search.name, "select": config.select}
         if config.model.mask_padding:
             fields["padding"] = "masked"  # an image is recognized as alone; unsaid, as the authors do
+        known = {id_: text for id_, text in sorted(archive.ground_truth(split).items()) if id_ in captions}
         with tempfile.TemporaryDirectory() as workdir:
-            truth = Path(workdir) / "truth"
-            truth.mkdir()
-            for id_, text in archive.ground_truth(split).items():
-                if id_ in captions:
-                    (truth / f"{id_}.lg").write_text(text)
-            result = evaluate(predictions, str(truth), fields, Path(workdir) / "lgeval", captions)
+            result = evaluate(predictions, GroundTruth(known, captions), fields, Path(workdir))
             _keep(run, split, result)
         scores[split] = result.score
     return scores

@@ -3,7 +3,6 @@
 import csv
 import gc
 import json
-import os
 import sys
 import tempfile
 from argparse import ArgumentParser, Namespace
@@ -77,7 +76,7 @@ def compare(given: Namespace) -> None:
 
 def editions(given: Namespace) -> None:
     """The same predictions under every edition and reading of the official scorer."""
-    from evaluation.scoring.editions import table
+    from evaluation.scoring.convention import table
 
     rows = table(given.predictions, given.ground_truth)
     if given.json:
@@ -94,9 +93,9 @@ def editions(given: Namespace) -> None:
 
 def convention(given: Namespace) -> None:
     """Which edition of the converter some .lg follow: the Inside relations of their roots."""
-    from evaluation.scoring import editions
+    from evaluation.scoring.convention import convention
 
-    name, roots = editions.convention(read_ground_truth(given.ground_truth).graphs().values())
+    name, roots = convention(read_ground_truth(given.ground_truth).graphs().values())
     shown = ", ".join(f"{count} roots: {kind}" for kind, count in roots.most_common())
     print(f"{given.ground_truth}: {name} ({shown or 'no root without index has two members'})")
 
@@ -118,7 +117,7 @@ def bench(given: Namespace) -> None:
     """Time of scoring the three test sets, by the scripts and in one process."""
     from evaluation.scoring import bench
 
-    print("\n".join(bench.run(given.archive, given.golden / "comer_released", given.repeats, given.sample)))
+    print("\n".join(bench.run(given.archive)))
 
 
 def doctor(_: Namespace) -> None:
@@ -180,10 +179,7 @@ def _parser() -> ArgumentParser:
     add("--captions", **captions)
 
     add = verb(bench)
-    add("--archive", type=Path, default=os.environ.get("CROHME") or "../shared/crohme/data.zip", help="CROHME data.zip")
-    add("--golden", type=Path, default=os.environ.get("GOLDEN_DIR") or "../shared/golden", help="has comer_released/")
-    add("--repeats", type=int, default=5, help="runs to average")
-    add("--sample", type=int, default=20, help="files of each set for LGEVAL_BIN's scripts")
+    add("archive", type=Path, help="CROHME's data.zip")
 
     verb(doctor)
     return parser

@@ -1,10 +1,16 @@
 """The network of the paper in plain torch, free of data, training and files other than weights."""
 
-from models.comer import CoMER, CoMERConfig
-from models.inference.beam_search import joint_search
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from models.config import CoMERConfig
+from models.errors import CheckpointError
 from models.inference.options import Hypothesis, SearchOptions
 from models.vocab import Vocabulary, bidirectional_targets
-from models.weights import CheckpointError
+
+if TYPE_CHECKING:
+    from models.comer import CoMER
+    from models.inference.beam_search import joint_search
 
 __all__ = [
     "CheckpointError",
@@ -16,3 +22,11 @@ __all__ = [
     "bidirectional_targets",
     "joint_search",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs torch, once it is asked for: settings, tables and figures are loaded without."""
+    homes = {"CoMER": "models.comer", "joint_search": "models.inference.beam_search"}
+    if name not in homes:
+        raise AttributeError(f"module 'models' has no attribute {name!r}")
+    return getattr(import_module(homes[name]), name)

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+MAX_STEPS = 500  # rows of the word table, a buffer of the authors' checkpoints
+
 
 @dataclass(frozen=True)
 class CoMERConfig:

@@ -23,14 +23,14 @@ def exclusive_coverage(attention_BCTL: Tensor) -> Tensor:
 
 
 class MaskedBatchNorm(nn.Module):
-    """Batch normalisation of refinement terms over image cells, of all steps and rows together."""
+    """Batch normalization of refinement terms over image cells, of all steps and rows together."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
         self.bn = nn.BatchNorm1d(heads)
 
     def forward(self, x_HM: Tensor, valid_M: Tensor) -> Tensor:
-        """[H, M] normalised over the places where `valid_M` is true; 0 elsewhere."""
+        """[H, M] normalized over the places where `valid_M` is true; 0 elsewhere."""
         return masked_batch_norm(self.bn, x_HM[None, :, None], valid_M[None, None, None])[0, :, 0]
 
 

@@ -44,7 +44,7 @@ class Attention(nn.Module):
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * d_model))
         self.out_proj = nn.Linear(d_model, d_model)
         self.dropout = Dropout(dropout)
-        nn.init.xavier_uniform_(self.in_proj_weight)  # over the packed matrix, as the authors initialise it
+        nn.init.xavier_uniform_(self.in_proj_weight)  # over the packed matrix, as the authors initialize it
         nn.init.zeros_(self.out_proj.bias)
 
     def project_query(self, x_BTD: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class DecoderStack(nn.Module):
 
     def __init__(self, layer: DecoderLayer, num_layers: int, arm: AttentionRefinement | None) -> None:
         super().__init__()
-        # copies of one initialised layer: all layers start with the same weights, as in the authors' code
+        # copies of one initialized layer: all layers start with the same weights, as in the authors' code
         copies = nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
         self.layers = copies  # pyright: ignore[reportAttributeAccessIssue]
         self.arm = arm

@@ -38,8 +38,8 @@ def grow(x_bchw: Tensor, layers: Sequence[Layer]) -> Tensor:
     return Grow.apply(x_bchw, layers, *(parameter for six in parameters for parameter in six))  # type: ignore[return-value]
 
 
-class Normalised:
-    """Batch normalisation, ReLU and dropout of maps, and the way back."""
+class Normalized:
+    """Batch normalization, ReLU and dropout of maps, and the way back."""
 
     def __init__(self, norm: BatchNorm2d, dropout: Dropout, x_bchw: Tensor) -> None:
         self.norm, self.x_bchw, self.scale = norm, x_bchw, 1 / (1 - dropout.p)
@@ -77,8 +77,8 @@ class Grow(torch.autograd.Function):
             end = c + n * growth
             narrow, widen = layer.conv1.weight.flatten(1).to(dtype), layer.conv2.weight.to(dtype)
             narrowed_Nc = torch.mm(grown_Nc[:, :end], narrow.t())
-            narrowed = Normalised(layer.bn1, layer.dropout, narrowed_Nc.view(b, h, w, -1).permute(0, 3, 1, 2))
-            added = Normalised(layer.bn2, layer.dropout, F.conv2d(narrowed.y_bchw, widen, padding=1))
+            narrowed = Normalized(layer.bn1, layer.dropout, narrowed_Nc.view(b, h, w, -1).permute(0, 3, 1, 2))
+            added = Normalized(layer.bn2, layer.dropout, F.conv2d(narrowed.y_bchw, widen, padding=1))
             grown_bhwc[..., end : end + growth] = added.y_bchw.permute(0, 2, 3, 1)
             ctx.between.append((narrow, narrowed, widen, added))
         grown_bchw = grown_bhwc.permute(0, 3, 1, 2)

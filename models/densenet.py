@@ -2,7 +2,7 @@
 
 Names carry shapes: b images, c channels, H x W pixels, h x w feature cells (16 or 8 pixels wide), d model width.
 Two ways to treat the padding of a batch: with `valid` None it counts as image, as in the authors' code, so an
-image's features depend on its neighbours; given a `valid` map (1 = image, 0 = padding) every layer keeps the
+image's features depend on its neighbors; given a `valid` map (1 = image, 0 = padding) every layer keeps the
 padding at 0 and out of all statistics and averages, so an image evaluates in any batch as it does alone.
 """
 
@@ -151,6 +151,6 @@ class Encoder(nn.Module):
         return (~mask_bHW.bool())[:, None].to(images_b1HW.dtype) if self.mask_padding else None
 
     def place(self, features_bhwd: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds the positions of the cells, normalises; features and their mask."""
+        """Adds the positions of the cells, normalizes; features and their mask."""
         mask_bhw = mask_bHW.bool()[:, :: self.model.stride, :: self.model.stride]
         return self.norm(features_bhwd + image_position(mask_bhw, features_bhwd.shape[-1])), mask_bhw

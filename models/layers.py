@@ -1,4 +1,4 @@
-"""What encoder and decoder share: precision, convolution, dropout, and batch normalisation that knows about padding."""
+"""What encoder and decoder share: precision, convolution, dropout, and batch normalization that knows about padding."""
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ def float32(x: Tensor) -> Tensor:
 def filled_up(x_bchw: Tensor) -> Tensor:
     """x with empty images that make its batch a multiple of the threads, on the CPU; they add nothing to a gradient.
 
-    Elsewise oneDNN's AMX kernel for the weight gradient in bf16 splits an image among threads and adds memory that
+    Otherwise oneDNN's AMX kernel for the weight gradient in bf16 splits an image among threads and adds memory that
     nobody wrote (torch 2.11 to 2.13): mostly zeros, at times garbage or NaN.
     """
     missing = -len(x_bchw) % torch.get_num_threads() if x_bchw.device.type == "cpu" else 0
@@ -77,7 +77,7 @@ class Dropout(nn.Module):
 
 
 def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> Tensor:
-    """Batch normalisation over the valid positions alone; the others become 0.
+    """Batch normalization over the valid positions alone; the others become 0.
 
     valid_N1hw holds 1 at valid positions and 0 at padding. What the valid positions get, and the running
     statistics (momentum, unbiased variance), equal torch's BatchNorm on a tensor of only these positions,
@@ -112,7 +112,7 @@ class BatchNorm2d(nn.BatchNorm2d):
     """torch's BatchNorm2d; given `valid_N1hw` it leaves padding out of the statistics and sets it to 0."""
 
     def forward(self, input: Tensor, valid_N1hw: Tensor | None = None) -> Tensor:
-        """Normalised maps of the same shape."""
+        """Normalized maps of the same shape."""
         return super().forward(input) if valid_N1hw is None else masked_batch_norm(self, input, valid_N1hw)
 
     def count_batch(self) -> float:

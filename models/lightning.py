@@ -11,9 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.comer import CoMER, CoMERConfig
+from models.comer import CoMER
+from models.config import CoMERConfig
+from models.errors import CheckpointError
 from models.vocab import Vocabulary
-from models.weights import CheckpointError, fitted, one_line
+from models.weights import fitted, one_line
 
 PREFIX = "comer_model."  # of the network's tensors; the checkpoint has others beside them
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-MAX_STEPS = 500  # rows of the word table, a buffer of the authors' checkpoints
+from models.config import MAX_STEPS
 
 
 def sinusoids(position: Tensor, width: int) -> Tensor:

@@ -3,9 +3,10 @@
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PAD, SOS, EOS = 0, 1, 2
 SPECIAL = ("<pad>", "<sos>", "<eos>")
@@ -42,12 +43,14 @@ class Vocabulary:
         return [self.words[i] for i in ids]
 
 
-def bidirectional_targets(labels: list[list[int]]) -> tuple[Tensor, Tensor]:
+def bidirectional_targets(labels: list[list[int]]) -> "tuple[Tensor, Tensor]":
     """Decoder inputs and targets of both directions, each [2b, T] with T = longest label + 1, 0 = pad.
 
     Rows 0..b-1 read left to right (start with sos, end with eos), rows b..2b-1 right to left (start with eos,
     end with sos): the start token alone tells the direction (BTTR, section 3.4).
     """
+    import torch  # not above: settings, tables and figures need the words alone
+
     left = [([SOS, *label], [*label, EOS]) for label in labels]
     right = [([EOS, *label[::-1]], [*label[::-1], SOS]) for label in labels]
     length = max(len(label) for label in labels) + 1

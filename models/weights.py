@@ -12,15 +12,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from models.comer import CoMER, CoMERConfig
+from models.comer import CoMER
+from models.config import CoMERConfig
+from models.errors import CheckpointError
 from models.vocab import Vocabulary
 
 FORMAT = "hmerbench-weights-1"
 FREE_KEYS = {"dropout", "encoder_dropout", "mask_padding"}  # may differ between training and loading
-
-
-class CheckpointError(ValueError):
-    """A weights file that cannot be used; the message is one line with the file and the fix."""
 
 
 def pack_weights(model: CoMER) -> bytes:

@@ -24,7 +24,7 @@ import pandas as pd
 from IPython.display import Image, display
 
 from benchmarks.report import tables
-from benchmarks.report.figures import make as figures
+from benchmarks.report.figures import write as figures
 from benchmarks.report.paper import model_name, reference
 
 ROOT = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "pyproject.toml").exists())

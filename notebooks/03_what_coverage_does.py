@@ -39,9 +39,10 @@ from IPython.display import display
 
 from benchmarks.config import load
 from benchmarks.data.archive import open_archive
+from benchmarks.data.ink import INKLESS
 from benchmarks.data.samples import Sample, evenly
 from benchmarks.data.synthetic import embedded
-from benchmarks.recognition.attention import INKLESS, trace
+from benchmarks.recognition.attention import trace
 from benchmarks.recognition.predict import recognize
 from benchmarks.report.figures.attention import figure
 from models import CoMER
@@ -108,12 +109,11 @@ def chart(counts: pd.DataFrame, title: str) -> None:
 
 # %% [markdown]
 # ## The same weights, with R and with R = 0
-# R leaves a batch normalisation; with its scale and shift at 0, R is 0 everywhere. Reading stops after 60 tokens, as
+# R leaves a batch normalization; with its scale and shift at 0, R is 0 everywhere. Reading stops after 60 tokens, as
 # without R it often would not stop by itself: counts of symbols are therefore too low, counts of images are not.
 
 # %%
-config = load(RUN / "config.yaml")
-config = config.model_copy(update={"search": config.search.model_copy(update={"max_len": 60})})
+config = load(RUN / "config.yaml").changed({"search.max_len": 60})
 with_arm = load_weights(RUN / "best.safetensors", config.model).eval()
 without = copy.deepcopy(with_arm)
 assert without.decoder.model.arm is not None

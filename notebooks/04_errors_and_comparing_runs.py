@@ -55,11 +55,10 @@ print(f"{archive.edition}: {len(samples)} images of {split}")
 # %%
 config = load(RUN / "config.yaml")
 model = load_weights(RUN / "best.safetensors", config.model).eval()
-systems = {"joint": {"direction": "both"}, "left to right": {"direction": "l2r"}}
+systems = {"joint": "both", "left to right": "l2r"}
 read = {}
-for name, change in systems.items():
-    search = config.search.model_copy(update=change | {"limit": count})
-    system = config.model_copy(update={"search": search})
+for name, direction in systems.items():
+    system = config.changed({"search.direction": direction, "search.limit": count})
     read[name] = recognize(model, system, samples, torch.device("cpu"), split)
     run = RunFolder(work / name, system)
     write_predictions(run, split, read[name])

@@ -11,7 +11,6 @@ settle()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HMERBENCH_RESULTS"] = "results"  # of the folder a test works in, not the project's
 os.environ.setdefault("MPLBACKEND", "agg")
-os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 
 import re  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -24,7 +23,7 @@ from tests.helpers.places import CROHME, PARITY  # noqa: E402
 
 torch.set_num_threads(1)
 
-# what a public machine lacks: data under a licence, reference sets made from it, a GPU, LaTeX, the rights of root
+# what a public machine lacks: data under a license, reference sets made from it, a GPU, LaTeX, the rights of root
 MAY_BE_SKIPPED = re.compile(r"CROHME|golden|/ink|inkml|GPU|LaTeX|root may|on Linux only", re.IGNORECASE)
 skipped: list[str] = []
 

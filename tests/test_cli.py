@@ -30,14 +30,24 @@ def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
     )
 
 
+def loaded(name: str) -> set[str]:
+    """What importing a module brings with it."""
+    code = f"import sys, {name}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
 def test_help_is_quick_and_names_every_verb(tmp_path: Path) -> None:
     done = program("--help", cwd=tmp_path)
     assert done.returncode == 0
     for verb in VERBS.split():
         assert f" {verb} " in done.stdout
-    code = "import sys, benchmarks.__main__; print([m for m in ('torch', 'pandas', 'mlflow') if m in sys.modules])"
-    slow = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert slow.stdout == "[]\n"
+    assert not loaded("benchmarks.__main__") & {"torch", "pandas", "mlflow"}
+
+
+@pytest.mark.parametrize("name", ["config", "runs.listing", "report.tables", "report.figures.write"])
+def test_settings_tables_and_figures_load_without_torch(name: str) -> None:
+    assert "torch" not in loaded(f"benchmarks.{name}")
 
 
 @pytest.mark.parametrize(

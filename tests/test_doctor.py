@@ -22,7 +22,7 @@ from benchmarks.doctor import Check
 from benchmarks.environment import best_device
 from benchmarks.errors import UserError
 from benchmarks.runs import listing
-from benchmarks.tracking import store
+from benchmarks.tracking import tracking_store
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive
 
@@ -157,14 +157,14 @@ def test_a_tracking_server(server: HTTPServer, tmp_path: Path, monkeypatch: pyte
 
 
 def test_servers_that_are_down_or_silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(store, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
         has_repair(only(doctor.tracking(tmp_path)), "warn", "timed out")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
     has_repair(only(doctor.tracking(tmp_path)), "warn", "refused")
-    monkeypatch.setattr(store, "ANSWER_SECONDS", 1)  # its driver takes whole seconds
+    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 1)  # its driver takes whole seconds
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"postgresql+psycopg2://me:secret@127.0.0.1:{port}/runs")
     check = only(doctor.tracking(tmp_path))
     has_repair(check, "warn", "refused")
@@ -173,7 +173,7 @@ def test_servers_that_are_down_or_silent(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 def test_a_database_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(store, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 0.2)
     assert "will be made" in only(doctor.tracking(tmp_path)).words
     with closing(sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)) as database:
         database.execute("CREATE TABLE runs (name)")

@@ -1,4 +1,4 @@
-"""The committed reference runs: complete, readable, and scored again from their predictions to the same counts."""
+"""The reproduced runs: complete, readable, and scored again from their predictions to the same counts."""
 
 import json
 
@@ -10,7 +10,7 @@ from benchmarks.report import tables
 from benchmarks.runs.folder import RunFolder
 from benchmarks.score import score
 from models.weights import load_weights
-from tests.helpers.places import CROHME, ROOT
+from tests.helpers.places import ROOT
 
 RUNS = sorted(path.parent for path in (ROOT / "results/reproduced").glob("*/*/config.yaml"))
 
@@ -36,13 +36,12 @@ def test_a_reference_run_is_complete(run):
         assert load_weights(run / "best.safetensors", config.model).config == config.model
 
 
-@pytest.mark.usefixtures("crohme")
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}/{run.name}")
-def test_its_scores_follow_from_its_predictions(run, tmp_path):
+def test_its_scores_follow_from_its_predictions(run, tmp_path, crohme):
     (tmp_path / "predictions").symlink_to(run / "predictions")
     years = [path.stem for path in sorted(run.glob("predictions/*.zip"))]
     assert "2014" in years
-    found = score(RunFolder(tmp_path, load(run / "config.yaml")), open_archive(CROHME), years)
+    found = score(RunFolder(tmp_path, load(run / "config.yaml")), open_archive(crohme), years)
     for year in years:
         assert found[year].as_dict() == json.loads((run / "scores" / f"{year}.json").read_text())
         for name in (f"symlg/{year}.zip", f"errors/{year}.json"):

@@ -28,7 +28,7 @@ def tables(results: Results = RESULTS) -> None:
 @app.command(rich_help_panel=PANEL)
 def figures(results: Results = RESULTS) -> None:
     """Write results/figures/*.{pdf,svg,png}."""
-    from benchmarks.report.figures.make import figures
+    from benchmarks.report.figures.write import figures
 
     for line in figures(results):
         print(line)

@@ -1,4 +1,4 @@
-"""Verbs that make runs: the main job, its stages one by one, the search for settings, the mirror."""
+"""Verbs that make runs: the main job, its stages one by one, tuning, the mirror."""
 
 import math
 import os
@@ -133,7 +133,7 @@ def evaluate(
 
 
 @app.command(rich_help_panel=PANEL)
-def search(
+def tune(
     recipe: Recipe = "comer-fusion",
     preset: Preset = "",
     trials: Annotated[int, typer.Option(help="finished trials in all", min=1)] = 16,
@@ -147,16 +147,16 @@ def search(
     cpus: options.Cpus = 1,
     gpus: options.Gpus = None,
 ) -> None:
-    """Search for better settings, on held-out training data."""
+    """Look for better settings, on held-out training data."""
     from benchmarks.jobs.engine import Placing
     from benchmarks.runs.workspace import open_data
     from benchmarks.tuning.space import pose
-    from benchmarks.tuning.study import search
+    from benchmarks.tuning.study import tune
 
     placing = Placing(engine, workers, cpus, gpus)
     archive = open_data(crohme, results)
     problem = pose(recipe, preset or _default_preset(), seed, archive, space)
-    search(problem, archive, results, trials, placing, storage)
+    tune(problem, archive, results, trials, placing, storage)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -176,8 +176,8 @@ def track(
     folders: Annotated[list[Path], typer.Argument(help="run folders, from this machine or another")],
 ) -> None:
     """Mirror run folders to MLflow (MLFLOW_TRACKING_URI)."""
-    from benchmarks.tracking.store import store
     from benchmarks.tracking.track import track
+    from benchmarks.tracking.tracking_store import store
 
     for folder in folders:
         if track(folder) is None:
@@ -190,7 +190,7 @@ def mlflow_ui(
     results: Results = RESULTS, port: Annotated[int, typer.Option(help="of the loopback", min=1, max=65535)] = 5000
 ) -> None:
     """Open MLflow's own interface, on this machine only."""
-    from benchmarks.tracking.store import browse
+    from benchmarks.tracking.tracking_store import browse
 
     browse(results, port)
 

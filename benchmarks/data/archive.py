@@ -17,16 +17,12 @@ import numpy as np
 from benchmarks.data.samples import Sample
 from benchmarks.data.store import FolderStore, Store, ZipStore
 from benchmarks.errors import UserError
-from models import Vocabulary
+from models.vocab import Vocabulary
 
-MARK = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
+EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
 MAX_IMAGE_PIXELS = 16_000_000
 MAX_IMAGE_BYTES = 4 * MAX_IMAGE_PIXELS + 4096
 MAX_TEXT_BYTES = 16 << 20
-
-# What the authors' loader takes: larger images and longer labels are left out, in training and in prediction.
-AUTHORS_MAX_PIXELS = 320_000
-AUTHORS_MAX_TOKENS = 200
 
 _ID = re.compile(r"\w[\w.+-]*")  # ids and splits become file names
 _SPLIT = re.compile(rf"({_ID.pattern})/caption\.txt")
@@ -134,7 +130,7 @@ class Archive:
             name = f"{split}/symLg/{id_}.lg"
             if name not in self._store.sizes:
                 raise UserError(f"{self.path}: no ground truth data/{name}; add the symLG files of {split}")
-            texts[id_] = self._store.read(name, MAX_TEXT_BYTES).decode(errors="replace")
+            texts[id_] = self._store.read(name, MAX_TEXT_BYTES).decode("utf-8-sig", errors="replace")
         return texts
 
     @cached_property
@@ -145,13 +141,13 @@ class Archive:
     @cached_property
     def mark(self) -> dict | None:
         """data/EMBEDDED.json of the embedded set, None in any other archive."""
-        if MARK not in self._store.sizes:
+        if EMBEDDED_MARKER not in self._store.sizes:
             return None
         try:
-            mark = json.loads(self._store.read(MARK, MAX_TEXT_BYTES))
+            mark = json.loads(self._store.read(EMBEDDED_MARKER, MAX_TEXT_BYTES))
             return {"generator": int(mark["generator"]), "seed": int(mark["seed"]), **mark}
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{self.path}: data/{MARK} is damaged; delete the archive to remake it") from None
+            raise UserError(f"{self.path}: its {EMBEDDED_MARKER} is damaged; delete the archive to remake it") from None
 
     @cached_property
     def name(self) -> str:

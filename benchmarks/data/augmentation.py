@@ -87,7 +87,7 @@ class Distortion:
         return stroke, coarse
 
     def forward(self, height: int, width: int) -> np.ndarray:
-        """The affine map [2,3] from an image of height x width to the distorted one, centre to centre."""
+        """The affine map [2,3] from an image of height x width to the distorted one, center to center."""
         assert self.matrix is not None
         shift = np.array([self.width / 2, self.height / 2]) - self.matrix @ np.array([width / 2, height / 2])
         return np.hstack([self.matrix, shift[:, None]])

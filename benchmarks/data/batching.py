@@ -245,7 +245,7 @@ def evaluation_batches(samples: Iterable[Sample], config: Config, size: int, sca
     """Un-augmented batches of at most `size` images times `scale`, within the authors' limits, grouped as in training.
 
     In order `shape` every image is padded to its own shape of the grid and meets only such images, so that what
-    is recognized does not depend on its neighbours; in order `area` it does, as in the authors' program.
+    is recognized does not depend on its neighbors; in order `area` it does, as in the authors' program.
     """
     batching = config.training.batching
     kept = [Sample(s.id, s.tokens, rescale(s.image, scale)) for s in load(samples, config.data)]

@@ -19,7 +19,7 @@ FARTHEST = 1e9  # a pen's coordinate
 MARGIN = 12  # px around the ink of every image of CROHME
 SIDES = (230, 1000)  # px, height and width that ink is drawn in at most
 
-STRUCTURE = frozenset({"{", "}", "^", "_", r"\limits"})  # tokens that no stroke is written for
+INKLESS = frozenset({"{", "}", "^", "_", r"\limits"})  # tokens that no stroke is written for
 AS_TOKEN = {r"\lt": "<", r"\gt": ">"}  # where a segmentation writes a symbol otherwise than the captions
 BY_ELEMENT = {"mfrac": r"\frac", "msqrt": r"\sqrt", "mroot": r"\sqrt"}  # symbols whose token stands for the structure
 
@@ -111,7 +111,7 @@ class InkFiles:
             symbols = read_symbols(self.store.read(self.names[id_], MAX_INK_BYTES))
         except ValueError:
             return None
-        places = [place for place, token in enumerate(tokens) if token not in STRUCTURE]
+        places = [place for place, token in enumerate(tokens) if token not in INKLESS]
         if [symbol.token for symbol in symbols] != [tokens[place] for place in places]:
             return None
         return dict(zip(places, symbols, strict=True))

@@ -1,7 +1,7 @@
 """The training set on the device: uploaded once, distorted and padded there; the host only draws random numbers.
 
 A batch shows the distortions of TrainingSet's, drawn by the same code from the same generators; what OpenCV does with
-them is repeated with tensors, a whole batch at once. Against OpenCV 5.0, in grey levels of 255: plain scaling (the
+them is repeated with tensors, a whole batch at once. Against OpenCV 5.0, in gray levels of 255: plain scaling (the
 authors' augmentation) and strokes are equal; affine and elastic sampling differ by 1 at most, in fewer than one pixel
 in a thousand. (OpenCV 4 rounds the coordinates of these two to 1/32 px: up to 8 levels at an edge.)
 
@@ -22,11 +22,11 @@ from benchmarks.data.augmentation import THICKER, THINNER
 from benchmarks.data.batching import Inputs, TrainingSet, send
 from benchmarks.data.samples import Sample
 
-ONE = 2048  # OpenCV's weights of scaling are whole numbers of 1/2048
+SCALING_UNIT = 2048  # OpenCV's weights of scaling are whole numbers of 1/2048
 
 # what the device is told of an image: its number, its sides as stored, as scaled once, and in the end; the two factors
 # of plain scaling; the stroke; the sides of its grid of displacements; the map from distorted to stored coordinates
-COLUMNS: list[str] = [
+DRAWN_NUMBERS: list[str] = [
     *("sample", "height", "width", "middle_height", "middle_width", "out_height", "out_width", "factor", "limit"),
     *("stroke", "grid_height", "grid_width", "xx", "xy", "x", "yx", "yy", "y"),
 ]
@@ -36,7 +36,7 @@ COLUMNS: list[str] = [
 class Drawn:
     """A batch as the host knows it."""
 
-    numbers: Tensor  # float64 [18,b], a row each of COLUMNS
+    numbers: Tensor  # float64 [18,b], a row each of DRAWN_NUMBERS
     grids: Tensor | None  # float32 [b,grid,grid,2]: coarse displacements (x, y), padded
     stored: tuple[int, int]  # the largest sides of an image as stored,
     middle: tuple[int, int] | None  # as scaled once, where some image is scaled twice,
@@ -44,7 +44,7 @@ class Drawn:
     targets: tuple[Tensor, Tensor]  # of both directions
 
 
-class ResidentSet(TrainingSet):
+class OnDeviceSet(TrainingSet):
     """TrainingSet's batches: `prepare` draws on the host, `inputs` makes them on the device."""
 
     def __init__(self, samples: Iterable[Sample], config: Config, device: torch.device):
@@ -73,7 +73,7 @@ class ResidentSet(TrainingSet):
             row = (index, *first, *middle, *final, *factors, stroke, *grid.shape[:2])
             rows.append([*row, *inverse.ravel()])
             grids.append(grid)
-        columns = dict[str, tuple](zip(COLUMNS, zip(*rows, strict=True), strict=True))
+        columns = dict[str, tuple](zip(DRAWN_NUMBERS, zip(*rows, strict=True), strict=True))
 
         def largest(name: str) -> tuple[int, int]:
             return max(columns[f"{name}height"]), max(columns[f"{name}width"])
@@ -90,7 +90,7 @@ class ResidentSet(TrainingSet):
     @torch.no_grad()
     def inputs(self, prepared: Drawn) -> Inputs:
         """The tensors of a batch, by some fifty to two hundred small operations; the host waits for none of them."""
-        drawn, n = prepared, dict(zip(COLUMNS, send(prepared.numbers, self.device), strict=True))
+        drawn, n = prepared, dict(zip(DRAWN_NUMBERS, send(prepared.numbers, self.device), strict=True))
         index = n["sample"].long()
         images_bhw = self._stored(index, n["height"], n["width"], drawn.stored)
         if not self.plain:
@@ -115,7 +115,7 @@ class ResidentSet(TrainingSet):
     def _coordinates(self, n: dict[str, Tensor], drawn: Drawn) -> tuple[Tensor, Tensor]:
         """Where in the stored image each pixel is read: x and y, float32 [b,H,W]."""
         y, x = (axis.float() for axis in positions(drawn.shape, self.device))
-        xx, xy, x0, yx, yy, y0 = (n[name].float()[:, None, None] for name in COLUMNS[-6:])
+        xx, xy, x0, yx, yy, y0 = (n[name].float()[:, None, None] for name in DRAWN_NUMBERS[-6:])
         x_bHW, y_bHW = xx * x + xy * y + x0, yx * x + yy * y + y0
         if drawn.grids is None:
             return x_bHW, y_bHW
@@ -167,17 +167,17 @@ def taps(length_b: Tensor, factor_b: Tensor, count: int, flush: bool = False) ->
 
     Beyond the ends both are the last pixel; `flush` gives it to the first of the two, as OpenCV does in rows only.
     """
-    at_bn = centres(1 / factor_b, count)
+    at_bn = centers(1 / factor_b, count)
     first_bn, last_b1 = at_bn.floor(), length_b[:, None] - 1
     share_bn = at_bn - first_bn
     if flush:
         share_bn = share_bn.masked_fill((first_bn < 0) | (first_bn >= last_b1), 0)
     near_bn, far_bn = (torch.minimum((first_bn + k).clamp(min=0), last_b1).long() for k in (0, 1))
-    return near_bn, far_bn, ((1 - share_bn) * ONE).round().int(), (share_bn * ONE).round().int()
+    return near_bn, far_bn, ((1 - share_bn) * SCALING_UNIT).round().int(), (share_bn * SCALING_UNIT).round().int()
 
 
-def centres(step_b: Tensor, count: int) -> Tensor:
-    """Where the centres of `count` pixels lie on an axis of pixels `step` times as fine; OpenCV rounds to float32."""
+def centers(step_b: Tensor, count: int) -> Tensor:
+    """Where the centers of `count` pixels lie on an axis of pixels `step` times as fine; OpenCV rounds to float32."""
     number_n = torch.arange(count, dtype=torch.float64, device=step_b.device)
     return ((number_n + 0.5) * step_b[:, None] - 0.5).float()
 
@@ -232,7 +232,7 @@ def displacements(grids_bhw2: Tensor, n: dict[str, Tensor], shape: tuple[int, in
 
 def cubic_taps(length_b: Tensor, out_b: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The four pixels that each of `count` is read from and their weights (Keys' cubic, a = -0.75): [b,count,4]."""
-    at_bn = centres(1 / (out_b / length_b), count)
+    at_bn = centers(1 / (out_b / length_b), count)
     first_bn = at_bn.floor()
     t, a = at_bn - first_bn, -0.75
     before = ((a * (t + 1) - 5 * a) * (t + 1) + 8 * a) * (t + 1) - 4 * a

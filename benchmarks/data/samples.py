@@ -6,14 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
-from rich.console import Console
 from rich.progress import track
 
 from benchmarks.data.ink import Canvas, Ink, InkFiles
 from benchmarks.data.store import ZipStore
 from benchmarks.errors import UserError
-
-console = Console(stderr=True)
+from benchmarks.printing import aside
 
 Item = TypeVar("Item")
 
@@ -34,7 +32,7 @@ def with_ink(samples: Sequence[Sample], store: ZipStore) -> list[Sample]:
     Some stay without: see InkFiles.read. Raises UserError where all do.
     """
     files, found = InkFiles(store), []
-    for sample in track(samples, "  reading pen strokes", console=console, transient=True):
+    for sample in track(samples, "  reading pen strokes", console=aside, transient=True):
         symbols = files.read(sample.id, sample.tokens)
         ink = Ink(symbols, Canvas.under(symbols.values(), *sample.image.shape)) if symbols else None
         found.append(replace(sample, ink=ink))

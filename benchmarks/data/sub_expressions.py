@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from benchmarks.data.ink import STRUCTURE, Canvas, Ink, Symbol
+from benchmarks.data.ink import INKLESS, Canvas, Ink, Symbol
 from benchmarks.data.samples import Sample
 
 GENERATOR = 1  # key of its draws; whoever changes what is cut or drawn raises config.SCHEMA, too: another run
@@ -71,7 +71,7 @@ def parts(tokens: Sequence[str]) -> list[Span]:
                     break
                 minus = tokens[start] == "-" and last > first
                 lone = token in BETWEEN or (tokens[start] in BETWEEN and not minus)
-                symbols = sum(token not in STRUCTURE for token in tokens[start:stop])
+                symbols = sum(token not in INKLESS for token in tokens[start:stop])
                 if not open_brackets and not lone and symbols > 1 and (start, stop) != (0, len(tokens)):
                     found.add((start, stop))
     return sorted(found)

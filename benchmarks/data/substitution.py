@@ -18,17 +18,17 @@ from benchmarks.data.ink import Symbol
 from benchmarks.data.samples import Sample
 
 # Tokens that can take one another's place: a small letter in that of a tall one would look like a capital.
-ALIKE = (
+LOOK_ALIKES = (
     frozenset("0123456789"),
     frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ"),
     frozenset("acemnorsuvwxz") | {r"\alpha", r"\pi", r"\sigma"},
     frozenset("bdfhiklt") | {r"\beta", r"\theta", r"\lambda", r"\Delta"},
     frozenset("gjpqy") | {r"\gamma", r"\mu", r"\phi"},
 )
-KEPT = frozenset({r"\frac", r"\sqrt", "-", ".", ","})  # a mere stroke, or drawn around other symbols
-LIKE = 0.25  # by how much the logarithms of width / height of two symbols may differ
-MOST = 400  # instances of a token to choose from: rare symbols come more often than they are written
-THIN = 0.1  # of its length: a symbol no thicker than that is a line, which has no thickness to fit
+NEVER_SUBSTITUTED = frozenset({r"\frac", r"\sqrt", "-", ".", ","})  # a mere stroke, or drawn around other symbols
+PROPORTION_TOLERANCE = 0.25  # by how much the logarithms of width / height of two symbols may differ
+MAX_INSTANCES = 400  # instances of a token to choose from: rare symbols come more often than they are written
+LINE_THICKNESS = 0.1  # of its length: a symbol no thicker than that is a line, which has no thickness to fit
 
 
 class Substitution:
@@ -39,11 +39,11 @@ class Substitution:
         by_token: dict[str, list[Symbol]] = defaultdict(list)
         for sample in samples:
             for symbol in sample.ink.symbols.values() if sample.ink else ():
-                if symbol.token not in KEPT:
+                if symbol.token not in NEVER_SUBSTITUTED:
                     by_token[symbol.token].append(symbol)
         pools: dict[frozenset[str], list[Symbol]] = defaultdict(list)
         for token, symbols in by_token.items():
-            pools[alike(token)] += symbols[:: -(-len(symbols) // MOST)]
+            pools[alike(token)] += symbols[:: -(-len(symbols) // MAX_INSTANCES)]
         self.pools = {tokens: sorted(symbols, key=proportion) for tokens, symbols in pools.items()}
         self.proportions = {tokens: [proportion(symbol) for symbol in pool] for tokens, pool in self.pools.items()}
 
@@ -71,14 +71,14 @@ class Substitution:
         tokens = alike(symbol.token)
         if not (proportions := self.proportions.get(tokens)):
             return None
-        first = bisect_left(proportions, proportion(symbol) - LIKE)
-        last = bisect_right(proportions, proportion(symbol) + LIKE)
+        first = bisect_left(proportions, proportion(symbol) - PROPORTION_TOLERANCE)
+        last = bisect_right(proportions, proportion(symbol) + PROPORTION_TOLERANCE)
         return fitted(self.pools[tokens][draw.integers(first, last)], symbol) if first < last else None
 
 
 def alike(token: str) -> frozenset[str]:
     """The tokens that may take its place."""
-    return next((tokens for tokens in ALIKE if token in tokens), frozenset([token]))
+    return next((tokens for tokens in LOOK_ALIKES if token in tokens), frozenset([token]))
 
 
 def proportion(symbol: Symbol) -> float:
@@ -90,8 +90,8 @@ def proportion(symbol: Symbol) -> float:
 def fitted(symbol: Symbol, place: Symbol) -> Symbol:
     """`symbol`, moved and scaled into the box of `place`."""
     factors = place.extent / np.maximum(symbol.extent, 1e-9)
-    thin = symbol.extent < THIN * symbol.extent.max()
+    thin = symbol.extent < LINE_THICKNESS * symbol.extent.max()
     if thin.any():
         factors[:] = factors[~thin]
-    centre, target = symbol.low + symbol.extent / 2, place.low + place.extent / 2
-    return Symbol(symbol.token, tuple((stroke - centre) * factors + target for stroke in symbol.strokes))
+    center, target = symbol.low + symbol.extent / 2, place.low + place.extent / 2
+    return Symbol(symbol.token, tuple((stroke - center) * factors + target for stroke in symbol.strokes))

@@ -21,7 +21,8 @@ from matplotlib.textpath import TextToPath
 from numpy.typing import ArrayLike
 from rich.progress import track
 
-from benchmarks.data.archive import MARK, open_archive
+from benchmarks.data.archive import EMBEDDED_MARKER, open_archive
+from benchmarks.data.ink import MARGIN
 from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically, zipped
@@ -137,7 +138,6 @@ def _choose(rng: np.random.Generator, weighted: Sequence[tuple[float, T]]) -> T:
 
 FONTS = ("dejavusans", "dejavuserif", "cm", "stix", "stixsans")
 UNIT = TextToPath.FONT_SCALE  # outlines are in units of 1/100 em
-MARGIN = 12  # pixels, as in CROHME
 _typeset = TextToPath()
 _INTEGRAL = re.compile(r"\\int \\limits _ { (\S+) } \^ { (\S+) }")
 _outlines: dict = {}  # of glyphs met so far, by font and glyph; filled by Matplotlib
@@ -191,13 +191,13 @@ def _flatten(vertices: ArrayLike, codes: ArrayLike) -> list[np.ndarray]:
 
 
 def _jitter(symbol: list[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
-    """Turns, stretches and shifts one symbol a little about its centre; a long bar less than a letter."""
+    """Turns, stretches and shifts one symbol a little about its center; a long bar less than a letter."""
     points = np.concatenate(symbol)
     low, high = points.min(0), points.max(0)
-    centre, loose = (low + high) / 2, 0.04 * min(1, UNIT / (high - low).max())
+    center, loose = (low + high) / 2, 0.04 * min(1, UNIT / (high - low).max())
     matrix = _rotation(rng.normal(0, loose)) * rng.normal(1, loose, (2, 1))
     shift = rng.normal(0, 0.015 * UNIT, 2)
-    return [(contour - centre) @ matrix + centre + shift for contour in symbol]
+    return [(contour - center) @ matrix + center + shift for contour in symbol]
 
 
 def _lean(points: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -237,7 +237,7 @@ def embedded(path: Path, seed: int = 7, train: int = 2400, test: int = 300) -> P
         if found.items() >= mark.items():
             return path
     sizes = {"train": train, "test": test}
-    files = {MARK: json.dumps(mark | {"matplotlib": matplotlib.__version__}), **_files(seed, sizes)}
+    files = {EMBEDDED_MARKER: json.dumps(mark | {"matplotlib": matplotlib.__version__}), **_files(seed, sizes)}
     write_atomically(path, zipped({f"data/{name}": content for name, content in files.items()}))
     return path
 

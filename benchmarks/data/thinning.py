@@ -6,7 +6,7 @@ T. Y. Zhang and C. Y. Suen, A fast parallel algorithm for thinning digital patte
 import cv2
 import numpy as np
 
-_NEIGHBOURS = np.array([[128, 1, 2], [64, 0, 4], [32, 16, 8]], np.float32)
+_NEIGHBORS = np.array([[128, 1, 2], [64, 0, 4], [32, 16, 8]], np.float32)
 
 
 def _tables() -> list[np.ndarray]:
@@ -26,7 +26,7 @@ def thin(image: np.ndarray) -> np.ndarray:
     while True:
         before = image
         for keep in _KEEP:
-            code = cv2.filter2D(image, -1, _NEIGHBOURS, borderType=cv2.BORDER_CONSTANT)
+            code = cv2.filter2D(image, -1, _NEIGHBORS, borderType=cv2.BORDER_CONSTANT)
             image = image & cv2.LUT(code, keep)
         if np.array_equal(before, image):
             return image

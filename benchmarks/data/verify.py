@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data.archive import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS, PUBLISHED, Archive
+from benchmarks.config import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS
+from benchmarks.data.archive import PUBLISHED, Archive
 from benchmarks.printing import show
 from evaluation.scoring.lengths import BUCKETS, bucket
-from models import Vocabulary
+from models.vocab import Vocabulary
 
 
 def verify(archive: Archive) -> dict[str, Any]:

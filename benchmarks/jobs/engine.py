@@ -45,4 +45,4 @@ class Placing:
         return Processes(archive.path, workspace, logs, self.jobs)
 
 
-HERE = Placing()
+THIS_MACHINE = Placing()

@@ -31,7 +31,6 @@ class Ray:
     """
 
     def __init__(self, archive: Archive, workspace: Path, cpus: float, gpus: float | None):
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
         self.ours = not ray.is_initialized()
         if self.ours:
             try:

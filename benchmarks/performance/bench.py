@@ -11,26 +11,26 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from rich.progress import track
 from torch import Tensor, nn
 
-from benchmarks.config import load, resolve
+from benchmarks.config import resolve
 from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import evaluation_batches
 from benchmarks.environment import processor, revision
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.printing import csv_text, show
+from benchmarks.printing import aside, csv_text, show
 from benchmarks.recognition.predict import recognize
+from benchmarks.runs.folder import RunFolder
 from benchmarks.training.loss import token_loss
 from models import CoMER, CoMERConfig, SearchOptions, joint_search
 from models.inference.folded_decoder import FoldedNetwork
@@ -43,7 +43,6 @@ from models.weights import load_weights
 QUIET = 0.5  # load that is no reason for a warning
 TURN = 2.0  # s
 STATUS = Path("/proc/self/status")  # where Linux tells the peak memory of a process
-console = Console(stderr=True)
 
 Sides = tuple[Callable[[], object], Callable[[], object]]  # the same job, plain and fast
 
@@ -63,8 +62,37 @@ class Sizes:
     tokens: int = 20
 
 
-Row = dict[str, object]  # a line of cpu.csv; what was done on one side only leaves `plain`, `ratio`, `spread` empty
-COLUMNS = ("benchmark", "plain", "fast", "ratio", "unit", "n", "spread", "hardware", "versions")
+def hardware() -> str:
+    """What a time depends on most."""
+    return f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+
+
+def versions() -> str:
+    """What a time depends on beside the hardware."""
+    return f"torch {torch.__version__}, Python {sys.version.split()[0]}, {(revision() or 'no revision')[:9]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A line of cpu.csv; what was done on one side only leaves `plain`, `ratio`, `spread` empty."""
+
+    benchmark: str
+    plain: float | None = None
+    fast: float
+    ratio: float | None = None
+    unit: str
+    n: int = 1
+    spread: float | None = None
+    hardware: str = field(default_factory=hardware)
+    versions: str = field(default_factory=versions)
+
+    def cells(self) -> Mapping[str, object]:
+        """By column, with four digits of each number."""
+        numbers = {"plain": self.plain, "fast": self.fast, "ratio": self.ratio, "spread": self.spread}
+        return asdict(self) | {name: x if x is None else float(f"{x:.4g}") for name, x in numbers.items()}
+
+
+COLUMNS = tuple(column.name for column in fields(Row))
 
 # ------------------------------------------------------------------------------------------------------ the jobs
 
@@ -198,7 +226,8 @@ def timed(name: str, sizes: Sizes, repeats: int) -> Row:
     images, sides = cases(sizes)[name]
     times = seconds(sides(), repeats)
     plain, fast = (images / statistics.median(side) for side in times)
-    return row(name, fast, "images/s", repeats, plain, fast / plain, max(map(spread, times)))
+    worst = max(map(spread, times))
+    return Row(benchmark=name, plain=plain, fast=fast, ratio=fast / plain, unit="images/s", n=repeats, spread=worst)
 
 
 def peak(name: str, sizes: Sizes, repeats: int) -> Row:
@@ -208,7 +237,8 @@ def peak(name: str, sizes: Sizes, repeats: int) -> Row:
         with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
             found.append(list(processes.map(partial(resident, sizes=sizes, side=side), [name] * repeats)))
     plain, fast = map(statistics.median, found)
-    return row(f"peak_memory_{name}", fast, "MiB", repeats, plain, plain / fast, max(map(spread, found)))
+    name, worst = f"peak_memory_{name}", max(map(spread, found))
+    return Row(benchmark=name, plain=plain, fast=fast, ratio=plain / fast, unit="MiB", n=repeats, spread=worst)
 
 
 def resident(name: str, sizes: Sizes, side: int) -> float:
@@ -229,40 +259,20 @@ def recognizing(crohme: Path, sizes: Sizes) -> Row:
         options = SearchOptions(sizes.beam, max(map(len, part.tokens)) + 2)
         images += len(joint_search(folded, part.images.float() / 255, part.mask, options))
     took = time.perf_counter() - began
-    return row("crohme2014_beam10_reference_lengths_bf16", took, f"s for {images} images")
+    return Row(benchmark="crohme2014_beam10_reference_lengths_bf16", fast=took, unit=f"s for {images} images")
 
 
 def changed(crohme: Path, results: Path) -> Row:
     """How many predictions of the committed run of the preset hour differ between bf16 and float32."""
-    archive, run = open_archive(crohme), results / "reproduced/comer-fusion/hour-seed7"
-    config = load(run / "config.yaml")
-    model, samples = load_weights(run / "best.safetensors", config.model).eval(), archive.samples("2014")
+    archive, run = open_archive(crohme), RunFolder(results / "reproduced/comer-fusion/hour-seed7")
+    config = run.settings
+    model, samples = load_weights(run.weights, config.model).eval(), archive.samples("2014")
     found = []
     for bf16 in (False, True):
-        way = config.model_copy(update={"search": config.search.model_copy(update={"bf16": bf16})})
+        way = config.changed({"search.bf16": bf16})
         found.append(recognize(model, way, samples, torch.device("cpu"), f"2014, bf16: {bf16}"))
     others = sum(found[0][name][0] != found[1][name][0] for name in found[0])
-    return row("crohme2014_changed_by_bf16", others, f"of {len(samples)} predictions")
-
-
-def row(
-    name: str,
-    fast: float,
-    unit: str,
-    n: int = 1,
-    plain: float | None = None,
-    ratio: float | None = None,
-    spread: float | None = None,
-) -> Row:
-    """A line of cpu.csv, with four digits of each number."""
-    plain, made, ratio, spread = (x if x is None else float(f"{x:.4g}") for x in (plain, fast, ratio, spread))
-    hardware = f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
-    return dict(zip(COLUMNS, (name, plain, made, ratio, unit, n, spread, hardware, versions()), strict=True))
-
-
-def versions() -> str:
-    """What a time depends on beside the hardware."""
-    return f"torch {torch.__version__}, Python {sys.version.split()[0]}, {(revision() or 'no revision')[:9]}"
+    return Row(benchmark="crohme2014_changed_by_bf16", fast=others, unit=f"of {len(samples)} predictions")
 
 
 def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
@@ -301,9 +311,9 @@ def speed(
         raise UserError(f"--only {unknown[0]}: no such benchmark; choose from {', '.join(names)} or parts{hint}")
     wanted = [name for name in names if not only or any(part in name for part in only)]
     if (load := os.getloadavg()[0]) > QUIET:
-        console.print(f"the machine is not quiet (load {load:.1f}): these are no numbers to publish", style="yellow")
+        aside.print(f"the machine is not quiet (load {load:.1f}): these are no numbers to publish", style="yellow")
     rows: list[Row] = []
-    for name in track(wanted, "measuring", console=console, transient=True):
+    for name in track(wanted, "measuring", console=aside, transient=True):
         if name == "growth":
             lines = list(growth(sizes, min(repeats, 3)))
             write_atomically(folder / "growth.csv", csv_text(list(lines[0]), lines))
@@ -311,7 +321,7 @@ def speed(
             rows.append(jobs[name]())
             save(folder / "cpu.csv", rows)  # at once: what was measured outlives Ctrl-C
     if rows:
-        show("speed", [{name: row[name] for name in COLUMNS[:-2]} for row in rows], str(rows[0]["hardware"]))
+        show("speed", [{name: row.cells()[name] for name in COLUMNS[:-2]} for row in rows], rows[0].hardware)
     return rows
 
 
@@ -320,5 +330,5 @@ def save(path: Path, rows: list[Row]) -> None:
     old = csv.DictReader(path.read_text().splitlines() if path.exists() else [",".join(COLUMNS)])
     if tuple(old.fieldnames or ()) != COLUMNS:
         raise UserError(f"{path}: has other columns than {', '.join(COLUMNS)}; delete it and measure again")
-    lines = {line["benchmark"]: line for line in [*old, *rows]}
+    lines = {line["benchmark"]: line for line in [*old, *(row.cells() for row in rows)]}
     write_atomically(path, csv_text(COLUMNS, list(lines.values())))

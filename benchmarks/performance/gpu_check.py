@@ -25,7 +25,6 @@ from statistics import median
 from xml.etree import ElementTree
 
 import torch
-from rich.console import Console
 
 from benchmarks.config import Config, resolve
 from benchmarks.data.archive import Archive, open_archive
@@ -35,7 +34,7 @@ from benchmarks.environment import best_device, environment, why_no_gpu
 from benchmarks.errors import UserError, shortage
 from benchmarks.files import write_atomically
 from benchmarks.performance.bench import versions
-from benchmarks.printing import csv_text, show
+from benchmarks.printing import aside, csv_text, show
 from benchmarks.recognition.predict import recognize, write_predictions
 from benchmarks.runs.folder import RunFolder
 from benchmarks.score import score
@@ -47,10 +46,9 @@ from models.weights import load_weights
 CHECKOUT = Path(__file__).parents[2]
 GRAPHS, ON_DEVICE = "tests/training/test_cuda_graphs.py", "tests/data/test_on_device.py"
 SHAPES, REPEATS = 8, 5
-ALIKE = 0.02  # a difference of gradients that bf16 and the order of sums explain
+GRADIENT_TOLERANCE = 0.02  # a difference of gradients that bf16 and the order of sums explain
 SPLIT = "2014"
 COLUMNS = ("part", "case", "measure", "value", "unit", "hardware", "versions")
-console = Console(stderr=True)
 
 Found = tuple[str, str, str, float | bool, str]  # the first five of a row
 
@@ -71,7 +69,7 @@ def examine(archive: Archive, config: Config, results: Path, device: torch.devic
 
     Rows of other GPUs stay there.
     """
-    config = config.model_copy(update={"training": config.training.model_copy(update={"resident": True})})
+    config = config.changed({"training.resident": True})
     path, found, made_by = results / "speed/gpu.csv", list[Found](), (environment(device)["device"], versions())
     lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
     others = [line for line in lines if line["hardware"] != made_by[0]]
@@ -93,7 +91,7 @@ def tests(archive: Archive) -> Iterator[Found]:
         done = subprocess.run([*pytest, GRAPHS, ON_DEVICE], cwd=CHECKOUT, env=given, capture_output=True, text=True)
         if not report.exists():  # no pytest, no tests
             said = (done.stderr or done.stdout).strip().splitlines()
-            console.print(f"the tests did not run: {said[-1] if said else done.returncode}", markup=False)
+            aside.print(f"the tests did not run: {said[-1] if said else done.returncode}", markup=False)
             yield "tests", "all", "did not run", 1, "tests"
             return
         cases = list(ElementTree.parse(report).iter("testcase"))
@@ -125,7 +123,7 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Fo
             try:
                 measured = timed(trainer, shapes[shape], device)
             except torch.OutOfMemoryError as error:
-                console.print(f"{case}: {shortage(error)}")
+                aside.print(f"{case}: {shortage(error)}")
                 yield "step", case, "no memory", pixels, "px"
                 break
             for measure, value in measured.items():
@@ -181,7 +179,7 @@ def memory(case: str, device: torch.device) -> Iterator[Found]:
 def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[Found]:
     """CROHME 2014 by the best committed weights: seconds, and ExpRate beside the committed one with its interval."""
     committed = RunFolder.under(results / "reproduced")
-    runs = [run for run in committed if (run.path / "best.safetensors").exists() and SPLIT in run.scores]
+    runs = [run for run in committed if run.has_weights and SPLIT in run.scores]
     if not runs:
         raise UserError(f"{results / 'reproduced'}: no committed weights to search with; run in a checkout")
     run = max(runs, key=lambda run: run.scores[SPLIT]["exprate"])
@@ -190,13 +188,13 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-    model = load_weights(run.path / "best.safetensors", config.model).to(device).eval()
+    model = load_weights(run.weights, config.model).to(device).eval()
     samples = evenly(archive.samples(SPLIT), config.search.limit)
     case = f"{run.path.parent.name}/{run.path.name}"
     for measure, value in zip(("committed", "from", "to"), (scored["exprate"], *scored["ci95"]), strict=True):
         yield "search", case, f"ExpRate, {measure}", value, "%"
     for name, bf16 in (("float32", False), ("bf16", True)):
-        way = config.model_copy(update={"search": config.search.model_copy(update={"bf16": bf16})})
+        way = config.changed({"search.bf16": bf16})
         here, began = RunFolder(results / "local/gpu-check" / name, way), time.perf_counter()
         found = recognize(model, way, samples, device, f"{SPLIT}, {name}")
         yield "search", case, f"time in {name}", time.perf_counter() - began, f"s for {len(samples)} images"
@@ -217,7 +215,7 @@ def switches(found: list[Found], config: Config) -> Iterator[Found]:
         return not failed and not values("tests", "did not run")
 
     replayed, eager = values("step", "replayed"), values("step", "eager")
-    right = all(difference <= ALIKE for difference in values("step", "difference"))
+    right = all(difference <= GRADIENT_TOLERANCE for difference in values("step", "difference"))
     record = passes(GRAPHS) and right and 0 < sum(replayed) < sum(eager[: len(replayed)])
     yield "set", "preset", "training.graphs", config.training.graphs if record else 0, ""
     yield "set", "preset", "training.resident", passes(ON_DEVICE), ""

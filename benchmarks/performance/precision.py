@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 from scipy import stats
 
 from benchmarks.config import Config, resolve
@@ -23,7 +22,7 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.printing import show
+from benchmarks.printing import aside, show
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.loss import teacher_forced
 from benchmarks.training.trainer import train
@@ -31,7 +30,6 @@ from evaluation.scoring.stats import mean_interval
 from models.weights import load_weights
 
 METRICS = ("loss", "heldout_loss", "heldout_token_accuracy")  # of the last epoch; those held out decide
-console = Console(stderr=True)
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def precision(
     for number, (seed, bf16) in enumerate(product(dict.fromkeys(seeds), (False, True)), 1):
         config = shortened(resolve(recipe, preset, seed, archive), sizes, bf16)
         folder = results / f"local/precision/{sizes.limit}-{sizes.heldout}" / config.run_name
-        console.print(f"training {number} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
+        aside.print(f"training {number} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
         train(RunFolder(folder, config), archive, samples=kept)
         lines += epochs_of(config, folder, held, len(kept))
     table = pd.DataFrame(lines)
@@ -79,14 +77,15 @@ def precision(
 
 def shortened(config: Config, sizes: Sizes, bf16: bool) -> Config:
     """A preset's training, cut to these sizes."""
-    training = config.training.model_copy(update={"epochs": sizes.epochs, "bf16": bf16})
-    data = config.data.model_copy(update={"limit": sizes.limit + sizes.heldout, "max_tokens": sizes.max_tokens})
-    return config.model_copy(update={"training": training, "data": data, "select": "last"})
+    values = {"training.epochs": sizes.epochs, "training.bf16": bf16, "data.max_tokens": sizes.max_tokens}
+    short = config.changed(values | {"data.limit": sizes.limit + sizes.heldout})
+    return short.model_copy(update={"select": "last"})  # with the rate of a plateau, too: it then stays as it is
 
 
 def epochs_of(config: Config, folder: Path, held: list[Sample], images: int) -> list[dict[str, object]]:
     """One row per epoch; the last tells what was held out."""
-    run, model = RunFolder(folder), load_weights(folder / "best.safetensors", config.model)
+    run = RunFolder(folder)
+    model = load_weights(run.weights, config.model)
     keys = {"recipe": config.recipe, "preset": config.preset, "images": images, "heldout": len(held)}
     keys |= {"max_tokens": config.data.max_tokens, "precision": "bf16" if config.training.bf16 else "fp32"}
     lines: list[dict[str, object]] = [

@@ -18,7 +18,6 @@ from benchmarks.errors import UserError
 from models import CoMER, Vocabulary, bidirectional_targets
 from models.decoder import Trace
 
-INKLESS = frozenset(["{", "}", "^", "_", "\\limits"])  # tokens that nothing is drawn for
 END = "<eos>"
 
 

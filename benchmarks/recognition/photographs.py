@@ -10,6 +10,8 @@ import cv2
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from benchmarks.config import AUTHORS_MAX_PIXELS
+from benchmarks.data.ink import MARGIN
 from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
 
@@ -17,7 +19,7 @@ FORMATS = ("PNG", "BMP", "JPEG")
 MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, or a decompression bomb
 MAX_PROPORTION = 100  # of the longer to the shorter side: no expression is that long and thin
 WORKING_SIDE = 2000  # px; larger images are shrunk first
-MARGIN, PEN = 12, 3  # px of paper around the ink, and width of a stroke, in CROHME
+PEN = 3  # px, width of a stroke in CROHME
 TYPICAL = 37.3  # px: median of `_symbol_height` over CROHME's training images
 TYPICAL_LOW, TYPICAL_HIGH = 28.0, 50.0  # nine in ten are between these, and stay as they are
 NO_INK = "{}: no ink on it that stands out from the paper; give a sharper or closer picture"
@@ -71,7 +73,7 @@ def short(error: Exception) -> str:
     return (" ".join(str(error).split()) or type(error).__name__)[:120]
 
 
-def as_crohme(gray: np.ndarray, name: str, max_area: int = 320_000) -> np.ndarray:
+def as_crohme(gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -> np.ndarray:
     """The ink of a gray image (H, W) uint8 as CROHME draws it: uint8, 255 on 0, 12 px margin, 3 px strokes.
 
     Ink that has that size already keeps every pixel. Raises UserError where there is no ink, and no expression either.
@@ -117,7 +119,7 @@ def _ink(gray: np.ndarray, name: str) -> np.ndarray:
 
 
 def _paper(gray: np.ndarray) -> np.ndarray:
-    """Brightness of the paper at every pixel, float32: the median of a wide neighbourhood."""
+    """Brightness of the paper at every pixel, float32: the median of a wide neighborhood."""
     shrink = min(1.0, 400 / max(gray.shape))
     small = cv2.resize(gray, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA) if shrink < 1 else gray
     width = max(63, max(small.shape) // 4) | 1

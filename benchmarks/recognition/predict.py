@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import torch
-from rich.console import Console
 from rich.progress import track
 
 from benchmarks.config import Config, check_folder
@@ -15,6 +14,7 @@ from benchmarks.data.samples import Sample, evenly
 from benchmarks.environment import best_device
 from benchmarks.errors import UserError, shortage
 from benchmarks.files import zipped
+from benchmarks.printing import aside
 from benchmarks.runs.folder import RunFolder
 from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Vocabulary
@@ -35,12 +35,12 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     Images that the protocol skips get no prediction and count as errors. Raises UserError without trained weights
     and for a run of other settings.
     """
-    config, weights = run.settings, run.path / "best.safetensors"
+    config = run.settings
     check_folder(config, run.path)
-    if not weights.exists():
-        raise UserError(f"{weights}: no trained weights; train this run first")
+    if not run.has_weights:
+        raise UserError(f"{run.weights}: no trained weights; train this run first")
     device = best_device()
-    model = load_weights(weights, config.model).to(device).eval()
+    model = load_weights(run.weights, config.model).to(device).eval()
     for split in splits:
         samples = evenly(archive.samples(split), config.search.limit)
         found = recognize(model, config, samples, device, split)
@@ -56,15 +56,14 @@ def recognize(model: CoMER, config: Config, samples: list[Sample], device: torch
 
 def _told(batches: list[Batch], what: str) -> Iterator[Batch]:
     """The batches, with a bar on a terminal, else with a line now and then."""
-    console = Console(stderr=True, highlight=False)
-    if console.is_terminal:
-        yield from track(batches, f"  recognizing {what}", console=console, transient=True)
+    if aside.is_terminal:
+        yield from track(batches, f"  recognizing {what}", console=aside, transient=True)
         return
     said = time.monotonic()
     for number, batch in enumerate(batches):
         if time.monotonic() - said > QUIET_SECONDS:
             said = time.monotonic()
-            console.print(f"  recognizing {what}: {100 * number // len(batches)} %")
+            aside.print(f"  recognizing {what}: {100 * number // len(batches)} %")
         yield batch
 
 
@@ -99,7 +98,7 @@ def _search(
             "nothing) searches on the CPU"
         )
     torch.cuda.empty_cache()
-    Console(stderr=True).print(f"{lacking}: {size} images of {height} x {width} px are searched by halves")
+    aside.print(f"{lacking}: {size} images of {height} x {width} px are searched by halves")
     halves = batch.part(slice(size // 2)), batch.part(slice(size // 2, size))
     return [of_it for half in halves for of_it in _search(network, half, options, device)]
 

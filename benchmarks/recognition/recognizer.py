@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.config import Config, load
+from benchmarks.config import Config
 from benchmarks.data.samples import Sample
 from benchmarks.environment import best_device
 from benchmarks.errors import UserError
@@ -105,15 +105,15 @@ class Recognizer:
         if path.suffix == ".ckpt":
             model = import_lightning(path)
             return cls(model, Config(recipe=path.stem, preset="paper", model=model.config))
-        folder, file = (path, path / "best.safetensors") if path.is_dir() else (path.parent, path)
-        if file.exists() and not (folder / "config.yaml").exists():
+        run = RunFolder(path if path.is_dir() else path.parent)
+        file = run.weights if path.is_dir() else path
+        if file.exists() and not (run.path / "config.yaml").exists():
             raise UserError(
                 f"{file}: no config.yaml beside it, so the size of its images is unknown; give a run folder"
             )
         if not file.exists():
             raise UserError(f"{file}: no such weights; give a run folder with best.safetensors, or a .ckpt file")
-        config = load(folder / "config.yaml")
-        return cls(load_weights(file, config.model), config)
+        return cls(load_weights(file, run.settings.model), run.settings)
 
     def __call__(self, image: Path | str | np.ndarray, name: str = "") -> Recognition:
         """Recognizes an image file, or a gray image (H, W) uint8. Raises UserError for what cannot be recognized."""
@@ -134,12 +134,7 @@ class Recognizer:
 def best_run() -> Path:
     """The committed run with weights that has the highest ExpRate over all its test sets."""
     committed = Path(__file__).parents[2] / "results/reproduced"
-    runs = [run for run in RunFolder.under(committed) if (run.path / "best.safetensors").exists()]
+    runs = [run for run in RunFolder.under(committed) if run.has_weights]
     if not runs:
         raise UserError(f"{committed}: no run with weights; give --weights, a run folder of your own")
-    return max(runs, key=_exprate).path
-
-
-def _exprate(run: RunFolder) -> float:
-    scores = run.scores.values()
-    return sum(s["exact"] for s in scores) / max(1, sum(s["n"] for s in scores))
+    return max(runs, key=lambda run: run.exprate).path

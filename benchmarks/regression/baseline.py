@@ -159,8 +159,7 @@ def open_archives(crohme: Path | None, path: Path) -> dict[str, Archive]:
 
 
 def measure(archives: Mapping[str, Archive], path: Path, parts: Iterable[str]) -> Measured:
-    """Does the `parts` of the fixed job, on the CPU."""
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the baseline is of processors, which every machine has
+    """Does the `parts` of the fixed job."""
     scores = numerics = {}
     if "scores" in parts:
         scores = fixed_job.scores(archives["embedded"], archives.get("crohme"), path.parent / "reproduced")

@@ -14,7 +14,7 @@ from evaluation.scoring.inputs import read_predictions
 
 
 def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], results: Path) -> None:
-    """Recognizes CROHME with the weights of the reference runs, scores that, and prints it beside what is committed.
+    """Recognizes CROHME with the weights of the reproduced runs, scores that, and prints it beside what is committed.
 
     What was recognized lies in local/evaluated/<recipe>/<preset>-seed<k>/. Raises UserError without CROHME.
     """
@@ -22,24 +22,24 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
         raise UserError("evaluate compares with committed scores of CROHME: give it with CROHME=data.zip")
     archive = open_data(crohme, results)
     announce(archive)
-    runs = [run for run in RunFolder.under(results / "reproduced") if (run.path / "best.safetensors").exists()]
+    runs = [run for run in RunFolder.under(results / "reproduced") if run.has_weights]
     runs = [run for run in runs if not recipes or run.recipe in recipes]
     if not runs:
-        raise UserError(f"{results / 'reproduced'}: no reference run with weights{' of these recipes' * bool(recipes)}")
+        of_these = " of these recipes" * bool(recipes)
+        raise UserError(f"{results / 'reproduced'}: no reproduced run with weights{of_these}")
     rows = []
     for run in runs:
         name = f"{run.path.parent.name}/{run.path.name}"
-        config, here = run.settings, results / "local/evaluated" / name
+        config, again = run.settings, RunFolder(results / "local/evaluated" / name, run.settings)
         if config.data.digest != archive.digest:
             raise UserError(f"{run.path}: ran on another edition of CROHME than {archive.path}; give that one")
-        copy_part(run.path / "config.yaml", here / "config.yaml")
-        copy_part(run.path / "best.safetensors", here / "best.safetensors")
+        copy_part(run.path / "config.yaml", again.path / "config.yaml")
+        copy_part(run.weights, again.weights)
         splits = test_splits(archive, years)
-        again = RunFolder(here, config)
         predict(again, archive, splits)
         for split, found in score(again, archive, splits).items():
             committed = run.scores[split]
-            then, now = (read_predictions(place / f"predictions/{split}.zip") for place in (run.path, here))
+            then, now = (read_predictions(place / f"predictions/{split}.zip") for place in (run.path, again.path))
             read = then.keys() | now.keys()  # an image that was skipped both times has no prediction, and the same
             same = sum(then.get(name) == now.get(name) for name in read) + committed["n"] - len(read)
             low, high = committed["ci95"]

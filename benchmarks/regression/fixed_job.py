@@ -179,14 +179,10 @@ def batch_values(archive: Archive) -> Values:
 def first_steps(archive: Archive, preset: str) -> Values:
     """Mean training loss of three short epochs of a tiny network, in float32, with all else as the preset has it."""
     config = resolve("comer-fusion", preset, 0, archive)
-    tiny = replace(config.model, d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=32, dc=4)
-    config = config.model_copy(
-        update={
-            "model": tiny,
-            "training": config.training.model_copy(update={"epochs": 3, "bf16": False, "validate_every": 3}),
-            "search": config.search.model_copy(update={"beam_size": 1, "max_len": 2, "bf16": False}),
-        }
-    )
+    tiny = {"d_model": 16, "growth_rate": 4, "num_layers": 1, "nhead": 2, "dim_feedforward": 32, "dc": 4}
+    training = {"epochs": 3, "bf16": False, "validate_every": 3}
+    search = {"beam_size": 1, "max_len": 2, "bf16": False}
+    config = config.changed({"model": tiny, "training": training, "search": search})
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder), config)
         train(run, archive)
@@ -213,13 +209,8 @@ def training_config(archive: Archive, seed: int) -> Config:
     processor has no unit for it."""
     config = resolve(*TRAINED, seed, archive)
     limit, epochs = (2400, 4) if archive.name == "embedded" else (1200, 3)
-    return config.model_copy(
-        update={
-            "data": config.data.model_copy(update={"limit": limit}),
-            "training": config.training.model_copy(update={"epochs": epochs, "bf16": False}),
-            "search": config.search.model_copy(update={"bf16": False, "limit": 100, "max_len": 24}),
-        }
-    )
+    search = {"bf16": False, "limit": 100, "max_len": 24}
+    return config.changed({"data.limit": limit, "training": {"epochs": epochs, "bf16": False}, "search": search})
 
 
 def trained(archive: Archive, seed: int) -> dict[str, float]:
@@ -231,7 +222,7 @@ def trained(archive: Archive, seed: int) -> dict[str, float]:
         run = RunFolder(Path(name), config)
         train(run, archive)
         values = {"training loss": float(run.history[-1]["loss"])}
-        values |= held_out(load_weights(run.path / "best.safetensors", config.model), config, archive, split)
+        values |= held_out(load_weights(run.weights, config.model), config, archive, split)
         if archive.name == "embedded":
             predict(run, archive, [split])
             values["ExpRate"] = score(run, archive, [split])[split].exprate

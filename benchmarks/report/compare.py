@@ -198,7 +198,7 @@ def _tested(a: Sequence[ScoredRun], b: Sequence[ScoredRun]) -> Step:
 
 # ----------------------------------------------------------------------------------------------------- words
 
-SAID = {  # verdict of a step -> how the sentence begins that tells of it
+VERDICT_WORDS = {  # verdict of a step -> how the sentence begins that tells of it
     "shown": "shown at 5 % over seeds and images",
     "opposite": "the other way round, at 5 % over seeds and images",
     "open": "not shown",
@@ -223,7 +223,7 @@ def _conclude(rows: Sequence[Row], steps: Sequence[Step], chain: Sequence[str]) 
         verdict, said = "cannot tell", "Whether the paper's order holds is open"
     held = all(means[a] < means[b] for a, b in pairwise(chain))
     parts = [f"{said}: the means are {'' if held else 'not '}in the order {' < '.join(map(model_name, chain))}"]
-    for name, beginning in SAID.items():
+    for name, beginning in VERDICT_WORDS.items():
         if some := [step for step in steps if step.verdict == name and (step in own or name == "opposite")]:
             parts.append(f"{beginning}: {', '.join(map(_told, some))}")
     return verdict, "; ".join([*parts, *lacks]) + "."
@@ -231,18 +231,18 @@ def _conclude(rows: Sequence[Row], steps: Sequence[Step], chain: Sequence[str]) 
 
 def _told(step: Step) -> str:
     """A step with its p values, corrected, and what it would take to show it."""
-    seeds = "" if step.seed_p_holm is None else f"{_p(step.seed_p_holm)} over seeds, "
+    seeds = "" if step.seed_p_holm is None else f"p{_p(step.seed_p_holm)} over seeds, "
     needs = []
     if step.seed_p_holm is not None and step.seed_p_holm >= LEVEL:
         needs.append(f"{step.seeds_needed or 'over 1,000'} seeds per row")
     if step.image_p_holm >= LEVEL:
         needs.append(f"{step.images_needed:,} images" if step.images_needed else "more images than there are")
     takes = f"; 80 % power takes {' and '.join(needs)}" if needs else ""
-    return f"{step.name} {step.difference:+.2f} points ({seeds}{_p(step.image_p_holm)} over images{takes})"
+    return f"{step.name} {step.difference:+.2f} points ({seeds}p{_p(step.image_p_holm)} over images{takes})"
 
 
-def _p(p: float) -> str:
-    return "p<0.001" if p < 0.001 else f"p={p:.3f}"
+def _p(p: float, equals: str = "=") -> str:
+    return "<0.001" if p < 0.001 else f"{equals}{p:.3f}"
 
 
 def as_text(comparison: Comparison, width: int = 118) -> str:
@@ -256,8 +256,9 @@ def as_text(comparison: Comparison, width: int = 118) -> str:
     for step in comparison.steps:
         seeds = "not tested"
         if step.seed_p is not None:
-            seeds = f"{_p(step.seed_p)} (Holm {step.seed_p_holm:.3f}, permutation {step.permutation_p:.3f})"
-        images = f"{_p(step.image_p)} (Holm {step.image_p_holm:.3f})"
+            assert step.seed_p_holm is not None and step.permutation_p is not None
+            seeds = f"p{_p(step.seed_p)} (Holm {_p(step.seed_p_holm, '')}, permutation {_p(step.permutation_p, '')})"
+        images = f"p{_p(step.image_p)} (Holm {_p(step.image_p_holm, '')})"
         lines.append(f"  {step.name} {step.difference:+.2f}: images {images}, seeds {seeds}: {step.verdict}")
     return "\n".join([*lines, "", textwrap.fill(comparison.words, width), ""])
 

@@ -3,14 +3,11 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib import resources
 from typing import Any
-
-import yaml
 
 from benchmarks.report.paper import reference
 from benchmarks.runs.folder import RunFolder
+from models.config import CoMERConfig
 
 
 def settings(run: RunFolder) -> str:
@@ -32,15 +29,9 @@ def names(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
     return {run: run.preset if len(kinds[kind]) == 1 else f"{run.preset} {settings(run)}" for run, kind in of.items()}
 
 
-@cache
-def _authors() -> dict[str, Any]:
-    text = resources.files("benchmarks").joinpath("presets/paper.yaml").read_text(encoding="utf-8")
-    return yaml.safe_load(text)
-
-
 def departures(name: str, config: Mapping[str, Any]) -> str:
     """In words: how the network, the images and the data of a preset differ from the authors'."""
-    data, layers, theirs = config["data"], _layers(config.get("model") or {}), _layers(_authors()["model"])
+    data, layers, theirs = config["data"], _layers(config.get("model") or {}), _layers({})
     small = [f"{layers} of the authors' {theirs} dense layers"] if layers < theirs else []
     small += [f"images at {data['scale']:g} of their width and height"] if data.get("scale", 1) < 1 else []
     words = f"a small network ({', '.join(small)}): it reproduces differences, not levels" if small else "full size"
@@ -52,6 +43,6 @@ def departures(name: str, config: Mapping[str, Any]) -> str:
 
 
 def _layers(model: Mapping[str, Any]) -> int:
-    """Dense layers of an encoder."""
-    layers = model.get("num_layers", _authors()["model"]["num_layers"])
+    """Dense layers of an encoder; where it does not say, of the authors'."""
+    layers = model.get("num_layers", CoMERConfig().num_layers)
     return 3 * layers if isinstance(layers, int) else sum(layers)

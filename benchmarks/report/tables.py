@@ -19,12 +19,13 @@ from benchmarks.report import compare, presets
 from benchmarks.report import latex_tables as latex
 from benchmarks.report.paper import reference
 from benchmarks.runs.folder import RunFolder
-from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.interval import printed_interval
 
 COLUMNS = ("dataset", "model", "source", "exprate", "le1", "le2", "le3", "n", "ci_low", "ci_high", "seeds", "sd",
            "preset", "parts")  # fmt: skip
 SHORT = ("dataset", "model", "source", "exprate", "interval", "le1", "le2", "le3", "n", "seeds", "sd", "preset")
-RATES = ("exprate", "le1", "le2", "le3", "ci_low", "ci_high", "sd")
+ENDS = ("ci_low", "ci_high")  # of the interval
+RATES = ("exprate", "le1", "le2", "le3", *ENDS, "sd")
 FLAGS = {"scale_aug": "scale augmentation", "self_cov": "self coverage", "cross_cov": "cross coverage"}  # of Table 1
 COUNTS = {"exprate": "exact", "le1": "le1", "le2": "le2", "le3": "le3"}  # column <- key of a score file
 SOURCES = ("reported", "reproduced", "local")
@@ -153,14 +154,9 @@ def _paper_tables(runs: list[dict[str, Any]]) -> Tables:
     ]
     for row in (*first, *second):
         n = reference()["test_sets"][row["dataset"]]
-        row |= {"source": "reported", "n": n} | _interval(row["exprate"], n)
+        row |= {"source": "reported", "n": n} | dict(zip(ENDS, printed_interval(row["exprate"], n), strict=True))
     first += [row for row in runs if row["split"] == "2014"]
     return {"table1": _frame(first, "table1"), "table2": _frame(second + runs, "table2")}
-
-
-def _interval(rate: float, n: int) -> dict[str, float]:
-    low, high = proportion_interval(round(rate * n / 100), n)
-    return {"ci_low": 100 * low, "ci_high": 100 * high}
 
 
 def _rows(root: Path, source: str) -> list[dict[str, Any]]:
@@ -185,7 +181,7 @@ def _rows(root: Path, source: str) -> list[dict[str, Any]]:
         for column, count in COUNTS.items():
             row[column] = 100 * sum(score[count] for score in scores) / (n * len(scores))
         flags = {flag: reference()["recipes"].get(recipe, {}).get(flag) for flag in FLAGS}
-        rows.append(row | _interval(row["exprate"], n) | flags)
+        rows.append(row | dict(zip(ENDS, printed_interval(row["exprate"], n), strict=True)) | flags)
     return rows
 
 

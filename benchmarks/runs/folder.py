@@ -1,7 +1,6 @@
 """A run folder: what it holds, how far the run is, and the names by which a store finds it again.
 
-The names are made of what the folder says, not of where it lies, so that a copy of the folder is the same run. Nothing
-here needs torch, MLflow or pandas, except what asks for the validated configuration.
+The names are made of what the folder says, not of where it lies, so that a copy of the folder is the same run.
 """
 
 import csv
@@ -14,15 +13,13 @@ from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
+from benchmarks.config import Config, load
 from benchmarks.errors import UserError
 from benchmarks.files import only_one, write_atomically
-
-if TYPE_CHECKING:
-    from benchmarks.config import Config
 
 PARSERS = {
     ".yaml": yaml.safe_load,
@@ -39,9 +36,10 @@ class RunFolder:
     run is, is looked up each time. Reading raises UserError for what is damaged.
     """
 
-    def __init__(self, path: Path, settings: "Config | None" = None):
+    def __init__(self, path: Path, settings: Config | None = None):
         """`settings` are those of a run that may not have begun; else the folder's own."""
         self.path = path
+        self._held: dict[str, Any] = {}  # what was read, by the name of the file
         if settings is not None:
             self.settings = settings
 
@@ -60,7 +58,9 @@ class RunFolder:
         path = self.path / name
         fix = "score this run again" if name.startswith("scores") else "restore it, or delete this run folder"
         try:
-            value = PARSERS[path.suffix](path.read_text(encoding="utf-8"))
+            if name not in self._held:
+                self._held[name] = PARSERS[path.suffix](path.read_text(encoding="utf-8"))
+            value = self._held[name]
             for entry in value if path.suffix in (".jsonl", ".csv") else [value]:
                 if not isinstance(entry, dict):
                     raise ValueError("no object")
@@ -78,8 +78,7 @@ class RunFolder:
         elif name.endswith(".jsonl"):
             content = "".join(json.dumps(entry) + "\n" for entry in content)
         write_atomically(self.path / name, content)
-        for known in ("config", "history", "environment", "scores", "errors"):
-            self.__dict__.pop(known, None)
+        self._held.pop(name, None)
 
     def sets(self, pattern: str) -> list[str]:
         """The test sets that there is a file of, such as scores/*.json."""
@@ -92,12 +91,13 @@ class RunFolder:
     def expressions(self, split: str, *keys: str) -> dict[str, dict[str, Any]]:
         """scores/<split>.csv by id: numbers and truth values as such, None for an empty cell."""
         name = f"scores/{split}.csv"
-        rows = {row.pop("id"): {key: _value(text) for key, text in row.items()} for row in self.read(name, "id", *keys)}
+        read = self.read(name, "id", *keys)
+        rows = {row["id"]: {key: _value(text) for key, text in row.items() if key != "id"} for row in read}
         if not rows or any(type(row.get("errors")) is not int for row in rows.values()):
             raise UserError(f"{self.path / name}: damaged or incomplete; score this run again")
         return rows
 
-    @cached_property
+    @property
     def config(self) -> dict[str, Any]:
         """config.yaml as it stands there."""
         if not (self.path / "config.yaml").exists():
@@ -108,38 +108,53 @@ class RunFolder:
         return config
 
     @cached_property
-    def settings(self) -> "Config":
+    def settings(self) -> Config:
         """The configuration, validated."""
-        from benchmarks.config import load  # needs torch
-
         return load(self.path / "config.yaml")
 
-    @cached_property
+    @property
     def history(self) -> list[dict[str, Any]]:
         """One entry per epoch."""
         return self.read("history.jsonl", "epoch") if (self.path / "history.jsonl").exists() else []
 
-    @cached_property
+    @property
     def environment(self) -> dict[str, Any]:
         """Hardware, versions, revision."""
         return self.read("environment.json") if (self.path / "environment.json").exists() else {}
 
     @property
     def state(self) -> dict[str, Any] | None:
-        """The checkpoint's plain state; a committed run has none."""
+        """The checkpoint's plain state, as it is now; a committed run has none."""
+        self._held.pop("checkpoint.json", None)
         return self.read("checkpoint.json") if (self.path / "checkpoint.json").exists() else None
 
-    @cached_property
+    @property
     def scores(self) -> dict[str, dict[str, Any]]:
         """scores/<set>.json by test set."""
         return self.per_set("scores")
 
-    @cached_property
+    @property
     def errors(self) -> dict[str, dict[str, Any]]:
         """errors/<set>.json by test set: what is confused how often."""
         return self.per_set("errors")
 
+    @property
+    def exprate(self) -> float:
+        """In percent, over all its test sets together; 0 where it has none."""
+        scores = self.scores.values()
+        return 100 * sum(score["exact"] for score in scores) / max(1, sum(score["n"] for score in scores))
+
+    @property
+    def weights(self) -> Path:
+        """The file of the weights to recognize with."""
+        return self.path / "best.safetensors"
+
     # ------------------------------------------------------------------------------------------------- how far it is
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it can recognize."""
+        return self.weights.exists()
 
     @property
     def finished(self) -> bool:
@@ -150,7 +165,7 @@ class RunFolder:
     def trained(self) -> bool:
         """Whether there is nothing left to train, here."""
         with suppress(UserError):
-            return bool((self.state or {}).get("finished")) and (self.path / "best.safetensors").exists()
+            return bool((self.state or {}).get("finished")) and self.has_weights
         return False
 
     def recognized(self, split: str) -> bool:
@@ -204,8 +219,6 @@ class RunFolder:
         return self._digest(self.config | {"seed": 0})
 
     def _digest(self, config: Mapping[str, Any]) -> str:
-        from benchmarks.config import Config  # needs torch
-
         text = json.dumps({"schema_version": 1} | dict(config), sort_keys=True, separators=(",", ":"), default=str)
         try:
             return Config.model_validate_json(text).digest

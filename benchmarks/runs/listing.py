@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.config import SHIPPED, names
 from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
 
@@ -26,14 +27,15 @@ class Listed:
 def shipped(kind: str) -> dict[str, str]:
     """Recipes or presets by name, with the comment each begins with."""
     found = {}
-    for path in sorted((Path(__file__).parents[1] / kind).glob("*.yaml")):
-        comment = [line.lstrip("# ") for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
-        found[path.stem] = " ".join(comment).split(". ")[0].rstrip(".")
+    for name in names(kind):
+        lines = (SHIPPED / kind / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+        comment = [line.lstrip("# ") for line in lines if line.startswith("#")]
+        found[name] = " ".join(comment).split(". ")[0].rstrip(".")
     return found
 
 
 def runs(results: Path) -> list[Listed]:
-    """Reference runs, runs on CROHME, and those on other data."""
+    """Reproduced runs, runs on CROHME, and those on other data."""
     roots = [results / "reproduced", results / "runs", *sorted(results.glob("local/*/runs"))]
     return [_listed(run) for run in RunFolder.under(*roots)]
 

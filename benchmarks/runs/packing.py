@@ -1,4 +1,4 @@
-"""Reference runs: run folders packed small under results/reproduced/.
+"""Reproduced runs: run folders packed small under results/reproduced/.
 
 Packing leaves out what only training needs (the checkpoint) and what can be made again (n-best lists); weights become
 float16, with a model card beside them. The tables read what lies there.
@@ -26,7 +26,7 @@ def pack(folder: Path, target: Path | None = None, weights: bool = True) -> Path
     """
     run = RunFolder(folder)
     if run.data != "crohme":
-        raise UserError(f"{folder}: ran on {run.data} data; only runs on CROHME are reference runs")
+        raise UserError(f"{folder}: ran on {run.data} data; only runs on CROHME are reproduced runs")
     splits = run.sets("predictions/*.zip")
     unscored = [split for split in splits if not run.scored(split)]
     if unscored or not splits:
@@ -42,7 +42,7 @@ def pack(folder: Path, target: Path | None = None, weights: bool = True) -> Path
         for name in PARTS:
             copy_part(folder / name, fresh / name)
         if weights:
-            network = load_weights(folder / "best.safetensors").to(torch.float16)
+            network = load_weights(run.weights).to(torch.float16)
             write_atomically(fresh / "best.safetensors", pack_weights(network))
             (fresh / "README.md").write_text(card(run, sum(p.numel() for p in network.parameters())))
         _replace(fresh, target, Path(partial) / "old")

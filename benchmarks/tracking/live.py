@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import UserError
-from benchmarks.tracking.store import bounded, tracking_uri
 from benchmarks.tracking.track import track, warn
+from benchmarks.tracking.tracking_store import bounded, tracking_uri
 
 STOP_SECONDS = 5  # what the end of a training waits for its mirror
 SAMPLE_SECONDS = 10  # between two measurements of the machine

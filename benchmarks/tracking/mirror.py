@@ -8,7 +8,6 @@ the store and only the rest is added: mirroring may be cut short anywhere, repea
 
 import hashlib
 import json
-import logging
 import math
 import os
 import random
@@ -27,7 +26,7 @@ from mlflow.exceptions import MlflowException
 from benchmarks.config import flat
 from benchmarks.files import only_one
 from benchmarks.runs.folder import RunFolder, store_key
-from benchmarks.tracking.store import has_content, sqlite_path
+from benchmarks.tracking.tracking_store import has_content, sqlite_path
 
 ARTIFACTS = ("config.yaml", "environment.json", "history.jsonl", "predictions", "scores")
 SCORE_METRICS = ("exprate", "exprate_le1", "exprate_le2", "exprate_le3", "structure_rate", "token_exprate", "n")
@@ -43,8 +42,6 @@ class Mirror:
     """An MLflow tracking store, opened."""
 
     def __init__(self, uri: str, workspace: Path):
-        for name in ("mlflow", "alembic"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
         if (path := sqlite_path(uri)) and not has_content(path):
             _create(path)
         self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
@@ -250,10 +247,9 @@ class Mirror:
     def _log_model(self, run_id: str, run: RunFolder) -> None:
         """A finished run's weights as a version of the registered model DATA-RECIPE-PRESET. It is the safetensors file
         alone, in a folder called by its hash, so that nothing is ever unpickled and no version changes afterwards."""
-        weights = run.path / "best.safetensors"
-        if not (run.finished and weights.exists()):
+        if not (run.finished and run.has_weights):
             return
-        with open(weights, "rb") as file:
+        with open(run.weights, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         name = re.sub(r"[^\w.-]", "_", f"{run.data}-{run.recipe}-{run.preset}")
         tags = {"sha256": digest, "format": "safetensors", "seed": str(run.seed)}
@@ -267,7 +263,7 @@ class Mirror:
                     self.client.set_model_version_tag(name, version.version, *key)
                 return
         place = f"model/{digest[:16]}"
-        self.client.log_artifact(run_id, str(weights), place)
+        self.client.log_artifact(run_id, str(run.weights), place)
         with suppress(MlflowException):  # it is there already
             self.client.create_registered_model(name)
         self.client.create_model_version(name, f"runs:/{run_id}/{place}", run_id, tags)

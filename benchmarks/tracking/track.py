@@ -5,33 +5,20 @@ While a training goes on, a process of its own mirrors it and measures the machi
 that hangs, breaks or is slow to import is no matter of the training, which never imports MLflow.
 """
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
-
+from benchmarks.printing import aside
 from benchmarks.runs.folder import RunFolder
-from benchmarks.tracking.store import bounded, reach, store, tracking_uri, without_password, workspace_of
+from benchmarks.tracking.tracking_store import bounded, reach, store, tracking_uri, without_password, workspace_of
 
 if TYPE_CHECKING:
     from benchmarks.tracking.mirror import Mirror
 
-# Nothing leaves this machine but to the tracking server asked for, and that may not hold the work up.
-SETTINGS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_LOGGING_LEVEL": "CRITICAL",  # what goes wrong is told once, by us
-    "GIT_PYTHON_REFRESH": "quiet",
-}
 PATIENCE = 20  # a store that failed after t seconds is left alone for 20 t: trouble costs a twentieth at most
 
-console = Console(stderr=True)
 Result = TypeVar("Result")
 _warned: set[str] = set()
 _left_alone_until: dict[str, float] = {}
@@ -42,7 +29,7 @@ def track(
 ) -> str | None:
     """Mirrors a run folder (and its tables); returns the MLflow run id, None where MLflow was no help.
 
-    The run hangs in its table, or, called `name`, below the run called `under`, as a search's trials do below their
+    The run hangs in its table, or, called `name`, below the run called `under`, as the trials of tuning do below their
     study. `running` says that its training goes on right now. Raises UserError when `folder` is not a run folder.
     """
     under = under or study_of(folder)
@@ -52,9 +39,9 @@ def track(
 
 
 def study_of(folder: Path) -> str:
-    """The run that stands for a study, by one of its trials' folders WORKSPACE/search/STUDY/TRIAL; "" for any other."""
+    """The run that stands for a study, by one of its trials' folders WORKSPACE/tuning/STUDY/TRIAL; "" for any other."""
     study = folder.resolve().parent
-    return f"search/{study.name}" if study.parent.name == "search" else ""
+    return f"tuning/{study.name}" if study.parent.name == "tuning" else ""
 
 
 def conclude(folder: Path, data: str, under: str, status: str) -> None:
@@ -69,8 +56,6 @@ def _with_store(folder: Path, action: "Callable[[Mirror], Result]") -> Result | 
         return None
     try:
         reach(uri)
-        for name, value in SETTINGS.items():
-            os.environ.setdefault(name, value)
         from benchmarks.tracking.mirror import Mirror  # MLflow is slow to import, and not needed to train
 
         result = action(Mirror(bounded(uri), workspace_of(folder)))
@@ -92,4 +77,4 @@ def warn(uri: str, message: str) -> None:
     """Once for every store, until it works again."""
     if uri not in _warned:
         _warned.add(uri)
-        console.print(f"warning: {message}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        aside.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)

@@ -12,7 +12,8 @@ import torch
 
 from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
-from models.weights import CheckpointError, packed, unpacked
+from models.errors import CheckpointError
+from models.weights import packed, unpacked
 
 FORMAT = "hmerbench-checkpoint-3"
 

@@ -25,15 +25,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from benchmarks.data.batching import Inputs
 from benchmarks.errors import UserError
+from benchmarks.printing import aside
 
 EAGER = 2  # so many batches of a shape run kernel by kernel: they warm up what is made on first use
 FREE = 0.25  # of a device's memory: where less is left, no more shapes are recorded
-console = Console(stderr=True)
 
 # of a step: what repeats it, and its result; None where there is no room
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], Any], Tensor] | None]
@@ -80,7 +79,7 @@ class Replays:
         recorded = self.record(partial(self.step, still, first))
         if recorded is None:
             self.limit = len(self.replays)
-            console.print(f"no memory for more than {self.limit} recorded steps: other shapes run kernel by kernel")
+            aside.print(f"no memory for more than {self.limit} recorded steps: other shapes run kernel by kernel")
         else:
             self.replays[key] = Replay(still, *recorded)
 

@@ -10,7 +10,8 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from benchmarks.config import Optimizer, Schedule
 
-COLUMNS = 128  # Muon fills up matrices to multiples of it, with zeros that stay: few shapes are worked on, many at once
+# Muon fills matrices up to so many columns or a multiple, with zeros that stay: few shapes, many at once
+COLUMN_MULTIPLE = 128
 
 
 def make_optimizer(model: nn.Module, settings: Optimizer) -> optim.Optimizer:
@@ -64,7 +65,7 @@ class Muon(optim.AdamW):
             p.mul_(1 - rate * group["weight_decay"])
             for part, matrix in zip(projections(p), projections(wanted.flatten(1)), strict=True):
                 rows, columns = matrix.shape
-                alike.setdefault((rows, -(-columns // COLUMNS) * COLUMNS), []).append((part, matrix))
+                alike.setdefault((rows, -(-columns // COLUMN_MULTIPLE) * COLUMN_MULTIPLE), []).append((part, matrix))
         for shape, pairs in alike.items():
             stack = pairs[0][1].new_zeros(len(pairs), *shape, dtype=torch.bfloat16)
             for row, (_, change) in zip(stack, pairs, strict=True):

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from benchmarks.config import Config
+from benchmarks.printing import aside
 
 
 class Report:
@@ -35,13 +35,12 @@ class Report:
         self.progress.console.print(
             f"{self.config.recipe} {self.config.preset} seed {self.config.seed}: epoch {line['epoch']}/{self.epochs} "
             f"loss {line['loss']:.4f}, {line['images_per_s']:.0f} images/s{validated}",
-            highlight=False,
         )
 
 
 @contextmanager
-def progress_of(config: Config, done: int, console: Console, quiet: bool) -> Iterator[Report]:
+def progress_of(config: Config, done: int, quiet: bool) -> Iterator[Report]:
     """The report of a training of which `done` epochs are over."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=quiet) as progress:
+    with Progress(*columns, TimeRemainingColumn(), console=aside, disable=quiet) as progress:
         yield Report(progress, config, config.training.epochs, done)

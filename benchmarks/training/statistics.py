@@ -1,4 +1,4 @@
-"""Running statistics of batch normalisation: which batches they follow, and measuring them again."""
+"""Running statistics of batch normalization: which batches they follow, and measuring them again."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:
-    """All batch normalisations of a network, in order."""
+    """All batch normalizations of a network, in order."""
     return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 

@@ -15,21 +15,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from benchmarks.config import SCHEMA, check_folder
+from benchmarks.config import SCHEMA, Config, check_folder
 from benchmarks.data.archive import Archive
-from benchmarks.data.batching import Inputs, TrainingSet, ahead
-from benchmarks.data.on_device import ResidentSet
-from benchmarks.data.samples import Sample, evenly, split_heldout, with_ink
-from benchmarks.data.sub_expressions import sub_expressions
-from benchmarks.data.substitution import Substitution
+from benchmarks.data.batching import Inputs, ahead
+from benchmarks.data.samples import Sample
 from benchmarks.environment import environment
 from benchmarks.errors import Diverged, UserError, shortage
 from benchmarks.files import only_one
+from benchmarks.printing import aside
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.checkpoint import flatten_optimizer, load_checkpoint, restore_optimizer, save_checkpoint
@@ -39,6 +36,7 @@ from benchmarks.training.optimizer import make_optimizer, set_rate, update_avera
 from benchmarks.training.progress import Report, progress_of
 from benchmarks.training.statistics import batch_norms, measured_again, momentum
 from benchmarks.training.team import Team, repeatable
+from benchmarks.training.training_data import training_data
 from models import CoMER
 from models.weights import pack_weights
 
@@ -46,7 +44,6 @@ CHECKPOINT_SECONDS = 60  # at most this much work is lost by a kill in the middl
 LATEST_SHARE = 0.02  # of a training goes at most into weights that a training cut short leaves,
 LATEST_SECONDS = 60  # which are as old as this at least when they are replaced
 CHECK_STEPS = 25  # the loss is read back from the device this often
-console = Console(stderr=True)
 
 OnEpoch = Callable[[dict[str, Any]], None]
 
@@ -115,28 +112,8 @@ class Trainer:
                 "set training.batching.micro_batches to a multiple"
             )
         self.share = training.batching.micro_batches // team.world  # of each process, in a step
-        if samples is None:
-            samples = evenly(archive.samples("train"), config.data.limit)
-        self.validation: list[Sample] = []
-        if config.select == "heldout":
-            samples, self.validation = split_heldout(samples, config.heldout, config.seed)
-        elif config.select != "last":
-            self.validation = archive.samples(config.select)
-        substitution = None
-        if config.data.needs_ink:  # of what is trained on alone: nothing of what is held out
-            samples = with_ink(samples, archive.ink)
-            substitution = Substitution(samples, config.data.substitution) if config.data.substitution else None
-            samples += sub_expressions(samples, config.data.sub_expressions)
-        resident = cuda and not substitution if training.resident is None else training.resident
-        if resident:
-            self.set = ResidentSet(samples, config, team.device)
-        else:
-            self.set = TrainingSet(samples, config, team.device, substitution)
-        if not self.set.samples:
-            raise UserError(f"{archive.path}: no expression of train is left to train on")
-
-        torch.manual_seed(config.seed)
-        self.model = CoMER(config.model).to(team.device)
+        self.set, self.validation = training_data(config, archive, samples, team.device)
+        self.model = initialized(config).to(team.device)
         # convolutions in bf16 want it, and products that stand for those of 1x1; the numbers are the same
         self.layout = torch.channels_last if training.bf16 or cuda else torch.contiguous_format
         self.model.to(memory_format=self.layout)  # type: ignore[call-overload]
@@ -167,7 +144,7 @@ class Trainer:
             self._save()  # to resume from where recordings must be given up in the first minute
         gc.freeze()  # what is here stays; looking through it again and again takes a twentieth of a step
         training, stream = self.config.training, own_stream(self.team.device) if self.replays else nullcontext()
-        with stream, progress_of(self.config, self.state.epoch, console, quiet=self.team.rank > 0) as report:
+        with stream, progress_of(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
             while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
                 lacking = ""
                 try:
@@ -185,7 +162,7 @@ class Trainer:
                 f"{self.folder.path}: {lacking}; with training.batching.pixels or size halved and micro_batches "
                 "doubled a step takes half the memory (that is another run), and what was trained so far is kept"
             )
-        console.print(f"{lacking}: {recorded} recorded steps are given up for it")
+        aside.print(f"{lacking}: {recorded} recorded steps are given up for it")
         self.optimizer.zero_grad()  # of the step that was cut short
         self._resume()
 
@@ -332,7 +309,7 @@ class Trainer:
                 self.plateau.load_state_dict(self.state.plateau)
                 for group in self.optimizer.param_groups:
                     group["lr"] = self.state.lr
-            console.print(f"resuming {self.folder.path} at epoch {self.state.epoch + 1}, step {self.state.step}")
+            aside.print(f"resuming {self.folder.path} at epoch {self.state.epoch + 1}, step {self.state.step}")
         elif self.team.rank == 0:
             self.folder.write("history.jsonl", [])
         # the next epoch is planned while one is trained
@@ -360,6 +337,13 @@ class Trainer:
             (self.folder.path / "latest.safetensors").unlink(missing_ok=True)
         self.state.finished = True
         self._save()
+
+
+def initialized(config: Config) -> CoMER:
+    """The network before its first step, which depends on the settings alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return CoMER(config.model)
 
 
 def recorder(team: Team) -> Record | None:

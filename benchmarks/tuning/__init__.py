@@ -1,1 +1,1 @@
-"""Hyper-parameter search with Optuna: spaces, trials, studies and what they found."""
+"""Hyper-parameters tuned with Optuna: spaces, trials, studies and what they found."""

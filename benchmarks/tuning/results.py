@@ -17,9 +17,9 @@ from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.printing import console, show
-from benchmarks.report.figures.make import DATES, rendered, style
+from benchmarks.report.figures.write import DATES, rendered, style
 from benchmarks.tuning.space import Problem
-from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.interval import printed_interval
 
 LABEL = "token-match ExpRate, held-out (%)"
 
@@ -126,12 +126,12 @@ def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | No
     columns, values = ("setting", "default", f"best (trial {best.number})"), problem.values(best.params)
     lines = [(name, str(problem.defaults[name]), str(value)) for name, value in values.items()]
     pairs = {LABEL: (problem.base, default.value or 0.0, best.value or 0.0, "where the best was picked")}
-    other = problem.base.model_copy(update={"seed": problem.base.seed + 1})
+    other = problem.base.changed({"seed": problem.base.seed + 1})
     if checked:
         found = {repr(sorted(problem.values(t.params).items())): t.value or 0.0 for t in complete(checked)}
         pair = [found.get(repr(sorted(settings.items()))) for settings in (problem.defaults, values)]
         if pair[0] is not None and pair[1] is not None:
-            where = "on another held-out part, from another initialisation"
+            where = "on another held-out part, from another initialization"
             pairs[f"the same, seed {other.seed}"] = other, pair[0], pair[1], where
     for label, (config, one, two, _) in pairs.items():
         n = heldout_size(config, archive)
@@ -144,8 +144,8 @@ def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | No
 
 
 def _rate(value: float, n: int) -> str:
-    low, high = proportion_interval(round(value * n / 100), n)
-    return f"{value:.2f} ({100 * low:.1f}–{100 * high:.1f}) of {n}"
+    low, high = printed_interval(value, n)
+    return f"{value:.2f} ({low:.1f}–{high:.1f}) of {n}"
 
 
 def heldout_size(config: Config, archive: Archive) -> int:

@@ -1,4 +1,4 @@
-"""Search spaces: which settings of a recipe a search may change, within what, and what a trial may cost.
+"""Spaces: which settings of a recipe tuning may change, within what, and what a trial may cost.
 
 A space never reaches what makes the row (the keys its recipe sets), and a trial is judged on held-out training data
 alone: a reported year is refused. Every value a trial can get is checked against the schema before the first one runs.
@@ -101,7 +101,7 @@ class Problem:
     preset: str
     space: Space
     base: Config  # of a trial that changes nothing
-    defaults: Mapping[str, Any]  # of the settings searched
+    defaults: Mapping[str, Any]  # of the settings tuned
     left_out: tuple[str, ...]  # settings that the recipe itself fixes
 
     @property
@@ -113,7 +113,7 @@ class Problem:
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """What is searched, by the full name of the setting."""
+        """What is tuned, by the full name of the setting."""
         return {name: p for name, p in self.space.parameters.items() if name not in self.left_out}
 
     def suggest(self, trial: optuna.Trial) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Problem:
 
     def config(self, values: Mapping[str, Any]) -> Config:
         """The configuration of a trial. Raises UserError where the schema does not take the values."""
-        return _with(self.base, values, "this trial")
+        return self.base.changed(values, "this trial")
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """What a trial stored, as settings."""
@@ -134,28 +134,28 @@ class Problem:
 
 
 def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str = "") -> Problem:
-    """The problem of searching a recipe's settings, in the space of a file or else the one shipped for the preset.
+    """The problem of tuning a recipe's settings, in the space of a file or else the one shipped for the preset.
 
     Raises UserError for whatever could fail in a trial.
     """
     if not space_file and preset not in configs.names("spaces"):
-        raise UserError(f"no search space is shipped for the preset '{preset}': give one with --space FILE (SPACE=)")
+        raise UserError(f"no space is shipped for the preset '{preset}': give one with --space FILE (SPACE=)")
     source = space_file or f"spaces/{preset}.yaml"
-    space = configs.validate(Space, configs.read_yaml(Path(space_file or configs.HERE / source)), source)
+    space = configs.validate(Space, configs.read_yaml(Path(space_file or configs.SHIPPED / source)), source)
     final = configs.resolve(recipe, preset, seed, archive)
     configs.refuse_filled_in(space.budget, f"{source}: budget")
     budget = configs.flat(space.budget)
     select = [budget.get("select"), *(space.parameters["select"].extremes() if "select" in space.parameters else ())]
     if refused := [value for value in select if value not in (None, "heldout")]:
-        raise UserError(f"{source}: select: {refused[0]}: a search looks at held-out training data only; leave it out")
+        raise UserError(f"{source}: select: {refused[0]}: tuning looks at held-out training data only; leave it out")
     for name in space.parameters:
         if name in MEASURE:
-            raise UserError(f"{source}: parameters.{name}: trials are compared by it, so it cannot be searched")
-    base = _with(final, budget | {"select": "heldout"}, f"{source}: budget")
+            raise UserError(f"{source}: parameters.{name}: trials are compared by it, so it cannot be tuned")
+    base = final.changed(budget | {"select": "heldout"}, f"{source}: budget")
     fixed = configs.flat(configs.read_named("recipes", recipe)[1])
     left_out = tuple(n for n in space.parameters if any(_overlap(n, key) for key in fixed))
     if len(left_out) == len(space.parameters):
-        raise UserError(f"{source}: the recipe '{recipe}' sets all of these itself, so nothing is left to search")
+        raise UserError(f"{source}: the recipe '{recipe}' sets all of these itself, so nothing is left to tune")
     parameters = {name: p for name, p in space.parameters.items() if name not in left_out}
     defaults = {name: _at(base, name, source) for name in parameters}
     for name, parameter in parameters.items():
@@ -165,12 +165,8 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
             if type(defaults[name]) is int and isinstance(value, float) and value.is_integer():
                 value = int(value)
             for config in (base, final):  # a trial, and the recipe that comes out
-                _with(config, {name: value}, f"{source}: parameters.{name}")
+                config.changed({name: value}, f"{source}: parameters.{name}")
     return Problem(recipe, preset, space, base, defaults, left_out)
-
-
-def _with(config: Config, values: Mapping[str, Any], source: str) -> Config:
-    return configs.validate(Config, configs.merge(config.model_dump(mode="json"), configs.nested(values)), source)
 
 
 def _at(config: Config, name: str, source: str) -> Any:

@@ -1,4 +1,4 @@
-"""Search for better settings of a recipe with Optuna: by several processes, machines, or the nodes of a cluster.
+"""Tuning the settings of a recipe with Optuna: by several processes, machines, or the nodes of a cluster.
 
 The study lies in a journal file of its folder, or in any database that several machines reach. Workers (trials.py)
 try settings; the driver starts them, has what a dead one left tried again, tells, mirrors to MLflow and writes the
@@ -24,25 +24,25 @@ from optuna.trial import FrozenTrial, TrialState
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from benchmarks.files import only_one
-from benchmarks.jobs.engine import HERE, Placing
+from benchmarks.jobs.engine import THIS_MACHINE, Placing
 from benchmarks.jobs.place import Died
 from benchmarks.printing import console
 from benchmarks.runs.workspace import announce, workspace
 from benchmarks.tuning.space import Problem
-from benchmarks.tuning.trials import DONE, POLL, RETRIES, STORAGE_ERRORS, Job, patiently, quiet_optuna, work
+from benchmarks.tuning.trials import FINISHED_STATES, POLL, RETRIES, STORAGE_ERRORS, Job, patiently, quiet_optuna, work
 
 if TYPE_CHECKING:
     from benchmarks.jobs.engine import Engine
 
-MIRROR_SECONDS = 60  # the end of a search waits so long for MLflow
+MIRROR_SECONDS = 60  # the end of tuning waits so long for MLflow
 
 
-def search(
+def tune(
     problem: Problem,
     archive: Archive,
     results: Path,
     trials: int,
-    placing: Placing = HERE,
+    placing: Placing = THIS_MACHINE,
     storage: str = "",
 ) -> Path:
     """Brings the study to `trials` finished trials in all, then writes its results into the folder returned.
@@ -56,11 +56,11 @@ def search(
     if placing.engine == "ray" and not storage:
         raise UserError("the engine 'ray' needs a storage that all nodes reach: --storage postgresql://...")
     place = workspace(archive, results)
-    folder = place / "search" / problem.name
+    folder = place / "tuning" / problem.name
     announce(archive)
     for name in problem.left_out:
         console.print(f"left as it is: {name}, which the recipe sets", markup=False)
-    with only_one(folder, ".search"):
+    with only_one(folder, ".tuning"):
         _repair(folder / "journal.log")
         job = Job(problem, storage or str(folder.resolve() / "journal.log"), trials, str(folder.resolve()))
         engine, mirror = placing.open(archive, place, folder), Mirror()
@@ -81,7 +81,7 @@ def search(
 def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], mirror: "Mirror") -> optuna.Study:
     """Has workers finish the study's trials; those of `first` come first."""
     study = _open(job)
-    told = {trial.number for trial in study.trials if trial.state in DONE}
+    told = {trial.number for trial in study.trials if trial.state in FINISHED_STATES}
     _try_again(study, lambda trial: job.local or trial.user_attrs.get("owner") == job.owner)
     for values in first if not study.trials or job.check else []:
         stored = {name: job.problem.parameters[name].stored(value) for name, value in values.items()}
@@ -150,7 +150,7 @@ def _try_again(study: optuna.Study, ours: Callable[[FrozenTrial], bool]) -> None
 def _tell(job: Job, study: optuna.Study, told: set[int], mirror: "Mirror") -> None:
     """Prints and has logged what was finished and not `told` yet."""
     for trial in study.trials:
-        if trial.state in DONE and trial.number not in told:
+        if trial.state in FINISHED_STATES and trial.number not in told:
             told.add(trial.number)
             pruned = f" after epoch {trial.last_step}, stopped" if trial.state == TrialState.PRUNED else ""
             values = ", ".join(f"{n.split('.')[-1]} {v}" for n, v in job.problem.values(trial.params).items())
@@ -180,14 +180,14 @@ class Mirror(threading.Thread):
                 log()
             except Exception as error:
                 words = " ".join(str(error).split())[:160]
-                console.print(f"warning: the search is not logged in full ({words})", markup=False)
+                console.print(f"warning: tuning is not logged in full ({words})", markup=False)
 
     def conclude(self, job: Job, status: str) -> None:
         """Has it logged how a study ended: FINISHED or KILLED."""
         from benchmarks.tracking.track import conclude
 
         data, folder = job.problem.base.data.name, Path(job.owner, "trial")
-        self.waiting.put(partial(conclude, folder, data, f"search/{job.name}", status))
+        self.waiting.put(partial(conclude, folder, data, f"tuning/{job.name}", status))
 
     def end(self) -> None:
         """Waits for what is still to be logged, for MIRROR_SECONDS at most."""
@@ -200,10 +200,10 @@ class Mirror(threading.Thread):
 def _log(folder: Path, job: Job, name: str, trial: FrozenTrial, best: float) -> None:
     """A trial that is through, and beside it the best so far as the study's own curve."""
     from benchmarks.tracking.mirror import PARENT
-    from benchmarks.tracking.store import tracking_uri
     from benchmarks.tracking.track import track
+    from benchmarks.tracking.tracking_store import tracking_uri
 
-    if run_id := track(folder, under=f"search/{job.name}", name=name):
+    if run_id := track(folder, under=f"tuning/{job.name}", name=name):
         from mlflow import MlflowClient
 
         client = MlflowClient(tracking_uri(folder))

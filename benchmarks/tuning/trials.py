@@ -36,14 +36,14 @@ METRIC = "val_token_exprate"  # of the held-out part of the training data
 RETRIES = 3  # of a trial whose worker went away
 POLL = 1.0  # seconds between two looks at a study
 PATIENCE = 900.0  # seconds for which workers outlive their storage
-DONE = (TrialState.COMPLETE, TrialState.PRUNED)
+FINISHED_STATES = (TrialState.COMPLETE, TrialState.PRUNED)
 STORAGE_ERRORS = (StorageInternalError, sqlalchemy.exc.DBAPIError)
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A study as workers get it: what is searched, where the study lies, how many trials there shall be."""
+    """A study as workers get it: what is tuned, where the study lies, how many trials there shall be."""
 
     problem: Problem
     storage: str  # a database URL, or the path of a journal
@@ -63,8 +63,8 @@ class Job:
         return "://" not in self.storage
 
     def on_other_data(self) -> "Job":
-        """The same settings at the next seed: another held-out part, another initialisation; nothing is pruned."""
-        base = self.problem.base.model_copy(update={"seed": self.problem.base.seed + 1})
+        """The same settings at the next seed: another held-out part, another initialization; nothing is pruned."""
+        base = self.problem.base.changed({"seed": self.problem.base.seed + 1})
         return replace(self, problem=replace(self.problem, base=base), check=True)
 
     def opened(self) -> optuna.Study:
@@ -174,7 +174,7 @@ def work(place: Place, job: Job, worker: str) -> None:
 def _turn(study: optuna.Study, trials: int) -> str:
     fail_stale_trials(study)
     states = Counter(trial.state for trial in study.get_trials(deepcopy=False))
-    finished = sum(states[state] for state in DONE)
+    finished = sum(states[state] for state in FINISHED_STATES)
     if states[TrialState.WAITING] or finished + states[TrialState.RUNNING] < trials:
         return "try"
     return "wait" if states[TrialState.RUNNING] else "over"
@@ -196,7 +196,7 @@ class Trial:
         for name, value in {"worker": self.worker, "owner": self.job.owner, "where": where}.items():
             trial.set_user_attr(name, value)
         config = self.job.problem.config(self.job.problem.suggest(trial))
-        name = f"search/{Path(self.job.owner).name}/{config.preset}-seed{config.seed}-{config.digest}"
+        name = f"tuning/{Path(self.job.owner).name}/{config.preset}-seed{config.seed}-{config.digest}"
         trial.set_user_attr("folder", Path(name).name)
         folder = self.place.pull(name)
 

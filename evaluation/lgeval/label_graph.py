@@ -6,7 +6,7 @@ is a clique of edges with its label; a relation holds from every primitive of th
 """
 
 import csv
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import product
 from typing import NamedTuple
 
@@ -49,60 +49,86 @@ class Segments(NamedTuple):
 
 def read(text: str, name: str = "label graph") -> LabelGraph:
     """Parse an .lg file as LgEval does: a relation of objects that no line before it defines is left out, a primitive
-    without a line is labelled "_". Raises InputError with the line for what is no label graph."""
-    nodes: dict[str, Weights] = {}
-    edges: dict[tuple[str, str], Weights] = {}
-    objects: dict[str, list[str]] = {}
-    grouped: set[tuple[str, str]] = set()  # by "*" edges
-    broken: set[str] = set()
+    without a line is labeled "_". Raises InputError with the line for what is no label graph."""
+    lines = _Lines()
     for number, row in _rows(text, name):
-        kind, count = row[0], len(row)
         try:
-            if kind == "O" and count > 4:
-                label, weight, members = row[2], float(row[3]), row[4:]
-                objects[row[1]] = members
-                for one in members:
-                    nodes.setdefault(one, {})[label] = weight
-                    for other in members:
-                        if one != other:
-                            edges.setdefault((one, other), {})[label] = weight
-            elif kind in ("R", "EO") and count > 4:
-                weight = float(row[4])
-                for one in objects.get(row[1], ()):
-                    for other in objects.get(row[2], ()):
-                        if one != other:
-                            edges.setdefault((one, other), {})[row[3]] = weight
-            elif kind == "N" and count > 2:
-                nodes.setdefault(row[1], {})[row[2]] = float(row[3]) if count > 3 else 1.0
-            elif kind == "E" and count > 3:
-                one, other, label = row[1:4]
-                weight = float(row[4]) if count > 4 else 1.0
-                if one == other:
-                    if one in nodes:
-                        nodes[one][label] = weight
-                    continue
-                if label == "*":  # the older form of an object: the label is that of its primitives
-                    if one in nodes and nodes[one] == nodes.get(other):
-                        label = next(iter(nodes[one]))
-                        grouped.add((one, other))
-                    else:
-                        label = _BROKEN
-                        nodes[one], nodes[other] = {label: 1.0}, {label: 1.0}
-                        broken |= {one, other}
-                edges.setdefault((one, other), {})[label] = weight
-            else:
-                raise InputError(f"{name}, line {number}: not a line of a label graph: {', '.join(row)[:60]!r}")
-        except InputError:
-            raise
+            known = lines.add(row)
         except ValueError:
             raise InputError(f"{name}, line {number}: the weight is no number: {', '.join(row)[:60]!r}") from None
-    for primitive in [end for pair in edges for end in pair]:
-        nodes.setdefault(primitive, {"_": 1.0})
-    _spread(nodes, edges, grouped, broken)
+        if not known:
+            raise InputError(f"{name}, line {number}: not a line of a label graph: {', '.join(row)[:60]!r}")
+    for primitive in [end for pair in lines.edges for end in pair]:
+        lines.nodes.setdefault(primitive, {"_": 1.0})
+    lines.spread()
     return LabelGraph(
-        {primitive: labels.keys() for primitive, labels in nodes.items()},
-        {pair: labels.keys() for pair, labels in edges.items()},
+        {primitive: labels.keys() for primitive, labels in lines.nodes.items()},
+        {pair: labels.keys() for pair, labels in lines.edges.items()},
     )
+
+
+class _Lines:
+    """What the lines of a file add up to."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Weights] = {}
+        self.edges: dict[tuple[str, str], Weights] = {}
+        self.objects: dict[str, list[str]] = {}
+        self.grouped: set[tuple[str, str]] = set()  # by "*" edges
+        self.broken: set[str] = set()
+
+    def add(self, row: list[str]) -> bool:
+        """Adds a line; whether it is one of a label graph. Raises ValueError for a weight that is no number."""
+        kind, count = row[0], len(row)
+        if kind == "O" and count > 4:
+            label, weight, members = row[2], float(row[3]), row[4:]
+            self.objects[row[1]] = members
+            for one in members:
+                self.nodes.setdefault(one, {})[label] = weight
+            self._relate(members, members, label, weight)
+        elif kind in ("R", "EO") and count > 4:
+            self._relate(self.objects.get(row[1], ()), self.objects.get(row[2], ()), row[3], float(row[4]))
+        elif kind == "N" and count > 2:
+            self.nodes.setdefault(row[1], {})[row[2]] = float(row[3]) if count > 3 else 1.0
+        elif kind == "E" and count > 3:
+            self._edge(row[1], row[2], row[3], float(row[4]) if count > 4 else 1.0)
+        else:
+            return False
+        return True
+
+    def _relate(self, parents: Iterable[str], children: Iterable[str], label: str, weight: float) -> None:
+        for one in parents:
+            for other in children:
+                if one != other:
+                    self.edges.setdefault((one, other), {})[label] = weight
+
+    def _edge(self, one: str, other: str, label: str, weight: float) -> None:
+        nodes = self.nodes
+        if one == other:
+            if one in nodes:
+                nodes[one][label] = weight
+            return
+        if label == "*":  # the older form of an object: the label is that of its primitives
+            if one in nodes and nodes[one] == nodes.get(other):
+                label = next(iter(nodes[one]))
+                self.grouped.add((one, other))
+            else:
+                label = _BROKEN
+                nodes[one], nodes[other] = {label: 1.0}, {label: 1.0}
+                self.broken |= {one, other}
+        self.edges.setdefault((one, other), {})[label] = weight
+
+    def spread(self) -> None:
+        """What is grouped with a broken primitive is broken too."""
+        todo = set(self.broken)
+        while todo:
+            primitive = todo.pop()
+            for pair in [pair for pair in self.grouped if primitive in pair]:
+                self.grouped.remove(pair)
+                self.edges[pair] = {_BROKEN: 1.0}
+                for end in pair:
+                    self.nodes[end] = {_BROKEN: 1.0}
+                    todo.add(end)
 
 
 def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
@@ -114,24 +140,6 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
                 yield reader.line_num, row
     except csv.Error as error:
         raise InputError(f"{name}, line {reader.line_num}: {error}") from None
-
-
-def _spread(
-    nodes: dict[str, Weights],
-    edges: dict[tuple[str, str], Weights],
-    grouped: set[tuple[str, str]],
-    broken: set[str],
-) -> None:
-    """What is grouped with a broken primitive is broken too."""
-    todo = set(broken)
-    while todo:
-        primitive = todo.pop()
-        for pair in [pair for pair in grouped if primitive in pair]:
-            grouped.remove(pair)
-            edges[pair] = {_BROKEN: 1.0}
-            for end in pair:
-                nodes[end] = {_BROKEN: 1.0}
-                todo.add(end)
 
 
 def merges(graph: Graph) -> dict[tuple[str, str], Set[str]]:
@@ -150,10 +158,10 @@ def segment(graph: Graph) -> Segments:
     nodes, edges = graph.nodes(), graph.edges()
     groups: dict[str, dict[str, set[str]]] = {}
     for (one, other), common in merges(graph).items():
-        for primitive, neighbour in ((one, other), (other, one)):
+        for primitive, neighbor in ((one, other), (other, one)):
             by_label = groups.setdefault(primitive, {label: {primitive} for label in nodes[primitive]})
             for label in common:
-                by_label[label].add(neighbour)
+                by_label[label].add(neighbor)
     found = Segments({}, {}, {})
     members: dict[str, list[Primitives]] = {}  # a primitive's objects, by its labels
     for primitive, labels in nodes.items():

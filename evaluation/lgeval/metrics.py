@@ -1,7 +1,7 @@
 """LgEval's comparison of two label graphs and its summary over many files.
 
 Nodes are primitives with a set of labels, edges are pairs of primitives with a set of relations; in a symLG the
-primitives are paths. A node that one graph lacks is labelled ABSENT there; a missing edge is labelled "_". A label set
+primitives are paths. A node that one graph lacks is labeled ABSENT there; a missing edge is labeled "_". A label set
 is right if it shares a label with the other one (LgEval's INTER mode, the one `evaluate` uses). The number the
 expression rate rests on is D_B = wrong nodes + wrong edges; an expression is correct if D_B is 0. There is no
 alignment.
@@ -12,13 +12,14 @@ Names and order of the fields are LgEval's (README_MetricsData.txt in its source
 import math
 from collections.abc import Mapping, Sequence, Set
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from evaluation.lgeval.label_graph import ABSENT, NO_EDGE, Graph, LabelGraph, merges, segment
+from evaluation.lgeval.label_graph import ABSENT, NO_EDGE, Graph, LabelGraph, Segments, merges, segment
 from evaluation.symlg import EMPTY_GRAPH
 from evaluation.symlg.editions import DEFAULT_EDITION, Edition
 
 Pairs = list[tuple[str, str]]
+Key = TypeVar("Key", str, tuple[str, str])  # of a node, or of an edge
 
 
 class Comparison(NamedTuple):
@@ -50,36 +51,16 @@ def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool 
     p_edges, g_edges = prediction.edges(), truth.edges()
     prediction, truth = LabelGraph(p_nodes, p_edges), LabelGraph(g_nodes, g_edges)
     all_nodes = p_nodes.keys() | g_nodes.keys()
-
-    d_c, d_l = 0, 0
-    node_rows: list[tuple[str, str, str]] = []
-    edge_rows: list[tuple[str, str, str, str]] = []
-    alike = p_nodes == g_nodes and p_edges == g_edges
-    for node in () if alike else all_nodes:
-        cost, pairs = _difference(p_nodes.get(node, ABSENT), g_nodes.get(node, ABSENT), inter)
-        d_c += cost
-        node_rows += [(node, found, true) for found, true in pairs]
-    for edge in () if alike else p_edges.keys() | g_edges.keys():
-        cost, pairs = _difference(p_edges.get(edge, NO_EDGE), g_edges.get(edge, NO_EDGE), inter)
-        d_l += cost
-        edge_rows += [(*edge, found, true) for found, true in pairs]
-
-    wrong_nodes = {row[0] for row in node_rows}
-    untouched = all_nodes - wrong_nodes - _ends_of_unmatched(prediction, truth, complete)
+    n, n_edges = len(all_nodes), len(all_nodes) * (len(all_nodes) - 1)
+    d_c, node_rows = _differences(p_nodes, g_nodes, ABSENT, inter)
+    d_l, edge_rows = _differences(p_edges, g_edges, NO_EDGE, inter)
+    untouched = all_nodes - {row[0] for row in node_rows} - _ends_of_unmatched(prediction, truth, complete)
     inside = _merge_errors(prediction, truth, inter)
     d_s = inside.cost - inside.classes
     true = segment(truth)
     # In the order of the labels alike graphs may differ, and so in which objects a primitive of several is.
-    found = true if alike and all(len(item) == 1 for item in true.objects) else segment(prediction)
-    located = [prims for prims, labels in found.objects.items() if prims in true.objects and "ABSENT" not in labels]
-    located = {prims for prims in located if "ABSENT" not in true.objects[prims]}
-    classified = sum(not found.objects[prims].isdisjoint(true.objects[prims]) for prims in located)
-    related = [pair for pair in found.relations.keys() & true.relations.keys() if located.issuperset(pair)]
-    labelled = sum(found.relations[pair] == true.relations[pair] for pair in related)
-    # Objects of the prediction, with those that it lacks; an absent primitive is an object by itself.
-    n_found, n_true = len(found.objects) + len(all_nodes) - len(p_nodes), len(true.objects)
-    n, n_edges = len(all_nodes), len(all_nodes) * (len(all_nodes) - 1)
-    same_places = len(related) == len(found.relations) == len(true.relations)
+    alike = p_nodes == g_nodes and p_edges == g_edges and all(len(item) == 1 for item in true.objects)
+    found = true if alike else segment(prediction)
     metrics = {
         "D_B": d_c + d_l,
         "D_C": d_c,
@@ -90,31 +71,60 @@ def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool 
         "nNodes": n,
         "nEdges": n_edges,
         "nSegRelEdges": len(true.relations),
-        "dPairs": len({frozenset(row[:2]) for row in edge_rows}),
+        "dPairs": len({frozenset(edge) for edge, _, _ in edge_rows}),
         "segPairErrors": len({frozenset(pair) for pair in inside.segments}),
         "nodeCorrect": len(untouched),
         "edgeDiffClassCount": inside.classes,
-        "undirDiffClassCount": len(inside.relabelled),
+        "undirDiffClassCount": len(inside.relabeled),
+    }
+    metrics |= _of_objects(found, true, lacking=n - len(p_nodes), surplus=n - len(g_nodes))
+    return Comparison(metrics, node_rows, [(*edge, a, b) for edge, a, b in edge_rows], inside.segments)
+
+
+def _of_objects(found: Segments, true: Segments, lacking: int, surplus: int) -> dict[str, int]:
+    """The fields that count objects. The prediction is `lacking` some nodes of the truth, and has a `surplus`."""
+    located = [prims for prims, labels in found.objects.items() if prims in true.objects and "ABSENT" not in labels]
+    located = {prims for prims in located if "ABSENT" not in true.objects[prims]}
+    classified = sum(not found.objects[prims].isdisjoint(true.objects[prims]) for prims in located)
+    related = [pair for pair in found.relations.keys() & true.relations.keys() if located.issuperset(pair)]
+    labeled = sum(found.relations[pair] == true.relations[pair] for pair in related)
+    # Objects of the prediction, with those that it lacks; an absent primitive is an object by itself.
+    n_found, n_true = len(found.objects) + lacking, len(true.objects)
+    same_places = len(related) == len(found.relations) == len(true.relations)
+    return {
         "nSeg": n_true,
         "detectedSeg": len(found.objects),
         "dSegRelEdges": len(found.relations),
         "CorrectSegments": len(located),
         "CorrectSegmentsAndClass": classified,
-        "ClassError": sum(map(len, true.objects.values())) + n - len(g_nodes) - classified,
-        "CorrectSegRels": labelled,
+        "ClassError": sum(map(len, true.objects.values())) + surplus - classified,
+        "CorrectSegRels": labeled,
         "CorrectSegRelLocations": len(related),
-        "SegRelErrors": len(found.relations) - labelled,
+        "SegRelErrors": len(found.relations) - labeled,
         "hasCorrectSegments": int(len(located) == n_true == n_found),
         "hasCorrectSegLab": int(classified == n_true == n_found),
         "hasCorrectRelationLocations": int(same_places),
-        "hasCorrectRelLab": int(labelled == len(found.relations) == len(true.relations)),
+        "hasCorrectRelLab": int(labeled == len(found.relations) == len(true.relations)),
         "hasCorrectStructure": int(same_places and len(located) == n_true == n_found),
     }
-    return Comparison(metrics, sorted(node_rows), sorted(edge_rows), inside.segments)
 
 
 def _root(errors: int, edges: int) -> float:
     return math.sqrt(max(errors, 0) / edges) if edges else 0.0
+
+
+def _differences(
+    found: Mapping[Key, Set[str]], true: Mapping[Key, Set[str]], absent: Set[str], inter: bool
+) -> tuple[int, list[tuple[Key, str, str]]]:
+    """Cost over all nodes or edges, and where which labels are confused, in order."""
+    if found == true:
+        return 0, []
+    cost, rows = 0, []
+    for key in found.keys() | true.keys():
+        more, pairs = _difference(found.get(key, absent), true.get(key, absent), inter)
+        cost += more
+        rows += [(key, *pair) for pair in pairs]
+    return cost, sorted(rows)
 
 
 def _difference(found: Set[str], true: Set[str], inter: bool) -> tuple[int, Pairs]:
@@ -129,14 +139,14 @@ def _difference(found: Set[str], true: Set[str], inter: bool) -> tuple[int, Pair
 class _MergeErrors(NamedTuple):
     cost: int
     classes: int  # confused pairs of labels of edges inside an object in both graphs: no error of segmentation
-    relabelled: set[frozenset[str]]  # the pairs of primitives of these
+    relabeled: set[frozenset[str]]  # the pairs of primitives of these
     segments: list[tuple[str, str]]
 
 
 def _merge_errors(prediction: Graph, truth: Graph, inter: bool) -> _MergeErrors:
     """Differences of the edges inside objects, each direction by itself."""
     found, true = merges(prediction), merges(truth)
-    cost, classes, relabelled, segments = 0, 0, set(), []
+    cost, classes, relabeled, segments = 0, 0, set(), []
     for pair in sorted(found.keys() | true.keys()):
         other, primitive = pair
         both = pair in found and pair in true
@@ -148,10 +158,10 @@ def _merge_errors(prediction: Graph, truth: Graph, inter: bool) -> _MergeErrors:
         valid = sum(a in found[pair] and b in true[pair] for a, b in confused)
         classes += valid
         if confused:
-            relabelled.add(frozenset(pair))
+            relabeled.add(frozenset(pair))
         if valid < len(confused):
             segments += [(primitive, other)] * 2
-    return _MergeErrors(cost, classes, relabelled, segments)
+    return _MergeErrors(cost, classes, relabeled, segments)
 
 
 def _ends_of_unmatched(prediction: Graph, truth: Graph, complete: bool) -> set[str]:

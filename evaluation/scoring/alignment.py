@@ -35,7 +35,7 @@ class TooLarge(ValueError):
 
 @dataclass
 class Tree:
-    """The symbols of a graph in reading order (what hangs on a symbol comes before its right neighbour).
+    """The symbols of a graph in reading order (what hangs on a symbol comes before its right neighbor).
 
     Symbols that share a path are one, as for the scorer. `parents` are indices (-1: the root, or a symbol whose
     parent is not there), `relations` the last word of the path ("" for these).
@@ -49,7 +49,7 @@ class Tree:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Symbols of each: itself and what hangs on it, without its right neighbours."""
+        """Symbols of each: itself and what hangs on it, without its right neighbors."""
         sizes = [1] * len(self.labels)
         for index in reversed(range(len(sizes))):
             for relation in SCRIPTS:
@@ -58,7 +58,7 @@ class Tree:
         return sizes
 
     def row(self, first: int) -> list[int]:
-        """A symbol and its right neighbours."""
+        """A symbol and its right neighbors."""
         members = [first]
         while (following := self.children[members[-1]].get("R")) is not None:
             members.append(following)
@@ -234,7 +234,7 @@ class _Alignment:
 
 
 def in_words(truth: Tree, prediction: Tree, found: Sequence[Difference]) -> list[str]:
-    """One phrase a difference; symbols are counted from 1 in the truth's reading order. Neighbours that are
+    """One phrase a difference; symbols are counted from 1 in the truth's reading order. Neighbors that are
     missing or too much make one phrase."""
 
     def run(numbered: tuple[int, Difference]) -> tuple[str, int]:

@@ -1,4 +1,7 @@
-"""How long scoring takes: from prediction files to Summary.txt by the scripts; and all in one process."""
+"""How long scoring takes: from prediction files to Summary.txt by the scripts; and all in one process.
+
+The captions of the test sets are taken as predictions.
+"""
 
 import os
 import statistics
@@ -9,25 +12,25 @@ from pathlib import Path
 
 from evaluation import InputError
 from evaluation.scoring import run_scripts
-from evaluation.scoring.inputs import GroundTruth, prediction_file, read_ground_truth, read_predictions
+from evaluation.scoring.inputs import GroundTruth, prediction_file, read_ground_truth
 
+REPEATS = 5  # runs to average
+SAMPLE = 20  # files of each set for LGEVAL_BIN's scripts, which take seconds for each
 Sets = dict[str, tuple[dict[str, str], GroundTruth]]  # year -> prediction files by id, and the truth
 
 
-def load(archive: Path, released: Path) -> Sets:
-    """The test sets of an archive, with released/predictions_YEAR.zip or else the captions as predictions."""
+def load(archive: Path) -> Sets:
+    """The test sets of an archive."""
     sets: Sets = {}
     for year in ("2014", "2016", "2019"):
         truth = read_ground_truth(f"{archive}:{year}")
-        path = released / f"predictions_{year}.zip"
-        captions = {key: prediction_file(key, tokens) for key, tokens in (truth.captions or {}).items()}
-        sets[year] = (read_predictions(path) if path.exists() else captions, truth)
+        sets[year] = {key: prediction_file(key, tokens) for key, tokens in (truth.captions or {}).items()}, truth
     return sets
 
 
-def in_process(archive: Path, released: Path) -> None:
+def in_process(archive: Path) -> None:
     """Read, convert and compare everything in this process."""
-    for predictions, truth in load(archive, released).values():
+    for predictions, truth in load(archive).values():
         run_scripts.in_process(predictions, truth.graphs())
 
 
@@ -49,35 +52,34 @@ def by_scripts(sets: Sets, folder: Path, sample: int | None = None) -> float:
     return seconds
 
 
-def measure(run: Callable[[], object], repeats: int) -> str:
-    """Mean, standard deviation and extremes of `repeats` runs, in seconds; processor time beside."""
+def measure(run: Callable[[], object]) -> str:
+    """Mean, standard deviation and extremes of REPEATS runs, in seconds; processor time beside."""
     before, times = sum(os.times()[:4]), []
-    for _ in range(repeats):
+    for _ in range(REPEATS):
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
-    processor = (sum(os.times()[:4]) - before) / repeats
-    spread = statistics.stdev(times) if repeats > 1 else 0.0
-    wall = f"{statistics.mean(times):.3f} s ± {spread:.3f} (n = {repeats}, {min(times):.3f}–{max(times):.3f})"
+    processor, mean, spread = (sum(os.times()[:4]) - before) / REPEATS, statistics.mean(times), statistics.stdev(times)
+    wall = f"{mean:.3f} s ± {spread:.3f} (n = {REPEATS}, {min(times):.3f}–{max(times):.3f})"
     return f"{wall}, {processor:.3f} s of processor time"
 
 
-def run(archive: Path, released: Path, repeats: int, sample: int) -> list[str]:
-    """The lines of the benchmark. Scripts of LGEVAL_BIN and ours are set side by side on `sample` files a set."""
-    sets = load(archive, released)
+def run(archive: Path) -> list[str]:
+    """The lines of the benchmark. Scripts of LGEVAL_BIN and ours are set side by side on SAMPLE files a set."""
+    sets = load(archive)
     files = sum(len(truth.symlg) for _, truth in sets.values())
     other = os.environ.pop("LGEVAL_BIN", None)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         lines = [
             f"{files} files of {', '.join(sets)}; one process at a time, {os.cpu_count()} CPUs",
-            f"scripts    {measure(lambda: by_scripts(sets, folder), repeats)}",
-            f"in process {measure(lambda: in_process(archive, released), repeats)}",
+            f"scripts    {measure(lambda: by_scripts(sets, folder))}",
+            f"in process {measure(lambda: in_process(archive))}",
         ]
         if other:
-            ours = by_scripts(sets, folder, sample)
+            ours = by_scripts(sets, folder, SAMPLE)
             os.environ["LGEVAL_BIN"] = other
-            theirs = by_scripts(sets, folder, sample)
-            n = sum(min(sample, len(truth.symlg)) for _, truth in sets.values())
+            theirs = by_scripts(sets, folder, SAMPLE)
+            n = sum(min(SAMPLE, len(truth.symlg)) for _, truth in sets.values())
             lines.append(f"{n} files: ours {ours:.2f} s, {other} {theirs:.2f} s, ratio {theirs / ours:.0f}")
     return lines

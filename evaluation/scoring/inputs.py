@@ -73,12 +73,13 @@ def read_ground_truth(spec: str) -> GroundTruth:
     return GroundTruth(symlg, captions)
 
 
-def matched(predictions: Path, spec: str) -> tuple[dict[str, str], GroundTruth, int]:
+def matched(predictions: Path, given: str | GroundTruth) -> tuple[dict[str, str], GroundTruth, int]:
     """Predictions of which the truth knows the id, the truth, and how many others there are. Raises InputError."""
-    found, truth = read_predictions(Path(predictions)), read_ground_truth(spec)
+    found, truth = read_predictions(Path(predictions)), read_ground_truth(given) if isinstance(given, str) else given
     texts = {key: text for key, text in found.items() if key in truth.symlg}
     if not texts:
-        raise InputError(f"{predictions}: not one of its {len(found)} ids is in {spec}")
+        where = given if isinstance(given, str) else "the ground truth"
+        raise InputError(f"{predictions}: not one of its {len(found)} ids is in {where}")
     return texts, truth, len(found) - len(texts)
 
 

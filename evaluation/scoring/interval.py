@@ -15,3 +15,9 @@ def proportion_interval(count: int, n: int, confidence: float = 0.95) -> tuple[f
     middle = (2 * count + z * z) / (2 * (n + z * z))
     width = z / (2 * (n + z * z)) * math.sqrt(4 * n * rate * (1 - rate) + z * z)
     return middle - width if count else 0.0, middle + width if count < n else 1.0
+
+
+def printed_interval(percent: float, n: int) -> tuple[float, float]:
+    """The interval, in percent, of a rate as it is printed: the count behind it is the rate times n, rounded."""
+    low, high = proportion_interval(round(percent * n / 100), n)
+    return 100 * low, 100 * high

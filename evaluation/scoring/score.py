@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation import InputError
-from evaluation.scoring.editions import other_convention
+from evaluation.scoring.convention import other_convention
 from evaluation.scoring.inputs import GroundTruth, matched, tokens_of
 from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.lengths import bucket, by_bucket
@@ -79,14 +79,14 @@ class Evaluation:
 
 def evaluate(
     predictions: Path,
-    ground_truth: str,
+    ground_truth: str | GroundTruth,
     fields: dict[str, str],
     workdir: Path | None = None,
     captions: dict[str, list[str]] | None = None,
     rules: Rules = PAPER,
 ) -> Evaluation:
-    """Score predictions (folder of ID.txt, zip, .jsonl) against `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` or a folder
-    of .lg, expression by expression. Raises InputError.
+    """Score predictions (folder of ID.txt, zip, .jsonl) against `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT`, a folder of
+    .lg, or a truth that was read already, expression by expression. Raises InputError.
 
     `fields` are the signature's set, search, select and, where it is not the authors', padding. Without `workdir` our
     own code counts in this process, to the same numbers; with one the scripts run there and their files stay. The
@@ -106,7 +106,8 @@ def evaluate(
     if workdir is None:
         counts, metrics, converted = in_process(texts, graphs, rules)
     else:
-        _refuse_to_replace(workdir, [Path(predictions), Path(ground_truth)])
+        sources = [predictions, ground_truth] if isinstance(ground_truth, str) else [predictions]
+        _refuse_to_replace(workdir, list(map(Path, sources)))
         counts, metrics = run_scripts(texts, truth.symlg, workdir, rules)
         converted = {key for key in texts if (workdir / "pred_symlg" / f"{key}.lg").exists()}
     known = truth.captions or {}

@@ -1,6 +1,6 @@
 """The network as it runs without gradients: what `models.densenet` and `models.decoder` do, in far fewer operations.
 
-Weights are cast once, every batch normalisation is folded into the convolution beside it, 1x1 convolutions are matrix
+Weights are cast once, every batch normalization is folded into the convolution beside it, 1x1 convolutions are matrix
 products, the keys and values of an image are made once, and rows that read the same words share the work.
 
 Names carry shapes: b images, c channels, H x W pixels, h x w feature cells, G groups of hypotheses that read one image,
@@ -24,8 +24,8 @@ from models.layers import float32
 from models.vocab import PAD
 
 
-def normalise(norm: nn.LayerNorm, carried_D: Tensor | None = None) -> Callable[[Tensor], Tensor]:
-    """The layer normalisation as a function that adds a vector, too: a module's call costs as much again."""
+def normalize(norm: nn.LayerNorm, carried_D: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+    """The layer normalization as a function that adds a vector, too: a module's call costs as much again."""
     shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
     bias = bias if carried_D is None else bias + carried_D
     return lambda x_xD: torch.layer_norm(x_xD, shape, weight, bias, eps)
@@ -34,7 +34,7 @@ def normalise(norm: nn.LayerNorm, carried_D: Tensor | None = None) -> Callable[[
 class FoldedLayer:
     """A decoder layer; the stream x_ND of words stays in float32, its large products are of the given type.
 
-    A product that is added to the stream has a bias. The normalisation before adds it already, and the product that
+    A product that is added to the stream has a bias. The normalization before adds it already, and the product that
     reads the stream in between takes it off by its own: an operation less each time.
     """
 
@@ -60,9 +60,9 @@ class FoldedLayer:
         weight_DK, bias_K = affine(layer.linear1.weight, layer.linear1.bias, layer.linear2.bias)
         self.widen = weight_DK, bias_K.to(dtype)
         self.narrow = matrix(layer.linear2.weight)
-        self.norm1 = normalise(layer.norm1, cells.out_proj.bias)
-        self.norm2 = normalise(layer.norm2, layer.linear2.bias)
-        self.norm3 = normalise(layer.norm3, carried_D)
+        self.norm1 = normalize(layer.norm1, cells.out_proj.bias)
+        self.norm2 = normalize(layer.norm2, layer.linear2.bias)
+        self.norm3 = normalize(layer.norm3, carried_D)
 
     def project_memory(self, memory_bLD: Tensor) -> tuple[Tensor, Tensor]:
         """Keys [b, H, E, L] and values [b, H, L, E] of images, of the stream's type: a narrower one gains nothing."""
@@ -106,7 +106,7 @@ class FoldedLayer:
 
 
 class FoldedRefinement:
-    """The ARM with its batch normalisation folded into its last convolution."""
+    """The ARM with its batch normalization folded into its last convolution."""
 
     def __init__(self, arm: AttentionRefinement, dtype: torch.dtype) -> None:
         conv, (scale, _) = arm.conv, evaluated(arm.post_norm.bn)
@@ -120,7 +120,7 @@ class FoldedRefinement:
     def __call__(self, coverage_xCL: Tensor, h: int) -> Tensor:
         """Refinement terms [H, x, L], where x is any shape, of maps of h rows; of no meaning at padding.
 
-        Those of a head are all off by one number, the shift of its normalisation, which a softmax does not see.
+        Those of a head are all off by one number, the shift of its normalization, which a softmax does not see.
         """
         *x, C, L = coverage_xCL.shape
         maps_nChw = coverage_xCL.to(self.dtype).view(-1, C, h, L // h)
@@ -143,7 +143,7 @@ class FoldedDecoder:
         self.word_VD, self.step_TD = decoder.word_embed(words), decoder.pos_enc.pe
         layers = list(decoder.model.layers)
         first_D, *carried = [*(layer.self_attn.out_proj.bias for layer in layers), torch.zeros_like(decoder.norm.bias)]
-        self.norm = normalise(decoder.norm, first_D)
+        self.norm = normalize(decoder.norm, first_D)
         self.layers = [FoldedLayer(layer, dtype, added_D) for layer, added_D in zip(layers, carried, strict=True)]
         self.arm = FoldedRefinement(decoder.model.arm, dtype) if decoder.model.arm is not None else None
         self.proj = decoder.proj.weight.to(dtype).t(), decoder.proj.bias.to(dtype)
@@ -164,7 +164,7 @@ class FoldedDecoder:
         """Logits [N, V] of N = G * X words: the covered decoder step, of a search and of whole sequences alike.
 
         Equal, in evaluation and to rounding, to `models.decoder.Decoder.forward` at these words: the folding changes
-        only the order of sums (tests/models/test_folded.py), as steps do (tests/models/test_joint_search.py).
+        only the order of sums (tests/models/inference/test_folded.py), as steps do (test_joint_search.py).
 
         `memory`: keys [G, H, E, L] and values [G, H, L, E] of the images, a pair per layer; `hidden_cells`: True at
         padding, broadcast to [G, H, X, L], None without any; `read_words(layer, words_N3HE)`: what its words' queries

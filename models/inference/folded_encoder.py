@@ -1,6 +1,6 @@
 """The encoder as it runs without gradients: what `models.densenet` does, in far fewer operations.
 
-Weights are cast once, every batch normalisation is folded into the convolution beside it, and 1x1 convolutions are
+Weights are cast once, every batch normalization is folded into the convolution beside it, and 1x1 convolutions are
 matrix products. Names carry shapes: b images, c channels, H x W pixels, h x w feature cells.
 """
 
@@ -15,7 +15,7 @@ Affine = tuple[Tensor, Tensor]  # weight and bias
 
 
 def evaluated(norm: _BatchNorm) -> Affine:
-    """What a batch normalisation multiplies by and adds."""
+    """What a batch normalization multiplies by and adds."""
     mean_c, var_c = norm.running_mean, norm.running_var
     assert mean_c is not None and var_c is not None
     scale_c = norm.weight * torch.rsqrt(var_c + norm.eps)
@@ -23,7 +23,7 @@ def evaluated(norm: _BatchNorm) -> Affine:
 
 
 def fold(conv: nn.Conv2d, norm: _BatchNorm) -> Affine:
-    """A convolution without bias and the normalisation after it, as one convolution."""
+    """A convolution without bias and the normalization after it, as one convolution."""
     scale_c, shift_c = evaluated(norm)
     return conv.weight * scale_c[:, None, None, None], shift_c
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from models.position import MAX_STEPS
+from models.config import MAX_STEPS
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,6 @@ class Hypothesis:
 
     ids: tuple[int, ...]  # left to right, without sos and eos
     score: float  # what hypotheses are ranked by: forward + reverse
-    forward: float  # length-normalised log-probability in the direction it was found in
+    forward: float  # length-normalized log-probability in the direction it was found in
     reverse: float  # the same of the opposite direction, 0 where only one direction is searched
     direction: Literal["l2r", "r2l"]

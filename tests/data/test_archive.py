@@ -14,7 +14,6 @@ from benchmarks.data import store
 from benchmarks.data.archive import PUBLISHED, open_archive
 from benchmarks.data.verify import describe, skip_reason, verify
 from benchmarks.errors import UserError
-from tests.helpers.places import CROHME
 
 Entries = dict[str, bytes]
 
@@ -189,9 +188,8 @@ def test_limits_are_the_authors():
     assert "201 tokens" in str(skip_reason(1, 1, 201))
 
 
-@pytest.mark.usefixtures("crohme")
-def test_published_crohme_is_known(capsys):
-    archive = open_archive(CROHME)
+def test_published_crohme_is_known(capsys, crohme):
+    archive = open_archive(crohme)
     assert archive.name == "crohme"
     assert archive.edition == "CROHME as published with CoMER (8,834/986/1,147/1,199)"
     report = describe(archive, as_json=True)

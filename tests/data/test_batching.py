@@ -22,7 +22,7 @@ from benchmarks.data.batching import (
     shape_batches,
 )
 from benchmarks.data.samples import Sample, evenly
-from tests.helpers.places import CROHME, PARITY
+from tests.helpers.places import PARITY
 
 
 def made_up(count: int = 60, seed: int = 0) -> list[Sample]:
@@ -66,9 +66,8 @@ def test_an_epochs_distortion_is_scaling_then_limits():
     assert (found.height, found.width) == arrays["img0/aug1.4_limit"].shape
 
 
-@pytest.mark.usefixtures("crohme")
-def test_batches_are_the_authors():
-    archive = open_archive(CROHME)
+def test_batches_are_the_authors(crohme):
+    archive = open_archive(crohme)
     if not (PARITY / "batches.json.gz").exists():
         pytest.skip("the authors' batches of CROHME are not here; set PARITY_DIR")
     runs = json.loads(gzip.decompress((PARITY / "batches.json.gz").read_bytes()))["runs"]
@@ -153,7 +152,7 @@ def test_evaluation_batches_hold_every_image_the_protocol_takes(order):
     batches = evaluation_batches(samples, config(order=order), 4)
     assert sorted(name for b in batches for name in b.ids) == sorted(f"made_{n}" for n in range(40))
     assert all(len(b.ids) <= 4 for b in batches)
-    if order == "shape":  # an image is padded the same whatever its neighbours are
+    if order == "shape":  # an image is padded the same whatever its neighbors are
         alone = {b.ids[0]: b for b in evaluation_batches(samples, config(order=order), 1)}
         for batch in batches:
             for row, name in enumerate(batch.ids):
@@ -173,16 +172,14 @@ def test_a_part_of_a_set_is_evenly_spaced():
     assert evenly(range(10), 4) == [0, 2, 5, 7]
 
 
-@pytest.mark.skipif(not CROHME.exists(), reason="CROHME is not here: `make crohme`, or set CROHME to its data.zip")
-def test_the_coarse_grid_leaves_a_gpu_few_shapes():
+def test_the_coarse_grid_leaves_a_gpu_few_shapes(crohme):
     """Batches of four epochs of `fast` on CROHME: what a GPU makes plans for, and how many of them recordings serve."""
-    archive = open_archive(CROHME)
+    archive = open_archive(crohme)
     config, samples = resolve("comer-fusion", "fast", 7, archive), archive.samples("train")
     found = {}
     for coarse in (True, False):
-        batching = config.training.batching.model_copy(update={"coarse": coarse})
-        training = config.training.model_copy(update={"batching": batching})
-        images, seen, pixels = TrainingSet(samples, config.model_copy(update={"training": training})), Counter(), 0
+        way = config.changed({"training.batching.coarse": coarse})
+        images, seen, pixels = TrainingSet(samples, way), Counter(), 0
         for epoch in (10, 40, 70, 100):
             for indices in images.plan(epoch):
                 drawn = [images.distortion(epoch, index)[0] for index in indices]

@@ -1,7 +1,5 @@
 """The training set on the device: the same batches as by OpenCV on the host, within what the module says."""
 
-from functools import cache
-
 import cv2
 import numpy as np
 import pytest
@@ -12,14 +10,13 @@ from benchmarks.config import Augmentation, Batching, Config, Training
 from benchmarks.data.archive import open_archive
 from benchmarks.data.augmentation import rescale
 from benchmarks.data.batching import TrainingSet, padded_steps
-from benchmarks.data.on_device import ResidentSet, scale
+from benchmarks.data.on_device import OnDeviceSet, scale
 from benchmarks.data.samples import Sample, evenly
 from models import Vocabulary
 from models.vocab import bidirectional_targets
-from tests.helpers.places import CROHME
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-WORST = 1 if int(cv2.__version__.split(".")[0]) >= 5 else 8  # grey levels, of sampling at free coordinates
+WORST = 1 if int(cv2.__version__.split(".")[0]) >= 5 else 8  # gray levels, of sampling at free coordinates
 
 AUGMENTATIONS = {
     "none": None,
@@ -30,34 +27,31 @@ AUGMENTATIONS = {
 }
 
 
-def made_up(grey: bool, count: int = 24) -> list[Sample]:
+def made_up(gray: bool, count: int = 24) -> list[Sample]:
     """Random images, a few of them outside of the authors' range of sides."""
-    draw = np.random.default_rng(int(grey))
+    draw = np.random.default_rng(int(gray))
     samples = []
     for number in range(count):
         shape = (300 + number, 40) if number < 2 else (9, 30) if number < 4 else draw.integers(20, (90, 160))
-        image = draw.integers(0, 256, shape, dtype=np.uint8) if grey else np.uint8(255) * (draw.random(shape) < 0.3)
+        image = draw.integers(0, 256, shape, dtype=np.uint8) if gray else np.uint8(255) * (draw.random(shape) < 0.3)
         samples.append(Sample(str(number), ("x", "+", "1") * int(draw.integers(1, 5)), image.astype(np.uint8)))
     return samples
 
 
-@cache
-def real() -> list[Sample]:
-    if not CROHME.exists():
-        pytest.skip("CROHME is not here: `make crohme`, or set CROHME to its data.zip")
-    return [s for s in evenly(open_archive(CROHME).samples("train"), 400) if s.image.size < 40_000][:24]
+@pytest.fixture(scope="module", params=["gray", "binary", "CROHME"])
+def samples(request: pytest.FixtureRequest) -> list[Sample]:
+    if request.param != "CROHME":
+        return made_up(request.param == "gray")
+    archive = open_archive(request.getfixturevalue("crohme"))
+    return [s for s in evenly(archive.samples("train"), 400) if s.image.size < 40_000][:24]
 
 
-SOURCES = {"grey": lambda: made_up(True), "binary": lambda: made_up(False), "CROHME": real}
-
-
-@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_batches_are_those_made_with_opencv(name, source):
+def test_batches_are_those_made_with_opencv(name, samples):
     order = "shape" if name == "fast" else "area"
     batching = Batching(order=order, size=8, pixels=2_000_000)
     config = Config(recipe="r", preset="p", augmentation=AUGMENTATIONS[name], training=Training(batching=batching))
-    host, device = TrainingSet(SOURCES[source](), config), ResidentSet(SOURCES[source](), config, DEVICE)
+    host, device = TrainingSet(samples, config), OnDeviceSet(samples, config, DEVICE)
     assert host.plan(1) == device.plan(1)
     different = total = 0
     for indices in host.plan(1):

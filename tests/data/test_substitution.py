@@ -113,10 +113,9 @@ def test_crohmes_images_show_their_ink_where_it_is_sought() -> None:
             assert (cv2.dilate(drawn.astype(np.uint8), np.ones((3, 3))) * image).sum() > 0.9 * image.sum()
 
 
-@pytest.mark.skipif(not CROHME.exists(), reason=f"no {CROHME}")
-def test_crohmes_formulas_are_written_again_and_again() -> None:
+def test_crohmes_formulas_are_written_again_and_again(crohme: Path) -> None:
     """What the docstrings of substitution and split_heldout, CHANGELOG and results/README say of CROHME."""
-    archive, image = open_archive(CROHME), np.zeros((1, 1), np.uint8)
+    archive, image = open_archive(crohme), np.zeros((1, 1), np.uint8)
     samples = [Sample(id_, tuple(tokens), image) for id_, tokens in archive.captions("train").items()]
     formulas = {sample.tokens for sample in samples}
     assert (len(samples), len(formulas)) == (8834, 4832)

@@ -18,10 +18,10 @@ import pytest
 from evaluation import symlg
 from evaluation.lgeval import metrics
 from evaluation.scoring import run_scripts
-from evaluation.scoring.editions import table
+from evaluation.scoring.convention import table
 from evaluation.scoring.inputs import read_ground_truth, read_predictions
 from evaluation.scoring.score import NO_FIELDS, evaluate
-from tests.helpers.places import CROHME, GOLDEN
+from tests.helpers.places import GOLDEN
 
 YEARS = sorted(path.stem.split("_")[1] for path in GOLDEN.glob("comer_released/predictions_*.zip"))
 pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden folder {GOLDEN}")
@@ -143,13 +143,11 @@ def test_every_official_symlg_has_the_paths_that_lg2symlg_gives():
 
 
 @pytest.fixture(scope="module", params=YEARS)
-def scored(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def scored(request: pytest.FixtureRequest, tmp_path_factory, crohme: Path) -> tuple[str, Path]:
     """A year's released predictions, scored by the scripts: the year and the folder of all results."""
-    if not CROHME.exists():
-        pytest.skip(f"no CROHME archive {CROHME}")
     folder = tmp_path_factory.mktemp(f"released{request.param}")
     predictions = read_predictions(GOLDEN / f"comer_released/predictions_{request.param}.zip")
-    truth = read_ground_truth(f"{CROHME}:{request.param}").symlg
+    truth = read_ground_truth(f"{crohme}:{request.param}").symlg
     run_scripts.run_scripts({key: text for key, text in predictions.items() if key in truth}, truth, folder)
     return request.param, folder
 
@@ -191,10 +189,8 @@ def test_released_summary(scored: tuple[str, Path]):
 
 
 @pytest.mark.parametrize("year", [year for year in YEARS if year in RELEASED])
-def test_released_score(year: str):
-    if not CROHME.exists():
-        pytest.skip(f"no CROHME archive {CROHME}")
-    score = evaluate(GOLDEN / f"comer_released/predictions_{year}.zip", f"{CROHME}:{year}", NO_FIELDS).score
+def test_released_score(year: str, crohme: Path):
+    score = evaluate(GOLDEN / f"comer_released/predictions_{year}.zip", f"{crohme}:{year}", NO_FIELDS).score
     assert (score.exact, score.le1, score.le2, score.le3) == RELEASED[year]
     if year == "2014":
         assert [row["exact"] for row in score.by_length or []] == BY_LENGTH_2014
@@ -204,10 +200,8 @@ def test_released_score(year: str):
 
 
 @pytest.mark.parametrize("year", [year for year in YEARS if year in RELEASED])
-def test_released_score_by_edition(year: str):
-    if not CROHME.exists():
-        pytest.skip(f"no CROHME archive {CROHME}")
-    rows = table(GOLDEN / f"comer_released/predictions_{year}.zip", f"{CROHME}:{year}")
+def test_released_score_by_edition(year: str, crohme: Path):
+    rows = table(GOLDEN / f"comer_released/predictions_{year}.zip", f"{crohme}:{year}")
     assert len(rows) == 6
     for row in rows:
         expected = ({"crohme2019": RELEASED[year]} | OF_EDITIONS[year])[row["edition"]]

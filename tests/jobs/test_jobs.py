@@ -22,7 +22,7 @@ from benchmarks.jobs.processes import Processes
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.trainer import train
 from benchmarks.tuning.space import pose
-from benchmarks.tuning.study import search
+from benchmarks.tuning.study import tune
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 from tests.test_reproduce import reproduce
@@ -115,7 +115,6 @@ def cluster() -> Iterator:
     import ray
     from ray.cluster_utils import Cluster
 
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     memory = 80 << 20
     head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": memory}
     nodes = Cluster(initialize_head=True, head_node_args=head)
@@ -157,7 +156,7 @@ def test_runs_go_on_when_a_node_dies(cluster, archive: Path, tmp_path: Path, mon
         reproduce(rows, preset, [8], archive, tmp_path, placing=Placing("ray", cpus=64))
 
 
-def test_a_search_on_a_cluster(cluster, archive: Path, tmp_path: Path, monkeypatch) -> None:
+def test_tuning_on_a_cluster(cluster, archive: Path, tmp_path: Path, monkeypatch) -> None:
     """On the node that is left. It shares a database with the driver, no folder."""
     tiny_config(archive, {"select": "last", "training": {"epochs": 2, "schedule": {"name": "cosine"}}})
     space = {"budget": {"heldout": 0.3}, "parameters": {"training.optimizer.lr": {"low": 0.001, "high": 0.1}}}
@@ -165,7 +164,7 @@ def test_a_search_on_a_cluster(cluster, archive: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
     opened, preset = open_archive(archive), str(archive / "tiny.yaml")
     problem = pose("comer-fusion", preset, 7, opened, str(tmp_path / "space.yaml"))
-    folder = search(problem, opened, tmp_path, 2, Placing("ray"), f"sqlite:///{tmp_path}/study.db")
+    folder = tune(problem, opened, tmp_path, 2, Placing("ray"), f"sqlite:///{tmp_path}/study.db")
     rows = (folder / "trials.csv").read_text().splitlines()
     assert len(rows) == 3 and all(",complete," in row for row in rows[1:])
     assert len(list(folder.glob("tiny-seed7-*/history.jsonl"))) == 2 and (folder / "best.yaml").exists()

@@ -48,8 +48,8 @@ def test_a_block_is_its_layers(dtype, momentum):
 
 
 def test_the_comparison_notices_a_gradient_that_is_off(monkeypatch):
-    right = models.dense_block.Normalised.backward
-    monkeypatch.setattr(models.dense_block.Normalised, "backward", lambda self, g: right(self, g * (1 + 1e-4)))
+    right = models.dense_block.Normalized.backward
+    monkeypatch.setattr(models.dense_block.Normalized, "backward", lambda self, g: right(self, g * (1 + 1e-4)))
     with pytest.raises(AssertionError):
         test_a_block_is_its_layers(torch.float64, 0.1)
 

@@ -40,11 +40,15 @@ def test_both_sides_take_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done == [1 + 5 * 4, 1 + 5]  # once to warm up, then as often as a turn holds
 
 
+def made_up(name: str) -> speed.Row:
+    return speed.Row(benchmark=name, plain=4.0, fast=2.0, ratio=2.0, unit="MiB", n=3, spread=0.0)
+
+
 def test_all_rows_are_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = ["search", "train_step", "encoder"]
-    monkeypatch.setattr(speed, "peak", lambda name, *_: speed.row(f"peak_memory_{name}", 100, "MiB", 3, 200, 2, 0))
+    monkeypatch.setattr(speed, "peak", lambda name, *_: made_up(f"peak_memory_{name}"))
     speed.speed(tmp_path, parts, 3, TINY)
     table: Any = pd.read_csv(tmp_path / "speed/cpu.csv")
     assert list(table.columns) == COLUMNS
@@ -62,10 +66,10 @@ def test_all_rows_are_written(
 
 
 def test_rows_that_are_not_measured_stay(tmp_path: Path) -> None:
-    old = [speed.row(name, 2.0, "images/s", 5, 1.0, 2.0, 0.01) for name in ("encoder_fp32", "train_step_bf16")]
+    old = [made_up(name) for name in ("encoder_fp32", "train_step_bf16")]
     speed.save(tmp_path / "cpu.csv", old)
-    new = old[0] | {"fast": 3.0}
-    speed.save(tmp_path / "cpu.csv", [new, speed.row("crohme2014_changed_by_bf16", 3, "of 986")])
+    added = speed.Row(benchmark="crohme2014_changed_by_bf16", fast=3, unit="of 986")
+    speed.save(tmp_path / "cpu.csv", [replace(old[0], fast=3.0), added])
     table: Any = pd.read_csv(tmp_path / "cpu.csv").set_index("benchmark")
     assert list(table.index) == ["encoder_fp32", "train_step_bf16", "crohme2014_changed_by_bf16"]
     assert list(table["fast"]) == [3.0, 2.0, 3.0] and table["plain"].isna().sum() == 1
@@ -96,7 +100,7 @@ def test_a_busy_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_peak_memory_is_of_a_process_of_its_own() -> None:
     ballast = b"x" * 2**30  # of this process, not of the one that is measured
     measured = speed.peak("train_step_fp32", TINY, 1)
-    assert measured["unit"] == "MiB" and 50 < float(str(measured["fast"])) < len(ballast) / 2**20
+    assert measured.unit == "MiB" and 50 < measured.fast < len(ballast) / 2**20
 
 
 def test_both_searches_find_the_same() -> None:

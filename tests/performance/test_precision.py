@@ -102,7 +102,7 @@ def test_the_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 def foreign(config: Config) -> Config:
-    return config.model_copy(update={"data": config.data.model_copy(update={"name": "foreign"})})
+    return config.changed({"data.name": "foreign"})
 
 
 def test_too_little(tmp_path: Path) -> None:

@@ -26,13 +26,13 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[CoMER, Config, 
     config = tiny_config(folder, {"search": {"beam_size": 10, "max_len": 4}})
     torch.manual_seed(3)
     model, words = CoMER(config.model).eval(), Vocabulary().ids
-    with torch.no_grad():  # its favourites are chance: let it like what does not convert
+    with torch.no_grad():  # its favorites are chance: let it like what does not convert
         model.decoder.proj.bias[[words["{"], words["}"], words["x"]]] += torch.tensor([1.0, 1.0, 2.0])
     return model, config, open_archive(folder).samples("2014")
 
 
 def changed(config: Config, **search: object) -> Config:
-    return config.model_copy(update={"search": config.search.model_copy(update=search)})
+    return config.changed({"search": search})
 
 
 def converts(hypothesis: Hypothesis) -> bool:
@@ -89,8 +89,7 @@ def test_where_nothing_converts_the_best_stays(untrained) -> None:
 @pytest.mark.parametrize("order", ["area", "shape"])
 def test_images_are_searched_at_the_scale(untrained, order: str) -> None:
     _, config, samples = untrained
-    batching = config.training.batching.model_copy(update={"order": order})
-    config = config.model_copy(update={"training": config.training.model_copy(update={"batching": batching})})
+    config = config.changed({"training.batching.order": order})
     for batch in evaluation_batches(samples, config, 2, 1.5):
         for name, mask in zip(batch.ids, batch.mask, strict=True):
             height, width = next(s.image.shape for s in samples if s.id == name)

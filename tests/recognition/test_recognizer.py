@@ -17,13 +17,14 @@ from PIL import Image, ImageOps
 
 from benchmarks import __main__ as cli
 from benchmarks.data.archive import open_archive
+from benchmarks.data.ink import MARGIN
 from benchmarks.data.samples import evenly
 from benchmarks.data.synthetic import drawing
 from benchmarks.errors import UserError
 from benchmarks.recognition import photographs
-from benchmarks.recognition.photographs import MARGIN, as_crohme, read_gray
+from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.recognizer import Recognizer, best_run
-from tests.helpers.places import CROHME, ROOT
+from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 HOUR = ROOT / "results/reproduced/comer-fusion/hour-seed7"
@@ -53,7 +54,7 @@ def with_holes() -> Image.Image:
 
 
 def photograph() -> Image.Image:
-    """Four times the size, pencil grey, a shadow across, noise."""
+    """Four times the size, pencil gray, a shadow across, noise."""
     ink = cv2.GaussianBlur(cv2.resize(np.pad(INK, 50), None, fx=4, fy=4), (0, 0), 2) / 255
     y, x = np.mgrid[: ink.shape[0], : ink.shape[1]]
     light = (0.5 + 0.4 * x / ink.shape[1]) * np.where(x + y / 4 > ink.shape[1] * 0.6, 0.7, 1.0)
@@ -68,19 +69,19 @@ def turned() -> tuple[Image.Image, Image.Exif]:
     return PAPER.rotate(-90, expand=True), exif
 
 
-def colours(ink: tuple[int, int, int], paper: tuple[int, int, int]) -> Image.Image:
+def colors(ink: tuple[int, int, int], paper: tuple[int, int, int]) -> Image.Image:
     return ImageOps.colorize(PAPER, ink, paper)
 
 
 AS_STORED: dict[str, Callable[[], tuple[str, Image.Image, dict]]] = {
     "dark on light PNG": lambda: ("x.png", PAPER, {}),
     "light on dark BMP": lambda: ("x.bmp", ImageOps.invert(PAPER), {}),
-    "two colours BMP": lambda: ("x.bmp", PAPER.convert("1"), {}),
+    "two colors BMP": lambda: ("x.bmp", PAPER.convert("1"), {}),
     "JPEG": lambda: ("x.jpg", PAPER, {"quality": 40}),
     "CMYK JPEG": lambda: ("x.jpeg", PAPER.convert("CMYK"), {}),
     "JPEG on its side": lambda: ("x.jpg", turned()[0], {"quality": 95, "exif": turned()[1]}),
-    "blue on yellow": lambda: ("x.png", colours((20, 40, 160), (250, 240, 180)), {}),
-    "chalk on green": lambda: ("x.jpg", colours((240, 240, 230), (30, 90, 60)), {"quality": 80}),
+    "blue on yellow": lambda: ("x.png", colors((20, 40, 160), (250, 240, 180)), {}),
+    "chalk on green": lambda: ("x.jpg", colors((240, 240, 230), (30, 90, 60)), {"quality": 80}),
     "palette": lambda: ("x.png", PAPER.convert("P"), {}),
     "16 bit": lambda: ("x.png", Image.fromarray((255 - INK).astype(np.uint16) * 200 + 5000), {}),
     "dark on glass": lambda: ("x.png", on_glass(20), {}),
@@ -167,9 +168,8 @@ def test_a_reading_that_deserves_no_trust_is_told(
     assert printed.err.startswith(f"doubtful: {tmp_path / 'dots.png'}: ") and printed.err.count("\n") == 1
 
 
-@pytest.mark.usefixtures("crohme")
-def test_doubt_tells_patterns_from_expressions(hour: Recognizer) -> None:
-    draw, archive = np.random.default_rng(0), open_archive(CROHME)
+def test_doubt_tells_patterns_from_expressions(hour: Recognizer, crohme: Path) -> None:
+    draw, archive = np.random.default_rng(0), open_archive(crohme)
     patterns = [hour(pattern(kind, draw)) for kind in ("dots", "lines", "grid") for _ in range(8)]
     read = [(hour(sample.image), sample.tokens) for sample in evenly(archive.samples("train"), 40)]
     right = [found for found, tokens in read if found.tokens == tokens]
@@ -190,9 +190,8 @@ def test_hypotheses_are_ordered_and_differ(hour: Recognizer) -> None:
     )
 
 
-@pytest.mark.usefixtures("crohme")
-def test_crohme_images_stay_as_they_are_and_are_read(hour: Recognizer) -> None:
-    archive = open_archive(CROHME)
+def test_crohme_images_stay_as_they_are_and_are_read(hour: Recognizer, crohme: Path) -> None:
+    archive = open_archive(crohme)
     for id_ in ("18_em_13", "502_em_19", "RIT_2014_234"):
         image = archive.image("2014", id_)
         assert np.array_equal(as_crohme(255 - image, id_), image)
@@ -216,15 +215,15 @@ def bomb() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(50_000))) + chunk(b"IEND", b"")
 
 
-GREY = np.random.default_rng(0).normal(200, 8, (200, 300)).clip(0, 255).astype(np.uint8)
+GRAY = np.random.default_rng(0).normal(200, 8, (200, 300)).clip(0, 255).astype(np.uint8)
 BAD = {
     "text.png": (b"not an image", "not a PNG, BMP or JPEG"),
     "empty.png": (b"", "not a PNG, BMP or JPEG"),
-    "cut.png": (png(GREY)[:5000], "damaged"),
+    "cut.png": (png(GRAY)[:5000], "damaged"),
     "bomb.png": (bomb(), "million pixels"),
     "blank.png": (png(np.full((100, 300), 255, np.uint8)), "no ink"),
     "black.png": (png(np.zeros((1, 1), np.uint8)), "no ink"),
-    "noise.png": (png(GREY), "no ink"),
+    "noise.png": (png(GRAY), "no ink"),
     "line.png": (png(np.zeros((1, 100_000), np.uint8)), "100000 x 1 pixels, too long and thin"),
     "wide.png": (png(np.tile(np.array([[0, 255]], np.uint8), (2, 2500))), "5000 x 2 pixels, too long and thin"),
     "high.png": (png(np.tile(np.array([[0, 255]], np.uint8), (5000, 1))), "2 x 5000 pixels, too long and thin"),

@@ -15,10 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from benchmarks.errors import UserError
-from benchmarks.report.figures import errors as taxonomy
-from benchmarks.report.figures import growth as cost
-from benchmarks.report.figures import make as figures
+from benchmarks.report.figures import error_figure, growth
 from benchmarks.report.figures import results as plots
+from benchmarks.report.figures import write as figures
 from benchmarks.report.paper import reference
 from benchmarks.runs.folder import RunFolder
 from tests.helpers.places import ROOT
@@ -65,7 +64,7 @@ def put_run(results: Path, recipe: str = "bttr", preset: str = "paper", seed: in
 
 def put_growth(results: Path) -> None:
     lines = ["axis,value,plain,fast,unit,n"]
-    for axis in cost.AXES:
+    for axis in growth.AXES:
         lines += [f"{axis},{x},{x * x / 100},{x / 20},s,3" for x in (10, 20, 40)]
     (results / "speed").mkdir()
     (results / "speed/growth.csv").write_text("\n".join(lines) + "\n")
@@ -195,8 +194,8 @@ def test_errors_are_drawn_for_the_first_seed_of_a_row(tmp_path: Path) -> None:
 def test_errors_show_the_tables(tmp_path: Path) -> None:
     put_run(tmp_path)
     (run,) = figures.read_runs(tmp_path / "reproduced")
-    assert taxonomy.confusions(run) == [("x → \\times", 10)]  # two sets; what is not aligned is not shown
-    figure = taxonomy.taxonomy(run)
+    assert error_figure.confusions(run) == [("x → \\times", 10)]  # two sets; what is not aligned is not shown
+    figure = error_figure.taxonomy(run)
     assert bars(figure, "confusions") == [10]
     assert bars(figure, "missed") == pytest.approx([0, 0, 100 * 120 / (986 + 1199), 0, 0, 0])
     assert bars(figure, "invented") == [0] * 6

@@ -72,7 +72,7 @@ def test_what_is_no_reference_run_is_refused(run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "results/reproduced").exists()
 
 
-def test_a_reference_run_recognises_again_what_it_did(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_reproduced_run_recognizes_again_what_it_did(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     pack(run)
     results, archive = tmp_path / "results", tmp_path / "archive"
     evaluate(archive, ["2014"], [], results)
@@ -80,7 +80,7 @@ def test_a_reference_run_recognises_again_what_it_did(run: Path, tmp_path: Path,
     said = capsys.readouterr().out
     assert [f"{rate:.2f}"] * 2 + ["5 of 5"] == [cell.strip() for cell in _row(said)[3:6]]
     assert "rounded to float16" in said and "outside the committed one's 95 % interval" in said
-    with pytest.raises(UserError, match="no reference run with weights of these recipes"):
+    with pytest.raises(UserError, match="no reproduced run with weights of these recipes"):
         evaluate(archive, [], ["bttr"], results)
     with pytest.raises(UserError, match="give it with CROHME="):
         evaluate(None, [], [], results)

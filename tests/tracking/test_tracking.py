@@ -22,7 +22,7 @@ from mlflow.artifacts import download_artifacts
 from benchmarks.config import resolve
 from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
-from benchmarks.tracking import live, store
+from benchmarks.tracking import live, tracking_store
 from benchmarks.tracking import track as tracking
 from tests.helpers.runs import all_runs, check_complete, client_of, put_history, put_run, put_state, track_at_once
 
@@ -95,15 +95,15 @@ def test_a_second_seed_draws_the_row_between(tmp_path: Path) -> None:
 
 def test_a_run_can_hang_below_another(tmp_path: Path) -> None:
     folders = [put_run(tmp_path, "trial", seed=seed) for seed in (1, 2)]
-    run_ids = [logged(folder, under="search/lr", name=f"trial {n}") for n, folder in enumerate(folders)]
+    run_ids = [logged(folder, under="tuning/lr", name=f"trial {n}") for n, folder in enumerate(folders)]
     client = client_of(tmp_path)
     below = [client.get_run(run_id) for run_id in run_ids]
     (above,) = {run.data.tags[PARENT] for run in below}
     assert len(all_runs(client)) == 3 and [run.info.run_name for run in below] == ["trial 0", "trial 1"]
-    assert (client.get_run(above).info.run_name, client.get_run(above).info.status) == ("search/lr", "RUNNING")
-    tracking.conclude(folders[0], "crohme", "search/lr", "FINISHED")
+    assert (client.get_run(above).info.run_name, client.get_run(above).info.status) == ("tuning/lr", "RUNNING")
+    tracking.conclude(folders[0], "crohme", "tuning/lr", "FINISHED")
     tracking.conclude(
-        folders[0], "crohme", "search/nothing", "FINISHED"
+        folders[0], "crohme", "tuning/nothing", "FINISHED"
     )  # was never logged, so there is nothing to say
     assert len(all_runs(client)) == 3 and client.get_run(above).info.status == "FINISHED"
 
@@ -305,14 +305,14 @@ class Mute:
 
 
 def test_a_trial_belongs_to_its_study_and_to_no_table() -> None:
-    assert tracking.study_of(Path("results/search/comer-fusion-smoke-seed7-01234567/trial")) == (
-        "search/comer-fusion-smoke-seed7-01234567"
+    assert tracking.study_of(Path("results/tuning/comer-fusion-smoke-seed7-01234567/trial")) == (
+        "tuning/comer-fusion-smoke-seed7-01234567"
     )
     assert tracking.study_of(Path("results/runs/bttr/smoke-seed7-01234567")) == ""
 
 
 def test_a_server_that_never_answers_holds_nothing_up(tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(store, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 0.2)
     server = Mute()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     folder = put_run(tmp_path, "bttr")
@@ -387,7 +387,7 @@ def cut_short(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @contextmanager
 def locked(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(store, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 0.1)
     holder = sqlite3.connect(results / "mlflow.db", isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     yield
@@ -562,7 +562,7 @@ def test_the_user_interface_shows_what_the_runs_are_logged_to(tmp_path: Path, mo
     monkeypatch.setattr(os, "execv", lambda program, line: became.append(line))
     monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@db/mlflow")
-    store.browse(tmp_path, 5000)
+    tracking_store.browse(tmp_path, 5000)
     assert os.environ["MLFLOW_BACKEND_STORE_URI"] == "postgresql://me:secret@db/mlflow"
     assert "secret" not in str(became) + capsys.readouterr().out
 
@@ -572,10 +572,10 @@ def test_the_user_interface_finds_the_embedded_set_and_says_where_there_is_nothi
     monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
     (tmp_path / "local/embedded").mkdir(parents=True)
     (tmp_path / "mlflow.db").rename(tmp_path / "local/embedded/mlflow.db")
-    store.browse(tmp_path, 5000)
+    tracking_store.browse(tmp_path, 5000)
     assert os.environ["MLFLOW_BACKEND_STORE_URI"] == f"sqlite:///{tmp_path}/local/embedded/mlflow.db"
     with pytest.raises(UserError, match="nothing was logged yet"):
-        store.browse(tmp_path / "local", 5000)
+        tracking_store.browse(tmp_path / "local", 5000)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example")
     with pytest.raises(UserError, match=r"open https://mlflow\.example"):
-        store.browse(tmp_path, 5000)
+        tracking_store.browse(tmp_path, 5000)

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy
 from mlflow import MlflowClient
 
-from benchmarks.tracking import live, store
+from benchmarks.tracking import live, tracking_store
 from benchmarks.tracking import track as tracking
 from tests.helpers.database import Postgres
 from tests.helpers.runs import all_runs, artifacts, check_complete, put_history, put_run, put_state, track_at_once
@@ -128,7 +128,7 @@ def test_a_database_locked_behind_the_server_is_one_warning(
 def test_a_database_locked_is_one_warning_without_a_server(
     server: Server, to_server: MlflowClient, tmp_path: Path, monkeypatch, capsys
 ) -> None:
-    monkeypatch.setattr(store, "ANSWER_SECONDS", 2)
+    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 2)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.database)
     folder = put_run(tmp_path, "bttr-baseline")
     with locked(server.database):
@@ -141,14 +141,14 @@ def test_a_server_stopped_and_gone_is_one_warning(
     server: Server, to_server: MlflowClient, tmp_path: Path, monkeypatch, capsys
 ) -> None:
     """Stopped, it still takes connections, and answers none."""
-    monkeypatch.setattr(store, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 0.5)
     folder = put_run(tmp_path, "comer-fusion")
     os.killpg(server.process.pid, signal.SIGSTOP)
     try:
         assert tracking.track(folder) is None
     finally:
         os.killpg(server.process.pid, signal.SIGCONT)
-    monkeypatch.setattr(store, "ANSWER_SECONDS", 60)
+    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 60)
     import_later(folder, to_server, monkeypatch, capsys, "timed out")
 
 

@@ -286,7 +286,7 @@ def test_a_step_reads_nothing_back(archive, tmp_path, mask_padding):
 @pytest.mark.parametrize("bf16", [False, True])
 def test_a_gpu_replays_what_it_does(archive, tmp_path, monkeypatch, bf16):
     config, team = tiny_config(archive, GRAPHS), Team(0, 1, torch.device("cuda:0"))
-    config = config.model_copy(update={"training": config.training.model_copy(update={"bf16": bf16})})
+    config = config.changed({"training.bf16": bf16})
     trainer, found = weights(config, archive, tmp_path / "replayed", team)
     assert trainer.replays is not None
     assert trainer.replays.replays

@@ -413,7 +413,7 @@ sys.exit(main())
 """
 
 
-def test_a_bare_machine_trains_recognises_and_scores(archive, tmp_path):
+def test_a_bare_machine_trains_recognizes_and_scores(archive, tmp_path):
     """The eight packages that CONTRIBUTING names, with what these need: every other import fails."""
     tiny_config(archive, {"training": {"epochs": 1}})
     which = ["--recipe", "bttr", "--preset", str(archive / "tiny.yaml")]

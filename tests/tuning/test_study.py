@@ -1,4 +1,4 @@
-"""Hyper-parameter search: what a space may hold, what is tried, what a kill leaves, and the recipe that comes out."""
+"""Tuning: what a space may hold, what is tried, what a kill leaves, and the recipe that comes out."""
 
 import os
 import shutil
@@ -55,18 +55,18 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def given(archive: Path, tmp_path: Path) -> dict[str, Any]:
-    """Arguments of a search on the tiny archive."""
+    """Arguments of a study on the tiny archive."""
     tiny_config(archive, LAST)
     (tmp_path / "space.yaml").write_text(yaml.safe_dump(SPACE))
     files = {"preset": str(archive / "tiny.yaml"), "space": str(tmp_path / "space.yaml")}
     return {"recipe": "comer-fusion", "seed": 7, "crohme": archive, "results": tmp_path} | files
 
 
-def search(given: dict[str, Any], trials: int, workers: int, storage: str = "", engine: str = "local") -> Path:
-    """The search, as its verb calls it."""
+def tune(given: dict[str, Any], trials: int, workers: int, storage: str = "", engine: str = "local") -> Path:
+    """Tuning, as its verb calls it."""
     archive = open_archive(given["crohme"])
     problem = pose(given["recipe"], given["preset"], given["seed"], archive, given["space"])
-    return driver.search(problem, archive, given["results"], trials, Placing(engine, workers), storage)
+    return driver.tune(problem, archive, given["results"], trials, Placing(engine, workers), storage)
 
 
 def pretended(run: RunFolder, _: Any, on_epoch: Callable[[dict], None]) -> None:
@@ -157,23 +157,23 @@ def only(name: str, parameter: Any) -> dict[str, Any]:
         (only("training.label_smoothing", {"low": 0.0, "high": 1.5}), "label_smoothing: Input should be less than 1"),
         (only("training.schedule.name", {"choices": ["cosine", "plateau"]}), "schedule.name: select: last never"),
         (only("seed", {"low": 7, "high": 9}), "parameters.seed: trials are compared by it"),
-        (with_(budget={"select": "2014"}), "select: 2014: a search looks at held-out training data only"),
-        (only("select", {"choices": ["heldout", "2016"]}), "select: 2016: a search looks at held-out training data"),
+        (with_(budget={"select": "2014"}), "select: 2014: tuning looks at held-out training data only"),
+        (only("select", {"choices": ["heldout", "2016"]}), "select: 2016: tuning looks at held-out training data"),
         (with_(budget={"training": {"epoch": 1}}), "budget: training.epoch: no such key; did you mean training.epochs"),
         (with_(budget={"seed": 3}), "budget: seed: no setting of a recipe or preset"),
         (only("model.self_coverage", {"choices": [True, False]}), "the recipe 'comer-fusion' sets all of these itself"),
     ],
 )
-def test_a_space_that_cannot_be_searched_is_refused_at_once(space, message: str, given) -> None:
+def test_a_space_that_cannot_be_tuned_is_refused_at_once(space, message: str, given) -> None:
     Path(given["space"]).write_text(yaml.safe_dump(space))
     with pytest.raises(UserError, match=message):
-        search(given, trials=1, workers=1)
+        tune(given, trials=1, workers=1)
     assert not (given["results"] / "local").exists()
 
 
 def test_a_preset_without_a_space_wants_one(given) -> None:
-    with pytest.raises(UserError, match=r"no search space is shipped for the preset '.*tiny.yaml'.*--space FILE"):
-        search(given | {"space": ""}, trials=1, workers=1)
+    with pytest.raises(UserError, match=r"no space is shipped for the preset '.*tiny.yaml'.*--space FILE"):
+        tune(given | {"space": ""}, trials=1, workers=1)
 
 
 # ------------------------------------------------------------------------------------------------------ studies
@@ -196,8 +196,8 @@ def test_what_is_drawn_does_not_depend_on_workers_or_stops() -> None:
 
 
 def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, capsys) -> None:
-    folder = search(given, trials=14, workers=2)
-    assert folder.parent.name == "search" and folder.parents[1].name.startswith("foreign-")
+    folder = tune(given, trials=14, workers=2)
+    assert folder.parent.name == "tuning" and folder.parents[1].name.startswith("foreign-")
     said = capsys.readouterr().out
     assert "NOT CROHME numbers" in said and "gain     +" in said and "on another held-out part" in said
     rows = pd.read_csv(folder / "trials.csv")
@@ -218,16 +218,16 @@ def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, caps
     assert best.model.self_coverage and best.model.cross_coverage
 
     before = (folder / "best.yaml").read_bytes(), len(opened(folder).trials)
-    search(given, trials=14, workers=2)
+    tune(given, trials=14, workers=2)
     assert ((folder / "best.yaml").read_bytes(), len(opened(folder).trials)) == before
-    search(given, trials=16, workers=1)
+    tune(given, trials=16, workers=1)
     assert sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in opened(folder).trials) == 16
 
 
 def test_a_loss_that_diverges_is_a_result(inline, given) -> None:
     space = with_(parameters={"training.optimizer.lr": {"low": 0.0095, "high": 0.9}})
     Path(given["space"]).write_text(yaml.safe_dump(space))
-    folder = search(given, trials=5, workers=1)
+    folder = tune(given, trials=5, workers=1)
     rows = pd.read_csv(folder / "trials.csv")
     assert rows.diverged.any() and set(rows[rows.diverged].value) == {0.0} and len(rows) == 5
 
@@ -257,7 +257,7 @@ def test_a_worker_that_went_away_costs_no_trial(inline, given, monkeypatch) -> N
 
     monkeypatch.setattr("benchmarks.jobs.processes.Processes", Deadly)
     monkeypatch.setattr("benchmarks.training.trainer.train", killed)
-    folder = search(given, trials=4, workers=1)
+    folder = tune(given, trials=4, workers=1)
     trials = opened(folder).trials
     (failed,) = [trial for trial in trials if trial.state == TrialState.FAIL]
     (again,) = [trial for trial in trials if trial.system_attrs.get("failed_trial") == failed.number]
@@ -270,33 +270,33 @@ def test_a_worker_that_went_away_costs_no_trial(inline, given, monkeypatch) -> N
 @pytest.mark.parametrize(
     "error", [OSError(28, "No space left on device", "checkpoint.safetensors"), KeyboardInterrupt()]
 )
-def test_a_full_disk_or_ctrl_c_ends_the_search_and_loses_no_trial(inline, given, monkeypatch, error) -> None:
+def test_a_full_disk_or_ctrl_c_ends_tuning_and_loses_no_trial(inline, given, monkeypatch, error) -> None:
     def ends(*_: Any) -> None:
         raise error
 
     monkeypatch.setattr("benchmarks.training.trainer.train", ends)
     with pytest.raises(type(error)):
-        search(given, trials=3, workers=1)
+        tune(given, trials=3, workers=1)
     monkeypatch.setattr("benchmarks.training.trainer.train", pretended)
-    folder = search(given, trials=3, workers=1)
+    folder = tune(given, trials=3, workers=1)
     assert bool(pd.read_csv(folder / "trials.csv").iloc[1].default)
 
 
 def test_a_journal_cut_short_is_mended_and_a_damaged_one_told(inline, given) -> None:
-    folder = search(given, trials=2, workers=1)
+    folder = tune(given, trials=2, workers=1)
     journal = folder / "journal.log"
     journal.write_bytes(journal.read_bytes() + b'{"op_code": 6, "trial')
     os.symlink(journal, f"{journal}.lock")
-    assert len(pd.read_csv(search(given, trials=3, workers=1) / "trials.csv")) == 3
+    assert len(pd.read_csv(tune(given, trials=3, workers=1) / "trials.csv")) == 3
     journal.write_bytes(journal.read_bytes()[:50] + b"\n" + journal.read_bytes()[60:])
     with pytest.raises(UserError, match=r"journal\.log: damaged .*; move it away"):
-        search(given, trials=4, workers=1)
+        tune(given, trials=4, workers=1)
 
 
 def test_a_study_has_one_driver_a_machine(inline, given) -> None:
-    folder = search(given, trials=1, workers=1)
-    with only_one(folder, ".search"), pytest.raises(UserError, match=r"process \d+ on .* works in it; wait"):
-        search(given, trials=2, workers=1)
+    folder = tune(given, trials=1, workers=1)
+    with only_one(folder, ".tuning"), pytest.raises(UserError, match=r"process \d+ on .* works in it; wait"):
+        tune(given, trials=2, workers=1)
 
 
 @pytest.mark.parametrize(
@@ -308,34 +308,34 @@ def test_a_study_has_one_driver_a_machine(inline, given) -> None:
 )
 def test_a_storage_that_is_of_no_use(inline, given, storage: str, message: str) -> None:
     with pytest.raises(UserError, match=message) as told:
-        search(given, trials=1, workers=1, storage=storage)
+        tune(given, trials=1, workers=1, storage=storage)
     assert "secret" not in str(told.value) and "\n" not in str(told.value)
 
 
 def test_ray_wants_a_storage_that_nodes_reach(given) -> None:
     with pytest.raises(UserError, match="needs a storage that all nodes reach"):
-        search(given, trials=1, workers=1, engine="ray")
+        tune(given, trials=1, workers=1, engine="ray")
 
 
 def test_a_tracking_store_that_hangs_holds_nothing_up(inline, given, monkeypatch, capsys) -> None:
     monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: threading.Event().wait())
     monkeypatch.setattr(driver, "MIRROR_SECONDS", 0.2)
-    folder = search(given, trials=3, workers=1)
+    folder = tune(given, trials=3, workers=1)
     assert len(pd.read_csv(folder / "trials.csv")) == 3 and "warning: MLflow hangs" in capsys.readouterr().out
 
 
 def test_trials_lie_below_their_study_in_mlflow(inline, given, monkeypatch) -> None:
     from mlflow import MlflowClient
 
-    from benchmarks.tracking import store
+    from benchmarks.tracking import tracking_store
 
     monkeypatch.undo()
     monkeypatch.setattr("benchmarks.jobs.processes.Processes", Inline)
     monkeypatch.setattr("benchmarks.training.trainer.train", pretended)
-    folder = search(given, trials=2, workers=1)
-    client = MlflowClient(store.tracking_uri(folder / "trial"))
+    folder = tune(given, trials=2, workers=1)
+    client = MlflowClient(tracking_store.tracking_uri(folder / "trial"))
     runs = client.search_runs([e.experiment_id for e in client.search_experiments()])
-    (study,) = [run for run in runs if run.info.run_name == f"search/{folder.name}"]
+    (study,) = [run for run in runs if run.info.run_name == f"tuning/{folder.name}"]
     below = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == study.info.run_id]
     assert sorted(run.data.tags["trial"] for run in below) == ["0", "1"]
     values = {run.data.tags["trial"]: run.data.metrics["trial_value"] for run in below}
@@ -351,10 +351,10 @@ def test_a_driver_that_was_killed_goes_on(given, monkeypatch, capsys) -> None:
     space = with_(budget={"training": {"epochs": 20, "validate_every": 10}})
     Path(given["space"]).write_text(yaml.safe_dump(space))
     options = [f"--{name}={value}" for name, value in given.items()] + ["--trials=2", "--workers=1"]
-    process = subprocess.Popen([sys.executable, "-m", "benchmarks", "search", *options], cwd=ROOT)
-    pattern = "local/*/search/*/*/history.jsonl"
+    process = subprocess.Popen([sys.executable, "-m", "benchmarks", "tune", *options], cwd=ROOT)
+    pattern = "local/*/tuning/*/*/history.jsonl"
     while not (found := [p for p in given["results"].glob(pattern) if len(p.read_text().splitlines()) > 2]):
-        assert process.poll() is None, "the search ended before it could be killed"
+        assert process.poll() is None, "it ended before it could be killed"
         time.sleep(0.02)
     process.kill()
     process.wait()
@@ -362,7 +362,7 @@ def test_a_driver_that_was_killed_goes_on(given, monkeypatch, capsys) -> None:
     begun = found[0].read_text().splitlines()[:2]
     monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
     monkeypatch.setattr("benchmarks.jobs.processes.Processes", Inline)
-    cli.app(["search", *options], standalone_mode=False)
+    cli.app(["tune", *options], standalone_mode=False)
     folder = found[0].parents[1]
     assert found[0].read_text().splitlines()[:2] == begun, "the trial began again"
     rows = pd.read_csv(folder / "trials.csv")
@@ -374,8 +374,8 @@ def test_a_driver_that_was_killed_goes_on(given, monkeypatch, capsys) -> None:
 
 def test_make_passes_on_what_it_is_given() -> None:
     given = ["RECIPE=bttr", "PRESET=laptop", "TRIALS=3", "STORAGE=sqlite:///x", "ENGINE=ray", "CPUS=2"]
-    said = subprocess.check_output(["make", "-n", "--no-print-directory", "search", *given], cwd=ROOT, text=True)
-    words = " ".join(said.replace('"', "").split("benchmarks search ")[1].split())
+    said = subprocess.check_output(["make", "-n", "--no-print-directory", "tune", *given], cwd=ROOT, text=True)
+    words = " ".join(said.replace('"', "").split("benchmarks tune ")[1].split())
     assert words == "--recipe bttr --preset laptop --trials 3 --storage sqlite:///x --engine ray --cpus 2"
 
 

@@ -17,12 +17,12 @@ from benchmarks.jobs.processes import Processes
 from benchmarks.tuning import study as driver
 from benchmarks.tuning import trials
 from benchmarks.tuning.space import pose
-from benchmarks.tuning.trials import DONE, Job
+from benchmarks.tuning.trials import FINISHED_STATES, Job
 from tests.helpers.database import Postgres
-from tests.tuning import test_study as test_search
+from tests.tuning import test_study as local
 from tests.tuning.test_study import pretended, with_
 
-archive, given = test_search.archive, test_search.given  # fixtures
+archive, given = local.archive, local.given  # fixtures
 
 
 def numbers(found: list[FrozenTrial], *states: TrialState) -> list[int]:
@@ -37,7 +37,7 @@ def test_four_workers_one_killed_and_the_server_gone_for_a_while(postgres: Postg
 
     def trouble() -> None:
         while not killed:  # a trial under way: its folder has the first epochs
-            for path in given["results"].glob("search/*/*/history.jsonl"):
+            for path in given["results"].glob("tuning/*/*/history.jsonl"):
                 if 2 <= len(path.read_text().splitlines()) < 10:
                     study = optuna.load_study(study_name=path.parents[1].name, storage=url)
                     running = [t for t in study.trials if t.state == TrialState.RUNNING]
@@ -52,7 +52,7 @@ def test_four_workers_one_killed_and_the_server_gone_for_a_while(postgres: Postg
         postgres.start()
 
     problem = pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"])
-    folder = given["results"] / "search" / problem.name
+    folder = given["results"] / "tuning" / problem.name
     job = Job(problem, url, 5, str(folder), heartbeat=3)
     processes = Processes(given["crohme"], given["results"], folder, 4)
     watcher = threading.Thread(target=trouble, daemon=True)
@@ -60,7 +60,7 @@ def test_four_workers_one_killed_and_the_server_gone_for_a_while(postgres: Postg
     driver._complete(job, processes, 4, [problem.defaults], driver.Mirror())
     watcher.join()
     found = optuna.load_study(study_name=folder.name, storage=url).trials
-    assert len(numbers(found, *DONE)) >= 5 and not numbers(found, TrialState.RUNNING, TrialState.WAITING)
+    assert len(numbers(found, *FINISHED_STATES)) >= 5 and not numbers(found, TrialState.RUNNING, TrialState.WAITING)
     failed = numbers(found, TrialState.FAIL)
     again = {trial.system_attrs["retry_history"][-1]: trial for trial in found if "retry_history" in trial.system_attrs}
     assert killed[0] in failed and sorted(again) == failed, "a trial was lost"
@@ -87,8 +87,8 @@ def test_a_machine_that_vanishes(postgres: Postgres, given, monkeypatch) -> None
     found = there.trials
     assert found[0].state == TrialState.FAIL and time.monotonic() - began > 2
     (again,) = [trial for trial in found if trial.system_attrs.get("failed_trial") == 0]
-    assert again.params == found[0].params and again.state in DONE
-    assert len(numbers(found, *DONE)) == 3 and not numbers(found, TrialState.RUNNING, TrialState.WAITING)
+    assert again.params == found[0].params and again.state in FINISHED_STATES
+    assert len(numbers(found, *FINISHED_STATES)) == 3 and not numbers(found, TrialState.RUNNING, TrialState.WAITING)
 
 
 def test_a_trial_taken_for_dead_is_left_to_the_other(postgres: Postgres, given, monkeypatch) -> None:
@@ -112,5 +112,5 @@ def test_a_trial_taken_for_dead_is_left_to_the_other(postgres: Postgres, given, 
     study = job.opened()
     monkeypatch.setattr("benchmarks.training.trainer.train", slow)
     trials.work(Place(given["crohme"], given["results"]), job, "worker")
-    assert numbers(study.trials, TrialState.FAIL) == taken == [0] and len(numbers(study.trials, *DONE)) == 2
+    assert numbers(study.trials, TrialState.FAIL) == taken == [0] and len(numbers(study.trials, *FINISHED_STATES)) == 2
     assert study.trials[1].params == study.trials[0].params and study.trials[1].value is not None

@@ -18,15 +18,16 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from benchmarks.data.archive import Archive, open_archive
+from benchmarks.data.ink import INKLESS
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.recognition.attention import INKLESS, Attention
-from benchmarks.report.figures.make import DATES, rendered, style
+from benchmarks.recognition.attention import Attention
+from benchmarks.report.figures.write import DATES, rendered, style
 
-DARKEST = 0.7  # of a colour map: ink stays readable on it
-KINDS = {  # differ for the colour-blind; light to dark in a grey print
-    name: ListedColormap(matplotlib.colormaps[colours](np.linspace(0, DARKEST, 256)))
-    for name, colours in (("attention", "Oranges"), ("R", "Blues"))
+DARKEST = 0.7  # of a color map: ink stays readable on it
+KINDS = {  # differ for the color-blind; light to dark in a gray print
+    name: ListedColormap(matplotlib.colormaps[colors](np.linspace(0, DARKEST, 256)))
+    for name, colors in (("attention", "Oranges"), ("R", "Blues"))
 }
 LETTERS = "abcdefgh"
 PLAIN: dict[Any, Any] = {  # on top of the suite's style: framed pictures instead of axes
@@ -132,7 +133,7 @@ def _ink(axes: Axes, attention: Attention) -> None:
 
 
 def _scales(axes: Axes, attention: Attention) -> None:
-    """A colour bar for each kind of map, from 0 to the largest value of the expression."""
+    """A color bar for each kind of map, from 0 to the largest value of the expression."""
     for place, (name, values) in enumerate(maps(attention).items()):
         bar = axes.inset_axes((0.38, 0.66 - 0.55 * place, 0.5, 0.16))
         bar.imshow(np.linspace(0, 1, 256)[None], KINDS[name], aspect="auto", extent=(0, 1, 0, 1))

@@ -26,9 +26,9 @@ def growth(table: pd.DataFrame) -> Figure:
         part = parts[axis]
         doubled = [math.log(part[name].iloc[-1] / part[name].iloc[-2]) for name in ("value", *SIDES)]
         slopes = dict(zip(SIDES, (grown / doubled[0] for grown in doubled[1:]), strict=True))
-        for side, (colour, marks) in SIDES.items():
+        for side, (color, marks) in SIDES.items():
             named = f"{side}, slope {slopes[side]:.1f}"
-            panel.loglog(part["value"], part[side], marks, color=colour, label=named, gid=f"{axis}, {side}")
+            panel.loglog(part["value"], part[side], marks, color=color, label=named, gid=f"{axis}, {side}")
         panel.set_xticks(part["value"], [f"{value / unit:.0f}" for value in part["value"]])
         panel.xaxis.set_minor_locator(NullLocator())
         panel.yaxis.set_minor_formatter(NullFormatter())

@@ -1,6 +1,6 @@
 """The drawings of `make figures`: each takes what runs left and gives a Figure at column width.
 
-A colour never tells anything alone: a marker or a line style says the same, so that all reads in grey. Intervals are
+A color never tells anything alone: a marker or a line style says the same, so that all reads in gray. Intervals are
 95 % Wilson intervals of a rate over the n expressions of a set, as in the tables.
 """
 
@@ -16,11 +16,11 @@ from matplotlib.ticker import MaxNLocator
 from benchmarks.report.paper import model_name, reference
 from benchmarks.report.presets import names
 from benchmarks.runs.folder import RunFolder
-from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.interval import printed_interval, proportion_interval
 
 WIDTH = 3.4  # inches
 YEAR = "2014"  # the set of Table 1 and Fig. 3
-LOOKS: dict[str, tuple[str, str, Any]] = {  # recipe -> colour, marker, line style
+LOOKS: dict[str, tuple[str, str, Any]] = {  # recipe -> color, marker, line style
     "bttr": ("#000000", "P", (0, (1, 1))),
     "bttr-baseline": ("#E69F00", "s", (0, (4, 1.5))),
     "comer-self": ("#56B4E9", "^", (0, (3, 1, 1, 1))),
@@ -33,7 +33,7 @@ RATES = {
     "le1": ("≤ 1 error", "#009E73", "s"),
     "le2": ("≤ 2 errors", "#D55E00", "D"),
 }
-GREY = "#555555"
+GRAY = "#555555"
 
 
 class Rate(NamedTuple):
@@ -51,8 +51,8 @@ def rate(count: float, n: int) -> Rate:
 
 
 def reported(percent: float, n: int) -> Rate:
-    """A printed rate; the count behind it is the rate times n, rounded."""
-    return Rate(percent, *rate(percent * n / 100, n)[1:])
+    """A printed rate."""
+    return Rate(percent, *printed_interval(percent, n))
 
 
 def seeds_of_rows(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
@@ -70,14 +70,14 @@ def _place(recipe: str) -> tuple[int, str]:
 
 
 def look(recipe: str) -> tuple[str, str, Any]:
-    """Colour, marker, line style."""
+    """Color, marker, line style."""
     return LOOKS.get(recipe, OTHER_LOOK)
 
 
-def handle(label: str, colour: str, marker: str, line: Any = "none", *, filled: bool = True) -> Line2D:
+def handle(label: str, color: str, marker: str, line: Any = "none", *, filled: bool = True) -> Line2D:
     """An entry of a legend."""
-    fill = colour if filled else "white"
-    return Line2D([], [], color=colour, marker=marker, markerfacecolor=fill, linestyle=line, label=label)
+    fill = color if filled else "white"
+    return Line2D([], [], color=color, marker=marker, markerfacecolor=fill, linestyle=line, label=label)
 
 
 def rows_of(axis: Axes, names: Sequence[str], **looks: Any) -> None:
@@ -110,15 +110,15 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
     for axis, (name, panel) in zip(axes, panels.items(), strict=True):
         for recipe, rates in panel.items():
             x = np.arange(len(rates)) + (everyone.index(recipe) - (len(everyone) - 1) / 2) * 0.15
-            colour, marker, line = look(recipe)
+            color, marker, line = look(recipe)
             if panel is not above and recipe in above:
                 faint = ":" if len(panel) < 3 else "none"
-                looks = {"color": colour, "marker": marker, "markerfacecolor": "white", "linewidth": 0.7}
+                looks = {"color": color, "marker": marker, "markerfacecolor": "white", "linewidth": 0.7}
                 beside = [r.rate for r in above[recipe]]
                 axis.plot(x, beside, linestyle=faint, gid=f"{recipe}, beside", **looks)
             ends = [[abs(r.rate - r[side]) for r in rates] for side in (1, 2)]
             drawn = axis.errorbar(
-                x, [r.rate for r in rates], ends, fmt=marker, color=colour, elinewidth=0.6, capsize=1.2
+                x, [r.rate for r in rates], ends, fmt=marker, color=color, elinewidth=0.6, capsize=1.2
             )
             drawn[0].set(linestyle=line, gid=f"{recipe}, {name}", linewidth=0.9, clip_on=False)
         axis.set(title=name, ylabel="ExpRate (%)", ylim=(0, 88), yticks=range(0, 81, 20))
@@ -127,7 +127,7 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
     axes[-1].set_xlabel("tokens of the true caption, and how many expressions have them")
     handles = [handle(model_name(recipe), *look(recipe)) for recipe in everyone]
     if len(panels) > 1:
-        handles.append(handle("the same, reported", GREY, "o", ":", filled=False))
+        handles.append(handle("the same, reported", GRAY, "o", ":", filled=False))
     figure.legend(handles=handles, loc="outside upper center", ncols=3 if len(handles) > 4 else 2)
     return figure
 
@@ -156,19 +156,19 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
         named.append(f"{source}, {len(seeds)} seed" + "s" * (len(seeds) > 1) if seeds else model)
         if y and not seeds:
             axis.axhline(y - 0.5, color="#CCCCCC", linewidth=0.4, zorder=0)
-        for place, (key, (_, colour, marker)) in enumerate(list(RATES.items())[: len(rates)]):
-            at, (centre, low, high) = y + (place - 1) * 0.22, rates[place]
-            fill = colour if seeds else "white"
-            axis.plot([low, high], [at, at], color=colour, linewidth=0.8, zorder=2)
-            axis.plot(centre, at, marker, color=colour, markerfacecolor=fill, zorder=3, gid=f"{model}, {source}, {key}")
+        for place, (key, (_, color, marker)) in enumerate(list(RATES.items())[: len(rates)]):
+            at, (center, low, high) = y + (place - 1) * 0.22, rates[place]
+            fill = color if seeds else "white"
+            axis.plot([low, high], [at, at], color=color, linewidth=0.8, zorder=2)
+            axis.plot(center, at, marker, color=color, markerfacecolor=fill, zorder=3, gid=f"{model}, {source}, {key}")
             if len(seeds) > 1:
                 axis.plot([100 * run.scores[YEAR][key] / n for run in seeds], [at] * len(seeds), "|k", ms=5, zorder=4)
     rows_of(axis, named)
     axis.set_xlabel(f"CROHME {YEAR} (%), n = {n}")
     what = [handle(*looks) for looks in RATES.values()]
     whose = [
-        handle("reported", GREY, "o", filled=False),
-        handle("reproduced", GREY, "o"),
+        handle("reported", GRAY, "o", filled=False),
+        handle("reproduced", GRAY, "o"),
         handle("a seed", "black", "|"),
     ]
     handles = [one for pair in zip(what, whose, strict=True) for one in pair]  # a legend fills its columns first
@@ -191,8 +191,8 @@ def training(runs: Sequence[RunFolder]) -> Figure:
     for axis, key in zip(axes, panels, strict=True):
         for run in runs:
             points = [(line["epoch"], line[key]) for line in run.history if key in line]
-            colour, marker, line = look(run.recipe)
-            looks = {"color": colour, "marker": marker if len(points) <= 60 else "", "linestyle": line}
+            color, marker, line = look(run.recipe)
+            looks = {"color": color, "marker": marker if len(points) <= 60 else "", "linestyle": line}
             axis.plot(*zip(*points, strict=True), markersize=2, gid=f"{run.recipe}, seed {run.seed}, {key}", **looks)
         axis.set(ylabel=PANELS[key], ylim=(0, None))
     axes[-1].set_xlabel("epoch")
@@ -212,13 +212,13 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
     for (recipe, preset), seeds in seeds_of_rows([run for run in runs if run.seconds]).items():
         took = [run.seconds[-1] / 60 for run in seeds]
         rates = [100 * run.scores[YEAR]["exact"] / run.scores[YEAR]["n"] for run in seeds]
-        colour, marker, _ = look(recipe)
-        handles[recipe] = handle(model_name(recipe), colour, marker)
+        color, marker, _ = look(recipe)
+        handles[recipe] = handle(model_name(recipe), color, marker)
         threads = seeds[0].environment.get("threads")
         words = f"{preset}, {threads} thread{'s' * (threads > 1)}" if threads else preset
         place = float(np.mean(took)), float(np.mean(rates)), words
-        axis.plot(*place[:2], marker, color=colour, gid=f"{recipe}, {preset}")
-        axis.plot(took, rates, "_", color=colour, gid=f"{recipe}, {preset}, seeds")
+        axis.plot(*place[:2], marker, color=color, gid=f"{recipe}, {preset}")
+        axis.plot(took, rates, "_", color=color, gid=f"{recipe}, {preset}, seeds")
         best[preset] = max(best.get(preset, place), place, key=lambda place: place[1])
     for x, y, words in best.values():
         axis.annotate(words, (x, y), (-6, 0), textcoords="offset points", ha="right", va="center")

@@ -27,8 +27,8 @@ from evaluation.scoring.inputs import read_predictions
 from evaluation.symlg import SymLG
 
 MAX_SHOWN = 4_000  # characters of a prediction; more are cut off
-RELATION = {"": ".", "R": "R", "Sub": "S", "Sup": "P", "Above": "A", "Below": "B", "Inside": "I"}
-MARK = {"label": "x", "relation": "r", "missing": "m", "extra": "e"}
+RELATION_LETTERS = {"": ".", "R": "R", "Sub": "S", "Sup": "P", "Above": "A", "Below": "B", "Inside": "I"}
+ERROR_LETTERS = {"label": "x", "relation": "r", "missing": "m", "extra": "e"}
 COLUMNS = ("status", "errors", "label_errors", "relation_errors", "exact", "token_exact", "length")
 
 Json = dict[str, Any]
@@ -240,13 +240,13 @@ def _compared(graph: SymLG, tokens: list[str], exact: bool, truth: Truth | None)
     for difference in found:
         for side, letters in marks.items():
             if (index := getattr(difference, side)) is not None:
-                letters[index] = MARK[difference.kind]
+                letters[index] = ERROR_LETTERS[difference.kind]
     return shown | {"truth_marks": "".join(marks["truth"]), "marks": "".join(marks["prediction"])}
 
 
 def _drawn(tree: Tree) -> Json:
     """A tree as the page's script draws it: labels, parents, and one letter for each relation."""
-    relations = "".join(RELATION[word] for word in tree.relations)
+    relations = "".join(RELATION_LETTERS[word] for word in tree.relations)
     return {"labels": tree.labels, "parents": tree.parents, "relations": relations}
 
 

@@ -24,8 +24,8 @@ from benchmarks.data.archive import Archive, open_archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.report import tables
-from benchmarks.report.figures.errors import taxonomy
-from benchmarks.report.figures.make import rendered, style
+from benchmarks.report.figures.error_figure import taxonomy
+from benchmarks.report.figures.write import rendered, style
 from benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, source, title
 from benchmarks.report.page.playback import add_attention
 from benchmarks.runs.folder import RunFolder
@@ -144,12 +144,7 @@ def render(material: Material, results: Path) -> str:
 def _best_first(material: Material) -> list[RunFolder]:
     """The runs that the browser has something of."""
     shown = {name for one in material.sets for name in one.runs}
-
-    def rate(run: RunFolder) -> float:
-        scores = run.scores.values()
-        return sum(score["exact"] for score in scores) / max(1, sum(score["n"] for score in scores))
-
-    return sorted((run for run in material.runs if key(run) in shown), key=rate, reverse=True)
+    return sorted((run for run in material.runs if key(run) in shown), key=lambda run: run.exprate, reverse=True)
 
 
 def _part(name: str) -> str:

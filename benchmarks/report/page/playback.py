@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.progress import track
 
 from benchmarks.data.archive import Archive
 from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
+from benchmarks.printing import aside
 from benchmarks.report.page.browser import Json, TestSet, key, title
 from benchmarks.runs.folder import RunFolder
-from models import CheckpointError
+from models.errors import CheckpointError
 
 
 def add_attention(
@@ -29,13 +29,13 @@ def add_attention(
     for run in runs if count else ():
         mine = [one for one in sets if key(run) in one.runs]
         try:
-            model = load_weights(run.path / "best.safetensors", run.settings.model) if mine else None
+            model = load_weights(run.weights, run.settings.model) if mine else None
         except CheckpointError as error:
             notes.append(f"no attention: {error}")
             continue
         for one in mine:
             chosen, words = _chosen(one.ids, one.runs[key(run)], count), f"  attention of {title(run)} on {one.name}"
-            shown = track(chosen, words, console=Console(stderr=True), transient=True)
+            shown = track(chosen, words, console=aside, transient=True)
             maps = {id_: _maps(model, run, archive.image(one.name, id_), tokens) for id_, tokens in shown}
             one.attention[key(run)] = {id_: found for id_, found in maps.items() if found}
         if mine:

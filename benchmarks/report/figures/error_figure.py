@@ -61,9 +61,9 @@ def _confusions(axis: Axes, run: RunFolder) -> None:
 
 def _relations(axis: Axes, run: RunFolder) -> None:
     shares = relations(run)
-    for side, (label, colour, hatch) in enumerate([("missed", "#D55E00", ""), ("invented", "#F5C9A8", "//////")]):
+    for side, (label, color, hatch) in enumerate([("missed", "#D55E00", ""), ("invented", "#F5C9A8", "//////")]):
         places, widths = np.arange(len(shares)) + (side - 0.5) * 0.36, [pair[side] for pair in shares.values()]
-        looks = {"color": colour, "hatch": hatch, "edgecolor": "#8A3D00", "linewidth": 0.4}
+        looks = {"color": color, "hatch": hatch, "edgecolor": "#8A3D00", "linewidth": 0.4}
         axis.barh(places, widths, height=0.34, label=label, gid=label, **looks)
     rows_of(axis, list(shares))
     axis.set(xlabel="expressions (%)", title="Relations missed, invented")
@@ -74,13 +74,13 @@ def _groups(axis: Axes, run: RunFolder, table: str) -> None:
     """ExpRate with intervals of each group of a table, a marker for every set."""
     names = [row[table if table == "structure" else "bucket"] for row in next(iter(run.errors.values()))[table]]
     for place, (year, tables) in enumerate(run.errors.items()):
-        colour, marker = SETS.get(year, OTHER_SET)
+        color, marker = SETS.get(year, OTHER_SET)
         for y, row in enumerate(tables[table]):
             if row["n"]:
                 at = y + (place - (len(run.errors) - 1) / 2) * 0.24
-                centre, low, high = rate(row["exact"], row["n"])
-                axis.plot([low, high], [at, at], color=colour, linewidth=0.7)
+                center, low, high = rate(row["exact"], row["n"])
+                axis.plot([low, high], [at, at], color=color, linewidth=0.7)
                 gid = f"{table}, {year}, {names[y]}"
-                axis.plot(centre, at, marker, color=colour, markersize=3, clip_on=False, gid=gid)
+                axis.plot(center, at, marker, color=color, markersize=3, clip_on=False, gid=gid)
     rows_of(axis, names)
     axis.set(xlabel="ExpRate (%)", xlim=(0, None), title=f"ExpRate by {table}")

@@ -20,11 +20,9 @@ from evaluation.lgeval.label_graph import LabelGraph, read, segment
 from evaluation.lgeval.metrics import FIELDS, compare
 from evaluation.scoring.run_scripts import OWN_SCRIPTS
 from evaluation.symlg import from_latex, write
+from tests.helpers.places import FIXTURES
 
-HEAD, *PAIRS = (
-    json.loads(line)
-    for line in (Path(__file__).parents[1] / "fixtures/stroke_level.jsonl").read_text("utf-8").splitlines()
-)
+HEAD, *PAIRS = (json.loads(line) for line in (FIXTURES / "stroke_level.jsonl").read_text("utf-8").splitlines())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from evaluation.scoring.inputs import matched, tokens_of
 from evaluation.scoring.run_scripts import in_process
 from evaluation.symlg import EDITIONS, READINGS, Rules
 
-TWO, ONE, UNDECIDED = "two-children Inside (convert2symLG 1.4)", "one-child Inside (convert2symLG 1.5)", "undecided"
+TWO_CHILDREN = "two-children Inside (convert2symLG 1.4)"
+ONE_CHILD = "one-child Inside (convert2symLG 1.5)"
+UNDECIDED = "undecided"
 
 
 def table(predictions: Path, ground_truth: str) -> list[dict[str, Any]]:
@@ -46,7 +48,7 @@ def convention(graphs: Iterable[Graph]) -> tuple[str, Counter[str]]:
         for root, members in inside.items():
             followed = {right[member] for member in members if member in right}
             if followed and root not in indexed:
-                roots[TWO if followed & members else ONE] += 1
+                roots[TWO_CHILDREN if followed & members else ONE_CHILD] += 1
     if not roots:
         return UNDECIDED, roots
     return roots.most_common(1)[0][0], roots
@@ -56,9 +58,9 @@ def other_convention(texts: dict[str, str], truth: Mapping[str, Graph], rules: R
     """What to say where the truth's roots follow another edition of the converter than the predictions: by how
     many correct expressions that changes the score."""
     name, _ = convention(truth.values())
-    if name == UNDECIDED or (name == TWO) == rules.edition.second_inside:
+    if name == UNDECIDED or (name == TWO_CHILDREN) == rules.edition.second_inside:
         return None
-    other = replace(rules.edition, second_inside=name == TWO)
+    other = replace(rules.edition, second_inside=name == TWO_CHILDREN)
     ours, theirs = (
         in_process(texts, truth, Rules(rules.reading, edition))[0]["exact"] for edition in (rules.edition, other)
     )

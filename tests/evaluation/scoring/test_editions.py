@@ -12,16 +12,14 @@ import pytest
 
 from evaluation import InputError
 from evaluation.lgeval.metrics import compare
-from evaluation.scoring.editions import ONE, TWO, UNDECIDED, convention, table
+from evaluation.scoring.convention import ONE_CHILD, TWO_CHILDREN, UNDECIDED, convention, table
 from evaluation.scoring.inputs import GroundTruth, prediction_file
 from evaluation.scoring.run_scripts import in_process, run_scripts
 from evaluation.scoring.signature import Signature
 from evaluation.symlg import EDITIONS, READINGS, Rules, SymLG, Unconverted, from_latex, rules, write
+from tests.helpers.places import FIXTURES
 
-CASES = [
-    json.loads(line)
-    for line in (Path(__file__).parents[1] / "fixtures/official_conversions.jsonl").read_text("utf-8").splitlines()
-]
+CASES = [json.loads(line) for line in (FIXTURES / "official_conversions.jsonl").read_text("utf-8").splitlines()]
 
 
 def content(latex: str, chosen: Rules) -> list | None:
@@ -83,8 +81,8 @@ def test_scripts_and_process_agree_under_every_rule(tmp_path: Path):
 
 def test_the_convention_of_a_truth():
     expression = r"\sqrt { a b } + \sqrt [ 3 ] { a b } + \sqrt { a }"
-    assert convention([from_latex(expression)]) == (TWO, {TWO: 1})
-    assert convention([from_latex(expression, rules(edition="current"))]) == (ONE, {ONE: 1})
+    assert convention([from_latex(expression)]) == (TWO_CHILDREN, {TWO_CHILDREN: 1})
+    assert convention([from_latex(expression, rules(edition="current"))]) == (ONE_CHILD, {ONE_CHILD: 1})
     assert convention([from_latex("a")])[0] == UNDECIDED
 
 

@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.report.figures import errors as taxonomy
-from benchmarks.report.figures import growth as cost
+from benchmarks.report.figures import error_figure, growth
 from benchmarks.report.figures import results as plots
 from benchmarks.runs.folder import RunFolder
 
@@ -66,17 +65,18 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
         yield "exprate-minutes", plots.minutes(runs)
     for run in {(run.recipe, run.preset): run for run in reversed(runs)}.values():  # the first seed of each row
         name = f"errors-{run.recipe}-{run.preset}-seed{run.seed}"
-        yield name, taxonomy.taxonomy(run) if run.errors else "no errors/*.json; python -m benchmarks score makes them"
+        lacking = "no errors/*.json; python -m benchmarks score makes them"
+        yield name, error_figure.taxonomy(run) if run.errors else lacking
     yield "speed-growth", _growth(results / "speed" / "growth.csv")
 
 
 def read_runs(root: Path) -> list[RunFolder]:
-    """The runs under `root`. Raises UserError for a damaged file."""
+    """The runs under `root`, with all that is drawn of them. Raises UserError for a damaged file."""
     runs = RunFolder.under(root)
     for run in runs:
-        run.scores = run.per_set("scores", "n", "exact", "le1", "le2", "by_length")
-        run.errors = run.per_set("errors", "n", *TABLES)
-        run.history = run.read("history.jsonl", "epoch")
+        run.per_set("scores", "n", "exact", "le1", "le2", "by_length")
+        run.per_set("errors", "n", *TABLES)
+        run.read("history.jsonl", "epoch")
     return runs
 
 
@@ -84,6 +84,6 @@ def _growth(path: Path) -> Figure | str:
     if not path.exists():
         return f"there is no {path}; make bench measures it"
     try:
-        return cost.growth(pd.read_csv(path))
+        return growth.growth(pd.read_csv(path))
     except (ValueError, KeyError, IndexError):
         raise UserError(f"{path}: damaged or incomplete; restore it, or make it again") from None

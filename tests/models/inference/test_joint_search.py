@@ -106,7 +106,7 @@ def test_bfloat16_on_the_cpu() -> None:
 
 
 def random_model(seed: int, **changes: Any) -> CoMER:
-    """A float64 network that likes to end, does not like to repeat itself, and has no other favourites."""
+    """A float64 network that likes to end, does not like to repeat itself, and has no other favorites."""
     torch.manual_seed(seed)
     sizes = {"d_model": 16, "growth_rate": 4, "num_layers": 1, "nhead": 2, "dim_feedforward": 24, "dc": 3}
     model = CoMER(CoMERConfig(**{**sizes, "vocab_size": 24, **changes})).double().eval()

@@ -48,7 +48,6 @@ def browse(results: Path, port: int) -> None:
     print(f"MLflow at {without_password(uri)}: http://127.0.0.1:{port} (Ctrl-C ends it)", flush=True)
     options = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     os.environ["MLFLOW_BACKEND_STORE_URI"] = uri  # not in the command line, where every user sees a password
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")  # there is nothing to run, only to see
     os.execv(sys.executable, [sys.executable, "-m", "mlflow", "ui", *options])
 

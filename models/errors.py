@@ -1,0 +1,5 @@
+"""The one error a user of the networks is meant to see."""
+
+
+class CheckpointError(ValueError):
+    """A weights file that cannot be used; the message is one line with the file and the fix."""
