@@ -177,7 +177,7 @@ class Config(Strict):
     @model_validator(mode="after")
     def _images_can_change(self) -> "Config":
         if self.training.resident and self.data.substitution:
-            raise ValueError("data.substitution draws images anew, those of training.resident stay on the device")
+            raise ValueError("data.substitution redraws images, so they cannot stay on the device (training.resident)")
         return self
 
     @model_validator(mode="after")
@@ -239,9 +239,9 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
 
 
 def load(path: Path) -> Config:
-    """Reads the `config.yaml` of a run folder. An older one keeps its schema version: no training goes on from it."""
+    """Reads the `config.yaml` of a run folder. An older one keeps its schema version: it is not trained further."""
     if not path.exists():
-        raise UserError(f"{path}: no such file, so this is no run folder; `python -m benchmarks ls` lists runs")
+        raise UserError(f"{path}: no such file, so this is not a run folder; `python -m benchmarks ls` lists runs")
     keys = {"schema_version": 1} | read_yaml(path)
     version = keys["schema_version"]
     older = "" if version == SCHEMA else f" (version {version} of the settings, not {SCHEMA})"

@@ -1,4 +1,4 @@
-"""What a report of a fault should begin with: what is here, what is broken or known to go badly, and the fix of each.
+"""What a bug report should start with: what is here, what is broken or known to go badly, and the fix of each.
 
 `broken` is what the main job needs and would fail by; `warn` costs time, a mirror or a stage beside it. Every check
 stands alone: what cannot be imported is a finding, not an end.

@@ -213,7 +213,7 @@ def _print_score(score: Score) -> None:
 def write_csv(path: Path, rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> None:
     """Write rows as one CSV file, whole or not at all."""
     if path.exists() and not path.is_file():
-        raise InputError(f"{path}: is there and no file; choose another name")
+        raise InputError(f"{path}: exists and is not a file; choose another name")
     text = StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()

@@ -57,7 +57,7 @@ def test_settings_tables_and_figures_load_without_torch(name: str) -> None:
         (["reproduce", "--crohme", "junk.zip"], "junk.zip"),
         (["data", "--crohme", "junk.zip"], "junk.zip"),
         (["train"], "name one run"),
-        (["train", "nowhere"], "nowhere/config.yaml: no such file, so this is no run folder"),
+        (["train", "nowhere"], "nowhere/config.yaml: no such file, so this is not a run folder"),
         (["score", "run"], "run/config.yaml"),
         (["track", "nowhere"], "not a run folder"),
         (["reproduce", "--seeds", "x"], "'x' is not a seed"),

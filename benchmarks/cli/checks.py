@@ -24,7 +24,7 @@ def doctor(
     checks = examine(crohme, results)
     show(checks, as_json)
     if broken := [check.name for check in checks if check.status == "broken"]:
-        raise UserError(f"{', '.join(broken)}: broken, and the main job needs it; the fix stands beside it")
+        raise UserError(f"{', '.join(broken)}: broken, and the main job needs it; the fix is shown beside it")
 
 
 @app.command(rich_help_panel=PANEL)
@@ -34,7 +34,7 @@ def regress(
     parts: Annotated[str, typer.Option(help="of the fixed job: scores numerics training; all where left out")] = "",
     accept: Annotated[bool, typer.Option("--update", help="take what is measured now as the baseline")] = False,
     reason: Annotated[str, typer.Option(help="why the baseline may change; it is kept")] = "",
-    record: Annotated[int, typer.Option(min=0, help="with --update: train again at so many seeds, 20 or more")] = 0,
+    record: Annotated[int, typer.Option(min=0, help="with --update: train again with so many seeds (20 at least)")] = 0,
 ) -> None:
     """Compare a fixed, quick job with results/baseline.json."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the baseline is of processors, which every machine has
@@ -49,7 +49,7 @@ def regress(
 
 @app.command(rich_help_panel=PANEL)
 def speed(
-    only: Annotated[str, typer.Option(help="benchmarks, or parts of their names, divided by blanks or commas")] = "",
+    only: Annotated[str, typer.Option(help="benchmarks, or parts of their names, separated by spaces or commas")] = "",
     repeats: Annotated[int, typer.Option(help="times each side is measured", min=1)] = 5,
     crohme: Annotated[Path | None, typer.Option(help="CoMER's data.zip, for the two rows on CROHME 2014")] = None,
     results: Results = RESULTS,
@@ -62,7 +62,7 @@ def speed(
 
 @app.command("gpu-check", rich_help_panel=PANEL)
 def gpu_check(crohme: Crohme = None, results: Results = RESULTS) -> None:
-    """Check a GPU in five minutes: right, how fast, which switches."""
+    """Check a GPU in five minutes: correctness, speed, recommended settings."""
     from benchmarks.performance.gpu_check import gpu_check
 
     gpu_check(crohme, results)
@@ -72,7 +72,7 @@ def gpu_check(crohme: Crohme = None, results: Results = RESULTS) -> None:
 def precision(
     limit: Annotated[int, typer.Option(help="expressions to train on", min=1)],
     epochs: Annotated[int, typer.Option(help="of each training", min=1)],
-    seeds: Annotated[str, typer.Option(help="seeds, divided by blanks or commas")] = "7 8 9",
+    seeds: Annotated[str, typer.Option(help="seeds, separated by spaces or commas")] = "7 8 9",
     heldout: Annotated[int, typer.Option(help="expressions held out", min=1)] = 300,
     max_tokens: Annotated[int, typer.Option(help="longer labels are left out, of both", min=1)] = 200,
     recipe: Recipe = "comer-fusion",
@@ -80,7 +80,7 @@ def precision(
     crohme: Crohme = None,
     results: Results = RESULTS,
 ) -> None:
-    """Train short in float32 and in bf16: does bf16 harm?"""
+    """Short trainings in float32 and bf16: does bf16 hurt?"""
     from benchmarks.performance.precision import Sizes, precision
     from benchmarks.runs.workspace import open_data
 

@@ -45,7 +45,7 @@ def import_weights(
     from models.weights import pack_weights
 
     if out.suffix != ".safetensors" or out.exists():
-        reason = "is there already; delete it or" if out.exists() else "is no name of a weights file;"
+        reason = "is there already; delete it or" if out.exists() else "is not a weights file name;"
         raise UserError(f"{out}: {reason} give another name ending in .safetensors")
     model = import_lightning(ckpt)
     write_atomically(out, pack_weights(model))

@@ -21,7 +21,7 @@ def recognize(
             help="a run folder, the weights file in one, or a .ckpt of CoMER's authors; else the best of ours"
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="a JSON object a line: LaTeX, score, n-best")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line: LaTeX, score, n-best")] = False,
     nbest: Annotated[int, typer.Option(min=1, help="hypotheses in the JSON")] = 10,
     show: Annotated[bool, typer.Option("--show", help="draw the attention to IMAGE.attention.png")] = False,
 ) -> None:
@@ -36,7 +36,7 @@ def recognize(
             named = f"{path}\t{found.latex}" if len(images) > 1 else found.latex
             print(found.as_json(nbest) if as_json else named, flush=True)
             if found.doubtful:
-                note = "read with little confidence; is it a picture of one expression, cut out?"
+                note = "read with little confidence; is it a cropped picture of a single expression?"
                 print(f"doubtful: {path}: {note} ({found.nbest[0].confidence:.0%} a token)", file=sys.stderr)
             if show:
                 from benchmarks.report.figures.attention import beside

@@ -17,8 +17,8 @@ app = typer.Typer(
 ROWS = "bttr bttr-baseline comer-self comer-cross comer-fusion"
 
 
-Crohme = Annotated[Path | None, typer.Option(help="CoMER's data.zip, or it unpacked; else the embedded set is made")]
-Results = Annotated[Path, typer.Option(help="where runs and tables lie", envvar="HMERBENCH_RESULTS")]
+Crohme = Annotated[Path | None, typer.Option(help="CoMER's data.zip, or it unpacked; default: the embedded set")]
+Results = Annotated[Path, typer.Option(help="folder of runs and tables", envvar="HMERBENCH_RESULTS")]
 Preset = Annotated[
     str,
     typer.Option(help="smoke | laptop | hour | paper | fast | a YAML file; else smoke without a GPU, fast with"),
@@ -29,7 +29,7 @@ Seed = Annotated[int, typer.Option(help="the run's seed", min=0)]
 Force = Annotated[bool, typer.Option("--force", help="train again what is trained already")]
 EngineName = Annotated[str, typer.Option("--engine", help="local: this machine | ray: a Ray cluster (RAY_ADDRESS)")]
 Jobs = Annotated[int, typer.Option(help="runs side by side (engine local), a share of the cores each", min=1)]
-Cpus = Annotated[float, typer.Option(help="CPUs a run gets (engine ray)", min=0)]
+Cpus = Annotated[float, typer.Option(help="CPUs per run (engine ray)", min=0)]
 Gpus = Annotated[float | None, typer.Option(help="GPUs a run gets (engine ray); else one where there are any", min=0)]
 CHECKOUT = Path(__file__).resolve().parents[2]
 # the project's, wherever one stands; installed without a checkout, the one of the working directory
@@ -37,7 +37,7 @@ RESULTS = CHECKOUT / "results" if (CHECKOUT / "pyproject.toml").exists() and Pat
 
 
 def words(text: str) -> list[str]:
-    """What an option holds, divided by blanks or commas."""
+    """What an option holds, separated by spaces or commas."""
     return text.replace(",", " ").split()
 
 

@@ -54,7 +54,7 @@ def report(
     crohme: Crohme = None,
     results: Results = RESULTS,
     attention: Annotated[
-        int, typer.Option(help="attention of n evenly spaced and n wrong expressions a set", min=0)
+        int, typer.Option(help="show attention for n evenly spaced and n wrong expressions per set", min=0)
     ] = 12,
 ) -> None:
     """Write the page results/report/index.html."""

@@ -25,9 +25,9 @@ Folder = Annotated[Path, typer.Argument(help="a run folder")]
 
 @app.command(rich_help_panel=PANEL)
 def reproduce(
-    recipes: Annotated[str, typer.Option(help="rows, divided by blanks or commas")] = options.ROWS,
+    recipes: Annotated[str, typer.Option(help="rows, separated by spaces or commas")] = options.ROWS,
     preset: Preset = "",
-    seeds: Annotated[str, typer.Option(help="seeds, divided by blanks or commas")] = "7",
+    seeds: Annotated[str, typer.Option(help="seeds, separated by spaces or commas")] = "7",
     crohme: Crohme = None,
     years: Years = "",
     force: options.Force = False,
@@ -38,7 +38,7 @@ def reproduce(
     gpus: options.Gpus = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="fit the epochs to it, stop cleanly after it, exit code 3; the same again resumes"),
+        typer.Option(help="time limit: fits the epochs to it, stops cleanly (exit 3); the same command resumes"),
     ] = None,
 ) -> None:
     """The main job: train, recognize, score, log; then the tables."""

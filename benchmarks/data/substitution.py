@@ -48,7 +48,7 @@ class Substitution:
         self.proportions = {tokens: [proportion(symbol) for symbol in pool] for tokens, pool in self.pools.items()}
 
     def __call__(self, sample: Sample, draw: np.random.Generator) -> Sample:
-        """The expression with other symbols, its image of the same size; `sample` itself where nothing is written anew.
+        """The expression with other symbols, its image of the same size; `sample` itself where nothing is rewritten.
 
         Draws from `draw` alone: the same generator gives the same expression.
         """

@@ -1,4 +1,4 @@
-"""What a job works on and in, wherever it runs; every job goes on from what its folder holds."""
+"""What a job works on and in, wherever it runs; every job resumes from what its folder holds."""
 
 from pathlib import Path
 

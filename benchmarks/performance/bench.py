@@ -162,7 +162,7 @@ def training(sizes: Sizes, bf16: bool) -> Sides:
 
 
 def with_torch_dropout(model: nn.Module) -> None:
-    """Replaces the suite's cheaper dropout by torch's own, which draws a double an element."""
+    """Replaces the suite's cheaper dropout by torch's own, which draws a double per element."""
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, Dropout):

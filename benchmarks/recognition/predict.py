@@ -98,7 +98,7 @@ def _search(
             "nothing) searches on the CPU"
         )
     torch.cuda.empty_cache()
-    aside.print(f"{lacking}: {size} images of {height} x {width} px are searched by halves")
+    aside.print(f"{lacking}: {size} images of {height} x {width} px are split in half and searched")
     halves = batch.part(slice(size // 2)), batch.part(slice(size // 2, size))
     return [of_it for half in halves for of_it in _search(network, half, options, device)]
 

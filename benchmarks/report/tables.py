@@ -132,7 +132,7 @@ def summary(results: Path) -> str:
     about = {name: presets.departures(name, run.config) for run, name in presets.names(runs).items()}
     text += (
         f"\n\nn = {reference()['test_sets']['2014']} images. Reproduced: mean over the seeds ± standard deviation, "
-        "and the 95 % interval for so many images.\n\n" + "".join(f"- {about[name]}\n" for name in sorted(about))
+        "and the 95 % interval for that many images.\n\n" + "".join(f"- {about[name]}\n" for name in sorted(about))
     )
     judged = [one for one in compare.compare([results / "reproduced"], results, compare.POOLED) if one.steps]
     if judged:

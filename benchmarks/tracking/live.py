@@ -1,4 +1,4 @@
-"""Mirroring a training while it goes on, in a process of the lowest priority."""
+"""Mirroring a training while it runs, in a process of the lowest priority."""
 
 import os
 import select
@@ -30,7 +30,7 @@ def live(folder: Path, seconds: float = 30) -> Iterator[None]:
     try:  # a session of its own: Ctrl-C is for the training
         process = subprocess.Popen(command, stdin=pipe, stdout=nothing, stderr=pipe, start_new_session=True)
     except OSError as error:
-        warn(tracking_uri(folder), f"the training is not mirrored while it goes on ({error})")
+        warn(tracking_uri(folder), f"the training is not mirrored while it runs ({error})")
         yield
         return
     relay = threading.Thread(target=_relay, args=(process, tracking_uri(folder)), daemon=True)

@@ -2,7 +2,7 @@
 next to no time, and `python -m benchmarks track FOLDER` mirrors what is missing later.
 
 While a training goes on, a process of its own mirrors it and measures the machine, at the lowest priority. So a store
-that hangs, breaks or is slow to import is no matter of the training, which never imports MLflow.
+that hangs, breaks or is slow to import does not affect the training, which never imports MLflow.
 """
 
 import time

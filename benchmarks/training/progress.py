@@ -11,7 +11,7 @@ from benchmarks.printing import aside
 
 
 class Report:
-    """The bar a person watches, and one line an epoch for logs."""
+    """The bar a person watches, and one line per epoch for logs."""
 
     def __init__(self, progress: Progress, config: Config, epochs: int, done: int):
         self.progress, self.config, self.epochs = progress, config, epochs

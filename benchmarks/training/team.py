@@ -14,7 +14,7 @@ def repeatable(team: "Team", threads: int | None) -> None:
     if threads and team.device.type == "cpu":
         torch.set_num_threads(max(1, threads // team.world))
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # nothing reads what is not written; filling it is a tenth of a step on a CPU, a kernel a tensor on a GPU
+    # nothing reads what is not written; filling it is a tenth of a step on a CPU, a kernel per tensor on a GPU
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 

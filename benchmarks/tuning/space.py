@@ -1,7 +1,7 @@
 """Spaces: which settings of a recipe tuning may change, within what, and what a trial may cost.
 
 A space never reaches what makes the row (the keys its recipe sets), and a trial is judged on held-out training data
-alone: a reported year is refused. Every value a trial can get is checked against the schema before the first one runs.
+alone: a test set is refused. Every value a trial can get is checked against the schema before the first one runs.
 """
 
 import hashlib

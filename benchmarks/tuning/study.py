@@ -98,7 +98,7 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], mirror
                 worker = names.pop(name)
                 if isinstance(error, Died):
                     deaths += 1
-                    console.print(f"{name} went away ({error}); its trial is tried again", markup=False)
+                    console.print(f"{name} exited ({error}); its trial is tried again", markup=False)
                     if deaths > RETRIES * workers:
                         raise UserError(f"workers keep going away ({error}); too little memory for {workers}?")
                     patiently(partial(_try_again, study, lambda t, w=worker: t.user_attrs.get("worker") == w))
@@ -123,7 +123,7 @@ def _open(job: Job) -> optuna.Study:
             shown = sqlalchemy.make_url(job.storage).render_as_string(hide_password=True)
         return job.opened()
     except (ImportError, sqlalchemy.exc.ArgumentError) as error:
-        raise UserError(f"{shown}: no storage that can be used ({error}); give a URL that names a driver "
+        raise UserError(f"{shown}: not a storage that can be used ({error}); give a URL that names a driver "
                         "which is installed, as postgresql+psycopg2://USER:PASSWORD@HOST/NAME") from None  # fmt: skip
     except (*STORAGE_ERRORS, RuntimeError) as error:
         why = str(error.__cause__ or error).splitlines()[0].replace(job.storage, shown)

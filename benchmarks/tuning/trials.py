@@ -1,4 +1,4 @@
-"""A study's workers: each takes one trial after another until the study has all it shall have.
+"""A study's workers: each takes one trial after another until the study is complete.
 
 A trial is a short training with a run folder of its own, named by its configuration: so one that is tried again after
 its worker was killed goes on from its checkpoint, and one whose result got lost on its way is known at once.
@@ -151,7 +151,7 @@ def quiet_optuna() -> None:
 
 
 def work(place: Place, job: Job, worker: str) -> None:
-    """Trials, one after another, until the study has all it shall have and none is under way that could fail yet."""
+    """Trials, one after another, until the study is complete and none is under way that could fail yet."""
     quiet_optuna()
     study, archive = patiently(job.opened), place.archive()
     while (turn := patiently(partial(_turn, study, job.trials))) != "over":

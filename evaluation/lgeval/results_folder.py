@@ -79,7 +79,7 @@ def _replaceable(folder: str) -> bool:
 
 
 def file_metrics(files: Iterable[Scored]) -> str:
-    """FileMetrics.csv: one row a file, every row under its own file's name."""
+    """FileMetrics.csv: one row per file, every row under its own file's name."""
     lines = ["File,Result," + ",".join(metrics.FIELDS)]
     for item in files:
         values = item.comparison.metrics

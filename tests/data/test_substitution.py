@@ -99,7 +99,7 @@ def test_what_is_held_out_is_not_trained_on_under_another_name() -> None:
 
 def test_images_that_stay_on_a_device_are_refused(tmp_path: Path) -> None:
     (tmp_path / "both.yaml").write_text("{data: {substitution: 0.3}, training: {resident: true}}")
-    with pytest.raises(UserError, match=r"both\.yaml.*data\.substitution draws images anew"):
+    with pytest.raises(UserError, match=r"both\.yaml.*data\.substitution redraws images"):
         resolve("comer-fusion", str(tmp_path / "both.yaml"), 7)
 
 

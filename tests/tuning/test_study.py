@@ -303,7 +303,7 @@ def test_a_study_has_one_driver_a_machine(inline, given) -> None:
     ("storage", "message"),
     [
         ("postgresql+psycopg2://me:secret@127.0.0.1:9/x", r"^postgresql.psycopg2://me:...@127.0.0.1:9/x: .*be reached"),
-        ("nosuch://host/x", r"nosuch://host/x: no storage that can be used"),
+        ("nosuch://host/x", r"nosuch://host/x: not a storage that can be used"),
     ],
 )
 def test_a_storage_that_is_of_no_use(inline, given, storage: str, message: str) -> None:
