@@ -12,16 +12,8 @@ if TYPE_CHECKING:
     from models.comer import CoMER
     from models.inference.beam_search import joint_search
 
-__all__ = [
-    "CheckpointError",
-    "CoMER",
-    "CoMERConfig",
-    "Hypothesis",
-    "SearchOptions",
-    "Vocabulary",
-    "bidirectional_targets",
-    "joint_search",
-]
+__all__ = ["CheckpointError", "CoMER", "CoMERConfig", "Hypothesis", "SearchOptions", "Vocabulary"]
+__all__ += ["bidirectional_targets", "joint_search"]
 
 
 def __getattr__(name: str) -> Any:
