@@ -56,7 +56,12 @@ def test_where_memory_lacks_a_batch_is_read_by_halves(untrained, monkeypatch, ca
 
     monkeypatch.setattr(predict, "joint_search", scarce)
     found = recognize(model, config, samples, CPU, "2014")
-    assert max(sizes) > room and {**found} == {**expected}
+    assert max(sizes) > room and {**found}.keys() == {**expected}.keys()
+    for name, (tokens, hypotheses) in expected.items():
+        assert found[name][0] == tokens
+        assert [h.ids for h in found[name][1]] == [h.ids for h in hypotheses]
+        # some processors round the products of a smaller batch otherwise
+        assert [h.score for h in found[name][1]] == pytest.approx([h.score for h in hypotheses], rel=1e-5)
     assert "9.00 GiB: 5 images" in " ".join(capsys.readouterr().err.split())
     room = 0
     with pytest.raises(
