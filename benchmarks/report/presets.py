@@ -34,7 +34,9 @@ def departures(name: str, config: Mapping[str, Any]) -> str:
     data, layers, theirs = config["data"], _layers(config.get("model") or {}), _layers({})
     small = [f"{layers} of the authors' {theirs} dense layers"] if layers < theirs else []
     small += [f"images at {data['scale']:g} of their width and height"] if data.get("scale", 1) < 1 else []
-    words = f"a small network ({', '.join(small)}): it reproduces differences, not levels" if small else "full size"
+    words = "full size"
+    if small:
+        words = f"a small network ({', '.join(small)}), for comparing rows: its levels are not the paper's"
     parts, share = data.get("sub_expressions"), data.get("substitution")
     more = [f"up to {parts} sub-expressions of each expression"] if parts else []
     more += [f"expressions with {share:.0%} of their symbols substituted"] if share else []

@@ -18,6 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from benchmarks import config as configs
 from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
+from benchmarks.files import write_atomically
 from benchmarks.runs.folder import RunFolder
 
 SYMBOLS = ["1", "2", "x", "+", "-"]
@@ -62,7 +63,8 @@ def tiny_archive(folder: Path, train: int = 24, test: int = 5) -> Path:
 def tiny_config(archive: Path, overrides: dict | None = None, recipe: str = "comer-fusion") -> Config:
     """The tiny network under a shipped recipe; `overrides` are merged over SETTINGS as a preset's keys would be."""
     preset = archive / "tiny.yaml"
-    preset.write_text(json.dumps(configs.merge(SETTINGS, overrides or {})))
+    # at once: of two ranks that begin together, one must not read the file half written by the other, or still empty
+    write_atomically(preset, json.dumps(configs.merge(SETTINGS, overrides or {})))
     return configs.resolve(recipe, str(preset), 7, open_archive(archive))
 
 

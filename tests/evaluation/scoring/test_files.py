@@ -695,5 +695,5 @@ def test_command_line(tmp_path: Path, archive: Path):
     for words in ((), ("no-such-verb",), ("score",), ("bench",)):
         done = command(*words, cwd=tmp_path)
         assert done.returncode == 2 and done.stderr.startswith("usage: ") and not done.stdout
-    with pytest.raises(InputError, match="no file; choose another name"):
+    with pytest.raises(InputError, match="exists and is not a file; choose another name"):
         write_csv(tmp_path / "a", [], ["id"])
