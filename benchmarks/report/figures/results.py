@@ -221,7 +221,8 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
         axis.plot(took, rates, "_", color=color, gid=f"{recipe}, {preset}, seeds")
         best[preset] = max(best.get(preset, place), place, key=lambda place: place[1])
     for x, y, words in best.values():
-        axis.annotate(words, (x, y), (-6, 0), textcoords="offset points", ha="right", va="center")
+        axis.annotate(words, (x, y), (6, 7), textcoords="offset points", ha="right", va="bottom")  # clear of its seeds
+    axis.margins(y=0.15)
     axis.set(xlabel="minutes of training", ylabel=f"ExpRate on CROHME {YEAR} (%)")
     axis.set_xlim(0, 1.1 * max((x for x, *_ in best.values()), default=1))
     figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=3)
