@@ -146,7 +146,9 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
         ["", "50.00 (46.9–53.1)", "1", "`laptop`"],
     ]
     assert "- `fast`: full size. Trained as the paper is on 8,834 expressions and nothing else." in text
-    assert "- `laptop`: a small network (images at 0.5 of their width and height), for comparing rows: its levels" in text
+    assert (
+        "- `laptop`: a small network (images at 0.5 of their width and height), for comparing rows: its levels" in text
+    )
     added = "up to 3 sub-expressions of each expression and expressions with 40% of their symbols substituted"
     assert f"Also trained on {added}; the paper on its 8,834 expressions and nothing else." in text
     assert text.count("Whether the paper's order holds") == 1 and "CoMER (Cross) → CoMER (Fusion) +10.14 points" in text
