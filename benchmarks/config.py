@@ -270,13 +270,26 @@ def _changes(there: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = 
             yield f"{prefix}{key} {old} instead of {new}"
 
 
-def read_named(kind: str, name: str) -> tuple[str, dict[str, Any], str]:
-    """The name, the keys and the source of a shipped recipe, preset or space of settings, or of a YAML file."""
+def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], str]:
+    """The name, the keys and the source of a shipped recipe, preset or space of settings, or of a YAML file.
+
+    A file with a key `base` changes keys of the one that it names (a file beside itself, or a shipped one); those
+    `above` are built on this one.
+    """
+    if name in above:
+        raise UserError(f"{kind}: {' is based on '.join((*above, name))}; take one `base` out")
     if name.endswith((".yaml", ".yml")):
-        return Path(name).stem, read_yaml(Path(name)), name
-    if name not in names(kind):
+        stem, keys, source = Path(name).stem, read_yaml(Path(name)), name
+    elif name in names(kind):
+        stem, keys, source = name, read_yaml(SHIPPED / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
+    else:
         raise UserError(f"no {kind[:-1]} called '{name}': choose one of {', '.join(names(kind))}, or give a YAML file")
-    return name, read_yaml(SHIPPED / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
+    if (base := keys.pop("base", None)) is not None:
+        if not isinstance(base, str):
+            raise UserError(f"{source}: base: must be the name of one of the {kind}, or a YAML file, not {base!r}")
+        base = str(Path(name).parent / base) if base.endswith((".yaml", ".yml")) else base
+        keys = merge(read_named(kind, base, *above, name)[1], keys)
+    return stem, keys, source
 
 
 class _Loader(yaml.SafeLoader):

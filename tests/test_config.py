@@ -18,16 +18,17 @@ from benchmarks.runs.folder import RunFolder
 from benchmarks.training.trainer import train
 from models import CoMERConfig
 
+PRESETS = ["brief", "fast", "hour", "ink", "laptop", "paper", "smoke"]
 RECIPES = ["bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"]
 
 
 def test_the_five_rows_are_shipped():
     assert configs.names("recipes") == RECIPES
-    assert configs.names("presets") == ["fast", "hour", "laptop", "paper", "smoke"]
+    assert configs.names("presets") == PRESETS
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-@pytest.mark.parametrize("preset", ["fast", "hour", "laptop", "paper", "smoke"])
+@pytest.mark.parametrize("preset", PRESETS)
 def test_every_recipe_resolves_with_every_preset(recipe, preset):
     config = configs.resolve(recipe, preset, 7)
     assert config.model.cross_coverage == (recipe in ("comer-cross", "comer-fusion"))
@@ -273,6 +274,33 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path, text, said):
     assert said in str(error.value)
     assert "mine.yaml" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_file_may_change_another(tmp_path):
+    """By its name or its place beside the file; what it takes over is what it would have if all were written out."""
+    laptop, ink = (configs.resolve("comer-fusion", name, 7).model_dump() for name in ("laptop", "ink"))
+    changed = {name for name, value in _flat(ink) if value != dict(_flat(laptop))[name]}
+    assert {name for name in changed if name.startswith("model.")} == set() and "training.epochs" in changed
+    (tmp_path / "below.yaml").write_text("base: ink\ntraining: {epochs: 5}")
+    (tmp_path / "above.yaml").write_text("base: below.yaml\ntraining: {bf16: false}")
+    config = configs.resolve("comer-fusion", str(tmp_path / "above.yaml"), 7)
+    assert (config.preset, config.training.epochs, config.training.bf16) == ("above", 5, False)
+    assert config.data.sub_expressions == ink["data"]["sub_expressions"]
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        ("mine.yaml", r"mine\.yaml is based on .*mine\.yaml; take one `base` out"),
+        ("nothing", "no preset called 'nothing': choose one of brief"),
+        ("missing.yaml", r"missing\.yaml: no such file"),
+        ("[ink]", r"mine\.yaml: base: must be the name of one of the presets, or a YAML file, not \['ink'\]"),
+    ],
+)
+def test_a_base_that_is_none(tmp_path, base, said):
+    (tmp_path / "mine.yaml").write_text(f"base: {base}")
+    with pytest.raises(UserError, match=said):
+        configs.resolve("comer-fusion", str(tmp_path / "mine.yaml"), 7)
 
 
 def test_no_number_of_the_schema_may_be_infinite(tmp_path):

@@ -21,7 +21,9 @@ Crohme = Annotated[Path | None, typer.Option(help="CoMER's data.zip, or it unpac
 Results = Annotated[Path, typer.Option(help="folder of runs and tables", envvar="HMERBENCH_RESULTS")]
 Preset = Annotated[
     str,
-    typer.Option(help="smoke | laptop | hour | paper | fast | a YAML file; else smoke without a GPU, fast with"),
+    typer.Option(
+        help="smoke | brief | laptop | ink | hour | paper | fast | a YAML file; default: smoke, on a GPU fast"
+    ),
 ]
 Years = Annotated[str, typer.Option(help="test sets, all where left out")]
 Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, or a YAML file")]
