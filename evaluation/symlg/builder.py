@@ -21,6 +21,7 @@ class Element(NamedTuple):
 LEAVES = ("mi", "mo", "mn")
 ROWS = ("math", "mrow", "semantics")
 TABLES = {"mtable": "*M", "mtr": "*R", "mtd": "*Cell"}
+OWN_LABELS = {"mfrac": "-", "msqrt": r"\sqrt", "mroot": r"\sqrt", **TABLES}  # elements that are symbols themselves
 
 
 class Item(NamedTuple):
@@ -53,7 +54,7 @@ class Row:
 Fragment = Item | Row
 
 # Which MathML element gives which relations: from its own symbol to its children,
-OWN_SYMBOL = {"mfrac": ("Above", "Below"), "msqrt": ("Inside",), "mroot": ("Inside", "Above")}
+PARTS = {"mfrac": ("Above", "Below"), "msqrt": ("Inside",), "mroot": ("Inside", "Above")}
 # or from its first child to the following ones.
 SCRIPTS = {
     "msub": ("Sub",),
@@ -75,7 +76,7 @@ class Builder:
         self.labels: list[str] = []
         self.names: list[str] = []  # an object's id is its name and a number
         self.numbers: list[int] = []  # places in the document, which the converter's ids are made of
-        self.edges: list[tuple[int, int, str]] = []
+        self.edges: dict[tuple[int, int], str] = {}
         self.rows: dict[int | None, list[int]] = {}  # matrix row -> its cells
         self.tables: list[list[list[int]]] = []  # cells of each matrix, row by row
 
@@ -111,10 +112,8 @@ class Builder:
                 done[-1].append(self.symbol(text, number))
                 number += 1
                 continue
-            if tag in OWN_SYMBOL:
-                own = self.object("-" if tag == "mfrac" else "\\sqrt", "", number)
-            elif tag in TABLES:
-                own = self.object(TABLES[tag], "", number)
+            if tag in OWN_LABELS:
+                own = self.object(OWN_LABELS[tag], "", number)
             number += 1
             done.append([])
             todo.append((element, own, True))
@@ -134,7 +133,7 @@ class Builder:
             if len(radicand.items) > 1 and self.edition.second_inside:  # as the converter does
                 self.link(own.main, radicand.items[1].first, "Inside")
             parts = [radicand]
-        return self.hang(own, parts[:2], OWN_SYMBOL[tag])
+        return self.hang(own, parts[:2], PARTS[tag])
 
     def table(self, tag: str, own: Item, parts: list[Fragment]) -> Item:
         """Rows are chained by Nrow and the cells of a row by NcellR; what stands in a cell hangs on nothing."""
@@ -168,7 +167,7 @@ class Builder:
     def link(self, parent: int | None, child: int | None, relation: str) -> None:
         """A relation, where both ends are objects."""
         if parent is not None and child is not None:
-            self.edges.append((parent, child, relation))
+            self.edges[parent, child] = relation
 
     def close(self, part: Fragment) -> Item:
         """Link the members of a row, each to the next symbol, and see the row as one member."""
@@ -203,9 +202,8 @@ class Builder:
         """Give every symbol its path. Of several parents the first in the converter's file decides (it sorts them as
         text), but one by Inside gives way to the next."""
         self.columns()
-        edges = {(parent, child): relation for parent, child, relation in self.edges}
         parents: dict[int, list[tuple[int, str]]] = {}
-        for (parent, child), relation in edges.items():
+        for (parent, child), relation in self.edges.items():
             parents.setdefault(child, []).append((parent, relation))
         above: dict[int, tuple[int, str]] = {}
         for child, steps in parents.items():
@@ -223,7 +221,7 @@ class Builder:
                 path = paths[at] = path + RELATIONS.get(relation, relation)
         ids = [f"{name}_{number}" for number, name in enumerate(self.names, 1)]
         objects = tuple(map(Object, ids, self.labels, (paths[at] for at in range(len(ids)))))
-        return SymLG(objects, tuple(Relation(ids[a], ids[b], relation) for (a, b), relation in edges.items()))
+        return SymLG(objects, tuple(Relation(ids[a], ids[b], relation) for (a, b), relation in self.edges.items()))
 
 
 def graph_of(root: Element, number: int = 1, edition: Edition = PAPER.edition) -> SymLG:

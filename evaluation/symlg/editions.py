@@ -15,11 +15,6 @@ class Reading(NamedTuple):
     bare_roots: bool  # \sqrt and \frac without what they need: \sqrt alone is an object
     brace_arguments: bool  # \{ is an argument
 
-    @property
-    def pandoc(self) -> str:
-        """The version of pandoc, as in 2.17."""
-        return self.name.removeprefix("pandoc-")
-
 
 class Edition(NamedTuple):
     """The versions of convert2symLG and LgEval, with the rules in which they differ."""
@@ -38,6 +33,12 @@ class Rules(NamedTuple):
 
     reading: Reading
     edition: Edition
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The versions of the tools, as a signature names them."""
+        pandoc = self.reading.name.removeprefix("pandoc-")
+        return {"conv": self.edition.conv, "pandoc": pandoc, "lgeval": self.edition.lgeval}
 
 
 PAPER = Rules(

@@ -295,7 +295,9 @@ class _Reader:
             fraction = element("mfrac", [(yield self.token()), (yield self.token())])
             return fraction if token == r"\frac" else DROPPED
         if token in (r"\sqrt", r"\surd"):
-            if self.reading.bare_roots and not self.argument_follows():
+            follows = self.tokens[self.at]
+            argument = self.is_argument(follows) or not (follows in ("", "}") or follows.startswith("\\"))
+            if self.reading.bare_roots and not argument:
                 return Element("mo", "√")
             index = [(yield self.group("]"))] if self.take("[") else []
             radicand = yield self.token()
@@ -323,31 +325,18 @@ class _Reader:
         self.at = start
         raise self.fail()
 
-    def argument_follows(self) -> bool:
-        token = self.tokens[self.at]
-        return token not in ("", "}") and (not token.startswith("\\") or token in tex.SYMBOLS or self.is_token(token))
-
-    def is_token(self, token: str) -> bool:
-        """A bracket's command, or another that is an argument as it stands."""
-        if token in (r"\sqrt", r"\surd", *tex.SPACES):
-            return True
-        bracket = token in tex.BRACKETS and token not in tex.NO_ARGUMENTS
-        return bracket and (token != r"\{" or self.reading.brace_arguments)
+    def is_argument(self, token: str) -> bool:
+        """A command that is an argument without braces."""
+        return token in tex.SPACES or (token in tex.ARGUMENTS and (token != r"\{" or self.reading.brace_arguments))
 
     def token(self) -> Parser:
         """An argument without braces is one symbol or one character."""
         token = self.tokens[self.at]
         self.at += 1
-        if token in tex.SYMBOLS:
-            return Element("mo", tex.SYMBOLS[token])
-        if token in (r"\sqrt", r"\surd"):
-            return Element("mo", "√")
-        if token in tex.SPACES:
-            return DROPPED
         if token == "{" or (token == "[" and self.reading.bracket_arguments and self.at - 1 in self.closed):
             return (yield self.group("}" if token == "{" else "]"))
-        if token.startswith("\\") and self.is_token(token):
-            return Element("mo", tex.BRACKETS[token])
+        if self.is_argument(token):
+            return DROPPED if token in tex.SPACES else Element("mo", tex.ARGUMENTS[token])
         if token in tex.ACCENTS:
             base = yield self.token()
             return element("mover", [base, Element("mo", tex.ACCENTS[token])])
@@ -386,7 +375,8 @@ class _Reader:
             rows.append(Element("mtr", children=tuple(cells)))
             if not self.take("\\\\"):
                 break
-            if self.tokens[self.at] == "[" and (not strict or name in _LOOSE or self.glued()):
+            glued = self.latex.startswith("[", self.spans[self.at - 1][1])
+            if glued or (self.tokens[self.at] == "[" and (not strict or name in _LOOSE)):
                 self.at += 1
                 yield self.group("]")  # a height
             if self.tokens[self.at] == r"\end":
@@ -396,10 +386,6 @@ class _Reader:
             raise Unconverted(rf"\begin {{ {name} }} ends as another environment")
         table = Element("mtable", children=tuple(rows))
         return fenced(opening, [table], closing) if opening else table
-
-    def glued(self) -> bool:
-        """Whether no blank stands before this token."""
-        return self.spans[self.at][0] == self.spans[self.at - 1][1]
 
     def cell(self) -> Parser:
         parts = yield from self.exprs(_STOPS)

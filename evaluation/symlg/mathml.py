@@ -11,14 +11,14 @@ from xml.etree.ElementTree import ParseError
 
 from defusedxml.ElementTree import fromstring
 
-from evaluation.symlg.builder import LEAVES, OWN_SYMBOL, ROWS, SCRIPTS, TABLES, Element, graph_of
+from evaluation.symlg.builder import LEAVES, OWN_LABELS, ROWS, SCRIPTS, Element, graph_of
 from evaluation.symlg.editions import PAPER, Edition
 from evaluation.symlg.graph import MAX_SYMBOLS, SymLG, Unconverted
 
 _START = re.compile(r"<math[\s>]")
 _END = re.compile(r"</math\s*>")
 _ENTITY = re.compile(r"&(\w+;)")
-_KNOWN = {*LEAVES, *ROWS, *OWN_SYMBOL, *SCRIPTS, *TABLES}
+_KNOWN = {*LEAVES, *ROWS, *OWN_LABELS, *SCRIPTS}
 
 
 def from_mathml(text: str, edition: Edition = PAPER.edition) -> SymLG:
