@@ -83,10 +83,8 @@ def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool 
 
 def _of_objects(found: Segments, true: Segments, lacking: int, surplus: int) -> dict[str, int]:
     """The fields that count objects. The prediction is `lacking` some nodes of the truth, and has a `surplus`."""
-    located = {
-        prims for prims in found.objects.keys() & true.objects.keys()
-        if "ABSENT" not in found.objects[prims] | true.objects[prims]
-    }  # fmt: skip
+    places = found.objects.keys() & true.objects.keys()
+    located = {prims for prims in places if "ABSENT" not in found.objects[prims] | true.objects[prims]}
     classified = sum(not found.objects[prims].isdisjoint(true.objects[prims]) for prims in located)
     related = [pair for pair in found.relations.keys() & true.relations.keys() if located.issuperset(pair)]
     labeled = sum(found.relations[pair] == true.relations[pair] for pair in related)
@@ -184,12 +182,14 @@ def summary(rows: Sequence[Mapping[str, int | float]], label: str, date: str, ed
     """LgEval's Summary.txt over the metrics of all files. `label` is its two lines that name the folders."""
     total = {name: sum(int(row[name]) for row in rows) for name in FIELDS}
     nodes, edges, d_c = total["nNodes"], total["nEdges"], total["D_C"]
+    pairs = edges // 2 if edition.whole_pairs else edges / 2
     lines = [
         "LgEval Evaluation Summary", date, "", label, "",
         "****  PRIMITIVES   **************************************************************", "",
-        *_primitives("Directed", "Edges", nodes, d_c, edges, total["D_L"], total["D_S"], total["edgeDiffClassCount"]),
-        "", *_primitives("Undirected", "Node Pairs", nodes, d_c, edges // 2 if edition.whole_pairs else edges / 2,
-                     total["dPairs"], total["segPairErrors"], total["undirDiffClassCount"]),
+        *_primitives("Directed", "Edges", nodes, d_c, edges, total["D_L"],
+                     total["D_S"], total["edgeDiffClassCount"]), "",
+        *_primitives("Undirected", "Node Pairs", nodes, d_c, pairs, total["dPairs"],
+                     total["segPairErrors"], total["undirDiffClassCount"]),
         "     SegErr: merge/split   ClErr: valid merge class error   RelErr: relation error", "", "",
         "****  OBJECTS   **************************************************************************", "",
         _table("", "Recall(%)", "Prec(%)", "2RP/(R+P)", "Targets", "Correct", "FalseNeg", "*Detected", "*FalsePos"),

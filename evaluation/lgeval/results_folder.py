@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
@@ -56,9 +57,12 @@ def write(
         os.makedirs(os.path.join(build, "Metrics"))
         for file, text in texts.items():
             put(os.path.join(build, file), text)
+        old = f"{folder}.old{os.getpid()}"  # not in the scratch folder: an interruption would delete it
         if os.path.lexists(folder):
-            os.rename(folder, f"{build}.old")
+            os.rename(folder, old)
         os.rename(build, folder)
+    if os.path.lexists(old):
+        rmtree(old)
 
 
 def _replaceable(folder: str) -> bool:

@@ -3,7 +3,7 @@
 In the manner of sacreBLEU's signatures: two numbers may be compared if their signatures agree.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from evaluation import InputError
 from evaluation.symlg import PAPER, Rules
@@ -17,7 +17,7 @@ VERSION = "2"
 class Signature:
     """`fields` in order, without the version: set, n, metric, conv, pandoc, lgeval, search, padding, select."""
 
-    fields: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, str]
     version: str = VERSION
 
     @classmethod
