@@ -187,26 +187,21 @@ def _parser() -> ArgumentParser:
 
 def _print_score(score: Score) -> None:
     """The signature line, then every rate with its Wilson interval."""
-
-    def line(name: str, count: int, n: int) -> str:
-        if not n:
-            return f"{name:>13} {count:>5} of {n:<5}"
-        low, high = proportion_interval(count, n)
-        return f"{name:>13} {count:>5} of {n:<5} {100 * count / n:6.2f} %  ({100 * low:.1f}–{100 * high:.1f})"
-
     print(score)
-    for name, count in (
-        ("exact", score.exact),
-        ("<= 1 error", score.le1),
-        ("<= 2 errors", score.le2),
-        ("<= 3 errors", score.le3),
-        ("structure", score.structure),
-        ("tokens exact", score.token_exact),
-    ):
+    rows = [
+        ("exact", score.exact, score.n),
+        ("<= 1 error", score.le1, score.n),
+        ("<= 2 errors", score.le2, score.n),
+        ("<= 3 errors", score.le3, score.n),
+        ("structure", score.structure, score.n),
+        ("tokens exact", score.token_exact, score.n),
+        *((row["bucket"], row["exact"], row["n"]) for row in score.by_length or []),
+    ]
+    for name, count, n in rows:
         if count is not None:
-            print(line(name, count, score.n))
-    for row in score.by_length or []:
-        print(line(row["bucket"], row["exact"], row["n"]))
+            low, high = proportion_interval(count, n) if n else (0, 0)
+            rate = f" {100 * count / n:6.2f} %  ({100 * low:.1f}–{100 * high:.1f})" if n else ""
+            print(f"{name:>13} {count:>5} of {n:<5}{rate}")
     print(f"missing {score.missing}, not convertible {score.unconverted}; both count as wrong")
 
 

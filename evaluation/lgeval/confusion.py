@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import NamedTuple
 
+from evaluation.lgeval.label_graph import Graph
 from evaluation.lgeval.metrics import Comparison
 
 Matrix = Counter[tuple[str, str]]  # (predicted label, true label) -> how often
@@ -24,15 +25,18 @@ class Section(NamedTuple):
     labels: list[str]
 
 
-def matrices(comparisons: Iterable[Comparison], truth_labels: Iterable[str]) -> list[Section]:
-    """Three matrices of errors: symbol labels; relations, with merges as one class "*"; all edge labels."""
+def matrices(compared: Iterable[tuple[Comparison, Graph]]) -> list[Section]:
+    """Three matrices of errors, from comparisons and their truths: symbol labels; relations, with merges as one class
+    "*"; all edge labels."""
     nodes: Matrix = Counter()
     edges: Matrix = Counter()
-    for comparison in comparisons:
+    truth_labels: set[str] = set()
+    for comparison, truth in compared:
+        truth_labels.update(*truth.nodes().values())
         nodes.update(row[-2:] for row in comparison.nodes)
         edges.update(row[-2:] for row in comparison.edges)
     node_labels, edge_labels = ({label for pair in matrix for label in pair} for matrix in (nodes, edges))
-    relations = edge_labels - node_labels - set(truth_labels)
+    relations = edge_labels - node_labels - truth_labels
     short: Matrix = Counter()
     for (found, true), count in edges.items():
         short[found if found in relations else "*", true if true in relations else "*"] += count

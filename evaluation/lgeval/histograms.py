@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Set
 from html import escape
+from itertools import product
 from typing import TypeVar
 
 from evaluation.lgeval.confusion import STYLE
@@ -26,13 +27,12 @@ class Pattern:
             for (one, other), labels in edges.items()
             if one in at and other in at and labels != NO_EDGE
         }
-        around: list[list[object]] = [[] for _ in at]
+        names = [sorted(labels) for labels in nodes.values()]
+        around: list[list[str]] = [[] for _ in at]
         for (one, other), labels in self.edges.items():
-            around[one].append(("to", sorted(labels), sorted(list(nodes.values())[other])))
-            around[other].append(("from", sorted(labels), sorted(list(nodes.values())[one])))
-        self.signs = [
-            repr((sorted(labels), sorted(near, key=repr))) for labels, near in zip(nodes.values(), around, strict=True)
-        ]
+            around[one].append(f"to {sorted(labels)} {names[other]}")
+            around[other].append(f"from {sorted(labels)} {names[one]}")
+        self.signs = [f"{name} {sorted(near)}" for name, near in zip(names, around, strict=True)]
 
     def __hash__(self) -> int:
         return hash(tuple(sorted(self.signs)))
@@ -41,21 +41,11 @@ class Pattern:
         """By search: the nodes of this one, in order, each on a free node of the other that fits those before."""
         if not isinstance(other, Pattern) or sorted(self.signs) != sorted(other.signs):
             return False
-        n = len(self.signs)
-        images: list[int] = []
-        choices = [iter(range(n))]
-        while len(images) < n:
-            for node in choices[-1]:
-                if self._fits(other, images, node):
-                    images.append(node)
-                    choices.append(iter(range(n)))
-                    break
-            else:
-                choices.pop()
-                if not choices:
-                    return False
-                images.pop()
-        return True
+        found: list[list[int]] = [[]]  # for the first nodes of this one, those of the other
+        while found and len(found[-1]) < len(self.signs):
+            images = found.pop()
+            found += [[*images, image] for image in range(len(self.signs)) if self._fits(other, images, image)]
+        return bool(found)
 
     def _fits(self, other: "Pattern", images: list[int], image: int) -> bool:
         at = len(images)
@@ -75,7 +65,7 @@ def object_histogram(pairs: Iterable[tuple[Graph, Graph]], size: int) -> Histogr
     found: Histogram = {}
     for prediction, truth in pairs:
         prediction, truth = _completed(prediction, truth), _completed(truth, prediction)
-        objects, relations, _ = true = segment(truth)
+        objects, relations, _ = segment(truth)
         wrong = _wrong_objects(prediction, truth)
         wrong_relations = {
             ends
@@ -88,7 +78,7 @@ def object_histogram(pairs: Iterable[tuple[Graph, Graph]], size: int) -> Histogr
             if group & wrong or (size > 1 and any(a in group and b in group for a, b in wrong_relations)):
                 members = {item: _letters(labels[item]) if size == 1 else labels[item] for item in group}
                 primitives = frozenset().union(*group)
-                target = Pattern(members, edges, _words(true.objects, true.relations, group))
+                target = Pattern(members, edges, _words(objects, relations, group))
                 by_target = found.setdefault(target, {})
                 by_target.setdefault(_piece(truth, primitives), Counter())[_piece(prediction, primitives)] += 1
     return found
@@ -122,10 +112,9 @@ def _completed(graph: Graph, other: Graph) -> LabelGraph:
 
 
 def _wrong_objects(prediction: LabelGraph, truth: LabelGraph) -> set[Primitives]:
-    found, true = segment(prediction).first, segment(truth).first
-    nodes, true_nodes = prediction.nodes(), truth.nodes()
+    found, nodes, true_nodes = segment(prediction).first, prediction.nodes(), truth.nodes()
     wrong = set()
-    for primitive, item in true.items():
+    for primitive, item in segment(truth).first.items():
         if "ABSENT" in nodes[primitive] | true_nodes[primitive]:
             differs = len(nodes) > 1
         else:
@@ -154,19 +143,21 @@ def _words(
     relations: Mapping[tuple[Primitives, Primitives], Set[str]],
     group: Iterable[Primitives],
 ) -> str:
-    order = sorted(group, key=lambda item: (len(min(item)), sorted(item)))
-    strokes = {item: f" ({len(item)} primitives)" if len(item) > 1 else "" for item in order}
-    names = {item: "/".join(sorted(objects[item])) + strokes[item] for item in order}
-    inner = [(a, b) for a in order for b in order if (a, b) in relations]
+    names = {}
+    for item in sorted(group, key=lambda item: (len(min(item)), sorted(item))):
+        names[item] = "/".join(sorted(objects[item])) + (f" ({len(item)} primitives)" if len(item) > 1 else "")
+    inner = [pair for pair in product(names, repeat=2) if pair in relations]
     related = [f"{names[a]} -{'/'.join(sorted(relations[a, b]))}-> {names[b]}" for a, b in inner]
-    return ", ".join(related + [names[item] for item in order if not any(item in pair for pair in inner)])
+    return ", ".join(related + [name for item, name in names.items() if not any(item in pair for pair in inner)])
 
 
 def page(title: str, tables: Mapping[str, Histogram], least: int, date: str) -> str:
     """The confHist page: true structures by how often they are wrong, each with what was found instead."""
-    parts = [f"<html><head><meta charset='utf-8'>{STYLE}</head><body>"]
-    parts.append("<h2>Structure Confusion Histograms</h2>")
-    parts.append(f"{escape(date)}<p><b>{escape(title)}</b></p>")
+    parts = [
+        f"<html><head><meta charset='utf-8'>{STYLE}</head><body>",
+        "<h2>Structure Confusion Histograms</h2>",
+        f"{escape(date)}<p><b>{escape(title)}</b></p>",
+    ]
     for name, table in tables.items():
         found = {
             target: Counter({(true, read): n for true, counts in pieces.items() for read, n in counts.items()})

@@ -6,7 +6,8 @@ is a clique of edges with its label; a relation holds from every primitive of th
 """
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Set
 from itertools import product
 from typing import NamedTuple
 
@@ -53,11 +54,11 @@ def read(text: str, name: str = "label graph") -> LabelGraph:
     lines = _Lines()
     for number, row in _rows(text, name):
         try:
-            known = lines.add(row)
+            fault = "" if lines.add(row) else "not a line of a label graph"
         except ValueError:
-            raise InputError(f"{name}, line {number}: the weight is no number: {', '.join(row)[:60]!r}") from None
-        if not known:
-            raise InputError(f"{name}, line {number}: not a line of a label graph: {', '.join(row)[:60]!r}")
+            fault = "the weight is no number"
+        if fault:
+            raise InputError(f"{name}, line {number}: {fault}: {', '.join(row)[:60]!r}")
     for primitive in [end for pair in lines.edges for end in pair]:
         lines.nodes.setdefault(primitive, {"_": 1.0})
     lines.spread()
@@ -71,36 +72,34 @@ class _Lines:
     """What the lines of a file add up to."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Weights] = {}
-        self.edges: dict[tuple[str, str], Weights] = {}
+        self.nodes: defaultdict[str, Weights] = defaultdict(dict)
+        self.edges: defaultdict[tuple[str, str], Weights] = defaultdict(dict)
         self.objects: dict[str, list[str]] = {}
         self.grouped: set[tuple[str, str]] = set()  # by "*" edges
         self.broken: set[str] = set()
 
     def add(self, row: list[str]) -> bool:
         """Adds a line; whether it is one of a label graph. Raises ValueError for a weight that is no number."""
-        kind, count = row[0], len(row)
-        if kind == "O" and count > 4:
-            label, weight, members = row[2], float(row[3]), row[4:]
-            self.objects[row[1]] = members
-            for one in members:
-                self.nodes.setdefault(one, {})[label] = weight
-            self._relate(members, members, label, weight)
-        elif kind in ("R", "EO") and count > 4:
-            self._relate(self.objects.get(row[1], ()), self.objects.get(row[2], ()), row[3], float(row[4]))
-        elif kind == "N" and count > 2:
-            self.nodes.setdefault(row[1], {})[row[2]] = float(row[3]) if count > 3 else 1.0
-        elif kind == "E" and count > 3:
-            self._edge(row[1], row[2], row[3], float(row[4]) if count > 4 else 1.0)
-        else:
-            return False
+        match row:
+            case ["O", name, label, weight, _, *_]:
+                self.objects[name] = members = row[4:]
+                for one in members:
+                    self.nodes[one][label] = float(weight)
+                self._relate(members, members, label, float(weight))
+            case ["R" | "EO", parent, child, label, weight, *_]:
+                self._relate(self.objects.get(parent, []), self.objects.get(child, []), label, float(weight))
+            case ["N", one, label, *rest]:
+                self.nodes[one][label] = float(rest[0]) if rest else 1.0
+            case ["E", one, other, label, *rest]:
+                self._edge(one, other, label, float(rest[0]) if rest else 1.0)
+            case _:
+                return False
         return True
 
-    def _relate(self, parents: Iterable[str], children: Iterable[str], label: str, weight: float) -> None:
-        for one in parents:
-            for other in children:
-                if one != other:
-                    self.edges.setdefault((one, other), {})[label] = weight
+    def _relate(self, parents: list[str], children: list[str], label: str, weight: float) -> None:
+        for one, other in product(parents, children):
+            if one != other:
+                self.edges[one, other][label] = weight
 
     def _edge(self, one: str, other: str, label: str, weight: float) -> None:
         nodes = self.nodes
@@ -116,7 +115,7 @@ class _Lines:
                 label = _BROKEN
                 nodes[one], nodes[other] = {label: 1.0}, {label: 1.0}
                 self.broken |= {one, other}
-        self.edges.setdefault((one, other), {})[label] = weight
+        self.edges[one, other][label] = weight
 
     def spread(self) -> None:
         """What is grouped with a broken primitive is broken too."""
@@ -156,21 +155,20 @@ def segment(graph: Graph) -> Segments:
     """The objects and their relations. For each of its labels a primitive is in one object: itself and all that an
     edge with this label, in either direction, joins to it. A relation's label stands on all pairs of primitives."""
     nodes, edges = graph.nodes(), graph.edges()
-    groups: dict[str, dict[str, set[str]]] = {}
+    groups: dict[str, dict[str, set[str]]] = {}  # primitive -> label -> its object
     for (one, other), common in merges(graph).items():
         for primitive, neighbor in ((one, other), (other, one)):
             by_label = groups.setdefault(primitive, {label: {primitive} for label in nodes[primitive]})
             for label in common:
                 by_label[label].add(neighbor)
-    found = Segments({}, {}, {})
-    members: dict[str, list[Primitives]] = {}  # a primitive's objects, by its labels
+    members = {  # a primitive's objects, by its labels
+        primitive: [frozenset(groups[primitive][label] if primitive in groups else {primitive}) for label in labels]
+        for primitive, labels in nodes.items()
+    }
+    found = Segments({}, {}, {primitive: items[0] for primitive, items in members.items()})
     for primitive, labels in nodes.items():
-        by_label = groups.get(primitive)
-        for label in labels:
-            item = frozenset([primitive] if by_label is None else by_label[label])
+        for item, label in zip(members[primitive], labels, strict=True):
             found.objects.setdefault(item, set()).add(label)
-            members.setdefault(primitive, []).append(item)
-        found.first[primitive] = members[primitive][0]
     for (one, other), labels in edges.items():
         possible = labels - nodes[one] - nodes[other]
         if not possible or labels == NO_EDGE:

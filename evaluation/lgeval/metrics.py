@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from evaluation.lgeval.label_graph import ABSENT, NO_EDGE, Graph, LabelGraph, Segments, merges, segment
 from evaluation.symlg import EMPTY_GRAPH
-from evaluation.symlg.editions import DEFAULT_EDITION, Edition
+from evaluation.symlg.editions import PAPER, Edition
 
 Pairs = list[tuple[str, str]]
 Key = TypeVar("Key", str, tuple[str, str])  # of a node, or of an edge
@@ -47,9 +47,8 @@ class Comparison(NamedTuple):
 def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool = True) -> Comparison:
     """Compare two graphs. `inter=False` counts the size of the larger difference of two label sets, as LgEval does
     without INTER. `complete`: unrelated primitives have an edge "_", as in `evaluate`; it matters to nodeCorrect."""
-    p_nodes, g_nodes = prediction.nodes(), truth.nodes()
-    p_edges, g_edges = prediction.edges(), truth.edges()
-    prediction, truth = LabelGraph(p_nodes, p_edges), LabelGraph(g_nodes, g_edges)
+    prediction = p_nodes, p_edges = LabelGraph(prediction.nodes(), prediction.edges())
+    truth = g_nodes, g_edges = LabelGraph(truth.nodes(), truth.edges())
     all_nodes = p_nodes.keys() | g_nodes.keys()
     n, n_edges = len(all_nodes), len(all_nodes) * (len(all_nodes) - 1)
     d_c, node_rows = _differences(p_nodes, g_nodes, ABSENT, inter)
@@ -57,9 +56,10 @@ def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool 
     untouched = all_nodes - {row[0] for row in node_rows} - _ends_of_unmatched(prediction, truth, complete)
     inside = _merge_errors(prediction, truth, inter)
     d_s = inside.cost - inside.classes
+    roots = sum(math.sqrt(max(errors, 0) / n_edges) for errors in (d_s, d_l)) if n_edges else 0.0
     true = segment(truth)
     # In the order of the labels alike graphs may differ, and so in which objects a primitive of several is.
-    alike = p_nodes == g_nodes and p_edges == g_edges and all(len(item) == 1 for item in true.objects)
+    alike = prediction == truth and all(len(item) == 1 for item in true.objects)
     found = true if alike else segment(prediction)
     metrics = {
         "D_B": d_c + d_l,
@@ -67,7 +67,7 @@ def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool 
         "D_L": d_l,
         "D_R": d_l - d_s,
         "D_S": d_s,
-        "D_E(%)": (_root(d_s, n_edges) + _root(d_l, n_edges) + (d_c / n if n else 0.0)) / 3.0,
+        "D_E(%)": (roots + (d_c / n if n else 0.0)) / 3.0,
         "nNodes": n,
         "nEdges": n_edges,
         "nSegRelEdges": len(true.relations),
@@ -83,8 +83,8 @@ def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool 
 
 def _of_objects(found: Segments, true: Segments, lacking: int, surplus: int) -> dict[str, int]:
     """The fields that count objects. The prediction is `lacking` some nodes of the truth, and has a `surplus`."""
-    located = [prims for prims, labels in found.objects.items() if prims in true.objects and "ABSENT" not in labels]
-    located = {prims for prims in located if "ABSENT" not in true.objects[prims]}
+    places = found.objects.keys() & true.objects.keys()
+    located = {prims for prims in places if "ABSENT" not in found.objects[prims] | true.objects[prims]}
     classified = sum(not found.objects[prims].isdisjoint(true.objects[prims]) for prims in located)
     related = [pair for pair in found.relations.keys() & true.relations.keys() if located.issuperset(pair)]
     labeled = sum(found.relations[pair] == true.relations[pair] for pair in related)
@@ -107,10 +107,6 @@ def _of_objects(found: Segments, true: Segments, lacking: int, surplus: int) -> 
         "hasCorrectRelLab": int(labeled == len(found.relations) == len(true.relations)),
         "hasCorrectStructure": int(same_places and len(located) == n_true == n_found),
     }
-
-
-def _root(errors: int, edges: int) -> float:
-    return math.sqrt(max(errors, 0) / edges) if edges else 0.0
 
 
 def _differences(
@@ -149,10 +145,9 @@ def _merge_errors(prediction: Graph, truth: Graph, inter: bool) -> _MergeErrors:
     cost, classes, relabeled, segments = 0, 0, set(), []
     for pair in sorted(found.keys() | true.keys()):
         other, primitive = pair
-        both = pair in found and pair in true
         more, confused = _difference(found.get(pair, set()), true.get(pair, set()), inter)
         cost += more
-        if not both:
+        if pair not in found or pair not in true:
             segments.append((primitive, other))
             continue
         valid = sum(a in found[pair] and b in true[pair] for a, b in confused)
@@ -183,35 +178,21 @@ FIELDS = tuple(compare(EMPTY_GRAPH, EMPTY_GRAPH).metrics)
 # --- many files -------------------------------------------------------------------------------------------
 
 
-def summary(
-    rows: Sequence[Mapping[str, int | float]], label: str, date: str, edition: Edition = DEFAULT_EDITION
-) -> str:
+def summary(rows: Sequence[Mapping[str, int | float]], label: str, date: str, edition: Edition = PAPER.edition) -> str:
     """LgEval's Summary.txt over the metrics of all files. `label` is its two lines that name the folders."""
     total = {name: sum(int(row[name]) for row in rows) for name in FIELDS}
-    nodes, edges, d_c, d_l = total["nNodes"], total["nEdges"], total["D_C"], total["D_L"]
-    pairs, bad_pairs = edges // 2 if edition.whole_pairs else edges / 2, total["dPairs"]
-    pair_errors = d_c + bad_pairs
-    segments, classes = total["D_S"], total["edgeDiffClassCount"]
-    bad_segments, bad_classes = total["segPairErrors"], total["undirDiffClassCount"]
+    nodes, edges, d_c = total["nNodes"], total["nEdges"], total["D_C"]
+    pairs = edges // 2 if edition.whole_pairs else edges / 2
     lines = [
         "LgEval Evaluation Summary", date, "", label, "",
         "****  PRIMITIVES   **************************************************************", "",
-        _table("Directed", "Rate(%)", "Total", "Correct", "Errors", "SegErr", "ClErr", "RelErr"), "-" * 81,
-        _table("Nodes", _rate(nodes - d_c, nodes), nodes, nodes - d_c, d_c),
-        _table("Edges", _rate(edges - d_l, edges), edges, edges - d_l, d_l,
-               segments, classes, d_l - segments - classes), "",
-        _table("Total", _rate(nodes + edges - d_c - d_l, nodes + edges), nodes + edges,
-               nodes + edges - d_c - d_l, d_c + d_l), "", "",
-        _table("Undirected", "Rate(%)", "Total", "Correct", "Errors", "SegErr", "ClErr", "RelErr"), "-" * 81,
-        _table("Nodes", _rate(nodes - d_c, nodes), nodes, nodes - d_c, d_c),
-        _table("Node Pairs", _rate(pairs - bad_pairs, pairs), pairs, pairs - bad_pairs,
-               bad_pairs, bad_segments, bad_classes, bad_pairs - bad_segments - bad_classes), "",
-        _table("Total", _rate(nodes + pairs - pair_errors, nodes + pairs), nodes + pairs,
-               int(nodes + pairs - pair_errors), pair_errors), "",
+        *_primitives("Directed", "Edges", nodes, d_c, edges, total["D_L"],
+                     total["D_S"], total["edgeDiffClassCount"]), "",
+        *_primitives("Undirected", "Node Pairs", nodes, d_c, pairs, total["dPairs"],
+                     total["segPairErrors"], total["undirDiffClassCount"]),
         "     SegErr: merge/split   ClErr: valid merge class error   RelErr: relation error", "", "",
         "****  OBJECTS   **************************************************************************", "",
-        _table("", "Recall(%)", "Prec(%)", "2RP/(R+P)", "Targets", "Correct", "FalseNeg",
-               "*Detected", "*FalsePos"),
+        _table("", "Recall(%)", "Prec(%)", "2RP/(R+P)", "Targets", "Correct", "FalseNeg", "*Detected", "*FalsePos"),
         "-" * 90,
         *_detections("Objects", total["nSeg"], total["detectedSeg"],
                      total["CorrectSegments"], total["CorrectSegmentsAndClass"]), "",
@@ -238,6 +219,19 @@ def _table(*entries: str | int | float) -> str:
     return "".join(f"{entry:>10.2f}" if isinstance(entry, float) else f"{entry:>10}" for entry in entries)
 
 
+def _primitives(
+    title: str, name: str, nodes: int, d_c: int, edges: float, d_l: int, segments: int, classes: int
+) -> list[str]:
+    """`edges`, of which `d_l` are wrong, are the directed ones or the pairs of nodes."""
+    total, errors = nodes + edges, d_c + d_l
+    return [
+        _table(title, "Rate(%)", "Total", "Correct", "Errors", "SegErr", "ClErr", "RelErr"), "-" * 81,
+        _table("Nodes", _rate(nodes - d_c, nodes), nodes, nodes - d_c, d_c),
+        _table(name, _rate(edges - d_l, edges), edges, edges - d_l, d_l, segments, classes, d_l - segments - classes),
+        "", _table("Total", _rate(total - errors, total), total, int(total - errors), errors), "",
+    ]  # fmt: skip
+
+
 def _detections(name: str, targets: int, detected: int, correct: int, classified: int) -> list[str]:
     lines = []
     for title, right in ((name, correct), ("+ Classes", classified)):
@@ -260,11 +254,11 @@ def _files(name: str, rows: Sequence[Mapping[str, int | float]], place: str, lab
     ]
 
 
-def histogram(errors: Sequence[int], size: int = 6) -> list[str]:
-    """How many values are 0, 1, ..., size - 1 and more; and how many are at most that."""
-    counts = [errors.count(k) for k in range(size)]
+def histogram(errors: Sequence[int]) -> list[str]:
+    """How many values are 0, 1, ..., 5 and more; and how many are at most that."""
+    counts = [errors.count(k) for k in range(6)]
     return [
-        _table("", *range(size), f">{size - 1}"),
+        _table("", *range(6), ">5"),
         "-" * 82,
         _table("Num. Files", *counts, len(errors) - sum(counts)),
         _table("Cum. Files", *accumulate(counts), len(errors)),

@@ -4,14 +4,16 @@ import math
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from shutil import rmtree
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from evaluation import InputError
 from evaluation.lgeval import confusion, metrics
 from evaluation.lgeval.label_graph import Graph
-from evaluation.symlg.editions import DEFAULT_EDITION, Edition
+from evaluation.symlg.editions import Edition
 
 
 class Scored(NamedTuple):
@@ -25,67 +27,48 @@ class Scored(NamedTuple):
 
 
 def write(
-    folder: str,
-    name: str,
-    label: str,
-    files: Sequence[Scored],
-    stray: Iterable[Graph] = (),
-    edition: Edition = DEFAULT_EDITION,
+    folder: str, name: str, label: str, files: Sequence[Scored], stray: Iterable[Graph], edition: Edition
 ) -> None:
-    """Write all files of a results folder. `label` names the inputs; `stray` are predictions without truth
-    (they count in labelsOutput.txt only, as in LgEval)."""
+    """Write all files of a results folder. `label` names the inputs; `stray` are predictions without truth, which
+    count in labelsOutput.txt only, as in LgEval."""
     if os.path.lexists(folder) and not _replaceable(folder):
         raise InputError(f"{folder}: exists and is no results folder; move it away")
     date = time.strftime("%c")
-    build = f"{folder}.part{os.getpid()}"
-    os.makedirs(os.path.join(build, "Metrics"))
-    try:
-        for item in files:
-            base = os.path.join(build, "Metrics", item.name)
-            put(base + ".csv", item.comparison.csv())
-            if diff := item.comparison.diff():
-                put(base + ".diff", diff)
-        rows = [item.comparison.metrics for item in files]
-        true = [item.truth for item in files]
-        sections = confusion.matrices((item.comparison for item in files), _labels(true)[0])
-        texts = {
-            "Summary.txt": metrics.summary(rows, label, date, edition),
-            "FileMetrics.csv": file_metrics(files),
-            "ConfusionMatrices.csv": confusion.csv(sections, f"{folder}/{name}.diff", date),
-            "ConfusionMatrices.html": confusion.html(sections, name, date),
-            "labelsGT.txt": _label_file(true),
-            "labelsOutput.txt": _label_file([*(item.prediction for item in files), *stray]),
-        }
-        if all(row["D_B"] == 0 for row in rows):
-            texts["00_NoErrors"] = ""
+    rows = [item.comparison.metrics for item in files]
+    sections = confusion.matrices((item.comparison, item.truth) for item in files)
+    texts = {
+        "Summary.txt": metrics.summary(rows, label, date, edition),
+        "ConfusionMatrices.csv": confusion.csv(sections, f"{folder}/{name}.diff", date),
+        "ConfusionMatrices.html": confusion.html(sections, name, date),
+        "labelsGT.txt": _label_file([item.truth for item in files]),
+        "labelsOutput.txt": _label_file([*(item.prediction for item in files), *stray]),
+    }
+    if all(row["D_B"] == 0 for row in rows):
+        texts["00_NoErrors"] = ""
+    table = ["File,Result," + ",".join(metrics.FIELDS)]
+    for item, row in zip(files, rows, strict=True):
+        texts[f"Metrics/{item.name}.csv"] = item.comparison.csv()
+        if diff := item.comparison.diff():
+            texts[f"Metrics/{item.name}.diff"] = diff
+        verdict = "Incorrect" if row["D_B"] else "Correct"
+        table.append(f"{item.source}, {verdict}," + ",".join(map(str, row.values())))
+    texts["FileMetrics.csv"] = "\n".join(table) + "\n"
+    with beside(folder) as build:
+        os.makedirs(os.path.join(build, "Metrics"))
         for file, text in texts.items():
             put(os.path.join(build, file), text)
-    except BaseException:
-        rmtree(build)
-        raise
-    if os.path.lexists(folder):
-        old = f"{folder}.old{os.getpid()}"
-        os.rename(folder, old)
+        old = f"{folder}.old{os.getpid()}"  # not in the scratch folder: an interruption would delete it
+        if os.path.lexists(folder):
+            os.rename(folder, old)
         os.rename(build, folder)
+    if os.path.lexists(old):
         rmtree(old)
-    else:
-        os.rename(build, folder)
 
 
 def _replaceable(folder: str) -> bool:
     if os.path.islink(folder) or not os.path.isdir(folder):
         return False
     return not os.listdir(folder) or os.path.isdir(os.path.join(folder, "Metrics"))
-
-
-def file_metrics(files: Iterable[Scored]) -> str:
-    """FileMetrics.csv: one row per file, every row under its own file's name."""
-    lines = ["File,Result," + ",".join(metrics.FIELDS)]
-    for item in files:
-        values = item.comparison.metrics
-        verdict = "Incorrect" if values["D_B"] else "Correct"
-        lines.append(f"{item.source}, {verdict}," + ",".join(str(values[name]) for name in metrics.FIELDS))
-    return "\n".join(lines) + "\n"
 
 
 def read_summary(path: str) -> dict[str, int]:
@@ -106,19 +89,27 @@ def read_summary(path: str) -> dict[str, int]:
 def read_file_errors(folder: str) -> dict[str, dict[str, float]]:
     """All metrics of every file in a results folder, by the file's name (without .lg)."""
     rows: dict[str, dict[str, float]] = {}
-    metrics_folder = os.path.join(folder, "Metrics")
-    for entry in sorted(os.listdir(metrics_folder)):
-        if entry.endswith(".csv"):
-            try:
-                with open(os.path.join(metrics_folder, entry), encoding="utf-8") as file:
-                    cells = file.read().strip().split(",")
-                row = dict(zip(cells[::2], map(float, cells[1::2]), strict=False))
-            except ValueError:
-                row = {}
-            if not row.keys() >= set(metrics.FIELDS) or not all(map(math.isfinite, row.values())):
-                raise InputError(f"{metrics_folder}/{entry}: the scorer left no metrics for this file")
-            rows[entry[:-4]] = row
+    for entry in sorted(os.listdir(f"{folder}/Metrics")):
+        if not entry.endswith(".csv"):
+            continue
+        try:
+            with open(f"{folder}/Metrics/{entry}", encoding="utf-8") as file:
+                cells = file.read().strip().split(",")
+            row = dict(zip(cells[::2], map(float, cells[1::2]), strict=False))
+        except ValueError:
+            row = {}
+        if not row.keys() >= set(metrics.FIELDS) or not all(map(math.isfinite, row.values())):
+            raise InputError(f"{folder}/Metrics/{entry}: the scorer left no metrics for this file")
+        rows[entry[:-4]] = row
     return rows
+
+
+@contextmanager
+def beside(path: str) -> Iterator[str]:
+    """A path in a scratch folder beside `path`: to be moved to `path` when it is whole, else it goes."""
+    folder, name = os.path.split(path)
+    with TemporaryDirectory(prefix=f"{name}.part", dir=folder or ".") as scratch:
+        yield os.path.join(scratch, name)
 
 
 def put(path: str, text: str) -> None:
@@ -129,25 +120,12 @@ def put(path: str, text: str) -> None:
 
 def replace(path: str, text: str) -> None:
     """Write one text file, whole or not at all."""
-    part = f"{path}.part{os.getpid()}"
-    try:
+    with beside(path) as part:
         put(part, text)
         os.replace(part, path)
-    except BaseException:
-        if os.path.exists(part):
-            os.remove(part)
-        raise
 
 
-def _labels(graphs: Iterable[Graph]) -> tuple[set[str], set[str]]:
-    nodes: set[str] = set()
-    edges: set[str] = set()
-    for graph in graphs:
-        nodes.update(*graph.nodes().values())
-        edges.update(*graph.edges().values())
-    return nodes, edges
-
-
-def _label_file(graphs: Iterable[Graph]) -> str:
-    nodes, edges = _labels(graphs)
+def _label_file(graphs: Sequence[Graph]) -> str:
+    nodes = {label for graph in graphs for labels in graph.nodes().values() for label in labels}
+    edges = {label for graph in graphs for labels in graph.edges().values() for label in labels}
     return "\n".join(["NODE LABELS:", *sorted(nodes), "", "EDGE LABELS:", *sorted(edges)]) + "\n"

@@ -1,9 +1,9 @@
-"""The command-line scripts of convert2symLG and LgEval, with their arguments and output files.
+"""The command-line scripts of convert2symLG and LgEval; README.md of this package lists where they differ from those.
 
-README.md of this package lists where they differ from the official ones. They import the standard library
-alone, so that a process starts in a few hundredths of a second.
+They import the standard library alone, so that a process starts in a few hundredths of a second.
 """
 
+import fnmatch
 import os
 import sys
 import time
@@ -11,7 +11,6 @@ from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable, Sequence
 from inspect import cleandoc
-from shutil import rmtree
 
 from evaluation import InputError, readable, run_program, symlg
 from evaluation.lgeval import results_folder
@@ -86,11 +85,11 @@ def _convert(arguments: list[str], ending: str, convert: Callable[[str, str], st
         raise InputError(f"{target}: is no folder; name another one for the results")
     if ending == ".lg" and os.path.isdir(target) and os.path.samefile(source, target):
         raise InputError(f"{target}: would be overwritten; name another folder for the results")
-    build = f"{target.rstrip('/')}.part{os.getpid()}"
-    os.makedirs(build)
+    os.makedirs(os.path.dirname(target.rstrip("/")) or ".", exist_ok=True)
     refused: dict[str, str] = {}
     unreadable = 0
-    try:
+    with results_folder.beside(target.rstrip("/")) as build:
+        os.mkdir(build)
         for name in names:
             try:
                 with open(os.path.join(source, name + ending), encoding="utf-8") as file:
@@ -101,32 +100,27 @@ def _convert(arguments: list[str], ending: str, convert: Callable[[str, str], st
             except (UnicodeDecodeError, InputError, OSError) as error:
                 unreadable += 1
                 refused[name] = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else str(error)
-        _merge(build, target, names, refused)
-    except BaseException:
-        rmtree(build)
-        raise
+        if refused:
+            lines = (f"{name}\t{reason}\n" for name, reason in refused.items())
+            results_folder.put(os.path.join(build, UNCONVERTED), "".join(lines))
+        _merge(build, target, names)
     for name, reason in refused.items():
         print(f"{name}{ending}: not converted: {reason}", file=sys.stderr)
     print(f"{len(names)} files, {len(names) - len(refused)} converted to {target}")
     return 1 if unreadable else 0
 
 
-def _merge(build: str, target: str, names: Sequence[str], refused: dict[str, str]) -> None:
-    if refused:
-        lines = (f"{name}\t{reason}\n" for name, reason in refused.items())
-        results_folder.put(os.path.join(build, UNCONVERTED), "".join(lines))
+def _merge(build: str, target: str, names: Sequence[str]) -> None:
     if not os.path.isdir(target):
         os.rename(build, target)
         return
-    for name in os.listdir(build):
-        os.replace(os.path.join(build, name), os.path.join(target, name))
-    os.rmdir(build)
-    for name in [f"{name}.lg" for name in refused] + ([] if refused else [UNCONVERTED]):
-        if os.path.exists(os.path.join(target, name)):
-            os.remove(os.path.join(target, name))
-    others = len(set(_listing(target, ".lg")) - set(names))
-    if others:
-        print(f"note: {target} also holds {others} .lg of other names, left as they were", file=sys.stderr)
+    for file in [*(f"{name}.lg" for name in names), UNCONVERTED]:
+        if os.path.exists(os.path.join(build, file)):
+            os.replace(os.path.join(build, file), os.path.join(target, file))
+        elif os.path.exists(os.path.join(target, file)):
+            os.remove(os.path.join(target, file))
+    if others := {*fnmatch.filter(os.listdir(target), "[!.]*.lg")} - {f"{name}.lg" for name in names}:
+        print(f"note: {target} also holds {len(others)} .lg of other names, left as they were", file=sys.stderr)
 
 
 def _listing(folder: str, ending: str) -> list[str]:
@@ -158,7 +152,7 @@ def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
     Compares label graphs and writes Results_<name>/ here. (The graph drawings are not made.)
     """
     output, *rest = arguments[0].rstrip("/") or "/", *arguments[1:]
-    stray, lost = [], {}
+    stray, lost = [], set()
     if os.path.isdir(output):
         if not rest:
             raise InputError(f"{output}: is a folder; name the folder of the ground truth after it")
@@ -167,7 +161,7 @@ def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
         lost = _unconverted(truth)
         names = sorted({*_listing(truth, ".lg"), *lost})
         pairs = [(f"{output}/{name}.lg", os.path.join(truth, name + ".lg")) for name in names]
-        others = {name for name in os.listdir(output) if name.endswith(".lg")} - {name + ".lg" for name in names}
+        others = {*fnmatch.filter(os.listdir(output), "*.lg")} - {f"{name}.lg" for name in names}
         stray = [f"{output}/{name}" for name in sorted(others)]
     else:
         label, pairs = f"List File: {arguments[0]}", _pairs(output)
@@ -194,15 +188,15 @@ def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
         print("note: graph drawings are not made", file=sys.stderr)
 
 
-def _unconverted(truth: str) -> dict[str, str]:
+def _unconverted(truth: str) -> set[str]:
     path = os.path.join(truth, UNCONVERTED)
     if not os.path.exists(path):
-        return {}
+        return set()
     with open(path, encoding="utf-8", errors="replace") as file:
-        pairs = [line.rstrip("\n").split("\t", 1) for line in file if "\t" in line]
-    if any({"/", "\ufffd"} & {*name} for name, _ in pairs):
+        names = {line.partition("\t")[0] for line in file if "\t" in line}
+    if any({"/", "\ufffd"} & {*name} for name in names):
         raise InputError(f"{path}: not as tex2symlg writes it; remove it or convert the ground truth again")
-    return {name: reason for name, reason in pairs if not os.path.exists(os.path.join(truth, name + ".lg"))}
+    return {name for name in names if not os.path.exists(os.path.join(truth, name + ".lg"))}
 
 
 def _pairs(path: str) -> list[tuple[str, str]]:
@@ -211,8 +205,7 @@ def _pairs(path: str) -> list[tuple[str, str]]:
         rows = [line.replace(",", " ").split() for line in file if line.strip() and not line.startswith("#")]
     if not rows or any(len(row) < 2 for row in rows):
         raise InputError(f"{path}: every line must name an output and a target file")
-    targets = Counter(_stem(row[1]) for row in rows)
-    twice, count = targets.most_common(1)[0]
+    (twice, count), *_ = Counter(_stem(row[1]) for row in rows).most_common(1)
     if count > 1:
         raise InputError(f"{path}: two targets are called {twice}; their results would share one file")
     return [(row[0], row[1]) for row in rows]

@@ -117,12 +117,15 @@ def differences(truth: Tree, prediction: Tree) -> list[Difference]:
     """What turns the truth into the prediction, in reading order. Raises TooLarge."""
     if len(truth.labels) * len(prediction.labels) > MAX_CELLS:
         raise TooLarge(f"{len(prediction.labels)} against {len(truth.labels)} symbols are too many to align")
-    matches = _Alignment(truth, prediction).run()
-    missing = [t for t in range(len(truth.labels)) if t not in matches]
-    extra = sorted({*range(len(prediction.labels))} - {*matches.values()})
-    partners = _with_moved(truth, prediction, matches, missing, extra)
+    partners = _Alignment(truth, prediction).run()
+    found = [Difference("label", t, p) for t, p in partners.items() if _unlike(truth.labels[t], prediction.labels[p])]
     backwards = {p: t for t, p in partners.items()}
-    found = [Difference("label", t, p) for t, p in matches.items() if _unlike(truth.labels[t], prediction.labels[p])]
+    missing = [t for t in range(len(truth.labels)) if t not in partners]
+    extra = [p for p in range(len(prediction.labels)) if p not in backwards]
+    for t, p in product(missing, extra):  # the same label on the same parent: moved to another relation
+        same_parent = partners.get(truth.parents[t]) == prediction.parents[p]
+        if t not in partners and p not in backwards and same_parent and truth.labels[t] == prediction.labels[p]:
+            partners[t], backwards[p] = p, t
     for t, p in partners.items():
         same_parent = partners.get(truth.parents[t]) == prediction.parents[p]
         if same_parent and truth.relations[t] != prediction.relations[p]:
@@ -142,21 +145,6 @@ def differences(truth: Tree, prediction: Tree) -> list[Difference]:
 def _unlike(one: str, other: str) -> bool:
     """Whether symbols have no label in common."""
     return set(one.split()).isdisjoint(other.split())
-
-
-def _with_moved(
-    truth: Tree, prediction: Tree, matches: dict[int, int], missing: list[int], extra: list[int]
-) -> dict[int, int]:
-    """The matches, with left-out and put-in symbols that are one: the same label on the same parent, in another
-    relation."""
-    known = dict(matches)
-    for t in missing:
-        for p in extra:
-            parent = known.get(truth.parents[t])
-            if truth.labels[t] == prediction.labels[p] and parent == prediction.parents[p] and p not in known.values():
-                known[t] = p
-                break
-    return known
 
 
 class _Alignment:
@@ -185,12 +173,8 @@ class _Alignment:
     def _cost(self, a: int, b: int) -> int:
         """Of reading symbol `a` as symbol `b`, with all that hangs on them: rows that belong together cost their
         distance, all others their symbols."""
-        cost = (
-            self.truth.sizes[a]
-            + self.prediction.sizes[b]
-            - 2
-            + _unlike(self.truth.labels[a], self.prediction.labels[b])
-        )
+        cost = self.truth.sizes[a] - 1 + self.prediction.sizes[b] - 1
+        cost += _unlike(self.truth.labels[a], self.prediction.labels[b])
         for t, p in self._pairs(a, b):
             table = self._table(t, p)
             cost += table[0][0] - table[0][-1] - table[-1][0]
@@ -270,13 +254,11 @@ def relations_in_words(truth: Graph, prediction: Graph, limit: int = 12) -> list
     nodes = truth.nodes()
     phrases = []
     for parent, child, found, true in compare(prediction, truth).edges:
+        what = f"{found} instead of {true}"
+        if "_" in (found, true):
+            what = f"{true} missing" if found == "_" else f"{found} too much"
         ends = f"between {' '.join(sorted(nodes[parent]))} and {' '.join(sorted(nodes[child]))}"
-        if found == "_":
-            phrases.append(f"relation {true} missing {ends}")
-        elif true == "_":
-            phrases.append(f"relation {found} too much {ends}")
-        else:
-            phrases.append(f"relation {found} instead of {true} {ends}")
+        phrases.append(f"relation {what} {ends}")
     return phrases[:limit] + [f"and {len(phrases) - limit} more"] * (len(phrases) > limit)
 
 
@@ -328,13 +310,9 @@ def _labels(tokens: Sequence[str]) -> Iterator[str]:
     """The label that each token's symbol has; "" for a token that is no symbol."""
     roots, before = 0, ""  # indices of roots that are open
     for token in tokens:
-        if token == "[" and before == r"\sqrt":
-            roots += 1
-            yield ""
-        elif token == "]" and roots:
-            roots -= 1
-            yield ""
-        elif token in ("{", "}", "_", "^", r"\limits"):
+        opens, closes = token == "[" and before == r"\sqrt", token == "]" and roots > 0
+        roots += opens - closes
+        if opens or closes or token in ("{", "}", "_", "^", r"\limits"):
             yield ""
         elif token == r"\frac":
             yield "-"

@@ -1,20 +1,18 @@
 """Which symbols and relations are confused, and on what kind of expression: tidy tables for figures.
 
-The scorer knows a symbol by its path, so one symbol too many shifts all that follow and makes "confusions"
-of them. `aligned` therefore counts a confusion only where the prediction has the paths of the truth: there
-it is a real one.
+One symbol too many gives all that follow other paths, and the scorer makes "confusions" of them. `aligned` counts a
+confusion only where the prediction has the paths of the truth: there it is a real one.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from evaluation.lgeval.label_graph import Graph, read
 from evaluation.lgeval.metrics import Comparison, compare
 from evaluation.scoring import lengths
-from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.interval import percent, proportion_interval
 from evaluation.scoring.score import Evaluation, Expression
 from evaluation.symlg import EMPTY_GRAPH
 
@@ -46,23 +44,24 @@ def load(evaluation: Evaluation) -> list[Pair]:
     assert evaluation.folder is not None
     pairs = []
     for expression in evaluation.expressions:
-        found, true = (evaluation.folder / part / f"{expression.id}.lg" for part in ("pred_symlg", "gt_symlg"))
-        graphs = _read(found) if found.exists() else EMPTY_GRAPH, _read(true)
-        pairs.append(Pair(expression, *graphs, compare(*graphs)))
+        paths = [evaluation.folder / part / f"{expression.id}.lg" for part in ("pred_symlg", "gt_symlg")]
+        found, true = (
+            read(path.read_text(encoding="utf-8", errors="replace"), str(path)) if path.exists() else EMPTY_GRAPH
+            for path in paths
+        )
+        pairs.append(Pair(expression, found, true, compare(found, true)))
     return pairs
-
-
-def _read(path: Path) -> Graph:
-    return read(path.read_text(encoding="utf-8", errors="replace"), str(path))
 
 
 def tables(pairs: list[Pair]) -> dict[str, Table]:
     """Name -> rows: symbols, relations, symbol_recall, structure and, with captions, length."""
-    kinds = [structures(pair.truth) for pair in pairs]
-    groups = {name: [pair for pair, found in zip(pairs, kinds, strict=True) if name in found] for name in STRUCTURES}
+    groups: dict[str, list[Pair]] = {name: [] for name in STRUCTURES}
+    for pair in pairs:
+        for name in structures(pair.truth):
+            groups[name].append(pair)
     found = {
-        "symbols": _confusions(pairs, lambda comparison: [row[-2:] for row in comparison.nodes]),
-        "relations": _confusions(pairs, lambda comparison: [row[-2:] for row in comparison.edges]),
+        "symbols": _confusions((pair, [row[-2:] for row in pair.comparison.nodes]) for pair in pairs),
+        "relations": _confusions((pair, [row[-2:] for row in pair.comparison.edges]) for pair in pairs),
         "symbol_recall": symbol_recall(pairs),
         "structure": [_rates("structure", name, group) for name, group in groups.items()],
     }
@@ -72,20 +71,17 @@ def tables(pairs: list[Pair]) -> dict[str, Table]:
     return found
 
 
-def _confusions(pairs: Iterable[Pair], rows: Callable[[Comparison], list[tuple[str, ...]]]) -> Table:
+def _confusions(pairs: Iterable[tuple[Pair, list[tuple[str, ...]]]]) -> Table:
     """Confused labels (predicted, true): how often, how often with the truth's paths, in how many expressions."""
     count, aligned, expressions = Counter(), Counter(), Counter()
-    for pair in pairs:
-        confused = rows(pair.comparison)
+    for pair, confused in pairs:
         count.update(confused)
         expressions.update(set(confused))
         if pair.comparison.metrics["hasCorrectSegments"]:
             aligned.update(confused)
     order = sorted(count, key=lambda key: (-aligned[key], -count[key], key))
-    return [
-        dict(zip(_CONFUSIONS, (key[1], key[0], count[key], aligned[key], expressions[key]), strict=True))
-        for key in order
-    ]
+    rows = ((key[1], key[0], count[key], aligned[key], expressions[key]) for key in order)
+    return [dict(zip(_CONFUSIONS, row, strict=True)) for row in rows]
 
 
 def symbol_recall(pairs: Iterable[Pair]) -> Table:
@@ -97,7 +93,7 @@ def symbol_recall(pairs: Iterable[Pair]) -> Table:
             total.update(labels)
             right.update(labels & predicted.get(path, set()))
     return [
-        {"symbol": label, "n": n, "correct": right[label], "recall": _percent(right[label], n)}
+        {"symbol": label, "n": n, "correct": right[label], "recall": percent(right[label], n)}
         for label, n in sorted(total.items(), key=lambda item: (-item[1], item[0]))
     ]
 
@@ -131,14 +127,10 @@ def _rates(key: str, name: str, group: list[Pair]) -> dict[str, str | int | floa
         key: name,
         "n": n,
         "exact": exact,
-        "exprate": _percent(exact, n),
+        "exprate": percent(exact, n) if n else None,
         "low": low,
         "high": high,
         "le1": sum(count <= 1 for count in errors),
         "structure_right": sum(pair.expression.structure for pair in group),
         "mean_errors": round(sum(errors) / n, 3) if n else None,
     }
-
-
-def _percent(count: int, n: int) -> float | None:
-    return round(100 * count / n, 2) if n else None

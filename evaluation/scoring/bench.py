@@ -1,12 +1,11 @@
-"""How long scoring takes: from prediction files to Summary.txt by the scripts; and all in one process.
-
-The captions of the test sets are taken as predictions.
-"""
+"""How long scoring takes, with the captions of the test sets as predictions: from files to Summary.txt by the scripts,
+and all in one process."""
 
 import os
 import statistics
 import tempfile
 import time
+import timeit
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,12 +25,6 @@ def load(archive: Path) -> Sets:
         truth = read_ground_truth(f"{archive}:{year}")
         sets[year] = {key: prediction_file(key, tokens) for key, tokens in (truth.captions or {}).items()}, truth
     return sets
-
-
-def in_process(archive: Path) -> None:
-    """Read, convert and compare everything in this process."""
-    for predictions, truth in load(archive).values():
-        run_scripts.in_process(predictions, truth.graphs())
 
 
 def by_scripts(sets: Sets, folder: Path, sample: int | None = None) -> float:
@@ -54,11 +47,7 @@ def by_scripts(sets: Sets, folder: Path, sample: int | None = None) -> float:
 
 def measure(run: Callable[[], object]) -> str:
     """Mean, standard deviation and extremes of REPEATS runs, in seconds; processor time beside."""
-    before, times = sum(os.times()[:4]), []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
+    before, times = sum(os.times()[:4]), timeit.repeat(run, number=1, repeat=REPEATS)
     processor, mean, spread = (sum(os.times()[:4]) - before) / REPEATS, statistics.mean(times), statistics.stdev(times)
     wall = f"{mean:.3f} s ± {spread:.3f} (n = {REPEATS}, {min(times):.3f}–{max(times):.3f})"
     return f"{wall}, {processor:.3f} s of processor time"
@@ -71,10 +60,15 @@ def run(archive: Path) -> list[str]:
     other = os.environ.pop("LGEVAL_BIN", None)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+
+        def in_process() -> None:
+            for predictions, truth in load(archive).values():
+                run_scripts.in_process(predictions, truth.graphs())
+
         lines = [
             f"{files} files of {', '.join(sets)}; one process at a time, {os.cpu_count()} CPUs",
             f"scripts    {measure(lambda: by_scripts(sets, folder))}",
-            f"in process {measure(lambda: in_process(archive))}",
+            f"in process {measure(in_process)}",
         ]
         if other:
             ours = by_scripts(sets, folder, SAMPLE)

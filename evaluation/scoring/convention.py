@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ def other_convention(texts: dict[str, str], truth: Mapping[str, Graph], rules: R
     name, _ = convention(truth.values())
     if name == UNDECIDED or (name == TWO_CHILDREN) == rules.edition.second_inside:
         return None
-    other = replace(rules.edition, second_inside=name == TWO_CHILDREN)
+    other = rules.edition._replace(second_inside=name == TWO_CHILDREN)
     ours, theirs = (
         in_process(texts, truth, Rules(rules.reading, edition))[0]["exact"] for edition in (rules.edition, other)
     )

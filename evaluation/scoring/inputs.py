@@ -6,7 +6,7 @@ import zipfile
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from evaluation import InputError, readable
 from evaluation.lgeval import label_graph
@@ -112,7 +112,8 @@ def _unique(entries: Iterator[tuple[str, str]], source: object, what: str) -> di
     return found
 
 
-def _decode(data: bytes, name: object) -> str:
+def _text(file: IO[bytes], name: object) -> str:
+    data = file.read(MAX_BYTES + 1)  # never more, whatever the header of an archive claims
     if len(data) > MAX_BYTES:
         raise InputError(f"{name}: larger than {MAX_BYTES >> 20} MB")
     return data.decode("utf-8-sig")
@@ -121,7 +122,7 @@ def _decode(data: bytes, name: object) -> str:
 def read_text(path: Path) -> str:
     """The text of one file of at most 4 MB. Raises InputError."""
     with readable(path), path.open("rb") as file:
-        return _decode(file.read(MAX_BYTES + 1), path)
+        return _text(file, path)
 
 
 def _folder(path: Path, ending: str) -> Iterator[tuple[str, str]]:
@@ -143,11 +144,11 @@ def _open_zip(path: Path) -> zipfile.ZipFile:
     return archive
 
 
-def _unzip(archive: zipfile.ZipFile, entry: str | zipfile.ZipInfo) -> str:
-    name = f"{archive.filename}: {entry if isinstance(entry, str) else entry.filename}"
+def _unzip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> str:
+    name = f"{archive.filename}: {entry.filename}"
     try:
         with archive.open(entry) as file:
-            return _decode(file.read(MAX_BYTES + 1), name)  # never more, whatever the header claims
+            return _text(file, name)
     except InputError:
         raise
     except UnicodeDecodeError:
@@ -174,15 +175,14 @@ def _kept_open(path: Path, _changed: int) -> zipfile.ZipFile:
 
 def _archive_split(path: Path, split: str) -> tuple[str, Iterator[tuple[str, str]]]:
     """The captions of a split, and id and symLG of every expression."""
-    archive = _kept_open(path, path.stat().st_mtime_ns)
-    names, prefix = archive.namelist(), f"data/{split}/"
-    if prefix + "caption.txt" not in names:
-        splits = sorted(name.split("/")[1] for name in names if name.endswith("/caption.txt"))
-        raise InputError(f"{path}: has no split {split}; it has {', '.join(splits) or 'none'}")
-    start = prefix + "symLg/"
-    files = [name for name in names if name.startswith(start) and name.endswith(".lg")]
-    graphs = ((name[len(start) : -3], _unzip(archive, name)) for name in files)
-    return _unzip(archive, prefix + "caption.txt"), graphs
+    archive, start = _kept_open(path, path.stat().st_mtime_ns), f"data/{split}/symLg/"
+    try:
+        captions = archive.getinfo(f"data/{split}/caption.txt")
+    except KeyError:
+        splits = sorted(name.split("/")[1] for name in archive.namelist() if name.endswith("/caption.txt"))
+        raise InputError(f"{path}: has no split {split}; it has {', '.join(splits) or 'none'}") from None
+    files = [info for info in archive.infolist() if info.filename.startswith(start) and info.filename.endswith(".lg")]
+    return _unzip(archive, captions), ((info.filename[len(start) : -3], _unzip(archive, info)) for info in files)
 
 
 def _jsonl(path: Path) -> Iterator[tuple[str, str]]:
@@ -195,15 +195,14 @@ def _jsonl(path: Path) -> Iterator[tuple[str, str]]:
                 raise InputError(f"{path}, line {number}: not a JSON object with id and tokens") from None
             if isinstance(tokens, str):
                 tokens = tokens.split()
-            texts = isinstance(tokens, list) and all(isinstance(token, str) and _encodes(token) for token in tokens)
-            if not isinstance(key, str) or not texts:
+            try:
+                "".join(tokens).encode()  # JSON can write halves of characters, "\ud800", that no file can hold
+                texts = isinstance(key, str) and isinstance(tokens, list)
+            except (TypeError, UnicodeEncodeError):
+                texts = False
+            if not texts:
                 raise InputError(f"{path}, line {number}: id must be a text and tokens a list of texts")
             yield key, prediction_file(key, tokens)
-
-
-def _encodes(text: str) -> bool:
-    r"""JSON can write halves of characters, "\ud800", that no file can hold."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def tokens_of(text: str) -> list[str]:

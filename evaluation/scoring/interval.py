@@ -17,6 +17,11 @@ def proportion_interval(count: int, n: int, confidence: float = 0.95) -> tuple[f
     return middle - width if count else 0.0, middle + width if count < n else 1.0
 
 
+def percent(count: int, n: int) -> float:
+    """A rate as it is printed, to two places."""
+    return round(100 * count / n, 2)
+
+
 def printed_interval(percent: float, n: int) -> tuple[float, float]:
     """The interval, in percent, of a rate as it is printed: the count behind it is the rate times n, rounded."""
     low, high = proportion_interval(round(percent * n / 100), n)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from evaluation.scoring.interval import percent
+
 BUCKETS = ("(0,10]", "(10,20]", "(20,30]", "(30,40]", "(40,50]", "50+")
 
 
@@ -16,6 +18,6 @@ def by_bucket(lengths: dict[str, int], exact: dict[str, bool]) -> list[dict[str,
     for name in BUCKETS:
         ids = [key for key, length in lengths.items() if bucket(length) == name]
         right = sum(exact[key] for key in ids)
-        rate = round(100 * right / len(ids), 2) if ids else None
+        rate = percent(right, len(ids)) if ids else None
         rows.append({"bucket": name, "n": len(ids), "exact": right, "exprate": rate})
     return rows

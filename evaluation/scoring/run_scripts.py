@@ -1,8 +1,7 @@
 """The LgEval-compatible scripts, run as subprocesses: `tex2symlg`, then `evaluate`; or the same in this process.
 
 LGEVAL_BIN puts another set of scripts (the official one, say) in the place of ours: a folder, or several
-divided by ":", that hold both names. Whatever the set, its files are counted afterwards; a file that got
-lost on the way is an error, never a silent zero.
+divided by ":", that hold both names. A file that gets lost on the way is an error, never a silent zero.
 """
 
 import os
@@ -33,7 +32,7 @@ def scripts() -> str:
 
 
 def own_scripts() -> bool:
-    """Whether no LGEVAL_BIN names others."""
+    """Whether our own scripts are in use."""
     return scripts() == str(OWN_SCRIPTS)
 
 
@@ -73,9 +72,7 @@ def run_script(name: str, arguments: list[str], workdir: Path, rules: Rules = PA
     else:
         raise InputError(f"LGEVAL_BIN={scripts()}: holds no {name} that can be run")
     try:
-        done = subprocess.run(
-            command, cwd=workdir, capture_output=True, encoding="utf-8", errors="replace", check=False
-        )
+        done = subprocess.run(command, cwd=workdir, capture_output=True, encoding="utf-8", errors="replace")
     except OSError as error:
         raise InputError(f"{command[0]}: cannot be run ({error.strerror})") from None
     words = [line for line in done.stderr.splitlines() if line.strip()]
@@ -152,11 +149,11 @@ def self_check() -> SelfCheck:
     try:
         with tempfile.TemporaryDirectory() as folder:
             _, rows = run_scripts(predictions, truth, Path(folder))
+        failures = [
+            f"{found!r} against {true!r}: {int(rows[key]['D_B'])} errors, should be {errors}"
+            for key, (found, true, errors) in cases.items()
+            if rows[key]["D_B"] != errors
+        ]
     except InputError as error:
-        return SelfCheck(scripts(), own_scripts(), [str(error)])
-    failures = [
-        f"{found!r} against {true!r}: {int(rows[key]['D_B'])} errors, should be {errors}"
-        for key, (found, true, errors) in cases.items()
-        if rows[key]["D_B"] != errors
-    ]
+        failures = [str(error)]
     return SelfCheck(scripts(), own_scripts(), failures)

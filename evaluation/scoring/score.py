@@ -8,7 +8,7 @@ from typing import Any
 from evaluation import InputError
 from evaluation.scoring.convention import other_convention
 from evaluation.scoring.inputs import GroundTruth, matched, tokens_of
-from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.interval import percent, proportion_interval
 from evaluation.scoring.lengths import bucket, by_bucket
 from evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, run_scripts
 from evaluation.scoring.signature import Signature
@@ -106,12 +106,26 @@ def evaluate(
     if workdir is None:
         counts, metrics, converted = in_process(texts, graphs, rules)
     else:
-        sources = [predictions, ground_truth] if isinstance(ground_truth, str) else [predictions]
-        _refuse_to_replace(workdir, list(map(Path, sources)))
+        sources = [Path(given) for given in (predictions, ground_truth) if not isinstance(given, GroundTruth)]
+        _refuse_to_replace(workdir, sources)
         counts, metrics = run_scripts(texts, truth.symlg, workdir, rules)
         converted = {key for key in texts if (workdir / "pred_symlg" / f"{key}.lg").exists()}
-    known = truth.captions or {}
-    rows = [_expression(key, metrics[key], texts.get(key), key in converted, known.get(key)) for key in truth.symlg]
+    rows = []
+    for key in truth.symlg:
+        text, values, caption = texts.get(key), metrics[key], (truth.captions or {}).get(key)
+        row = Expression(
+            id=key,
+            status="missing" if text is None else "converted" if key in converted else "unconverted",
+            errors=int(values["D_B"]),
+            label_errors=int(values["D_C"]),
+            relation_errors=int(values["D_L"]),
+            exact=values["D_B"] == 0,
+            structure=values["hasCorrectStructure"] == 1,
+            token_exact=None if caption is None else text is not None and tokens_of(text) == caption,
+            length=None if caption is None else len(caption),
+            bucket=None if caption is None else bucket(len(caption)),
+        )
+        rows.append(row)
     note = other_convention(texts, graphs, rules) if own_scripts() else None
     return Evaluation(_score(counts, rows, signature), rows, workdir, stray, note)
 
@@ -124,23 +138,6 @@ def _refuse_to_replace(workdir: Path, sources: list[Path]) -> None:
         raise InputError(f"{workdir}: its {min(held & FOLDERS)} would be replaced; give a folder of its own as workdir")
 
 
-def _expression(
-    key: str, metrics: dict[str, float], text: str | None, converted: bool, caption: list[str] | None
-) -> Expression:
-    return Expression(
-        id=key,
-        status="missing" if text is None else "converted" if converted else "unconverted",
-        errors=int(metrics["D_B"]),
-        label_errors=int(metrics["D_C"]),
-        relation_errors=int(metrics["D_L"]),
-        exact=metrics["D_B"] == 0,
-        structure=metrics["hasCorrectStructure"] == 1,
-        token_exact=None if caption is None else text is not None and tokens_of(text) == caption,
-        length=None if caption is None else len(caption),
-        bucket=None if caption is None else bucket(len(caption)),
-    )
-
-
 def _score(counts: dict[str, int], rows: list[Expression], signature: str) -> Score:
     n = counts["n"]
     low, high = proportion_interval(counts["exact"], n)
@@ -148,20 +145,16 @@ def _score(counts: dict[str, int], rows: list[Expression], signature: str) -> Sc
     tokens = sum(bool(row.token_exact) for row in rows) if lengths else None
     return Score(
         **counts,
-        exprate=_percent(counts["exact"], n),
-        exprate_le1=_percent(counts["le1"], n),
-        exprate_le2=_percent(counts["le2"], n),
-        exprate_le3=_percent(counts["le3"], n),
-        structure_rate=_percent(counts["structure"], n),
+        exprate=percent(counts["exact"], n),
+        exprate_le1=percent(counts["le1"], n),
+        exprate_le2=percent(counts["le2"], n),
+        exprate_le3=percent(counts["le3"], n),
+        structure_rate=percent(counts["structure"], n),
         by_length=by_bucket(lengths, {row.id: row.exact for row in rows}) if lengths else None,
         token_exact=tokens,
-        token_exprate=None if tokens is None else _percent(tokens, n),
+        token_exprate=None if tokens is None else percent(tokens, n),
         ci95=(round(100 * low, 2), round(100 * high, 2)),
         signature=signature,
         missing=sum(row.status == "missing" for row in rows),
         unconverted=sum(row.status == "unconverted" for row in rows),
     )
-
-
-def _percent(count: int, n: int) -> float:
-    return round(100 * count / n, 2)

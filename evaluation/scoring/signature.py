@@ -3,7 +3,7 @@
 In the manner of sacreBLEU's signatures: two numbers may be compared if their signatures agree.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from evaluation import InputError
 from evaluation.symlg import PAPER, Rules
@@ -11,14 +11,13 @@ from evaluation.symlg import PAPER, Rules
 # Rises when the same predictions and truth may get another number under the same fields. 1.0 named no edition: it
 # followed the paper's, and differed in what it made of \text, of matrices, of $ and of lone brackets as arguments.
 VERSION = "2"
-_DEFAULTS = {"conv": PAPER.edition.conv, "pandoc": PAPER.reading.pandoc, "lgeval": PAPER.edition.lgeval}
 
 
 @dataclass(frozen=True)
 class Signature:
     """`fields` in order, without the version: set, n, metric, conv, pandoc, lgeval, search, padding, select."""
 
-    fields: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, str]
     version: str = VERSION
 
     @classmethod
@@ -27,8 +26,7 @@ class Signature:
         InputError for what cannot stand in a signature."""
         if odd := [text for text in named.values() if "|" in text or not text.isprintable()]:
             raise InputError(f"{odd[0]!r}: cannot stand in a signature; leave out | and line breaks")
-        edition = {"conv": rules.edition.conv, "pandoc": rules.reading.pandoc, "lgeval": rules.edition.lgeval}
-        fields = {"set": named["set"], "n": str(n), "metric": "symlg", **edition, "search": named["search"]}
+        fields = {"set": named["set"], "n": str(n), "metric": "symlg", **rules.versions, "search": named["search"]}
         fields |= {"padding": named["padding"]} if "padding" in named else {}
         return cls(fields | {"select": named["select"]})
 
@@ -40,7 +38,7 @@ class Signature:
         if name != "ExpRate" or len(pairs) < len(parts) or "v" not in pairs:
             raise InputError(f"{text[:80]!r}: no signature of an expression rate")
         version = pairs.pop("v")
-        return cls(pairs | (_DEFAULTS if version == "1.0" else {}), version)
+        return cls(pairs | (PAPER.versions if version == "1.0" else {}), version)
 
     def __str__(self) -> str:
         return "|".join(["ExpRate", *(f"{key}:{text}" for key, text in self.fields.items()), f"v:{self.version}"])

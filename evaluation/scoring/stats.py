@@ -1,10 +1,5 @@
-"""Intervals and tests for expression rates, on scipy.stats: over the images of a set, and over seeds.
-Scoring needs none of it, and is spared the half second that scipy takes to import.
-
-All intervals are 95 % unless said otherwise: Wilson's score interval for a rate, Newcombe's hybrid score
-interval (Statistics in Medicine 17, 1998, method 10) for the difference of two rates over the same
-expressions.
-"""
+"""Intervals (of 95 % unless said otherwise) and tests for expression rates, on scipy.stats: over the images of a set,
+and over seeds. Scoring needs none of it, and is spared the half second that scipy takes to import."""
 
 import math
 import warnings
@@ -100,7 +95,8 @@ def permutation(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def difference_interval(both: int, only_a: int, only_b: int, n: int) -> tuple[float, float]:
-    """Newcombe's interval of p_A - p_B for paired counts, as fractions."""
+    """Newcombe's hybrid score interval (Statistics in Medicine 17, 1998, method 10) of p_A - p_B for paired counts, as
+    fractions."""
     neither = n - both - only_a - only_b
     p_a, p_b = (both + only_a) / n, (both + only_b) / n
     (low_a, high_a), (low_b, high_b) = (proportion_interval(both + k, n) for k in (only_a, only_b))
@@ -144,10 +140,8 @@ def compare_seeds(a: Sequence[float], b: Sequence[float]) -> SeedComparison:
     with warnings.catch_warnings():  # scipy warns where one row has no spread; the other's is enough
         warnings.simplefilter("ignore", RuntimeWarning)
         welch: Any = stats.ttest_ind(b, a, equal_var=False)
-    interval = welch.confidence_interval()
-    return SeedComparison(
-        difference, (float(interval.low), float(interval.high)), float(welch.pvalue), float(test.pvalue)
-    )
+    low, high = map(float, welch.confidence_interval())
+    return SeedComparison(difference, (low, high), float(welch.pvalue), float(test.pvalue))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

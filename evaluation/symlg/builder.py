@@ -1,11 +1,11 @@
 """MathML elements -> symLG, by the rules of the official conversion, the odd ones included
 (process_mml.py, mml2lg.pl, update_nodeTags.py of convert2symLG)."""
 
-import re
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
-from evaluation.symlg.editions import DEFAULT_EDITION, Edition
+from evaluation.symlg.editions import PAPER, Edition
 from evaluation.symlg.graph import RELATIONS, Object, Relation, SymLG, Unconverted
 from evaluation.symlg.latex_commands import LABELS
 
@@ -21,6 +21,7 @@ class Element(NamedTuple):
 LEAVES = ("mi", "mo", "mn")
 ROWS = ("math", "mrow", "semantics")
 TABLES = {"mtable": "*M", "mtr": "*R", "mtd": "*Cell"}
+OWN_LABELS = {"mfrac": "-", "msqrt": r"\sqrt", "mroot": r"\sqrt", **TABLES}  # elements that are symbols themselves
 
 
 class Item(NamedTuple):
@@ -52,7 +53,9 @@ class Row:
 
 Fragment = Item | Row
 
-# Which MathML element gives which relations, from its first child to the following ones.
+# Which MathML element gives which relations: from its own symbol to its children,
+PARTS = {"mfrac": ("Above", "Below"), "msqrt": ("Inside",), "mroot": ("Inside", "Above")}
+# or from its first child to the following ones.
 SCRIPTS = {
     "msub": ("Sub",),
     "msup": ("Sup",),
@@ -64,8 +67,6 @@ SCRIPTS = {
 # On a row these put their script on its last member; the others take the row as one member.
 SHIFTED = ("msub", "msup")
 
-_LATIN1 = re.compile(r"[\x00-\xff]*[\x80-\xff][\x00-\xff]*")
-
 
 class Builder:
     """Collects symbols and relations while the elements are read from the leaves up."""
@@ -75,14 +76,14 @@ class Builder:
         self.labels: list[str] = []
         self.names: list[str] = []  # an object's id is its name and a number
         self.numbers: list[int] = []  # places in the document, which the converter's ids are made of
-        self.edges: list[tuple[int, int, str]] = []
+        self.edges: dict[tuple[int, int], str] = {}
         self.rows: dict[int | None, list[int]] = {}  # matrix row -> its cells
         self.tables: list[list[list[int]]] = []  # cells of each matrix, row by row
 
     def symbol(self, text: str, number: int) -> Item:
         """A symbol by the character or name MathML has for it."""
         label = LABELS.get(text, text)
-        if _LATIN1.fullmatch(label):
+        if not label.isascii() and max(label) <= "\xff":
             raise Unconverted(f"{label!r} has no label (the official converter crashes on it)")
         label = label.replace(",", "COMMA")
         return self.object(label, label, number)
@@ -111,10 +112,8 @@ class Builder:
                 done[-1].append(self.symbol(text, number))
                 number += 1
                 continue
-            if tag in ("mfrac", "msqrt", "mroot"):
-                own = self.object("-" if tag == "mfrac" else "\\sqrt", "", number)
-            elif tag in TABLES:
-                own = self.object(TABLES[tag], "", number)
+            if tag in OWN_LABELS:
+                own = self.object(OWN_LABELS[tag], "", number)
             number += 1
             done.append([])
             todo.append((element, own, True))
@@ -127,11 +126,14 @@ class Builder:
             return self.script(tag, parts)
         if own is None:
             return parts[0] if len(parts) == 1 else Row(parts)
-        if tag == "mfrac":
-            return self.fraction(own, parts)
         if tag in TABLES:
             return self.table(tag, own, parts)
-        return self.root(own, [Row(parts)] if tag == "msqrt" else parts, tag == "mroot")
+        if tag == "msqrt":
+            radicand = Row(parts)
+            if len(radicand.items) > 1 and self.edition.second_inside:  # as the converter does
+                self.link(own.main, radicand.items[1].first, "Inside")
+            parts = [radicand]
+        return self.hang(own, parts[:2], PARTS[tag])
 
     def table(self, tag: str, own: Item, parts: list[Fragment]) -> Item:
         """Rows are chained by Nrow and the cells of a row by NcellR; what stands in a cell hangs on nothing."""
@@ -139,8 +141,7 @@ class Builder:
             self.close(Row(parts))
             return own
         members = [part.main for part in parts if isinstance(part, Item) and part.main is not None]
-        for one, other in pairwise(members):
-            self.link(one, other, "Nrow" if tag == "mtable" else "NcellR")
+        self.chain(members, "Nrow" if tag == "mtable" else "NcellR")
         if tag == "mtr":
             self.rows[own.main] = members
         else:
@@ -151,21 +152,22 @@ class Builder:
         """Columns are objects of their own (COL_1, ...), chained by Ncol; NcellC goes down a column."""
         count = 0
         for rows in self.tables:
-            width = max((len(row) for row in rows), default=0)
             columns = []
-            for place in range(max(width, 1)):
+            for cells in list(zip_longest(*rows)) or [()]:
                 count += 1
                 columns.append(self.object("*C", "COL", count).main)
-                cells = [row[place] if place < len(row) else None for row in rows]
-                for above, below in pairwise(cells):
-                    self.link(above, below, "NcellC")
-            for one, other in pairwise(columns):
-                self.link(one, other, "Ncol")
+                self.chain(cells, "NcellC")
+            self.chain(columns, "Ncol")
+
+    def chain(self, members: Sequence[int | None], relation: str) -> None:
+        """The same relation from each member to the next."""
+        for one, other in pairwise(members):
+            self.link(one, other, relation)
 
     def link(self, parent: int | None, child: int | None, relation: str) -> None:
         """A relation, where both ends are objects."""
         if parent is not None and child is not None:
-            self.edges.append((parent, child, relation))
+            self.edges[parent, child] = relation
 
     def close(self, part: Fragment) -> Item:
         """Link the members of a row, each to the next symbol, and see the row as one member."""
@@ -182,44 +184,26 @@ class Builder:
         """Sub- and superscripts, limits and accents: `parts` is the base and then what hangs on it."""
         if not parts:
             return Item(None, None)
-        base, *rest = parts
-        scripts = [self.close(part) for part in rest]
+        base, *scripts = parts
         if isinstance(base, Row) and base.items and tag in SHIFTED and scripts:
             last = Item(None, None) if base.ends_empty else base.items.pop()
-            base.items.append(self._hang(tag, last, scripts))
+            base.items.append(self.hang(last, scripts, SCRIPTS[tag]))
             return base
-        return self._hang(tag, self.close(base), scripts)
+        return self.hang(self.close(base), scripts, SCRIPTS[tag])
 
-    def _hang(self, tag: str, base: Item, scripts: list[Item]) -> Item:
-        for script, relation in zip(scripts, SCRIPTS[tag], strict=False):
-            self.link(base.main, script.first, relation)
-        first = next((item.first for item in (base, *scripts) if item.first is not None), None)
-        return Item(first, base.main)
-
-    def fraction(self, bar: Item, parts: list[Fragment]) -> Item:
-        """A fraction is its bar, related to the first symbol of either part."""
-        for part, relation in zip(parts, ("Above", "Below"), strict=False):
-            self.link(bar.main, self.close(part).first, relation)
-        return bar
-
-    def root(self, sign: Item, parts: list[Fragment], indexed: bool) -> Item:
-        """A root with its radicand and, if `indexed`, its index. Without one, a radicand of two members or
-        more gets a second Inside relation, to the first symbol of its second member (as the converter
-        does)."""
-        members = parts[0].items if parts and isinstance(parts[0], Row) else []
-        second = members[1].first if len(members) > 1 and not indexed and self.edition.second_inside else None
-        for part, relation in zip(parts, ("Inside", "Above"), strict=False):
-            self.link(sign.main, self.close(part).first, relation)
-        self.link(sign.main, second, "Inside")
-        return sign
+    def hang(self, base: Item, parts: list[Fragment], relations: tuple[str, ...]) -> Item:
+        """Relate a symbol to the first symbol of each part; the outcome begins with the first symbol there is."""
+        members = [self.close(part) for part in parts]
+        for member, relation in zip(members, relations, strict=False):
+            self.link(base.main, member.first, relation)
+        return Item(next((item.first for item in (base, *members) if item.first is not None), None), base.main)
 
     def graph(self) -> SymLG:
         """Give every symbol its path. Of several parents the first in the converter's file decides (it sorts them as
         text), but one by Inside gives way to the next."""
         self.columns()
-        edges = {(parent, child): relation for parent, child, relation in self.edges}
         parents: dict[int, list[tuple[int, str]]] = {}
-        for (parent, child), relation in edges.items():
+        for (parent, child), relation in self.edges.items():
             parents.setdefault(child, []).append((parent, relation))
         above: dict[int, tuple[int, str]] = {}
         for child, steps in parents.items():
@@ -236,13 +220,11 @@ class Builder:
                 relation = above[at][1]
                 path = paths[at] = path + RELATIONS.get(relation, relation)
         ids = [f"{name}_{number}" for number, name in enumerate(self.names, 1)]
-        objects = tuple(
-            Object(id_, label, paths[at]) for at, (id_, label) in enumerate(zip(ids, self.labels, strict=True))
-        )
-        return SymLG(objects, tuple(Relation(ids[a], ids[b], relation) for (a, b), relation in edges.items()))
+        objects = tuple(map(Object, ids, self.labels, (paths[at] for at in range(len(ids)))))
+        return SymLG(objects, tuple(Relation(ids[a], ids[b], relation) for (a, b), relation in self.edges.items()))
 
 
-def graph_of(root: Element, number: int = 1, edition: Edition = DEFAULT_EDITION) -> SymLG:
+def graph_of(root: Element, number: int = 1, edition: Edition = PAPER.edition) -> SymLG:
     """The symLG of an element; `number` is its place among the elements of the formula (ids are made of it)."""
     builder = Builder(edition)
     builder.close(builder.build(root, number))

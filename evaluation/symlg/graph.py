@@ -36,7 +36,7 @@ class Relation(NamedTuple):
 
 
 class SymLG(NamedTuple):
-    """A symbol layout graph: what the official scorer compares."""
+    """A symbol layout graph; the identity of a symbol is its path."""
 
     objects: tuple[Object, ...]
     relations: tuple[Relation, ...]
@@ -71,19 +71,17 @@ UNREADABLE = SymLG(tuple(Object(f"?_{k}", "UNCONVERTED", f"?{k}") for k in range
 
 def with_paths(text: str, name: str = "label graph") -> str:
     """A label graph over any primitives as symLG: O lines get the path their relations give (lg2symlg)."""
-    parents: dict[str, tuple[str, str]] = {}
     lines = text.splitlines()
-    for line in lines:
-        fields = [field.strip() for field in line.split(",")]
+    rows = [[field.strip() for field in line.split(",")] for line in lines]
+    parents: dict[str, tuple[str, str]] = {}
+    for fields in rows:
         if fields[0] in ("R", "EO") and len(fields) == 5:
             _, parent, child, relation, _ = fields
             if child not in parents or parents[child][1] == "Inside":
                 parents[child] = (parent, relation)
     if len(parents) > MAX_SYMBOLS:
         raise InputError(f"{name}: more than {MAX_SYMBOLS} relations")
-    out = []
-    for line in lines:
-        fields = [field.strip() for field in line.split(",")]
+    for place, fields in enumerate(rows):
         if fields[0] == "O" and len(fields) >= 4:
             words, at = [], fields[1]
             while at in parents:
@@ -91,9 +89,8 @@ def with_paths(text: str, name: str = "label graph") -> str:
                 words.append(RELATIONS.get(relation, relation))
                 if len(words) > len(parents):
                     raise InputError(f"{name}: the relations of object {fields[1]!r} run in a circle")
-            line = ", ".join([*fields[:4], "O" + "".join(reversed(words))])
-        out.append(line)
-    return "\n".join(out) + "\n"
+            lines[place] = ", ".join([*fields[:4], "O" + "".join(reversed(words))])
+    return "\n".join(lines) + "\n"
 
 
 def write(graph: SymLG, name: str) -> str:

@@ -16,6 +16,7 @@ remembered, and the time stays linear in the input.
 
 import re
 from collections.abc import Generator, Sequence
+from itertools import dropwhile
 from typing import Any
 
 from evaluation.symlg import latex_commands as tex
@@ -60,17 +61,13 @@ def from_latex(latex: str | Sequence[str], rules: Rules = PAPER) -> SymLG:
 # pandoc's inline math: no blank inside the dollars, no digit after them.
 _MATH = re.compile(r"\$(?=[^\s$])((?:\\.|[^\\$])*)(?<=\S)\$(?!\d)", re.DOTALL)
 _DISPLAYED = re.compile(r"\$\$((?:.|\n(?!\s*\n))+?)\$\$")
-_NO_MATH = re.compile(r"[^$\\]+|\\[^\W\d_]+\*?|\\.|[$\\]", re.DOTALL)
-_BRACKET = re.compile(r"\\.|([][{}])", re.DOTALL)
-_BLANKS = re.compile(r"\s*")
+_NO_MATH = re.compile(r"[^$\\]+|\\[^\W\d_]+\*?\s*|\\.|[$\\]", re.DOTALL)
+_BRACKET = re.compile(r"\\.|[\[{}]|]\s*", re.DOTALL)
 
 
 def formula_in(text: str) -> str:
     """The LaTeX in a prediction file: the first $...$ after the title block (`%ID`) that pandoc takes off."""
-    lines = text.split("\n")
-    while lines and lines[0].startswith("%"):
-        del lines[0]
-    body = "\n".join(lines)
+    body = "\n".join(dropwhile(lambda line: line.startswith("%"), text.split("\n")))
     at, ends = 0, None
     while at < len(body):
         if body[at] == "$" and (match := _DISPLAYED.match(body, at) or _MATH.match(body, at)):
@@ -80,55 +77,49 @@ def formula_in(text: str) -> str:
         at = word.end()
         if word[0][0] == "\\" and word[0][1:2].isalpha():
             # A command outside of math is raw TeX, with its options and arguments and all dollars in them.
-            ends = ends if ends is not None else _ends(body)
-            at = _blanks(body, at)
-            while body[(start := _blanks(body, at)) : start + 1] == "[" and start in ends:
-                at = _blanks(body, ends[start] + 1)
-            while body[at : at + 1] == "{" and at in ends:
-                at = ends[at] + 1
+            ends = _ends(body) if ends is None else ends
+            for opener in "[{":
+                while body[at : at + 1] == opener and at in ends:
+                    at = ends[at]
     raise Unconverted("empty prediction" if body.strip() in ("$$", "") else "no $...$ formula in the file")
 
 
-def _blanks(text: str, at: int) -> int:
-    match = _BLANKS.match(text, at)
-    return match.end() if match else at
-
-
 def _ends(text: str) -> dict[int, int]:
-    """Where the argument ends that begins at a { or a [. That of [ may leave a group, but skips those it meets."""
-    marks = [(match.start(), match[1]) for match in _BRACKET.finditer(text) if match[1]]
+    """What is behind the argument that begins at a { or a [ (blanks after a ] belong to it). That of [ may leave a
+    group, but skips those it meets."""
+    marks = [(match[0][0], match.start(), match.end()) for match in _BRACKET.finditer(text)]
     ends: dict[int, int] = {}
     open_: list[int] = []
-    for at, mark in marks:
+    for mark, at, end in marks:
         if mark == "{":
             open_.append(at)
         elif mark == "}" and open_:
-            ends[open_.pop()] = at
-    closer = None  # the next ] to the right
+            ends[open_.pop()] = end
+    after = None  # the next ] to the right
     behind: dict[int, int | None] = {}  # the same behind a }
-    for at, mark in reversed(marks):
+    for mark, at, end in reversed(marks):
         if mark == "]":
-            closer = at
+            after = end
         elif mark == "}":
-            behind[at] = closer
+            behind[end] = after
         elif mark == "{" and at in ends:
-            closer = behind[ends[at]]
-        elif mark == "[" and closer is not None:
-            ends[at] = closer
+            after = behind[ends[at]]
+        elif mark == "[" and after is not None:
+            ends[at] = after
     return ends
 
 
 def _run(parser: Parser) -> Element:
-    stack, value = [parser], None
-    while True:
+    stack: list[Parser] = [parser]
+    value: Any = None
+    while stack:
         try:
             stack.append(stack[-1].send(value))
             value = None
         except StopIteration as stop:
             stack.pop()
             value = stop.value
-            if not stack:
-                return value
+    return value
 
 
 class _Reader:
@@ -162,10 +153,8 @@ class _Reader:
         token = self.tokens[self.at]
         if not token:
             return Unconverted("the expression ends too early")
-        where = f"token {self.at + 1}"
-        if token.startswith("\\") and len(token) > 2:
-            return Unconverted(f"unknown or misplaced command {token[:40]} at {where}")
-        return Unconverted(f"unexpected {token[:40]} at {where}")
+        what = "unknown or misplaced command" if token.startswith("\\") and len(token) > 2 else "unexpected"
+        return Unconverted(f"{what} {token[:40]} at token {self.at + 1}")
 
     def take(self, token: str) -> bool:
         if self.tokens[self.at] != token:
@@ -219,18 +208,15 @@ class _Reader:
             return element
         self.take(r"\displaystyle")
         base = yield (self.operator_name() if self.take(r"\operatorname") else self.atom())
-        element = yield self.scripts(base, self.limits())
+        element = yield self.scripts(base)
         if self.reading.pairs_brackets:
             self.read[start] = (self.at, element)
         return element
 
-    def limits(self) -> bool:
-        if self.take(r"\limits"):
-            return True
-        self.take(r"\nolimits")
-        return False
-
-    def scripts(self, base: Element, limits: bool) -> Parser:
+    def scripts(self, base: Element) -> Parser:
+        limits = self.take(r"\limits")
+        if not limits:
+            self.take(r"\nolimits")
         mark = self.tokens[self.at]
         if mark not in ("_", "^"):
             return base
@@ -245,7 +231,7 @@ class _Reader:
                 second = yield self.atom()
                 pair = [script, second] if mark == "_" else [second, script]
                 return element("munderover" if limits else "msubsup", [base, *pair])
-            script = yield self.scripts(script, self.limits())
+            script = yield self.scripts(script)
         tag = ("munder" if limits else "msub") if mark == "_" else ("mover" if limits else "msup")
         return element(tag, [base, script])
 
@@ -269,7 +255,7 @@ class _Reader:
             self.at += _width(leaf)
             part = leaf
         elif token in ("_", "^"):
-            part = yield self.scripts(Element("mi", ""), False)
+            part = yield self.scripts(Element("mi", ""))
         elif token in tex.SPACES:
             self.at += 1
             part = DROPPED
@@ -301,15 +287,17 @@ class _Reader:
         return fenced(opener, parts, closer)
 
     def command(self, token: str) -> Parser:
+        if token == "{" or token in tex.ACCENTS:
+            return (yield self.token())
         start = self.at
         self.at += 1
-        if token == "{":
-            return (yield self.group("}"))
         if token in tex.FRACTIONS:
             fraction = element("mfrac", [(yield self.token()), (yield self.token())])
             return fraction if token == r"\frac" else DROPPED
         if token in (r"\sqrt", r"\surd"):
-            if self.reading.bare_roots and not self.argument_follows():
+            follows = self.tokens[self.at]
+            argument = self.is_argument(follows) or not (follows in ("", "}") or follows.startswith("\\"))
+            if self.reading.bare_roots and not argument:
                 return Element("mo", "√")
             index = [(yield self.group("]"))] if self.take("[") else []
             radicand = yield self.token()
@@ -318,23 +306,18 @@ class _Reader:
             return (yield self.delimited())
         if token == r"\begin":
             return (yield self.environment())
-        if token in tex.ACCENTS:
-            base = yield self.token()
-            return element("mover", [base, Element("mo", tex.ACCENTS[token])])
         if token in tex.STACKED:
             above, base = (yield self.token()), (yield self.token())
             return element(tex.STACKED[token], [base, above])
         if token in tex.SCALES and self.tokens[self.at] in tex.BRACKETS:
             self.at += 1
             return Element("mo", tex.BRACKETS[self.tokens[self.at - 1]])
-        if token in tex.STYLES or token == r"\ensuremath":
-            if token == r"\ensuremath" or self.tokens[self.at] == "[":
-                self.need("{")
-                content = yield self.group("}")
-                return content if token == r"\ensuremath" else DROPPED
-            yield self.token()
-            return DROPPED
-        if token in tex.LEFT_OUT:
+        if token == r"\ensuremath":
+            self.need("{")
+            return (yield self.group("}"))
+        if token in tex.STYLES and self.tokens[self.at] == "[":
+            raise self.fail()
+        if token in tex.STYLES or token in tex.LEFT_OUT:
             yield self.token()
             return DROPPED
         if token in tex.TEXTS:
@@ -342,31 +325,18 @@ class _Reader:
         self.at = start
         raise self.fail()
 
-    def argument_follows(self) -> bool:
-        token = self.tokens[self.at]
-        return token not in ("", "}") and (not token.startswith("\\") or token in tex.SYMBOLS or self.is_token(token))
-
-    def is_token(self, token: str) -> bool:
-        """A bracket's command, or another that is an argument as it stands."""
-        if token in (r"\sqrt", r"\surd", *tex.SPACES):
-            return True
-        bracket = token in tex.BRACKETS and token not in tex.NO_ARGUMENTS
-        return bracket and (token != r"\{" or self.reading.brace_arguments)
+    def is_argument(self, token: str) -> bool:
+        """A command that is an argument without braces."""
+        return token in tex.SPACES or (token in tex.ARGUMENTS and (token != r"\{" or self.reading.brace_arguments))
 
     def token(self) -> Parser:
         """An argument without braces is one symbol or one character."""
         token = self.tokens[self.at]
         self.at += 1
-        if token in tex.SYMBOLS:
-            return Element("mo", tex.SYMBOLS[token])
-        if token in (r"\sqrt", r"\surd"):
-            return Element("mo", "√")
-        if token in tex.SPACES:
-            return DROPPED
         if token == "{" or (token == "[" and self.reading.bracket_arguments and self.at - 1 in self.closed):
             return (yield self.group("}" if token == "{" else "]"))
-        if token.startswith("\\") and self.is_token(token):
-            return Element("mo", tex.BRACKETS[token])
+        if self.is_argument(token):
+            return DROPPED if token in tex.SPACES else Element("mo", tex.ARGUMENTS[token])
         if token in tex.ACCENTS:
             base = yield self.token()
             return element("mover", [base, Element("mo", tex.ACCENTS[token])])
@@ -393,10 +363,10 @@ class _Reader:
 
     def environment(self) -> Parser:
         r"""\begin { matrix } a & b \\ c & d \end { matrix }: a table, in brackets or without."""
-        name = self.environment_name()
+        name, strict = self.environment_name(), self.reading.pairs_brackets
         opening, closing = tex.ENVIRONMENTS[name]
-        if name == "array" or name.endswith("matrix"):
-            self.skip_alignments(required=name == "array" and self.reading.pairs_brackets)
+        if name == "array" or (name.endswith("matrix") and not strict):
+            self.skip_alignments(required=strict)
         rows: list[Element] = []
         while True:
             cells = [(yield self.cell())]
@@ -405,7 +375,8 @@ class _Reader:
             rows.append(Element("mtr", children=tuple(cells)))
             if not self.take("\\\\"):
                 break
-            if self.tokens[self.at] == "[" and (self.glued() or not self.reading.pairs_brackets or name in _LOOSE):
+            glued = self.latex.startswith("[", self.spans[self.at - 1][1])
+            if glued or (self.tokens[self.at] == "[" and (not strict or name in _LOOSE)):
                 self.at += 1
                 yield self.group("]")  # a height
             if self.tokens[self.at] == r"\end":
@@ -415,10 +386,6 @@ class _Reader:
             raise Unconverted(rf"\begin {{ {name} }} ends as another environment")
         table = Element("mtable", children=tuple(rows))
         return fenced(opening, [table], closing) if opening else table
-
-    def glued(self) -> bool:
-        """Whether no blank stands before this token."""
-        return self.spans[self.at][0] == self.spans[self.at - 1][1]
 
     def cell(self) -> Parser:
         parts = yield from self.exprs(_STOPS)
@@ -438,8 +405,6 @@ class _Reader:
 
     def skip_alignments(self, required: bool) -> None:
         start = self.at
-        if self.reading.pairs_brackets and not required:
-            return
         if self.take("{"):
             while self.tokens[self.at].isalpha() or (required and self.tokens[self.at] == "|"):
                 self.at += 1

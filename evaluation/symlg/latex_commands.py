@@ -29,6 +29,10 @@ SYMBOLS: dict[str, str] = dict(zip(_COMMANDS[::2], _COMMANDS[1::2], strict=True)
 SYMBOLS |= {"\\" + name: name for name in _FUNCTIONS}
 SYMBOLS |= {character: character for character in "+*,.;:?><!=/"} | {":=": ":=", "-": "−"}
 SYMBOLS |= {"'": "′", "''": "″", "'''": "‴", "''''": "⁗"}
+# What is an argument by itself, without braces; the brackets of two pairs are not.
+ARGUMENTS = BRACKETS | SYMBOLS | {r"\sqrt": "√", r"\surd": "√"}
+for _bracket in (r"\lvert", r"\rvert", r"\lVert", r"\rVert"):
+    del ARGUMENTS[_bracket]
 SPACES = frozenset([r"\!", r"\,", r"\>", r"\:", r"\;", "\\ ", r"\quad", r"\qquad", "~"])
 ACCENTS: dict[str, str] = {
     r"\hat": "^", r"\widehat": "ˆ", r"\tilde": "\u0303", r"\widetilde": "˜", r"\bar": "‾", r"\overline": "¯",
@@ -36,7 +40,6 @@ ACCENTS: dict[str, str] = {
     r"\ddot": "\u0308", r"\acute": "´", r"\grave": "`", r"\breve": "˘", r"\check": "ˇ", r"\mathring": "°",
 }  # fmt: skip
 ANGLES = {"<": "⟨", ">": "⟩"}  # after \left and \right, since pandoc 2.17
-NO_ARGUMENTS = frozenset(r"\lvert \rvert \lVert \rVert".split())  # brackets that are no argument by themselves
 # Environment -> its brackets.
 ENVIRONMENTS = dict.fromkeys("array matrix smallmatrix aligned align split gathered gather eqnarray".split(), ("", ""))
 ENVIRONMENTS |= {"pmatrix": ("(", ")"), "bmatrix": ("[", "]"), "Bmatrix": ("{", "}"), "cases": ("{", "")}

@@ -11,16 +11,17 @@ from xml.etree.ElementTree import ParseError
 
 from defusedxml.ElementTree import fromstring
 
-from evaluation.symlg.builder import LEAVES, ROWS, SCRIPTS, TABLES, Element, graph_of
-from evaluation.symlg.editions import DEFAULT_EDITION, Edition
+from evaluation.symlg.builder import LEAVES, OWN_LABELS, ROWS, SCRIPTS, Element, graph_of
+from evaluation.symlg.editions import PAPER, Edition
 from evaluation.symlg.graph import MAX_SYMBOLS, SymLG, Unconverted
 
 _START = re.compile(r"<math[\s>]")
 _END = re.compile(r"</math\s*>")
 _ENTITY = re.compile(r"&(\w+;)")
+_KNOWN = {*LEAVES, *ROWS, *OWN_LABELS, *SCRIPTS}
 
 
-def from_mathml(text: str, edition: Edition = DEFAULT_EDITION) -> SymLG:
+def from_mathml(text: str, edition: Edition = PAPER.edition) -> SymLG:
     """The symLG of the first <math> element in a MathML or HTML text. Raises Unconverted with the reason."""
     start = _START.search(text)
     end = start and _END.search(text, start.end())
@@ -33,7 +34,7 @@ def from_mathml(text: str, edition: Edition = DEFAULT_EDITION) -> SymLG:
     if sum(1 for _ in root.iter()) > MAX_SYMBOLS:
         raise Unconverted(f"more than {MAX_SYMBOLS} elements")
     top = next((child for child in root if _tag(child) == "semantics"), root)
-    if not any(_known(_tag(child)) for child in top):
+    if not any(_tag(child) in _KNOWN for child in top):
         raise Unconverted("nothing is left of the expression (only styled text or space)")
     return graph_of(_elements(root), -1, edition)
 
@@ -47,21 +48,13 @@ def _tag(element: XML) -> str:
 
 
 def _elements(root: XML) -> Element:
-    """The elements that the conversion knows, without recursion: (element, its finished children) on a stack."""
-    stack: list[tuple[XML, list[Element], int]] = [(root, [], 0)]
-    while True:
-        xml, parts, at = stack.pop()
-        tag = _tag(xml)
-        if tag not in LEAVES and at < len(xml):
-            stack.append((xml, parts, at + 1))
-            if _known(_tag(xml[at])):
-                stack.append((xml[at], [], 0))
-            continue
-        text = " ".join("".join(xml.itertext()).split()) if tag in LEAVES else ""
-        if not stack:
-            return Element(tag, text, tuple(parts))
-        stack[-1][1].append(Element(tag, text, tuple(parts)))
-
-
-def _known(tag: str) -> bool:
-    return tag in ("mfrac", "msqrt", "mroot", *LEAVES, *ROWS) or tag in SCRIPTS or tag in TABLES
+    """The elements that the conversion knows, without recursion: each is made after what it holds."""
+    found = [root]
+    for xml in found:
+        if _tag(xml) not in LEAVES:
+            found += [child for child in xml if _tag(child) in _KNOWN]
+    made: dict[XML, Element] = {}
+    for xml in reversed(found):
+        text = " ".join("".join(xml.itertext()).split()) if _tag(xml) in LEAVES else ""
+        made[xml] = Element(_tag(xml), text, tuple(made[child] for child in xml if child in made))
+    return made[root]
