@@ -97,15 +97,14 @@ def set_rate(optimizer: optim.Optimizer, schedule: Schedule, peak: float, progre
 
     A plateau schedule keeps the rate it has come to, but for the warmup.
     """
-    if schedule.name == "plateau":
-        rate = optimizer.param_groups[0]["lr"]
-    else:
-        rate = peak * 0.5 * (1 + math.cos(math.pi * progress))
     if progress < schedule.warmup:
         rate = peak * (progress + 1e-3) / (schedule.warmup + 1e-3)
-    if schedule.name != "plateau" or progress < schedule.warmup:
-        for group in optimizer.param_groups:
-            group["lr"] = rate
+    elif schedule.name == "plateau":
+        return optimizer.param_groups[0]["lr"]
+    else:
+        rate = peak * 0.5 * (1 + math.cos(math.pi * progress))
+    for group in optimizer.param_groups:
+        group["lr"] = rate
     return rate
 
 

@@ -33,7 +33,7 @@ from benchmarks.training.checkpoint import flatten_optimizer, load_checkpoint, r
 from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays, own_stream
 from benchmarks.training.loss import token_loss
 from benchmarks.training.optimizer import make_optimizer, set_rate, update_average
-from benchmarks.training.progress import Report, progress_of
+from benchmarks.training.progress import Report
 from benchmarks.training.statistics import batch_norms, measured_again, momentum
 from benchmarks.training.team import Team, repeatable
 from benchmarks.training.training_data import training_data
@@ -67,10 +67,7 @@ class State:
 
 
 def train(
-    run: RunFolder,
-    archive: Archive,
-    on_epoch: OnEpoch | None = None,
-    samples: list[Sample] | None = None,
+    run: RunFolder, archive: Archive, on_epoch: OnEpoch | None = None, samples: list[Sample] | None = None
 ) -> None:
     """Trains a run on `archive`, from its last checkpoint where there is one.
 
@@ -144,7 +141,7 @@ class Trainer:
             self._save()  # to resume from where recordings must be given up in the first minute
         gc.freeze()  # what is here stays; looking through it again and again takes a twentieth of a step
         training, stream = self.config.training, own_stream(self.team.device) if self.replays else nullcontext()
-        with stream, progress_of(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
+        with stream, Report(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
             while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
                 lacking = ""
                 try:
@@ -202,7 +199,9 @@ class Trainer:
         line |= {"seconds": round(seconds, 3), "images_per_s": round(sum(map(len, left)) / seconds, 2)}
         state.epoch, state.position = state.epoch + 1, 0
         line |= self._validate()
-        self._record(line)
+        if team.rank == 0:  # lines of an epoch that is trained again after a kill are replaced
+            kept = [old for old in self.folder.history if old["epoch"] < line["epoch"]]
+            self.folder.write("history.jsonl", [*kept, line])
         report.line(line)
         self._save()
         self._leave_weights()
@@ -267,7 +266,7 @@ class Trainer:
         state.stale += 1
         if rate > state.best:
             state.best, state.best_epoch, state.stale = rate, state.epoch, 0
-        if self.plateau is not None:
+        if self.plateau:
             self.plateau.step(rate)
         seconds = time.perf_counter() - began
         state.seconds += seconds
@@ -290,7 +289,7 @@ class Trainer:
 
     def _save(self) -> None:
         if self.team.rank == 0:
-            if self.plateau is not None:
+            if self.plateau:
                 self.state.plateau = {k: v for k, v in self.plateau.state_dict().items() if isinstance(v, int | float)}
                 self.state.lr = self.optimizer.param_groups[0]["lr"]
             tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
@@ -305,7 +304,7 @@ class Trainer:
             for name, tensor in self.average.items():
                 tensor.copy_(tensors[f"average.{name}"])
             restore_optimizer(self.optimizer, tensors)
-            if self.plateau is not None and self.state.plateau:
+            if self.plateau and self.state.plateau:
                 self.plateau.load_state_dict(self.state.plateau)
                 for group in self.optimizer.param_groups:
                     group["lr"] = self.state.lr
@@ -314,12 +313,6 @@ class Trainer:
             self.folder.write("history.jsonl", [])
         # the next epoch is planned while one is trained
         self.plans = ahead(self.set.plan, range(self.state.epoch, self.config.training.epochs), workers=1, depth=1)
-
-    def _record(self, line: dict[str, Any]) -> None:
-        """Adds the epoch to history.jsonl; lines of an epoch that is trained again after a kill are replaced."""
-        if self.team.rank == 0:
-            kept = [old for old in self.folder.history if old["epoch"] < line["epoch"]]
-            self.folder.write("history.jsonl", [*kept, line])
 
     def _leave_weights(self) -> None:
         """latest.safetensors: what it would recognize with if it ended here (averaged, recalibrated, float16)."""
