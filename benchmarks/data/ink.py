@@ -93,9 +93,6 @@ class Ink:
     canvas: Canvas
 
 
-# --------------------------------------------------------------------------------------------------- InkML
-
-
 class InkFiles:
     """The InkML files of a training set, by the ids of its expressions."""
 
@@ -129,8 +126,10 @@ def read_symbols(text: bytes) -> list[Symbol]:
     except ParseError as error:
         raise ValueError(f"not XML ({error})") from None
     strokes = {trace.get("id"): _points(trace.text or "") for trace in root.iter(INK + "trace")}
-    groups = {_reference(group): group for group in root.iterfind(f"{INK}traceGroup/{INK}traceGroup")}
-    symbols = []
+    groups, symbols = dict[str | None, Element](), list[Symbol]()
+    for group in root.iterfind(f"{INK}traceGroup/{INK}traceGroup"):
+        reference = group.find(INK + "annotationXML")  # to the symbol's element in the MathML
+        groups[None if reference is None else reference.get("href")] = group
     for element in (element for math in root.iterfind(".//{*}math") for element in math.iter()):
         if (group := groups.pop(element.get(ID) or element.get("id") or "", None)) is not None:
             label = group.findtext(INK + "annotation") or ""
@@ -142,12 +141,6 @@ def read_symbols(text: bytes) -> list[Symbol]:
     if groups or not symbols:
         raise ValueError("a symbol of the segmentation is not in the MathML")
     return symbols
-
-
-def _reference(group: Element) -> str | None:
-    """The id of the symbol's element in the MathML."""
-    reference = group.find(INK + "annotationXML")
-    return None if reference is None else reference.get("href")
 
 
 def _points(text: str) -> Stroke:

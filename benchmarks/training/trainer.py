@@ -143,13 +143,12 @@ class Trainer:
         training, stream = self.config.training, own_stream(self.team.device) if self.replays else nullcontext()
         with stream, Report(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
             while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
-                lacking = ""
                 try:
                     self._epoch(report)
+                    continue
                 except torch.OutOfMemoryError as error:  # which holds on to the step's tensors while it is handled
                     lacking = shortage(error)
-                if lacking:
-                    self._make_room(lacking)
+                self._make_room(lacking)
         self._finish()
 
     def _make_room(self, lacking: str) -> None:
