@@ -168,7 +168,7 @@ class Trainer:
         steps, left = len(plan) // micro_batches, plan[state.position * micro_batches :]
         mine = left[team.rank :: team.world]
         batches = ahead(partial(self.set.prepare, state.epoch), mine, training.workers)
-        began = saved = checked = time.perf_counter()
+        began = saved = time.perf_counter()
         loss_sum = torch.tensor(state.loss, dtype=torch.float64, device=team.device)  # read back now and then
         self.model.train()
         report.epoch(state.epoch, steps, state.position)
@@ -188,11 +188,11 @@ class Trainer:
                 report.step(state.position, self._finite(loss_sum) / (state.position * self.share))
             now = time.perf_counter()
             if now - saved > CHECKPOINT_SECONDS and state.position < steps:
-                state.loss, state.seconds = float(loss_sum), state.seconds + now - checked
-                checked = saved = now
+                state.loss, state.seconds = float(loss_sum), state.seconds + now - saved
+                saved = now
                 self._save()
         seconds = time.perf_counter() - began
-        state.loss, state.seconds = 0.0, state.seconds + time.perf_counter() - checked
+        state.loss, state.seconds = 0.0, state.seconds + time.perf_counter() - saved
         mean = float(team.sum(loss_sum.clone())) / (steps * micro_batches)
         line = {"epoch": state.epoch + 1, "step": state.step, "loss": round(mean, 6), "lr": rate}
         line |= {"seconds": round(seconds, 3), "images_per_s": round(sum(map(len, left)) / seconds, 2)}
