@@ -53,7 +53,7 @@ def _shrink(image: np.ndarray, scale: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Distortion:
-    """What happens to one image in one epoch; known before any pixel is touched, so that batches can be planned."""
+    """What happens to one image in one epoch."""
 
     factor: float
     limit: float  # a second scaling, into the authors' range of sides
@@ -104,10 +104,9 @@ def distort(augmentation: Augmentation | None, height: int, width: int, draw: Dr
     """Draws a distortion for an image of height x width; `scale` is the factor the stored images were shrunk by."""
     factor = draw.uniform(*augmentation.scale) if augmentation and augmentation.scale else 1.0
     if augmentation is None or augmentation.only_scale:
-        h, w = (side if factor == 1 else int(np.rint(side * factor)) for side in (height, width))
+        h, w = (int(np.rint(side * factor)) for side in (height, width))
         limit = within_limits(h, w, scale)
-        h, w = (side if limit == 1 else int(np.rint(side * limit)) for side in (h, w))
-        return Distortion(factor, limit, None, max(1, h), max(1, w))
+        return Distortion(factor, limit, None, *(max(1, int(np.rint(side * limit))) for side in (h, w)))
     wide = np.exp(draw.uniform(-1, 1) * np.log1p(augmentation.stretch))
     angle = np.radians(draw.uniform(-1, 1) * augmentation.rotation)
     slant = draw.uniform(-1, 1) * augmentation.shear
@@ -115,4 +114,4 @@ def distort(augmentation: Augmentation | None, height: int, width: int, draw: Dr
     matrix = factor * turn @ np.array([[wide, slant], [0.0, 1.0 / wide]])
     w, h = np.abs(matrix) @ (width, height)
     limit = within_limits(int(np.ceil(h)), int(np.ceil(w)), scale)
-    return Distortion(factor, limit, matrix * limit, max(1, int(np.ceil(h * limit))), max(1, int(np.ceil(w * limit))))
+    return Distortion(factor, limit, matrix * limit, *(max(1, int(np.ceil(side * limit))) for side in (h, w)))
