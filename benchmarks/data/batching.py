@@ -237,8 +237,7 @@ def ahead(prepare: Callable[[Item], Made], items: Iterable[Item], workers: int, 
                 coming += [pool.submit(prepare, item) for item in islice(todo, 1)]
                 yield made
         finally:
-            for future in coming:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)
 
 
 def evaluation_batches(samples: Iterable[Sample], config: Config, size: int, scale: float = 1.0) -> list[Batch]:

@@ -21,10 +21,10 @@ def make_optimizer(model: nn.Module, settings: Optimizer) -> optim.Optimizer:
         return optim.SGD(
             parameters.values(), settings.lr, settings.momentum, weight_decay=settings.weight_decay, fused=True
         )
-    vectors = [p for p in parameters.values() if p.ndim <= 1]
     # a row of the embedding or of the classifier is one word's: they are no maps of one space to another
-    words = [parameters[name] for name in ("decoder.word_embed.0.weight", "decoder.proj.weight")]
-    matrices = [p for p in parameters.values() if p.ndim > 1 and not any(p is word for word in words)]
+    words = [parameters.pop(name) for name in ("decoder.word_embed.0.weight", "decoder.proj.weight")]
+    matrices = [p for p in parameters.values() if p.ndim > 1]
+    vectors = [p for p in parameters.values() if p.ndim <= 1]
     groups = [
         {"params": matrices, "orthogonal": settings.name == "muon"},
         {"params": words, "orthogonal": False},
