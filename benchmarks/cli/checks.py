@@ -6,18 +6,14 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.cli.options import RESULTS, Crohme, Preset, Recipe, Results, app, seed_of, words
+from benchmarks.cli.options import RESULTS, AsJson, Crohme, Preset, Recipe, Results, app, seed_of, words
 from benchmarks.errors import UserError
 
 PANEL = "Checks"
 
 
 @app.command(rich_help_panel=PANEL)
-def doctor(
-    crohme: Crohme = None,
-    results: Results = RESULTS,
-    as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
-) -> None:
+def doctor(crohme: Crohme = None, results: Results = RESULTS, as_json: AsJson = False) -> None:
     """Check versions, devices, data, scorer, tracking and disk."""
     from benchmarks.doctor import examine, show
 

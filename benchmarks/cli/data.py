@@ -5,18 +5,14 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.cli.options import RESULTS, Crohme, Results, app
+from benchmarks.cli.options import RESULTS, AsJson, Crohme, Results, app
 from benchmarks.errors import UserError
 
 PANEL = "Data"
 
 
 @app.command(rich_help_panel=PANEL)
-def data(
-    crohme: Crohme = None,
-    results: Results = RESULTS,
-    as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
-) -> None:
+def data(crohme: Crohme = None, results: Results = RESULTS, as_json: AsJson = False) -> None:
     """Verify an archive and say what it holds."""
     from benchmarks.data.verify import describe
     from benchmarks.runs.workspace import open_data

@@ -16,18 +16,18 @@ app = typer.Typer(
 
 ROWS = "bttr bttr-baseline comer-self comer-cross comer-fusion"
 
-
 Crohme = Annotated[Path | None, typer.Option(help="CoMER's data.zip, or it unpacked; default: the embedded set")]
 Results = Annotated[Path, typer.Option(help="folder of runs and tables", envvar="HMERBENCH_RESULTS")]
 Preset = Annotated[
     str,
     typer.Option(
-        help="smoke | brief | laptop | ink | hour | paper | fast | a YAML file; default: smoke, on a GPU fast"
+        help="smoke | brief | laptop | ink | hour | paper | fast | a YAML file; without: smoke, on a GPU fast"
     ),
 ]
 Years = Annotated[str, typer.Option(help="test sets, all where left out")]
 Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, or a YAML file")]
 Seed = Annotated[int, typer.Option(help="the run's seed", min=0)]
+AsJson = Annotated[bool, typer.Option("--json", help="print it as JSON")]
 Force = Annotated[bool, typer.Option("--force", help="train again what is trained already")]
 EngineName = Annotated[str, typer.Option("--engine", help="local: this machine | ray: a Ray cluster (RAY_ADDRESS)")]
 Jobs = Annotated[int, typer.Option(help="runs side by side (engine local), a share of the cores each", min=1)]

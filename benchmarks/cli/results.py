@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.cli.options import RESULTS, Crohme, Results, app
+from benchmarks.cli.options import RESULTS, AsJson, Crohme, Results, app
 
 PANEL = "Results"
 
@@ -40,7 +40,7 @@ def compare(
     results: Results = RESULTS,
     split: Annotated[str | None, typer.Option("--set", help="a test set, or all of them pooled: all")] = None,
     every_pair: Annotated[bool, typer.Option("--every-pair", help="not only the steps of the paper's order")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare rows over seeds: does the paper's order hold?"""
     from benchmarks.report import compare

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchmarks.cli import options
-from benchmarks.cli.options import RESULTS, Crohme, Preset, Recipe, Results, Years, app, seed_of, words
+from benchmarks.cli.options import RESULTS, AsJson, Crohme, Preset, Recipe, Results, Years, app, seed_of, words
 from benchmarks.errors import UserError
 
 if TYPE_CHECKING:
@@ -172,9 +172,7 @@ def pack(
 
 
 @app.command(rich_help_panel=PANEL)
-def track(
-    folders: Annotated[list[Path], typer.Argument(help="run folders, from this machine or another")],
-) -> None:
+def track(folders: Annotated[list[Path], typer.Argument(help="run folders, from this machine or another")]) -> None:
     """Mirror run folders to MLflow (MLFLOW_TRACKING_URI)."""
     from benchmarks.tracking.track import track
     from benchmarks.tracking.tracking_store import store
@@ -199,7 +197,7 @@ def mlflow_ui(
 def list_(
     results: Results = RESULTS,
     keys: Annotated[bool, typer.Option("--keys", help="every key of a recipe or preset instead")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print it as JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List recipes, presets, and how far each run is; or all keys."""
     import json

@@ -28,7 +28,6 @@ _ID = re.compile(r"\w[\w.+-]*")  # ids and splits become file names
 _SPLIT = re.compile(rf"({_ID.pattern})/caption\.txt")
 _CONTENT = re.compile(rf"({_ID.pattern})/(caption\.txt|img/[^/]+\.bmp|symLg/[^/]+\.lg)")
 
-
 EDITION = "CROHME as published with CoMER"
 PUBLISHED = {  # md5 of each caption.txt
     "train": "29413dd943b6877ebd831508693370b3",
@@ -88,16 +87,12 @@ class Archive:
 
     def _check_complete(self, split: str) -> None:
         """Every caption has its image, and its ground truth; only train may come without any ground truth."""
-        names = self._store.sizes
         scored = split != "train" or self.has_ground_truth("train")
         for id_ in self._captions[split]:
-            if f"{split}/img/{id_}.bmp" not in names:
-                missing = f"image data/{split}/img/{id_}.bmp"
-            elif scored and f"{split}/symLg/{id_}.lg" not in names:
-                missing = f"ground truth data/{split}/symLg/{id_}.lg"
-            else:
-                continue
-            raise UserError(f"{self.path}: no {missing} for its caption; add it, or drop the caption")
+            files = [("image", f"{split}/img/{id_}.bmp"), ("ground truth", f"{split}/symLg/{id_}.lg")]
+            for kind, name in files if scored else files[:1]:
+                if name not in self._store.sizes:
+                    raise UserError(f"{self.path}: no {kind} data/{name} for its caption; add it, or drop the caption")
 
     def captions(self, split: str) -> dict[str, list[str]]:
         """Tokens by id, in the order of caption.txt."""

@@ -53,7 +53,7 @@ def _shrink(image: np.ndarray, scale: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Distortion:
-    """What happens to one image in one epoch; known before any pixel is touched, so that batches can be planned."""
+    """What happens to one image in one epoch."""
 
     factor: float
     limit: float  # a second scaling, into the authors' range of sides
@@ -67,13 +67,20 @@ class Distortion:
             return rescale(rescale(image, self.factor), self.limit)
         assert augmentation is not None
         stroke, coarse = self.effects(augmentation, draw)
-        if stroke:
-            kernel = np.ones((2, 2), np.uint8)
-            image = cv2.dilate(image, kernel) if stroke == THICKER else _thinner(image, kernel)
+        kernel = np.ones((2, 2), np.uint8)
+        if stroke == THICKER:
+            image = cv2.dilate(image, kernel)
+        elif stroke == THINNER:  # mixed with the original, so that it never vanishes
+            image = cv2.addWeighted(cv2.erode(image, kernel), 0.6, image, 0.4, 0)
         forward, size = self.forward(*sides(image)), (self.width, self.height)
         if coarse is None:
             return cv2.warpAffine(image, forward, size, flags=cv2.INTER_LINEAR)
-        return _elastic(image, forward, size, coarse)
+        inverse = cv2.invertAffineTransform(forward).astype(np.float32)
+        field = cv2.resize(coarse, size, interpolation=cv2.INTER_CUBIC)
+        y, x = np.mgrid[0 : self.height, 0 : self.width].astype(np.float32)
+        for axis, (to_x, to_y, shift) in enumerate(inverse):
+            field[..., axis] += to_x * x + to_y * y + shift
+        return cv2.remap(image, field, None, cv2.INTER_LINEAR)  # type: ignore[call-overload] (its stubs want two maps)
 
     def effects(self, augmentation: Augmentation, draw: Draw) -> tuple[int, np.ndarray | None]:
         """What is drawn beside the matrix: the stroke (0, THICKER, THINNER), and the coarse float32 [h,w,2] grid of an
@@ -82,7 +89,7 @@ class Distortion:
         if augmentation.thickness and draw.random() < augmentation.thickness:
             stroke = THICKER if draw.random() < 0.5 else THINNER
         if pixels := augmentation.elastic:
-            shape = max(2, self.height // 24 + 2), max(2, self.width // 24 + 2), 2
+            shape = self.height // 24 + 2, self.width // 24 + 2, 2
             coarse = draw.uniform(-pixels, pixels, shape).astype(np.float32)
         return stroke, coarse
 
@@ -97,10 +104,9 @@ def distort(augmentation: Augmentation | None, height: int, width: int, draw: Dr
     """Draws a distortion for an image of height x width; `scale` is the factor the stored images were shrunk by."""
     factor = draw.uniform(*augmentation.scale) if augmentation and augmentation.scale else 1.0
     if augmentation is None or augmentation.only_scale:
-        h, w = (side if factor == 1 else int(np.rint(side * factor)) for side in (height, width))
+        h, w = (int(np.rint(side * factor)) for side in (height, width))
         limit = within_limits(h, w, scale)
-        h, w = (side if limit == 1 else int(np.rint(side * limit)) for side in (h, w))
-        return Distortion(factor, limit, None, max(1, h), max(1, w))
+        return Distortion(factor, limit, None, *(max(1, int(np.rint(side * limit))) for side in (h, w)))
     wide = np.exp(draw.uniform(-1, 1) * np.log1p(augmentation.stretch))
     angle = np.radians(draw.uniform(-1, 1) * augmentation.rotation)
     slant = draw.uniform(-1, 1) * augmentation.shear
@@ -108,20 +114,4 @@ def distort(augmentation: Augmentation | None, height: int, width: int, draw: Dr
     matrix = factor * turn @ np.array([[wide, slant], [0.0, 1.0 / wide]])
     w, h = np.abs(matrix) @ (width, height)
     limit = within_limits(int(np.ceil(h)), int(np.ceil(w)), scale)
-    return Distortion(factor, limit, matrix * limit, max(1, int(np.ceil(h * limit))), max(1, int(np.ceil(w * limit))))
-
-
-def _thinner(image: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """Erosion, mixed with the original: a stroke never vanishes."""
-    return cv2.addWeighted(cv2.erode(image, kernel), 0.6, image, 0.4, 0)
-
-
-def _elastic(image: np.ndarray, forward: np.ndarray, size: tuple[int, int], coarse: np.ndarray) -> np.ndarray:
-    """Samples the image through the inverse of `forward` plus a smooth displacement."""
-    width, height = size
-    inverse = cv2.invertAffineTransform(forward).astype(np.float32)
-    field = cv2.resize(coarse, size, interpolation=cv2.INTER_CUBIC)
-    y, x = np.mgrid[0:height, 0:width].astype(np.float32)
-    field[..., 0] += inverse[0, 0] * x + inverse[0, 1] * y + inverse[0, 2]
-    field[..., 1] += inverse[1, 0] * x + inverse[1, 1] * y + inverse[1, 2]
-    return cv2.remap(image, field, None, cv2.INTER_LINEAR)  # type: ignore[call-overload] (its stubs want two maps)
+    return Distortion(factor, limit, matrix * limit, *(max(1, int(np.ceil(side * limit))) for side in (h, w)))

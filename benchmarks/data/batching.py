@@ -199,10 +199,10 @@ class TrainingSet:
 
     def targets(self, labels: Iterable[Sequence[str]]) -> tuple[Tensor, Tensor]:
         """Tokens and targets of labels; few lengths in order `shape`, as few image shapes: kernels are reused."""
-        both = bidirectional_targets([self.encode(label) for label in labels])
-        steps = both[0].shape[1]
+        tokens, targets = bidirectional_targets([self.encode(label) for label in labels])
+        steps = tokens.shape[1]
         extra = padded_steps(steps, self.batching.coarse) - steps if self.batching.order == "shape" else 0
-        return F.pad(both[0], (0, extra)), F.pad(both[1], (0, extra))
+        return F.pad(tokens, (0, extra)), F.pad(targets, (0, extra))
 
     def shape(self, sizes: Sizes) -> tuple[int, int]:
         """The padded height and width of a batch of images of these sizes."""
@@ -237,8 +237,7 @@ def ahead(prepare: Callable[[Item], Made], items: Iterable[Item], workers: int, 
                 coming += [pool.submit(prepare, item) for item in islice(todo, 1)]
                 yield made
         finally:
-            for future in coming:
-                future.cancel()
+            pool.shutdown(cancel_futures=True)
 
 
 def evaluation_batches(samples: Iterable[Sample], config: Config, size: int, scale: float = 1.0) -> list[Batch]:

@@ -3,13 +3,10 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import PurePosixPath
 from xml.etree.ElementTree import Element, ParseError
 
 import cv2
 import numpy as np
-
-from benchmarks.data.store import ZipStore
 
 INK = "{http://www.w3.org/2003/InkML}"
 ID = "{http://www.w3.org/XML/1998/namespace}id"
@@ -93,28 +90,15 @@ class Ink:
     canvas: Canvas
 
 
-# --------------------------------------------------------------------------------------------------- InkML
-
-
-class InkFiles:
-    """The InkML files of a training set, by the ids of its expressions."""
-
-    def __init__(self, store: ZipStore) -> None:
-        self.store = store
-        self.names = {PurePosixPath(name).stem: name for name in store.sizes if name.endswith(".inkml")}
-
-    def read(self, id_: str, tokens: Sequence[str]) -> Symbols | None:
-        """The symbols of an expression; None without a file, or where it is segmented otherwise than `tokens` reads."""
-        if id_ not in self.names:
-            return None
-        try:
-            symbols = read_symbols(self.store.read(self.names[id_], MAX_INK_BYTES))
-        except ValueError:
-            return None
-        places = [place for place, token in enumerate(tokens) if token not in INKLESS]
-        if [symbol.token for symbol in symbols] != [tokens[place] for place in places]:
-            return None
-        return dict(zip(places, symbols, strict=True))
+def symbols_of(text: bytes, tokens: Sequence[str]) -> Symbols | None:
+    """The symbols of an expression from its InkML file; None where that is segmented otherwise than `tokens` reads."""
+    try:
+        symbols = read_symbols(text)
+    except ValueError:
+        return None
+    places = [place for place, token in enumerate(tokens) if token not in INKLESS]
+    matching = [symbol.token for symbol in symbols] == [tokens[place] for place in places]
+    return dict(zip(places, symbols, strict=True)) if matching else None
 
 
 def read_symbols(text: bytes) -> list[Symbol]:
@@ -129,8 +113,10 @@ def read_symbols(text: bytes) -> list[Symbol]:
     except ParseError as error:
         raise ValueError(f"not XML ({error})") from None
     strokes = {trace.get("id"): _points(trace.text or "") for trace in root.iter(INK + "trace")}
-    groups = {_reference(group): group for group in root.iterfind(f"{INK}traceGroup/{INK}traceGroup")}
-    symbols = []
+    groups, symbols = dict[str | None, Element](), list[Symbol]()
+    for group in root.iterfind(f"{INK}traceGroup/{INK}traceGroup"):
+        reference = group.find(INK + "annotationXML")  # to the symbol's element in the MathML
+        groups[None if reference is None else reference.get("href")] = group
     for element in (element for math in root.iterfind(".//{*}math") for element in math.iter()):
         if (group := groups.pop(element.get(ID) or element.get("id") or "", None)) is not None:
             label = group.findtext(INK + "annotation") or ""
@@ -142,12 +128,6 @@ def read_symbols(text: bytes) -> list[Symbol]:
     if groups or not symbols:
         raise ValueError("a symbol of the segmentation is not in the MathML")
     return symbols
-
-
-def _reference(group: Element) -> str | None:
-    """The id of the symbol's element in the MathML."""
-    reference = group.find(INK + "annotationXML")
-    return None if reference is None else reference.get("href")
 
 
 def _points(text: str) -> Stroke:

@@ -78,9 +78,12 @@ class OnDeviceSet(TrainingSet):
         def largest(name: str) -> tuple[int, int]:
             return max(columns[f"{name}height"]), max(columns[f"{name}width"])
 
+        stack = torch.zeros(len(grids), *largest("grid_"), 2)
+        for row, grid in zip(stack, grids, strict=True):
+            row[: grid.shape[0], : grid.shape[1]] = torch.from_numpy(grid)
         return Drawn(
             torch.tensor(list(columns.values()), dtype=torch.float64),
-            stacked(grids, largest("grid_")) if any(grid.size for grid in grids) else None,
+            stack if stack.numel() else None,
             largest(""),
             largest("middle_") if any(limit != 1 for limit in columns["limit"]) else None,
             self.shape(list(zip(columns["out_height"], columns["out_width"], strict=True))),
@@ -121,14 +124,6 @@ class OnDeviceSet(TrainingSet):
             return x_bHW, y_bHW
         field_bHW2 = displacements(send(drawn.grids, self.device), n, drawn.shape)
         return field_bHW2[..., 0] + x_bHW, field_bHW2[..., 1] + y_bHW
-
-
-def stacked(grids: Sequence[np.ndarray], shape: tuple[int, int]) -> Tensor:
-    """Grids [h,w,2] as one tensor float32 [b,*shape,2], padded with zeros."""
-    stack = torch.zeros(len(grids), *shape, 2)
-    for row, grid in zip(stack, grids, strict=True):
-        row[: grid.shape[0], : grid.shape[1]] = torch.from_numpy(grid)
-    return stack
 
 
 def positions(shape: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:

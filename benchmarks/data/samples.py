@@ -3,12 +3,13 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import TypeVar
 
 import numpy as np
 from rich.progress import track
 
-from benchmarks.data.ink import Canvas, Ink, InkFiles
+from benchmarks.data.ink import MAX_INK_BYTES, Canvas, Ink, symbols_of
 from benchmarks.data.store import ZipStore
 from benchmarks.errors import UserError
 from benchmarks.printing import aside
@@ -29,13 +30,15 @@ class Sample:
 def with_ink(samples: Sequence[Sample], store: ZipStore) -> list[Sample]:
     """The samples with their pen strokes, which are sought by id among the InkML files of `store`.
 
-    Some stay without: see InkFiles.read. Raises UserError where all do.
+    Some stay without: see `symbols_of`. Raises UserError where all do.
     """
-    files, found = InkFiles(store), []
-    for sample in track(samples, "  reading pen strokes", console=aside, transient=True):
-        symbols = files.read(sample.id, sample.tokens)
-        ink = Ink(symbols, Canvas.under(symbols.values(), *sample.image.shape)) if symbols else None
-        found.append(replace(sample, ink=ink))
+    names = {PurePosixPath(name).stem: name for name in store.sizes if name.endswith(".inkml")}
+    found = list(samples)
+    for number, sample in enumerate(track(samples, "  reading pen strokes", console=aside, transient=True)):
+        text = store.read(names[sample.id], MAX_INK_BYTES) if sample.id in names else b""
+        if symbols := symbols_of(text, sample.tokens):
+            ink = Ink(symbols, Canvas.under(symbols.values(), *sample.image.shape))
+            found[number] = replace(sample, ink=ink)
     if not any(sample.ink for sample in found):
         raise UserError(f"{store.path}: holds no segmented pen strokes (ID.inkml) of these training expressions")
     return found

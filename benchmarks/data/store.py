@@ -3,6 +3,7 @@
 import struct
 import zipfile
 import zlib
+from collections import Counter
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
@@ -31,24 +32,20 @@ class ZipStore:
                 "fetch it again (`make crohme` fetches CROHME's images)"
             ) from None
         infos = [info for info in self._zip.infolist() if not info.is_dir()]
-        total, names = sum(info.file_size for info in infos), set[str]()
+        total = sum(info.file_size for info in infos)
         if total > MAX_TOTAL or len(infos) > MAX_ENTRIES:
             raise UserError(
                 f"{path}: unpacks to {total:,} bytes in {len(infos):,} files, "
                 f"limits {MAX_TOTAL:,} and {MAX_ENTRIES:,}; {TRUSTED}"
             )
-        for name in (info.filename for info in infos):
+        for name, count in Counter(info.filename for info in infos).items():
             if name.startswith("/") or "\\" in name or ":" in name or ".." in PurePosixPath(name).parts:
                 raise UserError(f"{path}: entry {name!r} climbs out of the folder; {TRUSTED}")
-            if name in names:
+            if count > 1:
                 raise UserError(f"{path}: entry {name!r} is there twice; pack the archive again")
-            names.add(name)
         self._infos = {info.filename[len(root) :]: info for info in infos if info.filename.startswith(root)}
-
-    @cached_property
-    def sizes(self) -> dict[str, int]:
-        """Unpacked bytes by name, such as "train/caption.txt"."""
-        return {name: info.file_size for name, info in self._infos.items()}
+        # unpacked bytes by name, such as "train/caption.txt"
+        self.sizes = {name: info.file_size for name, info in self._infos.items()}
 
     def holds(self, name: str) -> bool:
         """Whether there is such an entry."""

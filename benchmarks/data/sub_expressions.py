@@ -28,32 +28,25 @@ Span = tuple[int, int]  # of tokens: from, to before
 
 
 def sub_expressions(samples: Sequence[Sample], count: int) -> list[Sample]:
-    """At most `count` parts of each of the samples whose ink is known, with their own ink."""
-    return [part for sample in samples if sample.ink for part in _cut(sample, sample.ink, count)]
-
-
-def _cut(sample: Sample, ink: Ink, count: int) -> list[Sample]:
-    """`count` parts of an expression, longer ones more often, drawn as images."""
-    if not (spans := parts(sample.tokens)):
-        return []
-    draw = np.random.default_rng((GENERATOR, zlib.crc32(sample.id.encode())))
-    lengths = np.array([stop - start for start, stop in spans])
-    chosen = draw.choice(len(spans), min(count, len(spans)), replace=False, p=lengths / lengths.sum())
-    largest = ENLARGED * SYMBOL_HEIGHT / _mean_height(ink.symbols.values())
+    """At most `count` parts of each sample whose ink is known, longer ones more often, drawn as images."""
     cut = []
-    for start, stop in (spans[index] for index in chosen):
-        part = {place - start: symbol for place, symbol in ink.symbols.items() if start <= place < stop}
-        canvas = Canvas.of(part.values(), min(largest, SYMBOL_HEIGHT / _mean_height(part.values())))
-        name, image = f"{sample.id}-{start}-{stop}", canvas.draw(part.values())
-        cut.append(Sample(name, sample.tokens[start:stop], image, Ink(part, canvas)))
+    for sample in samples:
+        if not sample.ink or not (spans := parts(sample.tokens)):
+            continue
+        draw, symbols = np.random.default_rng((GENERATOR, zlib.crc32(sample.id.encode()))), sample.ink.symbols
+        lengths = np.array([stop - start for start, stop in spans])
+        chosen = draw.choice(len(spans), min(count, len(spans)), replace=False, p=lengths / lengths.sum())
+        largest = ENLARGED * SYMBOL_HEIGHT / _mean_height(symbols.values())
+        for start, stop in (spans[index] for index in chosen):
+            part = {place - start: symbol for place, symbol in symbols.items() if start <= place < stop}
+            canvas = Canvas.of(part.values(), min(largest, SYMBOL_HEIGHT / _mean_height(part.values())))
+            name, image = f"{sample.id}-{start}-{stop}", canvas.draw(part.values())
+            cut.append(Sample(name, sample.tokens[start:stop], image, Ink(part, canvas)))
     return cut
 
 
 def _mean_height(symbols: Iterable[Symbol]) -> float:
     return max(1e-9, float(np.mean([symbol.extent[1] for symbol in symbols])))
-
-
-# ------------------------------------------------------------------------------------------------ captions
 
 
 def parts(tokens: Sequence[str]) -> list[Span]:

@@ -37,16 +37,15 @@ def shipped(kind: str) -> dict[str, str]:
 def runs(results: Path) -> list[Listed]:
     """Reproduced runs, runs on CROHME, and those on other data."""
     roots = [results / "reproduced", results / "runs", *sorted(results.glob("local/*/runs"))]
-    return [_listed(run) for run in RunFolder.under(*roots)]
-
-
-def _listed(run: RunFolder) -> Listed:
-    try:
-        names = run.data, run.recipe, run.preset, int(run.seed)
-        status, words = _status(run, int(run.config["training"]["epochs"]))
-    except (UserError, ValueError, KeyError, TypeError):
-        names, status, words = ("", run.path.parent.name, "", None), "damaged", "config.yaml or checkpoint.json"
-    return Listed(str(run.path), *names, status, words)
+    found = []
+    for run in RunFolder.under(*roots):
+        try:
+            names = run.data, run.recipe, run.preset, int(run.seed)
+            status, words = _status(run, int(run.config["training"]["epochs"]))
+        except (UserError, ValueError, KeyError, TypeError):
+            names, status, words = ("", run.path.parent.name, "", None), "damaged", "config.yaml or checkpoint.json"
+        found.append(Listed(str(run.path), *names, status, words))
+    return found
 
 
 def _status(run: RunFolder, epochs: int) -> tuple[str, str]:

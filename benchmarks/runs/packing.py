@@ -19,8 +19,8 @@ from models.weights import load_weights, pack_weights
 PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "errors", "symlg", "predictions")
 
 
-def pack(folder: Path, target: Path | None = None, weights: bool = True) -> Path:
-    """Copies a scored run on CROHME to `target` (default: reproduced/<recipe>/<preset>-seed<k> of its workspace).
+def pack(folder: Path, weights: bool = True) -> Path:
+    """Copies a scored run on CROHME to reproduced/<recipe>/<preset>-seed<k> of its workspace, and returns that place.
 
     What was there before is replaced whole. Raises UserError for a run that is not finished and scored.
     """
@@ -34,18 +34,25 @@ def pack(folder: Path, target: Path | None = None, weights: bool = True) -> Path
             f"{folder}: not trained, recognized and scored yet ({', '.join(unscored) or 'no predictions'}); "
             "`python -m benchmarks reproduce` does what is missing"
         )
-    target = target or folder.resolve().parents[2] / "reproduced" / run.recipe / f"{run.preset}-seed{run.seed}"
+    target = folder.resolve().parents[2] / "reproduced" / run.recipe / f"{run.preset}-seed{run.seed}"
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pack") as partial:
-        fresh = Path(partial) / "run"
-        fresh.mkdir()
+        fresh, old = Path(partial) / "run", Path(partial) / "old"
         for name in PARTS:
             copy_part(folder / name, fresh / name)
         if weights:
             network = load_weights(run.weights).to(torch.float16)
             write_atomically(fresh / "best.safetensors", pack_weights(network))
             (fresh / "README.md").write_text(card(run, sum(p.numel() for p in network.parameters())))
-        _replace(fresh, target, Path(partial) / "old")
+        # a folder cannot be replaced in one step: the old one is moved aside first, and back if that fails
+        if target.exists():
+            os.replace(target, old)
+        try:
+            os.replace(fresh, target)
+        except OSError:
+            if old.exists():
+                os.replace(old, target)
+            raise
     return target
 
 
@@ -82,15 +89,3 @@ def copy_part(source: Path, target: Path) -> None:
     elif source.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
-
-
-def _replace(fresh: Path, target: Path, old: Path) -> None:
-    """A folder cannot be replaced in one step; the old one is moved aside first and brought back if that fails."""
-    if target.exists():
-        os.replace(target, old)
-    try:
-        os.replace(fresh, target)
-    except OSError:
-        if old.exists():
-            os.replace(old, target)
-        raise

@@ -48,10 +48,9 @@ def load_checkpoint(run: RunFolder) -> tuple[dict[str, torch.Tensor], dict[str, 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """The optimizer's tensors, one name each: optimizer.<parameter number>.<key>."""
-    entries = optimizer.state_dict()["state"].items()
     return {
         f"optimizer.{number}.{key}": torch.as_tensor(value)
-        for number, values in entries
+        for number, values in optimizer.state_dict()["state"].items()
         for key, value in values.items()
         if value is not None
     }

@@ -20,7 +20,6 @@ What recording asks for, and where it is seen to:
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -38,15 +37,6 @@ FREE = 0.25  # of a device's memory: where less is left, no more shapes are reco
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], Any], Tensor] | None]
 
 
-@dataclass(frozen=True)
-class Replay:
-    """A recorded step: where it reads, what launches it, where its loss is left."""
-
-    inputs: Inputs  # read in place
-    launch: Callable[[], Any]
-    loss: Tensor  # written in place
-
-
 class Replays:
     """A step, which adds to the gradients and returns the loss, recorded for at most `limit` shapes.
 
@@ -57,7 +47,8 @@ class Replays:
     def __init__(self, step: Callable[[Inputs, bool], Tensor], record: Record, limit: int):
         self.step, self.record, self.limit = step, record, limit
         self.seen: Counter[tuple] = Counter()
-        self.replays: dict[tuple, Replay] = {}
+        # by what their step was recorded for: where it reads, what launches it, where its loss is left
+        self.replays: dict[tuple, tuple[Inputs, Callable[[], Any], Tensor]] = {}
 
     def __call__(self, inputs: Inputs, first: bool, seed: int) -> Tensor:
         """The loss of step(inputs, first) under the random numbers of `seed`, whose gradients are added."""
@@ -66,13 +57,13 @@ class Replays:
         if key not in self.replays and self.seen[key] > EAGER and len(self.replays) < self.limit:
             self._record(key, inputs, first)
         torch.manual_seed(seed)
-        replay = self.replays.get(key)
-        if replay is None:
+        if key not in self.replays:
             return self.step(inputs, first)
-        for still, tensor in zip(replay.inputs, inputs, strict=True):
-            still.copy_(tensor)
-        replay.launch()
-        return replay.loss.clone()
+        still, launch, loss = self.replays[key]
+        for buffer, tensor in zip(still, inputs, strict=True):
+            buffer.copy_(tensor)
+        launch()
+        return loss.clone()
 
     def _record(self, key: tuple, inputs: Inputs, first: bool) -> None:
         still = Inputs(*(tensor.clone() for tensor in inputs))
@@ -81,7 +72,7 @@ class Replays:
             self.limit = len(self.replays)
             aside.print(f"no memory for more than {self.limit} recorded steps: other shapes run kernel by kernel")
         else:
-            self.replays[key] = Replay(still, *recorded)
+            self.replays[key] = (still, *recorded)
 
     def give_up(self) -> int:
         """Frees the memory of all recordings and makes no more; how many there were."""

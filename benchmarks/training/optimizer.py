@@ -21,10 +21,10 @@ def make_optimizer(model: nn.Module, settings: Optimizer) -> optim.Optimizer:
         return optim.SGD(
             parameters.values(), settings.lr, settings.momentum, weight_decay=settings.weight_decay, fused=True
         )
-    vectors = [p for p in parameters.values() if p.ndim <= 1]
     # a row of the embedding or of the classifier is one word's: they are no maps of one space to another
-    words = [parameters[name] for name in ("decoder.word_embed.0.weight", "decoder.proj.weight")]
-    matrices = [p for p in parameters.values() if p.ndim > 1 and not any(p is word for word in words)]
+    words = [parameters.pop(name) for name in ("decoder.word_embed.0.weight", "decoder.proj.weight")]
+    matrices = [p for p in parameters.values() if p.ndim > 1]
+    vectors = [p for p in parameters.values() if p.ndim <= 1]
     groups = [
         {"params": matrices, "orthogonal": settings.name == "muon"},
         {"params": words, "orthogonal": False},
@@ -97,15 +97,14 @@ def set_rate(optimizer: optim.Optimizer, schedule: Schedule, peak: float, progre
 
     A plateau schedule keeps the rate it has come to, but for the warmup.
     """
-    if schedule.name == "plateau":
-        rate = optimizer.param_groups[0]["lr"]
-    else:
-        rate = peak * 0.5 * (1 + math.cos(math.pi * progress))
     if progress < schedule.warmup:
         rate = peak * (progress + 1e-3) / (schedule.warmup + 1e-3)
-    if schedule.name != "plateau" or progress < schedule.warmup:
-        for group in optimizer.param_groups:
-            group["lr"] = rate
+    elif schedule.name == "plateau":
+        return optimizer.param_groups[0]["lr"]
+    else:
+        rate = peak * 0.5 * (1 + math.cos(math.pi * progress))
+    for group in optimizer.param_groups:
+        group["lr"] = rate
     return rate
 
 

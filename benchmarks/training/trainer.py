@@ -33,7 +33,7 @@ from benchmarks.training.checkpoint import flatten_optimizer, load_checkpoint, r
 from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays, own_stream
 from benchmarks.training.loss import token_loss
 from benchmarks.training.optimizer import make_optimizer, set_rate, update_average
-from benchmarks.training.progress import Report, progress_of
+from benchmarks.training.progress import Report
 from benchmarks.training.statistics import batch_norms, measured_again, momentum
 from benchmarks.training.team import Team, repeatable
 from benchmarks.training.training_data import training_data
@@ -67,10 +67,7 @@ class State:
 
 
 def train(
-    run: RunFolder,
-    archive: Archive,
-    on_epoch: OnEpoch | None = None,
-    samples: list[Sample] | None = None,
+    run: RunFolder, archive: Archive, on_epoch: OnEpoch | None = None, samples: list[Sample] | None = None
 ) -> None:
     """Trains a run on `archive`, from its last checkpoint where there is one.
 
@@ -144,15 +141,14 @@ class Trainer:
             self._save()  # to resume from where recordings must be given up in the first minute
         gc.freeze()  # what is here stays; looking through it again and again takes a twentieth of a step
         training, stream = self.config.training, own_stream(self.team.device) if self.replays else nullcontext()
-        with stream, progress_of(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
+        with stream, Report(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
             while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
-                lacking = ""
                 try:
                     self._epoch(report)
+                    continue
                 except torch.OutOfMemoryError as error:  # which holds on to the step's tensors while it is handled
                     lacking = shortage(error)
-                if lacking:
-                    self._make_room(lacking)
+                self._make_room(lacking)
         self._finish()
 
     def _make_room(self, lacking: str) -> None:
@@ -172,7 +168,7 @@ class Trainer:
         steps, left = len(plan) // micro_batches, plan[state.position * micro_batches :]
         mine = left[team.rank :: team.world]
         batches = ahead(partial(self.set.prepare, state.epoch), mine, training.workers)
-        began = saved = checked = time.perf_counter()
+        began = saved = time.perf_counter()
         loss_sum = torch.tensor(state.loss, dtype=torch.float64, device=team.device)  # read back now and then
         self.model.train()
         report.epoch(state.epoch, steps, state.position)
@@ -192,17 +188,19 @@ class Trainer:
                 report.step(state.position, self._finite(loss_sum) / (state.position * self.share))
             now = time.perf_counter()
             if now - saved > CHECKPOINT_SECONDS and state.position < steps:
-                state.loss, state.seconds = float(loss_sum), state.seconds + now - checked
-                checked = saved = now
+                state.loss, state.seconds = float(loss_sum), state.seconds + now - saved
+                saved = now
                 self._save()
         seconds = time.perf_counter() - began
-        state.loss, state.seconds = 0.0, state.seconds + time.perf_counter() - checked
+        state.loss, state.seconds = 0.0, state.seconds + time.perf_counter() - saved
         mean = float(team.sum(loss_sum.clone())) / (steps * micro_batches)
         line = {"epoch": state.epoch + 1, "step": state.step, "loss": round(mean, 6), "lr": rate}
         line |= {"seconds": round(seconds, 3), "images_per_s": round(sum(map(len, left)) / seconds, 2)}
         state.epoch, state.position = state.epoch + 1, 0
         line |= self._validate()
-        self._record(line)
+        if team.rank == 0:  # lines of an epoch that is trained again after a kill are replaced
+            kept = [old for old in self.folder.history if old["epoch"] < line["epoch"]]
+            self.folder.write("history.jsonl", [*kept, line])
         report.line(line)
         self._save()
         self._leave_weights()
@@ -267,7 +265,7 @@ class Trainer:
         state.stale += 1
         if rate > state.best:
             state.best, state.best_epoch, state.stale = rate, state.epoch, 0
-        if self.plateau is not None:
+        if self.plateau:
             self.plateau.step(rate)
         seconds = time.perf_counter() - began
         state.seconds += seconds
@@ -290,7 +288,7 @@ class Trainer:
 
     def _save(self) -> None:
         if self.team.rank == 0:
-            if self.plateau is not None:
+            if self.plateau:
                 self.state.plateau = {k: v for k, v in self.plateau.state_dict().items() if isinstance(v, int | float)}
                 self.state.lr = self.optimizer.param_groups[0]["lr"]
             tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
@@ -305,7 +303,7 @@ class Trainer:
             for name, tensor in self.average.items():
                 tensor.copy_(tensors[f"average.{name}"])
             restore_optimizer(self.optimizer, tensors)
-            if self.plateau is not None and self.state.plateau:
+            if self.plateau and self.state.plateau:
                 self.plateau.load_state_dict(self.state.plateau)
                 for group in self.optimizer.param_groups:
                     group["lr"] = self.state.lr
@@ -314,12 +312,6 @@ class Trainer:
             self.folder.write("history.jsonl", [])
         # the next epoch is planned while one is trained
         self.plans = ahead(self.set.plan, range(self.state.epoch, self.config.training.epochs), workers=1, depth=1)
-
-    def _record(self, line: dict[str, Any]) -> None:
-        """Adds the epoch to history.jsonl; lines of an epoch that is trained again after a kill are replaced."""
-        if self.team.rank == 0:
-            kept = [old for old in self.folder.history if old["epoch"] < line["epoch"]]
-            self.folder.write("history.jsonl", [*kept, line])
 
     def _leave_weights(self) -> None:
         """latest.safetensors: what it would recognize with if it ended here (averaged, recalibrated, float16)."""
