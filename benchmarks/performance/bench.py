@@ -11,7 +11,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -86,15 +86,12 @@ class Row:
     hardware: str = field(default_factory=hardware)
     versions: str = field(default_factory=versions)
 
-    def cells(self) -> Mapping[str, object]:
+    def cells(self) -> dict[str, object]:
         """By column, with four digits of each number."""
-        numbers = {"plain": self.plain, "fast": self.fast, "ratio": self.ratio, "spread": self.spread}
-        return asdict(self) | {name: x if x is None else float(f"{x:.4g}") for name, x in numbers.items()}
+        return {name: float(f"{x:.4g}") if isinstance(x, float) else x for name, x in asdict(self).items()}
 
 
 COLUMNS = tuple(column.name for column in fields(Row))
-
-# ------------------------------------------------------------------------------------------------------ the jobs
 
 
 def network(sizes: Sizes) -> CoMER:
@@ -110,8 +107,8 @@ def network(sizes: Sizes) -> CoMER:
 def batch(sizes: Sizes, images: int) -> tuple[Tensor, Tensor]:
     """Ink like noise, on images without padding."""
     draw = torch.Generator().manual_seed(7)
-    shape = (images, sizes.height, sizes.width)
-    return torch.rand(images, 1, *shape[1:], generator=draw), torch.zeros(shape, dtype=torch.bool)
+    ink = torch.rand(images, 1, sizes.height, sizes.width, generator=draw)
+    return ink, torch.zeros_like(ink[:, 0], dtype=torch.bool)
 
 
 def encoding(sizes: Sizes, bf16: bool) -> Sides:
@@ -139,10 +136,9 @@ def training(sizes: Sizes, bf16: bool) -> Sides:
     inputs, outputs = bidirectional_targets(labels.tolist())
 
     def side(fast: bool) -> Callable[[], object]:
-        model = network(sizes).train()
+        model, half = network(sizes).train(), fast and bf16
         if not fast:
             with_torch_dropout(model)
-        half = fast and bf16
         layout = torch.channels_last if half else torch.contiguous_format
         model.to(memory_format=layout)  # type: ignore[call-overload]
         optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=fast)
@@ -192,9 +188,6 @@ GROWTH = {  # what is varied around GROUND, images of 96 pixels' height: its nam
 GROUND = {"width": 256, "steps": 20, "beam": 5, "batch": 2}
 
 
-# --------------------------------------------------------------------------------------------------- measuring
-
-
 def seconds(sides: Sides, repeats: int) -> list[list[float]]:
     """Times of every side, in turns: forwards, then backwards, and so on; each is warmed up once.
 
@@ -232,10 +225,9 @@ def timed(name: str, sizes: Sizes, repeats: int) -> Row:
 
 def peak(name: str, sizes: Sizes, repeats: int) -> Row:
     """Peak resident memory of a fresh process per side that does its job once, libraries included."""
-    found: list[list[float]] = []
-    for side in (0, 1):
-        with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
-            found.append(list(processes.map(partial(resident, sizes=sizes, side=side), [name] * repeats)))
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
+        once = partial(resident, name, sizes)
+        found = [list(processes.map(once, [side] * repeats)) for side in (0, 1)]
     plain, fast = map(statistics.median, found)
     name, worst = f"peak_memory_{name}", max(map(spread, found))
     return Row(benchmark=name, plain=plain, fast=fast, ratio=plain / fast, unit="MiB", n=repeats, spread=worst)
@@ -267,11 +259,11 @@ def changed(crohme: Path, results: Path) -> Row:
     archive, run = open_archive(crohme), RunFolder(results / "reproduced/comer-fusion/hour-seed7")
     config = run.settings
     model, samples = load_weights(run.weights, config.model).eval(), archive.samples("2014")
-    found = []
-    for bf16 in (False, True):
-        way = config.changed({"search.bf16": bf16})
-        found.append(recognize(model, way, samples, torch.device("cpu"), f"2014, bf16: {bf16}"))
-    others = sum(found[0][name][0] != found[1][name][0] for name in found[0])
+    plain, fast = (
+        recognize(model, config.changed({"search.bf16": bf16}), samples, torch.device("cpu"), f"2014, bf16: {bf16}")
+        for bf16 in (False, True)
+    )
+    others = float(sum(plain[name][0] != fast[name][0] for name in plain))
     return Row(benchmark="crohme2014_changed_by_bf16", fast=others, unit=f"of {len(samples)} predictions")
 
 
@@ -288,9 +280,6 @@ def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
             yield {"axis": axis, "value": x, "plain": plain, "fast": fast, "unit": "s", "n": repeats}
 
 
-# ------------------------------------------------------------------------------------------------------ writing
-
-
 def speed(
     results: Path, only: list[str], repeats: int, sizes: Sizes | None = None, crohme: Path | None = None
 ) -> list[Row]:
@@ -303,8 +292,8 @@ def speed(
     if STATUS.exists():
         jobs |= {f"peak_memory_{name}": partial(peak, name, sizes, repeats) for name in PEAKS}
     if crohme is not None:
-        jobs |= {"crohme2014_beam10_reference_lengths_bf16": partial(recognizing, crohme, sizes)}
-        jobs |= {"crohme2014_changed_by_bf16": partial(changed, crohme, results)}
+        jobs["crohme2014_beam10_reference_lengths_bf16"] = partial(recognizing, crohme, sizes)
+        jobs["crohme2014_changed_by_bf16"] = partial(changed, crohme, results)
     names = [*jobs, "growth"]
     if unknown := [part for part in only if not any(part in name for name in names)]:
         hint = "" if crohme else "; those on crohme2014 need --crohme"

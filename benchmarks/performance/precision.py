@@ -6,7 +6,6 @@ the mean difference between the pairs lies within one standard deviation of the 
 token accuracy alike. Anything wider is "not shown", not "harmful".
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -62,7 +61,7 @@ def precision(
         folder = results / f"local/precision/{sizes.limit}-{sizes.heldout}" / config.run_name
         aside.print(f"training {number} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
         train(RunFolder(folder, config), archive, samples=kept)
-        lines += epochs_of(config, folder, held, len(kept))
+        lines += epochs_of(RunFolder(folder), config, held, len(kept))
     table = pd.DataFrame(lines)
     found = judged(table)
     harmless = all(row["verdict"] == "harmless" for row in found if str(row["metric"]).startswith("heldout"))
@@ -82,9 +81,8 @@ def shortened(config: Config, sizes: Sizes, bf16: bool) -> Config:
     return short.model_copy(update={"select": "last"})  # with the rate of a plateau, too: it then stays as it is
 
 
-def epochs_of(config: Config, folder: Path, held: list[Sample], images: int) -> list[dict[str, object]]:
+def epochs_of(run: RunFolder, config: Config, held: list[Sample], images: int) -> list[dict[str, object]]:
     """One row per epoch; the last tells what was held out."""
-    run = RunFolder(folder)
     model = load_weights(run.weights, config.model)
     keys = {"recipe": config.recipe, "preset": config.preset, "images": images, "heldout": len(held)}
     keys |= {"max_tokens": config.data.max_tokens, "precision": "bf16" if config.training.bf16 else "fp32"}
@@ -97,9 +95,6 @@ def epochs_of(config: Config, folder: Path, held: list[Sample], images: int) -> 
     return lines
 
 
-# ---------------------------------------------------------------------------------------------------- the verdict
-
-
 def judged(table: pd.DataFrame) -> list[dict[str, object]]:
     """One row per metric: both means, the seeds' spread, the paired difference with its interval, and a verdict."""
     last = table[table["epoch"] == table["epoch"].max()]
@@ -108,24 +103,20 @@ def judged(table: pd.DataFrame) -> list[dict[str, object]]:
         sides = last.pivot(index="seed", columns="precision", values=metric)
         fp32, bf16 = sides["fp32"].to_numpy(), sides["bf16"].to_numpy()
         (low, high), spread = mean_interval((bf16 - fp32).tolist()), float(fp32.std(ddof=1))
+        verdict = "different" if low > spread or high < -spread else "not shown"
+        if -spread <= low and high <= spread:
+            verdict = "harmless"
         row: dict[str, object] = {"metric": metric, "n": len(fp32), "fp32": float(fp32.mean())}
         row |= {"bf16": float(bf16.mean()), "seed_sd": spread, "difference": float((bf16 - fp32).mean())}
-        row |= {"low": low, "high": high, "verdict": verdict(low, high, spread)}
+        row |= {"low": low, "high": high, "verdict": verdict}
         found.append(row | {"seeds_needed": needed(bf16 - fp32, spread)})
     return found
 
 
-def verdict(low: float, high: float, spread: float) -> str:
-    """The rule of this module."""
-    if -spread <= low and high <= spread:
-        return "harmless"
-    return "different" if low > spread or high < -spread else "not shown"
-
-
-def needed(differences: np.ndarray, spread: float, most: int = 100) -> int | None:
-    """How many seeds would bring the interval within the spread, if mean and scatter of the pairs stay; None: none."""
-    mean, scatter = abs(float(differences.mean())), float(differences.std(ddof=1))
-    for n in range(2, most + 1):
-        if mean + stats.t.ppf(0.975, n - 1) * scatter / math.sqrt(n) <= spread:
-            return n
-    return None
+def needed(differences: np.ndarray, spread: float) -> int | None:
+    """How many seeds would bring the interval within the spread, if mean and scatter of the pairs stay; None for more
+    than 100."""
+    seeds = np.arange(2, 101)
+    widths = stats.t.ppf(0.975, seeds - 1) * differences.std(ddof=1) / np.sqrt(seeds)
+    enough = seeds[abs(differences.mean()) + widths <= spread]
+    return int(enough[0]) if len(enough) else None

@@ -47,6 +47,12 @@ class Attention:
         mean_Thw = self.refinement_JHThw[-1].mean(0)
         return mean_Thw - mean_Thw.min((1, 2), keepdims=True)
 
+    @property
+    def maps(self) -> dict[str, np.ndarray]:
+        """What there is to show, each [T, h, w]: attention and, where the network has coverage, the refinement term."""
+        suppressed = self.suppressed_Thw
+        return {"attention": self.looked_Thw} | ({} if suppressed is None else {"R": suppressed})
+
 
 @torch.no_grad()
 def trace(model: CoMER, config: Config, image: np.ndarray, tokens: Sequence[str]) -> Attention:
@@ -61,21 +67,19 @@ def trace(model: CoMER, config: Config, image: np.ndarray, tokens: Sequence[str]
     images, mask = batches[0].images, batches[0].mask
     inputs_BT, _ = bidirectional_targets([Vocabulary().encode(tokens)])
     exact, layers = copy.deepcopy(model).cpu().double().eval(), Trace()
-    stride = model.config.stride
     features, mask_bhw = exact.encode(images.double() / 255, mask)
     exact.decode(features, mask_bhw, inputs_BT[:1], layers)
-    high, wide = (~mask[0]).sum(0).max().item(), (~mask[0]).sum(1).max().item()  # without padding, in pixels
-    h, w = (~mask_bhw[0]).any(1).sum().item(), (~mask_bhw[0]).any(0).sum().item()  # in cells
+    high, wide = (int((~mask[0]).any(side).sum()) for side in (1, 0))  # without padding, in pixels
+    h, w = (int((~mask_bhw[0]).any(side).sum()) for side in (1, 0))  # in cells
 
     def cells(values_1HTL: list[torch.Tensor]) -> np.ndarray:
-        grid = torch.cat(values_1HTL).unflatten(-1, mask_bhw.shape[1:])[..., : int(h), : int(w)]
-        return grid.float().numpy()
+        return torch.cat(values_1HTL).unflatten(-1, mask_bhw.shape[1:])[..., :h, :w].float().numpy()
 
     refinement = [layer.refinement for layer in layers if layer.refinement is not None]
     return Attention(
         (*tokens, END),
         image,
-        (stride * image.shape[0] / high, stride * image.shape[1] / wide),
+        (model.config.stride * image.shape[0] / high, model.config.stride * image.shape[1] / wide),
         cells([layer.attention for layer in layers]),
         cells(refinement) if refinement else None,
     )

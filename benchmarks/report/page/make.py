@@ -105,18 +105,17 @@ def gather(crohme: Path | None, results: Path, attention: int) -> Material:
     return material
 
 
-# --- from material to the page --------------------------------------------------------------------------------------
-
-
 def render(material: Material, results: Path) -> str:
     """The page. Every text is escaped by the template; data are JSON with < > & escaped, or base64."""
     script = "".join(_part(name) for name in ("mathematics.js", "attention.js", "filters.js", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     others = sorted({one.data for one in material.sets} - {"crohme"})
+    shown = {name for one in material.sets for name in one.runs}
+    best_first = sorted((run for run in material.runs if key(run) in shown), key=lambda run: run.exprate, reverse=True)
     meta = {
         "sets": [{"key": one.key, "label": one.label} for one in material.sets],
-        "runs": [{"key": key(run), "name": title(run)} for run in _best_first(material)],
+        "runs": [{"key": key(run), "name": title(run)} for run in best_first],
         "empty": "There is nothing to browse yet: make reproduce-table2, or make report CROHME=data.zip.",
         "noImages": "The image and the true expression are not in this page: make report CROHME=data.zip.",
     }
@@ -139,12 +138,6 @@ def render(material: Material, results: Path) -> str:
         packs={one.key: packed(vars(one)) for one in material.sets},
         meta=meta,
     )
-
-
-def _best_first(material: Material) -> list[RunFolder]:
-    """The runs that the browser has something of."""
-    shown = {name for one in material.sets for name in one.runs}
-    return sorted((run for run in material.runs if key(run) in shown), key=lambda run: run.exprate, reverse=True)
 
 
 def _part(name: str) -> str:
@@ -202,9 +195,9 @@ def _costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
             continue
         speeds = [line["images_per_s"] for line in lines if "images_per_s" in line]
         cells = [title(run), f"{max(run.seconds, default=0) / 60:.1f}", len(lines)]
-        cells += [f"{median(speeds):.1f}" if speeds else "–"]
-        cells += [place.get("device", "–"), place.get("threads", "–"), (place.get("versions") or {}).get("torch", "–")]
-        rows.append({"source": source(run), "cells": [*cells, str(place.get("revision") or "–")[:9]]})
+        cells += [f"{median(speeds):.1f}" if speeds else "–", place.get("device", "–"), place.get("threads", "–")]
+        cells += [(place.get("versions") or {}).get("torch", "–"), str(place.get("revision") or "–")[:9]]
+        rows.append({"source": source(run), "cells": cells})
     return rows
 
 
