@@ -35,22 +35,17 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
             fields["padding"] = "masked"  # an image is recognized as alone; unsaid, as the authors do
         known = {id_: text for id_, text in sorted(archive.ground_truth(split).items()) if id_ in captions}
         with tempfile.TemporaryDirectory() as workdir:
-            result = evaluate(predictions, GroundTruth(known, captions), fields, Path(workdir))
-            _keep(run, split, result)
+            folder = Path(workdir)
+            result = evaluate(predictions, GroundTruth(known, captions), fields, folder)
+            rows = [asdict(row) for row in result.expressions]
+            converted = {path.name: path.read_text() for path in (folder / "pred_symlg").glob("*.lg")}
+            run.write(f"symlg/{split}.zip", zipped(converted))
+            run.write(f"errors/{split}.json", _errors(result))
+            run.write(f"scores/{split}.txt", (folder / "Results_pred_symlg" / "Summary.txt").read_text())
+            run.write(f"scores/{split}.csv", csv_text(list(rows[0]), rows))
+            run.write(f"scores/{split}.json", result.score.as_dict())  # the last, as it says that all is there
         scores[split] = result.score
     return scores
-
-
-def _keep(run: RunFolder, split: str, result: Evaluation) -> None:
-    """Everything of a scoring that outlives its working folder; the JSON last, as it says that all is there."""
-    assert result.folder is not None
-    rows = [asdict(row) for row in result.expressions]
-    converted = {path.name: path.read_text() for path in (result.folder / "pred_symlg").glob("*.lg")}
-    run.write(f"symlg/{split}.zip", zipped(converted))
-    run.write(f"errors/{split}.json", _errors(result))
-    run.write(f"scores/{split}.txt", (result.folder / "Results_pred_symlg" / "Summary.txt").read_text())
-    run.write(f"scores/{split}.csv", csv_text(list(rows[0]), rows))
-    run.write(f"scores/{split}.json", result.score.as_dict())
 
 
 def _errors(result: Evaluation) -> str:

@@ -50,14 +50,16 @@ def precision(
     """
     if len(set(seeds)) < 2:
         raise UserError("--seeds: the spread between seeds needs two at least, five or more to say anything")
-    short = [s for s in archive.samples("train") if len(s.tokens) <= sizes.max_tokens]
-    chosen = evenly(short, sizes.limit + sizes.heldout)
+    samples = [sample for sample in archive.samples("train") if len(sample.tokens) <= sizes.max_tokens]
+    chosen = evenly(samples, sizes.limit + sizes.heldout)
     if len(chosen) < sizes.limit + sizes.heldout:
         raise UserError(f"{archive.path}: {len(chosen)} expressions, not {sizes.limit} and {sizes.heldout} held out")
     kept, held = split_heldout(chosen, sizes.heldout / len(chosen), 0)  # the same for all seeds
     lines: list[dict[str, object]] = []
     for number, (seed, bf16) in enumerate(product(dict.fromkeys(seeds), (False, True)), 1):
-        config = shortened(resolve(recipe, preset, seed, archive), sizes, bf16)
+        values = {"training.epochs": sizes.epochs, "training.bf16": bf16, "data.max_tokens": sizes.max_tokens}
+        short = resolve(recipe, preset, seed, archive).changed(values | {"data.limit": len(chosen)})
+        config = short.model_copy(update={"select": "last"})  # with the rate of a plateau, too: it then stays as it is
         folder = results / f"local/precision/{sizes.limit}-{sizes.heldout}" / config.run_name
         aside.print(f"training {number} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
         train(RunFolder(folder, config), archive, samples=kept)
@@ -72,13 +74,6 @@ def precision(
             write_atomically(results / "speed" / name, made.to_csv(index=False, float_format="%.6g"))
             print(results / "speed" / name)
     return found
-
-
-def shortened(config: Config, sizes: Sizes, bf16: bool) -> Config:
-    """A preset's training, cut to these sizes."""
-    values = {"training.epochs": sizes.epochs, "training.bf16": bf16, "data.max_tokens": sizes.max_tokens}
-    short = config.changed(values | {"data.limit": sizes.limit + sizes.heldout})
-    return short.model_copy(update={"select": "last"})  # with the rate of a plateau, too: it then stays as it is
 
 
 def epochs_of(run: RunFolder, config: Config, held: list[Sample], images: int) -> list[dict[str, object]]:

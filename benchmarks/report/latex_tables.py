@@ -16,7 +16,6 @@ HEADINGS = {
     "le2": r"$\le 2$",
     "le3": r"$\le 3$",
 }
-LEFT = ("model", "source")
 FLAGS, MORE = ("scale_aug", "self_cov", "cross_cov"), ("le1", "le2", "le3")
 SIGNS = {"–": r"\multicolumn{1}{c}{--}", "✓": r"$\bullet$", "✗": r"$\circ$"}
 SOURCES = {
@@ -29,8 +28,6 @@ RATES = (
     r"ExpRate: expressions without error, in percent (LgEval on symLG), with its 95\,\% Wilson interval for $n$ "
     "expressions."
 )
-ABOUT_FLAGS = r"scale: scale augmentation; self, cross: coverage ($\bullet$ with, $\circ$ without)."
-ABOUT_MORE = r"$\le k$: with at most $k$ errors."
 
 
 def table(cells: pd.DataFrame, title: str, label: str) -> str:
@@ -38,12 +35,15 @@ def table(cells: pd.DataFrame, title: str, label: str) -> str:
     frame = cells.sort_values("dataset", key=lambda names: pd.factorize(names)[0], kind="stable")  # as first seen
     flags = all(flag in frame for flag in FLAGS)
     columns = [name for name in HEADINGS if name not in (MORE if flags else FLAGS)]  # Table 2 has the rest
+    about = r"$\le k$: with at most $k$ errors."
+    if flags:
+        about = r"scale: scale augmentation; self, cross: coverage ($\bullet$ with, $\circ$ without)."
     said = [words for source, words in SOURCES.items() if source in set(frame["source"])]
-    caption = " ".join(
-        [f"{escaped(title[0].upper() + title[1:])}.", RATES, ABOUT_FLAGS if flags else ABOUT_MORE, *said]
-    )
+    caption = " ".join([f"{escaped(title[0].upper() + title[1:])}.", RATES, about, *said])
     style = _body(frame, columns).rename(columns=HEADINGS).style.hide(axis="index")
-    layout = "".join("l" if name in LEFT else "c" if name in (*FLAGS, "seeds") else "r" for name in columns)
+    layout = "".join(
+        "l" if name in ("model", "source") else "c" if name in (*FLAGS, "seeds") else "r" for name in columns
+    )
     options = {"hrules": True, "column_format": layout, "caption": caption, "label": label}
     if len(frame) > LONG:
         text = style.to_latex(environment="longtable", **options)
