@@ -20,10 +20,8 @@ from evaluation.scoring.score import Evaluation, Score, evaluate
 def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, Score]:
     """Writes scores/<split>.json (counts, rates, interval, signature), .csv (one row per expression), .txt (LgEval's
     Summary.txt), symlg/<split>.zip (the converted predictions) and errors/<split>.json (what is confused how often).
-
-    Where the preset recognizes n evenly spaced expressions of a split only, these alone are scored; n says so.
-    Raises UserError where nothing was recognized yet, evaluation.InputError for what cannot be scored.
-    """
+    Where the preset recognizes n evenly spaced expressions of a split only, these alone are scored; n says so. Raises
+    UserError where nothing was recognized yet, evaluation.InputError for what cannot be scored."""
     scores, config = {}, run.settings
     for split in splits:
         predictions = run.path / "predictions" / f"{split}.zip"

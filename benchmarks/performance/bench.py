@@ -1,8 +1,8 @@
 """`make bench`: the plain way beside the fast way in one run, on networks of full size, to results/speed/.
 
 cpu.csv has one row per benchmark; its ratio says how many times better the fast side is (images/s: fast / plain;
-seconds and MiB: plain / fast), its spread is the interquartile range over the median, of the side where that is larger.
-Both sides take turns, so that what else the machine does meets them alike. growth.csv says how cost grows.
+seconds and MiB: plain / fast). Both sides take turns, so that what else the machine does meets them alike.
+growth.csv says how cost grows.
 """
 
 import csv
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 from rich.progress import track
+from scipy.stats import iqr
 from torch import Tensor, nn
 
 from benchmarks.config import resolve
@@ -189,11 +190,9 @@ GROUND = {"width": 256, "steps": 20, "beam": 5, "batch": 2}
 
 
 def seconds(sides: Sides, repeats: int) -> list[list[float]]:
-    """Times of every side, in turns: forwards, then backwards, and so on; each is warmed up once.
-
-    A turn takes TURN at least, the job being done as often as that takes: other work on the machine comes and goes
-    in less than a second, and a short job would meet it or not, where a long one always meets some.
-    """
+    """Times of every side, in turns: forwards, then backwards, and so on; each is warmed up once. A turn takes TURN at
+    least, the job being done as often as that takes: other work on the machine comes and goes in less than a second,
+    and a short job would meet it or not, where a long one always meets some."""
     times: list[list[float]] = [[] for _ in sides]
     for repeat in range(-1, repeats):
         for side in (0, 1) if repeat % 2 == 0 else (1, 0):
@@ -206,12 +205,9 @@ def seconds(sides: Sides, repeats: int) -> list[list[float]]:
     return times
 
 
-def spread(times: list[float]) -> float:
-    """Interquartile range over the median; 0 of a single one."""
-    if len(times) < 2:
-        return 0.0
-    low, _, high = statistics.quantiles(times, n=4, method="inclusive")
-    return (high - low) / statistics.median(times)
+def spread(sides: list[list[float]]) -> float:
+    """Interquartile range over the median, of the side where that is larger."""
+    return max(float(iqr(values)) / statistics.median(values) for values in sides)
 
 
 def timed(name: str, sizes: Sizes, repeats: int) -> Row:
@@ -219,7 +215,7 @@ def timed(name: str, sizes: Sizes, repeats: int) -> Row:
     images, sides = cases(sizes)[name]
     times = seconds(sides(), repeats)
     plain, fast = (images / statistics.median(side) for side in times)
-    worst = max(map(spread, times))
+    worst = spread(times)
     return Row(benchmark=name, plain=plain, fast=fast, ratio=fast / plain, unit="images/s", n=repeats, spread=worst)
 
 
@@ -229,7 +225,7 @@ def peak(name: str, sizes: Sizes, repeats: int) -> Row:
         once = partial(resident, name, sizes)
         found = [list(processes.map(once, [side] * repeats)) for side in (0, 1)]
     plain, fast = map(statistics.median, found)
-    name, worst = f"peak_memory_{name}", max(map(spread, found))
+    name, worst = f"peak_memory_{name}", spread(found)
     return Row(benchmark=name, plain=plain, fast=fast, ratio=plain / fast, unit="MiB", n=repeats, spread=worst)
 
 
@@ -284,9 +280,7 @@ def speed(
     results: Path, only: list[str], repeats: int, sizes: Sizes | None = None, crohme: Path | None = None
 ) -> list[Row]:
     """Measures what `only` names, or parts of names (nothing: everything), and writes it; other rows stay as they are.
-
-    Two rows need `crohme`, an archive with CROHME 2014. UserError for unknown names.
-    """
+    Two rows need `crohme`, an archive with CROHME 2014. UserError for unknown names."""
     sizes, folder = sizes or Sizes(), results / "speed"
     jobs: dict[str, Callable[[], Row]] = {name: partial(timed, name, sizes, repeats) for name in cases(sizes)}
     if STATUS.exists():

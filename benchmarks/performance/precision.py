@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from benchmarks.config import Config, resolve
+from benchmarks.config import resolve
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import evaluation_batches
-from benchmarks.data.samples import Sample, evenly, split_heldout
+from benchmarks.data.samples import evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.printing import aside, show
@@ -45,9 +45,7 @@ def precision(
     archive: Archive, results: Path, recipe: str, preset: str, seeds: Sequence[int], sizes: Sizes
 ) -> list[dict[str, object]]:
     """Trains (what is trained already is not trained again), compares, writes results/speed/precision*.csv of CROHME.
-
-    Returns the verdict's rows. UserError for fewer than two seeds, or too little data.
-    """
+    Returns the verdict's rows. UserError for fewer than two seeds, or too little data."""
     if len(set(seeds)) < 2:
         raise UserError("--seeds: the spread between seeds needs two at least, five or more to say anything")
     samples = [sample for sample in archive.samples("train") if len(sample.tokens) <= sizes.max_tokens]
@@ -63,7 +61,14 @@ def precision(
         folder = results / f"local/precision/{sizes.limit}-{sizes.heldout}" / config.run_name
         aside.print(f"training {number} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
         train(RunFolder(folder, config), archive, samples=kept)
-        lines += epochs_of(RunFolder(folder), config, held, len(kept))
+        run = RunFolder(folder)
+        row = {"recipe": config.recipe, "preset": config.preset, "images": len(kept), "heldout": len(held)}
+        row |= {"max_tokens": sizes.max_tokens, "precision": "bf16" if bf16 else "fp32", "seed": seed}
+        lines += [row | {key: epoch[key] for key in ("epoch", "loss", "seconds")} for epoch in run.history]
+        batches = evaluation_batches(held, config, config.training.batching.size)
+        loss, accuracy = teacher_forced(load_weights(run.weights, config.model), batches)
+        hardware = f"{run.environment['device']}, {run.environment['threads']} threads"
+        lines[-1] |= {"heldout_loss": loss, "heldout_token_accuracy": accuracy, "hardware": hardware}
     table = pd.DataFrame(lines)
     found = judged(table)
     harmless = all(row["verdict"] == "harmless" for row in found if str(row["metric"]).startswith("heldout"))
@@ -74,20 +79,6 @@ def precision(
             write_atomically(results / "speed" / name, made.to_csv(index=False, float_format="%.6g"))
             print(results / "speed" / name)
     return found
-
-
-def epochs_of(run: RunFolder, config: Config, held: list[Sample], images: int) -> list[dict[str, object]]:
-    """One row per epoch; the last tells what was held out."""
-    model = load_weights(run.weights, config.model)
-    keys = {"recipe": config.recipe, "preset": config.preset, "images": images, "heldout": len(held)}
-    keys |= {"max_tokens": config.data.max_tokens, "precision": "bf16" if config.training.bf16 else "fp32"}
-    lines: list[dict[str, object]] = [
-        keys | {"seed": config.seed} | {key: line[key] for key in ("epoch", "loss", "seconds")} for line in run.history
-    ]
-    loss, accuracy = teacher_forced(model, evaluation_batches(held, config, config.training.batching.size))
-    hardware = f"{run.environment['device']}, {run.environment['threads']} threads"
-    lines[-1] |= {"heldout_loss": loss, "heldout_token_accuracy": accuracy, "hardware": hardware}
-    return lines
 
 
 def judged(table: pd.DataFrame) -> list[dict[str, object]]:

@@ -23,10 +23,8 @@ END = "<eos>"
 
 @dataclass(frozen=True)
 class Attention:
-    """What the cross-attention did at every step t, at which tokens[t] was predicted from the tokens before.
-
-    J layers, H heads, T steps, h x w cells; the cells cover the image from its upper left corner and may jut out.
-    """
+    """What the cross-attention did at every step t, at which tokens[t] was predicted from the tokens before. J layers,
+    H heads, T steps, h x w cells; the cells cover the image from its upper left corner and may jut out."""
 
     tokens: tuple[str, ...]  # the last one is <eos>
     image: np.ndarray  # uint8, white ink on black
@@ -57,10 +55,8 @@ class Attention:
 @torch.no_grad()
 def trace(model: CoMER, config: Config, image: np.ndarray, tokens: Sequence[str]) -> Attention:
     """Attention of `model` while it is made to read `tokens` off `image` (H, W) uint8, white on black, left to right.
-
-    Computed in float64 on the CPU: no machine's rounding shows in a picture. Raises UserError for an image that is
-    too large for the run, ValueError for unknown tokens.
-    """
+    Computed in float64 on the CPU: no machine's rounding shows in a picture. Raises UserError for an image that is too
+    large for the run, ValueError for unknown tokens."""
     batches = evaluation_batches([Sample("", (), image)], config, 1)
     if not batches:
         raise UserError(f"an image of {image.shape[1]} x {image.shape[0]} px is larger than this run reads")

@@ -28,11 +28,9 @@ Found = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (tokens of 
 
 
 def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
-    """Writes predictions/<split>.zip (ID.txt: `%ID`, newline, `$tokens$`) and <split>.jsonl (n-best, scores).
-
-    Images that the protocol skips get no prediction and count as errors. Raises UserError without trained weights
-    and for a run of other settings.
-    """
+    """Writes predictions/<split>.zip (ID.txt: `%ID`, newline, `$tokens$`) and <split>.jsonl (n-best, scores). Images
+    that the protocol skips get no prediction and count as errors. Raises UserError without trained weights and for a
+    run of other settings."""
     config = run.settings
     check_folder(config, run.path)
     if not run.has_weights:

@@ -53,10 +53,8 @@ class Candidate(Hypothesis):
 
 @dataclass(frozen=True)
 class Recognition:
-    """What an image says: its candidates, best first and each once, and the ink they were read from.
-
-    `ink` is (H, W) uint8, white on black, in the size of CROHME's images.
-    """
+    """What an image says: its candidates, best first and each once, and the ink they were read from. `ink` is (H, W)
+    uint8, white on black, in the size of CROHME's images."""
 
     name: str
     ink: np.ndarray
@@ -94,11 +92,8 @@ class Recognizer:
 
     @classmethod
     def load(cls, weights: Path | str | None = None) -> "Recognizer":
-        """From a run folder, the weights file in one, or a Lightning checkpoint (.ckpt) of CoMER's authors.
-
-        Left out, it is the best of the committed runs. Raises UserError or CheckpointError where there is nothing
-        to load.
-        """
+        """From a run folder, the weights file in one, or a Lightning checkpoint (.ckpt) of CoMER's authors. Left out,
+        it is the best of the committed runs. Raises UserError or CheckpointError where there is nothing to load."""
         path = best_run() if weights is None else Path(weights)
         if path.suffix == ".ckpt":
             model = import_lightning(path)

@@ -95,11 +95,9 @@ def compare(
     folders: Sequence[Path], results: Path, split: str | None = None, every_pair: bool = False
 ) -> list[Comparison]:
     """One comparison for each test set (`split`, POOLED, or None: every one and pooled) and for all runs of the same
-    preset, settings and search that were scored on it; recipes of one's own meet the paper's rows.
-
-    `folders` are run folders or hold them at any depth; without any, results/reproduced and results/runs. Raises
-    UserError where no run is found, and for a damaged one.
-    """
+    preset, settings and search that were scored on it; recipes of one's own meet the paper's rows. `folders` are run
+    folders or hold them at any depth; without any, results/reproduced and results/runs. Raises UserError where no run
+    is found, and for a damaged one."""
     places = folders or [results / "reproduced", results / "runs"]
     scored = {run: sets for run in RunFolder.under(*places) if (sets := run.sets("scores/*.json"))}
     if not scored:

@@ -55,10 +55,8 @@ def inked(attention: Attention) -> list[int]:
 
 
 def figure(shown: Sequence[Attention]) -> Figure:
-    """Each expression's image, then for every symbol the attention and, below it, the refinement term R.
-
-    Darker is more; all tiles of an expression share their scales. At most eight expressions.
-    """
+    """Each expression's image, then for every symbol the attention and, below it, the refinement term R. Darker is
+    more; all tiles of an expression share their scales. At most eight expressions."""
     shown = shown[: len(LETTERS)]
     rows = [-(-(1 + len(inked(a))) // COLUMNS) for a in shown]
     heights = [n * (0.2 + _strip(a, WIDTH / COLUMNS - 0.1)) for n, a in zip(rows, shown, strict=True)]
@@ -169,11 +167,9 @@ def animation(attention: Attention) -> bytes:
 def figure4(
     results: Path, crohme: Path | None = None, ids: Sequence[str] = (), weights: Path | None = None
 ) -> list[Path]:
-    """Draws Fig. 4 and its animation, of what the network itself reads; returns the paths.
-
-    Without `crohme` of typeset and distorted expressions, to results/figures/; with it of the images `ids`, to
-    results/local/figures/, as CROHME's images may not be passed on. Raises UserError for unknown ids.
-    """
+    """Draws Fig. 4 and its animation, of what the network itself reads; returns the paths. Without `crohme` of typeset
+    and distorted expressions, to results/figures/; with it of the images `ids`, to results/local/figures/, as CROHME's
+    images may not be passed on. Raises UserError for unknown ids."""
     recognizer = Recognizer.load(weights)
     if crohme is None:
         folder = results / "figures"

@@ -4,14 +4,16 @@ A color never tells anything alone: a marker or a line style says the same, so t
 95 % Wilson intervals of a rate over the n expressions of a set, as in the tables.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 
 from benchmarks.report.paper import model_name, reference
 from benchmarks.report.presets import names
@@ -205,4 +207,35 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
     axis.set(xlabel="minutes of training", ylabel=f"ExpRate on CROHME {YEAR} (%)")
     axis.set_xlim(0, 1.1 * max((x for x, *_ in best.values()), default=1))
     figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=3)
+    return figure
+
+
+GROWTH = {  # axis of growth.csv -> label, what its values are divided by
+    "image_area": ("image area (1000 px)", 1000),
+    "sequence_length": ("steps", 1),
+    "beam_width": ("beam width", 1),
+    "batch_size": ("images at once", 1),
+}
+SIDES = {"plain": ("#D55E00", "s--"), "fast": ("#0072B2", "o-")}
+
+
+def growth(table: pd.DataFrame) -> Figure:
+    """Seconds of a search along every axis, plain and fast (columns axis, value, plain, fast), on logarithmic scales;
+    the slope over the last doubling says how cost grows: 1 is linear. Raises KeyError, ValueError for other tables."""
+    figure = Figure(figsize=(WIDTH, 3.3))
+    panels, parts = figure.subplots(2, 2, sharey=True), dict(list(table.groupby("axis")))
+    for panel, (axis, (label, unit)) in zip(panels.flat, GROWTH.items(), strict=True):
+        part = parts[axis]
+        for side, (color, marks) in SIDES.items():
+            (x, twice), (y, grown) = part["value"].iloc[-2:], part[side].iloc[-2:]
+            named = f"{side}, slope {math.log(grown / y) / math.log(twice / x):.1f}"
+            panel.loglog(part["value"], part[side], marks, color=color, label=named, gid=f"{axis}, {side}")
+        panel.set_xticks(part["value"], [f"{value / unit:.0f}" for value in part["value"]])
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.yaxis.set_minor_formatter(NullFormatter())
+        panel.set_xlabel(label)
+        panel.margins(y=0.25)
+        panel.legend(loc="upper left", handlelength=1.8)
+    for panel in panels[:, 0]:
+        panel.set_ylabel("seconds")
     return figure

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.report.figures import error_figure, growth
+from benchmarks.report.figures import error_figure
 from benchmarks.report.figures import results as plots
 from benchmarks.runs.folder import RunFolder
 
@@ -69,8 +69,8 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
         yield f"errors-{run.recipe}-{run.preset}-seed{run.seed}", drawn
     table = results / "speed" / "growth.csv"
     try:
-        drawn = growth.growth(pd.read_csv(table)) if table.exists() else f"there is no {table}; make bench measures it"
-    except (ValueError, KeyError, IndexError):
+        drawn = plots.growth(pd.read_csv(table)) if table.exists() else f"there is no {table}; make bench measures it"
+    except (ValueError, KeyError):
         raise UserError(f"{table}: damaged or incomplete; restore it, or make it again") from None
     yield "speed-growth", drawn
 
