@@ -139,18 +139,8 @@ def judge(conditions: str, runs: Sequence[ScoredRun], every_pair: bool = False) 
     for run in sorted(runs, key=lambda run: (order.index(run.recipe), run.seed)):
         rows.setdefault(run.recipe, []).append(run)
     papers = [recipe for recipe in rows if recipe in ORDER]
-    steps = _steps(list(combinations(rows, 2) if every_pair else pairwise(papers)), rows)
-    shown = []
-    for recipe, same in rows.items():
-        rates, seeds = [run.exprate for run in same], " ".join(str(run.seed) for run in same)
-        spread = (stdev(rates), *stats.mean_interval(rates)) if len(rates) > 1 else (None, None, None)
-        shown.append(Row(recipe, model_name(recipe), len(rates), mean(rates), *spread, seeds))
-    return Comparison(conditions, shown, steps, *_conclude(shown, steps, papers))
-
-
-def _steps(pairs: Sequence[tuple[str, str]], rows: dict[str, list[ScoredRun]]) -> list[Step]:
-    """All steps tested, and corrected as one family."""
-    steps = [_tested(rows[a], rows[b]) for a, b in pairs]
+    # all steps are corrected as one family
+    steps = [_tested(rows[a], rows[b]) for a, b in (combinations(rows, 2) if every_pair else pairwise(papers))]
     for step, p in zip(steps, stats.holm([step.image_p for step in steps]), strict=True):
         step.image_p_holm = p
     variances = [stdev(run.exprate for run in same) ** 2 for same in rows.values() if len(same) >= MIN_SEEDS]
@@ -159,7 +149,12 @@ def _steps(pairs: Sequence[tuple[str, str]], rows: dict[str, list[ScoredRun]]) -
         step.seed_p_holm, step.seeds_needed = p, stats.seeds_needed(step.difference, mean(variances) ** 0.5)
         sign = "shown" if step.difference > 0 else "opposite"
         step.verdict = sign if step.image_p_holm < LEVEL and p < LEVEL else "open"
-    return steps
+    shown = []
+    for recipe, same in rows.items():
+        rates, seeds = [run.exprate for run in same], " ".join(str(run.seed) for run in same)
+        spread = (stdev(rates), *stats.mean_interval(rates)) if len(rates) > 1 else (None, None, None)
+        shown.append(Row(recipe, model_name(recipe), len(rates), mean(rates), *spread, seeds))
+    return Comparison(conditions, shown, steps, *_conclude(shown, steps, papers))
 
 
 def _tested(a: Sequence[ScoredRun], b: Sequence[ScoredRun]) -> Step:

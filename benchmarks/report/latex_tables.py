@@ -16,6 +16,7 @@ HEADINGS = {
     "le2": r"$\le 2$",
     "le3": r"$\le 3$",
 }
+LEFT = ("model", "source")
 FLAGS, MORE = ("scale_aug", "self_cov", "cross_cov"), ("le1", "le2", "le3")
 SIGNS = {"–": r"\multicolumn{1}{c}{--}", "✓": r"$\bullet$", "✗": r"$\circ$"}
 SOURCES = {
@@ -41,9 +42,7 @@ def table(cells: pd.DataFrame, title: str, label: str) -> str:
     said = [words for source, words in SOURCES.items() if source in set(frame["source"])]
     caption = " ".join([f"{escaped(title[0].upper() + title[1:])}.", RATES, about, *said])
     style = _body(frame, columns).rename(columns=HEADINGS).style.hide(axis="index")
-    layout = "".join(
-        "l" if name in ("model", "source") else "c" if name in (*FLAGS, "seeds") else "r" for name in columns
-    )
+    layout = "".join("l" if name in LEFT else "c" if name in (*FLAGS, "seeds") else "r" for name in columns)
     options = {"hrules": True, "column_format": layout, "caption": caption, "label": label}
     if len(frame) > LONG:
         text = style.to_latex(environment="longtable", **options)
