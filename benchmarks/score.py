@@ -20,10 +20,8 @@ from evaluation.scoring.score import Evaluation, Score, evaluate
 def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, Score]:
     """Writes scores/<split>.json (counts, rates, interval, signature), .csv (one row per expression), .txt (LgEval's
     Summary.txt), symlg/<split>.zip (the converted predictions) and errors/<split>.json (what is confused how often).
-
-    Where the preset recognizes n evenly spaced expressions of a split only, these alone are scored; n says so.
-    Raises UserError where nothing was recognized yet, evaluation.InputError for what cannot be scored.
-    """
+    Where the preset recognizes n evenly spaced expressions of a split only, these alone are scored; n says so. Raises
+    UserError where nothing was recognized yet, evaluation.InputError for what cannot be scored."""
     scores, config = {}, run.settings
     for split in splits:
         predictions = run.path / "predictions" / f"{split}.zip"
@@ -35,22 +33,17 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
             fields["padding"] = "masked"  # an image is recognized as alone; unsaid, as the authors do
         known = {id_: text for id_, text in sorted(archive.ground_truth(split).items()) if id_ in captions}
         with tempfile.TemporaryDirectory() as workdir:
-            result = evaluate(predictions, GroundTruth(known, captions), fields, Path(workdir))
-            _keep(run, split, result)
+            folder = Path(workdir)
+            result = evaluate(predictions, GroundTruth(known, captions), fields, folder)
+            rows = [asdict(row) for row in result.expressions]
+            converted = {path.name: path.read_text() for path in (folder / "pred_symlg").glob("*.lg")}
+            run.write(f"symlg/{split}.zip", zipped(converted))
+            run.write(f"errors/{split}.json", _errors(result))
+            run.write(f"scores/{split}.txt", (folder / "Results_pred_symlg" / "Summary.txt").read_text())
+            run.write(f"scores/{split}.csv", csv_text(list(rows[0]), rows))
+            run.write(f"scores/{split}.json", result.score.as_dict())  # the last, as it says that all is there
         scores[split] = result.score
     return scores
-
-
-def _keep(run: RunFolder, split: str, result: Evaluation) -> None:
-    """Everything of a scoring that outlives its working folder; the JSON last, as it says that all is there."""
-    assert result.folder is not None
-    rows = [asdict(row) for row in result.expressions]
-    converted = {path.name: path.read_text() for path in (result.folder / "pred_symlg").glob("*.lg")}
-    run.write(f"symlg/{split}.zip", zipped(converted))
-    run.write(f"errors/{split}.json", _errors(result))
-    run.write(f"scores/{split}.txt", (result.folder / "Results_pred_symlg" / "Summary.txt").read_text())
-    run.write(f"scores/{split}.csv", csv_text(list(rows[0]), rows))
-    run.write(f"scores/{split}.json", result.score.as_dict())
 
 
 def _errors(result: Evaluation) -> str:

@@ -1,8 +1,8 @@
 """`make bench`: the plain way beside the fast way in one run, on networks of full size, to results/speed/.
 
 cpu.csv has one row per benchmark; its ratio says how many times better the fast side is (images/s: fast / plain;
-seconds and MiB: plain / fast), its spread is the interquartile range over the median, of the side where that is larger.
-Both sides take turns, so that what else the machine does meets them alike. growth.csv says how cost grows.
+seconds and MiB: plain / fast). Both sides take turns, so that what else the machine does meets them alike.
+growth.csv says how cost grows.
 """
 
 import csv
@@ -11,7 +11,7 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 from rich.progress import track
+from scipy.stats import iqr
 from torch import Tensor, nn
 
 from benchmarks.config import resolve
@@ -86,15 +87,12 @@ class Row:
     hardware: str = field(default_factory=hardware)
     versions: str = field(default_factory=versions)
 
-    def cells(self) -> Mapping[str, object]:
+    def cells(self) -> dict[str, object]:
         """By column, with four digits of each number."""
-        numbers = {"plain": self.plain, "fast": self.fast, "ratio": self.ratio, "spread": self.spread}
-        return asdict(self) | {name: x if x is None else float(f"{x:.4g}") for name, x in numbers.items()}
+        return {name: float(f"{x:.4g}") if isinstance(x, float) else x for name, x in asdict(self).items()}
 
 
 COLUMNS = tuple(column.name for column in fields(Row))
-
-# ------------------------------------------------------------------------------------------------------ the jobs
 
 
 def network(sizes: Sizes) -> CoMER:
@@ -110,8 +108,8 @@ def network(sizes: Sizes) -> CoMER:
 def batch(sizes: Sizes, images: int) -> tuple[Tensor, Tensor]:
     """Ink like noise, on images without padding."""
     draw = torch.Generator().manual_seed(7)
-    shape = (images, sizes.height, sizes.width)
-    return torch.rand(images, 1, *shape[1:], generator=draw), torch.zeros(shape, dtype=torch.bool)
+    ink = torch.rand(images, 1, sizes.height, sizes.width, generator=draw)
+    return ink, torch.zeros_like(ink[:, 0], dtype=torch.bool)
 
 
 def encoding(sizes: Sizes, bf16: bool) -> Sides:
@@ -139,10 +137,9 @@ def training(sizes: Sizes, bf16: bool) -> Sides:
     inputs, outputs = bidirectional_targets(labels.tolist())
 
     def side(fast: bool) -> Callable[[], object]:
-        model = network(sizes).train()
+        model, half = network(sizes).train(), fast and bf16
         if not fast:
             with_torch_dropout(model)
-        half = fast and bf16
         layout = torch.channels_last if half else torch.contiguous_format
         model.to(memory_format=layout)  # type: ignore[call-overload]
         optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=fast)
@@ -192,15 +189,10 @@ GROWTH = {  # what is varied around GROUND, images of 96 pixels' height: its nam
 GROUND = {"width": 256, "steps": 20, "beam": 5, "batch": 2}
 
 
-# --------------------------------------------------------------------------------------------------- measuring
-
-
 def seconds(sides: Sides, repeats: int) -> list[list[float]]:
-    """Times of every side, in turns: forwards, then backwards, and so on; each is warmed up once.
-
-    A turn takes TURN at least, the job being done as often as that takes: other work on the machine comes and goes
-    in less than a second, and a short job would meet it or not, where a long one always meets some.
-    """
+    """Times of every side, in turns: forwards, then backwards, and so on; each is warmed up once. A turn takes TURN at
+    least, the job being done as often as that takes: other work on the machine comes and goes in less than a second,
+    and a short job would meet it or not, where a long one always meets some."""
     times: list[list[float]] = [[] for _ in sides]
     for repeat in range(-1, repeats):
         for side in (0, 1) if repeat % 2 == 0 else (1, 0):
@@ -213,12 +205,9 @@ def seconds(sides: Sides, repeats: int) -> list[list[float]]:
     return times
 
 
-def spread(times: list[float]) -> float:
-    """Interquartile range over the median; 0 of a single one."""
-    if len(times) < 2:
-        return 0.0
-    low, _, high = statistics.quantiles(times, n=4, method="inclusive")
-    return (high - low) / statistics.median(times)
+def spread(sides: list[list[float]]) -> float:
+    """Interquartile range over the median, of the side where that is larger."""
+    return max(float(iqr(values)) / statistics.median(values) for values in sides)
 
 
 def timed(name: str, sizes: Sizes, repeats: int) -> Row:
@@ -226,18 +215,17 @@ def timed(name: str, sizes: Sizes, repeats: int) -> Row:
     images, sides = cases(sizes)[name]
     times = seconds(sides(), repeats)
     plain, fast = (images / statistics.median(side) for side in times)
-    worst = max(map(spread, times))
+    worst = spread(times)
     return Row(benchmark=name, plain=plain, fast=fast, ratio=fast / plain, unit="images/s", n=repeats, spread=worst)
 
 
 def peak(name: str, sizes: Sizes, repeats: int) -> Row:
     """Peak resident memory of a fresh process per side that does its job once, libraries included."""
-    found: list[list[float]] = []
-    for side in (0, 1):
-        with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
-            found.append(list(processes.map(partial(resident, sizes=sizes, side=side), [name] * repeats)))
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
+        once = partial(resident, name, sizes)
+        found = [list(processes.map(once, [side] * repeats)) for side in (0, 1)]
     plain, fast = map(statistics.median, found)
-    name, worst = f"peak_memory_{name}", max(map(spread, found))
+    name, worst = f"peak_memory_{name}", spread(found)
     return Row(benchmark=name, plain=plain, fast=fast, ratio=plain / fast, unit="MiB", n=repeats, spread=worst)
 
 
@@ -267,11 +255,11 @@ def changed(crohme: Path, results: Path) -> Row:
     archive, run = open_archive(crohme), RunFolder(results / "reproduced/comer-fusion/hour-seed7")
     config = run.settings
     model, samples = load_weights(run.weights, config.model).eval(), archive.samples("2014")
-    found = []
-    for bf16 in (False, True):
-        way = config.changed({"search.bf16": bf16})
-        found.append(recognize(model, way, samples, torch.device("cpu"), f"2014, bf16: {bf16}"))
-    others = sum(found[0][name][0] != found[1][name][0] for name in found[0])
+    plain, fast = (
+        recognize(model, config.changed({"search.bf16": bf16}), samples, torch.device("cpu"), f"2014, bf16: {bf16}")
+        for bf16 in (False, True)
+    )
+    others = float(sum(plain[name][0] != fast[name][0] for name in plain))
     return Row(benchmark="crohme2014_changed_by_bf16", fast=others, unit=f"of {len(samples)} predictions")
 
 
@@ -288,23 +276,18 @@ def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
             yield {"axis": axis, "value": x, "plain": plain, "fast": fast, "unit": "s", "n": repeats}
 
 
-# ------------------------------------------------------------------------------------------------------ writing
-
-
 def speed(
     results: Path, only: list[str], repeats: int, sizes: Sizes | None = None, crohme: Path | None = None
 ) -> list[Row]:
     """Measures what `only` names, or parts of names (nothing: everything), and writes it; other rows stay as they are.
-
-    Two rows need `crohme`, an archive with CROHME 2014. UserError for unknown names.
-    """
+    Two rows need `crohme`, an archive with CROHME 2014. UserError for unknown names."""
     sizes, folder = sizes or Sizes(), results / "speed"
     jobs: dict[str, Callable[[], Row]] = {name: partial(timed, name, sizes, repeats) for name in cases(sizes)}
     if STATUS.exists():
         jobs |= {f"peak_memory_{name}": partial(peak, name, sizes, repeats) for name in PEAKS}
     if crohme is not None:
-        jobs |= {"crohme2014_beam10_reference_lengths_bf16": partial(recognizing, crohme, sizes)}
-        jobs |= {"crohme2014_changed_by_bf16": partial(changed, crohme, results)}
+        jobs["crohme2014_beam10_reference_lengths_bf16"] = partial(recognizing, crohme, sizes)
+        jobs["crohme2014_changed_by_bf16"] = partial(changed, crohme, results)
     names = [*jobs, "growth"]
     if unknown := [part for part in only if not any(part in name for name in names)]:
         hint = "" if crohme else "; those on crohme2014 need --crohme"

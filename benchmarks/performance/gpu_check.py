@@ -65,10 +65,8 @@ def gpu_check(crohme: Path | None, results: Path) -> None:
 
 
 def examine(archive: Archive, config: Config, results: Path, device: torch.device) -> None:
-    """All parts, with the training of `config`, printed and written to results/speed/gpu.csv.
-
-    Rows of other GPUs stay there.
-    """
+    """All parts, with the training of `config`, printed and written to results/speed/gpu.csv, where rows of other GPUs
+    stay."""
     config = config.changed({"training.resident": True})
     path, found, made_by = results / "speed/gpu.csv", list[Found](), (environment(device)["device"], versions())
     lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []

@@ -6,7 +6,6 @@ the mean difference between the pairs lies within one standard deviation of the 
 token accuracy alike. Anything wider is "not shown", not "harmful".
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -16,10 +15,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from benchmarks.config import Config, resolve
+from benchmarks.config import resolve
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import evaluation_batches
-from benchmarks.data.samples import Sample, evenly, split_heldout
+from benchmarks.data.samples import evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.printing import aside, show
@@ -46,23 +45,30 @@ def precision(
     archive: Archive, results: Path, recipe: str, preset: str, seeds: Sequence[int], sizes: Sizes
 ) -> list[dict[str, object]]:
     """Trains (what is trained already is not trained again), compares, writes results/speed/precision*.csv of CROHME.
-
-    Returns the verdict's rows. UserError for fewer than two seeds, or too little data.
-    """
+    Returns the verdict's rows. UserError for fewer than two seeds, or too little data."""
     if len(set(seeds)) < 2:
         raise UserError("--seeds: the spread between seeds needs two at least, five or more to say anything")
-    short = [s for s in archive.samples("train") if len(s.tokens) <= sizes.max_tokens]
-    chosen = evenly(short, sizes.limit + sizes.heldout)
+    samples = [sample for sample in archive.samples("train") if len(sample.tokens) <= sizes.max_tokens]
+    chosen = evenly(samples, sizes.limit + sizes.heldout)
     if len(chosen) < sizes.limit + sizes.heldout:
         raise UserError(f"{archive.path}: {len(chosen)} expressions, not {sizes.limit} and {sizes.heldout} held out")
     kept, held = split_heldout(chosen, sizes.heldout / len(chosen), 0)  # the same for all seeds
     lines: list[dict[str, object]] = []
     for number, (seed, bf16) in enumerate(product(dict.fromkeys(seeds), (False, True)), 1):
-        config = shortened(resolve(recipe, preset, seed, archive), sizes, bf16)
+        values = {"training.epochs": sizes.epochs, "training.bf16": bf16, "data.max_tokens": sizes.max_tokens}
+        short = resolve(recipe, preset, seed, archive).changed(values | {"data.limit": len(chosen)})
+        config = short.model_copy(update={"select": "last"})  # with the rate of a plateau, too: it then stays as it is
         folder = results / f"local/precision/{sizes.limit}-{sizes.heldout}" / config.run_name
         aside.print(f"training {number} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
         train(RunFolder(folder, config), archive, samples=kept)
-        lines += epochs_of(config, folder, held, len(kept))
+        run = RunFolder(folder)
+        row = {"recipe": config.recipe, "preset": config.preset, "images": len(kept), "heldout": len(held)}
+        row |= {"max_tokens": sizes.max_tokens, "precision": "bf16" if bf16 else "fp32", "seed": seed}
+        lines += [row | {key: epoch[key] for key in ("epoch", "loss", "seconds")} for epoch in run.history]
+        batches = evaluation_batches(held, config, config.training.batching.size)
+        loss, accuracy = teacher_forced(load_weights(run.weights, config.model), batches)
+        hardware = f"{run.environment['device']}, {run.environment['threads']} threads"
+        lines[-1] |= {"heldout_loss": loss, "heldout_token_accuracy": accuracy, "hardware": hardware}
     table = pd.DataFrame(lines)
     found = judged(table)
     harmless = all(row["verdict"] == "harmless" for row in found if str(row["metric"]).startswith("heldout"))
@@ -75,31 +81,6 @@ def precision(
     return found
 
 
-def shortened(config: Config, sizes: Sizes, bf16: bool) -> Config:
-    """A preset's training, cut to these sizes."""
-    values = {"training.epochs": sizes.epochs, "training.bf16": bf16, "data.max_tokens": sizes.max_tokens}
-    short = config.changed(values | {"data.limit": sizes.limit + sizes.heldout})
-    return short.model_copy(update={"select": "last"})  # with the rate of a plateau, too: it then stays as it is
-
-
-def epochs_of(config: Config, folder: Path, held: list[Sample], images: int) -> list[dict[str, object]]:
-    """One row per epoch; the last tells what was held out."""
-    run = RunFolder(folder)
-    model = load_weights(run.weights, config.model)
-    keys = {"recipe": config.recipe, "preset": config.preset, "images": images, "heldout": len(held)}
-    keys |= {"max_tokens": config.data.max_tokens, "precision": "bf16" if config.training.bf16 else "fp32"}
-    lines: list[dict[str, object]] = [
-        keys | {"seed": config.seed} | {key: line[key] for key in ("epoch", "loss", "seconds")} for line in run.history
-    ]
-    loss, accuracy = teacher_forced(model, evaluation_batches(held, config, config.training.batching.size))
-    hardware = f"{run.environment['device']}, {run.environment['threads']} threads"
-    lines[-1] |= {"heldout_loss": loss, "heldout_token_accuracy": accuracy, "hardware": hardware}
-    return lines
-
-
-# ---------------------------------------------------------------------------------------------------- the verdict
-
-
 def judged(table: pd.DataFrame) -> list[dict[str, object]]:
     """One row per metric: both means, the seeds' spread, the paired difference with its interval, and a verdict."""
     last = table[table["epoch"] == table["epoch"].max()]
@@ -108,24 +89,20 @@ def judged(table: pd.DataFrame) -> list[dict[str, object]]:
         sides = last.pivot(index="seed", columns="precision", values=metric)
         fp32, bf16 = sides["fp32"].to_numpy(), sides["bf16"].to_numpy()
         (low, high), spread = mean_interval((bf16 - fp32).tolist()), float(fp32.std(ddof=1))
+        verdict = "different" if low > spread or high < -spread else "not shown"
+        if -spread <= low and high <= spread:
+            verdict = "harmless"
         row: dict[str, object] = {"metric": metric, "n": len(fp32), "fp32": float(fp32.mean())}
         row |= {"bf16": float(bf16.mean()), "seed_sd": spread, "difference": float((bf16 - fp32).mean())}
-        row |= {"low": low, "high": high, "verdict": verdict(low, high, spread)}
+        row |= {"low": low, "high": high, "verdict": verdict}
         found.append(row | {"seeds_needed": needed(bf16 - fp32, spread)})
     return found
 
 
-def verdict(low: float, high: float, spread: float) -> str:
-    """The rule of this module."""
-    if -spread <= low and high <= spread:
-        return "harmless"
-    return "different" if low > spread or high < -spread else "not shown"
-
-
-def needed(differences: np.ndarray, spread: float, most: int = 100) -> int | None:
-    """How many seeds would bring the interval within the spread, if mean and scatter of the pairs stay; None: none."""
-    mean, scatter = abs(float(differences.mean())), float(differences.std(ddof=1))
-    for n in range(2, most + 1):
-        if mean + stats.t.ppf(0.975, n - 1) * scatter / math.sqrt(n) <= spread:
-            return n
-    return None
+def needed(differences: np.ndarray, spread: float) -> int | None:
+    """How many seeds would bring the interval within the spread, if mean and scatter of the pairs stay; None for more
+    than 100."""
+    seeds = np.arange(2, 101)
+    widths = stats.t.ppf(0.975, seeds - 1) * differences.std(ddof=1) / np.sqrt(seeds)
+    enough = seeds[abs(differences.mean()) + widths <= spread]
+    return int(enough[0]) if len(enough) else None

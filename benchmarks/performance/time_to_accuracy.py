@@ -5,7 +5,7 @@ CROHME 2014, and ExpRate on symLG, which is scored once, after the training. So 
 validation at 55 % or more, and `exprate_55_s` that of the whole training where its ExpRate is 55 % or more.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -20,16 +20,14 @@ KEYS = ["recipe", "preset", "config", "hardware"]
 
 
 def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
-    """Prints one row per run and, where a row of runs has several seeds, their mean and standard deviation.
-
-    Without folders: the committed runs, to results/speed/training.csv. UserError for a folder that is no trained run,
-    or where there is none.
-    """
+    """Prints one row per run and, where a row of runs has several seeds, their mean and standard deviation. Without
+    folders: the committed runs, to results/speed/training.csv. UserError for a folder that is no trained run, or where
+    there is none."""
     runs = [RunFolder(folder) for folder in folders] or RunFolder.under(results / "reproduced")
     if not runs:
         raise UserError(f"{results / 'reproduced'}: no runs; name run folders")
-    table = pd.DataFrame([row(run) for run in runs]).sort_values([*KEYS, "seed"], kind="stable")
-    table = pd.concat(list(with_seeds(table)), ignore_index=True)
+    rows = pd.DataFrame([row(run) for run in runs]).sort_values([*KEYS, "seed"], kind="stable")
+    table = pd.concat([with_spread(seeds) for _, seeds in rows.groupby(KEYS, sort=False)], ignore_index=True)
     shown = table.dropna(axis="columns", how="all").drop(columns=["config", "threads"], errors="ignore")
     printing.show("time to accuracy", shown.to_dict("records"))  # pyright: ignore[reportArgumentType]
     if not folders:
@@ -67,14 +65,13 @@ def row(run: RunFolder) -> dict[str, object]:
     return found | {"best_token_exprate_2014": best, "exprate_2014": rate}
 
 
-def with_seeds(runs: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """The seeds of each row of runs on one kind of machine, with their mean and standard deviation under them; a
-    number that not all of them have is left empty there."""
-    numbers = list(runs.columns[runs.columns.get_loc("epochs") :])
-    for _, seeds in runs.groupby(KEYS, sort=False):
-        yield seeds.astype(object)
-        if len(seeds) > 1:
-            table = seeds[numbers].astype(float)
-            for name, found in (("mean", table.mean(skipna=False)), ("sd", table.std(skipna=False))):
-                line = seeds.iloc[0].to_dict() | {"seed": name, "n": len(seeds)} | dict(found.items())  # pyright: ignore[reportAttributeAccessIssue]
-                yield pd.DataFrame([line]).astype(object)
+def with_spread(seeds: pd.DataFrame) -> pd.DataFrame:
+    """The seeds of one row of runs, with their mean and standard deviation under them; a number that not all of them
+    have is left empty there."""
+    parts = [seeds.astype(object)]
+    if len(seeds) > 1:
+        numbers = seeds.loc[:, "epochs":].astype(float)
+        for name, found in (("mean", numbers.mean(skipna=False)), ("sd", numbers.std(skipna=False))):
+            line = seeds.iloc[0].to_dict() | {"seed": name, "n": len(seeds)} | found.to_dict()
+            parts.append(pd.DataFrame([line]).astype(object))
+    return pd.concat(parts)

@@ -23,10 +23,8 @@ END = "<eos>"
 
 @dataclass(frozen=True)
 class Attention:
-    """What the cross-attention did at every step t, at which tokens[t] was predicted from the tokens before.
-
-    J layers, H heads, T steps, h x w cells; the cells cover the image from its upper left corner and may jut out.
-    """
+    """What the cross-attention did at every step t, at which tokens[t] was predicted from the tokens before. J layers,
+    H heads, T steps, h x w cells; the cells cover the image from its upper left corner and may jut out."""
 
     tokens: tuple[str, ...]  # the last one is <eos>
     image: np.ndarray  # uint8, white ink on black
@@ -47,35 +45,37 @@ class Attention:
         mean_Thw = self.refinement_JHThw[-1].mean(0)
         return mean_Thw - mean_Thw.min((1, 2), keepdims=True)
 
+    @property
+    def maps(self) -> dict[str, np.ndarray]:
+        """What there is to show, each [T, h, w]: attention and, where the network has coverage, the refinement term."""
+        suppressed = self.suppressed_Thw
+        return {"attention": self.looked_Thw} | ({} if suppressed is None else {"R": suppressed})
+
 
 @torch.no_grad()
 def trace(model: CoMER, config: Config, image: np.ndarray, tokens: Sequence[str]) -> Attention:
     """Attention of `model` while it is made to read `tokens` off `image` (H, W) uint8, white on black, left to right.
-
-    Computed in float64 on the CPU: no machine's rounding shows in a picture. Raises UserError for an image that is
-    too large for the run, ValueError for unknown tokens.
-    """
+    Computed in float64 on the CPU: no machine's rounding shows in a picture. Raises UserError for an image that is too
+    large for the run, ValueError for unknown tokens."""
     batches = evaluation_batches([Sample("", (), image)], config, 1)
     if not batches:
         raise UserError(f"an image of {image.shape[1]} x {image.shape[0]} px is larger than this run reads")
     images, mask = batches[0].images, batches[0].mask
     inputs_BT, _ = bidirectional_targets([Vocabulary().encode(tokens)])
     exact, layers = copy.deepcopy(model).cpu().double().eval(), Trace()
-    stride = model.config.stride
     features, mask_bhw = exact.encode(images.double() / 255, mask)
     exact.decode(features, mask_bhw, inputs_BT[:1], layers)
-    high, wide = (~mask[0]).sum(0).max().item(), (~mask[0]).sum(1).max().item()  # without padding, in pixels
-    h, w = (~mask_bhw[0]).any(1).sum().item(), (~mask_bhw[0]).any(0).sum().item()  # in cells
+    high, wide = (int((~mask[0]).any(side).sum()) for side in (1, 0))  # without padding, in pixels
+    h, w = (int((~mask_bhw[0]).any(side).sum()) for side in (1, 0))  # in cells
 
     def cells(values_1HTL: list[torch.Tensor]) -> np.ndarray:
-        grid = torch.cat(values_1HTL).unflatten(-1, mask_bhw.shape[1:])[..., : int(h), : int(w)]
-        return grid.float().numpy()
+        return torch.cat(values_1HTL).unflatten(-1, mask_bhw.shape[1:])[..., :h, :w].float().numpy()
 
     refinement = [layer.refinement for layer in layers if layer.refinement is not None]
     return Attention(
         (*tokens, END),
         image,
-        (stride * image.shape[0] / high, stride * image.shape[1] / wide),
+        (model.config.stride * image.shape[0] / high, model.config.stride * image.shape[1] / wide),
         cells([layer.attention for layer in layers]),
         cells(refinement) if refinement else None,
     )

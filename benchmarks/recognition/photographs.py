@@ -74,10 +74,8 @@ def short(error: Exception) -> str:
 
 
 def as_crohme(gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -> np.ndarray:
-    """The ink of a gray image (H, W) uint8 as CROHME draws it: uint8, 255 on 0, 12 px margin, 3 px strokes.
-
-    Ink that has that size already keeps every pixel. Raises UserError where there is no ink, and no expression either.
-    """
+    """The ink of a gray image (H, W) uint8 as CROHME draws it: uint8, 255 on 0, 12 px margin, 3 px strokes. Ink that
+    has that size already keeps every pixel. Raises UserError where there is no ink, and no expression either."""
     _check_proportion(gray, name)
     ink = _crop(_without_specks(_ink(gray, name)))
     stroke = _stroke(ink)
@@ -88,19 +86,14 @@ def as_crohme(gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -
         factor = 1.0
     else:
         factor = (TYPICAL - PEN) / (typical - stroke)
-    factor = min(factor, _largest_factor(ink, max_area))
+    a, rim = ink.size, 2 * (MARGIN + PEN)
+    b = rim * sum(ink.shape)
+    factor = min(factor, (np.sqrt(b**2 + 4 * a * (max_area - rim**2)) - b) / (2 * a))  # with its rim, max_area pixels
     if factor != 1 or not PEN - 0.5 < stroke < PEN + 1:
         ink = _redraw(ink, factor, stroke)
     if not ink.any():  # nothing but specks, too fine for this scale
         raise UserError(NO_INK.format(name))
     return np.pad(ink * np.uint8(255), (MARGIN, MARGIN - 1))  # CROHME has one row less below and to the right
-
-
-def _largest_factor(ink: np.ndarray, max_area: int) -> float:
-    """The factor with which the ink and its margin have `max_area` pixels."""
-    a, rim = ink.size, 2 * (MARGIN + PEN)
-    b = rim * sum(ink.shape)
-    return (np.sqrt(b**2 + 4 * a * (max_area - rim**2)) - b) / (2 * a)
 
 
 def _ink(gray: np.ndarray, name: str) -> np.ndarray:
@@ -142,10 +135,8 @@ def _crop(ink: np.ndarray) -> np.ndarray:
 
 
 def _symbol_height(ink: np.ndarray, stroke: float) -> float | None:
-    """Mean height of the connected pieces, each weighted by its height, in pixels: bars and dots hardly count.
-
-    None where there is nothing else, so that the pen alone tells the size.
-    """
+    """Mean height of the connected pieces, each weighted by its height, in pixels: bars and dots hardly count. None
+    where there is nothing else, so that the pen alone tells the size."""
     _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     width, height = stats[1:, cv2.CC_STAT_WIDTH].astype(float), stats[1:, cv2.CC_STAT_HEIGHT].astype(float)
     if np.all((height < width / 2) | (np.maximum(height, width) < 2.5 * stroke)):

@@ -1,8 +1,7 @@
 """Recognition: approximate joint search over the images of a split, into CROHME's text form and scores beside it."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
 
 import torch
 from rich.progress import track
@@ -25,16 +24,13 @@ from models.weights import load_weights
 
 QUIET_SECONDS = 15  # between two lines on progress, where there is no terminal for a bar
 SCORES = ("score", "forward", "reverse", "direction")  # of a hypothesis
-Watch = Callable[[list[Batch]], Iterable[Batch]]  # a progress bar round the batches
 Found = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (tokens of the best hypothesis, all, best first)
 
 
 def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
-    """Writes predictions/<split>.zip (ID.txt: `%ID`, newline, `$tokens$`) and <split>.jsonl (n-best, scores).
-
-    Images that the protocol skips get no prediction and count as errors. Raises UserError without trained weights
-    and for a run of other settings.
-    """
+    """Writes predictions/<split>.zip (ID.txt: `%ID`, newline, `$tokens$`) and <split>.jsonl (n-best, scores). Images
+    that the protocol skips get no prediction and count as errors. Raises UserError without trained weights and for a
+    run of other settings."""
     config = run.settings
     check_folder(config, run.path)
     if not run.has_weights:
@@ -50,7 +46,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
 def recognize(model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str) -> Found:
     """Joint search over `samples`; ids in the order in which they were recognized."""
     decode = Vocabulary().decode
-    found = search(model, config, samples, device, partial(_told, what=what))
+    found = search(model, config, samples, device, what)
     return {name: (tuple(decode(best[0].ids)) if best else (), best) for name, best in found.items()}
 
 
@@ -69,14 +65,14 @@ def _told(batches: list[Batch], what: str) -> Iterator[Batch]:
 
 @torch.inference_mode()
 def search(
-    model: CoMER, config: Config, samples: list[Sample], device: torch.device, watch: Watch = iter
+    model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str | None = None
 ) -> dict[str, list[Hypothesis]]:
-    """The hypotheses of each image: the one to predict, then the others, best first."""
+    """The hypotheses of each image: the one to predict, then the others, best first; `what` is named on progress."""
     found: dict[str, list[Hypothesis]] = {}
     batches = evaluation_batches(samples, config, config.search.batch_size, *config.search.scales)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.search.bf16):
         network = FoldedNetwork(model)
-        for batch in watch(batches):
+        for batch in _told(batches, what) if what else batches:
             here = _search(network, batch, config.search.options, device)
             found |= {name: ranked(of_it, config) for name, of_it in zip(batch.ids, here, strict=True)}
     return found
@@ -93,10 +89,8 @@ def _search(
         lacking = shortage(error)
     size, (height, width) = len(batch.ids), batch.mask.shape[1:]
     if size == 1:
-        raise UserError(
-            f"{lacking}, to search {batch.ids[0]} ({height} x {width} px); CUDA_VISIBLE_DEVICES= (to "
-            "nothing) searches on the CPU"
-        )
+        fix = "CUDA_VISIBLE_DEVICES= (to nothing) searches on the CPU"
+        raise UserError(f"{lacking}, to search {batch.ids[0]} ({height} x {width} px); {fix}")
     torch.cuda.empty_cache()
     aside.print(f"{lacking}: {size} images of {height} x {width} px are split in half and searched")
     halves = batch.part(slice(size // 2)), batch.part(slice(size // 2, size))

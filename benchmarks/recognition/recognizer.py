@@ -22,7 +22,7 @@ from benchmarks.recognition.attention import Attention, trace
 from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.predict import SCORES, search
 from benchmarks.runs.folder import RunFolder
-from models import CoMER, Vocabulary
+from models import CoMER, Hypothesis, Vocabulary
 from models.lightning import import_lightning
 from models.weights import load_weights
 
@@ -32,15 +32,13 @@ from models.weights import load_weights
 DOUBTFUL = 0.7
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Hypothesis):
     """One hypothesis of the joint search; scores are log-probabilities a token, `score` = `forward` + `reverse`."""
 
-    tokens: tuple[str, ...]
-    score: float
-    forward: float
-    reverse: float
-    direction: str
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """In reading order."""
+        return tuple(Vocabulary().decode(self.ids))
 
     @property
     def latex(self) -> str:
@@ -55,10 +53,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Recognition:
-    """What an image says: its candidates, best first and each once, and the ink they were read from.
-
-    `ink` is (H, W) uint8, white on black, in the size of CROHME's images.
-    """
+    """What an image says: its candidates, best first and each once, and the ink they were read from. `ink` is (H, W)
+    uint8, white on black, in the size of CROHME's images."""
 
     name: str
     ink: np.ndarray
@@ -96,23 +92,19 @@ class Recognizer:
 
     @classmethod
     def load(cls, weights: Path | str | None = None) -> "Recognizer":
-        """From a run folder, the weights file in one, or a Lightning checkpoint (.ckpt) of CoMER's authors.
-
-        Left out, it is the best of the committed runs. Raises UserError or CheckpointError where there is nothing
-        to load.
-        """
+        """From a run folder, the weights file in one, or a Lightning checkpoint (.ckpt) of CoMER's authors. Left out,
+        it is the best of the committed runs. Raises UserError or CheckpointError where there is nothing to load."""
         path = best_run() if weights is None else Path(weights)
         if path.suffix == ".ckpt":
             model = import_lightning(path)
             return cls(model, Config(recipe=path.stem, preset="paper", model=model.config))
         run = RunFolder(path if path.is_dir() else path.parent)
         file = run.weights if path.is_dir() else path
-        if file.exists() and not (run.path / "config.yaml").exists():
-            raise UserError(
-                f"{file}: no config.yaml beside it, so the size of its images is unknown; give a run folder"
-            )
         if not file.exists():
             raise UserError(f"{file}: no such weights; give a run folder with best.safetensors, or a .ckpt file")
+        if not (run.path / "config.yaml").exists():
+            fix = "so the size of its images is unknown; give a run folder"
+            raise UserError(f"{file}: no config.yaml beside it, {fix}")
         return cls(load_weights(file, run.settings.model), run.settings)
 
     def __call__(self, image: Path | str | np.ndarray, name: str = "") -> Recognition:
@@ -120,10 +112,10 @@ class Recognizer:
         name = name or ("image" if isinstance(image, np.ndarray) else str(image))
         gray = image if isinstance(image, np.ndarray) else read_gray(Path(image))
         ink = as_crohme(gray, name, self.config.data.max_area)
-        decode, best = Vocabulary().decode, dict[tuple[int, ...], Candidate]()
-        for h in search(self.model, self.config, [Sample("", (), ink)], self.device)[""]:
-            candidate = Candidate(tuple(decode(h.ids)), h.score, h.forward, h.reverse, h.direction)
-            best.setdefault(h.ids, candidate)  # both directions find the same; the better one stays
+        best: dict[tuple[int, ...], Candidate] = {}
+        for hypothesis in search(self.model, self.config, [Sample("", (), ink)], self.device)[""]:
+            candidate = Candidate(**vars(hypothesis))
+            best.setdefault(candidate.ids, candidate)  # both directions find the same; the better one stays
         return Recognition(name, ink, tuple(best.values()))
 
     def attention(self, recognition: Recognition) -> Attention:

@@ -9,9 +9,9 @@ to see two points; the years pooled (POOLED) have 3,332.
 
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import combinations, pairwise
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain, combinations, pairwise
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -54,7 +54,7 @@ class Row:
     seeds: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Step:
     """Two rows, the better one by the paper second. Differences in points, `upper` - `lower`; p values two-sided,
     those ending in _holm corrected for all steps. `images_needed` and `seeds_needed` (per row, at the spread of all
@@ -95,35 +95,31 @@ def compare(
     folders: Sequence[Path], results: Path, split: str | None = None, every_pair: bool = False
 ) -> list[Comparison]:
     """One comparison for each test set (`split`, POOLED, or None: every one and pooled) and for all runs of the same
-    preset, settings and search that were scored on it; recipes of one's own meet the paper's rows.
-
-    `folders` are run folders or hold them at any depth; without any, results/reproduced and results/runs. Raises
-    UserError where no run is found, and for a damaged one.
-    """
+    preset, settings and search that were scored on it; recipes of one's own meet the paper's rows. `folders` are run
+    folders or hold them at any depth; without any, results/reproduced and results/runs. Raises UserError where no run
+    is found, and for a damaged one."""
     places = folders or [results / "reproduced", results / "runs"]
-    runs = [run for run in RunFolder.under(*places) if run.sets("scores/*.json")]
-    sets = [split] if split else sorted({name for run in runs for name in run.sets("scores/*.json")})
-    if not runs:
+    scored = {run: sets for run in RunFolder.under(*places) if (sets := run.sets("scores/*.json"))}
+    if not scored:
         raise UserError(f"{', '.join(map(str, places))}: no run scored on {split or 'anything'}; score one first")
-    if len(sets) > 1:
-        sets.append(POOLED)
-    return [comparison for name in sets for comparison in _compare_on(presets.names(runs), name, every_pair)]
-
-
-def _compare_on(runs: Mapping[RunFolder, str], split: str, every_pair: bool) -> list[Comparison]:
-    """`runs` with the names of their presets."""
-    groups: dict[str, dict[tuple[str, int], ScoredRun]] = {}
-    for run, preset in runs.items():
-        sets = run.sets("scores/*.json")
-        if split in (POOLED, *sets):
-            read = _read(run, preset, sets if split == POOLED else [split])
-            groups.setdefault(read.conditions, {}).setdefault((read.recipe, read.seed), read)
-    if not groups:
-        raise UserError(f"{next(iter(runs)).path}: no run scored on {split}; score one, or name another set with --set")
-    return [judge(conditions, list(same.values()), every_pair) for conditions, same in sorted(groups.items())]
+    named = presets.names(scored)
+    wanted = [split] if split else sorted({*chain.from_iterable(scored.values())})
+    comparisons = []
+    for name in [*wanted, POOLED] if len(wanted) > 1 else wanted:
+        groups: dict[str, dict[tuple[str, int], ScoredRun]] = {}
+        for run, sets in scored.items():
+            if name in (POOLED, *sets):
+                read = _read(run, named[run], sets if name == POOLED else [name])
+                groups.setdefault(read.conditions, {}).setdefault((read.recipe, read.seed), read)
+        if not groups:
+            fix = "score one, or name another set with --set"
+            raise UserError(f"{next(iter(scored)).path}: no run scored on {name}; {fix}")
+        comparisons += [judge(like, list(runs.values()), every_pair) for like, runs in sorted(groups.items())]
+    return comparisons
 
 
 def _read(run: RunFolder, preset: str, sets: Sequence[str]) -> ScoredRun:
+    """A run on these sets as one; `conditions` are in the signatures of its scores."""
     errors, known = dict[str, int](), list[dict[str, str]]()
     for name in sets:
         signature = run.read(f"scores/{name}.json", "signature")["signature"]
@@ -136,44 +132,29 @@ def _read(run: RunFolder, preset: str, sets: Sequence[str]) -> ScoredRun:
     return ScoredRun(run.recipe, run.seed, conditions, exprate, errors)
 
 
-# -------------------------------------------------------------------------------------------------- judging
-
-
 def judge(conditions: str, runs: Sequence[ScoredRun], every_pair: bool = False) -> Comparison:
     """The comparison of runs of one kind: each step of the paper's order, or every pair of rows."""
     order = [*ORDER, *sorted({run.recipe for run in runs} - set(ORDER))]
     rows: dict[str, list[ScoredRun]] = {}
     for run in sorted(runs, key=lambda run: (order.index(run.recipe), run.seed)):
         rows.setdefault(run.recipe, []).append(run)
-    chain = [recipe for recipe in rows if recipe in ORDER]
-    steps = _steps(list(combinations(rows, 2)) if every_pair else list(pairwise(chain)), rows)
-    shown = [_row(recipe, same) for recipe, same in rows.items()]
-    return Comparison(conditions, shown, steps, *_conclude(shown, steps, chain))
-
-
-def _row(recipe: str, runs: Sequence[ScoredRun]) -> Row:
-    rates, seeds = [run.exprate for run in runs], " ".join(str(run.seed) for run in runs)
-    several = len(rates) > 1
-    low, high = stats.mean_interval(rates) if several else (None, None)
-    return Row(recipe, model_name(recipe), len(rates), mean(rates), stdev(rates) if several else None, low, high, seeds)
-
-
-def _steps(pairs: Sequence[tuple[str, str]], rows: dict[str, list[ScoredRun]]) -> list[Step]:
-    """All steps tested, and corrected as one family."""
-    steps = [_tested(rows[a], rows[b]) for a, b in pairs]
-    image_ps = stats.holm([step.image_p for step in steps])
-    seed_ps = iter(stats.holm([step.seed_p for step in steps if step.seed_p is not None]))
+    papers = [recipe for recipe in rows if recipe in ORDER]
+    # all steps are corrected as one family
+    steps = [_tested(rows[a], rows[b]) for a, b in (combinations(rows, 2) if every_pair else pairwise(papers))]
+    for step, p in zip(steps, stats.holm([step.image_p for step in steps]), strict=True):
+        step.image_p_holm = p
     variances = [stdev(run.exprate for run in same) ** 2 for same in rows.values() if len(same) >= MIN_SEEDS]
-    judged = []
-    for step, image_p in zip(steps, image_ps, strict=True):
-        step = replace(step, image_p_holm=image_p)
-        if step.seed_p is not None:
-            seed_p, needed = next(seed_ps), stats.seeds_needed(step.difference, mean(variances) ** 0.5)
-            sign = "shown" if step.difference > 0 else "opposite"
-            verdict = sign if image_p < LEVEL and seed_p < LEVEL else "open"
-            step = replace(step, seed_p_holm=seed_p, seeds_needed=needed, verdict=verdict)
-        judged.append(step)
-    return judged
+    over_seeds = [(step, step.seed_p) for step in steps if step.seed_p is not None]
+    for (step, _), p in zip(over_seeds, stats.holm([p for _, p in over_seeds]), strict=True):
+        step.seed_p_holm, step.seeds_needed = p, stats.seeds_needed(step.difference, mean(variances) ** 0.5)
+        sign = "shown" if step.difference > 0 else "opposite"
+        step.verdict = sign if step.image_p_holm < LEVEL and p < LEVEL else "open"
+    shown = []
+    for recipe, same in rows.items():
+        rates, seeds = [run.exprate for run in same], " ".join(str(run.seed) for run in same)
+        spread = (stdev(rates), *stats.mean_interval(rates)) if len(rates) > 1 else (None, None, None)
+        shown.append(Row(recipe, model_name(recipe), len(rates), mean(rates), *spread, seeds))
+    return Comparison(conditions, shown, steps, *_conclude(shown, steps, papers))
 
 
 def _tested(a: Sequence[ScoredRun], b: Sequence[ScoredRun]) -> Step:
@@ -189,14 +170,12 @@ def _tested(a: Sequence[ScoredRun], b: Sequence[ScoredRun]) -> Step:
     rates_a, rates_b = ([run.exprate for run in row] for row in (a, b))
     needed = stats.pairs_needed(right_b.mean(0) - right_a.mean(0))
     step = Step(a[0].recipe, b[0].recipe, mean(rates_b) - mean(rates_a), image_p, image_p, needed)
-    if min(len(a), len(b)) < MIN_SEEDS:
-        return step
-    seeds = stats.compare_seeds(rates_a, rates_b)
-    low, high = seeds.interval
-    return replace(step, seed_low=low, seed_high=high, seed_p=seeds.welch_p, permutation_p=seeds.permutation_p)
+    if min(len(a), len(b)) >= MIN_SEEDS:
+        seeds = stats.compare_seeds(rates_a, rates_b)
+        (step.seed_low, step.seed_high), step.seed_p = seeds.interval, seeds.welch_p
+        step.permutation_p = seeds.permutation_p
+    return step
 
-
-# ----------------------------------------------------------------------------------------------------- words
 
 VERDICT_WORDS = {  # verdict of a step -> how the sentence begins that tells of it
     "shown": "shown at 5 % over seeds and images",
@@ -206,27 +185,27 @@ VERDICT_WORDS = {  # verdict of a step -> how the sentence begins that tells of 
 }
 
 
-def _conclude(rows: Sequence[Row], steps: Sequence[Step], chain: Sequence[str]) -> tuple[str, str]:
-    """The verdict on the paper's ordering, and in a sentence what it rests on."""
-    if len(chain) < 2:
+def _conclude(rows: Sequence[Row], steps: Sequence[Step], papers: Sequence[str]) -> tuple[str, str]:
+    """The verdict on the paper's ordering of its rows, and in a sentence what it rests on."""
+    if len(papers) < 2:
         return "cannot tell", "The paper's order takes runs of at least two rows."
     means = {row.recipe: row.mean for row in rows}
     missing = [model_name(recipe) for recipe in ORDER if recipe not in means]
-    lacks = [f"there is no run of {', '.join(missing)}"] if missing else []
-    verdicts = {step.verdict for step in steps if {step.lower, step.upper} <= {*ORDER}}
-    own = [step for step in steps if (step.lower, step.upper) in pairwise(chain)]
-    if "opposite" in verdicts:
+    own = [step for step in steps if (step.lower, step.upper) in pairwise(papers)]
+    if any(step.verdict == "opposite" and {step.lower, step.upper} <= {*ORDER} for step in steps):
         verdict, said = "does not hold", "The paper's order does not hold"
     elif all(step.verdict == "shown" for step in own) and not missing:
         verdict, said = "holds", "The paper's order holds"
     else:
         verdict, said = "cannot tell", "Whether the paper's order holds is open"
-    held = all(means[a] < means[b] for a, b in pairwise(chain))
-    parts = [f"{said}: the means are {'' if held else 'not '}in the order {' < '.join(map(model_name, chain))}"]
+    held = all(means[a] < means[b] for a, b in pairwise(papers))
+    parts = [f"{said}: the means are {'' if held else 'not '}in the order {' < '.join(map(model_name, papers))}"]
     for name, beginning in VERDICT_WORDS.items():
         if some := [step for step in steps if step.verdict == name and (step in own or name == "opposite")]:
             parts.append(f"{beginning}: {', '.join(map(_told, some))}")
-    return verdict, "; ".join([*parts, *lacks]) + "."
+    if missing:
+        parts.append(f"there is no run of {', '.join(missing)}")
+    return verdict, "; ".join(parts) + "."
 
 
 def _told(step: Step) -> str:

@@ -29,8 +29,6 @@ RATES = (
     r"ExpRate: expressions without error, in percent (LgEval on symLG), with its 95\,\% Wilson interval for $n$ "
     "expressions."
 )
-ABOUT_FLAGS = r"scale: scale augmentation; self, cross: coverage ($\bullet$ with, $\circ$ without)."
-ABOUT_MORE = r"$\le k$: with at most $k$ errors."
 
 
 def table(cells: pd.DataFrame, title: str, label: str) -> str:
@@ -38,10 +36,11 @@ def table(cells: pd.DataFrame, title: str, label: str) -> str:
     frame = cells.sort_values("dataset", key=lambda names: pd.factorize(names)[0], kind="stable")  # as first seen
     flags = all(flag in frame for flag in FLAGS)
     columns = [name for name in HEADINGS if name not in (MORE if flags else FLAGS)]  # Table 2 has the rest
+    about = r"$\le k$: with at most $k$ errors."
+    if flags:
+        about = r"scale: scale augmentation; self, cross: coverage ($\bullet$ with, $\circ$ without)."
     said = [words for source, words in SOURCES.items() if source in set(frame["source"])]
-    caption = " ".join(
-        [f"{escaped(title[0].upper() + title[1:])}.", RATES, ABOUT_FLAGS if flags else ABOUT_MORE, *said]
-    )
+    caption = " ".join([f"{escaped(title[0].upper() + title[1:])}.", RATES, about, *said])
     style = _body(frame, columns).rename(columns=HEADINGS).style.hide(axis="index")
     layout = "".join("l" if name in LEFT else "c" if name in (*FLAGS, "seeds") else "r" for name in columns)
     options = {"hrules": True, "column_format": layout, "caption": caption, "label": label}

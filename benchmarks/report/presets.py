@@ -31,20 +31,14 @@ def names(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
 
 def departures(name: str, config: Mapping[str, Any]) -> str:
     """In words: how the network, the images and the data of a preset differ from the authors'."""
-    data, layers, theirs = config["data"], _layers(config.get("model") or {}), _layers({})
+    data, authors = config["data"], CoMERConfig().num_layers
+    blocks = (config.get("model") or {}).get("num_layers", authors)
+    layers, theirs = (3 * each if isinstance(each, int) else sum(each) for each in (blocks, authors))
     small = [f"{layers} of the authors' {theirs} dense layers"] if layers < theirs else []
     small += [f"images at {data['scale']:g} of their width and height"] if data.get("scale", 1) < 1 else []
-    words = "full size"
-    if small:
-        words = f"a small network ({', '.join(small)}), for comparing rows: its levels are not the paper's"
+    network = f"a small network ({', '.join(small)}), for comparing rows: its levels are not the paper's"
     parts, share = data.get("sub_expressions"), data.get("substitution")
     more = [f"up to {parts} sub-expressions of each expression"] if parts else []
     more += [f"expressions with {share:.0%} of their symbols substituted"] if share else []
-    words += f". Also trained on {' and '.join(more)}; the paper on its" if more else ". Trained as the paper is on"
-    return f"`{name}`: {words} 8,834 expressions and nothing else."
-
-
-def _layers(model: Mapping[str, Any]) -> int:
-    """Dense layers of an encoder; where it does not say, of the authors'."""
-    layers = model.get("num_layers", CoMERConfig().num_layers)
-    return 3 * layers if isinstance(layers, int) else sum(layers)
+    trained = f"Also trained on {' and '.join(more)}; the paper on its" if more else "Trained as the paper is on"
+    return f"`{name}`: {network if small else 'full size'}. {trained} 8,834 expressions and nothing else."

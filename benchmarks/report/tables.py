@@ -95,9 +95,6 @@ def heading(name: str, *, crohme: bool = True) -> str:
     return f"Table {name[-1]}: {what}" if crohme else f"Table {name[-1]} on other data: NOT CROHME numbers"
 
 
-# ----------------------------------------------------------------------------------------------------- README
-
-
 def write_summary(results: Path, readme: Path) -> None:
     """Puts the committed results in short between the marks of a README. Raises UserError where they are missing."""
     begin, end = IN_README
@@ -113,35 +110,33 @@ def summary(results: Path) -> str:
     pooled; Markdown."""
     lines: list[dict[str, str]] = []
     for row in committed(results)["table1"].to_dict("records"):
-        if row["source"] == "reported" or not lines or lines[-1]["model"] != row["model"] or "seeds" in lines[-1]:
-            signs = {name: "✓" if row[flag] else "" for flag, name in FLAGS.items()}
-            lines.append({"model": row["model"], **signs, "reported": ""})
+        line = {"model": row["model"]} | {name: "✓" if row[flag] else "" for flag, name in FLAGS.items()}
+        rate = f"{row['exprate']:.2f}"
         if row["source"] == "reported":
-            lines[-1]["reported"] = f"{row['exprate']:.2f}"
+            line["reported"] = rate
         else:
             spread = f" ± {row['sd']:.2f}" if row["seeds"] > 1 else ""
-            lines[-1]["reproduced"] = f"{row['exprate']:.2f}{spread} ({interval(row['ci_low'], row['ci_high'])})"
-            lines[-1] |= {"seeds": str(row["seeds"]), "preset": f"`{row['preset']}`"}
+            line["reproduced"] = f"{rate}{spread} ({interval(row['ci_low'], row['ci_high'])})"
+            line |= {"seeds": str(row["seeds"]), "preset": f"`{row['preset']}`"}
+            if lines and lines[-1]["model"] == row["model"] and "seeds" not in lines[-1]:
+                line["reported"] = lines.pop()["reported"]  # stood alone so far
+        lines.append(line)
     columns = {"model": "left", **dict.fromkeys(FLAGS.values(), "center"), "reported": "right", "reproduced": "right",
                "seeds": "right", "preset": "left"}  # fmt: skip
     frame = pd.DataFrame(lines, columns=list(columns), dtype=object).fillna("")
     text = frame.to_markdown(index=False, disable_numparse=True, colalign=list(columns.values()))
-    runs = [run for run in RunFolder.under(results / "reproduced") if run.scores]
-    if not runs:
-        return text + "\n"
+    text += "\n"
+    if not (runs := [run for run in RunFolder.under(results / "reproduced") if run.scores]):
+        return text
     about = {name: presets.departures(name, run.config) for run, name in presets.names(runs).items()}
     text += (
-        f"\n\nn = {reference()['test_sets']['2014']} images. Reproduced: mean over the seeds ± standard deviation, "
+        f"\nn = {reference()['test_sets']['2014']} images. Reproduced: mean over the seeds ± standard deviation, "
         "and the 95 % interval for that many images.\n\n" + "".join(f"- {about[name]}\n" for name in sorted(about))
     )
-    judged = [one for one in compare.compare([results / "reproduced"], results, compare.POOLED) if one.steps]
-    if judged:
+    if judged := [one for one in compare.compare([results / "reproduced"], results, compare.POOLED) if one.steps]:
         text += "\nThe three years pooled (`python -m benchmarks compare --set all`):\n\n```text\n"
         text += "\n".join(map(compare.as_text, judged)) + "```\n"
     return text
-
-
-# ------------------------------------------------------------------------------------------------------- rows
 
 
 def _paper_tables(runs: list[dict[str, Any]]) -> Tables:
@@ -153,8 +148,7 @@ def _paper_tables(runs: list[dict[str, Any]]) -> Tables:
         for model, rates in models.items()
     ]
     for row in (*first, *second):
-        n = reference()["test_sets"][row["dataset"]]
-        row |= {"source": "reported", "n": n} | dict(zip(ENDS, printed_interval(row["exprate"], n), strict=True))
+        row |= {"source": "reported", "n": reference()["test_sets"][row["dataset"]]}
     first += [row for row in runs if row["split"] == "2014"]
     return {"table1": _frame(first, "table1"), "table2": _frame(second + runs, "table2")}
 
@@ -174,14 +168,13 @@ def _rows(root: Path, source: str) -> list[dict[str, Any]]:
         parts = run.config["data"].get("sub_expressions", 0)
         seeds.setdefault((dataset, split, n, recipe, named[run], parts), []).append(score)
     rows = []
-    for (dataset, split, n, recipe, preset, parts), scores in seeds.items():
-        row: dict[str, Any] = {"dataset": dataset, "split": split, "n": n, "recipe": recipe, "source": source}
-        row |= {"preset": preset, "parts": parts, "seeds": len(scores)}
-        row["sd"] = stdev(100 * score["exact"] / n for score in scores) if len(scores) > 1 else None
+    for key, scores in seeds.items():
+        row: dict[str, Any] = dict(zip(("dataset", "split", "n", "recipe", "preset", "parts"), key, strict=True))
+        row |= {"source": source, "seeds": len(scores)}
+        row["sd"] = stdev(100 * score["exact"] / row["n"] for score in scores) if len(scores) > 1 else None
         for column, count in COUNTS.items():
-            row[column] = 100 * sum(score[count] for score in scores) / (n * len(scores))
-        flags = {flag: reference()["recipes"].get(recipe, {}).get(flag) for flag in FLAGS}
-        rows.append(row | dict(zip(ENDS, printed_interval(row["exprate"], n), strict=True)) | flags)
+            row[column] = 100 * sum(score[count] for score in scores) / (row["n"] * len(scores))
+        rows.append(row | {flag: reference()["recipes"].get(row["recipe"], {}).get(flag) for flag in FLAGS})
     return rows
 
 
@@ -193,9 +186,14 @@ def _dataset(run: RunFolder, split: str, n: int) -> str:
 
 
 def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
-    """Rows in the paper's order, the three sources of one model next to each other."""
+    """Rows in the paper's order, the three sources of one model next to each other, each with its interval."""
     ours, order = reference()["recipes"], reference()["order"]
-    rows = [{"model": ours.get(row.get("recipe"), {}).get(name, row.get("recipe"))} | row for row in rows]
+    rows = [
+        {"model": ours.get(row.get("recipe"), {}).get(name, row.get("recipe"))}
+        | dict(zip(ENDS, printed_interval(row["exprate"], row["n"]), strict=True))
+        | row
+        for row in rows
+    ]
 
     def place(row: Mapping[str, Any]) -> tuple:
         rank = order.index(row["model"]) if row["model"] in order else len(order)
@@ -216,12 +214,12 @@ def interval(low: float, high: float) -> str:
 
 def printable(frame: pd.DataFrame) -> pd.DataFrame:
     """Every cell as text: two decimals, flags as signs, a dash for what is not known."""
-    return pd.DataFrame({name: [_cell(name, value) for value in frame[name]] for name in frame.columns}, dtype=object)
 
+    def text(column: str, value: Any) -> str:
+        if pd.isna(value):
+            return "–"
+        if column in FLAGS:
+            return "✓" if value else "✗"
+        return f"{value:.2f}" if column in RATES else str(value)
 
-def _cell(column: str, value: Any) -> str:
-    if pd.isna(value):
-        return "–"
-    if column in FLAGS:
-        return "✓" if value else "✗"
-    return f"{value:.2f}" if column in RATES else str(value)
+    return pd.DataFrame({name: [text(name, value) for value in frame[name]] for name in frame.columns}, dtype=object)

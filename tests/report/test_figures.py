@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from benchmarks.errors import UserError
-from benchmarks.report.figures import error_figure, growth
+from benchmarks.report.figures import error_figure
 from benchmarks.report.figures import results as plots
 from benchmarks.report.figures import write as figures
 from benchmarks.report.paper import reference
@@ -64,7 +64,7 @@ def put_run(results: Path, recipe: str = "bttr", preset: str = "paper", seed: in
 
 def put_growth(results: Path) -> None:
     lines = ["axis,value,plain,fast,unit,n"]
-    for axis in growth.AXES:
+    for axis in plots.GROWTH:
         lines += [f"{axis},{x},{x * x / 100},{x / 20},s,3" for x in (10, 20, 40)]
     (results / "speed").mkdir()
     (results / "speed/growth.csv").write_text("\n".join(lines) + "\n")

@@ -17,16 +17,17 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from PIL import Image
 
-from benchmarks.data.archive import Archive, open_archive
+from benchmarks.data.archive import open_archive
 from benchmarks.data.ink import INKLESS
+from benchmarks.data.synthetic import drawing
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.recognition.attention import Attention
+from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.report.figures.write import DATES, rendered, style
 
-DARKEST = 0.7  # of a color map: ink stays readable on it
-KINDS = {  # differ for the color-blind; light to dark in a gray print
-    name: ListedColormap(matplotlib.colormaps[colors](np.linspace(0, DARKEST, 256)))
+KINDS = {  # differ for the color-blind; light to dark in a gray print, and ink stays readable on the darkest
+    name: ListedColormap(matplotlib.colormaps[colors](np.linspace(0, 0.7, 256)))
     for name, colors in (("attention", "Oranges"), ("R", "Blues"))
 }
 LETTERS = "abcdefgh"
@@ -42,6 +43,10 @@ PLAIN: dict[Any, Any] = {  # on top of the suite's style: framed pictures instea
 }
 WIDTH, COLUMNS, DPI = 7.0, 5, 200  # inches, tiles in a row, dots per inch
 LONG, SHORT = 700, 350  # ms a frame stays: where a symbol is read, and where only structure is
+TEXT: dict[str, Any] = {"parse_math": False, "family": "monospace"}
+# Fig. 4 without CROHME: expressions, seeds of their drawings. Many symbols come twice, which is what coverage is for.
+TYPESET = (("\\frac { - b + \\sqrt { b ^ { 2 } - 4 a c } } { 2 a }", 1), ("x ^ { 2 } + x ^ { 2 } + x ^ { 2 }", 1))
+HANDWRITTEN = ("502_em_19", "18_em_13")  # of CROHME 2014
 
 
 def inked(attention: Attention) -> list[int]:
@@ -50,10 +55,8 @@ def inked(attention: Attention) -> list[int]:
 
 
 def figure(shown: Sequence[Attention]) -> Figure:
-    """Each expression's image, then for every symbol the attention and, below it, the refinement term R.
-
-    Darker is more; all tiles of an expression share their scales. At most eight expressions.
-    """
+    """Each expression's image, then for every symbol the attention and, below it, the refinement term R. Darker is
+    more; all tiles of an expression share their scales. At most eight expressions."""
     shown = shown[: len(LETTERS)]
     rows = [-(-(1 + len(inked(a))) // COLUMNS) for a in shown]
     heights = [n * (0.2 + _strip(a, WIDTH / COLUMNS - 0.1)) for n, a in zip(rows, shown, strict=True)]
@@ -66,7 +69,7 @@ def figure(shown: Sequence[Attention]) -> Figure:
 
 
 def _expression(part: Any, attention: Attention, rows: int, letter: str) -> None:
-    kinds = len(maps(attention))
+    kinds = len(attention.maps)
     grid = part.subplots(rows * kinds, COLUMNS, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
@@ -75,11 +78,11 @@ def _expression(part: Any, attention: Attention, rows: int, letter: str) -> None
     for place, step in enumerate(inked(attention), 1):
         row, column = divmod(place, COLUMNS)
         _step(grid[kinds * row : kinds * (row + 1), column], attention, step)
-        grid[kinds * row, column].set_title(f"{step + 1}  {attention.tokens[step]}", loc="left", **_TEXT)
+        grid[kinds * row, column].set_title(f"{step + 1}  {attention.tokens[step]}", loc="left", **TEXT)
     if kinds > 1:
         _scales(grid[1, 0], attention)
     for row in range(1, rows):
-        for axes, name in zip(grid[kinds * row :, 0], maps(attention), strict=False):
+        for axes, name in zip(grid[kinds * row :, 0], attention.maps, strict=False):
             axes.set_ylabel(name, labelpad=2)
 
 
@@ -99,23 +102,14 @@ def beside(image: Path, attention: Attention) -> Path:
     return target
 
 
-_TEXT: dict[str, Any] = {"parse_math": False, "family": "monospace"}
-
-
-def maps(attention: Attention) -> dict[str, np.ndarray]:
-    """What there is to show, each [T, h, w]: attention and, where the network has coverage, the refinement term."""
-    suppressed = attention.suppressed_Thw
-    return {"attention": attention.looked_Thw} | ({} if suppressed is None else {"R": suppressed})
-
-
 def _strip(attention: Attention, width: float) -> float:
     """Height of one step's tiles above each other, all `width` wide."""
     high, wide = attention.image.shape
-    return len(maps(attention)) * (width * high / wide + 0.06)
+    return len(attention.maps) * (width * high / wide + 0.06)
 
 
 def _step(tiles: Sequence[Axes], attention: Attention, step: int) -> None:
-    for axes, (name, values) in zip(tiles, maps(attention).items(), strict=True):
+    for axes, (name, values) in zip(tiles, attention.maps.items(), strict=True):
         h, w = values.shape[1:]
         extent = (0, w * attention.cell[1], h * attention.cell[0], 0)
         axes.imshow(values[step], KINDS[name], vmin=0, vmax=values.max(), extent=extent, interpolation="nearest")
@@ -134,7 +128,7 @@ def _ink(axes: Axes, attention: Attention) -> None:
 
 def _scales(axes: Axes, attention: Attention) -> None:
     """A color bar for each kind of map, from 0 to the largest value of the expression."""
-    for place, (name, values) in enumerate(maps(attention).items()):
+    for place, (name, values) in enumerate(attention.maps.items()):
         bar = axes.inset_axes((0.38, 0.66 - 0.55 * place, 0.5, 0.16))
         bar.imshow(np.linspace(0, 1, 256)[None], KINDS[name], aspect="auto", extent=(0, 1, 0, 1))
         bar.set(yticks=[], xticks=[0, 1], xticklabels=["0", f"{values.max():.2g}"])
@@ -143,7 +137,25 @@ def _scales(axes: Axes, attention: Attention) -> None:
 
 def animation(attention: Attention) -> bytes:
     """A GIF that reads the expression token by token: the maps above what has been written so far."""
-    frames = _frames(attention)
+    width, line = 5.0, 0.16  # inches
+    high = _strip(attention, width - 0.3) + 2 * line + 0.1
+    frames, maps = [], attention.maps
+    with style(PLAIN):
+        drawn = Figure(figsize=(width, high), dpi=100)
+        drawn.set_layout_engine("none")
+        canvas = FigureCanvasAgg(drawn)
+        room = {"left": 0.3 / width, "right": 0.99, "top": 0.99, "bottom": 2 * line / high, "hspace": 0.04}
+        tiles = list(drawn.subplots(len(maps), 1, squeeze=False, gridspec_kw=room)[:, 0])
+        _step(tiles, attention, 0)
+        written = drawn.text(0.3 / width, 1.8 * line / high, "", va="top", **TEXT)
+        for axes, name in zip(tiles, maps, strict=True):
+            axes.set_ylabel(name)
+        for step in range(len(attention.tokens)):
+            for axes, values in zip(tiles, maps.values(), strict=True):
+                axes.images[0].set_data(values[step])
+            written.set_text("\n".join(textwrap.wrap(" ".join(attention.tokens[: step + 1]), 68)[-2:]))
+            canvas.draw()
+            frames.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
     palette = Image.fromarray(np.concatenate(frames)).quantize(255)  # one for all: no flicker
     first, *rest = (Image.fromarray(f).quantize(palette=palette, dither=Image.Dither.NONE) for f in frames)
     stay = [SHORT if token in INKLESS else LONG for token in attention.tokens]
@@ -152,53 +164,24 @@ def animation(attention: Attention) -> bytes:
     return file.getvalue()
 
 
-def _frames(attention: Attention) -> list[np.ndarray]:
-    """One picture per step, (H, W, 3) uint8."""
-    width, line = 5.0, 0.16  # inches
-    high = _strip(attention, width - 0.3) + 2 * line + 0.1
-    frames = []
-    with style(PLAIN):
-        drawn = Figure(figsize=(width, high), dpi=100)
-        drawn.set_layout_engine("none")
-        canvas = FigureCanvasAgg(drawn)
-        room = {"left": 0.3 / width, "right": 0.99, "top": 0.99, "bottom": 2 * line / high, "hspace": 0.04}
-        tiles = list(drawn.subplots(len(maps(attention)), 1, squeeze=False, gridspec_kw=room)[:, 0])
-        _step(tiles, attention, 0)
-        written = drawn.text(0.3 / width, 1.8 * line / high, "", va="top", **_TEXT)
-        for axes, name in zip(tiles, maps(attention), strict=True):
-            axes.set_ylabel(name)
-        for step in range(len(attention.tokens)):
-            for axes, values in zip(tiles, maps(attention).values(), strict=True):
-                axes.images[0].set_data(values[step])
-            so_far = " ".join(attention.tokens[: step + 1])
-            written.set_text("\n".join(textwrap.wrap(so_far, 68)[-2:]))
-            canvas.draw()
-            frames.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
-    return frames
-
-
-# -------------------------------------------------------------------------------------------------- Fig. 4
-
-# Without CROHME: expressions and seeds of their drawings. Many symbols come twice, which is what coverage is for.
-TYPESET = (("\\frac { - b + \\sqrt { b ^ { 2 } - 4 a c } } { 2 a }", 1), ("x ^ { 2 } + x ^ { 2 } + x ^ { 2 }", 1))
-HANDWRITTEN = ("502_em_19", "18_em_13")  # of CROHME 2014
-
-
 def figure4(
     results: Path, crohme: Path | None = None, ids: Sequence[str] = (), weights: Path | None = None
 ) -> list[Path]:
-    """Draws Fig. 4 and its animation, of what the network itself reads; returns the paths.
-
-    Without `crohme` of typeset and distorted expressions, to results/figures/; with it of the images `ids`, to
-    results/local/figures/, as CROHME's images may not be passed on. Raises UserError for unknown ids.
-    """
-    from benchmarks.recognition.recognizer import Recognizer
-
+    """Draws Fig. 4 and its animation, of what the network itself reads; returns the paths. Without `crohme` of typeset
+    and distorted expressions, to results/figures/; with it of the images `ids`, to results/local/figures/, as CROHME's
+    images may not be passed on. Raises UserError for unknown ids."""
     recognizer = Recognizer.load(weights)
-    images = [_typeset(*one) for one in TYPESET] if crohme is None else _images(open_archive(crohme), ids)
-    read = [recognizer(255 - image) for image in images]
-    shown = [recognizer.attention(one) for one in read]
-    folder = results / "figures" if crohme is None else results / "local" / "figures"
+    if crohme is None:
+        folder = results / "figures"
+        images = [drawing(latex.split(), np.random.default_rng(seed)) for latex, seed in TYPESET]
+    else:
+        folder, archive = results / "local" / "figures", open_archive(crohme)
+        split_of = {id_: split for split in archive.splits for id_ in archive.captions(split)}
+        wanted = ids or [id_ for id_ in HANDWRITTEN if id_ in split_of] or list(split_of)[-2:]
+        if unknown := [id_ for id_ in wanted if id_ not in split_of]:
+            raise UserError(f"{archive.path}: no expression '{unknown[0]}'; give ids of its caption.txt files")
+        images = [archive.image(split_of[id_], id_) for id_ in wanted]
+    shown = [recognizer.attention(recognizer(255 - image)) for image in images]
     drawn = figure(shown)
     with style(PLAIN):
         files = {kind: rendered(drawn, kind) for kind in DATES}
@@ -206,18 +189,3 @@ def figure4(
     for kind, content in files.items():
         write_atomically(folder / f"fig4-attention.{kind}", content)
     return [folder / f"fig4-attention.{kind}" for kind in files]
-
-
-def _typeset(latex: str, seed: int) -> np.ndarray:
-    from benchmarks.data.synthetic import drawing
-
-    return drawing(latex.split(), np.random.default_rng(seed))
-
-
-def _images(archive: Archive, ids: Sequence[str]) -> list[np.ndarray]:
-    split_of = {id_: split for split in archive.splits for id_ in archive.captions(split)}
-    wanted = ids or [id_ for id_ in HANDWRITTEN if id_ in split_of] or list(split_of)[-2:]
-    for id_ in wanted:
-        if id_ not in split_of:
-            raise UserError(f"{archive.path}: no expression '{id_}'; give ids of its caption.txt files")
-    return [archive.image(split_of[id_], id_) for id_ in wanted]

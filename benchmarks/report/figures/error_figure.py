@@ -1,6 +1,7 @@
 """What a run gets wrong, as a drawing of `make figures`: from the tables of errors that the score stage leaves."""
 
 from collections import Counter
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,13 +19,16 @@ CONFUSIONS = 12  # of symbols that are shown
 
 
 def taxonomy(run: RunFolder) -> Figure:
-    """What a run gets wrong: confused symbols (where the structure is right), relations missed and invented, ExpRate by
-    structure and by length, for every set."""
-    figure = Figure(figsize=(WIDTH, 4.3))
-    axes = figure.subplots(2, 2, height_ratios=(1.25, 1))
-    _confusions(axes[0, 0], run)
-    _relations(axes[0, 1], run)
-    for axis, table in zip(axes[1], ("structure", "length"), strict=True):
+    """Confused symbols (where the structure is right), relations missed and invented, ExpRate by structure and by
+    length, for every set."""
+    figure, n = Figure(figsize=(WIDTH, 4.3)), sum(table["n"] for table in run.errors.values())
+    (left, right), below = figure.subplots(2, 2, height_ratios=(1.25, 1))
+    rows = confusions(run)[:CONFUSIONS]
+    left.barh(range(len(rows)), [count for _, count in rows], height=0.62, color="#0072B2", gid="confusions")
+    rows_of(left, [name for name, _ in rows], family="DejaVu Sans Mono", fontsize=6, parse_math=False)
+    left.set(xlabel=f"count in {n:,} expressions", title="Symbols: truth → read")
+    _relations(right, run, n)
+    for axis, table in zip(below, ("structure", "length"), strict=True):
         _groups(axis, run, table)
     handles = [handle(f"{year} (n = {run.errors[year]['n']})", *SETS.get(year, OTHER_SET)) for year in run.errors]
     title = f"{model_name(run.recipe)}, preset {run.preset}, seed {run.seed}"
@@ -43,29 +47,17 @@ def confusions(run: RunFolder) -> list[tuple[str, int]]:
     return [(f"{truth} → {found}", count[truth, found]) for truth, found in order if count[truth, found]]
 
 
-def relations(run: RunFolder) -> dict[str, tuple[float, float]]:
-    """Relation -> percent of expressions in which one is missed, in which one is invented."""
-    n = sum(table["n"] for table in run.errors.values())
+def _relations(axis: Axes, run: RunFolder, n: int) -> None:
+    """Percent of the n expressions in which a relation is missed, in which one is invented."""
     share = Counter[tuple[str, str]]()
     for row in (row for table in run.errors.values() for row in table["relations"]):
         share[row["truth"], row["prediction"]] += 100 / n * row["expressions"]
-    return {name: (share[name, ABSENT], share[ABSENT, name]) for name in RELATIONS}
-
-
-def _confusions(axis: Axes, run: RunFolder) -> None:
-    rows, n = confusions(run)[:CONFUSIONS], sum(table["n"] for table in run.errors.values())
-    axis.barh(range(len(rows)), [count for _, count in rows], height=0.62, color="#0072B2", gid="confusions")
-    rows_of(axis, [name for name, _ in rows], family="DejaVu Sans Mono", fontsize=6, parse_math=False)
-    axis.set(xlabel=f"count in {n:,} expressions", title="Symbols: truth → read")
-
-
-def _relations(axis: Axes, run: RunFolder) -> None:
-    shares = relations(run)
-    for side, (label, color, hatch) in enumerate([("missed", "#D55E00", ""), ("invented", "#F5C9A8", "//////")]):
-        places, widths = np.arange(len(shares)) + (side - 0.5) * 0.36, [pair[side] for pair in shares.values()]
-        looks = {"color": color, "hatch": hatch, "edgecolor": "#8A3D00", "linewidth": 0.4}
-        axis.barh(places, widths, height=0.34, label=label, gid=label, **looks)
-    rows_of(axis, list(shares))
+    missed, invented = ([share[name, ABSENT] for name in RELATIONS], [share[ABSENT, name] for name in RELATIONS])
+    places = np.arange(len(RELATIONS))
+    looks: dict[str, Any] = {"height": 0.34, "edgecolor": "#8A3D00", "linewidth": 0.4}
+    axis.barh(places - 0.18, missed, label="missed", gid="missed", color="#D55E00", hatch="", **looks)
+    axis.barh(places + 0.18, invented, label="invented", gid="invented", color="#F5C9A8", hatch="//////", **looks)
+    rows_of(axis, RELATIONS)
     axis.set(xlabel="expressions (%)", title="Relations missed, invented")
     axis.legend(loc="lower right", handlelength=1.2)
 

@@ -4,14 +4,16 @@ A color never tells anything alone: a marker or a line style says the same, so t
 95 % Wilson intervals of a rate over the n expressions of a set, as in the tables.
 """
 
+import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 
 from benchmarks.report.paper import model_name, reference
 from benchmarks.report.presets import names
@@ -27,7 +29,6 @@ LOOKS: dict[str, tuple[str, str, Any]] = {  # recipe -> color, marker, line styl
     "comer-cross": ("#009E73", "D", (0, (2, 1))),
     "comer-fusion": ("#0072B2", "o", "-"),
 }
-OTHER_LOOK = "#CC79A7", "v", (0, (6, 1, 1, 1))
 RATES = {
     "exact": ("ExpRate", "#0072B2", "o"),
     "le1": ("≤ 1 error", "#009E73", "s"),
@@ -35,24 +36,18 @@ RATES = {
 }
 GRAY = "#555555"
 
-
-class Rate(NamedTuple):
-    """In percent, with its interval."""
-
-    rate: float
-    low: float
-    high: float
+Rate = tuple[float, float, float]  # in percent, with both ends of its interval
 
 
 def rate(count: float, n: int) -> Rate:
     """Of a count, or of its mean over seeds: the interval then is that of the mean, rounded."""
     low, high = proportion_interval(round(count), n)
-    return Rate(100 * count / n, 100 * low, 100 * high)
+    return 100 * count / n, 100 * low, 100 * high
 
 
 def reported(percent: float, n: int) -> Rate:
     """A printed rate."""
-    return Rate(percent, *printed_interval(percent, n))
+    return percent, *printed_interval(percent, n)
 
 
 def seeds_of_rows(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
@@ -71,7 +66,7 @@ def _place(recipe: str) -> tuple[int, str]:
 
 def look(recipe: str) -> tuple[str, str, Any]:
     """Color, marker, line style."""
-    return LOOKS.get(recipe, OTHER_LOOK)
+    return LOOKS.get(recipe, ("#CC79A7", "v", (0, (6, 1, 1, 1))))
 
 
 def handle(label: str, color: str, marker: str, line: Any = "none", *, filled: bool = True) -> Line2D:
@@ -88,22 +83,17 @@ def rows_of(axis: Axes, names: Sequence[str], **looks: Any) -> None:
     axis.tick_params(axis="y", length=0)
 
 
-# Fig. 3
-
-
 def by_length(runs: Sequence[RunFolder]) -> Figure:
-    """ExpRate on CROHME 2014 by length: reported above, then a panel for each preset, with the reported line in it."""
+    """Fig. 3, ExpRate on CROHME 2014 by length: reported above, then a panel for each preset, with the reported line in
+    it."""
     paper, sizes = reference()["fig3"], reference()["fig3"]["n"]
     recipes = {names["table1"]: recipe for recipe, names in reference()["recipes"].items()}
-    above = {
-        recipes[model]: [reported(percent, n) for percent, n in zip(percents, sizes, strict=True)]
-        for model, percents in paper["rates"].items()
-    }
+    above = {recipes[model]: list(map(reported, percents, sizes)) for model, percents in paper["rates"].items()}
     panels: dict[str, dict[str, list[Rate]]] = {"reported": above}
     for (recipe, preset), seeds in seeds_of_rows(runs).items():
         counts = np.mean([[row["exact"] for row in run.scores[YEAR]["by_length"]] for run in seeds], axis=0)
-        panel = panels.setdefault(f"reproduced, preset {preset}", {})
-        panel[recipe] = [rate(count, n) for count, n in zip(counts, sizes, strict=True)]
+        rates = [rate(count, n) for count, n in zip(counts, sizes, strict=True)]
+        panels.setdefault(f"reproduced, preset {preset}", {})[recipe] = rates
     figure = Figure(figsize=(WIDTH, 0.9 + 1.4 * len(panels)))
     axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     everyone = sorted({recipe for panel in panels.values() for recipe in panel}, key=_place)
@@ -114,12 +104,11 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
             if panel is not above and recipe in above:
                 faint = ":" if len(panel) < 3 else "none"
                 looks = {"color": color, "marker": marker, "markerfacecolor": "white", "linewidth": 0.7}
-                beside = [r.rate for r in above[recipe]]
+                beside = [center for center, _, _ in above[recipe]]
                 axis.plot(x, beside, linestyle=faint, gid=f"{recipe}, beside", **looks)
-            ends = [[abs(r.rate - r[side]) for r in rates] for side in (1, 2)]
-            drawn = axis.errorbar(
-                x, [r.rate for r in rates], ends, fmt=marker, color=color, elinewidth=0.6, capsize=1.2
-            )
+            centers, lows, highs = np.transpose(rates)
+            ends = np.abs([centers - lows, centers - highs])
+            drawn = axis.errorbar(x, centers, ends, fmt=marker, color=color, elinewidth=0.6, capsize=1.2)
             drawn[0].set(linestyle=line, gid=f"{recipe}, {name}", linewidth=0.9, clip_on=False)
         axis.set(title=name, ylabel="ExpRate (%)", ylim=(0, 88), yticks=range(0, 81, 20))
         axis.grid(visible=False, axis="x")
@@ -130,9 +119,6 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
         handles.append(handle("the same, reported", GRAY, "o", ":", filled=False))
     figure.legend(handles=handles, loc="outside upper center", ncols=3 if len(handles) > 4 else 2)
     return figure
-
-
-# Table 1
 
 
 def forest(runs: Sequence[RunFolder]) -> Figure:
@@ -148,8 +134,8 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
             lines.append((model, "reported", [reported(percent, n) for percent in percents], []))
         for (recipe, preset), seeds in found.items():
             if model_name(recipe) == model:
-                means = [np.mean([run.scores[YEAR][key] for run in seeds]) for key in RATES]
-                lines.append((model, preset, [rate(float(mean), n) for mean in means], seeds))
+                counts = [np.mean([run.scores[YEAR][key] for run in seeds]) for key in RATES]
+                lines.append((model, preset, [rate(float(count), n) for count in counts], seeds))
     figure = Figure(figsize=(WIDTH, 0.75 + 0.3 * len(lines)))
     axis, named = figure.subplots(), []
     for y, (model, source, rates, seeds) in enumerate(lines):
@@ -166,18 +152,13 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
     rows_of(axis, named)
     axis.set_xlabel(f"CROHME {YEAR} (%), n = {n}")
     what = [handle(*looks) for looks in RATES.values()]
-    whose = [
-        handle("reported", GRAY, "o", filled=False),
-        handle("reproduced", GRAY, "o"),
-        handle("a seed", "black", "|"),
-    ]
+    seed = handle("a seed", "black", "|")
+    whose = [handle("reported", GRAY, "o", filled=False), handle("reproduced", GRAY, "o"), seed]
     handles = [one for pair in zip(what, whose, strict=True) for one in pair]  # a legend fills its columns first
     several = any(len(seeds) > 1 for seeds in found.values())
     figure.legend(handles=handles if several else handles[:-1], loc="outside upper center", ncols=3)
     return figure
 
-
-# Training
 
 PANELS = {"loss": "loss", "lr": "learning rate", "images_per_s": "images / s", "val_token_exprate": "token match (%)"}
 
@@ -199,8 +180,8 @@ def training(runs: Sequence[RunFolder]) -> Figure:
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.align_ylabels(list(axes))
     handles = [handle(model_name(recipe), *look(recipe)) for recipe in dict.fromkeys(run.recipe for run in runs)]
-    title = f"preset {runs[0].preset}"
-    figure.legend(handles=handles, title=title, loc="outside upper center", ncols=2, title_fontsize=8)
+    place = {"loc": "outside upper center", "ncols": 2}
+    figure.legend(handles=handles, title=f"preset {runs[0].preset}", title_fontsize=8, **place)
     return figure
 
 
@@ -226,4 +207,35 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
     axis.set(xlabel="minutes of training", ylabel=f"ExpRate on CROHME {YEAR} (%)")
     axis.set_xlim(0, 1.1 * max((x for x, *_ in best.values()), default=1))
     figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=3)
+    return figure
+
+
+GROWTH = {  # axis of growth.csv -> label, what its values are divided by
+    "image_area": ("image area (1000 px)", 1000),
+    "sequence_length": ("steps", 1),
+    "beam_width": ("beam width", 1),
+    "batch_size": ("images at once", 1),
+}
+SIDES = {"plain": ("#D55E00", "s--"), "fast": ("#0072B2", "o-")}
+
+
+def growth(table: pd.DataFrame) -> Figure:
+    """Seconds of a search along every axis, plain and fast (columns axis, value, plain, fast), on logarithmic scales;
+    the slope over the last doubling says how cost grows: 1 is linear. Raises KeyError, ValueError for other tables."""
+    figure = Figure(figsize=(WIDTH, 3.3))
+    panels, parts = figure.subplots(2, 2, sharey=True), dict(list(table.groupby("axis")))
+    for panel, (axis, (label, unit)) in zip(panels.flat, GROWTH.items(), strict=True):
+        part = parts[axis]
+        for side, (color, marks) in SIDES.items():
+            (x, twice), (y, grown) = part["value"].iloc[-2:], part[side].iloc[-2:]
+            named = f"{side}, slope {math.log(grown / y) / math.log(twice / x):.1f}"
+            panel.loglog(part["value"], part[side], marks, color=color, label=named, gid=f"{axis}, {side}")
+        panel.set_xticks(part["value"], [f"{value / unit:.0f}" for value in part["value"]])
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.yaxis.set_minor_formatter(NullFormatter())
+        panel.set_xlabel(label)
+        panel.margins(y=0.25)
+        panel.legend(loc="upper left", handlelength=1.8)
+    for panel in panels[:, 0]:
+        panel.set_ylabel("seconds")
     return figure

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.report.figures import error_figure, growth
+from benchmarks.report.figures import error_figure
 from benchmarks.report.figures import results as plots
 from benchmarks.runs.folder import RunFolder
 
@@ -63,11 +63,16 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
         yield f"training-{preset}", plots.training([run for run in runs if run.preset == preset])
     if any(run.seconds for run in runs):
         yield "exprate-minutes", plots.minutes(runs)
+    lacking = "no errors/*.json; python -m benchmarks score makes them"
     for run in {(run.recipe, run.preset): run for run in reversed(runs)}.values():  # the first seed of each row
-        name = f"errors-{run.recipe}-{run.preset}-seed{run.seed}"
-        lacking = "no errors/*.json; python -m benchmarks score makes them"
-        yield name, error_figure.taxonomy(run) if run.errors else lacking
-    yield "speed-growth", _growth(results / "speed" / "growth.csv")
+        drawn = error_figure.taxonomy(run) if run.errors else lacking
+        yield f"errors-{run.recipe}-{run.preset}-seed{run.seed}", drawn
+    table = results / "speed" / "growth.csv"
+    try:
+        drawn = plots.growth(pd.read_csv(table)) if table.exists() else f"there is no {table}; make bench measures it"
+    except (ValueError, KeyError):
+        raise UserError(f"{table}: damaged or incomplete; restore it, or make it again") from None
+    yield "speed-growth", drawn
 
 
 def read_runs(root: Path) -> list[RunFolder]:
@@ -78,12 +83,3 @@ def read_runs(root: Path) -> list[RunFolder]:
         run.per_set("errors", "n", *TABLES)
         run.read("history.jsonl", "epoch")
     return runs
-
-
-def _growth(path: Path) -> Figure | str:
-    if not path.exists():
-        return f"there is no {path}; make bench measures it"
-    try:
-        return growth.growth(pd.read_csv(path))
-    except (ValueError, KeyError, IndexError):
-        raise UserError(f"{path}: damaged or incomplete; restore it, or make it again") from None

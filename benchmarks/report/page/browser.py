@@ -7,6 +7,7 @@ shows one run's verdict beside another's prediction. What cannot be shown become
 
 import base64
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ COLUMNS = ("status", "errors", "label_errors", "relation_errors", "exact", "toke
 
 Json = dict[str, Any]
 Verdict = dict[str, Any]  # a row of scores/<set>.csv
+Scored = tuple[dict[str, Verdict], dict[str, str]]  # verdicts and predictions by id
 
 
 @dataclass
@@ -100,23 +102,18 @@ def find_runs(root: Path, notes: list[str]) -> list[RunFolder]:
 def build(archive: Archive | None, runs: Sequence[RunFolder], notes: list[str]) -> list[TestSet]:
     """The test sets of an archive, or without one of what the runs themselves hold (predictions and verdicts, no
     images and no truth)."""
-    runs = _without_twins(_of_this_data(archive, runs, notes))
+    others = [run for run in runs if archive and run.settings.data.digest != archive.digest]
+    notes += [f"{run.path}: was made on other data than this archive; not in the browser" for run in others]
+    runs = _without_twins([run for run in runs if run not in others])
     sets = []
     for name in archive.test_splits if archive else sorted({name for run in runs for name in run.sets("scores/*.csv")}):
         found = {run: parts for run in runs if (parts := _scored(run, name, notes))}
-        scored = dict.fromkeys(id_ for verdicts, _ in found.values() for id_ in verdicts)
-        ids = list(scored)
+        ids = dict.fromkeys(id_ for verdicts, _ in found.values() for id_ in verdicts)
         if archive:  # its order, and all of it where no run was scored
-            ids = [id_ for id_ in archive.captions(name) if not scored or id_ in scored]
+            ids = dict.fromkeys(id_ for id_ in archive.captions(name) if not ids or id_ in ids)
         if ids:
-            sets.append(_set(archive, name, ids, found, notes))
+            sets.append(_set(archive, name, list(ids), found, notes))
     return sets
-
-
-def _of_this_data(archive: Archive | None, runs: Sequence[RunFolder], notes: list[str]) -> list[RunFolder]:
-    others = [run for run in runs if archive and run.settings.data.digest != archive.digest]
-    notes += [f"{run.path}: was made on other data than this archive; not in the browser" for run in others]
-    return [run for run in runs if run not in others]
 
 
 def _without_twins(runs: Sequence[RunFolder]) -> list[RunFolder]:
@@ -128,7 +125,7 @@ def _without_twins(runs: Sequence[RunFolder]) -> list[RunFolder]:
     return list(kept.values())
 
 
-def _scored(run: RunFolder, name: str, notes: list[str]) -> tuple[dict[str, Verdict], dict[str, str]] | None:
+def _scored(run: RunFolder, name: str, notes: list[str]) -> Scored | None:
     """Verdicts and predictions of a run on a set; None, with a note, where a part is missing or damaged."""
     files = [run.path / "predictions" / f"{name}{ending}" for ending in (".zip", ".jsonl")]
     predictions = next((path for path in files if path.exists()), None)
@@ -144,16 +141,10 @@ def _scored(run: RunFolder, name: str, notes: list[str]) -> tuple[dict[str, Verd
 
 
 def _set(
-    archive: Archive | None,
-    name: str,
-    ids: list[str],
-    found: Mapping[RunFolder, tuple[dict[str, Verdict], dict[str, str]]],
-    notes: list[str],
+    archive: Archive | None, name: str, ids: list[str], found: Mapping[RunFolder, Scored], notes: list[str]
 ) -> TestSet:
-    known: dict[str, Verdict] = {}
-    for verdicts, _ in found.values():
-        known |= verdicts
     truths = _truths(archive, name, ids) if archive else [None] * len(ids)
+    known = {id_: verdict for verdicts, _ in found.values() for id_, verdict in verdicts.items()}
     runs = {}
     for run, (verdicts, texts) in found.items():
         entries = [_entry(verdicts.get(id_), texts.get(id_), truth) for id_, truth in zip(ids, truths, strict=True)]
@@ -174,32 +165,26 @@ def _set(
 
 
 def _truths(archive: Archive, name: str, ids: Sequence[str]) -> list[Truth]:
-    captions, texts = archive.captions(name), archive.ground_truth(name)
-    graphs = [read(texts[id_], f"{archive.path}: {name}/symLg/{id_}.lg") for id_ in ids]
-    return [Truth(captions[id_], graph, _tree(graph)) for id_, graph in zip(ids, graphs, strict=True)]
-
-
-def _tree(graph: Graph) -> Tree | None:
-    try:
-        return alignment.tree(graph)
-    except alignment.TooLarge:
-        return None
+    captions, texts, truths = archive.captions(name), archive.ground_truth(name), []
+    for id_ in ids:
+        graph, tree = read(texts[id_], f"{archive.path}: {name}/symLg/{id_}.lg"), None
+        with suppress(alignment.TooLarge):
+            tree = alignment.tree(graph)
+        truths.append(Truth(captions[id_], graph, tree))
+    return truths
 
 
 def _truth(truth: Truth) -> Json:
+    """What the page draws; `symbols`: which one of the graph each token is, None where caption and graph disagree."""
     entry: Json = {"tokens": " ".join(truth.tokens)}
-    if truth.tree is not None:
-        entry |= {"graph": _drawn(truth.tree), "symbols": _symbols_of_caption(truth, truth.tree)}
-    return entry
-
-
-def _symbols_of_caption(truth: Truth, tree: Tree) -> list[int] | None:
-    """Which symbol of the true graph each token of the caption is; None where the two disagree."""
-    try:
+    if truth.tree is None:
+        return entry
+    symbols = None
+    with suppress(symlg.Unconverted):
         graph = symlg.from_latex(truth.tokens)
-    except symlg.Unconverted:
-        return None
-    return alignment.symbols_of(truth.tokens, graph, tree) if graph.nodes() == truth.graph.nodes() else None
+        if graph.nodes() == truth.graph.nodes():
+            symbols = alignment.symbols_of(truth.tokens, graph, truth.tree)
+    return entry | {"graph": _drawn(truth.tree), "symbols": symbols}
 
 
 def _entry(verdict: Verdict | None, text: str | None, truth: Truth | None) -> tuple[Json | None, bool]:

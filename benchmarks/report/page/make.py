@@ -105,18 +105,24 @@ def gather(crohme: Path | None, results: Path, attention: int) -> Material:
     return material
 
 
-# --- from material to the page --------------------------------------------------------------------------------------
-
-
 def render(material: Material, results: Path) -> str:
     """The page. Every text is escaped by the template; data are JSON with < > & escaped, or base64."""
     script = "".join(_part(name) for name in ("mathematics.js", "attention.js", "filters.js", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     others = sorted({one.data for one in material.sets} - {"crohme"})
+    expressions = sum(len(one.ids) for one in material.sets)
+    counts = {"expression": expressions, "test set": len(material.sets), "run": len(material.runs)}
+    holds = ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items())
+    speed = None
+    if (path := results / "speed/cpu.csv").exists():  # by make bench, in short
+        table = pd.read_csv(path, dtype=str).fillna("–").reindex(columns=SPEED, fill_value="–")
+        speed = SPEED, [{"source": "", "cells": row} for row in table.values.tolist()]
+    shown = {name for one in material.sets for name in one.runs}
+    best_first = sorted((run for run in material.runs if key(run) in shown), key=lambda run: run.exprate, reverse=True)
     meta = {
         "sets": [{"key": one.key, "label": one.label} for one in material.sets],
-        "runs": [{"key": key(run), "name": title(run)} for run in _best_first(material)],
+        "runs": [{"key": key(run), "name": title(run)} for run in best_first],
         "empty": "There is nothing to browse yet: make reproduce-table2, or make report CROHME=data.zip.",
         "noImages": "The image and the true expression are not in this page: make report CROHME=data.zip.",
     }
@@ -126,25 +132,19 @@ def render(material: Material, results: Path) -> str:
         script=Markup(script),
         script_hash=Markup(f"sha256-{digest}"),
         warning=f"{' and '.join(others).upper()} DATA: these are NOT CROHME numbers." if others else "",
-        intro=_intro(material),
+        intro=f"{holds}; data: {material.archive.edition if material.archive else 'no archive was given'}.",
         tables=[table for title, frame in material.frames for table in _tables(title, frame)],
         tables_note=tables.NOTE.replace("`", ""),
         scores=[row for run in material.runs for row in _scores(run)],
         figures=drawings(material, results),
         costs=_costs(material.runs, material.notes),
-        speed=_speed(results / "speed/cpu.csv"),
+        speed=speed,
         buckets=BUCKETS,
         kinds=STRUCTURES,
         notes=material.notes,
         packs={one.key: packed(vars(one)) for one in material.sets},
         meta=meta,
     )
-
-
-def _best_first(material: Material) -> list[RunFolder]:
-    """The runs that the browser has something of."""
-    shown = {name for one in material.sets for name in one.runs}
-    return sorted((run for run in material.runs if key(run) in shown), key=lambda run: run.exprate, reverse=True)
 
 
 def _part(name: str) -> str:
@@ -157,24 +157,16 @@ def packed(data: Any) -> str:
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 9, mtime=0)).decode()
 
 
-def _intro(material: Material) -> str:
-    numbers = {"expression": sum(len(one.ids) for one in material.sets)}
-    numbers |= {"test set": len(material.sets), "run": len(material.runs)}
-    data = material.archive.edition if material.archive else "no archive was given"
-    return ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in numbers.items()) + f"; data: {data}."
-
-
 def _tables(title: str, frame: pd.DataFrame) -> list[Json]:
     """A results table in parts, one for each dataset."""
-    cells, number = tables.short(frame), title.partition(":")[0]
-    headings = [HEADINGS.get(name, name) for name in cells.columns[1:]]
+    parts, number = tables.short(frame).groupby("dataset", sort=False), title.partition(":")[0]
     return [
         {
-            "title": f"{number}: {dataset}" if len(set(frame["dataset"])) > 1 else title,
-            "headings": headings,
+            "title": f"{number}: {dataset}" if len(parts) > 1 else title,
+            "headings": [HEADINGS.get(name, name) for name in part.columns[1:]],
             "rows": [{"source": row[2], "cells": row[1:]} for row in part.values.tolist()],
         }
-        for dataset, part in cells.groupby("dataset", sort=False)
+        for dataset, part in parts
     ]
 
 
@@ -202,25 +194,15 @@ def _costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
             continue
         speeds = [line["images_per_s"] for line in lines if "images_per_s" in line]
         cells = [title(run), f"{max(run.seconds, default=0) / 60:.1f}", len(lines)]
-        cells += [f"{median(speeds):.1f}" if speeds else "–"]
-        cells += [place.get("device", "–"), place.get("threads", "–"), (place.get("versions") or {}).get("torch", "–")]
-        rows.append({"source": source(run), "cells": [*cells, str(place.get("revision") or "–")[:9]]})
+        cells += [f"{median(speeds):.1f}" if speeds else "–", place.get("device", "–"), place.get("threads", "–")]
+        cells += [(place.get("versions") or {}).get("torch", "–"), str(place.get("revision") or "–")[:9]]
+        rows.append({"source": source(run), "cells": cells})
     return rows
-
-
-def _speed(path: Path) -> tuple[list[str], list[Json]] | None:
-    """What `make bench` measured, in short: headings and rows."""
-    if not path.exists():
-        return None
-    table = pd.read_csv(path, dtype=str).fillna("–").reindex(columns=SPEED, fill_value="–")
-    return SPEED, [{"source": "", "cells": row} for row in table.values.tolist()]
 
 
 def drawings(material: Material, results: Path) -> list[Json]:
     """The figures that `make figures` wrote, and what each run that is not committed gets wrong: name and SVG, base64.
-
-    A figure that cannot be drawn becomes a note.
-    """
+    A figure that cannot be drawn becomes a note."""
     found = {path.stem: path.read_bytes() for path in sorted((results / "figures").glob("*.svg"))}
     with style():
         for run in material.runs:

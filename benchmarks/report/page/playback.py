@@ -34,22 +34,18 @@ def add_attention(
             notes.append(f"no attention: {error}")
             continue
         for one in mine:
-            chosen, words = _chosen(one.ids, one.runs[key(run)], count), f"  attention of {title(run)} on {one.name}"
+            pairs = zip(one.ids, one.runs[key(run)], strict=True)
+            read = {id_: entry for id_, entry in pairs if entry is not None and entry.get("tokens")}
+            wrong = [id_ for id_, entry in read.items() if not entry["exact"]]
+            wanted = {*evenly(list(read), count), *evenly(wrong, count)}
+            chosen, words = [id_ for id_ in read if id_ in wanted], f"  attention of {title(run)} on {one.name}"
             shown = track(chosen, words, console=aside, transient=True)
-            maps = {id_: _maps(model, run, archive.image(one.name, id_), tokens) for id_, tokens in shown}
+            maps = {id_: _maps(model, run, archive.image(one.name, id_), read[id_]["tokens"].split()) for id_ in shown}
             one.attention[key(run)] = {id_: found for id_, found in maps.items() if found}
         if mine:
             n = sum(len(one.attention[key(run)]) for one in mine)
             how = "ATTENTION=n: n evenly spaced of each set, and n of the wrong ones"
             notes.append(f"{title(run)}: attention playback for {n} of its expressions ({how})")
-
-
-def _chosen(ids: Sequence[str], entries: Sequence[Json | None], count: int) -> list[tuple[str, list[str]]]:
-    """Ids and what was read; in the set's order."""
-    read = [(id_, entry) for id_, entry in zip(ids, entries, strict=True) if entry is not None and entry.get("tokens")]
-    wrong = [pair for pair in read if not pair[1]["exact"]]
-    wanted = {id_ for part in (read, wrong) for id_, _ in evenly(part, count)}
-    return [(id_, entry["tokens"].split()) for id_, entry in read if id_ in wanted]
 
 
 def _maps(model: Any, run: RunFolder, image: np.ndarray, tokens: list[str]) -> Json | None:
