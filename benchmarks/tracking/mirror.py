@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -75,9 +76,13 @@ class Mirror:
         run_id = mlrun.info.run_id
         self._log_facts(mlrun, run, in_table=not under)
         self._log_history(run_id, run, epochs)
-        self._log_scores(mlrun, run)
+        for split, score in run.scores.items():
+            values = {f"{split}.{name}": float(score[name]) for name in SCORE_METRICS if score.get(name) is not None}
+            self._log_new(mlrun, values, (run.path / f"scores/{split}.json").stat().st_mtime)
         self._log_datasets(run_id, run)
-        self._log_artifacts(run_id, run)
+        for path in (run.path / name for name in ARTIFACTS):
+            if path.exists():
+                self.client.log_artifact(run_id, str(path))
         self._log_model(run_id, run)
         if run.finished:
             self.client.set_terminated(run_id, "FINISHED", max([*_ends(run), run.started]))
@@ -89,10 +94,11 @@ class Mirror:
             self.client.update_run(run_id, name=name or mlrun.info.run_name)
             self.client.update_run(group, "RUNNING")
             return run_id
+        table_of_run = partial(self._group, experiment, run.table_key, f"table 2, {run.data}, {run.preset}")
         while True:
-            table = self._table(experiment, run)
+            table = table_of_run()
             self._hang_row(experiment, run, table)
-            if self._table(experiment, run).info.run_id == table.info.run_id:  # else another process made an older one
+            if table_of_run().info.run_id == table.info.run_id:  # else another process made an older one
                 break
         for path in sorted(tables.glob("table*.*")) if tables is not None else ():
             self.client.log_artifact(table.info.run_id, str(path), "tables")
@@ -116,9 +122,6 @@ class Mirror:
         for group, below in groups:
             busy = any(member.info.status == "RUNNING" for member in below)
             self.client.update_run(group.info.run_id, "RUNNING" if busy else "FINISHED")
-
-    def _table(self, experiment: str, run: RunFolder) -> Run:
-        return self._group(experiment, run.table_key, f"table 2, {run.data}, {run.preset}")
 
     def _group(self, experiment: str, key: str, name: str) -> Run:
         """The run that stands for a table or a row. Of several, made by processes at the same moment, the oldest stays
@@ -184,8 +187,7 @@ class Mirror:
 
     def _search(self, experiment: str, where: str) -> list[Run]:
         """All that match, the oldest first."""
-        found = self.client.search_runs([experiment], where, max_results=MOST_RUNS)
-        return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
+        return self.client.search_runs([experiment], where, max_results=MOST_RUNS, order_by=["attributes.start_time"])
 
     # ------------------------------------------------------------------------------------------- what a run holds
 
@@ -216,11 +218,6 @@ class Mirror:
             ]
             self.client.log_batch(run_id, metrics=points)
 
-    def _log_scores(self, mlrun: Run, run: RunFolder) -> None:
-        for split, score in run.scores.items():
-            values = {f"{split}.{name}": float(score[name]) for name in SCORE_METRICS if score.get(name) is not None}
-            self._log_new(mlrun, values, (run.path / f"scores/{split}.json").stat().st_mtime)
-
     def _log_datasets(self, run_id: str, run: RunFolder) -> None:
         """The splits the run has to do with, each with its part in it. MLflow adds a dataset once."""
         digest = run.config["data"].get("digest", "")
@@ -228,21 +225,14 @@ class Mirror:
         parts = {"train": "training"} | {split: f"test {split}" for split in run.scores}
         inputs = []
         for split, part in parts.items():
-            tags = [InputTag("mlflow.data.context", part)]
+            tags = {"mlflow.data.context": part}
             if split in run.scores:
-                tags.append(InputTag("expressions", str(run.scores[split].get("n"))))
+                tags["expressions"] = str(run.scores[split].get("n"))
             if split == run.config.get("select"):
-                tags.append(InputTag("selects_epoch", "true"))  # the paper's protocol; a signature says so, too
-            inputs.append(DatasetInput(Dataset(f"{run.data}-{split}", digest[:32] or "unknown", "local", source), tags))
+                tags["selects_epoch"] = "true"  # the paper's protocol; a signature says so, too
+            dataset = Dataset(f"{run.data}-{split}", digest[:32] or "unknown", "local", source)
+            inputs.append(DatasetInput(dataset, [InputTag(*tag) for tag in tags.items()]))
         self.client.log_inputs(run_id, inputs)
-
-    def _log_artifacts(self, run_id: str, run: RunFolder) -> None:
-        for name in ARTIFACTS:
-            path = run.path / name
-            if path.is_dir():
-                self.client.log_artifacts(run_id, str(path), name)
-            elif path.exists():
-                self.client.log_artifact(run_id, str(path))
 
     def _log_model(self, run_id: str, run: RunFolder) -> None:
         """A finished run's weights as a version of the registered model DATA-RECIPE-PRESET. It is the safetensors file
@@ -297,6 +287,6 @@ def _create(path: Path) -> None:
         if not has_content(path):
             for leftover in path.parent.glob(f"{path.name}.*.part"):
                 leftover.unlink()
-            partial = path.with_name(f"{path.name}.{time.time_ns()}.part")  # MLflow keeps what failed open, by name
-            MlflowClient(tracking_uri=f"sqlite:///{partial}").search_experiments()
-            os.replace(partial, path)
+            part = path.with_name(f"{path.name}.{time.time_ns()}.part")  # MLflow keeps what failed open, by name
+            MlflowClient(tracking_uri=f"sqlite:///{part}").search_experiments()
+            os.replace(part, path)
