@@ -43,10 +43,10 @@ class OutOfTime(Exception):
 class Options:
     """How the main job is done. Raises UserError for what only this machine's own engine can do."""
 
-    force: bool = False  # also what is done already
+    force: bool = False  # do again what is done
     minutes: float | None = None  # that it may take
     placing: Placing = field(default_factory=Placing)
-    began: float = field(default_factory=lambda: time.perf_counter())
+    began: float = field(default_factory=lambda: time.perf_counter())  # when the minutes began
 
     def __post_init__(self) -> None:
         if self.minutes is not None and self.placing.engine != "local":
@@ -67,7 +67,8 @@ def reproduce(
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("reproduce runs one process: torchrun the verb train for each row, reproduce does the rest")
-    place, placing, runs = workspace(archive, results), options.placing, []
+    place, placing = workspace(archive, results), options.placing
+    runs: list[RunFolder] = []
     deadline = math.inf if options.minutes is None else options.began + 60 * options.minutes
     with suppress(OutOfTime):
         if options.minutes is not None:
@@ -86,11 +87,10 @@ def reproduce(
             _side_by_side(runs, splits, engine, placing.jobs if placing.engine == "local" else len(runs), deadline)
     if scored := [run for run in runs if run.sets("scores/*.json")]:
         _finish(archive, scored, results, time.perf_counter() - options.began)
-    if left := len(configs) - sum(_done(run, splits) for run in runs):
-        console.print(
-            f"the time is over: {len(configs) - left} of {len(configs)} runs are done; the same command resumes"
-        )
-    return not left
+    done = sum(_done(run, splits) for run in runs)
+    if done < len(configs):
+        console.print(f"the time is over: {done} of {len(configs)} runs are done; the same command resumes")
+    return done == len(configs)
 
 
 def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: float, deadline: float) -> list[Config]:

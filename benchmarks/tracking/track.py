@@ -1,9 +1,5 @@
 """MLflow as a mirror of run folders (mirror.py). The folder is the truth: trouble with MLflow costs one warning and
-next to no time, and `python -m benchmarks track FOLDER` mirrors what is missing later.
-
-While a training goes on, a process of its own mirrors it and measures the machine, at the lowest priority. So a store
-that hangs, breaks or is slow to import does not affect the training, which never imports MLflow.
-"""
+next to no time, and `python -m benchmarks track FOLDER` mirrors what is missing later."""
 
 import time
 from collections.abc import Callable
