@@ -42,13 +42,9 @@ def write(folder: Path, problem: Problem, study: optuna.Study, checked: optuna.S
                 write_atomically(folder / f"{name}.{kind}", rendered(figure, kind))
     _summarize(problem, study, checked, archive)
     crohme = "" if archive.name == "embedded" else " CROHME=…"
-    for line in (
-        f"recipe   {folder}/best.yaml",
-        f"run it   make reproduce-table2 RECIPES={folder}/best.yaml PRESET={problem.preset}{crohme}",
-        f"trials   {folder}/trials.csv",
-        f"plots    {', '.join(f'{folder}/{name}.*' for name in figures)}",
-    ):
-        console.print(line, markup=False)
+    run = f"make reproduce-table2 RECIPES={folder}/best.yaml PRESET={problem.preset}{crohme}"
+    console.print(f"recipe   {folder}/best.yaml\nrun it   {run}\ntrials   {folder}/trials.csv", markup=False)
+    console.print(f"plots    {', '.join(f'{folder}/{name}.*' for name in figures)}", markup=False)
 
 
 def rows(study: optuna.Study, problem: Problem) -> pd.DataFrame:
@@ -86,12 +82,14 @@ def importances(study: optuna.Study) -> pd.DataFrame | None:
 def history(table: pd.DataFrame, default: float) -> Figure:
     """What the trials of `rows` came to, one after the other, beside the default."""
     figure = Figure(figsize=(6, 3.4), layout="constrained")
-    axes = figure.add_subplot(xlabel="trial", ylabel=LABEL)
+    axes = figure.add_subplot()
     for state, some in table.dropna(subset="value").groupby("state"):
         axes.scatter(some["trial"], some["value"], marker="o" if state == "complete" else "x", s=22, label=state)
     ended = table[table["state"] == "complete"]
-    axes.step(ended["trial"], ended["value"].cummax(), where="post", color="black", linewidth=1, label="best so far")
+    best = np.maximum.accumulate(ended["value"])
+    axes.step(ended["trial"], best, where="post", color="black", linewidth=1, label="best so far")
     axes.axhline(default, linestyle=":", color="gray", label="default")
+    axes.set(xlabel="trial", ylabel=LABEL)
     axes.legend()
     return figure
 
@@ -100,9 +98,9 @@ def importance(shares: pd.DataFrame) -> Figure:
     """What mattered: the settings by their importance, the greatest on top."""
     shares = shares.sort_values("importance", kind="stable")
     figure = Figure(figsize=(6, 0.6 + 0.3 * len(shares)), layout="constrained")
-    axes = figure.add_subplot(xlabel="importance (PED-ANOVA, best quarter of trials)")
+    axes = figure.add_subplot()
     axes.barh(list(shares["setting"]), list(shares["importance"]), height=0.6)
-    axes.set_xlim(0, None)
+    axes.set(xlabel="importance (PED-ANOVA, best quarter of trials)", xlim=(0, None))
     return figure
 
 
