@@ -72,9 +72,6 @@ def show(checks: list[Check], as_json: bool) -> None:
             console.print(f"{'':<23}→ {check.fix}", markup=False)
 
 
-# ---------------------------------------------------------------------------------------------- this program
-
-
 def python() -> Iterator[Check]:
     """Its version."""
     version = ".".join(map(str, sys.version_info[:3]))
@@ -112,16 +109,16 @@ def packages() -> Iterator[Check]:
     suite = [wanted for wanted in requirements if wanted.marker and wanted.marker.evaluate({"extra": "suite"})]
     groups: dict[Status, list[Requirement]] = {"broken": core, "warn": suite}
     for status, group in groups.items():
-        found = {wanted.name: _version(wanted.name) for wanted in group}
+        found = {wanted: _version(wanted.name) for wanted in group}
         wrong = [
-            f"{name} {version or 'missing'}"
-            for wanted, (name, version) in zip(group, found.items(), strict=True)
+            f"{wanted.name} {version or 'missing'}"
+            for wanted, version in found.items()
             if version is None or not wanted.specifier.contains(version, prereleases=True)
         ]
         if wrong:
             yield Check("packages", status, f"{', '.join(wrong)}: not as pyproject.toml wants", "make setup")
         else:
-            words = ", ".join(f"{name} {version}" for name, version in found.items() if name in SHOWN)
+            words = ", ".join(f"{wanted.name} {version}" for wanted, version in found.items() if wanted.name in SHOWN)
             yield Check("packages", "ok", f"{len(found)} are as required: {words}, …")
 
 
@@ -144,13 +141,9 @@ def torch_and_devices() -> Iterator[Check]:
     else:
         words = f"{torch.__version__}: numbers are only known for 2.11 to 2.13"
         yield Check("torch", "warn", words, "make setup, or run make regress and look")
-    yield from _devices(torch)
-
-
-def _devices(torch: object) -> Iterator[Check]:
     from benchmarks.environment import bf16_matrices
 
-    cuda, built = torch.cuda, torch.version.cuda  # type: ignore[attr-defined]
+    cuda, built = torch.cuda, torch.version.cuda
     if cuda.is_available():
         names = ", ".join(cuda.get_device_name(number) for number in range(cuda.device_count()))
         yield Check("devices", "ok", f"{names}; the main job takes the preset fast")
@@ -165,9 +158,6 @@ def _devices(torch: object) -> Iterator[Check]:
             "no GPU; the presets smoke, laptop and hour train in bf16, which this processor does not have in hardware"
         )
         yield Check("devices", "info", words, "a copy of the preset with bf16: false may be quicker: PRESET=mine.yaml")
-
-
-# ------------------------------------------------------------------------------------- known-bad combinations
 
 
 def opencv() -> Iterator[Check]:
@@ -221,9 +211,6 @@ def shared_memory() -> Iterator[Check]:
         yield Check("shared memory", "warn", words, "docker run --shm-size=2g, or mount -o remount,size=2g /dev/shm")
     else:
         yield Check("shared memory", "ok", f"{size:.1f} GiB at {SHARED_MEMORY}")
-
-
-# ----------------------------------------------------------------------------------------------- what it works on
 
 
 def disk(results: Path) -> Iterator[Check]:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -62,9 +63,8 @@ def environment(device: torch.device) -> dict[str, Any]:
 def processor() -> str:
     """The CPU's own name, where the system tells it."""
     cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    named = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-    return named or platform.processor() or platform.machine()
+    named = re.search(r"^model name\s*: *(.+)", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else None
+    return named[1].strip() if named else platform.processor() or platform.machine()
 
 
 def bf16_matrices() -> bool:
@@ -75,10 +75,8 @@ def bf16_matrices() -> bool:
 
 def revision() -> str | None:
     """The git revision of this checkout, with `+` after it where files were changed; None outside a checkout."""
-    root = Path(__file__).parent.parent
-    try:
-        head = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-        dirty = subprocess.run(["git", "-C", root, "status", "--porcelain", "-uno"], capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "")
+    describe = ["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]
+    with suppress(OSError, subprocess.CalledProcessError):
+        done = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+    return None

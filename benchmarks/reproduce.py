@@ -11,6 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -19,7 +21,7 @@ from benchmarks.config import Config, check_folder
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.jobs.engine import THIS_MACHINE, Placing
+from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died, Place
 from benchmarks.printing import console, show
 from benchmarks.runs.folder import RunFolder
@@ -37,61 +39,58 @@ class OutOfTime(Exception):
     """The minutes granted are over; everything done lies in the run folders."""
 
 
+@dataclass(frozen=True)
+class Options:
+    """How the main job is done. Raises UserError for what only this machine's own engine can do."""
+
+    force: bool = False  # do again what is done
+    minutes: float | None = None  # that it may take
+    placing: Placing = field(default_factory=Placing)
+    began: float = field(default_factory=lambda: time.perf_counter())  # when the minutes began
+
+    def __post_init__(self) -> None:
+        if self.minutes is not None and self.placing.engine != "local":
+            raise UserError("--minutes is for the engine local: a cluster's own limits end its jobs")
+        if self.placing.jobs > 1 and self.placing.engine != "local":
+            raise UserError("--jobs is for the engine local: a cluster places as many runs as have room")
+
+
 def reproduce(
-    configs: Sequence[Config],
-    archive: Archive,
-    splits: Sequence[str],
-    results: Path,
-    force: bool = False,
-    minutes: float | None = None,
-    placing: Placing = THIS_MACHINE,
-    began: float | None = None,
+    configs: Sequence[Config], archive: Archive, splits: Sequence[str], results: Path, options: Options
 ) -> bool:
     """Trains, recognizes and scores what is not done yet, with `force` all of it, and writes the tables.
 
     What is not CROHME stays apart, in results/local/<name>/. On this machine runs are done one after another, or
-    `placing.jobs` side by side; on a cluster all at once. Given `minutes`, all runs get as many epochs
-    as fit into them (`fitted`); after them it ends with the epoch or stage in hand (side by side: at once, from where
-    the checkpoints resume); they count from `began` (of time.perf_counter), else from now. Whether everything was done
-    is returned.
+    `placing.jobs` side by side; on a cluster all at once. Given `minutes`, all runs get as many epochs as fit into
+    them (`fitted`); after them it ends with the epoch or stage in hand (side by side: at once, from where the
+    checkpoints resume). Whether everything was done is returned.
     """
-    began = time.perf_counter() if began is None else began
-    here = placing.engine == "local"
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("reproduce runs one process: torchrun the verb train for each row, reproduce does the rest")
-    if minutes is not None and not here:
-        raise UserError("--minutes is for the engine local: a cluster's own limits end its jobs")
-    if placing.jobs > 1 and not here:
-        raise UserError("--jobs is for the engine local: a cluster places as many runs as have room")
-    place, deadline = workspace(archive, results), math.inf
-    if minutes is not None:
-        deadline = began + 60 * minutes
-        try:
-            configs = fitted(configs, archive, place / "runs", minutes, deadline)
-        except OutOfTime:
-            return _all_done(len(configs), len(configs))
-    runs = [RunFolder(place / "runs" / config.run_name, config) for config in configs]
-    for run in runs:
-        check_folder(run.settings, run.path)
-    if force:
+    place, placing = workspace(archive, results), options.placing
+    runs: list[RunFolder] = []
+    deadline = math.inf if options.minutes is None else options.began + 60 * options.minutes
+    with suppress(OutOfTime):
+        if options.minutes is not None:
+            configs = fitted(configs, archive, place / "runs", options.minutes, deadline)
+        runs = [RunFolder(place / "runs" / config.run_name, config) for config in configs]
         for run in runs:
+            check_folder(run.settings, run.path)
+        for run in runs if options.force else ():
             run.forget_training()
-    announce(archive)
-    _print_plan(runs, splits)
-    if here and placing.jobs == 1:
-        left = _one_after_another(runs, archive, splits, deadline)
-    else:
-        engine = placing.open(archive, place, place / "runs/logs")
-        left = _side_by_side(runs, splits, engine, placing.jobs if here else len(runs), deadline)
-    if done := [run for run in runs if run.sets("scores/*.json")]:
-        _finish(archive, done, results, time.perf_counter() - began)
-    return _all_done(left, len(runs))
-
-
-def _all_done(left: int, runs: int) -> bool:
-    if left:
-        console.print(f"the time is over: {runs - left} of {runs} runs are done; the same command resumes")
-    return not left
+        announce(archive)
+        _print_plan(runs, splits)
+        if placing.engine == "local" and placing.jobs == 1:
+            _one_after_another(runs, archive, splits, deadline)
+        else:
+            engine = placing.open(archive, place, place / "runs/logs")
+            _side_by_side(runs, splits, engine, placing.jobs if placing.engine == "local" else len(runs), deadline)
+    if scored := [run for run in runs if run.sets("scores/*.json")]:
+        _finish(archive, scored, results, time.perf_counter() - options.began)
+    done = sum(_done(run, splits) for run in runs)
+    if done < len(configs):
+        console.print(f"the time is over: {done} of {len(configs)} runs are done; the same command resumes")
+    return done == len(configs)
 
 
 def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: float, deadline: float) -> list[Config]:
@@ -117,15 +116,16 @@ def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: flo
                 f"epochs each, the least that preset {configs[0].preset} learns in; give {needed} or more (MINUTES=)"
             )
         console.print(f"{minutes:g} minutes: up to {epochs} epochs for each run, at {seconds:.3g} s an epoch")
-        write_atomically(path, json.dumps(chosen | {key: epochs}, indent=1) + "\n")
         chosen[key] = epochs
-    return [_with_epochs(config, chosen[key]) for config in configs]
-
-
-def _with_epochs(config: Config, epochs: int) -> Config:
-    if epochs >= config.training.epochs:
-        return config
-    return config.changed({"preset": f"{config.preset}-{epochs}-epochs", "training.epochs": epochs})
+        write_atomically(path, json.dumps(chosen, indent=1) + "\n")
+    epochs = chosen[key]
+    shorter = {"training.epochs": epochs}
+    return [
+        config.changed(shorter | {"preset": f"{config.preset}-{epochs}-epochs"})
+        if epochs < config.training.epochs
+        else config
+        for config in configs
+    ]
 
 
 def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, deadline: float) -> float:
@@ -144,12 +144,10 @@ def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, dea
     def stop(line: dict[str, Any]) -> None:
         if line["epoch"] >= wanted:
             raise Measured
-        if time.perf_counter() > deadline:
-            raise OutOfTime
+        _check_time(deadline)
 
     if len(RunFolder(folder).history) < wanted:
-        if time.perf_counter() > deadline:
-            raise OutOfTime
+        _check_time(deadline)
         check_folder(config, folder)
         console.print(f"measuring an epoch of {config.recipe}", markup=False)
         with suppress(Measured):
@@ -157,32 +155,30 @@ def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, dea
     return epoch_seconds(RunFolder(folder).history[:wanted])
 
 
+def _check_time(deadline: float) -> None:
+    if time.perf_counter() > deadline:
+        raise OutOfTime
+
+
 def epoch_seconds(history: Sequence[dict[str, Any]]) -> float:
     """Seconds of the last epoch, with its share of the validations until then."""
     return history[-1]["seconds"] + sum(line.get("val_seconds", 0.0) for line in history) / len(history)
 
 
-def _one_after_another(runs: Sequence[RunFolder], archive: Archive, splits: Sequence[str], deadline: float) -> int:
-    """How many were not done before the deadline (of time.perf_counter)."""
+def _one_after_another(runs: Sequence[RunFolder], archive: Archive, splits: Sequence[str], deadline: float) -> None:
+    """Raises OutOfTime after the deadline (of time.perf_counter)."""
     from benchmarks.tracking.live import live
     from benchmarks.tracking.track import track
 
-    def in_time() -> None:
-        if time.perf_counter() > deadline:
-            raise OutOfTime
-
-    for number, run in enumerate(runs):
-        try:
-            in_time()
-            if not run.trained:
-                console.rule(f"{_name(run)}: training", align="left")
-            with nullcontext() if run.trained else live(run.path):
-                if not _stages(run, archive, splits, in_time):
-                    console.print(f"{_name(run)}: done already ({run.path})", markup=False)
-            track(run.path)
-        except OutOfTime:
-            return len(runs) - number
-    return 0
+    in_time = partial(_check_time, deadline)
+    for run in runs:
+        in_time()
+        if not run.trained:
+            console.rule(f"{_name(run)}: training", align="left")
+        with nullcontext() if run.trained else live(run.path):
+            if not _stages(run, archive, splits, in_time):
+                console.print(f"{_name(run)}: done already ({run.path})", markup=False)
+        track(run.path)
 
 
 def _stages(run: RunFolder, archive: Archive, splits: Sequence[str], keep: Callable[[], None]) -> bool:
@@ -208,21 +204,21 @@ def _stages(run: RunFolder, archive: Archive, splits: Sequence[str], keep: Calla
 
 def _side_by_side(
     runs: Sequence[RunFolder], splits: Sequence[str], engine: "Engine", at_once: int, deadline: float
-) -> int:
-    """How many were not done before the deadline. A run whose process or node dies is started again from what it left
-    here; one that fails lets the others end, and is told after."""
+) -> None:
+    """Ends at the deadline. A run whose process or node dies is started again from what it left here; one that fails
+    lets the others end, and is told after."""
     from benchmarks.tracking.track import track
 
     attempts, epochs, errors = Counter[str](), Counter[str](), []
     waiting = {run.settings.run_name: run for run in runs if not _done(run, splits)}
     running: dict[str, RunFolder] = {}
     try:
-        while (waiting or running) and time.perf_counter() < deadline:
+        while (waiting or running) and (left := deadline - time.perf_counter()) > 0:
             while waiting and len(running) < at_once:
                 name = next(iter(waiting))
                 running[name] = waiting.pop(name)
                 engine.start(name, _on_node, running[name].settings.model_dump_json(), splits)
-            for name, error in engine.ended(min(MIRROR_SECONDS, max(0.0, deadline - time.perf_counter()))).items():
+            for name, error in engine.ended(min(MIRROR_SECONDS, left)).items():
                 run = running.pop(name)
                 attempts[name] += 1
                 if isinstance(error, Died) and attempts[name] < ATTEMPTS:
@@ -245,7 +241,6 @@ def _side_by_side(
         engine.stop()
     if errors:
         raise errors[0] if isinstance(errors[0], UserError) else UserError(f"a run failed: {errors[0]}")
-    return len(waiting) + len(running)
 
 
 def _on_node(place: Place, config: str, splits: Sequence[str]) -> None:

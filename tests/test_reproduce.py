@@ -55,7 +55,7 @@ def reproduce(
     """The main job, as its verb calls it."""
     opened = open_archive(archive)
     configs = [resolve(row, preset, seed, opened) for row in rows for seed in seeds]
-    return job.reproduce(configs, opened, splits_of(opened, years), results, **options)
+    return job.reproduce(configs, opened, splits_of(opened, years), results, job.Options(**options))
 
 
 def preset_of(archive: Path) -> str:
@@ -278,7 +278,7 @@ def test_a_plan_knows_what_training_took(archive: Path, tmp_path: Path, stages: 
 def test_torchrun_is_for_training_alone(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="torchrun the verb train"):
-        job.reproduce([], open_archive(archive), [], tmp_path)
+        job.reproduce([], open_archive(archive), [], tmp_path, job.Options())
 
 
 def test_a_signature_states_that_padding_is_masked(archive: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import math
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -44,17 +43,18 @@ def reproduce(
     """The main job: train, recognize, score, log; then the tables."""
     from benchmarks.config import resolve
     from benchmarks.jobs.engine import Placing
-    from benchmarks.reproduce import reproduce
+    from benchmarks.reproduce import Options, reproduce
     from benchmarks.runs.workspace import open_data, test_splits
 
-    began, placing = time.perf_counter(), Placing(engine, jobs, cpus, gpus)
+    placing = Placing(engine, jobs, cpus, gpus)
     if minutes is not None and not 0 < minutes < math.inf:
         raise UserError(f"--minutes {minutes:g}: no time to work in; give a number above 0, or leave it out (MINUTES=)")
+    options = Options(force, minutes, placing)  # from here on minutes count
     preset, numbers = preset or _default_preset(), [seed_of(word) for word in words(seeds)]
     archive = open_data(crohme, results)
     splits = test_splits(archive, words(years))
     configs = [resolve(row, preset, seed, archive) for row in words(recipes) for seed in numbers]
-    if not reproduce(configs, archive, splits, results, force, minutes, placing, began):
+    if not reproduce(configs, archive, splits, results, options):
         sys.exit(OUT_OF_TIME)
 
 

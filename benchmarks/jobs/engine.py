@@ -43,6 +43,3 @@ class Placing:
         from benchmarks.jobs.processes import Processes
 
         return Processes(archive.path, workspace, logs, self.jobs)
-
-
-THIS_MACHINE = Placing()

@@ -117,14 +117,14 @@ class NodePlace(Place):
         """The scratch folder, with all that the driver has of it."""
         files: Files = ray.get(self.depot.read.remote(name))
         _put(self.workspace / name, files)
-        self.known[name] = _times(files)
+        self.known[name] = {file: time for file, (_, time) in files.items()}
         return self.workspace / name
 
     def push(self, name: str) -> None:
         """Sends the driver what changed since."""
-        files = _files(self.workspace / name, self.known.setdefault(name, {}))
+        files = _files(self.workspace / name, self.known[name])
         ray.get(self.depot.write.remote(name, files))
-        self.known[name] |= _times(files)
+        self.known[name] |= {file: time for file, (_, time) in files.items()}
 
 
 def _task(place: NodePlace, job: Callable[..., None], *arguments: Any) -> None:
@@ -143,10 +143,6 @@ def _files(folder: Path, known: Times) -> Files:
             if known.get(name) != time:
                 changed[name] = path.read_bytes(), time
     return changed
-
-
-def _times(files: Files) -> Times:
-    return {name: time for name, (_, time) in files.items()}
 
 
 def _put(folder: Path, files: Files) -> None:

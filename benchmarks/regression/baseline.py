@@ -59,7 +59,7 @@ class Baseline(BaseModel):
 
 @dataclass(frozen=True)
 class Row:
-    """One item of the comparison; `verdict` is ok, changed, new or gone."""
+    """One item of the comparison, as the table shows it; `verdict` is ok, changed, new or gone."""
 
     item: str
     baseline: str
@@ -81,9 +81,6 @@ class Measured:
     numerics: fixed_job.Values
     training: dict[str, dict[str, float]]
     settings: dict[str, dict[str, Any]]
-
-
-# ------------------------------------------------------------------------------------------------ the commands
 
 
 def regress(crohme: Path | None, path: Path, parts: Iterable[str] = PARTS) -> bool:
@@ -136,16 +133,11 @@ def recorded(archive: Archive, runs: int, folder: Path) -> Recorded:
     same program with the same settings resumes where it left off."""
     path = folder / f"{archive.name}-{fixed_job.training_config(archive, 0).digest}-{program_digest()}.jsonl"
     done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    for seed in range(FIRST_SEED, FIRST_SEED + runs):
-        if all(run["seed"] != seed for run in done):
-            done.append({"seed": seed, **fixed_job.trained(archive, seed)})
-            write_atomically(path, "".join(json.dumps(run) + "\n" for run in done))
-            print(f"{archive.name}: {len(done)} of {runs} runs recorded", flush=True)
-    chosen = sorted((run for run in done if run["seed"] < FIRST_SEED + runs), key=lambda run: run["seed"])
-    return Recorded(settings=settings(archive), environment=environment(torch.device("cpu")), runs=chosen)
-
-
-# ----------------------------------------------------------------------------------------------- measuring
+    for seed in range(FIRST_SEED + len(done), FIRST_SEED + runs):
+        done.append({"seed": seed, **fixed_job.trained(archive, seed)})
+        write_atomically(path, "".join(json.dumps(run) + "\n" for run in done))
+        print(f"{archive.name}: {len(done)} of {runs} runs recorded", flush=True)
+    return Recorded(settings=settings(archive), environment=environment(torch.device("cpu")), runs=done[:runs])
 
 
 def open_archives(crohme: Path | None, path: Path) -> dict[str, Archive]:
@@ -185,11 +177,7 @@ def program_digest() -> str:
 
 def settings(archive: Archive) -> dict[str, Any]:
     """The configuration of the short training, one level deep; the seed is what differs between runs."""
-    every = flat(fixed_job.training_config(archive, 0).model_dump(mode="json"))
-    return {name: value for name, value in every.items() if name != "seed"}
-
-
-# ----------------------------------------------------------------------------------------------- comparing
+    return flat(fixed_job.training_config(archive, 0).model_dump(mode="json", exclude={"seed"}))
 
 
 def compare(baseline: Baseline, measured: Measured, parts: Iterable[str], with_crohme: bool) -> list[Row]:
@@ -209,10 +197,10 @@ def compare(baseline: Baseline, measured: Measured, parts: Iterable[str], with_c
 def _row(item: str, before: float | str | None, now: float | str | None, tolerance: float) -> Row:
     if before is None or now is None:
         verdict = "new" if before is None else "gone"
-    elif tolerance and not isinstance(before, str) and not isinstance(now, str):
-        verdict = "ok" if math.isclose(before, now, rel_tol=tolerance) else "changed"
-    else:
+    elif isinstance(before, str) or isinstance(now, str):
         verdict = "ok" if before == now else "changed"
+    else:
+        verdict = "ok" if math.isclose(before, now, rel_tol=tolerance) else "changed"
     return Row(item, _text(before), _text(now), f"± {tolerance:g} of it" if tolerance else "equal", verdict)
 
 
@@ -246,9 +234,6 @@ def _text(value: float | str | None) -> str:
     return f"{value:.8g}" if isinstance(value, float) else str(value)
 
 
-# ------------------------------------------------------------------------------------------------ files, words
-
-
 def read(path: Path) -> Baseline:
     """The baseline in a file. Raises UserError where it is missing or damaged."""
     try:
@@ -263,8 +248,7 @@ def read(path: Path) -> Baseline:
 
 def check_parts(parts: Iterable[str]) -> tuple[str, ...]:
     """The parts, all where none is named. Raises UserError for an unknown one."""
-    parts = tuple(parts) or PARTS
-    for part in parts:
+    for part in (parts := tuple(parts) or PARTS):
         if part not in PARTS:
             raise UserError(f"no part '{part}' of the fixed job: choose of {', '.join(PARTS)}")
     return parts

@@ -10,9 +10,8 @@
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ from benchmarks.training.loss import teacher_forced, token_loss
 from benchmarks.training.trainer import train
 from evaluation import symlg
 from evaluation.scoring.inputs import prediction_file, read_predictions
-from evaluation.scoring.score import NO_FIELDS, Expression, evaluate
+from evaluation.scoring.score import NO_FIELDS, evaluate
 from models import CoMER, SearchOptions, Vocabulary, bidirectional_targets, joint_search
 from models.weights import load_weights
 
@@ -40,8 +39,6 @@ GATE_SEED = 7  # of the training that is judged; none of the recorded seeds, so 
 COUNTS = ("n", "exact", "le1", "le2", "le3", "structure", "token_exact", "missing", "unconverted")
 
 Values = dict[str, int | float | str]
-
-# ------------------------------------------------------------------------------------------------------ scores
 
 
 def scores(embedded_set: Archive, crohme: Archive | None, reproduced: Path) -> Values:
@@ -87,11 +84,8 @@ def _scored(name: str, predictions: Path, truth: str) -> Values:
         found = evaluate(predictions, truth, NO_FIELDS, Path(workdir))
     counts = asdict(found.score)
     values: Values = {f"{name}: {key}": counts[key] for key in COUNTS}
-    columns = [field.name for field in fields(Expression)]
-    values[f"{name}: every expression"] = _digest(
-        {row.id: str([getattr(row, column) for column in columns]) for row in found.expressions}
-    )
-    return values
+    rows = {row.id: str(list(asdict(row).values())) for row in found.expressions}
+    return values | {f"{name}: every expression": _digest(rows)}
 
 
 def _converted(text: str, id_: str) -> str:
@@ -106,16 +100,18 @@ def _digest(texts: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:12]
 
 
-# ---------------------------------------------------------------------------------------------------- numerics
-
-
 def numerics() -> Values:
     """All of the fixed numbers; a few seconds on one thread, on which sums have one order."""
-    with one_thread(), tempfile.TemporaryDirectory() as folder:
-        archive = open_archive(embedded(Path(folder) / "data.zip", train=64, test=8))
-        values = network_values() | batch_values(archive)
-        for preset in names("presets"):
-            values |= first_steps(archive, preset)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            archive = open_archive(embedded(Path(folder) / "data.zip", train=64, test=8))
+            values = network_values() | batch_values(archive)
+            for preset in names("presets"):
+                values |= first_steps(archive, preset)
+    finally:
+        torch.set_num_threads(threads)
     return values
 
 
@@ -188,20 +184,6 @@ def first_steps(archive: Archive, preset: str) -> Values:
         train(run, archive)
         history = run.history  # before the folder goes
     return {f"{preset} first steps: loss of epoch {line['epoch']}": line["loss"] for line in history}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """While this lasts torch computes on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-# ---------------------------------------------------------------------------------------------------- training
 
 
 def training_config(archive: Archive, seed: int) -> Config:

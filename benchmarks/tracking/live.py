@@ -1,4 +1,5 @@
-"""Mirroring a training while it runs, in a process of the lowest priority."""
+"""Mirroring a training while it runs, in a process of the lowest priority: so a store that hangs, breaks or is slow to
+import does not affect the training, which never imports MLflow."""
 
 import os
 import select
@@ -20,7 +21,7 @@ SAMPLE_SECONDS = 10  # between two measurements of the machine
 
 @contextmanager
 def live(folder: Path, seconds: float = 30) -> Iterator[None]:
-    """Mirrors a run folder now and then, in a process of its own, while its training goes on.
+    """Mirrors a run folder now and then, and measures the machine, while the run's training goes on.
 
     The process hears through its stdin how that ended: `done`, or nothing more - an error, Ctrl-C or a kill - when it
     mirrors the last state itself.

@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -39,13 +40,30 @@ PARENT = "mlflow.parentRunId"
 
 
 class Mirror:
-    """An MLflow tracking store, opened."""
+    """An MLflow tracking store, opened for runs on the data of one name."""
 
-    def __init__(self, uri: str, workspace: Path):
+    def __init__(self, uri: str, workspace: Path, data: str):
         if (path := sqlite_path(uri)) and not has_content(path):
             _create(path)
         self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
-        self.uri, self.workspace = uri, workspace
+        self.uri, self.workspace, self.data = uri, workspace, data
+
+    @cached_property
+    def experiment(self) -> str:
+        """The id of the experiment of this data, made where there is none."""
+        name = "hmerbench" if self.data == "crohme" else f"hmerbench {self.data} (not CROHME)"
+        found = self.client.get_experiment_by_name(name)
+        if found is None:
+            local = self.uri.startswith("sqlite:")  # a server knows where its artifacts belong
+            place = (self.workspace / "mlartifacts").resolve().as_uri() if local else None
+            try:
+                return self.client.create_experiment(name, place)
+            except MlflowException:
+                if (found := self.client.get_experiment_by_name(name)) is None:
+                    raise  # else another process was faster
+        if found.lifecycle_stage == "deleted":
+            self.client.restore_experiment(found.experiment_id)
+        return found.experiment_id
 
     def put(
         self, run: RunFolder, tables: Path | None = None, under: str = "", name: str = "", running: bool = False
@@ -64,35 +82,39 @@ class Mirror:
                     raise
                 time.sleep(random.uniform(0, 0.2))
 
-    def conclude(self, data: str, group: str, status: str) -> None:
+    def conclude(self, group: str, status: str) -> None:
         """Says of a run that others hang below, if there is one, that there will be no more."""
-        for found in self._search(self._experiment(data), f"tags.run_key = '{store_key(group)}'"):
+        for found in self._search(f"tags.run_key = '{store_key(group)}'"):
             self.client.set_terminated(found.info.run_id, status)
 
     def _put(self, run: RunFolder, tables: Path | None, under: str, name: str, running: bool) -> str:
-        experiment = self._experiment(run.data)
-        mlrun, epochs = self._run_of(experiment, run)
+        mlrun, epochs = self._run_of(run)
         run_id = mlrun.info.run_id
         self._log_facts(mlrun, run, in_table=not under)
         self._log_history(run_id, run, epochs)
-        self._log_scores(mlrun, run)
+        for split, score in run.scores.items():
+            values = {f"{split}.{name}": float(score[name]) for name in SCORE_METRICS if score.get(name) is not None}
+            self._log_new(mlrun, values, (run.path / f"scores/{split}.json").stat().st_mtime)
         self._log_datasets(run_id, run)
-        self._log_artifacts(run_id, run)
+        for path in (run.path / name for name in ARTIFACTS):
+            if path.exists():
+                self.client.log_artifact(run_id, str(path))
         self._log_model(run_id, run)
         if run.finished:
             self.client.set_terminated(run_id, "FINISHED", max([*_ends(run), run.started]))
         else:
             self.client.update_run(run_id, "RUNNING" if running else "KILLED")
         if under:
-            group = self._group(experiment, store_key(under), under).info.run_id
+            group = self._group(store_key(under), under).info.run_id
             self.client.set_tag(run_id, PARENT, group)
             self.client.update_run(run_id, name=name or mlrun.info.run_name)
             self.client.update_run(group, "RUNNING")
             return run_id
+        title = f"table 2, {run.data}, {run.preset}"
         while True:
-            table = self._table(experiment, run)
-            self._hang_row(experiment, run, table)
-            if self._table(experiment, run).info.run_id == table.info.run_id:  # else another process made an older one
+            table = self._group(run.table_key, title)
+            self._hang_row(run, table)
+            if self._group(run.table_key, title).info.run_id == table.info.run_id:  # else another made an older one
                 break
         for path in sorted(tables.glob("table*.*")) if tables is not None else ():
             self.client.log_artifact(table.info.run_id, str(path), "tables")
@@ -100,15 +122,15 @@ class Mirror:
 
     # -------------------------------------------------------------------------------------------------- the tree
 
-    def _hang_row(self, experiment: str, run: RunFolder, table: Run) -> None:
-        runs = self._search(experiment, f"tags.table_key = '{run.table_key}'")
+    def _hang_row(self, run: RunFolder, table: Run) -> None:
+        runs = self._search(f"tags.table_key = '{run.table_key}'")
         members = [member for member in runs if member.data.tags.get("row_key") == run.row_key]
         above, groups = table, [(table, runs)]
         rows = cast(pd.DataFrame, _rates(runs).groupby(level=0).mean())
         best = rows.max().to_dict()  # of each test set the highest mean of a row so far
         self._log_new(table, best, time.time(), len(runs))
         if len(members) > 1:
-            above = self._group(experiment, run.row_key, run.recipe)
+            above = self._group(run.row_key, run.recipe)
             self._hang([above], table)
             self._log_new(above, _mean_and_spread(members), time.time(), len(members))
             groups.append((above, members))
@@ -117,19 +139,15 @@ class Mirror:
             busy = any(member.info.status == "RUNNING" for member in below)
             self.client.update_run(group.info.run_id, "RUNNING" if busy else "FINISHED")
 
-    def _table(self, experiment: str, run: RunFolder) -> Run:
-        return self._group(experiment, run.table_key, f"table 2, {run.data}, {run.preset}")
-
-    def _group(self, experiment: str, key: str, name: str) -> Run:
+    def _group(self, key: str, name: str) -> Run:
         """The run that stands for a table or a row. Of several, made by processes at the same moment, the oldest stays
         and takes over what hangs below the others."""
         where = f"tags.run_key = '{key}'"
-        found = self._search(experiment, where)
-        if not found:
-            self.client.create_run(experiment, run_name=name, tags={"run_key": key})
-            found = self._search(experiment, where)
+        if not (found := self._search(where)):
+            self.client.create_run(self.experiment, run_name=name, tags={"run_key": key})
+            found = self._search(where)
         for surplus in found[1:]:
-            self._hang(self._search(experiment, f"tags.`{PARENT}` = '{surplus.info.run_id}'"), found[0])
+            self._hang(self._search(f"tags.`{PARENT}` = '{surplus.info.run_id}'"), found[0])
             self.client.delete_run(surplus.info.run_id)
         return found[0]
 
@@ -147,22 +165,7 @@ class Mirror:
 
     # --------------------------------------------------------------------------------------------- finding a run
 
-    def _experiment(self, data: str) -> str:
-        name = "hmerbench" if data == "crohme" else f"hmerbench {data} (not CROHME)"
-        found = self.client.get_experiment_by_name(name)
-        if found is None:
-            local = self.uri.startswith("sqlite:")  # a server knows where its artifacts belong
-            place = (self.workspace / "mlartifacts").resolve().as_uri() if local else None
-            try:
-                return self.client.create_experiment(name, place)
-            except MlflowException:
-                if (found := self.client.get_experiment_by_name(name)) is None:
-                    raise  # else another process was faster
-        if found.lifecycle_stage == "deleted":
-            self.client.restore_experiment(found.experiment_id)
-        return found.experiment_id
-
-    def _run_of(self, experiment: str, run: RunFolder) -> tuple[Run, set[int]]:
+    def _run_of(self, run: RunFolder) -> tuple[Run, set[int]]:
         """The folder's MLflow run, made where there is none yet, and the epochs it has.
 
         A run whose epochs had another loss is another training of the same configuration (made on another machine,
@@ -171,7 +174,7 @@ class Mirror:
         losses = {entry["epoch"]: entry.get("loss") for entry in run.history}
         made = None
         while True:
-            for mlrun in self._search(experiment, f"tags.run_key = '{run.run_key}'"):
+            for mlrun in self._search(f"tags.run_key = '{run.run_key}'"):
                 points = self.client.get_metric_history(mlrun.info.run_id, "loss")
                 if all(losses.get(point.step, point.value) == point.value for point in points):
                     if made and made.info.run_id != mlrun.info.run_id:  # another process made one, too
@@ -180,12 +183,11 @@ class Mirror:
             if made:
                 raise RuntimeError("it does not show the run that was just made")
             name = f"{run.recipe}, seed {run.seed}"
-            made = self.client.create_run(experiment, run.started, {"run_key": run.run_key}, name)
+            made = self.client.create_run(self.experiment, run.started, {"run_key": run.run_key}, name)
 
-    def _search(self, experiment: str, where: str) -> list[Run]:
+    def _search(self, where: str) -> list[Run]:
         """All that match, the oldest first."""
-        found = self.client.search_runs([experiment], where, max_results=MOST_RUNS)
-        return sorted(found, key=lambda run: (run.info.start_time, run.info.run_id))
+        return self.client.search_runs([self.experiment], where, max_results=MOST_RUNS, order_by=["start_time"])
 
     # ------------------------------------------------------------------------------------------- what a run holds
 
@@ -216,11 +218,6 @@ class Mirror:
             ]
             self.client.log_batch(run_id, metrics=points)
 
-    def _log_scores(self, mlrun: Run, run: RunFolder) -> None:
-        for split, score in run.scores.items():
-            values = {f"{split}.{name}": float(score[name]) for name in SCORE_METRICS if score.get(name) is not None}
-            self._log_new(mlrun, values, (run.path / f"scores/{split}.json").stat().st_mtime)
-
     def _log_datasets(self, run_id: str, run: RunFolder) -> None:
         """The splits the run has to do with, each with its part in it. MLflow adds a dataset once."""
         digest = run.config["data"].get("digest", "")
@@ -228,21 +225,14 @@ class Mirror:
         parts = {"train": "training"} | {split: f"test {split}" for split in run.scores}
         inputs = []
         for split, part in parts.items():
-            tags = [InputTag("mlflow.data.context", part)]
+            tags = {"mlflow.data.context": part}
             if split in run.scores:
-                tags.append(InputTag("expressions", str(run.scores[split].get("n"))))
+                tags["expressions"] = str(run.scores[split].get("n"))
             if split == run.config.get("select"):
-                tags.append(InputTag("selects_epoch", "true"))  # the paper's protocol; a signature says so, too
-            inputs.append(DatasetInput(Dataset(f"{run.data}-{split}", digest[:32] or "unknown", "local", source), tags))
+                tags["selects_epoch"] = "true"  # the paper's protocol; a signature says so, too
+            dataset = Dataset(f"{run.data}-{split}", digest[:32] or "unknown", "local", source)
+            inputs.append(DatasetInput(dataset, [InputTag(*tag) for tag in tags.items()]))
         self.client.log_inputs(run_id, inputs)
-
-    def _log_artifacts(self, run_id: str, run: RunFolder) -> None:
-        for name in ARTIFACTS:
-            path = run.path / name
-            if path.is_dir():
-                self.client.log_artifacts(run_id, str(path), name)
-            elif path.exists():
-                self.client.log_artifact(run_id, str(path))
 
     def _log_model(self, run_id: str, run: RunFolder) -> None:
         """A finished run's weights as a version of the registered model DATA-RECIPE-PRESET. It is the safetensors file
@@ -297,6 +287,6 @@ def _create(path: Path) -> None:
         if not has_content(path):
             for leftover in path.parent.glob(f"{path.name}.*.part"):
                 leftover.unlink()
-            partial = path.with_name(f"{path.name}.{time.time_ns()}.part")  # MLflow keeps what failed open, by name
-            MlflowClient(tracking_uri=f"sqlite:///{partial}").search_experiments()
-            os.replace(partial, path)
+            part = path.with_name(f"{path.name}.{time.time_ns()}.part")  # MLflow keeps what failed open, by name
+            MlflowClient(tracking_uri=f"sqlite:///{part}").search_experiments()
+            os.replace(part, path)

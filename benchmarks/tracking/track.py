@@ -1,9 +1,5 @@
 """MLflow as a mirror of run folders (mirror.py). The folder is the truth: trouble with MLflow costs one warning and
-next to no time, and `python -m benchmarks track FOLDER` mirrors what is missing later.
-
-While a training goes on, a process of its own mirrors it and measures the machine, at the lowest priority. So a store
-that hangs, breaks or is slow to import does not affect the training, which never imports MLflow.
-"""
+next to no time, and `python -m benchmarks track FOLDER` mirrors what is missing later."""
 
 import time
 from collections.abc import Callable
@@ -35,7 +31,7 @@ def track(
     under = under or study_of(folder)
     run = RunFolder(folder)
     _ = run.config, run.history, run.environment, run.state, run.scores  # what is damaged is told now, and as an error
-    return _with_store(folder, lambda mirror: mirror.put(run, tables, under, name, running))
+    return _with_store(folder, run.data, lambda mirror: mirror.put(run, tables, under, name, running))
 
 
 def study_of(folder: Path) -> str:
@@ -46,10 +42,10 @@ def study_of(folder: Path) -> str:
 
 def conclude(folder: Path, data: str, under: str, status: str) -> None:
     """Says how it ended (FINISHED or KILLED) of the run called `under`; `folder` is one of those that hang below it."""
-    _with_store(folder, lambda mirror: mirror.conclude(data, under, status))
+    _with_store(folder, data, lambda mirror: mirror.conclude(under, status))
 
 
-def _with_store(folder: Path, action: "Callable[[Mirror], Result]") -> Result | None:
+def _with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") -> Result | None:
     """What the action returns; None, and one warning, where the store of a folder is of no use."""
     uri, began = tracking_uri(folder), time.monotonic()
     if began < _left_alone_until.get(uri, 0):
@@ -58,7 +54,7 @@ def _with_store(folder: Path, action: "Callable[[Mirror], Result]") -> Result | 
         reach(uri)
         from benchmarks.tracking.mirror import Mirror  # MLflow is slow to import, and not needed to train
 
-        result = action(Mirror(bounded(uri), workspace_of(folder)))
+        result = action(Mirror(bounded(uri), workspace_of(folder), data))
     except ImportError as error:
         warn(uri, f"{error.name or error} is not installed, so runs are not logged (the run folders hold everything)")
     except Exception as error:  # a mirror must never stop the work

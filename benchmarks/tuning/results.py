@@ -22,6 +22,7 @@ from benchmarks.tuning.space import Problem
 from evaluation.scoring.interval import printed_interval
 
 LABEL = "token-match ExpRate, held-out (%)"
+COMPLETE = (TrialState.COMPLETE,)  # states of trials that ran to their end
 
 
 def write(folder: Path, problem: Problem, study: optuna.Study, checked: optuna.Study | None, archive: Archive) -> None:
@@ -40,10 +41,9 @@ def write(folder: Path, problem: Problem, study: optuna.Study, checked: optuna.S
             for kind in DATES:
                 write_atomically(folder / f"{name}.{kind}", rendered(figure, kind))
     _summarize(problem, study, checked, archive)
-    run = f"make reproduce-table2 RECIPES={folder}/best.yaml PRESET={problem.preset}"
-    console.print(f"recipe   {folder}/best.yaml", markup=False)
-    console.print("run it   " + run + (" CROHME=…" if archive.name != "embedded" else ""), markup=False)
-    console.print(f"trials   {folder}/trials.csv", markup=False)
+    crohme = "" if archive.name == "embedded" else " CROHME=…"
+    run = f"make reproduce-table2 RECIPES={folder}/best.yaml PRESET={problem.preset}{crohme}"
+    console.print(f"recipe   {folder}/best.yaml\nrun it   {run}\ntrials   {folder}/trials.csv", markup=False)
     console.print(f"plots    {', '.join(f'{folder}/{name}.*' for name in figures)}", markup=False)
 
 
@@ -54,30 +54,24 @@ def rows(study: optuna.Study, problem: Problem) -> pd.DataFrame:
         row = {"trial": trial.number, "state": trial.state.name.lower(), "value": trial.value}
         row |= {"epochs": trial.last_step, "seconds": trial.duration.total_seconds() if trial.duration else None}
         row |= {name: str(value) for name, value in problem.values(trial.params).items()}
-        attributes = trial.user_attrs
-        row |= {"default": attributes.get("default", False), "diverged": attributes.get("diverged", False)}
+        row |= {name: trial.user_attrs.get(name, False) for name in ("default", "diverged")}
         row |= {"retry_of": RetryHeartbeatStaleTrialCallback.retried_trial_number(trial)}
-        table.append(row | {"folder": attributes.get("folder"), "where": attributes.get("where")})
+        table.append(row | {name: trial.user_attrs.get(name) for name in ("folder", "where")})
     return pd.DataFrame(table).astype({"retry_of": "Int64", "epochs": "Int64"})
 
 
 def default_trial(study: optuna.Study) -> FrozenTrial:
     """The finished trial that changed nothing. Raises UserError where it was given up."""
-    found = [trial for trial in complete(study) if trial.user_attrs.get("default")]
-    if not found:
-        raise UserError(f"{study.study_name}: the trial of the default was given up; see worker-*.log, and fix that")
-    return found[0]
-
-
-def complete(study: optuna.Study) -> list[FrozenTrial]:
-    """The trials that ran to their end."""
-    return study.get_trials(states=(TrialState.COMPLETE,))
+    for trial in study.get_trials(states=COMPLETE):
+        if trial.user_attrs.get("default"):
+            return trial
+    raise UserError(f"{study.study_name}: the trial of the default was given up; see worker-*.log, and fix that")
 
 
 def importances(study: optuna.Study) -> pd.DataFrame | None:
     """Share of each setting in what makes the best quarter of the trials differ from all (columns setting,
     importance); None for too few trials."""
-    values = [trial.value for trial in complete(study)]
+    values = [trial.value for trial in study.get_trials(states=COMPLETE)]
     if len(values) < 8 or len(set(values)) < 2:
         return None
     evaluator = PedAnovaImportanceEvaluator(target_quantile=0.25, region_quantile=1.0, evaluate_on_local=True)
@@ -122,25 +116,28 @@ def _heading(study: optuna.Study, problem: Problem, best: FrozenTrial, default: 
 
 def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | None, archive: Archive) -> None:
     """Prints the settings and results of default and best, also at the check's seed, where the best was not picked."""
-    best, default = study.best_trial, default_trial(study)
-    columns, values = ("setting", "default", f"best (trial {best.number})"), problem.values(best.params)
-    lines = [(name, str(problem.defaults[name]), str(value)) for name, value in values.items()]
-    pairs = {LABEL: (problem.base, default.value or 0.0, best.value or 0.0, "where the best was picked")}
-    other = problem.base.changed({"seed": problem.base.seed + 1})
-    if checked:
-        found = {repr(sorted(problem.values(t.params).items())): t.value or 0.0 for t in complete(checked)}
-        pair = [found.get(repr(sorted(settings.items()))) for settings in (problem.defaults, values)]
-        if pair[0] is not None and pair[1] is not None:
-            where = "on another held-out part, from another initialization"
-            pairs[f"the same, seed {other.seed}"] = other, pair[0], pair[1], where
-    for label, (config, one, two, _) in pairs.items():
+    best, settings = study.best_trial, problem.values(study.best_trial.params)
+    columns = ("setting", "default", f"best (trial {best.number})")
+    lines = [(name, str(problem.defaults[name]), str(value)) for name, value in settings.items()]
+    gains = []
+
+    def compare(label: str, config: Config, default: float, best: float, where: str) -> None:
         n = heldout_size(config, archive)
-        lines.append((label, _rate(one, n), _rate(two, n)))
+        lines.append((label, _rate(default, n), _rate(best, n)))
+        gains.append(f"{best - default:+.2f} points {where}")
+
+    compare(LABEL, problem.base, default_trial(study).value or 0.0, best.value or 0.0, "where the best was picked")
+    if checked:
+        other = problem.base.changed({"seed": problem.base.seed + 1})
+        found = [(problem.values(t.params), t.value or 0.0) for t in checked.get_trials(states=COMPLETE)]
+        pair = [[value for values, value in found if values == wanted] for wanted in (problem.defaults, settings)]
+        if all(pair):
+            where = "on another held-out part, from another initialization"
+            compare(f"the same, seed {other.seed}", other, pair[0][-1], pair[1][-1], where)
     show(f"study {study.study_name}", [dict(zip(columns, line, strict=True)) for line in lines])
     counts = (len(study.get_trials(states=(s,))) for s in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL))
     console.print("trials   {} complete, {} stopped early, {} interrupted".format(*counts))
-    for word, (_, one, two, where) in zip(("gain", ""), pairs.values(), strict=False):
-        console.print(f"{word:<9}{two - one:+.2f} points {where}")
+    console.print("gain     " + "\n         ".join(gains))
 
 
 def _rate(value: float, n: int) -> str:

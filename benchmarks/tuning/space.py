@@ -65,16 +65,16 @@ class Parameter(Strict):
         """A setting's value as the study stores it."""
         return _text(value) if self.choices is not None else value
 
+    def extremes(self) -> list[Any]:
+        """All choices, or both ends of the range."""
+        return self.choices if self.choices is not None else [self.low, self.high]
+
     def holds(self, value: Any) -> bool:
         """Whether a value lies within."""
         if self.choices is not None:
             return _text(value) in [_text(choice) for choice in self.choices]
-        assert self.low is not None and self.high is not None
-        return isinstance(value, int | float) and self.low <= value <= self.high
-
-    def extremes(self) -> list[Any]:
-        """All choices, or both ends of the range."""
-        return self.choices if self.choices is not None else [self.low, self.high]
+        low, high = self.extremes()
+        return isinstance(value, int | float) and low <= value <= high
 
 
 class Pruning(Strict):
@@ -101,7 +101,8 @@ class Problem:
     preset: str
     space: Space
     base: Config  # of a trial that changes nothing
-    defaults: Mapping[str, Any]  # of the settings tuned
+    parameters: Mapping[str, Parameter]  # what is tuned, by the full name of the setting
+    defaults: Mapping[str, Any]  # of these settings
     left_out: tuple[str, ...]  # settings that the recipe itself fixes
 
     @property
@@ -110,11 +111,6 @@ class Problem:
         text = self.space.model_dump_json() + self.base.digest + _text(list(self.parameters))
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return f"{self.base.recipe}-{self.base.preset}-seed{self.base.seed}-{digest}"
-
-    @property
-    def parameters(self) -> dict[str, Parameter]:
-        """What is tuned, by the full name of the setting."""
-        return {name: p for name, p in self.space.parameters.items() if name not in self.left_out}
 
     def suggest(self, trial: optuna.Trial) -> dict[str, Any]:
         """The settings of a trial."""
@@ -154,9 +150,9 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
     base = final.changed(budget | {"select": "heldout"}, f"{source}: budget")
     fixed = configs.flat(configs.read_named("recipes", recipe)[1])
     left_out = tuple(n for n in space.parameters if any(_overlap(n, key) for key in fixed))
-    if len(left_out) == len(space.parameters):
+    parameters = {name: parameter for name, parameter in space.parameters.items() if name not in left_out}
+    if not parameters:
         raise UserError(f"{source}: the recipe '{recipe}' sets all of these itself, so nothing is left to tune")
-    parameters = {name: p for name, p in space.parameters.items() if name not in left_out}
     defaults = {name: _at(base, name, source) for name in parameters}
     for name, parameter in parameters.items():
         if not parameter.holds(defaults[name]):
@@ -166,7 +162,7 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
                 value = int(value)
             for config in (base, final):  # a trial, and the recipe that comes out
                 config.changed({name: value}, f"{source}: parameters.{name}")
-    return Problem(recipe, preset, space, base, defaults, left_out)
+    return Problem(recipe, preset, space, base, parameters, defaults, left_out)
 
 
 def _at(config: Config, name: str, source: str) -> Any:

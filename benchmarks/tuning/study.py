@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from benchmarks.files import only_one
-from benchmarks.jobs.engine import THIS_MACHINE, Placing
+from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died
 from benchmarks.printing import console
 from benchmarks.runs.workspace import announce, workspace
@@ -37,14 +37,7 @@ if TYPE_CHECKING:
 MIRROR_SECONDS = 60  # the end of tuning waits so long for MLflow
 
 
-def tune(
-    problem: Problem,
-    archive: Archive,
-    results: Path,
-    trials: int,
-    placing: Placing = THIS_MACHINE,
-    storage: str = "",
-) -> Path:
+def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing: Placing, storage: str = "") -> Path:
     """Brings the study to `trials` finished trials in all, then writes its results into the folder returned.
 
     The same command resumes a study that was stopped, and, with a `storage` URL, joins in from another machine.

@@ -73,24 +73,23 @@ class Job:
         median = optuna.pruners.MedianPruner(
             n_startup_trials=pruning.trials, n_warmup_steps=pruning.epochs + 1, interval_steps=1, n_min_trials=3
         )
+        if self.local:
+            storage = JournalStorage(JournalFileBackend(self.storage))
+        else:
+            storage = PatientStorage(
+                self.storage,
+                engine_kwargs={"pool_pre_ping": True},
+                heartbeat_interval=self.heartbeat,
+                grace_period=3 * self.heartbeat,
+                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=RETRIES),
+            )
         return optuna.create_study(
-            storage=self._storage(),
+            storage=storage,
             study_name=self.name,
             direction="maximize",
             sampler=KeyedTPE(self.problem.base.seed, self.problem.space.startup),
             pruner=optuna.pruners.NopPruner() if self.check else median,
             load_if_exists=True,
-        )
-
-    def _storage(self) -> optuna.storages.BaseStorage:
-        if self.local:
-            return JournalStorage(JournalFileBackend(self.storage))
-        return PatientStorage(
-            self.storage,
-            engine_kwargs={"pool_pre_ping": True},
-            heartbeat_interval=self.heartbeat,
-            grace_period=3 * self.heartbeat,
-            heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=RETRIES),
         )
 
 
@@ -107,12 +106,8 @@ class KeyedTPE(TPESampler):
     """Optuna's TPE, its random numbers keyed by (seed, trial): what is drawn depends on the trials before, and not on
     which worker draws, or how often a study was stopped."""
 
-    def __init__(self, seed: int, startup: int):
+    def __init__(self, seed: int, startup: int, trial: int = 0):
         self.key = seed, startup
-        self._begin(0)
-
-    def _begin(self, trial: int) -> None:
-        seed, startup = self.key
         super().__init__(
             n_startup_trials=startup,
             n_ei_candidates=24,
@@ -124,7 +119,7 @@ class KeyedTPE(TPESampler):
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Optuna's hook: keys the random numbers by the trial."""
-        self._begin(trial.number)
+        self.__init__(*self.key, trial.number)
         super().before_trial(study, trial)
 
 
@@ -155,23 +150,23 @@ def work(place: Place, job: Job, worker: str) -> None:
     quiet_optuna()
     study, archive = patiently(job.opened), place.archive()
     while (turn := patiently(partial(_turn, study, job.trials))) != "over":
-        if turn == "wait":
-            time.sleep(POLL)
-            continue
-        trial = Trial(place, job, worker, archive)
-        try:
-            study.optimize(trial.run, n_trials=1)
-        except STORAGE_ERRORS:  # the trial's result lies in its folder: it will be tried again and known at once
-            time.sleep(POLL)
-        except (UpdateFinishedTrialError, ValueError, AssertionError, UnboundLocalError):
-            # it was given to another worker while this one was out of reach, or Optuna stumbled (the last of these
-            # errors is its own) over a storage that went away between a trial's end and its report
-            if not trial.over:
-                raise
-            time.sleep(POLL)
+        if turn == "try":
+            trial = Trial(place, job, worker, archive)
+            try:
+                study.optimize(trial.run, n_trials=1)
+                continue
+            except STORAGE_ERRORS:  # the trial's result lies in its folder: it will be tried again and known at once
+                pass
+            except (UpdateFinishedTrialError, ValueError, AssertionError, UnboundLocalError):
+                # it was given to another worker while this one was out of reach, or Optuna stumbled (the last of these
+                # errors is its own) over a storage that went away between a trial's end and its report
+                if not trial.over:
+                    raise
+        time.sleep(POLL)
 
 
 def _turn(study: optuna.Study, trials: int) -> str:
+    """Whether to try, to wait, as a trial under way may fail yet, or the study is over."""
     fail_stale_trials(study)
     states = Counter(trial.state for trial in study.get_trials(deepcopy=False))
     finished = sum(states[state] for state in FINISHED_STATES)
@@ -203,9 +198,11 @@ class Trial:
         def on_epoch(line: dict[str, Any]) -> None:
             self.place.push(name)
             self._report(trial, folder)
-            if METRIC in line and not trial.user_attrs.get("default") and _prune(trial):
-                self.over = True
-                raise optuna.TrialPruned
+            if METRIC in line and not trial.user_attrs.get("default"):
+                with suppress(*STORAGE_ERRORS):
+                    if trial.should_prune():
+                        self.over = True
+                        raise optuna.TrialPruned
 
         with only_one(folder, ".lock", math.inf):  # two trials of the same settings, or one that was taken for dead
             if not (RunFolder(folder).state or {}).get("finished"):
@@ -239,9 +236,3 @@ class Trial:
 def _validated(folder: Path) -> list[dict[str, Any]]:
     """The epochs of a run after which it was validated."""
     return [line for line in RunFolder(folder).history if METRIC in line]
-
-
-def _prune(trial: optuna.Trial) -> bool:
-    with suppress(*STORAGE_ERRORS):
-        return trial.should_prune()
-    return False
