@@ -141,7 +141,7 @@ def torch_and_devices() -> Iterator[Check]:
     else:
         words = f"{torch.__version__}: numbers are only known for 2.11 to 2.13"
         yield Check("torch", "warn", words, "make setup, or run make regress and look")
-    from benchmarks.environment import bf16_matrices
+    from benchmarks.environment import bf16_unit
 
     cuda, built = torch.cuda, torch.version.cuda
     if cuda.is_available():
@@ -151,12 +151,10 @@ def torch_and_devices() -> Iterator[Check]:
         words = f"torch is built for CUDA {built}, but no GPU can be used; the main job takes the preset smoke"
         fix = "install the NVIDIA driver, or the CPU build: pip install torch --index-url "
         yield Check("devices", "warn", words, fix + "https://download.pytorch.org/whl/cpu")
-    elif bf16_matrices():
-        yield Check("devices", "ok", "no GPU, but bf16 matrices in hardware; the main job takes the preset smoke")
+    elif unit := bf16_unit():
+        yield Check("devices", "ok", f"no GPU, but bf16 in hardware ({unit}); the main job takes the preset smoke")
     else:
-        words = (
-            "no GPU; the presets smoke, laptop and hour train in bf16, which this processor does not have in hardware"
-        )
+        words = "no GPU; all presets but paper train in bf16, which this processor does not have in hardware"
         yield Check("devices", "info", words, "a copy of the preset with bf16: false may be quicker: PRESET=mine.yaml")
 
 

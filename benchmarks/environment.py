@@ -52,7 +52,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "threads": torch.get_num_threads(),
-        "bf16_matrix_unit": device.type == "cpu" and bf16_matrices(),
+        "bf16_matrix_unit": device.type == "cpu" and bf16_unit() == "matrix unit",
         "platform": platform.platform(),
         "python": sys.version.split()[0],
         "versions": versions,
@@ -67,10 +67,10 @@ def processor() -> str:
     return named[1].strip() if named else platform.processor() or platform.machine()
 
 
-def bf16_matrices() -> bool:
-    """Whether the processor multiplies bf16 matrices in hardware, so that bf16 pays."""
-    check = getattr(torch.cpu, "_is_amx_tile_supported", None)  # private, so it may go
-    return bool(check and check())
+def bf16_unit() -> str | None:
+    """What the processor multiplies bf16 with in hardware, so that bf16 pays; None where nothing does."""
+    units = {"matrix unit": "_is_amx_tile_supported", "AVX-512": "_is_avx512_bf16_supported"}  # private: they may go
+    return next((unit for unit, check in units.items() if getattr(torch.cpu, check, bool)()), None)
 
 
 def revision() -> str | None:

@@ -22,6 +22,7 @@ from benchmarks.report import presets
 from benchmarks.report.paper import model_name, reference
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring import stats
+from evaluation.scoring.signature import Signature
 
 ORDER: tuple[str, ...] = tuple(reference()["recipes"])  # the paper's Table 1, worst first
 MIN_SEEDS = 3
@@ -122,8 +123,7 @@ def _read(run: RunFolder, preset: str, sets: Sequence[str]) -> ScoredRun:
     """A run on these sets as one; `conditions` are in the signatures of its scores."""
     errors, known = dict[str, int](), list[dict[str, str]]()
     for name in sets:
-        signature = run.read(f"scores/{name}.json", "signature")["signature"]
-        known.append(dict(field.split(":", 1) for field in signature.split("|")[1:]))
+        known.append(Signature.parse(run.read(f"scores/{name}.json", "signature")["signature"]).fields)
         errors |= {f"{name}/{id_}": row["errors"] for id_, row in run.expressions(name).items()}
     named, n = " + ".join(one["set"] for one in known), sum(int(one["n"]) for one in known)
     search, select = known[0]["search"], known[0]["select"]

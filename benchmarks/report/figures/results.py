@@ -186,25 +186,23 @@ def training(runs: Sequence[RunFolder]) -> Figure:
 
 
 def minutes(runs: Sequence[RunFolder]) -> Figure:
-    """ExpRate on CROHME 2014 against the minutes a training took: a marker for each row and preset, a stroke for each
-    of its seeds; a preset is named at its best row, with the CPU threads that it ran on."""
+    """ExpRate on CROHME 2014 against the core-minutes a training took (minutes times CPU threads): a marker for each
+    row and preset, a stroke for each of its seeds; a preset is named at its best row."""
     figure = Figure(figsize=(WIDTH, 2.4))
     axis, handles, best = figure.subplots(), {}, dict[str, tuple[float, float, str]]()
     for (recipe, preset), seeds in seeds_of_rows([run for run in runs if run.seconds]).items():
-        took = [run.seconds[-1] / 60 for run in seeds]
+        took = [run.seconds[-1] / 60 * run.environment.get("threads", 1) for run in seeds]
         rates = [100 * run.scores[YEAR]["exact"] / run.scores[YEAR]["n"] for run in seeds]
         color, marker, _ = look(recipe)
         handles[recipe] = handle(model_name(recipe), color, marker)
-        threads = seeds[0].environment.get("threads")
-        words = f"{preset}, {threads} thread{'s' * (threads > 1)}" if threads else preset
-        place = float(np.mean(took)), float(np.mean(rates)), words
+        place = float(np.mean(took)), float(np.mean(rates)), preset
         axis.plot(*place[:2], marker, color=color, gid=f"{recipe}, {preset}")
         axis.plot(took, rates, "_", color=color, gid=f"{recipe}, {preset}, seeds")
         best[preset] = max(best.get(preset, place), place, key=lambda place: place[1])
-    for x, y, words in best.values():
-        axis.annotate(words, (x, y), (6, 7), textcoords="offset points", ha="right", va="bottom")  # clear of its seeds
+    for x, y, preset in best.values():
+        axis.annotate(preset, (x, y), (6, 7), textcoords="offset points", ha="right", va="bottom")  # clear of its seeds
     axis.margins(y=0.15)
-    axis.set(xlabel="minutes of training", ylabel=f"ExpRate on CROHME {YEAR} (%)")
+    axis.set(xlabel="core-minutes of training", ylabel=f"ExpRate on CROHME {YEAR} (%)")
     axis.set_xlim(0, 1.1 * max((x for x, *_ in best.values()), default=1))
     figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=3)
     return figure
