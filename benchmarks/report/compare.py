@@ -59,7 +59,8 @@ class Row:
 class Step:
     """Two rows, the better one by the paper second. Differences in points, `upper` - `lower`; p values two-sided,
     those ending in _holm corrected for all steps. `images_needed` and `seeds_needed` (per row, at the spread of all
-    rows) would show a difference of this size with a power of 80 %, uncorrected; None for more than there can be."""
+    rows) would show a difference of this size with a power of 80 %, at the level that the correction asks of the
+    smallest p; None for more than there can be."""
 
     lower: str
     upper: str
@@ -140,13 +141,16 @@ def judge(conditions: str, runs: Sequence[ScoredRun], every_pair: bool = False) 
         rows.setdefault(run.recipe, []).append(run)
     papers = [recipe for recipe in rows if recipe in ORDER]
     # all steps are corrected as one family
-    steps = [_tested(rows[a], rows[b]) for a, b in (combinations(rows, 2) if every_pair else pairwise(papers))]
+    pairs = list(combinations(rows, 2) if every_pair else pairwise(papers))
+    level = LEVEL / max(1, len(pairs))
+    steps = [_tested(rows[a], rows[b], level) for a, b in pairs]
     for step, p in zip(steps, stats.holm([step.image_p for step in steps]), strict=True):
         step.image_p_holm = p
     variances = [stdev(run.exprate for run in same) ** 2 for same in rows.values() if len(same) >= MIN_SEEDS]
     over_seeds = [(step, step.seed_p) for step in steps if step.seed_p is not None]
     for (step, _), p in zip(over_seeds, stats.holm([p for _, p in over_seeds]), strict=True):
-        step.seed_p_holm, step.seeds_needed = p, stats.seeds_needed(step.difference, mean(variances) ** 0.5)
+        step.seed_p_holm = p
+        step.seeds_needed = stats.seeds_needed(step.difference, mean(variances) ** 0.5, level=level)
         sign = "shown" if step.difference > 0 else "opposite"
         step.verdict = sign if step.image_p_holm < LEVEL and p < LEVEL else "open"
     shown = []
@@ -157,8 +161,8 @@ def judge(conditions: str, runs: Sequence[ScoredRun], every_pair: bool = False) 
     return Comparison(conditions, shown, steps, *_conclude(shown, steps, papers))
 
 
-def _tested(a: Sequence[ScoredRun], b: Sequence[ScoredRun]) -> Step:
-    """The tests of two rows, uncorrected."""
+def _tested(a: Sequence[ScoredRun], b: Sequence[ScoredRun], level: float) -> Step:
+    """The tests of two rows, uncorrected; images that would show the difference at `level`."""
     ids = sorted(a[0].errors)
     if any(run.errors.keys() != a[0].errors.keys() for run in (*a, *b)):
         raise UserError(f"{a[0].recipe} and {b[0].recipe}: scored on other expressions; score them again")
@@ -168,7 +172,7 @@ def _tested(a: Sequence[ScoredRun], b: Sequence[ScoredRun]) -> Step:
     else:
         image_p = stats.permutation(right_a.mean(0), right_b.mean(0))
     rates_a, rates_b = ([run.exprate for run in row] for row in (a, b))
-    needed = stats.pairs_needed(right_b.mean(0) - right_a.mean(0))
+    needed = stats.pairs_needed(right_b.mean(0) - right_a.mean(0), level=level)
     step = Step(a[0].recipe, b[0].recipe, mean(rates_b) - mean(rates_a), image_p, image_p, needed)
     if min(len(a), len(b)) >= MIN_SEEDS:
         seeds = stats.compare_seeds(rates_a, rates_b)
