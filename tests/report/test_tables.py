@@ -37,7 +37,7 @@ def put_run(
     config = {"recipe": recipe, "preset": preset, "seed": seed, "data": data or CROHME, "search": search}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     score: dict[str, object] = {"n": n, "exact": exact, "le1": exact + 10, "le2": exact + 20, "le3": exact + 30}
-    score["signature"] = f"ExpRate|set:crohme{split}|n:{n}|search:joint10|select:last"
+    score["signature"] = f"ExpRate|set:crohme{split}|n:{n}|metric:symlg|search:joint10|select:last|v:2"
     (folder / "scores" / f"{split}.json").write_text(json.dumps(score))
     (folder / "scores" / f"{split}.csv").write_text(
         "id,errors\n" + "".join(f"e{k},{int(k >= exact)}\n" for k in range(n))
