@@ -38,7 +38,8 @@ def departures(name: str, config: Mapping[str, Any]) -> str:
     small += [f"images at {data['scale']:g} of their width and height"] if data.get("scale", 1) < 1 else []
     network = f"a small network ({', '.join(small)}), for comparing rows: its levels are not the paper's"
     parts, share = data.get("sub_expressions"), data.get("substitution")
-    more = [f"up to {parts} sub-expressions of each expression"] if parts else []
+    few = "one sub-expression" if parts == 1 else f"up to {parts} sub-expressions"
+    more = [f"{few} of each expression"] if parts else []
     more += [f"expressions with {share:.0%} of their symbols substituted"] if share else []
     trained = f"Also trained on {' and '.join(more)}; the paper on its" if more else "Trained as the paper is on"
     return f"`{name}`: {network if small else 'full size'}. {trained} 8,834 expressions and nothing else."
