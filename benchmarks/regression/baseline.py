@@ -248,7 +248,8 @@ def read(path: Path) -> Baseline:
 
 def check_parts(parts: Iterable[str]) -> tuple[str, ...]:
     """The parts, all where none is named. Raises UserError for an unknown one."""
-    for part in (parts := tuple(parts) or PARTS):
+    parts = tuple(parts) or PARTS
+    for part in parts:
         if part not in PARTS:
             raise UserError(f"no part '{part}' of the fixed job: choose of {', '.join(PARTS)}")
     return parts
