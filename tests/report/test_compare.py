@@ -228,3 +228,11 @@ def test_intervals_of_a_mean_and_of_one_more() -> None:
     assert (low, high) == pytest.approx((3 - 1.963, 3 + 1.963), abs=0.001)
     low, high = stats.prediction_interval([1, 2, 3, 4, 5])
     assert (low, high) == pytest.approx((3 - 4.809, 3 + 4.809), abs=0.001)
+
+
+def test_a_signature_that_is_none_names_its_file(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, "bttr", 7, 0.5)
+    path = folder / "scores/2014.json"
+    path.write_text(json.dumps({"signature": "nonsense"}))
+    with pytest.raises(UserError, match=r"scores/2014\.json: 'nonsense': no signature .*; score the run again"):
+        compare([tmp_path], tmp_path)
