@@ -136,7 +136,7 @@ class Search(Strict):
     direction: Literal["both", "l2r", "r2l"] = "both"
     batch_size: int = Field(default=4, gt=0)
     bf16: bool = False
-    scales: tuple[Factor, ...] = Field(default=(1.0,), min_length=1, max_length=1)
+    scales: tuple[Factor, ...] = Field(default=(1.0,), min_length=1, max_length=8)
     convertible: bool = False
     limit: int | None = Field(default=None, gt=0)
 

@@ -37,15 +37,14 @@ def within_limits(height: int, width: int, scale: float = 1.0) -> float:
     return 1.0
 
 
-def load(samples: Iterable[Sample], data: Data) -> list[Sample]:
-    """Drops what the protocol skips and shrinks the images by `data.scale` (area average), once for all epochs."""
-    kept = [s for s in samples if s.image.size <= data.max_area]
-    if data.scale == 1:
-        return kept
-    return [replace(s, image=_shrink(s.image, data.scale)) for s in kept]
+def load(samples: Iterable[Sample], data: Data, scale: float = 1.0) -> list[Sample]:
+    """Drops what the protocol skips and scales the images by `data.scale` (area average), once for all epochs; a search
+    wants them larger or smaller than that by `scale`."""
+    kept, factor = [s for s in samples if s.image.size <= data.max_area], data.scale * scale
+    return kept if factor == 1 else [replace(s, image=_scaled(s.image, factor)) for s in kept]
 
 
-def _shrink(image: np.ndarray, scale: float) -> np.ndarray:
+def _scaled(image: np.ndarray, scale: float) -> np.ndarray:
     factor = scale * within_limits(*sides(image))
     size = max(1, round(image.shape[1] * factor)), max(1, round(image.shape[0] * factor))
     return cv2.resize(image, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR)

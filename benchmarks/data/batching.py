@@ -42,10 +42,12 @@ class Batch:
     images: Tensor  # uint8 [b,1,H,W], ink 255 on 0
     mask: Tensor  # bool [b,H,W], True = padding
     tokens: list[tuple[str, ...]]
+    other_sizes: Sequence[tuple[Tensor, Tensor]] = ()  # the same images in other sizes, each with its mask
 
     def part(self, rows: slice) -> "Batch":
         """Some of its images, padded as before."""
-        return Batch(self.ids[rows], self.images[rows], self.mask[rows], self.tokens[rows])
+        others = [(images[rows], mask[rows]) for images, mask in self.other_sizes]
+        return Batch(self.ids[rows], self.images[rows], self.mask[rows], self.tokens[rows], others)
 
 
 class Inputs(NamedTuple):
@@ -84,6 +86,12 @@ def padded(height: int, width: int, coarse: bool = False) -> tuple[int, int]:
         cells = wide * stretch / CELL
         wide = max(wide + CELL, (math.ceil(cells) if coarse else int(cells)) * CELL)
     return -(-height // cell) * cell, wide
+
+
+def shrunk(shape: tuple[int, int], ratio: float) -> tuple[int, int]:
+    """What any image that `shape` holds needs at `ratio` of its size, rounded to pixels both times."""
+    height, width = (-(-math.ceil(side * ratio + 1) // CELL) * CELL for side in shape)
+    return height, width
 
 
 def padded_steps(steps: int, coarse: bool = False) -> int:
@@ -240,26 +248,39 @@ def ahead(prepare: Callable[[Item], Made], items: Iterable[Item], workers: int, 
             pool.shutdown(cancel_futures=True)
 
 
-def evaluation_batches(samples: Iterable[Sample], config: Config, size: int, scale: float = 1.0) -> list[Batch]:
-    """Un-augmented batches of at most `size` images times `scale`, within the authors' limits, grouped as in training.
+def evaluation_batches(
+    samples: Iterable[Sample], config: Config, size: int, scales: Sequence[float] = (1.0,)
+) -> list[Batch]:
+    """Un-augmented batches of at most `size` images, within the authors' limits, grouped as in training.
 
-    In order `shape` every image is padded to its own shape of the grid and meets only such images, so that what
-    is recognized does not depend on its neighbors; in order `area` it does, as in the authors' program.
+    Every image comes in several sizes, each made from the stored image: `scales` are relative to that of training.
+    In order `shape` every image is padded to its own shapes of the grid and meets only such images, so that what is
+    recognized does not depend on its neighbors; in order `area` it does, as in the authors' program.
     """
-    batching = config.training.batching
-    kept = [Sample(s.id, s.tokens, rescale(s.image, scale)) for s in load(samples, config.data)]
-    images = [rescale(s.image, within_limits(*sides(s.image), config.data.scale)) for s in kept]
-    groups: list[tuple[tuple[int, int] | None, list[int]]] = []
+    batching, samples = config.training.batching, list(samples)
+    loaded = [load(samples, config.data, scale) for scale in scales]
+    images = [
+        [rescale(s.image, within_limits(*sides(s.image), config.data.scale * scale)) for s in of_scale]
+        for of_scale, scale in zip(loaded, scales, strict=True)
+    ]
+    kept, top = loaded[0], max(range(len(scales)), key=scales.__getitem__)
+    groups: list[tuple[Sequence[tuple[int, int] | None], list[int]]] = []  # padded shapes at all scales, images
     if batching.order == "area":
-        groups += [(None, group) for group in area_batches([sides(s.image) for s in kept], size, batching.pixels)]
+        batches = area_batches([sides(s.image) for s in loaded[top]], size, batching.pixels)
+        groups += [([None] * len(scales), indices) for indices in batches]
     else:
         alike: dict[tuple[int, int], list[int]] = {}
-        for index, image in enumerate(images):
+        for index, image in enumerate(images[top]):
             alike.setdefault(padded(*sides(image), batching.coarse), []).append(index)
         for shape, indices in sorted(alike.items()):
+            shapes = [shape if scale == scales[top] else shrunk(shape, scale / scales[top]) for scale in scales]
             count = max(1, min(size, batching.pixels // (shape[0] * shape[1])))
-            groups += [(shape, indices[start : start + count]) for start in range(0, len(indices), count)]
+            groups += [(shapes, indices[start : start + count]) for start in range(0, len(indices), count)]
+    sized = [
+        [pad([of_scale[i] for i in indices], shape) for of_scale, shape in zip(images, shapes, strict=True)]
+        for shapes, indices in groups
+    ]
     return [
-        Batch([kept[i].id for i in group], *pad([images[i] for i in group], shape), [kept[i].tokens for i in group])
-        for shape, group in groups
+        Batch([kept[i].id for i in indices], *first, [kept[i].tokens for i in indices], others)
+        for (_, indices), (first, *others) in zip(groups, sized, strict=True)
     ]

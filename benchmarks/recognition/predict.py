@@ -69,7 +69,7 @@ def search(
 ) -> dict[str, list[Hypothesis]]:
     """The hypotheses of each image: the one to predict, then the others, best first; `what` is named on progress."""
     found: dict[str, list[Hypothesis]] = {}
-    batches = evaluation_batches(samples, config, config.search.batch_size, *config.search.scales)
+    batches = evaluation_batches(samples, config, config.search.batch_size, config.search.scales)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.search.bf16):
         network = FoldedNetwork(model)
         for batch in _told(batches, what) if what else batches:
@@ -83,8 +83,10 @@ def _search(
 ) -> list[list[Hypothesis]]:
     """The hypotheses of a batch, by halves where a GPU lacks the memory: they stay padded as they were, so they are
     read the same. Raises UserError where it has no room for a single image."""
+    sizes = ((batch.images, batch.mask), *batch.other_sizes)
     try:
-        return joint_search(network, batch.images.to(device).float() / 255, batch.mask.to(device), options)
+        first, *others = ((images.to(device).float() / 255, mask.to(device)) for images, mask in sizes)
+        return joint_search(network, *first, options, others)
     except torch.OutOfMemoryError as error:  # which holds on to the search's tensors while it is handled
         lacking = shortage(error)
     size, (height, width) = len(batch.ids), batch.mask.shape[1:]

@@ -6,10 +6,13 @@ Random numbers need no state: they are all keyed by (seed, epoch, sample) or (se
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.config import Config
 from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
 from models.errors import CheckpointError
@@ -44,6 +47,35 @@ def load_checkpoint(run: RunFolder) -> tuple[dict[str, torch.Tensor], dict[str, 
             f"{path}: belongs to configuration {state['digest']}, not {digest}; choose another folder or delete it"
         )
     return tensors, state
+
+
+def take_over(run: RunFolder) -> Path | None:
+    """Leaves in a new folder the finished training of a run beside it that differs in its search alone, and returns
+    that run's path.
+
+    None, and nothing is left, where no run is such a one, where the folder has a history, if an empty one, and where
+    the search has a say in which epoch is kept.
+    """
+    if run.settings.select != "last" or (run.path / "history.jsonl").exists():
+        return None
+    for path in sorted(run.path.parent.glob("*/checkpoint.json")):
+        other = RunFolder(path.parent)
+        with suppress(UserError):
+            searched_otherwise = other.settings.search != run.settings.search
+            alike = searched_otherwise and _trained_by(other.settings) == _trained_by(run.settings)
+            if alike and other.trained and (found := load_checkpoint(other)):
+                run.write("config.yaml", run.settings.to_yaml())
+                run.write("environment.json", other.environment)
+                run.write("history.jsonl", other.history)
+                run.write("best.safetensors", other.weights.read_bytes())
+                save_checkpoint(run, found[0], found[1] | {"digest": run.settings.digest})
+                return other.path
+    return None
+
+
+def _trained_by(config: Config) -> dict[str, Any]:
+    """All that its weights depend on."""
+    return config.model_dump(mode="json", exclude={"search", "preset"})
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

@@ -29,7 +29,13 @@ from benchmarks.files import only_one
 from benchmarks.printing import aside
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
-from benchmarks.training.checkpoint import flatten_optimizer, load_checkpoint, restore_optimizer, save_checkpoint
+from benchmarks.training.checkpoint import (
+    flatten_optimizer,
+    load_checkpoint,
+    restore_optimizer,
+    save_checkpoint,
+    take_over,
+)
 from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays, own_stream
 from benchmarks.training.loss import token_loss
 from benchmarks.training.optimizer import make_optimizer, set_rate, update_average
@@ -69,7 +75,8 @@ class State:
 def train(
     run: RunFolder, archive: Archive, on_epoch: OnEpoch | None = None, samples: list[Sample] | None = None
 ) -> None:
-    """Trains a run on `archive`, from its last checkpoint where there is one.
+    """Trains a run on `archive`, from its last checkpoint where there is one; not at all where a run beside it differs
+    in its search alone.
 
     `samples` are learnt instead of the archive's training set, and then `config.data.limit` does not choose of them.
     `on_epoch` is given each epoch's line of the history once its checkpoint lies there; what it raises ends the
@@ -85,6 +92,9 @@ def train(
     team = Team.gather()
     with only_one(folder) if team.rank == 0 else nullcontext():
         check_folder(config, folder)
+        if team.rank == 0 and samples is None and (source := take_over(run)):
+            aside.print(f"{folder}: trained already, as {source} differs in its search alone; its weights are taken")
+        team.wait()
         repeatable(team, config.training.threads)
         Trainer(run, archive, team, on_epoch, samples).run()
 

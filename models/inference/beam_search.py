@@ -6,6 +6,7 @@ number of hypotheses, T steps, S word slots, L = h * w feature cells, H heads, E
 channels, V classes. The beams of a group read one memory, so they take the place of the decoder's step axis.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -21,6 +22,7 @@ SHARE_TO_DROP = 1 / 8  # finished groups are dropped as soon as they are this sh
 # at once are rated at most so many hypotheses * steps, and so many of these times feature cells
 MOST_WORDS, MOST_WORD_CELLS = 2**10, 2**16
 NEVER = float("-inf")
+View = tuple[Tensor, Tensor]  # images [b,1,H,W] and mask [b,H,W], True = padding
 
 
 @dataclass
@@ -36,22 +38,27 @@ class Found:
 
 @torch.inference_mode()
 def joint_search(
-    model: CoMER | FoldedNetwork, images_b1HW: Tensor, mask_bHW: Tensor, options: SearchOptions | None = None
+    model: CoMER | FoldedNetwork,
+    images_b1HW: Tensor,
+    mask_bHW: Tensor,
+    options: SearchOptions | None = None,
+    other_sizes: Sequence[View] = (),
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each image, best first; of equal ones the left-to-right one.
 
-    Images and mask (True = padding) as for `CoMER.encode`; who searches batch after batch folds the model once. With
-    direction l2r or r2l there is no second rating and the score is `forward`. ValueError for a model in training mode
-    or a beam too wide for it.
+    Images and mask (True = padding) as for `CoMER.encode`; who searches batch after batch folds the model once. Given
+    the same images in other sizes, too, it reads all at once, and every log-probability is the mean over the sizes.
+    With direction l2r or r2l there is no second rating and the score is `forward`. ValueError for a model in training
+    mode or a beam too wide for it.
     """
     options, network = options or SearchOptions(), model if isinstance(model, FoldedNetwork) else FoldedNetwork(model)
     if 2 * options.beam_size > network.vocab_size:
         classes = network.vocab_size
         raise ValueError(f"beam_size must be at most half of the {classes} classes, not {options.beam_size}")
-    with network.before(images_b1HW, mask_bHW) as reader:
-        found = BeamSearch(reader, options).run()
+    with network.before((images_b1HW, mask_bHW), *other_sizes) as readers:
+        found = BeamSearch(readers, options).run()
         both = options.direction == "both"
-        reverse_N = rate(reader, found, options) if both else torch.zeros_like(found.forward_N)
+        reverse_N = rate(readers, found, options) if both else torch.zeros_like(found.forward_N)
     results: list[list[Hypothesis]] = [[] for _ in images_b1HW]
     columns = (found.tokens_NT, found.length_N, found.image_N, found.leftward_N, found.forward_N)
     for tokens, length, image, leftward, forward, reverse, score in zip(
@@ -95,16 +102,16 @@ class BeamSearch:
     scored by log-probability / length ** alpha.
     """
 
-    def __init__(self, reader: Reader, options: SearchOptions) -> None:
-        b, device, M = len(reader.mask_bL), reader.mask_bL.device, options.beam_size
+    def __init__(self, readers: Sequence[Reader], options: SearchOptions) -> None:
+        b, device, M = len(readers[0].mask_bL), readers[0].mask_bL.device, options.beam_size
         starts = {"both": (SOS, EOS), "l2r": (SOS,), "r2l": (EOS,)}[options.direction]
         self.options = options
         self.image_G = torch.arange(b, device=device).repeat(len(starts))
         self.start_G = torch.tensor(starts, device=device).repeat_interleave(b)
-        self.decoder = IncrementalDecoder(reader, self.image_G, M)
+        self.decoders = [IncrementalDecoder(reader, self.image_G, M) for reader in readers]
         number_G = torch.arange(len(self.image_G), device=device)
         tokens_GTM = torch.full((len(number_G), options.max_len, M), PAD, device=device)
-        scores_GM = torch.full((len(number_G), M), NEVER, dtype=reader.decoder.stream, device=device)
+        scores_GM = torch.full((len(number_G), M), NEVER, dtype=readers[0].decoder.stream, device=device)
         sums_GM = scores_GM.clone()
         sums_GM[:, 0] = 0  # all beams of a group start alike, so only one of them may go on
         open_G, ends_GM = torch.ones_like(number_G, dtype=torch.bool), torch.full_like(tokens_GTM[:, 0], M)
@@ -116,18 +123,20 @@ class BeamSearch:
         options, groups, left = self.options, self.groups, list[Groups]()
         tokens_GM, end_G1 = self.start_G[:, None].repeat(1, options.beam_size), SOS + EOS - self.start_G[:, None]
         for length in range(1, options.max_len):
-            logp_GMV = (self.decoder.feed(tokens_GM) / options.temperature).log_softmax(-1)
+            logp_GMV = log_probabilities((decoder.feed(tokens_GM) for decoder in self.decoders), options)
             tokens_GM, parents_GM = self._walk(groups, groups.sums_GM[..., None] + logp_GMV, end_G1, length)
             groups.tokens_GTM[:, length], groups.parents_GTM[:, length] = tokens_GM, parents_GM
             running = int(groups.open_G.sum())  # the one wait of a step for the device
             if running == 0:
                 break
-            self.decoder.reorder(parents_GM)
+            for decoder in self.decoders:
+                decoder.reorder(parents_GM)
             finished = len(groups.open_G) - running
-            if self.decoder.full or finished >= SHARE_TO_DROP * len(groups.open_G):
+            if self.decoders[0].full or finished >= SHARE_TO_DROP * len(groups.open_G):
                 left.append(groups.select((~groups.open_G).nonzero()[:, 0]))
                 keep_G = groups.open_G.nonzero()[:, 0]
-                self.decoder.tidy(keep_G)
+                for decoder in self.decoders:
+                    decoder.tidy(keep_G)
                 groups, tokens_GM, end_G1 = groups.select(keep_G), tokens_GM[keep_G], end_G1[keep_G]
         else:
             beams_GM = torch.arange(options.beam_size, device=tokens_GM.device).expand_as(tokens_GM)
@@ -175,20 +184,25 @@ class BeamSearch:
         )
 
 
-def rate(reader: Reader, found: Found, options: SearchOptions) -> Tensor:
+def log_probabilities(logits: Iterable[Tensor], options: SearchOptions) -> Tensor:
+    """Of the next token, from the logits [..., V] at every size: their mean, so a hypothesis has its mean score."""
+    return torch.stack([(at_one_V / options.temperature).log_softmax(-1) for at_one_V in logits]).mean(0)
+
+
+def rate(readers: Sequence[Reader], found: Found, options: SearchOptions) -> Tensor:
     """Log-probability / steps ** alpha [N] of every hypothesis in the direction it was not found in.
 
     Of an image, hypotheses of similar length are read together, as many as fit: what they need grows with the square
     of their words.
     """
-    b, M, device = len(reader.mask_bL), options.beam_size, found.forward_N.device
+    b, M, device = len(readers[0].mask_bL), options.beam_size, found.forward_N.device
     start_N, steps_N = torch.where(found.leftward_N, SOS, EOS), found.length_N + 1
     back_NT = found.length_N[:, None] - 1 - torch.arange(found.tokens_NT.shape[1], device=device)
     reversed_NT = found.tokens_NT.gather(1, back_NT.clamp(min=0)).masked_fill(back_NT < 0, PAD)
     inputs_NT = torch.cat((start_N[:, None], reversed_NT[:, :-1]), dim=1)
     outputs_NT = torch.where(back_NT == -1, SOS + EOS - start_N[:, None], reversed_NT)
     reverse_N = torch.zeros_like(found.forward_N)
-    most = min(MOST_WORD_CELLS // reader.mask_bL.shape[1], MOST_WORDS)
+    most = min(MOST_WORD_CELLS // max(reader.mask_bL.shape[1] for reader in readers), MOST_WORDS)
     index_bn = torch.arange(len(steps_N), device=device).view(-1, b, M).transpose(0, 1).flatten(1)
     index_bn = index_bn.gather(1, found.forward_N[index_bn].argsort(dim=1, descending=True))
     index_bn = index_bn.gather(1, steps_N[index_bn].argsort(dim=1, descending=True, stable=True))
@@ -197,8 +211,8 @@ def rate(reader: Reader, found: Found, options: SearchOptions) -> Tensor:
         while first < len(lengths):
             T = lengths[first]
             rows_R = index_n[first : first + max(1, most // T)]
-            logits_RTV = reader.read(image, inputs_NT[rows_R, :T], steps_N[rows_R])
-            logp_RTV, outputs_RT = (logits_RTV / options.temperature).log_softmax(-1), outputs_NT[rows_R, :T]
+            logits = (reader.read(image, inputs_NT[rows_R, :T], steps_N[rows_R]) for reader in readers)
+            logp_RTV, outputs_RT = log_probabilities(logits, options), outputs_NT[rows_R, :T]
             padding_RT = outputs_RT == PAD
             logp_RT = logp_RTV.gather(-1, outputs_RT[..., None])[..., 0].masked_fill(padding_RT, 0)
             reverse_N[rows_R] = logp_RT.sum(1) / (~padding_RT).sum(1, dtype=logp_RT.dtype) ** options.alpha

@@ -238,10 +238,11 @@ class FoldedNetwork:
             self.encoder, self.decoder = FoldedEncoder(model.encoder, dtype), FoldedDecoder(model.decoder, dtype)
 
     @contextmanager
-    def before(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Iterator[Reader]:
-        """Its decoder before images, which are as for `CoMER.encode`; inside, no autocast casts anything again."""
-        with torch.autocast(images_b1HW.device.type, enabled=False):
-            yield Reader(self.decoder, *self.encoder(images_b1HW, mask_bHW))
+    def before(self, *views: tuple[Tensor, Tensor]) -> Iterator[list[Reader]]:
+        """Its decoder before each of several images [b,1,H,W] and masks [b,H,W], which are as for `CoMER.encode`;
+        inside, no autocast casts anything again."""
+        with torch.autocast(views[0][0].device.type, enabled=False):
+            yield [Reader(self.decoder, *self.encoder(*view)) for view in views]
 
 
 def distinct_prefixes(inputs_RT: Tensor, length_R: Tensor) -> tuple[Tensor, Tensor, Tensor]:

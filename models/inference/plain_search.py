@@ -4,6 +4,7 @@ It goes the authors' way: every step decodes all prefixes again, candidates are 
 stops before all are done.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,20 +47,32 @@ class Group:
 
 
 @torch.inference_mode()
-def plain_search(model: CoMER, images_b1HW: Tensor, mask_bHW: Tensor, options: SearchOptions) -> list[list[Hypothesis]]:
+def plain_search(
+    model: CoMER,
+    images_b1HW: Tensor,
+    mask_bHW: Tensor,
+    options: SearchOptions,
+    other_sizes: Sequence[tuple[Tensor, Tensor]] = (),
+) -> list[list[Hypothesis]]:
     """What `models.inference.beam_search.joint_search` returns, slowly."""
     b, V = len(images_b1HW), model.config.vocab_size
-    features, mask = model.encode(images_b1HW, mask_bHW)
+    memories = [model.encode(*view) for view in ((images_b1HW, mask_bHW), *other_sizes)]
+
+    def log_probabilities(rows: Tensor, inputs: Tensor) -> Tensor:
+        inputs = inputs.to(images_b1HW.device)
+        logits = [model.decode(features[rows], mask[rows], inputs) / options.temperature for features, mask in memories]
+        return torch.stack([one.log_softmax(-1) for one in logits]).mean(0).cpu()
+
     starts = {"both": [SOS, EOS], "l2r": [SOS], "r2l": [EOS]}[options.direction]
     groups = [Group(start, [[start]], [0.0], []) for start in starts for _ in range(b)]
     for _ in range(1, options.max_len):
         if all(group.done for group in groups):
             break
-        inputs = torch.tensor([tokens for group in groups for tokens in group.beams], device=features.device)
+        inputs = torch.tensor([tokens for group in groups for tokens in group.beams])
         copies = torch.arange(b).repeat(len(starts)).repeat_interleave(len(groups[0].beams))
-        logits = model.decode(features[copies], mask[copies], inputs)[:, -1] / options.temperature
-        sums = torch.tensor([group.sums for group in groups], dtype=logits.dtype, device=logits.device)
-        top = (logits.log_softmax(-1) + sums.flatten()[:, None]).view(len(groups), -1).topk(2 * options.beam_size)
+        logp = log_probabilities(copies, inputs)[:, -1]
+        sums = torch.tensor([group.sums for group in groups], dtype=logp.dtype)
+        top = (logp + sums.flatten()[:, None]).view(len(groups), -1).topk(2 * options.beam_size)
         for group, values, ids in zip(groups, top.values.tolist(), top.indices.tolist(), strict=True):
             if group.done:
                 group.beams = [[*tokens, PAD] for tokens in group.beams]
@@ -70,23 +83,22 @@ def plain_search(model: CoMER, images_b1HW: Tensor, mask_bHW: Tensor, options: S
         for tokens, logp in zip(group.beams, group.sums, strict=True):
             if not group.done:
                 group.close(tokens, logp, options)
-    return [rated(model, features[i : i + 1], mask[i : i + 1], groups[i::b], options) for i in range(b)]
+    return [rated(log_probabilities, i, groups[i::b], options) for i in range(b)]
 
 
 def rated(
-    model: CoMER, features_1hwd: Tensor, mask_1hw: Tensor, groups: list[Group], options: SearchOptions
+    log_probabilities: Callable[[Tensor, Tensor], Tensor], image: int, groups: list[Group], options: SearchOptions
 ) -> list[Hypothesis]:
     """All hypotheses of an image, rated by the direction they were not found in; best first."""
     closed = [(group.start == EOS, score, tokens) for group in groups for score, tokens in group.closed]
     ids = [tokens[::-1] if leftward else tokens for leftward, _, tokens in closed]
     reverse = torch.zeros(len(closed))
     if options.direction == "both":
-        leftward_N1 = torch.tensor([leftward for leftward, *_ in closed], device=features_1hwd.device)[:, None]
-        both = (x.unflatten(0, (2, -1)).to(features_1hwd.device) for x in bidirectional_targets(ids))
+        leftward_N1 = torch.tensor([leftward for leftward, *_ in closed])[:, None]
+        both = (x.unflatten(0, (2, -1)) for x in bidirectional_targets(ids))
         inputs, outputs = (torch.where(leftward_N1, x[0], x[1]) for x in both)
-        rows = torch.zeros(len(closed), dtype=torch.long)
-        logits = model.decode(features_1hwd[rows], mask_1hw[rows], inputs) / options.temperature
-        logp = logits.log_softmax(-1).gather(-1, outputs[..., None])[..., 0].masked_fill(outputs == PAD, 0)
+        logp = log_probabilities(torch.full((len(closed),), image), inputs)
+        logp = logp.gather(-1, outputs[..., None])[..., 0].masked_fill(outputs == PAD, 0)
         reverse = logp.sum(1) / (inputs != PAD).sum(1, dtype=logp.dtype) ** options.alpha
     found = [
         Hypothesis(tuple(tokens), forward + back, forward, back, "r2l" if leftward else "l2r")

@@ -92,13 +92,31 @@ def test_where_nothing_converts_the_best_stays(untrained) -> None:
 
 
 @pytest.mark.parametrize("order", ["area", "shape"])
-def test_images_are_searched_at_the_scale(untrained, order: str) -> None:
+def test_images_are_searched_at_the_scales(untrained, order: str) -> None:
     _, config, samples = untrained
-    config = config.changed({"training.batching.order": order})
-    for batch in evaluation_batches(samples, config, 2, 1.5):
-        for name, mask in zip(batch.ids, batch.mask, strict=True):
+    config, scales = config.changed({"training.batching.order": order}), [1.0, 1.5, 0.7]
+    alone = {batch.ids[0]: batch for batch in evaluation_batches(samples, config, 1, scales)}
+    for batch in evaluation_batches(samples, config, 2, scales):
+        views = [(batch.images, batch.mask), *batch.other_sizes]
+        for row, name in enumerate(batch.ids):
             height, width = next(s.image.shape for s in samples if s.id == name)
-            assert int((~mask).sum()) == round(1.5 * height) * round(1.5 * width)
+            for scale, (images, mask) in zip(scales, views, strict=True):
+                assert int((~mask[row]).sum()) == round(scale * height) * round(scale * width)
+                assert int(images[row].bool().sum()) > 0
+            if order == "shape":  # in every size it is padded the same whatever its neighbors are
+                singly = [(alone[name].images, alone[name].mask), *alone[name].other_sizes]
+                assert all(
+                    (a[row] == b[0]).all()
+                    for view, one in zip(views, singly, strict=True)
+                    for a, b in zip(view, one, strict=True)
+                )
+
+
+def test_reading_in_several_sizes_is_another_search(untrained) -> None:
+    model, config, samples = untrained
+    once = recognize(model, config, samples, CPU, "2014")
+    twice = recognize(model, changed(config, scales=(1.0, 1.5)), samples, CPU, "2014")
+    assert once.keys() == twice.keys() and once != twice
 
 
 def test_the_signature_names_the_search(untrained) -> None:

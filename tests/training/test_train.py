@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,7 +23,7 @@ from benchmarks.recognition.predict import predict
 from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training import trainer
-from benchmarks.training.checkpoint import load_checkpoint
+from benchmarks.training.checkpoint import load_checkpoint, take_over
 from benchmarks.training.trainer import Trainer, train
 from evaluation.scoring.inputs import read_predictions
 from models import CheckpointError
@@ -313,6 +314,46 @@ def test_flipped_bytes_are_noticed(archive, straight, tmp_path, name, where):
     said = str(error.value)
     assert said.startswith(f"{path}: damaged") and "checksum" in said and "\n" not in said
     assert path.read_bytes() == content
+
+
+@pytest.fixture(scope="module")
+def last_epoch(archive, tmp_path_factory) -> RunFolder:
+    """A run that leaves the weights of its last epoch, whatever the search."""
+    settings = {"select": "last", "training": {"schedule": {"name": "cosine"}}}
+    run = RunFolder(tmp_path_factory.mktemp("runs") / "last", tiny_config(archive, settings))
+    train(run, open_archive(archive))
+    return run
+
+
+@pytest.mark.parametrize("change", [{"search.beam_size": 3}, {"search.scales": [1.0, 1.3], "preset": "mine"}], ids=str)
+def test_another_search_takes_the_weights_of_the_same_training(archive, last_epoch, capsys, change):
+    data, other = (
+        open_archive(archive),
+        RunFolder(last_epoch.path.parent / "other", last_epoch.settings.changed(change)),
+    )
+    train(other, data)
+    assert "differs in its search alone" in " ".join(capsys.readouterr().err.split())
+    assert same(weights(other.path), weights(last_epoch.path)) and other.history == last_epoch.history
+    assert other.trained and RunFolder(other.path).settings == other.settings != last_epoch.settings
+    assert other.weights.read_bytes() == last_epoch.weights.read_bytes()
+    other.forget_training()  # what is to be trained again is
+    train(other, data)
+    assert "differs" not in capsys.readouterr().err
+    assert recorded(other.path) == recorded(last_epoch.path) and other.history != last_epoch.history
+    shutil.rmtree(other.path)
+
+
+@pytest.mark.parametrize("change", [{"seed": 8}, {"training.epochs": 2}, {"model.dc": 3}, {"select": "2014"}], ids=str)
+def test_another_training_takes_no_weights(last_epoch, change):
+    config = last_epoch.settings.changed({"search.beam_size": 3} | change)
+    other = RunFolder(last_epoch.path.parent / "other", config)
+    assert take_over(other) is None and not other.path.exists()
+
+
+def test_where_the_search_selects_the_epoch_it_takes_no_weights(straight, tmp_path):
+    shutil.copytree(straight, tmp_path / "straight")
+    config = RunFolder(straight).settings.changed({"search.beam_size": 3})
+    assert take_over(RunFolder(tmp_path / "other", config)) is None
 
 
 def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):

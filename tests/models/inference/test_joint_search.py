@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from models import CoMER, CoMERConfig, Hypothesis, SearchOptions, joint_search
@@ -165,6 +166,20 @@ def test_equals_plain_search_for_other_networks(changes: dict[str, Any]) -> None
     model, images = random_model(5, **changes), random_images(5)
     options = SearchOptions(beam_size=5, max_len=20)
     assert_same(joint_search(model, *images, options), plain_search(model, *images, options), 1e-10)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_equals_plain_search_at_several_sizes(options: SearchOptions) -> None:
+    model, images = random_model(1, mask_padding=True), random_images(1)
+    larger = [
+        (F.interpolate(images[0], scale_factor=k), F.interpolate(images[1][:, None].double(), scale_factor=k)[:, 0] > 0)
+        for k in (1.5, 2)
+    ]
+    together = joint_search(model, *images, options, larger)
+    assert_same(together, plain_search(model, *images, options, larger), 1e-10)
+    assert together != joint_search(model, *images, options)
+    # the mean is of log-probabilities: a size that is there twice counts twice, and alone as often as it likes
+    assert_same(joint_search(model, *images, options, [images]), joint_search(model, *images, options), 1e-10)
 
 
 def test_random_networks_are_no_easy_case() -> None:
