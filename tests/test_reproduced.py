@@ -2,15 +2,20 @@
 
 import json
 
+import numpy as np
 import pytest
+import torch
 
 from benchmarks.config import load
 from benchmarks.data.archive import open_archive
+from benchmarks.data.samples import evenly, with_ink
+from benchmarks.data.substitution import Substitution
+from benchmarks.recognition.predict import recognize
 from benchmarks.report import tables
 from benchmarks.runs.folder import RunFolder
 from benchmarks.score import score
 from models.weights import load_weights
-from tests.helpers.places import ROOT
+from tests.helpers.places import INK, ROOT
 
 RUNS = sorted(path.parent for path in (ROOT / "results/reproduced").glob("*/*/config.yaml"))
 
@@ -55,3 +60,17 @@ def test_the_committed_tables_are_what_make_tables_writes(tmp_path):
     readme.write_text((ROOT / "README.md").read_text())
     tables.write_summary(ROOT / "results", readme)
     assert readme.read_text() == (ROOT / "README.md").read_text(), "README.md: run make tables"
+
+
+@pytest.mark.skipif(not INK.exists(), reason=f"no {INK}")
+def test_in_four_sizes_more_is_read_than_in_one(crohme):
+    """What the sizes of the preset ink were chosen by: training expressions with a quarter of their symbols new."""
+    run, archive = RunFolder(ROOT / "results/reproduced/comer-fusion/ink-seed7"), open_archive(crohme)
+    samples = [s for s in with_ink(evenly(archive.samples("train"), 120), archive.ink) if s.ink]
+    write = Substitution(samples, run.settings.data.substitution)
+    fresh = [write(sample, np.random.default_rng(number)) for number, sample in enumerate(samples)]
+    model, read = load_weights(run.weights, run.settings.model).eval(), {}
+    for scales in ((1.0,), run.settings.search.scales):
+        found = recognize(model, run.settings.changed({"search.scales": scales}), fresh, torch.device("cpu"), "train")
+        read[scales] = sum(found[s.id][0] == s.tokens for s in fresh)
+    assert read[1.0, 1.15, 1.3, 1.45] > read[1.0,]

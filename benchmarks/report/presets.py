@@ -30,7 +30,7 @@ def names(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
 
 
 def departures(name: str, config: Mapping[str, Any]) -> str:
-    """In words: how the network, the images and the data of a preset differ from the authors'."""
+    """In words: how the network, the images, the data and the reading of a preset differ from the authors'."""
     data, authors = config["data"], CoMERConfig().num_layers
     blocks = (config.get("model") or {}).get("num_layers", authors)
     layers, theirs = (3 * each if isinstance(each, int) else sum(each) for each in (blocks, authors))
@@ -42,4 +42,7 @@ def departures(name: str, config: Mapping[str, Any]) -> str:
     more = [f"{few} of each expression"] if parts else []
     more += [f"expressions with {share:.0%} of their symbols substituted"] if share else []
     trained = f"Also trained on {' and '.join(more)}; the paper on its" if more else "Trained as the paper is on"
-    return f"`{name}`: {network if small else 'full size'}. {trained} 8,834 expressions and nothing else."
+    scales = [f"{scale:g}" for scale in (config.get("search") or {}).get("scales", [1.0])]
+    read = f" Images are read at {', '.join(scales)} times that size{', all at once' * (len(scales) > 1)}."
+    read = "" if scales == ["1"] else read
+    return f"`{name}`: {network if small else 'full size'}. {trained} 8,834 expressions and nothing else.{read}"

@@ -18,10 +18,8 @@ from benchmarks.training.trainer import Trainer
 from evaluation.symlg import from_latex
 from models import Vocabulary
 from tests.helpers.ink import inkml, packed
-from tests.helpers.places import CROHME
+from tests.helpers.places import CROHME, INK
 from tests.helpers.tiny import tiny_archive, tiny_config
-
-INK = CROHME.parent / "inkml/train.zip"
 
 
 def spans(caption: str) -> list[str]:

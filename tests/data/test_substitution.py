@@ -16,10 +16,8 @@ from benchmarks.data.store import ZipStore
 from benchmarks.data.substitution import Substitution, alike, fitted
 from benchmarks.errors import UserError
 from tests.helpers.ink import inkml, packed
-from tests.helpers.places import CROHME
+from tests.helpers.places import CROHME, INK
 from tests.helpers.tiny import tiny_archive, tiny_config
-
-INK = CROHME.parent / "inkml/train.zip"
 
 
 def box(width: float, height: float, x: float = 0, y: float = 0) -> tuple[np.ndarray, ...]:

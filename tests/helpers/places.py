@@ -6,6 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"
 CROHME = Path(os.environ.get("CROHME", SHARED / "crohme/data.zip"))
+INK = CROHME.parent / "inkml/train.zip"  # the pen strokes of its training set
 FIXTURES = ROOT / "tests/fixtures"  # what may be passed on: enough to check every proof anywhere
 PARITY = next(
     folder

@@ -43,9 +43,10 @@ def converts(hypothesis: Hypothesis) -> bool:
     return True
 
 
-def test_where_memory_lacks_a_batch_is_read_by_halves(untrained, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize("scales", [(1.0,), (1.0, 1.5)])
+def test_where_memory_lacks_a_batch_is_read_by_halves(untrained, monkeypatch, capsys, scales) -> None:
     model, config, samples = untrained
-    config, sizes, room, real = changed(config, batch_size=5), [], 2, predict.joint_search
+    config, sizes, room, real = changed(config, batch_size=5, scales=scales), [], 2, predict.joint_search
     expected = recognize(model, config, samples, CPU, "2014")
 
     def scarce(network, images, *others):

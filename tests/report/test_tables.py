@@ -29,11 +29,12 @@ def put_run(
     split: str = "2014",
     data: dict | None = None,
     limit: int | None = None,
+    scales: tuple[float, ...] = (1.0,),
     suffix: str = "-00000000",
 ) -> Path:
     folder = root / recipe / f"{preset}-seed{seed}{suffix}"
     (folder / "scores").mkdir(parents=True, exist_ok=True)
-    search = {"limit": limit, "beam_size": 10}
+    search = {"limit": limit, "beam_size": 10, "scales": list(scales)}
     config = {"recipe": recipe, "preset": preset, "seed": seed, "data": data or CROHME, "search": search}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     score: dict[str, object] = {"n": n, "exact": exact, "le1": exact + 10, "le2": exact + 20, "le3": exact + 30}
@@ -133,7 +134,7 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
         put_run(tmp_path / "reproduced", "comer-fusion", "fast", seed, exact)
         put_run(tmp_path / "reproduced", "comer-cross", "fast", seed, exact - 100)
     more = CROHME | {"scale": 0.5, "sub_expressions": 3, "substitution": 0.4}
-    put_run(tmp_path / "reproduced", "comer-fusion", "laptop", data=more)
+    put_run(tmp_path / "reproduced", "comer-fusion", "laptop", data=more, scales=(1.0, 1.3))
     readme = tmp_path / "README.md"
     readme.write_text("above\n" + "what was there\n".join(tables.IN_README) + "below\n")
     for _ in range(2):
@@ -150,7 +151,8 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
         "- `laptop`: a small network (images at 0.5 of their width and height), for comparing rows: its levels" in text
     )
     added = "up to 3 sub-expressions of each expression and expressions with 40% of their symbols substituted"
-    assert f"Also trained on {added}; the paper on its 8,834 expressions and nothing else." in text
+    assert f"Also trained on {added}; the paper on its 8,834 expressions and nothing else. Images are read at" in text
+    assert "Images are read at 1, 1.3 times that size, all at once.\n" in text and text.count("are read at") == 1
     assert text.count("Whether the paper's order holds") == 1 and "CoMER (Cross) → CoMER (Fusion) +10.14 points" in text
     readme.write_text("no marks\n")
     with pytest.raises(UserError, match="lacks the lines"):
