@@ -259,8 +259,11 @@ def evaluation_batches(
     """
     batching, samples = config.training.batching, list(samples)
     loaded = [load(samples, config.data, scale) for scale in scales]
-    images = [
-        [rescale(s.image, within_limits(*sides(s.image), config.data.scale * scale)) for s in of_scale]
+    images = [  # those that `load` has scaled are within the limits
+        [
+            s.image if config.data.scale * scale != 1 else rescale(s.image, within_limits(*sides(s.image)))
+            for s in of_scale
+        ]
         for of_scale, scale in zip(loaded, scales, strict=True)
     ]
     kept, top = loaded[0], max(range(len(scales)), key=scales.__getitem__)

@@ -159,6 +159,22 @@ def test_evaluation_batches_hold_every_image_the_protocol_takes(order):
                 assert (batch.images[row] == alone[name].images[0]).all()
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.4, 0.375])
+@pytest.mark.parametrize("coarse", [False, True])
+def test_an_image_fits_its_shape_in_every_size(scale, coarse):
+    """Also thin and tiny images, and those beyond the authors' limits, on which sizes are rounded and limited."""
+    draw, few = np.random.default_rng(1), (1, 5, 15, 16, 17, 33, 200, 256, 257, 500)
+    sizes = [(h, w) for h in few for w in (*few, 1023, 1025, 1500) if h * w <= 320_000]
+    samples = [Sample(f"{h}x{w}", ("x",), np.full((h, w), 255, np.uint8)) for h, w in sizes]
+    shaped = config(coarse=coarse).model_copy(update={"data": Data(scale=scale)})
+    for scales in ([1.0, 1.2], [1.3, 0.7, 1.0, 2.0], [1.0, *draw.uniform(0.5, 3, 4)]):
+        batches = evaluation_batches(samples, shaped, 8, scales)
+        assert sorted(name for b in batches for name in b.ids) == sorted(s.id for s in samples)
+        for batch in batches:
+            for images, mask in ((batch.images, batch.mask), *batch.other_sizes):
+                assert (images[:, 0].bool() == ~mask).all()
+
+
 def test_images_are_shrunk_once():
     half = config().model_copy(update={"data": Data(scale=0.5)})
     training = TrainingSet(made_up(5), half)
