@@ -66,7 +66,7 @@ def test_the_committed_tables_are_what_make_tables_writes(tmp_path):
 def test_in_four_sizes_more_is_read_than_in_one(crohme):
     """What the sizes of the preset ink were chosen by: training expressions with a quarter of their symbols new."""
     run, archive = RunFolder(ROOT / "results/reproduced/comer-fusion/ink-seed7"), open_archive(crohme)
-    samples = [s for s in with_ink(evenly(archive.samples("train"), 120), archive.ink) if s.ink]
+    samples = [s for s in with_ink(evenly(archive.samples("train"), 60), archive.ink) if s.ink]
     write = Substitution(samples, run.settings.data.substitution)
     fresh = [write(sample, np.random.default_rng(number)) for number, sample in enumerate(samples)]
     model, read = load_weights(run.weights, run.settings.model).eval(), {}

@@ -279,11 +279,10 @@ def evaluation_batches(
             shapes = [shape if scale == scales[top] else shrunk(shape, scale / scales[top]) for scale in scales]
             count = max(1, min(size, batching.pixels // (shape[0] * shape[1])))
             groups += [(shapes, indices[start : start + count]) for start in range(0, len(indices), count)]
-    sized = [
-        [pad([of_scale[i] for i in indices], shape) for of_scale, shape in zip(images, shapes, strict=True)]
-        for shapes, indices in groups
-    ]
-    return [
-        Batch([kept[i].id for i in indices], *first, [kept[i].tokens for i in indices], others)
-        for (_, indices), (first, *others) in zip(groups, sized, strict=True)
-    ]
+    made: list[Batch] = []
+    for shapes, indices in groups:
+        first, *others = (
+            pad([of_scale[i] for i in indices], shape) for of_scale, shape in zip(images, shapes, strict=True)
+        )
+        made.append(Batch([kept[i].id for i in indices], *first, [kept[i].tokens for i in indices], others))
+    return made
