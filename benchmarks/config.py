@@ -147,10 +147,10 @@ class Search(Strict):
 
     @property
     def name(self) -> str:
-        """The search as a signature names it: joint10, l2r10, joint10+scales1,1.2+convertible …"""
+        """The search as a signature names it: joint10, l2r10, joint10+sizes1,1.2+convertible …"""
         name = ("joint" if self.direction == "both" else self.direction) + str(self.beam_size)
-        scales = "" if self.scales == (1.0,) else "+scales" + ",".join(f"{scale:g}" for scale in self.scales)
-        return name + scales + "+convertible" * self.convertible
+        sizes = "" if self.scales == (1.0,) else "+sizes" + ",".join(f"{scale:g}" for scale in self.scales)
+        return name + sizes + "+convertible" * self.convertible
 
 
 class Config(Strict):

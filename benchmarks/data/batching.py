@@ -254,8 +254,9 @@ def evaluation_batches(
     """Un-augmented batches of at most `size` images, within the authors' limits, grouped as in training.
 
     Every image comes in several sizes, each made from the stored image: `scales` are relative to that of training.
-    In order `shape` every image is padded to its own shapes of the grid and meets only such images, so that what is
-    recognized does not depend on its neighbors; in order `area` it does, as in the authors' program.
+    In order `shape` every image is padded to its own shape of the grid, in other sizes to that shape shrunk, and meets
+    only such images, so that what is recognized does not depend on its neighbors; in order `area` it does, as in the
+    authors' program.
     """
     batching, samples = config.training.batching, list(samples)
     loaded = [load(samples, config.data, scale) for scale in scales]

@@ -83,13 +83,12 @@ def _search(
 ) -> list[list[Hypothesis]]:
     """The hypotheses of a batch, by halves where a GPU lacks the memory: they stay padded as they were, so they are
     read the same. Raises UserError where it has no room for a single image."""
-    sizes = ((batch.images, batch.mask), *batch.other_sizes)
     try:
-        first, *others = ((images.to(device).float() / 255, mask.to(device)) for images, mask in sizes)
-        return joint_search(network, *first, options, others)
+        return _at_once(network, batch, options, device)
     except torch.OutOfMemoryError as error:  # which holds on to the search's tensors while it is handled
         lacking = shortage(error)
-    size, (height, width) = len(batch.ids), batch.mask.shape[1:]
+    size = len(batch.ids)
+    height, width = max(mask.shape[1:] for mask in (batch.mask, *(mask for _, mask in batch.other_sizes)))
     if size == 1:
         fix = "CUDA_VISIBLE_DEVICES= (to nothing) searches on the CPU"
         raise UserError(f"{lacking}, to search {batch.ids[0]} ({height} x {width} px); {fix}")
@@ -97,6 +96,14 @@ def _search(
     aside.print(f"{lacking}: {size} images of {height} x {width} px are split in half and searched")
     halves = batch.part(slice(size // 2)), batch.part(slice(size // 2, size))
     return [of_it for half in halves for of_it in _search(network, half, options, device)]
+
+
+def _at_once(
+    network: FoldedNetwork, batch: Batch, options: SearchOptions, device: torch.device
+) -> list[list[Hypothesis]]:
+    views = [(batch.images, batch.mask), *batch.other_sizes]
+    first, *others = [(images.to(device).float() / 255, mask.to(device)) for images, mask in views]
+    return joint_search(network, *first, options, others)
 
 
 def ranked(hypotheses: list[Hypothesis], config: Config) -> list[Hypothesis]:

@@ -180,7 +180,7 @@ def first_steps(archive: Archive, preset: str) -> Values:
     search = {"beam_size": 1, "max_len": 2, "bf16": False}
     config = config.changed({"model": tiny, "training": training, "search": search})
     with tempfile.TemporaryDirectory() as folder:
-        run = RunFolder(Path(folder), config)
+        run = RunFolder(Path(folder) / "run", config)
         train(run, archive)
         history = run.history  # before the folder goes
     return {f"{preset} first steps: loss of epoch {line['epoch']}": line["loss"] for line in history}
@@ -201,7 +201,7 @@ def trained(archive: Archive, seed: int) -> dict[str, float]:
     config = training_config(archive, seed)
     split = archive.test_splits[0]
     with tempfile.TemporaryDirectory() as name:
-        run = RunFolder(Path(name), config)
+        run = RunFolder(Path(name) / "run", config)
         train(run, archive)
         values = {"training loss": float(run.history[-1]["loss"])}
         values |= held_out(load_weights(run.weights, config.model), config, archive, split)

@@ -43,6 +43,6 @@ def departures(name: str, config: Mapping[str, Any]) -> str:
     more += [f"expressions with {share:.0%} of their symbols substituted"] if share else []
     trained = f"Also trained on {' and '.join(more)}; the paper on its" if more else "Trained as the paper is on"
     scales = [f"{scale:g}" for scale in (config.get("search") or {}).get("scales", [1.0])]
-    read = f" Images are read at {', '.join(scales)} times that size{', all at once' * (len(scales) > 1)}."
+    read = f" Images are read at {', '.join(scales)} times their size in training{', all at once' * (len(scales) > 1)}."
     read = "" if scales == ["1"] else read
     return f"`{name}`: {network if small else 'full size'}. {trained} 8,834 expressions and nothing else.{read}"

@@ -183,7 +183,7 @@ class RunFolder:
     def forget_training(self) -> None:
         """The next training starts afresh; weights, predictions, scores stay until newer ones replace them."""
         with only_one(self.path):
-            self.write("history.jsonl", [])
+            self.write("history.jsonl", [])  # a training has begun, so that no other run's weights are taken
             for name in ("checkpoint.safetensors", "checkpoint.json"):
                 (self.path / name).unlink(missing_ok=True)
 

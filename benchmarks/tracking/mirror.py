@@ -35,7 +35,7 @@ EPOCHS_A_BATCH = 50  # MLflow takes 1000 metric points at once; an epoch's point
 MOST_RUNS = 50_000  # that MLflow finds at once
 LOCK_SECONDS = 60  # to wait for another process that makes the database
 RACES = ("constraint", "'active' state", "database is locked", "deadlock")  # two processes met; the next try goes well
-RACE_TRIES = 100  # counted, as on a busy machine a try takes its time
+RACE_TRIES, RACE_SECONDS = 10, 30  # both must be over: on a busy machine a single try may take so long
 PARENT = "mlflow.parentRunId"
 
 
@@ -73,14 +73,16 @@ class Mirror:
         `under` names a run to hang it below instead of a table, `name` what to call it there; `running` says that the
         training goes on right now.
         """
-        for _ in range(RACE_TRIES):
+        tries, until = 0, time.monotonic() + RACE_SECONDS
+        while True:
+            tries += 1
             try:
                 return self._put(run, tables, under, name, running)
             except MlflowException as error:
-                if not any(sign in str(error) for sign in RACES):
+                over = tries >= RACE_TRIES and time.monotonic() > until
+                if over or not any(sign in str(error) for sign in RACES):
                     raise
                 time.sleep(random.uniform(0, 0.2))
-        return self._put(run, tables, under, name, running)
 
     def conclude(self, group: str, status: str) -> None:
         """Says of a run that others hang below, if there is one, that there will be no more."""

@@ -53,24 +53,28 @@ def take_over(run: RunFolder) -> Path | None:
     """Leaves in a new folder the finished training of a run beside it that differs in its search alone, and returns
     that run's path.
 
-    None, and nothing is left, where no run is such a one, where the folder has a history, if an empty one, and where
-    the search has a say in which epoch is kept.
+    None, and nothing is left, where there is no such run or it is damaged, where the folder has a history, if an empty
+    one, and where the search has a say in which epoch is kept.
     """
     if run.settings.select != "last" or (run.path / "history.jsonl").exists():
         return None
     for path in sorted(run.path.parent.glob("*/checkpoint.json")):
         other = RunFolder(path.parent)
-        with suppress(UserError):
+        with suppress(UserError, CheckpointError, OSError):
             searched_otherwise = other.settings.search != run.settings.search
             alike = searched_otherwise and _trained_by(other.settings) == _trained_by(run.settings)
             if alike and other.trained and (found := load_checkpoint(other)):
-                run.write("config.yaml", run.settings.to_yaml())
-                run.write("environment.json", other.environment)
-                run.write("history.jsonl", other.history)
-                run.write("best.safetensors", other.weights.read_bytes())
-                save_checkpoint(run, found[0], found[1] | {"digest": run.settings.digest})
-                return other.path
-    return None
+                unpacked(other.weights)  # raises for damaged ones
+                weights, environment, history = other.weights.read_bytes(), other.environment, other.history
+                break
+    else:
+        return None
+    run.write("config.yaml", run.settings.to_yaml())
+    run.write("environment.json", environment | {"trained_in": other.path.name})
+    run.write("best.safetensors", weights)
+    save_checkpoint(run, found[0], found[1] | {"digest": run.settings.digest})
+    run.write("history.jsonl", history)  # the last: without it, a copy that was cut short is made again
+    return other.path
 
 
 def _trained_by(config: Config) -> dict[str, Any]:

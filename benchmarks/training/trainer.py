@@ -75,8 +75,8 @@ class State:
 def train(
     run: RunFolder, archive: Archive, on_epoch: OnEpoch | None = None, samples: list[Sample] | None = None
 ) -> None:
-    """Trains a run on `archive`, from its last checkpoint where there is one; not at all where a run beside it differs
-    in its search alone.
+    """Trains a run on `archive`, from its last checkpoint where there is one; not at all where a finished run beside it
+    differs in its search alone and `select` is last.
 
     `samples` are learnt instead of the archive's training set, and then `config.data.limit` does not choose of them.
     `on_epoch` is given each epoch's line of the history once its checkpoint lies there; what it raises ends the
@@ -93,7 +93,7 @@ def train(
     with only_one(folder) if team.rank == 0 else nullcontext():
         check_folder(config, folder)
         if team.rank == 0 and samples is None and (source := take_over(run)):
-            aside.print(f"{folder}: trained already, as {source} differs in its search alone; its weights are taken")
+            aside.print(f"{folder}: differs from {source} in its search alone, so that run's weights are taken")
         team.wait()
         repeatable(team, config.training.threads)
         Trainer(run, archive, team, on_epoch, samples).run()
@@ -317,7 +317,8 @@ class Trainer:
                 self.plateau.load_state_dict(self.state.plateau)
                 for group in self.optimizer.param_groups:
                     group["lr"] = self.state.lr
-            aside.print(f"resuming {self.folder.path} at epoch {self.state.epoch + 1}, step {self.state.step}")
+            if not self.state.finished:
+                aside.print(f"resuming {self.folder.path} at epoch {self.state.epoch + 1}, step {self.state.step}")
         elif self.team.rank == 0:
             self.folder.write("history.jsonl", [])
         # the next epoch is planned while one is trained

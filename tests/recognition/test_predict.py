@@ -1,5 +1,6 @@
 """What is predicted of what the search found."""
 
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -49,7 +50,11 @@ def test_where_memory_lacks_a_batch_is_read_by_halves(untrained, monkeypatch, ca
     config, sizes, room, real = changed(config, batch_size=5, scales=scales), [], 2, predict.joint_search
     expected = recognize(model, config, samples, CPU, "2014")
 
+    before: list[weakref.ref] = []
+
     def scarce(network, images, *others):
+        assert not any(earlier() is not None for earlier in before)  # what had no room is gone
+        before.append(weakref.ref(images))
         sizes.append(len(images))
         if len(images) > room:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0 has 2 GiB.")
@@ -124,5 +129,5 @@ def test_the_signature_names_the_search(untrained) -> None:
     _, config, _ = untrained
     assert config.search.name == "joint10"
     assert changed(config, convertible=True).search.name == "joint10+convertible"
-    assert changed(config, scales=(1.3,)).search.name == "joint10+scales1.3"
+    assert changed(config, scales=(1.3,)).search.name == "joint10+sizes1.3"
     assert changed(config, scales=(1.0,), convertible=False).digest == config.digest  # runs keep their names

@@ -152,7 +152,10 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
     )
     added = "up to 3 sub-expressions of each expression and expressions with 40% of their symbols substituted"
     assert f"Also trained on {added}; the paper on its 8,834 expressions and nothing else. Images are read at" in text
-    assert "Images are read at 1, 1.3 times that size, all at once.\n" in text and text.count("are read at") == 1
+    assert (
+        "Images are read at 1, 1.3 times their size in training, all at once.\n" in text
+        and text.count("are read at") == 1
+    )
     assert text.count("Whether the paper's order holds") == 1 and "CoMER (Cross) → CoMER (Fusion) +10.14 points" in text
     readme.write_text("no marks\n")
     with pytest.raises(UserError, match="lacks the lines"):
