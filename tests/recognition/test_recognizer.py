@@ -168,10 +168,11 @@ def test_a_reading_that_deserves_no_trust_is_told(
     assert printed.err.startswith(f"doubtful: {tmp_path / 'dots.png'}: ") and printed.err.count("\n") == 1
 
 
-def test_doubt_tells_patterns_from_expressions(hour: Recognizer, crohme: Path) -> None:
-    draw, archive = np.random.default_rng(0), open_archive(crohme)
-    patterns = [hour(pattern(kind, draw)) for kind in ("dots", "lines", "grid") for _ in range(8)]
-    read = [(hour(sample.image), sample.tokens) for sample in evenly(archive.samples("train"), 40)]
+@pytest.mark.parametrize("weights", [HOUR, None], ids=["hour", "the best"])
+def test_doubt_tells_patterns_from_expressions(weights: Path | None, crohme: Path) -> None:
+    draw, archive, recognizer = np.random.default_rng(0), open_archive(crohme), Recognizer.load(weights)
+    patterns = [recognizer(pattern(kind, draw)) for kind in ("dots", "lines", "grid") for _ in range(8)]
+    read = [(recognizer(sample.image), sample.tokens) for sample in evenly(archive.samples("train"), 40)]
     right = [found for found, tokens in read if found.tokens == tokens]
     assert sum(found.doubtful for found in patterns) >= 0.8 * len(patterns)
     assert len(right) > 20 and sum(found.doubtful for found in right) <= 0.05 * len(right)
