@@ -27,8 +27,8 @@ from models.lightning import import_lightning
 from models.weights import load_weights
 
 # A reading of a lower mean probability a token is told to be doubtful: chosen with the preset `hour` on patterns and
-# on training images, as they are and distorted beyond what was learnt from (test_recognizer.py repeats it in small, also
-# with the best committed network). It tells what is no expression; most mistakes are made with more confidence.
+# on training images, as they are and distorted beyond what was learnt from (test_recognizer.py repeats it in small,
+# also with the best committed network). It tells what is no expression; most mistakes are made with more confidence.
 DOUBTFUL = 0.7
 
 
