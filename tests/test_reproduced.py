@@ -17,7 +17,7 @@ from benchmarks.score import score
 from models.weights import load_weights
 from tests.helpers.places import INK, ROOT
 
-RUNS = sorted(path.parent for path in (ROOT / "results/reproduced").glob("*/*/config.yaml"))
+RUNS = [run.path for run in RunFolder.under(ROOT / "results/reproduced")]
 
 
 def _row(run):

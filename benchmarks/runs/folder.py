@@ -45,8 +45,13 @@ class RunFolder:
 
     @classmethod
     def under(cls, *roots: Path) -> list["RunFolder"]:
-        """The run folders at or below `roots`, sorted within each."""
-        return [cls(path.parent) for root in roots for path in sorted(root.rglob("config.yaml"))]
+        """The run folders at or below `roots`, sorted within each, seed 10 after seed 9."""
+
+        def natural(path: Path) -> list[str | int]:
+            parts = re.split(r"([0-9]+)", path.as_posix())  # every second is a number
+            return [int(part) if number % 2 else part for number, part in enumerate(parts)]
+
+        return [cls(path.parent) for root in roots for path in sorted(root.rglob("config.yaml"), key=natural)]
 
     # ------------------------------------------------------------------------------------------------ what it holds
 

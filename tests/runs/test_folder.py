@@ -33,3 +33,11 @@ def test_a_damaged_history_is_one_line_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").write_text('{"epoch": 1')
     with pytest.raises(UserError, match=r"history\.jsonl: damaged or incomplete; restore it"):
         _ = RunFolder(tmp_path).history
+
+
+def test_runs_are_sorted_by_number(tmp_path: Path) -> None:
+    names = ["a/laptop-seed7", "a/laptop-seed9", "a/laptop-seed10", "b/hour-seed7"]
+    for name in reversed(names):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.yaml").touch()
+    assert [run.path for run in RunFolder.under(tmp_path)] == [tmp_path / name for name in names]
