@@ -47,7 +47,7 @@ class Candidate(Hypothesis):
 
     @property
     def confidence(self) -> float:
-        """Geometric mean of the tokens' probabilities, over directions and sizes that were read, from 0 to 1."""
+        """Geometric mean of the tokens' probabilities, over the directions and sizes that were read, from 0 to 1."""
         return math.exp(self.score / (2 if self.reverse else 1))
 
 
