@@ -17,8 +17,18 @@ Draw = np.random.Generator
 
 
 def rescale(image: np.ndarray, factor: float) -> np.ndarray:
-    """The authors' resize: sides are round-half-even(side * factor), sampled bilinearly at 1/factor."""
-    return image if factor == 1 else cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_LINEAR)
+    """The authors' resize: sides are round-half-even(side * factor), but at least 1, sampled bilinearly at 1/factor."""
+    if factor == 1:
+        return image
+    if min(sides(image)) * factor > 0.5:
+        return cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_LINEAR)
+    height, width = (rounded(side * factor) for side in sides(image))  # OpenCV would round to none and refuse
+    return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
+
+
+def rounded(side: float) -> int:
+    """To the nearest whole pixel, half to even, and never to none."""
+    return max(1, round(side))
 
 
 def sides(image: np.ndarray) -> tuple[int, int]:
@@ -46,7 +56,7 @@ def load(samples: Iterable[Sample], data: Data, scale: float = 1.0) -> list[Samp
 
 def _scaled(image: np.ndarray, scale: float) -> np.ndarray:
     factor = scale * within_limits(*sides(image))
-    size = max(1, round(image.shape[1] * factor)), max(1, round(image.shape[0] * factor))
+    size = rounded(image.shape[1] * factor), rounded(image.shape[0] * factor)
     return cv2.resize(image, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR)
 
 
@@ -103,9 +113,9 @@ def distort(augmentation: Augmentation | None, height: int, width: int, draw: Dr
     """Draws a distortion for an image of height x width; `scale` is the factor the stored images were shrunk by."""
     factor = draw.uniform(*augmentation.scale) if augmentation and augmentation.scale else 1.0
     if augmentation is None or augmentation.only_scale:
-        h, w = (int(np.rint(side * factor)) for side in (height, width))
+        h, w = (rounded(side * factor) for side in (height, width))
         limit = within_limits(h, w, scale)
-        return Distortion(factor, limit, None, *(max(1, int(np.rint(side * limit))) for side in (h, w)))
+        return Distortion(factor, limit, None, rounded(h * limit), rounded(w * limit))
     wide = np.exp(draw.uniform(-1, 1) * np.log1p(augmentation.stretch))
     angle = np.radians(draw.uniform(-1, 1) * augmentation.rotation)
     slant = draw.uniform(-1, 1) * augmentation.shear

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.config import Config
-from benchmarks.data.augmentation import THICKER, THINNER
+from benchmarks.data.augmentation import THICKER, THINNER, rounded
 from benchmarks.data.batching import Inputs, TrainingSet, send
 from benchmarks.data.samples import Sample
 
@@ -67,7 +67,7 @@ class OnDeviceSet(TrainingSet):
                 grid = grid if coarse is None else coarse
                 inverse = cv2.invertAffineTransform(found.forward(height, width))
             first, final = (height, width), (found.height, found.width)
-            middle = int(np.rint(height * found.factor)), int(np.rint(width * found.factor))
+            middle = rounded(height * found.factor), rounded(width * found.factor)
             # OpenCV copies an image whose sides stay as they are, whatever the factor
             factors = 1.0 if middle == first else found.factor, 1.0 if final == middle else found.limit
             row = (index, *first, *middle, *final, *factors, stroke, *grid.shape[:2])

@@ -51,7 +51,8 @@ def scores(embedded_set: Archive, crohme: Archive | None, reproduced: Path) -> V
         spoilt = {id_: spoil(tokens, number) for number, (id_, tokens) in enumerate(captions.items())}
         texts = {f"{id_}.txt": prediction_file(id_, tokens) for id_, tokens in spoilt.items() if tokens}
         predictions.write_bytes(zipped(texts))
-        values |= _scored("embedded, spoilt captions", predictions, f"{embedded_set.path}:test")
+        workdir = Path(folder) / "scored"  # the scripts run here alone: elsewhere their thousands of files cost minutes
+        values |= _scored("embedded, spoilt captions", predictions, f"{embedded_set.path}:test", workdir)
         for path in sorted(reproduced.glob("*/*/predictions/*.zip")):
             name = f"{path.parts[-4]} {path.parts[-3]}, {path.stem}"
             converted = {id_: _converted(text, id_) for id_, text in read_predictions(path).items()}
@@ -79,9 +80,8 @@ def spoil(tokens: Sequence[str], number: int) -> list[str]:
     return tokens
 
 
-def _scored(name: str, predictions: Path, truth: str) -> Values:
-    with tempfile.TemporaryDirectory() as workdir:
-        found = evaluate(predictions, truth, NO_FIELDS, Path(workdir))
+def _scored(name: str, predictions: Path, truth: str, workdir: Path | None = None) -> Values:
+    found = evaluate(predictions, truth, NO_FIELDS, workdir)
     counts = asdict(found.score)
     values: Values = {f"{name}: {key}": counts[key] for key in COUNTS}
     rows = {row.id: str(list(asdict(row).values())) for row in found.expressions}

@@ -66,6 +66,13 @@ def test_an_epochs_distortion_is_scaling_then_limits():
     assert (found.height, found.width) == arrays["img0/aug1.4_limit"].shape
 
 
+def test_an_image_of_one_row_keeps_it():
+    for factor in (0.5, 1.0):
+        found = distort(Augmentation(scale=(factor, factor)), 1, 2400, np.random.default_rng(0))
+        image = found.apply(np.full((1, 2400), 255, np.uint8), None, np.random.default_rng(0))
+        assert image.shape == (found.height, found.width) == (1, 1024)
+
+
 def test_batches_are_the_authors(crohme):
     archive = open_archive(crohme)
     if not (PARITY / "batches.json.gz").exists():
@@ -164,7 +171,7 @@ def test_evaluation_batches_hold_every_image_the_protocol_takes(order):
 def test_an_image_fits_its_shape_in_every_size(scale, coarse):
     """Also thin and tiny images, and those beyond the authors' limits, on which sizes are rounded and limited."""
     draw, few = np.random.default_rng(1), (1, 5, 15, 16, 17, 33, 200, 256, 257, 500)
-    sizes = [(h, w) for h in few for w in (*few, 1023, 1025, 1500) if h * w <= 320_000]
+    sizes = [(h, w) for h in few for w in (*few, 1023, 1025, 1500, 2400) if h * w <= 320_000]
     samples = [Sample(f"{h}x{w}", ("x",), np.full((h, w), 255, np.uint8)) for h, w in sizes]
     shaped = config(coarse=coarse).model_copy(update={"data": Data(scale=scale)})
     for scales in ([1.0, 1.2], [1.3, 0.7, 1.0, 2.0], [1.0, *draw.uniform(0.5, 3, 4)]):
