@@ -44,8 +44,9 @@ class Check:
 
 def examine(crohme: Path | None, results: Path) -> list[Check]:
     """All checks, in the order in which a person would ask; nothing is written but a file that is removed again."""
+    place = results if crohme else results / "local/embedded"  # where the job's runs lie
     of_the_machine = (python, machine, packages, torch_and_devices, opencv, openmp, text_encoding, shared_memory)
-    of_the_job = (partial(disk, results), partial(data, crohme, results), scorer, partial(tracking, results))
+    of_the_job = (partial(disk, results), partial(data, crohme, results), scorer, partial(tracking, place))
     found: list[Check] = []
     for check in (*of_the_machine, *of_the_job):
         try:
@@ -83,16 +84,15 @@ def python() -> Iterator[Check]:
 
 def machine() -> Iterator[Check]:
     """Revision, processor, load and memory."""
-    from benchmarks.environment import processor, revision
+    from benchmarks.environment import cores, processor, revision
 
     yield Check("revision", "info", revision() or "not a git checkout")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = os.environ.get("OMP_NUM_THREADS", "unset")
-    yield Check("processor", "info", f"{processor()}, {cores} cores, OMP_NUM_THREADS {threads}")
+    yield Check("processor", "info", f"{processor()}, {cores()} cores, OMP_NUM_THREADS {threads}")
     load = os.getloadavg()[0]
-    if load > cores / 2 and threads != "1":
+    if load > cores() / 2 and threads != "1":
         fix = "export OMP_NUM_THREADS=1 while it is: beside another job, one thread is quicker than several"
-        yield Check("load", "warn", f"the machine is busy: {load:.1f} jobs run on its {cores} cores", fix)
+        yield Check("load", "warn", f"the machine is busy: {load:.1f} jobs run on its {cores()} cores", fix)
     import psutil
 
     memory = psutil.virtual_memory().total / GIB
@@ -232,18 +232,19 @@ def data(crohme: Path | None, results: Path) -> Iterator[Check]:
     from benchmarks.data.archive import open_archive
     from benchmarks.errors import UserError
 
+    fix = "make crohme"
     if crohme is None:
         words = "the embedded set (NOT CROHME), made on the spot"
         yield Check("data", "info", words, "make crohme, then CROHME=data/crohme.zip, for CROHME's numbers")
         if _version("matplotlib") is None:
             yield Check("data", "broken", "the embedded set needs matplotlib", "make setup, or give CROHME=")
-        crohme = results / "local/embedded/data.zip"
+        crohme, fix = results / "local/embedded/data.zip", "delete the file"
         if not crohme.exists():
             return
     try:
         archive = open_archive(crohme)
     except UserError as error:
-        yield Check("data", "broken", str(error), "make crohme" if "embedded" not in str(crohme) else "delete the file")
+        yield Check("data", "broken", str(error), fix)
         return
     known = archive.name != "foreign"
     fix = "" if known else "its numbers are kept apart in results/local/; make crohme fetches the published edition"
@@ -263,12 +264,12 @@ def scorer() -> Iterator[Check]:
         yield Check("scorer", "ok", f"{whose}, {check.scripts}: ten known cases right")
 
 
-def tracking(results: Path) -> Iterator[Check]:
+def tracking(place: Path) -> Iterator[Check]:
     """MLflow's store; runs are never stopped by it, so the worst is a warning."""
     from benchmarks.tracking.tracking_store import reach, without_password
 
     later = "runs go on without; python -m benchmarks track FOLDER logs them later"
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(results / 'mlflow.db').resolve()}"
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(place / 'mlflow.db').resolve()}"
     shown = without_password(uri)
     if _version("mlflow") is None:
         yield Check("tracking", "warn", f"mlflow is not installed; {later}", "make setup")

@@ -60,6 +60,11 @@ def environment(device: torch.device) -> dict[str, Any]:
     }
 
 
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def processor() -> str:
     """The CPU's own name, where the system tells it."""
     cpuinfo = Path("/proc/cpuinfo")

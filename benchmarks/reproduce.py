@@ -67,6 +67,8 @@ def reproduce(
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("reproduce runs one process: torchrun the verb train for each row, reproduce does the rest")
+    if not configs:
+        raise UserError("no row or no seed is named: leave out --recipes and --seeds for all rows of seed 7")
     place, placing = workspace(archive, results), options.placing
     runs: list[RunFolder] = []
     deadline = math.inf if options.minutes is None else options.began + 60 * options.minutes

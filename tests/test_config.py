@@ -336,6 +336,13 @@ def test_numbers_as_people_write_them(tmp_path, rate):
     assert configs.resolve("bttr", str(tmp_path / "mine.yaml"), 7).training.optimizer.lr == 0.001
 
 
+@pytest.mark.parametrize("digest", ["7e3f00aa", "12e5d3"])
+def test_a_digest_is_no_number(tmp_path, digest):
+    made = configs.resolve("bttr", "smoke", 7).changed({"data.digest": digest})
+    (tmp_path / "config.yaml").write_text(made.to_yaml())
+    assert configs.load(tmp_path / "config.yaml").data.digest == digest
+
+
 def test_unknown_names_list_the_known():
     with pytest.raises(UserError, match=r"no recipe called 'comer'.*comer-fusion"):
         configs.resolve("comer", "paper", 7)

@@ -275,6 +275,11 @@ def test_a_plan_knows_what_training_took(archive: Path, tmp_path: Path, stages: 
     assert (job.expected_seconds(run) or 0) > 0
 
 
+def test_no_rows_are_no_job(archive: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no row or no seed is named"):
+        reproduce(["bttr"], "smoke", [], archive, tmp_path)
+
+
 def test_torchrun_is_for_training_alone(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="torchrun the verb train"):

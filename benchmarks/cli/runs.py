@@ -84,10 +84,10 @@ def train(
         archive = open_data(crohme, results)
         config = resolve(recipe, preset or _default_preset(), seed, archive)
         run = RunFolder(workspace(archive, results) / "runs" / config.run_name, config)
-    if force:
-        run.forget_training()
     if int(os.environ.get("RANK", "0")) > 0:  # one process of a team mirrors and talks
         return train(run, archive)
+    if force:
+        run.forget_training()
     with live(run.path):
         train(run, archive)
     track(run.path)

@@ -168,7 +168,7 @@ class Archive:
     @cached_property
     def ink(self) -> ZipStore:
         """The pen strokes of the training set, .../ID.inkml: the file inkml/train.zip beside the archive."""
-        path = self.path.parent / "inkml" / "train.zip"
+        path = ink_beside(self.path)
         if not path.is_file():
             raise UserError(
                 f"{path}: no such archive; lay the InkML files of CROHME's training set there, "
@@ -180,6 +180,11 @@ class Archive:
     def ink_digest(self) -> str:
         """As `digest`, of the InkML files. Raises UserError where there are none."""
         return _digest(self.ink, sorted(name for name in self.ink.sizes if name.endswith(".inkml")))
+
+
+def ink_beside(archive: Path) -> Path:
+    """Where the pen strokes of an archive's training set lie."""
+    return archive.parent / "inkml" / "train.zip"
 
 
 def _digest(store: Store, names: Sequence[str]) -> str:

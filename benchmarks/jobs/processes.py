@@ -4,6 +4,8 @@ import os
 import signal
 import sys
 import threading
+import traceback
+from collections import Counter
 from collections.abc import Callable
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.environment import cores
+from benchmarks.errors import UserError
 from benchmarks.jobs.place import Died, Place
 from benchmarks.libraries import settle
 
@@ -20,28 +24,27 @@ class Processes:
 
     def __init__(self, archive: Path, workspace: Path, logs: Path, share: int):
         self.place, self.logs = Place(archive, workspace), logs
-        self.threads = None if "OMP_NUM_THREADS" in os.environ else max(1, (os.cpu_count() or 1) // share)
+        self.threads = None if "OMP_NUM_THREADS" in os.environ else max(1, cores() // share)
         self.devices = torch.cuda.device_count()
-        self.running: dict[str, tuple[Any, connection.Connection]] = {}
-        self.count = 0
+        self.running: dict[str, tuple[Any, connection.Connection, int | None]] = {}  # process, what it sends, device
 
     def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
         """Starts job(place, *arguments) in a process of its own."""
         context = get_context("spawn")  # a fork would copy threads and devices in the middle of their work
         ours, theirs = context.Pipe(duplex=False)
-        device = self.count % self.devices if self.devices > 1 else None
+        taken = Counter(device for *_, device in self.running.values())
+        device = min(range(self.devices), key=taken.__getitem__) if self.devices > 1 else None
         arguments = theirs, self._log(name), self.threads, device, job, self.place, *arguments
         process = context.Process(target=_process, args=arguments, name=name)
         process.start()
         theirs.close()
-        self.running[name] = process, ours
-        self.count += 1
+        self.running[name] = process, ours, device
 
     def ended(self, seconds: float) -> dict[str, Exception | None]:
         """The jobs that ended since, waiting at most `seconds` for one, with what they raised."""
-        connection.wait([process.sentinel for process, _ in self.running.values()], seconds)
-        over = [name for name, (process, _) in self.running.items() if not process.is_alive()]
-        return {name: self._result(name, *self.running.pop(name)) for name in over}
+        connection.wait([process.sentinel for process, *_ in self.running.values()], seconds)
+        over = [name for name, (process, *_) in self.running.items() if not process.is_alive()]
+        return {name: self._result(name, *self.running.pop(name)[:2]) for name in over}
 
     def _result(self, name: str, process: Any, pipe: connection.Connection) -> Exception | None:
         process.join()
@@ -57,7 +60,7 @@ class Processes:
 
     def stop(self) -> None:
         """Kills what still runs."""
-        for process, _ in self.running.values():
+        for process, *_ in self.running.values():
             process.kill()
             process.join()
         self.running.clear()
@@ -87,7 +90,10 @@ def _process(
         torch.set_num_threads(threads)
     try:
         job(*arguments)
-    except Exception as error:
+    except UserError as error:
         pipe.send(error)
+    except Exception as error:
+        traceback.print_exc()
+        pipe.send(RuntimeError(f"{type(error).__name__}: {error}; {log} shows where"))
     else:
         pipe.send(None)

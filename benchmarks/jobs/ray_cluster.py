@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.data.archive import Archive, open_archive
+from benchmarks.data.archive import Archive, ink_beside, open_archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.jobs.place import Died, Place
@@ -49,7 +49,7 @@ class Ray:
         self.needs = {"num_cpus": cpus, "num_gpus": gpus}
         here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         depot = ray.remote(num_cpus=0, scheduling_strategy=here)(Depot).remote(workspace.resolve())
-        content = ray.put(archive.path.read_bytes()) if archive.path.is_file() else None
+        content = {name: ray.put(file) for name, file in sent_files(archive).items()}
         self.place = NodePlace(archive.path.resolve(), content, depot)
         self.running: dict[Any, str] = {}
 
@@ -82,6 +82,13 @@ def _error_of(reference: Any) -> Exception | None:
     return None
 
 
+def sent_files(archive: Archive) -> dict[str, bytes]:
+    """The archive and its pen strokes, by path in its folder; none of an unpacked one, a path that all nodes have."""
+    folder = archive.path.parent
+    files = (archive.path, ink_beside(archive.path)) if archive.path.is_file() else ()
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files if file.is_file()}
+
+
 class Depot:
     """An actor beside the driver: the workspace's folders, read and written for nodes that do not share its disk."""
 
@@ -100,18 +107,18 @@ class Depot:
 class NodePlace(Place):
     """A scratch folder on a node, in step with the driver's workspace by way of its depot."""
 
-    def __init__(self, archive: Path, content: Any, depot: Any):
+    def __init__(self, archive: Path, content: dict[str, Any], depot: Any):
         super().__init__(archive, Path())
         self.content, self.depot = content, depot
         self.known: dict[str, Times] = {}  # folder -> what the depot has of it
 
     def archive(self) -> Archive:
-        """The archive, sent to this node if it is a file."""
-        if self.content is None:
-            return super().archive()  # unpacked: a path that all nodes have
-        path = self.workspace / self.archive_path.name
-        path.write_bytes(ray.get(self.content))
-        return open_archive(path)
+        """The archive, sent to this node with its pen strokes if it is a file."""
+        if not self.content:
+            return super().archive()
+        for name, content in self.content.items():
+            write_atomically(self.workspace / name, ray.get(content))
+        return open_archive(self.workspace / self.archive_path.name)
 
     def pull(self, name: str) -> Path:
         """The scratch folder, with all that the driver has of it."""

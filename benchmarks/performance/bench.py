@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from benchmarks.config import resolve
 from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import evaluation_batches
-from benchmarks.environment import processor, revision
+from benchmarks.environment import cores, processor, revision
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.printing import aside, csv_text, show
@@ -65,7 +65,7 @@ class Sizes:
 
 def hardware() -> str:
     """What a time depends on most."""
-    return f"{processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    return f"{processor()}, {cores()} cores, {torch.get_num_threads()} threads"
 
 
 def versions() -> str:

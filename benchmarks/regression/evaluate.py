@@ -35,7 +35,7 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
             raise UserError(f"{run.path}: ran on another edition of CROHME than {archive.path}; give that one")
         copy_part(run.path / "config.yaml", again.path / "config.yaml")
         copy_part(run.weights, again.weights)
-        splits = test_splits(archive, years)
+        splits = [split for split in test_splits(archive, years) if split in run.scores]
         predict(again, archive, splits)
         for split, found in score(again, archive, splits).items():
             committed = run.scores[split]

@@ -263,7 +263,7 @@ class Trainer:
         last = state.epoch == training.epochs
         if self.config.select == "last" or (state.epoch % training.validate_every and not last):
             return {}
-        began, score = time.perf_counter(), torch.zeros((), dtype=torch.float64)
+        began, score = time.perf_counter(), torch.zeros((), dtype=torch.float64, device=self.team.device)
         if self.team.rank == 0:
             model = self._selected_weights()
             found = recognize(model, self.config, self.validation, self.team.device, "validation")

@@ -28,6 +28,8 @@ def training_data(
         validation = archive.samples(config.select)
     substitution, wanted = None, config.training.resident
     if config.data.needs_ink:  # of what is trained on alone: nothing of what is held out
+        if config.data.ink != archive.ink_digest:
+            raise UserError(f"{archive.ink.path}: not the pen strokes of this run (other digest); give those")
         samples = with_ink(samples, archive.ink)
         substitution = Substitution(samples, config.data.substitution) if config.data.substitution else None
         samples += sub_expressions(samples, config.data.sub_expressions)

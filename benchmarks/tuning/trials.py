@@ -210,6 +210,7 @@ class Trial:
                 try:
                     train(RunFolder(folder, config), self.archive, on_epoch)
                 except Diverged:
+                    self.over = True
                     trial.set_user_attr("diverged", True)
                     return 0.0
                 finally:

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from benchmarks import __main__ as cli
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
+from benchmarks.files import zipped
 from benchmarks.jobs import ray_cluster
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died, Place
@@ -42,6 +43,10 @@ def fails(place: Place) -> None:
     raise UserError("a fix")
 
 
+def stumbles(place: Place) -> None:
+    raise KeyError("2016")
+
+
 def waits(place: Place, name: str) -> None:
     place.pull(name).write_text(str(os.getpid()))
     time.sleep(600)
@@ -60,15 +65,37 @@ def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None
     processes.start("one", ends, "written")
     processes.start("two", fails)
     processes.start("three", waits, "pid")
+    processes.start("four", stumbles)
     os.kill(int(until(tmp_path / "pid")), signal.SIGKILL)
     over: dict[str, Exception | None] = {}
-    while len(over) < 3:
+    while len(over) < 4:
         over |= processes.ended(10)
     assert over["one"] is None and (tmp_path / "written").read_text() == "foreign"
     assert isinstance(over["two"], UserError) and str(over["two"]) == "a fix"
     assert (tmp_path / "two.log").read_text() == "what it said before\n"
     assert isinstance(over["three"], Died) and "killed by SIGKILL" in str(over["three"])
+    assert str(over["four"]) == f"KeyError: '2016'; {tmp_path}/four.log shows where"
+    assert "in stumbles" in (tmp_path / "four.log").read_text()
     assert processes.ended(0) == {}
+
+
+def tells_its_device(place: Place, name: str) -> None:
+    place.pull(name).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+    if name == "first":
+        until(place.pull("third"))
+
+
+def test_a_job_gets_the_device_that_is_free(archive: Path, tmp_path: Path) -> None:
+    processes = Processes(archive, tmp_path, tmp_path, 2)
+    processes.devices = 2
+    processes.start("one", tells_its_device, "first")
+    processes.start("two", tells_its_device, "second")
+    while "two" in processes.running:
+        assert not any(processes.ended(10).values())
+    processes.start("three", tells_its_device, "third")
+    while processes.running:
+        assert not any(processes.ended(10).values())
+    assert [(tmp_path / name).read_text() for name in ("first", "second", "third")] == ["0", "1", "1"]
 
 
 def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
@@ -87,6 +114,20 @@ def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
     parent.wait()
     while child.exists() and "\nState:\tZ" not in (child / "status").read_text():
         time.sleep(0.05)
+
+
+def test_pen_strokes_travel_with_their_archive(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed, strokes = tmp_path / "driver/data.zip", tmp_path / "driver/inkml/train.zip"
+    strokes.parent.mkdir(parents=True)
+    files = (path for path in (archive / "data").rglob("*") if path.is_file())
+    packed.write_bytes(zipped({str(path.relative_to(archive)): path.read_bytes() for path in files}))
+    strokes.write_bytes(zipped({"a.inkml": "<ink/>"}))
+    sent = ray_cluster.sent_files(open_archive(packed))
+    monkeypatch.setattr(ray_cluster.ray, "get", lambda name: sent[name])
+    place = ray_cluster.NodePlace(packed, {name: name for name in sent}, None)
+    place.workspace = tmp_path / "node"
+    assert place.archive().ink_digest == open_archive(packed).ink_digest
+    assert ray_cluster.sent_files(open_archive(archive)) == {}  # unpacked: a path that all nodes have
 
 
 def test_files_of_a_node_stay_inside_the_workspace(tmp_path: Path) -> None:
