@@ -41,7 +41,7 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
             run.write(f"errors/{split}.json", _errors(result))
             run.write(f"scores/{split}.txt", (folder / "Results_pred_symlg" / "Summary.txt").read_text())
             run.write(f"scores/{split}.csv", csv_text(list(rows[0]), rows))
-            run.write(f"scores/{split}.json", result.score.as_dict())  # the last, as it says that all is there
+            run.write(f"scores/{split}.json", asdict(result.score))  # the last, as it says that all is there
         scores[split] = result.score
     return scores
 

@@ -42,7 +42,7 @@ def score(given: Namespace) -> None:
             columns = [field.name for field in fields(Expression)]
             write_csv(given.per_expression, [asdict(row) for row in result.expressions], columns)
         if given.json:
-            print(json.dumps(result.score.as_dict(), indent=2))
+            print(json.dumps(asdict(result.score)))
         else:
             _print_score(result.score)
 
@@ -148,7 +148,7 @@ def _parser() -> ArgumentParser:
     add("--predictions", action="append", **predictions | {"help": f"{predictions['help']}; once per set"})
     add("--ground-truth", action="append", required=True, **truth)
     add("--captions", **captions)
-    add("--json", action="store_true", help="print the score as JSON, one object per set")
+    add("--json", action="store_true", help="print the score as JSON, a line per set")
     add("--per-expression", type=Path, help="write one CSV row an expression")
     add("--workdir", type=Path, help="keep the scorer's files here")
     add("--set", default="", help="its name in the signature; else SPLIT, or the folder's")

@@ -58,5 +58,4 @@ class CoMERConfig:
     @property
     def depths(self) -> tuple[int, ...]:
         """Bottlenecks in each of the three dense blocks."""
-        depths = self.num_layers if isinstance(self.num_layers, tuple) else (self.num_layers,)
-        return depths * 3 if len(depths) == 1 else depths
+        return self.num_layers if isinstance(self.num_layers, tuple) else (self.num_layers,) * 3

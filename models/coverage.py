@@ -48,11 +48,6 @@ class AttentionRefinement(nn.Module):
         self.proj = nn.Conv2d(dc, heads, kernel_size=1, bias=False)
         self.post_norm = MaskedBatchNorm(heads)
 
-    def select(self, previous: Tensor | None, current: Tensor | None) -> Tensor:
-        """The channels (dimension 1) this module reads: of attention weights or of their sums."""
-        sources = [previous] * self.cross_coverage + [current] * self.self_coverage
-        return torch.cat([source for source in sources if source is not None], dim=1)
-
     def refine(self, coverage_BCTL: Tensor, mask_Bhw: Tensor) -> Tensor:
         """Refinement terms R [B, H, T, L] from coverage; 0 at padding."""
         (B, C, T, _), (_, h, w) = coverage_BCTL.shape, mask_Bhw.shape
@@ -67,13 +62,12 @@ class AttentionRefinement(nn.Module):
         refinement_HBhTw = refinement_HM.view(-1, B, h, T, w + gap)[..., :w]
         return refinement_HBhTw.permute(1, 0, 3, 2, 4).flatten(3)
 
-    def forward(
-        self, previous_BHTL: Tensor | None, current_BHTL: Tensor | None, mask_Bhw: Tensor, rows: int = 1
-    ) -> Tensor:
+    def forward(self, previous_BHTL: Tensor, current_BHTL: Tensor | None, mask_Bhw: Tensor, rows: int) -> Tensor:
         """R [B, H, T, L] of whole sequences from attention weights; gradients flow to all earlier steps.
 
-        The steps are those of `rows` sequences, one after another.
+        `current_BHTL` is None without self-coverage. The steps are those of `rows` sequences, one after another.
         """
-        weights_BCTL = self.select(previous_BHTL, current_BHTL)
+        sources = [previous_BHTL] * self.cross_coverage + ([] if current_BHTL is None else [current_BHTL])
+        weights_BCTL = torch.cat(sources, dim=1)
         by_row = weights_BCTL.unflatten(2, (rows, -1)).flatten(1, 2)
         return self.refine(exclusive_coverage(by_row).reshape(weights_BCTL.shape), mask_Bhw)

@@ -166,10 +166,6 @@ class Decoder(nn.Module):
         self.model = DecoderStack(layer, c.num_decoder_layers, arm)
         self.proj = nn.Linear(c.d_model, c.vocab_size)
 
-    def embed(self, inputs_BT: Tensor, start: int = 0) -> Tensor:
-        """Word vectors [B, T, D] of ids at steps start, start + 1, ..."""
-        return self.norm(self.pos_enc(self.word_embed(inputs_BT), start))
-
     def forward(self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None) -> Tensor:
         """Logits [B, T, V] in float32; B is a multiple of b. A given `trace` receives one entry per layer."""
         (B, T), b = inputs_BT.shape, features_bhwd.shape[0]
@@ -177,5 +173,6 @@ class Decoder(nn.Module):
             raise ValueError(f"{B} decoder rows cannot share the features of {b} images evenly")
         future_TT = torch.ones(T, T, dtype=torch.bool, device=inputs_BT.device).triu(1)
         hidden_BTT = future_TT | (inputs_BT == PAD)[:, None]
-        x_BTD = self.model(self.embed(inputs_BT), features_bhwd.flatten(1, 2), mask_bhw, hidden_BTT, trace)
+        words_BTD = self.norm(self.pos_enc(self.word_embed(inputs_BT)))
+        x_BTD = self.model(words_BTD, features_bhwd.flatten(1, 2), mask_bhw, hidden_BTT, trace)
         return float32(self.proj(x_BTD))

@@ -1,4 +1,4 @@
-"""A dense block in training as one function with a gradient of its own: equal to its layers one by one, but quicker.
+"""The layers of a dense block; in training all as one function with its own gradient, equal but quicker.
 
 All channels lie side by side in one tensor from the start, so nothing is concatenated, and the gradients of what all
 layers read are summed in one tensor. 1x1 convolutions are matrix products that read its first channels in place. Of
@@ -8,26 +8,36 @@ Names carry shapes: b images, c channels, h x w feature cells, N = b * h * w.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers import BatchNorm2d, Conv2d, Dropout, filled_up
+from models.layers import BatchNorm2d, Conv2d, Dropout, filled_up, pointwise
 
 
-class Layer(Protocol):
-    """What a dense layer is made of: 1x1 convolution, norm, ReLU, dropout, 3x3 convolution, norm, ReLU, dropout."""
+class Bottleneck(nn.Module):
+    """The channels that a dense layer adds: 1x1 conv to 4 * growth, 3x3 conv to growth.
 
-    conv1: nn.Conv2d
-    bn1: BatchNorm2d
-    conv2: Conv2d
-    bn2: BatchNorm2d
-    dropout: Dropout
+    Post-activation (conv, norm, ReLU, dropout), unlike the paper's text and the original DenseNet.
+    """
+
+    def __init__(self, channels: int, growth_rate: int, dropout: float) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, 4 * growth_rate, kernel_size=1, bias=False)
+        self.bn1 = BatchNorm2d(4 * growth_rate)
+        self.conv2 = Conv2d(4 * growth_rate, growth_rate, kernel_size=3, padding=1, bias=False)
+        self.bn2 = BatchNorm2d(growth_rate)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
+        """[b, growth, h, w] from [b, channels, h, w]."""
+        new = self.dropout(F.relu_(self.bn1(pointwise(self.conv1, x_bchw), valid_b1hw)))
+        return self.dropout(F.relu_(self.bn2(self.conv2(new), valid_b1hw)))
 
 
-def grow(x_bchw: Tensor, layers: Sequence[Layer]) -> Tensor:
+def grow(x_bchw: Tensor, layers: Sequence[Bottleneck]) -> Tensor:
     """The channels of x and those that the layers add, in training and without regard to padding."""
     if torch.is_autocast_enabled(x_bchw.device.type):
         x_bchw = x_bchw.to(torch.get_autocast_dtype(x_bchw.device.type))
@@ -64,7 +74,7 @@ class Grow(torch.autograd.Function):
     """`grow` of all layers' parameters: those of layers[0] (six, as `grow` lists them), of layers[1] and so on."""
 
     @staticmethod
-    def forward(ctx: Any, x_bchw: Tensor, layers: Sequence[Layer], *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, x_bchw: Tensor, layers: Sequence[Bottleneck], *parameters: Tensor) -> Tensor:
         """[b, c + layers * growth, h, w]; keeps what the layers left."""
         (b, c, h, w), dtype = x_bchw.shape, x_bchw.dtype
         growth = len(layers[0].conv2.weight)

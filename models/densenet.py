@@ -13,29 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.config import CoMERConfig
-from models.dense_block import grow
+from models.dense_block import Bottleneck, grow
 from models.layers import BatchNorm2d, Conv2d, Dropout, pointwise
 from models.position import image_position
-
-
-class Bottleneck(nn.Module):
-    """The channels that a dense layer adds: 1x1 conv to 4 * growth, 3x3 conv to growth.
-
-    Post-activation (conv, norm, ReLU, dropout), unlike the paper's text and the original DenseNet.
-    """
-
-    def __init__(self, channels: int, growth_rate: int, dropout: float) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, 4 * growth_rate, kernel_size=1, bias=False)
-        self.bn1 = BatchNorm2d(4 * growth_rate)
-        self.conv2 = Conv2d(4 * growth_rate, growth_rate, kernel_size=3, padding=1, bias=False)
-        self.bn2 = BatchNorm2d(growth_rate)
-        self.dropout = Dropout(dropout)
-
-    def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
-        """[b, growth, h, w] from [b, channels, h, w]."""
-        new = self.dropout(F.relu_(self.bn1(pointwise(self.conv1, x_bchw), valid_b1hw)))
-        return self.dropout(F.relu_(self.bn2(self.conv2(new), valid_b1hw)))
 
 
 class DenseBlock(nn.ModuleList):

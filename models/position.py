@@ -16,7 +16,7 @@ def sinusoids(position: Tensor, width: int) -> Tensor:
 
 
 class WordPosition(nn.Module):
-    """Adds the encoding of steps start, start + 1, ... to x_BTD; ValueError beyond 500 steps."""
+    """Adds the encoding of steps 0, 1, ... to words."""
 
     pe: Tensor
 
@@ -24,12 +24,11 @@ class WordPosition(nn.Module):
         super().__init__()
         self.register_buffer("pe", sinusoids(torch.arange(MAX_STEPS, dtype=torch.float32), d_model))
 
-    def forward(self, x_BTD: Tensor, start: int = 0) -> Tensor:
-        """[B, T, D] of words at steps start, start + 1, ..."""
-        end = start + x_BTD.shape[1]
-        if end > MAX_STEPS:
-            raise ValueError(f"{end} decoding steps, but words have position encodings for {MAX_STEPS} only")
-        return x_BTD + self.pe[start:end]
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        """[B, T, D]; ValueError beyond 500 steps."""
+        if (steps := x_BTD.shape[1]) > MAX_STEPS:
+            raise ValueError(f"{steps} decoding steps, but words have position encodings for {MAX_STEPS} only")
+        return x_BTD + self.pe[:steps]
 
 
 def image_position(mask_bhw: Tensor, d_model: int) -> Tensor:

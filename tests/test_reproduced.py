@@ -1,6 +1,7 @@
 """The reproduced runs: complete, readable, and scored again from their predictions to the same counts."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def test_its_scores_follow_from_its_predictions(run, tmp_path, crohme):
     assert "2014" in years
     found = score(RunFolder(tmp_path, load(run / "config.yaml")), open_archive(crohme), years)
     for year in years:
-        assert found[year].as_dict() == json.loads((run / "scores" / f"{year}.json").read_text())
+        assert asdict(found[year]) == json.loads((run / "scores" / f"{year}.json").read_text())
         for name in (f"symlg/{year}.zip", f"errors/{year}.json"):
             assert (tmp_path / name).read_bytes() == (run / name).read_bytes()
 

@@ -30,12 +30,14 @@ def regress(
     parts: Annotated[str, typer.Option(help="of the fixed job: scores numerics training; all where left out")] = "",
     accept: Annotated[bool, typer.Option("--update", help="take what is measured now as the baseline")] = False,
     reason: Annotated[str, typer.Option(help="why the baseline may change; it is kept")] = "",
-    record: Annotated[int, typer.Option(min=0, help="with --update: train again with so many seeds (20 at least)")] = 0,
+    record: Annotated[int, typer.Option(min=0, help="with --update: train again with so many seeds (2 at least)")] = 0,
 ) -> None:
     """Compare a fixed, quick job with results/baseline.json."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the baseline is of processors, which every machine has
     from benchmarks.regression.baseline import regress, update
 
+    if record == 1:
+        raise UserError("--record 1: one run has no spread; give 2 or more (RECORD=20 is what is committed)")
     if accept or record:
         return update(crohme, baseline, reason, words(parts), record)
     if not regress(crohme, baseline, words(parts)):

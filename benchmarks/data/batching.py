@@ -150,7 +150,7 @@ def pad(images: Sequence[np.ndarray], shape: tuple[int, int] | None = None) -> t
 class TrainingSet:
     """The training batches of any epoch, each a pure function of (config, epoch, position).
 
-    One is made in two steps: `prepare` in any thread, then `inputs` by who trains with it.
+    One is made in two steps: `prepare` in any thread, then `inputs` by whoever trains with it.
     """
 
     def __init__(

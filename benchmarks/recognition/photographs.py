@@ -75,7 +75,8 @@ def short(error: Exception) -> str:
 
 def as_crohme(gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -> np.ndarray:
     """The ink of a gray image (H, W) uint8 as CROHME draws it: uint8, 255 on 0, 12 px margin, 3 px strokes. Ink that
-    has that size already keeps every pixel. Raises UserError where there is no ink, and no expression either."""
+    has that size already keeps every pixel. Raises UserError where there is no ink, or none that can be an
+    expression."""
     _check_proportion(gray, name)
     ink = _crop(_without_specks(_ink(gray, name)))
     stroke = _stroke(ink)

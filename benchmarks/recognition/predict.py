@@ -15,6 +15,7 @@ from benchmarks.errors import UserError, shortage
 from benchmarks.files import zipped
 from benchmarks.printing import aside
 from benchmarks.runs.folder import RunFolder
+from evaluation.scoring.inputs import prediction_file
 from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Vocabulary
 from models.inference.beam_search import joint_search
@@ -124,6 +125,6 @@ def write_predictions(run: RunFolder, split: str, found: Found) -> None:
         nbest = [{"tokens": " ".join(decode(h.ids)), **{key: getattr(h, key) for key in SCORES}} for h in hypotheses]
         score = hypotheses[0].score if hypotheses else None
         rows.append({"id": name, "tokens": " ".join(tokens), "score": score, "nbest": nbest})
-    texts = {f"{name}.txt": f"%{name}\n${' '.join(tokens)}$" for name, (tokens, _) in found.items()}
+    texts = {f"{name}.txt": prediction_file(name, tokens) for name, (tokens, _) in found.items()}
     run.write(f"predictions/{split}.jsonl", rows)
     run.write(f"predictions/{split}.zip", zipped(texts))

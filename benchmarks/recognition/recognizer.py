@@ -107,9 +107,9 @@ class Recognizer:
             raise UserError(f"{file}: no config.yaml beside it, {fix}")
         return cls(load_weights(file, run.settings.model), run.settings)
 
-    def __call__(self, image: Path | str | np.ndarray, name: str = "") -> Recognition:
+    def __call__(self, image: Path | str | np.ndarray) -> Recognition:
         """Recognizes an image file, or a gray image (H, W) uint8. Raises UserError for what cannot be recognized."""
-        name = name or ("image" if isinstance(image, np.ndarray) else str(image))
+        name = "image" if isinstance(image, np.ndarray) else str(image)
         gray = image if isinstance(image, np.ndarray) else read_gray(Path(image))
         ink = as_crohme(gray, name, self.config.data.max_area)
         best: dict[tuple[int, ...], Candidate] = {}

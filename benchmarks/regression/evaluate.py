@@ -11,6 +11,7 @@ from benchmarks.runs.packing import copy_part
 from benchmarks.runs.workspace import announce, open_data, test_splits
 from benchmarks.score import score
 from evaluation.scoring.inputs import read_predictions
+from evaluation.scoring.interval import proportion_interval
 
 
 def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], results: Path) -> None:
@@ -42,9 +43,12 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
             then, now = (read_predictions(place / f"predictions/{split}.zip") for place in (run.path, again.path))
             read = then.keys() | now.keys()  # an image that was skipped both times has no prediction, and the same
             same = sum(then.get(name) == now.get(name) for name in read) + committed["n"] - len(read)
-            low, high = committed["ci95"]
+            low, high = proportion_interval(committed["exact"], committed["n"])
             rates = {"committed": f"{committed['exprate']:.2f}", "here": f"{found.exprate:.2f}"}
-            counts = {"same prediction": f"{same} of {committed['n']}", "expected here": f"{low:.1f}–{high:.1f}"}
+            counts = {
+                "same prediction": f"{same} of {committed['n']}",
+                "expected here": f"{100 * low:.1f}–{100 * high:.1f}",
+            }
             rows.append({"run": name, "set": split, "n": committed["n"]} | rates | counts)
     show("ExpRate of committed weights, recognized here", rows)
     console.print(

@@ -29,6 +29,7 @@ ORDER: tuple[str, ...] = tuple(reference()["recipes"])  # the paper's Table 1, w
 MIN_SEEDS = 3
 LEVEL = 0.05
 POOLED = "all"  # every test set a run was scored on, as one
+WIDTH = 118  # of printed lines
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def compare(
                 groups.setdefault(read.conditions, {}).setdefault((read.recipe, read.seed), read)
         if not groups:
             fix = "score one, or name another set with --set"
-            raise UserError(f"{next(iter(scored)).path}: no run scored on {name}; {fix}")
+            raise UserError(f"{', '.join(map(str, places))}: no run scored on {name}; {fix}")
         comparisons += [judge(like, list(runs.values()), every_pair) for like, runs in sorted(groups.items())]
     return comparisons
 
@@ -233,10 +234,10 @@ def _p(p: float, equals: str = "=") -> str:
     return "<0.001" if p < 0.001 else f"{equals}{p:.3f}"
 
 
-def as_text(comparison: Comparison, width: int = 118) -> str:
+def as_text(comparison: Comparison) -> str:
     """For people: rows, steps, and what follows."""
     what = f"{comparison.conditions}: ExpRate in percent, mean ± standard deviation and 95 % interval over seeds"
-    lines = [textwrap.fill(what, width), ""]
+    lines = [textwrap.fill(what, WIDTH), ""]
     for row in comparison.rows:
         spread = "" if row.sd is None else f" ± {row.sd:.2f}, {row.low:.2f} to {row.high:.2f}"
         lines.append(f"  {row.model:<16}{row.mean:6.2f}{spread}, seed{'s' * (row.n > 1)} {row.seeds}")
@@ -248,7 +249,7 @@ def as_text(comparison: Comparison, width: int = 118) -> str:
             seeds = f"p{_p(step.seed_p)} (Holm {_p(step.seed_p_holm, '')}, permutation {_p(step.permutation_p, '')})"
         images = f"p{_p(step.image_p)} (Holm {_p(step.image_p_holm, '')})"
         lines.append(f"  {step.name} {step.difference:+.2f}: images {images}, seeds {seeds}: {step.verdict}")
-    return "\n".join([*lines, "", textwrap.fill(comparison.words, width), ""])
+    return "\n".join([*lines, "", textwrap.fill(comparison.words, WIDTH), ""])
 
 
 def as_json(comparisons: Sequence[Comparison]) -> str:

@@ -203,7 +203,7 @@ def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
 
     columns = [*COLUMNS, *(FLAGS if name == "table1" else ())]
     frame = pd.DataFrame(sorted(rows, key=place), columns=columns)
-    frame[list(RATES)] = frame[list(RATES)].astype(float).round(2)
+    frame[list(RATES)] = frame[list(RATES)].astype(float)
     return frame.astype({"n": "Int64", "seeds": "Int64", "parts": "Int64"})
 
 

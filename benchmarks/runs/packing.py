@@ -14,6 +14,7 @@ import torch
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.runs.folder import RunFolder
+from evaluation.scoring.interval import proportion_interval
 from models.weights import load_weights, pack_weights
 
 PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "errors", "symlg", "predictions")
@@ -72,8 +73,8 @@ def card(run: RunFolder, parameters: int) -> str:
     ]
     for name, found in run.scores.items():
         rates = " | ".join(f"{found[key]:.2f}" for key in ("exprate", "exprate_le1", "exprate_le2", "exprate_le3"))
-        low, high = found["ci95"]
-        lines.append(f"| {name} | {found['n']} | {rates} | {low:.1f}–{high:.1f} |")
+        low, high = proportion_interval(found["exact"], found["n"])
+        lines.append(f"| {name} | {found['n']} | {rates} | {100 * low:.1f}–{100 * high:.1f} |")
     lines += [
         "",
         "For research: trained on CROHME (CC BY-NC-SA 3.0). Reads images of one handwritten formula; symbols beyond "

@@ -85,7 +85,7 @@ class Mirror:
                 time.sleep(random.uniform(0, 0.2))
 
     def conclude(self, group: str, status: str) -> None:
-        """Says of a run that others hang below, if there is one, that there will be no more."""
+        """Marks the run above others, if there is one, as ended."""
         for found in self._search(f"tags.run_key = '{store_key(group)}'"):
             self.client.set_terminated(found.info.run_id, status)
 
@@ -213,8 +213,8 @@ class Mirror:
         entries = [pair for pair in zip(run.history, _ends(run), strict=True) if pair[0]["epoch"] not in there]
         for start in range(0, len(entries), EPOCHS_A_BATCH):
             points = [
-                Metric(name, float(value), time, entry["epoch"])
-                for entry, time in entries[start : start + EPOCHS_A_BATCH]
+                Metric(name, float(value), ended, entry["epoch"])
+                for entry, ended in entries[start : start + EPOCHS_A_BATCH]
                 for name, value in entry.items()
                 if name != "epoch" and isinstance(value, int | float) and math.isfinite(value)
             ]
@@ -251,8 +251,8 @@ class Mirror:
         versions = self.client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
         for version in versions:
             if version.tags.get("sha256") == digest:
-                for key in tags.items() - version.tags.items():  # scores come after the training
-                    self.client.set_model_version_tag(name, version.version, *key)
+                for tag in tags.items() - version.tags.items():  # scores come after the training
+                    self.client.set_model_version_tag(name, version.version, *tag)
                 return
         place = f"model/{digest[:16]}"
         self.client.log_artifact(run_id, str(run.weights), place)

@@ -53,8 +53,8 @@ def take_over(run: RunFolder) -> Path | None:
     """Leaves in a new folder the finished training of a run beside it that differs in its search alone, and returns
     that run's path.
 
-    None, and nothing is left, where there is no such run or it is damaged, where the folder has a history, if an empty
-    one, and where the search has a say in which epoch is kept.
+    None, and nothing is left, where there is no such run or it is damaged, where the folder has a history, even an
+    empty one, and where the search has a say in which epoch is kept.
     """
     if run.settings.select != "last" or (run.path / "history.jsonl").exists():
         return None

@@ -78,7 +78,7 @@ def train(
     """Trains a run on `archive`, from its last checkpoint where there is one; not at all where a finished run beside it
     differs in its search alone and `select` is last.
 
-    `samples` are learnt instead of the archive's training set, and then `config.data.limit` does not choose of them.
+    `samples` are learnt instead of the archive's training set, and then `config.data.limit` does not limit them.
     `on_epoch` is given each epoch's line of the history once its checkpoint lies there; what it raises ends the
     training. Raises UserError for a run of other settings, a damaged checkpoint, or a folder in which another process
     trains; Diverged (one, too) for a loss that is no longer finite.
@@ -135,7 +135,7 @@ class Trainer:
         if schedule.name == "plateau":
             self.plateau = ReduceLROnPlateau(self.optimizer, "max", schedule.factor, schedule.patience)
         self.state = State(config.digest)
-        self.latest = LATEST_SECONDS  # seconds of training at which weights are written next
+        self.next_weights = LATEST_SECONDS  # the second of training at which weights are written next
 
     # ------------------------------------------------------------------------------------------------ the loop
 
@@ -207,14 +207,18 @@ class Trainer:
         line = {"epoch": state.epoch + 1, "step": state.step, "loss": round(mean, 6), "lr": rate}
         line |= {"seconds": round(seconds, 3), "images_per_s": round(sum(map(len, left)) / seconds, 2)}
         state.epoch, state.position = state.epoch + 1, 0
+        self._end_epoch(line, report)
+
+    def _end_epoch(self, line: dict[str, Any], report: Report) -> None:
+        """Validates, and leaves the epoch's line of the history, a checkpoint and weights."""
         line |= self._validate()
-        if team.rank == 0:  # lines of an epoch that is trained again after a kill are replaced
+        if self.team.rank == 0:  # lines of an epoch that is trained again after a kill are replaced
             kept = [old for old in self.folder.history if old["epoch"] < line["epoch"]]
             self.folder.write("history.jsonl", [*kept, line])
         report.line(line)
         self._save()
         self._leave_weights()
-        if self.on_epoch and team.rank == 0:
+        if self.on_epoch and self.team.rank == 0:
             self.on_epoch(line)
 
     def micro_step(self, prepared: Any, k: int) -> torch.Tensor:
@@ -226,8 +230,8 @@ class Trainer:
         if self.replays is not None:
             return self.replays(inputs, index == 0, seed)
         torch.manual_seed(seed)
-        team = self.parallel  # which exchanges gradients in the last micro-batch of a step
-        with team.no_sync() if isinstance(team, DistributedDataParallel) and k < self.share - 1 else nullcontext():
+        model = self.parallel  # which exchanges gradients in the last micro-batch of a step
+        with model.no_sync() if isinstance(model, DistributedDataParallel) and k < self.share - 1 else nullcontext():
             return self._gradients(inputs, index == 0)
 
     def _gradients(self, inputs: Inputs, first: bool) -> torch.Tensor:
@@ -326,12 +330,12 @@ class Trainer:
 
     def _leave_weights(self) -> None:
         """latest.safetensors: what it would recognize with if it ended here (averaged, recalibrated, float16)."""
-        due = self.state.seconds >= self.latest and self.state.epoch < self.config.training.epochs
+        due = self.state.seconds >= self.next_weights and self.state.epoch < self.config.training.epochs
         if self.team.rank == 0 and due and self.config.select == "last":
             began = time.perf_counter()
             self.folder.write("latest.safetensors", pack_weights(self._selected_weights().half()))
             took = time.perf_counter() - began
-            self.latest = self.state.seconds + max(LATEST_SECONDS, took / LATEST_SHARE)
+            self.next_weights = self.state.seconds + max(LATEST_SECONDS, took / LATEST_SHARE)
 
     def _finish(self) -> None:
         if self.team.rank == 0 and self.config.select == "last":

@@ -56,22 +56,22 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
     with only_one(folder, ".tuning"):
         _repair(folder / "journal.log")
         job = Job(problem, storage or str(folder.resolve() / "journal.log"), trials, str(folder.resolve()))
-        engine, mirror = placing.open(archive, place, folder), Mirror()
+        engine, logger = placing.open(archive, place, folder), TrialLogger()
         try:
-            study = _complete(job, engine, placing.jobs, [problem.defaults], mirror)
+            study = _complete(job, engine, placing.jobs, [problem.defaults], logger)
             default_trial(study)
             best, checked = problem.values(study.best_trial.params), None
             if best != problem.defaults:  # the best of many was lucky, too: how do both do where it was not picked?
                 pair = [problem.defaults, best]
-                checked = _complete(job.on_other_data(), engine, min(placing.jobs, 2), pair, mirror)
+                checked = _complete(job.on_other_data(), engine, min(placing.jobs, 2), pair, logger)
         finally:
             engine.stop()
-            mirror.end()
+            logger.end()
         write(folder, problem, study, checked, archive)
     return folder
 
 
-def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], mirror: "Mirror") -> optuna.Study:
+def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger: "TrialLogger") -> optuna.Study:
     """Has workers finish the study's trials; those of `first` come first."""
     study = _open(job)
     told = {trial.number for trial in study.trials if trial.state in FINISHED_STATES}
@@ -100,11 +100,11 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], mirror
                 elif error is not None:
                     raise error
             with suppress(*STORAGE_ERRORS):
-                _tell(job, study, told, mirror)
-        patiently(partial(_tell, job, study, told, mirror))
+                _tell(job, study, told, logger)
+        patiently(partial(_tell, job, study, told, logger))
         status = "FINISHED"
     finally:
-        mirror.conclude(job, status)
+        logger.conclude(job, status)
     return study
 
 
@@ -140,7 +140,7 @@ def _try_again(study: optuna.Study, ours: Callable[[FrozenTrial], bool]) -> None
             again(study, trial)
 
 
-def _tell(job: Job, study: optuna.Study, told: set[int], mirror: "Mirror") -> None:
+def _tell(job: Job, study: optuna.Study, told: set[int], logger: "TrialLogger") -> None:
     """Prints and has logged what was finished and not `told` yet."""
     for trial in study.trials:
         if trial.state in FINISHED_STATES and trial.number not in told:
@@ -154,10 +154,10 @@ def _tell(job: Job, study: optuna.Study, told: set[int], mirror: "Mirror") -> No
                 for file in ("checkpoint.safetensors", "best.safetensors"):  # of a training cut short: no use
                     (folder / file).unlink(missing_ok=True)
                 best = max(t.value or 0.0 for t in study.trials if t.number in told)
-                mirror.waiting.put(partial(_log, folder, job, name, trial, best))
+                logger.waiting.put(partial(_log, folder, job, name, trial, best))
 
 
-class Mirror(threading.Thread):
+class TrialLogger(threading.Thread):
     """Has finished trials logged to MLflow, each below its study's run. A store that hangs holds nothing up, and one
     that fails costs a warning: `python -m benchmarks track` can log the trials' folders later."""
 

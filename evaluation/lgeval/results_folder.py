@@ -86,7 +86,7 @@ def read_summary(path: str) -> dict[str, int]:
     return {"n": n, "exact": exact, "le1": le1, "le2": le2, "le3": le3, "structure": int(structure[1])}
 
 
-def read_file_errors(folder: str) -> dict[str, dict[str, float]]:
+def read_metrics(folder: str) -> dict[str, dict[str, float]]:
     """All metrics of every file in a results folder, by the file's name (without .lg)."""
     rows: dict[str, dict[str, float]] = {}
     for entry in sorted(os.listdir(f"{folder}/Metrics")):

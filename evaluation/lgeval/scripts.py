@@ -161,7 +161,7 @@ def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
         lost = _unconverted(truth)
         names = sorted({*_listing(truth, ".lg"), *lost})
         pairs = [(f"{output}/{name}.lg", os.path.join(truth, name + ".lg")) for name in names]
-        others = {*fnmatch.filter(os.listdir(output), "*.lg")} - {f"{name}.lg" for name in names}
+        others = {*fnmatch.filter(os.listdir(output), "[!.]*.lg")} - {f"{name}.lg" for name in names}
         stray = [f"{output}/{name}" for name in sorted(others)]
     else:
         label, pairs = f"List File: {arguments[0]}", _pairs(output)

@@ -3,7 +3,7 @@
 import json
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -213,6 +213,6 @@ def tokens_of(text: str) -> list[str]:
         return []
 
 
-def prediction_file(key: str, tokens: list[str]) -> str:
+def prediction_file(key: str, tokens: Sequence[str]) -> str:
     """The CROHME text form of one prediction."""
     return f"%{key}\n${' '.join(tokens)}$"

@@ -53,7 +53,7 @@ def run_scripts(
         raise InputError(f"{scripts()}: tex2symlg lost {len(lost)} of {len(predictions)} files ({lost[0]}, ...){said}")
     said = run_script("evaluate", ["pred_symlg", "gt_symlg"], workdir, rules)
     counts = results_folder.read_summary(f"{results}/Summary.txt")
-    rows = results_folder.read_file_errors(results)
+    rows = results_folder.read_metrics(results)
     if counts["n"] != len(truth) or rows.keys() != truth.keys():
         raise InputError(f"{scripts()}: evaluate scored {counts['n']} of {len(truth)} expressions{said}")
     recounted = _counts(rows)

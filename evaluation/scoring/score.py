@@ -1,7 +1,7 @@
-"""A score from files of predictions and ground truth, by the LgEval-compatible scripts."""
+"""A score from files of predictions and ground truth, by the LgEval-compatible scripts or by their code."""
 
 import tempfile
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from evaluation.scoring.convention import other_convention
 from evaluation.scoring.inputs import GroundTruth, matched, tokens_of
 from evaluation.scoring.interval import percent, proportion_interval
 from evaluation.scoring.lengths import bucket, by_bucket
-from evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, run_scripts
+from evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, run_scripts, scripts
 from evaluation.scoring.signature import Signature
 from evaluation.symlg import PAPER, Rules
 
@@ -37,17 +37,14 @@ class Score:
     by_length: list[dict[str, Any]] | None
     token_exact: int | None
     token_exprate: float | None
-    ci95: tuple[float, float]
+    ci95: list[float]
     signature: str
     missing: int
     unconverted: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """What scores/<set>.json holds."""
-        return asdict(self) | {"ci95": list(self.ci95)}
-
     def __str__(self) -> str:
-        return f"{self.signature} = {self.exprate:.2f} ({self.ci95[0]:.1f}–{self.ci95[1]:.1f})"
+        low, high = proportion_interval(self.exact, self.n)
+        return f"{self.signature} = {self.exprate:.2f} ({100 * low:.1f}–{100 * high:.1f})"
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,11 @@ def evaluate(
         truth = GroundTruth(truth.symlg, {key: captions[key] for key in truth.symlg if key in captions})
     if truth.captions is not None and len(truth.captions) < len(truth.symlg):
         raise InputError(f"{ground_truth}: {len(truth.symlg) - len(truth.captions)} expressions have no caption")
-    signature = str(Signature.of(len(truth.symlg), fields, rules))
+    if not own_scripts() and rules != PAPER:
+        raise InputError(
+            f"LGEVAL_BIN={scripts()}: these scripts have rules of their own; leave out reading and edition"
+        )
+    signature = str(Signature.of(len(truth.symlg), fields, rules if own_scripts() else None))
     if workdir is None and not own_scripts():
         with tempfile.TemporaryDirectory() as folder:
             result = evaluate(predictions, ground_truth, fields, Path(folder), captions, rules)
@@ -153,7 +154,7 @@ def _score(counts: dict[str, int], rows: list[Expression], signature: str) -> Sc
         by_length=by_bucket(lengths, {row.id: row.exact for row in rows}) if lengths else None,
         token_exact=tokens,
         token_exprate=None if tokens is None else percent(tokens, n),
-        ci95=(round(100 * low, 2), round(100 * high, 2)),
+        ci95=[round(100 * low, 2), round(100 * high, 2)],
         signature=signature,
         missing=sum(row.status == "missing" for row in rows),
         unconverted=sum(row.status == "unconverted" for row in rows),

@@ -21,12 +21,13 @@ class Signature:
     version: str = VERSION
 
     @classmethod
-    def of(cls, n: int, named: dict[str, str], rules: Rules = PAPER) -> "Signature":
-        """Of n expressions; `named` are set, search, select and, where it is not the authors', padding. Raises
-        InputError for what cannot stand in a signature."""
+    def of(cls, n: int, named: dict[str, str], rules: Rules | None = PAPER) -> "Signature":
+        """Of n expressions; `named` are set, search, select and, where it is not the authors', padding; no `rules` are
+        known of the scripts of LGEVAL_BIN. Raises InputError for what cannot stand in a signature."""
         if odd := [text for text in named.values() if "|" in text or not text.isprintable()]:
             raise InputError(f"{odd[0]!r}: cannot stand in a signature; leave out | and line breaks")
-        fields = {"set": named["set"], "n": str(n), "metric": "symlg", **rules.versions, "search": named["search"]}
+        scorer = rules.versions if rules else {"scorer": "LGEVAL_BIN"}
+        fields = {"set": named["set"], "n": str(n), "metric": "symlg", **scorer, "search": named["search"]}
         fields |= {"padding": named["padding"]} if "padding" in named else {}
         return cls(fields | {"select": named["select"]})
 

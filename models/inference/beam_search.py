@@ -46,10 +46,10 @@ def joint_search(
 ) -> list[list[Hypothesis]]:
     """The hypotheses of each image, best first; of equal ones the left-to-right one.
 
-    Images and mask (True = padding) as for `CoMER.encode`; who searches batch after batch folds the model once. Given
-    the same images in other sizes, too, it reads all at once, and every log-probability is the mean over the sizes.
-    With direction l2r or r2l there is no second rating and the score is `forward`. ValueError for a model in training
-    mode or a beam too wide for it.
+    Images and mask (True = padding) as for `CoMER.encode`; whoever searches batch after batch folds the model once.
+    Given the same images in other sizes, too, it reads all at once, and every log-probability is the mean over the
+    sizes. With direction l2r or r2l there is no second rating and the score is `forward`. ValueError for a model in
+    training mode or a beam too wide for it.
     """
     options, network = options or SearchOptions(), model if isinstance(model, FoldedNetwork) else FoldedNetwork(model)
     if 2 * options.beam_size > network.vocab_size:

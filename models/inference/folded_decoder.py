@@ -24,10 +24,9 @@ from models.layers import float32
 from models.vocab import PAD
 
 
-def normalize(norm: nn.LayerNorm, carried_D: Tensor | None = None) -> Callable[[Tensor], Tensor]:
+def normalize(norm: nn.LayerNorm, carried_D: Tensor) -> Callable[[Tensor], Tensor]:
     """The layer normalization as a function that adds a vector, too: a module's call costs as much again."""
-    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
-    bias = bias if carried_D is None else bias + carried_D
+    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias + carried_D, norm.eps
     return lambda x_xD: torch.layer_norm(x_xD, shape, weight, bias, eps)
 
 

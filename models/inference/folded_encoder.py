@@ -28,7 +28,7 @@ def fold(conv: nn.Conv2d, norm: _BatchNorm) -> Affine:
     return conv.weight * scale_c[:, None, None, None], shift_c
 
 
-def pointwise(x_bchw: Tensor, matrix_co: Tensor) -> Tensor:
+def product(x_bchw: Tensor, matrix_co: Tensor) -> Tensor:
     """A 1x1 convolution of maps whose channels lie together, the first of them all 1: one matrix product."""
     x_bhwc = x_bchw.permute(0, 2, 3, 1)
     return torch.mm(x_bhwc.flatten(0, 2), matrix_co).view(*x_bhwc.shape[:3], -1).permute(0, 3, 1, 2)
@@ -73,8 +73,8 @@ class FoldedEncoder:
         x = F.conv2d(x.to(self.dtype), *self.first, stride=2, padding=3).relu_()
         x = F.max_pool2d(blank(x.contiguous(memory_format=torch.channels_last), valid[1]), 2, ceil_mode=True)
         for block, (halve, pool), seen in zip(self.blocks, self.transitions, valid[2:], strict=False):
-            x = pool(blank(pointwise(self._grow(x, block, seen), halve).relu_(), seen), seen)
-        features_bdhw = pointwise(self._grow(x, self.blocks[2], valid[4]), self.proj)
+            x = pool(blank(product(self._grow(x, block, seen), halve).relu_(), seen), seen)
+        features_bdhw = product(self._grow(x, self.blocks[2], valid[4]), self.proj)
         return self.encoder.place(features_bdhw.permute(0, 2, 3, 1), mask_bHW)
 
     def _grow(self, x_bchw: Tensor, block: list[tuple[Tensor, Affine]], valid_b1hw: Tensor | None) -> Tensor:
@@ -86,6 +86,6 @@ class FoldedEncoder:
         grown[:, 1 : 1 + c] = x_bchw
         for n, (narrow, widen) in enumerate(block):
             end = 1 + c + n * growth
-            narrowed = blank(pointwise(grown[:, :end], narrow).relu_(), valid_b1hw)
+            narrowed = blank(product(grown[:, :end], narrow).relu_(), valid_b1hw)
             grown[:, end : end + growth] = blank(F.conv2d(narrowed, *widen, padding=1).relu_(), valid_b1hw)
         return grown

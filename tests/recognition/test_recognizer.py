@@ -179,7 +179,7 @@ def test_doubt_tells_patterns_from_expressions(weights: Path | None, crohme: Pat
 
 
 def test_hypotheses_are_ordered_and_differ(hour: Recognizer) -> None:
-    found = hour(255 - INK, "drawn")
+    found = hour(255 - INK)
     assert found.latex == " ".join(found.tokens) == LATEX
     scores = [c.score for c in found.nbest]
     assert len(scores) > 2 and scores == sorted(scores, reverse=True)

@@ -198,6 +198,8 @@ def run(*arguments: str) -> None:
 def test_record_compare_accept(quick: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     path = tmp_path / "baseline.json"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    with pytest.raises(UserError, match="one run has no spread; give 2 or more"):
+        run("--baseline", str(path), "--record", "1", "--reason", "first")
     run("--baseline", str(path), "--record", "4", "--reason", "first")
     assert quick == [101, 102, 103, 104]
     run("--baseline", str(path))

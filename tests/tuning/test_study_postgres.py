@@ -57,7 +57,7 @@ def test_four_workers_one_killed_and_the_server_gone_for_a_while(postgres: Postg
     processes = Processes(given["crohme"], given["results"], folder, 4)
     watcher = threading.Thread(target=trouble, daemon=True)
     watcher.start()
-    driver._complete(job, processes, 4, [problem.defaults], driver.Mirror())
+    driver._complete(job, processes, 4, [problem.defaults], driver.TrialLogger())
     watcher.join()
     found = optuna.load_study(study_name=folder.name, storage=url).trials
     assert len(numbers(found, *FINISHED_STATES)) >= 5 and not numbers(found, TrialState.RUNNING, TrialState.WAITING)

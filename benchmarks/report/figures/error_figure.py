@@ -41,8 +41,9 @@ def taxonomy(run: RunFolder) -> Figure:
 def confusions(run: RunFolder) -> list[tuple[str, int]]:
     """("truth → prediction", how often over all sets), most frequent first; where nothing but labels is wrong."""
     count = Counter[tuple[str, str]]()
-    for row in (row for table in run.errors.values() for row in table["symbols"]):
-        count[row["truth"], row["prediction"]] += row["aligned"]
+    for table in run.errors.values():
+        for row in table["symbols"]:
+            count[row["truth"], row["prediction"]] += row["aligned"]
     order = sorted(count, key=lambda pair: (-count[pair], pair))
     return [(f"{truth} → {found}", count[truth, found]) for truth, found in order if count[truth, found]]
 
@@ -50,8 +51,9 @@ def confusions(run: RunFolder) -> list[tuple[str, int]]:
 def _relations(axis: Axes, run: RunFolder, n: int) -> None:
     """Percent of the n expressions in which a relation is missed, in which one is invented."""
     share = Counter[tuple[str, str]]()
-    for row in (row for table in run.errors.values() for row in table["relations"]):
-        share[row["truth"], row["prediction"]] += 100 / n * row["expressions"]
+    for table in run.errors.values():
+        for row in table["relations"]:
+            share[row["truth"], row["prediction"]] += 100 / n * row["expressions"]
     missed, invented = ([share[name, ABSENT] for name in RELATIONS], [share[ABSENT, name] for name in RELATIONS])
     places = np.arange(len(RELATIONS))
     looks: dict[str, Any] = {"height": 0.34, "edgecolor": "#8A3D00", "linewidth": 0.4}

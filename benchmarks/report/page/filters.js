@@ -39,8 +39,8 @@ function filters() {
   const tests = [];
   if (value("set")) tests.push((row) => row.set === value("set"));
   if (value("length")) {
-    const bucket = BUCKETS.indexOf(value("length"));
-    tests.push((row) => Math.min(Math.floor((row.length - 1) / 10), 5) === bucket);
+    const bucket = $("length").selectedIndex - 1; // behind "any", in tens
+    tests.push((row) => Math.min(Math.floor(Math.max(0, row.length - 1) / 10), 5) === bucket);
   }
   if (value("structure")) tests.push((row) => row.kinds && row.kinds.includes(value("structure")));
   if (value("verdict")) tests.push((row) => row.runs[a] && VERDICTS[value("verdict")](row.runs[a]));
@@ -107,7 +107,7 @@ function followAddress() {
   const row = state.rows.find((one) => one.set === set && one.id === id);
   if (row) {
     if (!state.shown.includes(row)) reset();
-    select(state.shown.indexOf(row), false);
+    select(state.shown.indexOf(row));
   }
   if (row || query !== undefined) $("expressions").scrollIntoView({ block: "start" });
 }

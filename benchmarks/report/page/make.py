@@ -31,6 +31,7 @@ from benchmarks.report.page.playback import add_attention
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import workspace
 from evaluation.scoring.analysis import STRUCTURES
+from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.lengths import BUCKETS
 
 WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # what tells a page that holds CROHME
@@ -175,8 +176,9 @@ def _scores(run: RunFolder) -> list[Json]:
     rows = []
     for split, score in run.scores.items():
         rates = [f"{score[k]:.2f}" if score.get(k) is not None else "–" for k in ("structure_rate", "token_exprate")]
-        low, high = score.get("ci95") or (float("nan"), float("nan"))
-        cells = [title(run), split, f"{100 * score['exact'] / score['n']:.2f}", tables.interval(low, high), *rates]
+        low, high = proportion_interval(score["exact"], score["n"])
+        shown = f"{100 * score['exact'] / score['n']:.2f}", tables.interval(100 * low, 100 * high)
+        cells = [title(run), split, *shown, *rates]
         cells += [score.get(name, "–") for name in ("missing", "unconverted", "signature")]
         rows.append({"source": source(run), "cells": cells})
     return rows

@@ -2,7 +2,6 @@
 // Everything is put into the page as text.
 
 const ROW = 58; // px, height of an entry of the list
-const BUCKETS = ["(0,10]", "(10,20]", "(20,30]", "(30,40]", "(40,50]", "50+"];
 const NOTHING = "No expression passes these filters";
 const STATUS = { missing: "no prediction", unconverted: "not LaTeX" };
 
@@ -57,7 +56,7 @@ const chosen = (side) => $("run-" + side).value;
 function applyFilters(keep = state.shown[state.at]) {
   const tests = filters();
   state.shown = state.rows.filter((row) => tests.every((test) => test(row)));
-  if ($("sort").value !== "set") state.shown.sort(SORTS[$("sort").value]);
+  state.shown.sort(SORTS[$("sort").value]);
   $("versus").disabled = !chosen("b");
   $("count").textContent = summary();
   $("spacer").style.height = state.shown.length * ROW + "px";

@@ -1,5 +1,6 @@
 """Scoring from files: the scripts, the sources of predictions and truth, and everything that can be wrong with them."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -53,8 +54,8 @@ def lg_folder(folder: Path, expressions: dict[str, str]) -> Path:
 
 
 def score_files(predictions: Path, truth: str, workdir: Path | None = None, **given: Any) -> Score:
-    captions = given.pop("captions", None)
-    return evaluate(predictions, truth, NO_FIELDS | given, workdir, captions).score
+    captions, rules = given.pop("captions", None), given.pop("rules", symlg.PAPER)
+    return evaluate(predictions, truth, NO_FIELDS | given, workdir, captions, rules).score
 
 
 @pytest.fixture
@@ -109,6 +110,7 @@ def test_scripts_from_files_to_summary(tmp_path: Path, truth: Path):
 
 def test_evaluate_replaces_stale_results(tmp_path: Path, truth: Path):
     lg_folder(tmp_path / "out", TRUTH | {"e0": "a"})
+    (tmp_path / "out/._e0.lg").write_bytes(b"\x00\x05\x16\x07\xff")  # as macOS leaves beside a file
     assert run("evaluate", "out", truth, cwd=tmp_path).returncode == 0
     (tmp_path / "out/e0.lg").write_text((truth / "e0.lg").read_text())
     assert run("evaluate", "out", truth, cwd=tmp_path).returncode == 0
@@ -387,7 +389,7 @@ def test_metrics_that_are_no_numbers_are_refused(tmp_path: Path):
     for value in (b"x", b"\xff", b"nan", b"1,more,1"):
         (tmp_path / "Metrics/e0.csv").write_bytes(b",".join(b"D_B," + value for _ in range(28)))
         with pytest.raises(InputError, match=r"e0\.csv: the scorer left no metrics"):
-            results_folder.read_file_errors(str(tmp_path))
+            results_folder.read_metrics(str(tmp_path))
 
 
 def test_too_few_arguments_show_the_usage(tmp_path: Path):
@@ -550,7 +552,7 @@ def test_score(tmp_path: Path, archive: Path, truth: Path):
     assert score.by_length is not None
     assert score.by_length[0] == {"bucket": "(0,10]", "n": 4, "exact": 2, "exprate": 50.0}
     assert score.by_length[5] == {"bucket": "50+", "n": 0, "exact": 0, "exprate": None}
-    json.dumps(score.as_dict())
+    json.dumps(dataclasses.asdict(score))
     bare = score_files(tex, str(truth), workdir=tmp_path / "work")
     assert (bare.exact, bare.by_length, bare.token_exact, bare.token_exprate) == (2, None, None, None)
     assert "set:unknown" in bare.signature
@@ -632,7 +634,10 @@ def test_another_scorer_in_our_place(
     monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "other"))
     tex = tex_folder(tmp_path / "tex", TRUTH)
     if says is None:
-        assert score_files(tex, f"{archive}:2014").exact == 4
+        found = score_files(tex, f"{archive}:2014")
+        assert found.exact == 4 and "|metric:symlg|scorer:LGEVAL_BIN|search" in found.signature
+        with pytest.raises(InputError, match=r"LGEVAL_BIN=.*leave out reading and edition"):
+            score_files(tex, f"{archive}:2014", rules=symlg.rules(edition="current"))
         assert run_scripts.self_check() == run_scripts.SelfCheck(str(tmp_path / "other"), False, [])
     else:
         with pytest.raises(InputError) as caught:
@@ -670,6 +675,19 @@ def test_command_line(tmp_path: Path, archive: Path):
     done = command("score", "--predictions", "a", *where, cwd=tmp_path)
     assert "exact     3 of 4      75.00 %  (30.1–95.4)" in done.stdout
     assert "set:2014|" in done.stdout
+    lines = command("score", *["--predictions", "a", *where] * 2, "--json", cwd=tmp_path).stdout.splitlines()
+    assert [json.loads(line)["exact"] for line in lines] == [3, 3]
+    (tmp_path / "newer").mkdir()
+    newer = symlg.from_latex(r"\sqrt { a b }", symlg.rules(edition="current"))
+    (tmp_path / "newer/r.lg").write_text(symlg.write(newer, "r"))
+    tex_folder(tmp_path / "roots", {"r": r"\sqrt { a b }"})
+    said = command("score", "--predictions", "roots", "--ground-truth", "newer", cwd=tmp_path)
+    assert "0 expressions are right, by the truth's convention 1 would be" in said.stderr
+    said = command("score", "--predictions", "roots", "--ground-truth", "newer", "--edition", "current", cwd=tmp_path)
+    assert "exact     1 of 1" in said.stdout and not said.stderr
+    assert "two-children" not in command("convention", "newer", cwd=tmp_path).stdout
+    table = command("editions", "--predictions", "roots", "--ground-truth", "newer", cwd=tmp_path).stdout
+    assert [line.split()[0] for line in table.splitlines()[2:]] == ["crohme2019"] * 2 + ["mixed"] * 2 + ["current"] * 2
     both = command("score", "--predictions", "a", *where, "--predictions", "b", *where, cwd=tmp_path).stdout
     assert both.startswith(done.stdout) and both.count("ExpRate|") == 2
     done = command("score", "--predictions", "a", "--predictions", "b", *where, cwd=tmp_path)
