@@ -1,1 +1,1 @@
-"""The drivers: data, training, prediction, tables. The only package with side effects."""
+"""The drivers: data, training, prediction, tables. They read and write run folders."""

@@ -19,7 +19,6 @@
 # %%
 from pathlib import Path
 
-import matplotlib.style
 import pandas as pd
 from IPython.display import Image, display
 
@@ -30,7 +29,7 @@ from benchmarks.report.paper import model_name, reference
 ROOT = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "pyproject.toml").exists())
 RESULTS = ROOT / "results"
 runs = figures.read_runs(RESULTS / "reproduced")
-with matplotlib.style.context(figures.STYLE, after_reset=True):
+with figures.style():
     drawn = dict(figures.draw(RESULTS))
     pictures = {name: figures.rendered(it, "png") for name, it in drawn.items() if not isinstance(it, str)}
 
@@ -100,7 +99,7 @@ show("errors")
 
 # %% [markdown]
 # ## Cost
-# ExpRate against the minutes of training, and how a search's time grows: slope 1 is linear growth.
+# ExpRate against the core-minutes of training, and how a search's time grows: slope 1 is linear growth.
 
 # %%
 show("exprate")

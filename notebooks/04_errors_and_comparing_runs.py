@@ -13,8 +13,9 @@
 # # Errors, and comparing two runs
 #
 # Two systems read the same images, both are scored by the LgEval-compatible scripts, and then: is one better, or is it
-# luck? Where do they differ? What do they mistake? Here they are the committed laptop network with the joint search and
-# with a beam search from left to right alone; any two folders of predictions will do (`python -m evaluation compare`).
+# luck? Where do they differ? What do they mistake? Here they are the committed network of the preset `hour` with the
+# joint search and with a beam search from left to right alone; any two folders of predictions will do
+# (`python -m evaluation compare`).
 #
 # `CROHME=path/to/data.zip` shows handwriting; without it the embedded set is read; its numbers say nothing of CROHME.
 

@@ -1,7 +1,7 @@
 """`make bench`: the plain way beside the fast way in one run, on networks of full size, to results/speed/.
 
 cpu.csv has one row per benchmark; its ratio says how many times better the fast side is (images/s: fast / plain;
-seconds and MiB: plain / fast). Both sides take turns, so that what else the machine does meets them alike.
+MiB: plain / fast). Both sides take turns, so that what else the machine does meets them alike.
 growth.csv says how cost grows.
 """
 

@@ -1,1 +1,1 @@
-"""Tables, from the files under results/ alone."""
+"""Tables, figures and the page, from what runs left in their folders."""

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from benchmarks.config import AUTHORS_MAX_TOKENS
 from benchmarks.report.paper import reference
 from benchmarks.runs.folder import RunFolder
 from models.config import CoMERConfig
@@ -36,13 +37,18 @@ def departures(name: str, config: Mapping[str, Any]) -> str:
     layers, theirs = (3 * each if isinstance(each, int) else sum(each) for each in (blocks, authors))
     small = [f"{layers} of the authors' {theirs} dense layers"] if layers < theirs else []
     small += [f"images at {data['scale']:g} of their width and height"] if data.get("scale", 1) < 1 else []
-    network = f"a small network ({', '.join(small)}), for comparing rows: its levels are not the paper's"
+    network = f"a small network ({', '.join(small)}); its levels are not the paper's" if small else "full size"
+    limit, tokens = data.get("limit"), data.get("max_tokens", AUTHORS_MAX_TOKENS)
+    trained = f"Trained on {f'{limit:,} of ' if limit else ''}the paper's 8,834 expressions"
+    trained += f" of at most {tokens} tokens" if tokens < AUTHORS_MAX_TOKENS else ""
     parts, share = data.get("sub_expressions"), data.get("substitution")
-    few = "one sub-expression" if parts == 1 else f"up to {parts} sub-expressions"
-    more = [f"{few} of each expression"] if parts else []
-    more += [f"expressions with {share:.0%} of their symbols substituted"] if share else []
-    trained = f"Also trained on {' and '.join(more)}; the paper on its" if more else "Trained as the paper is on"
+    trained += (
+        f" and {'one sub-expression' if parts == 1 else f'up to {parts} sub-expressions'} of each" if parts else ""
+    )
+    trained += f", {share:.0%} of their symbols substituted" if share else ""
+    trained += "" if parts or share else " alone"
+    trained += f", for {training['epochs']} epochs." if (training := config.get("training")) else "."
     scales = [f"{scale:g}" for scale in (config.get("search") or {}).get("scales", [1.0])]
     read = f" Images are read at {', '.join(scales)} times their size in training{', all at once' * (len(scales) > 1)}."
     read = "" if scales == ["1"] else read
-    return f"`{name}`: {network if small else 'full size'}. {trained} 8,834 expressions and nothing else.{read}"
+    return f"`{name}`: {network}. {trained}{read}"
