@@ -187,7 +187,7 @@ def test_hypotheses_are_ordered_and_differ(hour: Recognizer) -> None:
     assert all(c.score == pytest.approx(c.forward + c.reverse) for c in found.nbest)
     printed = json.loads(found.as_json(2))
     assert (
-        printed["image"] == "drawn" and printed["latex"] == printed["nbest"][0]["latex"] and len(printed["nbest"]) == 2
+        printed["image"] == "image" and printed["latex"] == printed["nbest"][0]["latex"] and len(printed["nbest"]) == 2
     )
 
 
