@@ -22,6 +22,7 @@ from models.inference.options import SearchOptions
 from models.vocab import Vocabulary
 
 SCHEMA = 3  # version of the settings below: goes up when one comes, goes, or comes to mean something else
+MOST_SEEDS = 2**63  # torch takes no larger one
 FILLED_IN = {"schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"}  # by the run
 # What the authors' loader takes: larger images and longer labels are left out, in training and in prediction.
 AUTHORS_MAX_PIXELS = 320_000
@@ -159,7 +160,7 @@ class Config(Strict):
     schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)
     recipe: str
     preset: str
-    seed: int = Field(default=7, ge=0)
+    seed: int = Field(default=7, ge=0, lt=MOST_SEEDS)
     data: Data = Data()
     model: CoMERConfig = CoMERConfig()
     augmentation: Augmentation | None = Augmentation()

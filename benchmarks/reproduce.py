@@ -17,6 +17,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from pydantic import PositiveInt, TypeAdapter, ValidationError
+
 from benchmarks.config import Config, check_folder
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
@@ -24,6 +26,7 @@ from benchmarks.files import write_atomically
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died, Place
 from benchmarks.printing import console, show
+from benchmarks.runs.contents import Epoch
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import announce, workspace
 
@@ -102,7 +105,12 @@ def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: flo
     Raises UserError where not even the curriculum fits, OutOfTime where the deadline passes while an epoch is measured.
     """
     path = runs / "fitted.json"
-    chosen: dict[str, int] = json.loads(path.read_text()) if path.exists() else {}
+    chosen: dict[str, int] = {}
+    if path.exists():
+        try:
+            chosen = TypeAdapter(dict[str, PositiveInt]).validate_json(path.read_bytes(), strict=True)
+        except ValidationError:
+            raise UserError(f"{path}: damaged; restore it, or delete it to measure again") from None
     key = f"{minutes:g} minutes: {' '.join(sorted(config.run_name for config in configs))}"
     if key not in chosen:
         seconds = _measured_epoch(configs, archive, runs, deadline)
@@ -162,7 +170,7 @@ def _check_time(deadline: float) -> None:
         raise OutOfTime
 
 
-def epoch_seconds(history: Sequence[dict[str, Any]]) -> float:
+def epoch_seconds(history: Sequence[Epoch]) -> float:
     """Seconds of the last epoch, with its share of the validations until then."""
     return history[-1]["seconds"] + sum(line.get("val_seconds", 0.0) for line in history) / len(history)
 

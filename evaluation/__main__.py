@@ -195,7 +195,7 @@ def _print_score(score: Score) -> None:
         ("<= 3 errors", score.le3, score.n),
         ("structure", score.structure, score.n),
         ("tokens exact", score.token_exact, score.n),
-        *((row["bucket"], row["exact"], row["n"]) for row in score.by_length or []),
+        *((row.bucket, row.exact, row.n) for row in score.by_length or []),
     ]
     for name, count, n in rows:
         if count is not None:

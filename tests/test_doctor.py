@@ -23,6 +23,7 @@ from benchmarks.environment import best_device
 from benchmarks.errors import UserError
 from benchmarks.runs import listing
 from benchmarks.tracking import tracking_store
+from tests.helpers.made_up import put_score
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive
 
@@ -206,7 +207,9 @@ def make(folder: Path, state: dict | None, *files: str) -> Path:
         (folder / "checkpoint.json").write_text(json.dumps(state))
     for number, name in enumerate(files):
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text('{"exprate": 35.5}')
+        (folder / name).touch()
+        if name == "scores/2014.json":
+            put_score(folder, "2014", 200, 71)
         os.utime(folder / name, (1000 + number, 1000 + number))
     return folder
 

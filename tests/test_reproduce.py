@@ -13,6 +13,7 @@ from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.jobs.engine import Placing
 from benchmarks.recognition.predict import write_predictions
+from benchmarks.runs.contents import Epoch
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import test_splits as splits_of
 from benchmarks.runs.workspace import workspace
@@ -239,6 +240,10 @@ def test_epochs_are_fitted_to_the_minutes(archive: Path, tmp_path: Path, stages:
         assert len((run / "history.jsonl").read_text().splitlines()) == 2
     stages.clear()
     assert reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path, minutes=1) and not stages
+    for damaged in ("", "{", "[]", '{"x": "y"}'):
+        (space / "runs/fitted.json").write_text(damaged)
+        with pytest.raises(UserError, match=r"fitted\.json: damaged; restore it, or delete it"):
+            reproduce(["bttr"], preset, [7], archive, tmp_path, minutes=1)
     table = (space / "table2.csv").read_text()
     assert "tiny-2-epochs" in table
 
@@ -256,7 +261,8 @@ def test_minutes_that_hold_everything_or_nothing(archive: Path, tmp_path: Path, 
     assert stages == ["train"]  # measured once
     with pytest.raises(job.OutOfTime):
         job.fitted([config], data, tmp_path / "elsewhere", 1, -1.0)
-    history = [{"seconds": 9.0, "val_seconds": 4.0}, {"seconds": 5.0}]
+    line: Epoch = {"epoch": 2, "step": 9, "loss": 1.0, "lr": 0.1, "seconds": 5.0, "images_per_s": 1.0}
+    history: list[Epoch] = [{**line, "epoch": 1, "seconds": 9.0, "val_seconds": 4.0}, line]
     monkeypatch.undo()
     assert job.epoch_seconds(history) == 7.0
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.config import MOST_SEEDS
 from benchmarks.errors import UserError
 
 app = typer.Typer(
@@ -44,7 +45,7 @@ def words(text: str) -> list[str]:
 
 
 def seed_of(word: str) -> int:
-    """A seed as a number. Raises UserError for anything but a whole number from 0."""
-    if not word.isdecimal():
-        raise UserError(f"'{word}' is not a seed: give whole numbers from 0, as in SEEDS='7 8 9'")
+    """A seed as a number. Raises UserError for anything but a whole number from 0 that torch takes."""
+    if not word.isdecimal() or len(word) > 19 or int(word) >= MOST_SEEDS:
+        raise UserError(f"'{word[:40]}' is not a seed: give whole numbers from 0, as in SEEDS='7 8 9'")
     return int(word)

@@ -180,7 +180,7 @@ class TrainingSet:
             draw = self._draw(epoch, len(self.samples) + 1)
             batches = shape_batches(sizes, lengths, size, pixels, draw, self.batching.coarse)
         order = self._draw(epoch, len(self.samples)).permutation(len(batches))
-        order = np.concatenate([order, order[: -len(order) % self.batching.micro_batches]])
+        order = np.resize(order, len(order) + -len(order) % self.batching.micro_batches)  # from its beginning again
         return [[learnt[i] for i in batches[number]] for number in order]
 
     def batch(self, epoch: int, indices: Sequence[int]) -> Batch:

@@ -35,7 +35,7 @@ class Ray:
         if self.ours:
             try:
                 ray.init()
-            except ConnectionError as error:
+            except (ConnectionError, ValueError) as error:
                 raise UserError(f"no Ray cluster at RAY_ADDRESS: {' '.join(str(error).split())[:200]}") from None
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if gpus is None:

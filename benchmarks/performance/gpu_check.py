@@ -180,7 +180,7 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
     runs = [run for run in committed if run.has_weights and SPLIT in run.scores]
     if not runs:
         raise UserError(f"{results / 'reproduced'}: no committed weights to search with; run in a checkout")
-    run = max(runs, key=lambda run: run.scores[SPLIT]["exprate"])
+    run = max(runs, key=lambda run: run.scores[SPLIT].exprate)
     config, scored = run.settings, run.scores[SPLIT]
     gc.collect()  # the trainer, to which its recordings refer
     if device.type == "cuda":
@@ -189,7 +189,7 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
     model = load_weights(run.weights, config.model).to(device).eval()
     samples = evenly(archive.samples(SPLIT), config.search.limit)
     case = f"{run.path.parent.name}/{run.path.name}"
-    for measure, value in zip(("committed", "from", "to"), (scored["exprate"], *scored["ci95"]), strict=True):
+    for measure, value in zip(("committed", "from", "to"), (scored.exprate, *scored.ci95), strict=True):
         yield "search", case, f"ExpRate, {measure}", value, "%"
     for name, bf16 in (("float32", False), ("bf16", True)):
         way = config.changed({"search.bf16": bf16})

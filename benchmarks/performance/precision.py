@@ -62,7 +62,8 @@ def precision(
         aside.print(f"training {number} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
         train(RunFolder(folder, config), archive, samples=kept)
         run = RunFolder(folder)
-        row = {"recipe": config.recipe, "preset": config.preset, "images": len(kept), "heldout": len(held)}
+        row: dict[str, object] = {"recipe": config.recipe, "preset": config.preset}
+        row |= {"images": len(kept), "heldout": len(held)}
         row |= {"max_tokens": sizes.max_tokens, "precision": "bf16" if bf16 else "fp32", "seed": seed}
         lines += [row | {key: epoch[key] for key in ("epoch", "loss", "seconds")} for epoch in run.history]
         batches = evaluation_batches(held, config, config.training.batching.size)

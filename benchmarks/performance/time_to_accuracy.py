@@ -40,7 +40,7 @@ def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
 
 def row(run: RunFolder) -> dict[str, object]:
     """What one run took. A training that was killed and resumed counts the parts of an epoch that its lines tell."""
-    config, history, rate = run.config, run.history, run.scores.get("2014", {}).get("exprate")
+    config, history, scored = run.config, run.history, run.scores.get("2014")
     if not history or not run.finished:
         raise UserError(f"{run.path}: not trained to its end; there is no time to accuracy yet")
     training, checks = (sum(line.get(key, 0.0) for line in history) for key in ("seconds", "val_seconds"))
@@ -50,9 +50,9 @@ def row(run: RunFolder) -> dict[str, object]:
         for line, passed in zip(history, run.seconds, strict=True)
         if "val_token_exprate" in line
     ]
-    on_2014 = validated if config["select"] == "2014" else []
+    on_2014 = validated if config.get("select") == "2014" else []
     found: dict[str, object] = {"recipe": run.recipe, "preset": run.preset, "config": run.recipe_hash}
-    found |= {"hardware": run.environment.get("device", "unknown"), "threads": run.environment.get("threads")}
+    found |= {"hardware": run.environment["device"], "threads": run.environment["threads"]}
     found |= {"seed": str(run.seed), "n": 1, "epochs": len(history), "total_s": training + checks}
     found |= {"epoch_s": (training + checks) / len(history), "train_epoch_s": training / len(history)}
     found |= {"validation_s": checks / len(validated) if validated else None, "validations": len(validated)}
@@ -60,9 +60,9 @@ def row(run: RunFolder) -> dict[str, object]:
     for goal in GOALS:
         found[f"token_{goal:g}_s"] = next((passed for token_rate, passed in on_2014 if token_rate >= goal), None)
     for goal in GOALS:
-        found[f"exprate_{goal:g}_s"] = training + checks if rate is not None and rate >= goal else None
+        found[f"exprate_{goal:g}_s"] = training + checks if scored and scored.exprate >= goal else None
     best = max((token_rate for token_rate, _ in on_2014), default=None)
-    return found | {"best_token_exprate_2014": best, "exprate_2014": rate}
+    return found | {"best_token_exprate_2014": best, "exprate_2014": scored.exprate if scored else None}
 
 
 def with_spread(seeds: pd.DataFrame) -> pd.DataFrame:

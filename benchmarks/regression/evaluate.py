@@ -42,14 +42,14 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
             committed = run.scores[split]
             then, now = (read_predictions(place / f"predictions/{split}.zip") for place in (run.path, again.path))
             read = then.keys() | now.keys()  # an image that was skipped both times has no prediction, and the same
-            same = sum(then.get(name) == now.get(name) for name in read) + committed["n"] - len(read)
-            low, high = proportion_interval(committed["exact"], committed["n"])
-            rates = {"committed": f"{committed['exprate']:.2f}", "here": f"{found.exprate:.2f}"}
+            same = sum(then.get(name) == now.get(name) for name in read) + committed.n - len(read)
+            low, high = proportion_interval(committed.exact, committed.n)
+            rates = {"committed": f"{committed.exprate:.2f}", "here": f"{found.exprate:.2f}"}
             counts = {
-                "same prediction": f"{same} of {committed['n']}",
+                "same prediction": f"{same} of {committed.n}",
                 "expected here": f"{100 * low:.1f}–{100 * high:.1f}",
             }
-            rows.append({"run": name, "set": split, "n": committed["n"]} | rates | counts)
+            rows.append({"run": name, "set": split, "n": committed.n} | rates | counts)
     show("ExpRate of committed weights, recognized here", rows)
     console.print(
         "Not every prediction is the same: committed weights are rounded to float16 after training, and sums round "

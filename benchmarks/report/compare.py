@@ -126,12 +126,11 @@ def _read(run: RunFolder, preset: str, sets: Sequence[str]) -> ScoredRun:
     """A run on these sets as one; `conditions` are in the signatures of its scores."""
     errors, known = dict[str, int](), list[dict[str, str]]()
     for name in sets:
-        signature = run.read(f"scores/{name}.json", "signature")["signature"]
         try:
-            known.append(Signature.parse(signature).fields)
+            known.append(Signature.parse(run.scores[name].signature).fields)
         except InputError as error:
             raise UserError(f"{run.path / 'scores' / name}.json: {error}; score the run again") from None
-        errors |= {f"{name}/{id_}": row["errors"] for id_, row in run.expressions(name).items()}
+        errors |= {f"{name}/{id_}": row.errors for id_, row in run.expressions(name).items()}
     named, n = " + ".join(one["set"] for one in known), sum(int(one["n"]) for one in known)
     search, select = known[0]["search"], known[0]["select"]
     conditions = f"{named} ({n:,} expressions), preset {preset}, search {search}, epoch by {select}"

@@ -20,6 +20,7 @@ from benchmarks.report import latex_tables as latex
 from benchmarks.report.paper import reference
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.interval import printed_interval
+from evaluation.scoring.score import Score
 
 COLUMNS = ("dataset", "model", "source", "exprate", "le1", "le2", "le3", "n", "ci_low", "ci_high", "seeds", "sd",
            "preset", "parts")  # fmt: skip
@@ -128,7 +129,7 @@ def summary(results: Path) -> str:
     text += "\n"
     if not (runs := [run for run in RunFolder.under(results / "reproduced") if run.scores]):
         return text
-    about = {name: presets.departures(name, run.config) for run, name in presets.names(runs).items()}
+    about = {name: presets.departures(name, run.settings) for run, name in presets.names(runs).items()}
     text += (
         f"\nn = {reference()['test_sets']['2014']} images. Reproduced: mean over the seeds ± standard deviation, "
         "and the 95 % interval for that many images.\n\n" + "".join(f"- {about[name]}\n" for name in sorted(about))
@@ -155,15 +156,15 @@ def _paper_tables(runs: list[dict[str, Any]]) -> Tables:
 
 def _rows(root: Path, source: str) -> list[dict[str, Any]]:
     """One row for each dataset, recipe and preset: the mean over its seeds, each by the run scored last."""
-    last: dict[tuple, tuple[float, RunFolder, Mapping[str, Any]]] = {}
+    last: dict[tuple, tuple[float, RunFolder, Score]] = {}
     for run in RunFolder.under(root):
-        for split, score in run.per_set("scores", "n", *COUNTS.values()).items():
-            key = _dataset(run, split, score["n"]), split, score["n"], run.recipe, run.preset, run.seed
+        for split, score in run.scores.items():
+            key = _dataset(run, split, score.n), split, score.n, run.recipe, run.preset, run.seed
             when = (run.path / f"scores/{split}.json").stat().st_mtime
             if key not in last or when >= last[key][0]:
                 last[key] = when, run, score
     named = presets.names([run for _, run, _ in last.values()])
-    seeds: dict[tuple, list[Mapping[str, Any]]] = {}
+    seeds: dict[tuple, list[Score]] = {}
     for (dataset, split, n, recipe, *_), (_, run, score) in last.items():
         parts = run.config["data"].get("sub_expressions", 0)
         seeds.setdefault((dataset, split, n, recipe, named[run], parts), []).append(score)
@@ -171,9 +172,9 @@ def _rows(root: Path, source: str) -> list[dict[str, Any]]:
     for key, scores in seeds.items():
         row: dict[str, Any] = dict(zip(("dataset", "split", "n", "recipe", "preset", "parts"), key, strict=True))
         row |= {"source": source, "seeds": len(scores)}
-        row["sd"] = stdev(100 * score["exact"] / row["n"] for score in scores) if len(scores) > 1 else None
+        row["sd"] = stdev(100 * score.exact / row["n"] for score in scores) if len(scores) > 1 else None
         for column, count in COUNTS.items():
-            row[column] = 100 * sum(score[count] for score in scores) / (row["n"] * len(scores))
+            row[column] = 100 * sum(getattr(score, count) for score in scores) / (row["n"] * len(scores))
         rows.append(row | {flag: reference()["recipes"].get(row["recipe"], {}).get(flag) for flag in FLAGS})
     return rows
 
@@ -181,7 +182,7 @@ def _rows(root: Path, source: str) -> list[dict[str, Any]]:
 def _dataset(run: RunFolder, split: str, n: int) -> str:
     """CROHME's year, or the name of other data; and the part of it that was scored."""
     label = split if run.data == "crohme" else run.data if split == "test" else f"{run.data} {split}"
-    part = (run.config.get("search") or {}).get("limit") == n != reference()["test_sets"].get(split)
+    part = run.config.get("search", {}).get("limit") == n != reference()["test_sets"].get(split)
     return f"{label} [{n} evenly spaced]" if part else label
 
 

@@ -10,22 +10,26 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from annotated_types import MinLen
+from pydantic import TypeAdapter, ValidationError
 
 from benchmarks.config import Config, load
 from benchmarks.errors import UserError
 from benchmarks.files import only_one, write_atomically
+from benchmarks.runs.contents import Environment, Epoch, Errors, Settings, State
+from evaluation.scoring.score import Expression, Score
 
 PARSERS = {
     ".yaml": yaml.safe_load,
     ".json": json.loads,
     ".jsonl": lambda text: [json.loads(line) for line in text.splitlines()],
-    ".csv": lambda text: list(csv.DictReader(text.splitlines())),
+    ".csv": lambda text: [{k: v or None for k, v in row.items()} for row in csv.DictReader(text.splitlines())],
 }
 
 
@@ -55,25 +59,27 @@ class RunFolder:
 
     # ------------------------------------------------------------------------------------------------ what it holds
 
-    def read(self, name: str, *keys: str) -> Any:
-        """A file as plain data: an object, or one for each line of a .jsonl or .csv, each with at least these keys.
+    def _read(self, name: str, held: Any) -> Any:
+        """A file that holds a value of type `held`, or one in each line.
 
-        Raises UserError, which names the file, where it is missing or damaged or lacks a key.
+        Raises UserError, which names the file and what is wrong in it, where it is missing or damaged.
         """
         path = self.path / name
         fix = "score this run again" if name.startswith("scores") else "restore it, or delete this run folder"
         try:
             if name not in self._held:
-                self._held[name] = PARSERS[path.suffix](path.read_text(encoding="utf-8"))
-            value = self._held[name]
-            for entry in value if path.suffix in (".jsonl", ".csv") else [value]:
-                if not isinstance(entry, dict):
-                    raise ValueError("no object")
-                _ = [entry[key] for key in keys]
-            return value
+                plain = PARSERS[path.suffix](path.read_text(encoding="utf-8"))
+                text = json.dumps(plain, default=str)  # by way of JSON: strict types, yet YAML's dates are text
+                self._held[name] = _adapter(held).validate_json(text, strict=path.suffix != ".csv")
+            return self._held[name]
         except FileNotFoundError:
             raise UserError(f"{path}: missing; {fix}") from None
-        except (ValueError, KeyError, TypeError, yaml.YAMLError, csv.Error):
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            words = first["msg"].removeprefix("Value error, ")
+            raise UserError(f"{path}: damaged ({where + ': ' if where else ''}{words}); {fix}") from None
+        except (ValueError, yaml.YAMLError, csv.Error):
             raise UserError(f"{path}: damaged or incomplete; {fix}") from None
 
     def write(self, name: str, content: Any) -> None:
@@ -89,28 +95,16 @@ class RunFolder:
         """The test sets that there is a file of, such as scores/*.json."""
         return sorted(path.stem for path in self.path.glob(pattern))
 
-    def per_set(self, kind: str, *keys: str) -> dict[str, dict[str, Any]]:
-        """`scores` or `errors` by test set, each with at least these keys."""
-        return {split: self.read(f"{kind}/{split}.json", *keys) for split in self.sets(f"{kind}/*.json")}
-
-    def expressions(self, split: str, *keys: str) -> dict[str, dict[str, Any]]:
-        """scores/<split>.csv by id: numbers and truth values as such, None for an empty cell."""
-        name = f"scores/{split}.csv"
-        read = self.read(name, "id", *keys)
-        rows = {row["id"]: {key: _value(text) for key, text in row.items() if key != "id"} for row in read}
-        if not rows or any(type(row.get("errors")) is not int for row in rows.values()):
-            raise UserError(f"{self.path / name}: damaged or incomplete; score this run again")
-        return rows
+    def expressions(self, split: str) -> dict[str, Expression]:
+        """scores/<split>.csv by id."""
+        return {row.id: row for row in self._read(f"scores/{split}.csv", Annotated[list[Expression], MinLen(1)])}
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> Settings:
         """config.yaml as it stands there."""
         if not (self.path / "config.yaml").exists():
             raise UserError(f"{self.path}: not a run folder (no config.yaml in it)")
-        config = self.read("config.yaml", "recipe", "preset", "seed", "data")
-        if not isinstance(config["data"], dict):
-            raise UserError(f"{self.path}/config.yaml: damaged (data is no section); restore it, or delete this folder")
-        return config
+        return self._read("config.yaml", Settings)
 
     @cached_property
     def settings(self) -> Config:
@@ -118,36 +112,36 @@ class RunFolder:
         return load(self.path / "config.yaml")
 
     @property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[Epoch]:
         """One entry per epoch."""
-        return self.read("history.jsonl", "epoch") if (self.path / "history.jsonl").exists() else []
+        return self._read("history.jsonl", list[Epoch]) if (self.path / "history.jsonl").exists() else []
 
     @property
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> Environment:
         """Hardware, versions, revision."""
-        return self.read("environment.json") if (self.path / "environment.json").exists() else {}
+        return self._read("environment.json", Environment)
 
     @property
-    def state(self) -> dict[str, Any] | None:
+    def state(self) -> State | None:
         """The checkpoint's plain state, as it is now; a committed run has none."""
         self._held.pop("checkpoint.json", None)
-        return self.read("checkpoint.json") if (self.path / "checkpoint.json").exists() else None
+        return self._read("checkpoint.json", State) if (self.path / "checkpoint.json").exists() else None
 
     @property
-    def scores(self) -> dict[str, dict[str, Any]]:
+    def scores(self) -> dict[str, Score]:
         """scores/<set>.json by test set."""
-        return self.per_set("scores")
+        return {split: self._read(f"scores/{split}.json", Score) for split in self.sets("scores/*.json")}
 
     @property
-    def errors(self) -> dict[str, dict[str, Any]]:
+    def errors(self) -> dict[str, Errors]:
         """errors/<set>.json by test set: what is confused how often."""
-        return self.per_set("errors")
+        return {split: self._read(f"errors/{split}.json", Errors) for split in self.sets("errors/*.json")}
 
     @property
     def exprate(self) -> float:
         """In percent, over all its test sets together; 0 where it has none."""
         scores = self.scores.values()
-        return 100 * sum(score["exact"] for score in scores) / max(1, sum(score["n"] for score in scores))
+        return 100 * sum(score.exact for score in scores) / max(1, sum(score.n for score in scores))
 
     @property
     def weights(self) -> Path:
@@ -164,13 +158,13 @@ class RunFolder:
     @property
     def finished(self) -> bool:
         """Whether its training is over; a committed run's is."""
-        return (self.state or {"finished": True}).get("finished", False)
+        return (state := self.state) is None or state["finished"]
 
     @property
     def trained(self) -> bool:
         """Whether there is nothing left to train, here."""
         with suppress(UserError):
-            return bool((self.state or {}).get("finished")) and self.has_weights
+            return (state := self.state) is not None and state["finished"] and self.has_weights
         return False
 
     def recognized(self, split: str) -> bool:
@@ -251,23 +245,21 @@ class RunFolder:
     @property
     def started(self) -> int:
         """Milliseconds since 1970, as MLflow counts."""
-        with suppress(KeyError, TypeError, ValueError):
+        with suppress(UserError, ValueError):
             return int(datetime.fromisoformat(self.environment["started"]).timestamp() * 1000)
         return int((self.path / "config.yaml").stat().st_mtime * 1000)
 
     @property
     def seconds(self) -> list[float]:
         """How long the training had taken at the end of each epoch, validation included."""
-        return list(accumulate(entry.get("seconds", 0) + entry.get("val_seconds", 0) for entry in self.history))
+        return list(accumulate(entry["seconds"] + entry.get("val_seconds", 0) for entry in self.history))
+
+
+@cache
+def _adapter(held: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(held)
 
 
 def store_key(text: str) -> str:
     """Fit to stand in a search filter."""
     return re.sub(r"[^\w./ -]", "_", text)
-
-
-def _value(text: str | None) -> Any:
-    """A cell of a CSV as what it stands for."""
-    if not text:
-        return None
-    return int(text) if text.isdecimal() else {"True": True, "False": False}.get(text, text)

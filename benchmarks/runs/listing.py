@@ -40,18 +40,18 @@ def runs(results: Path) -> list[Listed]:
     found = []
     for run in RunFolder.under(*roots):
         try:
-            names = run.data, run.recipe, run.preset, int(run.seed)
-            status, words = _status(run, int(run.config["training"]["epochs"]))
-        except (UserError, ValueError, KeyError, TypeError):
+            names = run.data, run.recipe, run.preset, run.seed
+            status, words = _status(run)
+        except UserError:
             names, status, words = ("", run.path.parent.name, "", None), "damaged", "config.yaml or checkpoint.json"
         found.append(Listed(str(run.path), *names, status, words))
     return found
 
 
-def _status(run: RunFolder, epochs: int) -> tuple[str, str]:
+def _status(run: RunFolder) -> tuple[str, str]:
     """How far a run is. As in `reproduce`, files older than those they are made from do not count; but a committed run
     has no checkpoint, and git keeps no times."""
-    state = run.state
+    state, epochs = run.state, run.config.get("training", {}).get("epochs", "?")
     if state is None:
         return ("scored", _rates(run, list(run.scores))) if run.scores else ("untrained", "")
     if not run.trained:
@@ -65,7 +65,7 @@ def _status(run: RunFolder, epochs: int) -> tuple[str, str]:
 
 
 def _rates(run: RunFolder, splits: Sequence[str]) -> str:
-    return ", ".join(f"{split} {run.scores[split]['exprate']:.2f}" for split in splits)
+    return ", ".join(f"{split} {run.scores[split].exprate:.2f}" for split in splits)
 
 
 def lines(results: Path) -> Iterator[str]:

@@ -64,7 +64,7 @@ def card(run: RunFolder, parameters: int) -> str:
         f"# {run.recipe}, preset {run.preset}, seed {run.seed}",
         "",
         f"{parameters / 1e6:.2f} M parameters (float16), trained on CROHME's training set: {len(run.history)} epochs "
-        f"in {run.seconds[-1] / 60:.0f} minutes. Epoch selected by: {run.config['select']}.",
+        f"in {run.seconds[-1] / 60:.0f} minutes. Epoch selected by: {run.settings.select}.",
         f"Hardware: {place['device']}, {place['threads']} CPU threads; revision {place['revision']}; "
         "versions in environment.json.",
         "",
@@ -72,9 +72,10 @@ def card(run: RunFolder, parameters: int) -> str:
         "|---|--:|--:|--:|--:|--:|---|",
     ]
     for name, found in run.scores.items():
-        rates = " | ".join(f"{found[key]:.2f}" for key in ("exprate", "exprate_le1", "exprate_le2", "exprate_le3"))
-        low, high = proportion_interval(found["exact"], found["n"])
-        lines.append(f"| {name} | {found['n']} | {rates} | {100 * low:.1f}–{100 * high:.1f} |")
+        rates = (found.exprate, found.exprate_le1, found.exprate_le2, found.exprate_le3)
+        low, high = proportion_interval(found.exact, found.n)
+        cells = [name, str(found.n), *(f"{rate:.2f}" for rate in rates), f"{100 * low:.1f}–{100 * high:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
         "For research: trained on CROHME (CC BY-NC-SA 3.0). Reads images of one handwritten formula; symbols beyond "

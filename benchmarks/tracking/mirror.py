@@ -95,7 +95,8 @@ class Mirror:
         self._log_facts(mlrun, run, in_table=not under)
         self._log_history(run_id, run, epochs)
         for split, score in run.scores.items():
-            values = {f"{split}.{name}": float(score[name]) for name in SCORE_METRICS if score.get(name) is not None}
+            found = {name: getattr(score, name) for name in SCORE_METRICS}
+            values = {f"{split}.{name}": float(value) for name, value in found.items() if value is not None}
             self._log_new(mlrun, values, (run.path / f"scores/{split}.json").stat().st_mtime)
         self._log_datasets(run_id, run)
         for path in (run.path / name for name in ARTIFACTS):
@@ -173,7 +174,7 @@ class Mirror:
         A run whose epochs had another loss is another training of the same configuration (made on another machine,
         or forced again) and stays as it is.
         """
-        losses = {entry["epoch"]: entry.get("loss") for entry in run.history}
+        losses = {entry["epoch"]: entry["loss"] for entry in run.history}
         made = None
         while True:
             for mlrun in self._search(f"tags.run_key = '{run.run_key}'"):
@@ -201,7 +202,7 @@ class Mirror:
         tags |= {"recipe_hash": run.recipe_hash, "config_digest": run.digest, "run_folder": run.path}
         if in_table:
             tags |= {"table_key": run.table_key, "row_key": run.row_key}
-        if revision := run.environment.get("revision"):
+        if revision := run.environment["revision"]:
             tags |= {"git_revision": revision, "mlflow.source.git.commit": revision.rstrip("+")}
         self.client.log_batch(
             mlrun.info.run_id,
@@ -229,7 +230,7 @@ class Mirror:
         for split, part in parts.items():
             tags = {"mlflow.data.context": part}
             if split in run.scores:
-                tags["expressions"] = str(run.scores[split].get("n"))
+                tags["expressions"] = str(run.scores[split].n)
             if split == run.config.get("select"):
                 tags["selects_epoch"] = "true"  # the paper's protocol; a signature says so, too
             dataset = Dataset(f"{run.data}-{split}", digest[:32] or "unknown", "local", source)
@@ -267,7 +268,7 @@ def _ends(run: RunFolder) -> list[int]:
 
 
 def _signatures(run: RunFolder) -> dict[str, str]:
-    return {split: str(score.get("signature")) for split, score in run.scores.items()}
+    return {split: score.signature for split, score in run.scores.items()}
 
 
 def _rates(runs: Sequence[Run]) -> pd.DataFrame:

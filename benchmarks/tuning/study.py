@@ -172,7 +172,7 @@ class TrialLogger(threading.Thread):
             try:
                 log()
             except Exception as error:
-                words = " ".join(str(error).split())[:160]
+                words = " ".join(str(error).split())[:300]
                 console.print(f"warning: tuning is not logged in full ({words})", markup=False)
 
     def conclude(self, job: Job, status: str) -> None:

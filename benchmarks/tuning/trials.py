@@ -205,7 +205,8 @@ class Trial:
                         raise optuna.TrialPruned
 
         with only_one(folder, ".lock", math.inf):  # two trials of the same settings, or one that was taken for dead
-            if not (RunFolder(folder).state or {}).get("finished"):
+            run = RunFolder(folder)
+            if run.state is None or not run.finished:
                 self._report(trial, folder)
                 try:
                     train(RunFolder(folder, config), self.archive, on_epoch)
@@ -216,17 +217,17 @@ class Trial:
                 finally:
                     self.place.push(name)
             self._report(trial, folder)
-        value = max(line[METRIC] for line in _validated(folder))
+        value = max(_validated(folder).values())
         self.over = True
         return value
 
     def _report(self, trial: optuna.Trial, folder: Path) -> None:
         """Tells the storage of the epochs it does not know; where it is out of reach, with the next ones."""
         try:
-            for line in _validated(folder):
-                if line["epoch"] not in self.reported:
-                    trial.report(line[METRIC], line["epoch"])
-                    self.reported.add(line["epoch"])
+            for epoch, rate in _validated(folder).items():
+                if epoch not in self.reported:
+                    trial.report(rate, epoch)
+                    self.reported.add(epoch)
         except UpdateFinishedTrialError:
             self.over = True
             raise
@@ -234,6 +235,6 @@ class Trial:
             pass
 
 
-def _validated(folder: Path) -> list[dict[str, Any]]:
-    """The epochs of a run after which it was validated."""
-    return [line for line in RunFolder(folder).history if METRIC in line]
+def _validated(folder: Path) -> dict[int, float]:
+    """The epochs of a run after which it was validated, and what came of it."""
+    return {line["epoch"]: line[METRIC] for line in RunFolder(folder).history if METRIC in line}

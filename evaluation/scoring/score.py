@@ -3,13 +3,12 @@
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from evaluation import InputError
 from evaluation.scoring.convention import other_convention
 from evaluation.scoring.inputs import GroundTruth, matched, tokens_of
 from evaluation.scoring.interval import percent, proportion_interval
-from evaluation.scoring.lengths import bucket, by_bucket
+from evaluation.scoring.lengths import BUCKETS, Bucket, bucket, by_bucket
 from evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, run_scripts, scripts
 from evaluation.scoring.signature import Signature
 from evaluation.symlg import PAPER, Rules
@@ -34,13 +33,19 @@ class Score:
     exprate_le2: float
     exprate_le3: float
     structure_rate: float
-    by_length: list[dict[str, Any]] | None
+    by_length: list[Bucket] | None
     token_exact: int | None
     token_exprate: float | None
     ci95: list[float]
     signature: str
     missing: int
     unconverted: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.exact <= self.le1 <= self.le2 <= self.le3 <= self.n > 0:
+            raise ValueError("exact, le1, le2, le3 and n contradict each other")
+        if self.by_length is not None and [row.bucket for row in self.by_length] != list(BUCKETS):
+            raise ValueError("by_length has other buckets")
 
     def __str__(self) -> str:
         low, high = proportion_interval(self.exact, self.n)

@@ -193,8 +193,8 @@ def test_released_score(year: str, crohme: Path):
     score = evaluate(GOLDEN / f"comer_released/predictions_{year}.zip", f"{crohme}:{year}", NO_FIELDS).score
     assert (score.exact, score.le1, score.le2, score.le3) == RELEASED[year]
     if year == "2014":
-        assert [row["exact"] for row in score.by_length or []] == BY_LENGTH_2014
-        assert [row["n"] for row in score.by_length or []] == [400, 287, 192, 56, 26, 25]
+        assert [row.exact for row in score.by_length or []] == BY_LENGTH_2014
+        assert [row.n for row in score.by_length or []] == [400, 287, 192, 56, 26, 25]
         assert str(score).endswith("= 59.33 (56.2–62.4)")
         assert (score.structure, score.missing) == (765, 1)
 

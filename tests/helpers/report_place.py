@@ -17,6 +17,7 @@ from evaluation import symlg
 from evaluation.scoring.inputs import prediction_file
 from models import CoMER
 from models.weights import pack_weights
+from tests.helpers.made_up import put_environment, put_history
 from tests.helpers.tiny import SETTINGS
 
 HOSTILE = "x </script><script>window.hacked=1</script> <img src=x onerror=window.hacked=1> &amp; ' \" ]]> <!--"
@@ -66,10 +67,8 @@ def make_run(results: Path, archive: Archive, recipe: str, side: int) -> tuple[C
     folder = workspace(archive, results) / "runs" / config.run_name
     (folder / "predictions").mkdir(parents=True)
     (folder / "config.yaml").write_text(config.to_yaml())
-    (folder / "environment.json").write_text('{"device": "a <b>machine</b>", "threads": 2, "versions": {"torch": "2"}}')
-    (folder / "history.jsonl").write_text(
-        '{"epoch": 1, "seconds": 90, "images_per_s": 5.5}\n{"epoch": 2, "seconds": 60}\n'
-    )
+    put_environment(folder, device="a <b>machine</b>", threads=2, versions={"torch": "2"})
+    put_history(folder, [{"seconds": 90.0, "images_per_s": 5.5}, {"seconds": 60.0, "images_per_s": 5.5}])
     read = {id_: row[side] for id_, row in EXPRESSIONS.items()} | {f"filler{k}": "1 2" for k in range(FILLERS)}
     texts = {f"{id_}.txt": prediction_file(id_, latex.split(" ")) for id_, latex in read.items() if latex is not None}
     (folder / "predictions/test.zip").write_bytes(zipped(texts))
@@ -95,4 +94,4 @@ class Place:
 
 
 def errors_of(folder: Path) -> dict[str, int]:
-    return {id_: verdict["errors"] for id_, verdict in RunFolder(folder).expressions("test").items()}
+    return {id_: verdict.errors for id_, verdict in RunFolder(folder).expressions("test").items()}

@@ -10,8 +10,9 @@ import yaml
 from mlflow import MlflowClient
 
 from benchmarks.tracking.track import track
+from tests.helpers.made_up import put_environment, put_history, put_score, put_state
 
-METRICS = ("step", "loss", "lr", "seconds")
+METRICS = ("step", "loss", "lr", "seconds", "images_per_s")
 ARTIFACTS = {
     "config.yaml",
     "environment.json",
@@ -30,23 +31,16 @@ def put_run(results: Path, recipe: str, epochs: int = 2, seed: int = 7, finished
     data, training = {"name": "crohme", "digest": "ab" * 32}, {"optimizer": {"lr": 0.08}, "bf16": True}
     config = {"recipe": recipe, "preset": "smoke", "seed": seed, "data": data, "training": training, "select": "2014"}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    environment = {"started": "2026-01-01T00:00:00+00:00", "device": "cpu", "versions": {"torch": "2.13.0"}}
-    (folder / "environment.json").write_text(json.dumps(environment | {"revision": "0123abcd+"}))
+    put_environment(folder)
     (folder / "predictions/2014.zip").write_bytes(b"PK")
-    score = {"n": 986, "exact": 100, "exprate": 10.0 + seed, "exprate_le1": 12.0, "signature": "ExpRate|set:crohme2014"}
-    (folder / "scores/2014.json").write_text(json.dumps(score))
-    put_history(folder, epochs)
+    put_score(folder, "2014", 986, 100, exprate=10.0 + seed)
+    put_epochs(folder, epochs)
     put_state(folder, finished)
     return folder
 
 
-def put_history(folder: Path, epochs: int, scale: float = 4.0) -> None:
-    lines = [{"epoch": e, "step": 10 * e, "loss": scale / e, "lr": 0.08, "seconds": 1.5} for e in range(1, epochs + 1)]
-    (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def put_state(folder: Path, finished: bool) -> None:
-    (folder / "checkpoint.json").write_text(json.dumps({"finished": finished, "best_epoch": 2, "step": 20}))
+def put_epochs(folder: Path, epochs: int, scale: float = 4.0) -> None:
+    put_history(folder, [{"loss": scale / epoch} for epoch in range(1, epochs + 1)])
 
 
 def client_of(results: Path) -> MlflowClient:
@@ -86,10 +80,11 @@ def check_complete(client: MlflowClient, run_id: str, folder: Path) -> None:
         points = client.get_metric_history(run_id, name)
         assert sorted((p.step, p.value) for p in points) == [(line["epoch"], line[name]) for line in history]
     run, score = client.get_run(run_id), json.loads((folder / "scores/2014.json").read_text())
-    for name in ("n", "exprate", "exprate_le1"):
+    rates = ("n", "exprate", "exprate_le1", "exprate_le2", "exprate_le3", "structure_rate")
+    for name in rates:
         assert [p.value for p in client.get_metric_history(run_id, f"2014.{name}")] == [score[name]]
     own = {name for name in run.data.metrics if not name.startswith("system/")}
-    assert own == {*METRICS, "2014.n", "2014.exprate", "2014.exprate_le1"}
+    assert own == {*METRICS, *(f"2014.{name}" for name in rates)}
     assert set(run.data.params) == {
         *("recipe", "preset", "seed", "data.name", "data.digest", "select"),
         *("training.optimizer.lr", "training.bf16"),

@@ -1,7 +1,6 @@
 """The check of a GPU, rehearsed on the CPU: recordings are faked as in test_cuda_graphs.py, sizes are tiny."""
 
 import csv
-import json
 import shutil
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from benchmarks.errors import UserError
 from benchmarks.performance import gpu_check as check
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.trainer import train
+from tests.helpers.made_up import put_score
 from tests.helpers.tiny import tiny_archive, tiny_config
 from tests.training.test_cuda_graphs import GRAPHS, LACKING, rehearsed
 
@@ -26,8 +26,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     archive, results = tiny_archive(tmp_path_factory.mktemp("tiny")), tmp_path_factory.mktemp("results")
     run = results / "reproduced/comer-fusion/tiny-seed7"
     train(RunFolder(run, tiny_config(archive, {"training": {"epochs": 1}})), open_archive(archive))
-    (run / "scores").mkdir()
-    (run / "scores/2014.json").write_text(json.dumps({"exprate": 0.0, "ci95": [0.0, 52.0]}))
+    put_score(run, "2014", 4, 0, ci95=[0.0, 52.0])
     for name, body in (("passes", "pass"), ("fails", "assert False")):
         (results / f"test_{name}.py").write_text(f"def test_it(): {body}")
     return archive, results

@@ -11,6 +11,7 @@ import yaml
 from benchmarks import config as configs
 from benchmarks.errors import UserError
 from benchmarks.performance import time_to_accuracy as timings
+from tests.helpers.made_up import put_environment, put_history, put_score
 from tests.helpers.places import ROOT
 
 
@@ -29,13 +30,13 @@ def put(
     config = configs.resolve("comer-fusion", "paper", seed).model_dump(mode="json") | {"select": select}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     lines = []
-    for epoch, rate in enumerate(rates, 1):
-        line = {"epoch": epoch, "step": epoch, "loss": 1.0, "seconds": 10.0 * slow, "images_per_s": 100.0 / slow}
+    for rate in rates:
+        line = {"seconds": 10.0 * slow, "images_per_s": 100.0 / slow}
         lines.append(line | ({} if rate is None else {"val_token_exprate": rate, "val_seconds": 2.0 * slow}))
-    (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (folder / "environment.json").write_text(json.dumps({"device": device, "threads": 8}))
+    put_history(folder, lines)
+    put_environment(folder, device=device, threads=8)
     if exprate is not None:
-        (folder / "scores/2014.json").write_text(json.dumps({"exprate": exprate}))
+        put_score(folder, "2014", 986, 500, exprate=exprate)
     return folder
 
 
@@ -94,7 +95,7 @@ def test_what_is_no_trained_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="reproduced: no runs"):
         timings.timings(tmp_path)
     folder = put(tmp_path, 7, [60.0], None)
-    (folder / "checkpoint.json").write_text(json.dumps({"finished": False}))
+    (folder / "checkpoint.json").write_text(json.dumps({"finished": False, "epoch": 1}))
     with pytest.raises(UserError, match="not trained to its end"):
         timings.timings(tmp_path)
     with pytest.raises(UserError, match="not a run folder"):

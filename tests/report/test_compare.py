@@ -15,6 +15,7 @@ from benchmarks.errors import UserError
 from benchmarks.report import compare as comparing
 from benchmarks.report.compare import Comparison, compare
 from evaluation.scoring import stats
+from tests.helpers.made_up import put_expressions, put_score
 
 ORDER = comparing.ORDER
 
@@ -24,14 +25,12 @@ def make_run(
 ) -> Path:
     """A scored run that gets `rate` of n expressions right: easier ones more often, as all networks do."""
     folder = root / recipe / f"{preset}-seed{seed}"
-    (folder / "scores").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(configs.resolve(recipe, preset, seed).to_yaml())
     hard = np.linspace(-1, 1, n) + np.random.default_rng((seed, *recipe.encode())).normal(0, 0.25, n)
     wrong = hard > np.quantile(hard, rate)
-    rows = "".join(f"e{k},{int(is_wrong)}\n" for k, is_wrong in enumerate(wrong))
-    (folder / f"scores/{split}.csv").write_text(f"id,errors\n{rows}")
-    signature = f"ExpRate|set:crohme{split}|n:{n}|metric:symlg|search:joint10|select:last|v:1.0"
-    (folder / f"scores/{split}.json").write_text(json.dumps({"signature": signature}))
+    put_expressions(folder, split, map(int, wrong))
+    put_score(folder, split, n, n - int(wrong.sum()))
     return folder
 
 
@@ -233,6 +232,6 @@ def test_intervals_of_a_mean_and_of_one_more() -> None:
 def test_a_signature_that_is_none_names_its_file(tmp_path: Path) -> None:
     folder = make_run(tmp_path, "bttr", 7, 0.5)
     path = folder / "scores/2014.json"
-    path.write_text(json.dumps({"signature": "nonsense"}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"signature": "nonsense"}))
     with pytest.raises(UserError, match=r"scores/2014\.json: 'nonsense': no signature .*; score the run again"):
         compare([tmp_path], tmp_path)

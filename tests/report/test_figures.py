@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from benchmarks.report.figures import results as plots
 from benchmarks.report.figures import write as figures
 from benchmarks.report.paper import reference
 from benchmarks.runs.folder import RunFolder
+from evaluation.scoring.lengths import BUCKETS, Bucket
+from tests.helpers.made_up import put_environment, put_history, put_score
 from tests.helpers.places import ROOT
 
 RESULTS = ROOT / "results"
@@ -38,16 +41,13 @@ def put_run(results: Path, recipe: str = "bttr", preset: str = "paper", seed: in
     for kind in ("scores", "errors"):
         (folder / kind).mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump({"recipe": recipe, "preset": preset, "seed": seed, "data": {}}))
-    epochs = [{"epoch": e, "loss": 3 / e, "lr": 0.08, "images_per_s": 50.0 + e, "seconds": 1.0} for e in range(1, 5)]
-    epochs[-1]["val_token_exprate"] = 31.5
-    (folder / "history.jsonl").write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
+    put_environment(folder)
+    put_history(folder, [{"seconds": 1.0} | ({"val_token_exprate": 31.5} if last else {}) for last in (0, 0, 0, 1)])
     for year, n in (("2014", 986), ("2019", 1199)):
         paper = reference()["fig3"]
-        length = [{"bucket": b, "n": k, "exact": k // 2} for b, k in zip(paper["buckets"], paper["n"], strict=True)]
-        length[0]["exact"] += more
-        exact = sum(row["exact"] for row in length)
-        score = {"n": n, "exact": exact, "le1": exact + 60, "le2": exact + 90, "by_length": length}
-        (folder / f"scores/{year}.json").write_text(json.dumps(score))
+        right = [k // 2 + more * (k == paper["n"][0]) for k in paper["n"]]
+        length = [Bucket(b, k, r, None) for b, k, r in zip(BUCKETS, paper["n"], right, strict=True)]
+        put_score(folder, year, n, sum(right), le1=sum(right) + 60, le2=sum(right) + 90, by_length=length)
         errors = {
             "n": n,
             "symbols": [
@@ -56,7 +56,7 @@ def put_run(results: Path, recipe: str = "bttr", preset: str = "paper", seed: in
             ],
             "relations": [{"truth": "Sub", "prediction": "_", "count": 70, "aligned": 0, "expressions": 60}],
             "structure": [{"structure": "line", "n": 20, "exact": 5}, {"structure": "root", "n": 0, "exact": 0}],
-            "length": length,
+            "length": [asdict(row) for row in length],
         }
         (folder / f"errors/{year}.json").write_text(json.dumps(errors))
     return folder

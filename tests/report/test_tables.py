@@ -1,7 +1,6 @@
 """The tables from fabricated score files: what stands in them, under which name, and that nothing else is touched."""
 
 import csv
-import json
 import os
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ import yaml
 from benchmarks.errors import UserError
 from benchmarks.report import tables
 from benchmarks.report.paper import reference
+from tests.helpers.made_up import put_expressions, put_score
 from tests.helpers.places import ROOT
 
 RESULTS = ROOT / "results"
@@ -37,12 +37,8 @@ def put_run(
     search = {"limit": limit, "beam_size": 10, "scales": list(scales)}
     config = {"recipe": recipe, "preset": preset, "seed": seed, "data": data or CROHME, "search": search}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    score: dict[str, object] = {"n": n, "exact": exact, "le1": exact + 10, "le2": exact + 20, "le3": exact + 30}
-    score["signature"] = f"ExpRate|set:crohme{split}|n:{n}|metric:symlg|search:joint10|select:last|v:2"
-    (folder / "scores" / f"{split}.json").write_text(json.dumps(score))
-    (folder / "scores" / f"{split}.csv").write_text(
-        "id,errors\n" + "".join(f"e{k},{int(k >= exact)}\n" for k in range(n))
-    )
+    put_score(folder, split, n, exact, le1=exact + 10, le2=exact + 20, le3=exact + 30)
+    put_expressions(folder, split, (int(k >= exact) for k in range(n)))
     return folder
 
 

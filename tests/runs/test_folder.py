@@ -1,37 +1,44 @@
 """A run folder gives back what was written into it, and never half of it."""
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from benchmarks.errors import UserError
-from benchmarks.runs.folder import RunFolder
+from benchmarks.report.figures.write import read_runs
+from benchmarks.runs.contents import Epoch
+from benchmarks.runs.folder import PARSERS, RunFolder
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     assert run.history == [] and run.state is None
-    lines = [{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": 1.25}]
+    line: Epoch = {"epoch": 1, "step": 3, "loss": 2.5, "lr": 0.1, "seconds": 9.0, "images_per_s": 50.0}
+    lines = [line, {**line, "epoch": 2, "more": "is kept"}]
     run.write("history.jsonl", lines)
-    run.write("checkpoint.json", {"finished": False})
-    run.write("scores/2014.json", {"n": 986})
+    run.write("checkpoint.json", {"finished": False, "epoch": 1})
     run.write("best.safetensors", b"\0\1")
     assert run.history == RunFolder(run.path).history == lines  # what it knew before is forgotten
-    assert run.state == {"finished": False} and run.scores == {"2014": {"n": 986}}
+    assert run.state == {"finished": False, "epoch": 1}
     assert (run.path / "best.safetensors").read_bytes() == b"\0\1"
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    run.write("checkpoint.json", {"epoch": 1})
+    run.write("checkpoint.json", {"finished": False, "epoch": 1})
     with pytest.raises(TypeError):
         run.write("checkpoint.json", {"epoch": object()})
-    assert run.state == {"epoch": 1} and [path.name for path in tmp_path.iterdir()] == ["checkpoint.json"]
+    assert run.state == {"finished": False, "epoch": 1} and [path.name for path in tmp_path.iterdir()] == [
+        "checkpoint.json"
+    ]
 
 
 def test_a_damaged_history_is_one_line_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").write_text('{"epoch": 1')
-    with pytest.raises(UserError, match=r"history\.jsonl: damaged or incomplete; restore it"):
+    with pytest.raises(UserError, match=r"history\.jsonl: damaged .*; restore it"):
         _ = RunFolder(tmp_path).history
 
 
@@ -41,3 +48,49 @@ def test_runs_are_sorted_by_number(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "config.yaml").touch()
     assert [run.path for run in RunFolder.under(tmp_path)] == [tmp_path / name for name in names]
+
+
+@pytest.fixture(scope="module")
+def committed() -> Path:
+    return next(Path("results/reproduced/comer-fusion").glob("ink-seed7"))
+
+
+WRONG: list[tuple[str, tuple[str | int, ...], object, str]] = [
+    ("scores/2014.json", ("exact",), "x", "exact: Input should be a valid integer"),
+    ("scores/2014.json", ("exact",), 10**6, "contradict each other"),
+    ("scores/2014.json", ("le1",), None, "le1: Input should be a valid integer"),
+    ("scores/2014.json", ("n",), 0, "contradict each other"),
+    ("scores/2014.json", ("exprate",), "45.5", "exprate: Input should be a valid number"),
+    ("scores/2014.json", ("signature",), 5, "signature: Input should be a valid string"),
+    ("scores/2014.json", ("by_length",), [], "by_length has other buckets"),
+    ("scores/2014.json", ("by_length", 0, "n"), None, "by_length.0.n: Input should be a valid integer"),
+    ("scores/2014.json", ("ci95",), 1, "ci95: Input should be a valid"),
+    ("errors/2014.json", ("symbols",), {}, "symbols: Input should be a valid"),
+    ("errors/2014.json", ("symbols", 0, "aligned"), "5", "symbols.0.aligned: Input should be a valid integer"),
+    ("environment.json", ("threads",), "two", "threads: Input should be a valid integer"),
+    ("environment.json", ("versions",), [], "versions: Input should be an object"),
+    ("config.yaml", ("seed",), "seven", "seed: Input should be a valid integer"),
+    ("config.yaml", ("recipe",), None, "recipe: Input should be a valid string"),
+    ("config.yaml", ("data",), None, "data: Input should be an object"),
+    ("config.yaml", ("search", "limit"), "all", "search.limit: Input should be a valid integer"),
+    ("history.jsonl", (3, "seconds"), "x", "3.seconds: Input should be a valid number"),
+    ("history.jsonl", (0, "epoch"), 1.5, "0.epoch: Input should be a valid integer"),
+]
+
+
+@pytest.mark.parametrize(("name", "where", "value", "words"), WRONG, ids=[f"{row[0]} {row[1]}" for row in WRONG])
+def test_a_value_of_another_type_is_one_line_that_names_it(
+    tmp_path: Path, committed: Path, name: str, where: tuple[str | int, ...], value: object, words: str
+) -> None:
+    shutil.copytree(committed, tmp_path / "run", ignore=shutil.ignore_patterns("*.safetensors", "*.zip"))
+    whole = PARSERS[Path(name).suffix]((committed / name).read_text())
+    part = whole
+    for step in where[:-1]:
+        part = part[step]
+    part[where[-1]] = value
+    run = RunFolder(tmp_path / "run")
+    run.write(name, yaml.safe_dump(whole) if name.endswith(".yaml") else whole)
+    with pytest.raises(UserError, match=f"{re.escape(name)}: damaged .*{re.escape(words)}") as caught:
+        read_runs(tmp_path)
+        _ = run.environment
+    assert "\n" not in str(caught.value)

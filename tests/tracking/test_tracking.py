@@ -24,7 +24,8 @@ from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
 from benchmarks.tracking import live, tracking_store
 from benchmarks.tracking import track as tracking
-from tests.helpers.runs import all_runs, check_complete, client_of, put_history, put_run, put_state, track_at_once
+from tests.helpers.made_up import put_state
+from tests.helpers.runs import all_runs, check_complete, client_of, put_epochs, put_run, track_at_once
 
 RECIPES = ("bttr", "bttr-baseline", "comer-self", "comer-cross", "comer-fusion")
 PARENT = "mlflow.parentRunId"
@@ -185,7 +186,7 @@ def test_a_run_that_goes_on_is_brought_up_to_date(tmp_path: Path) -> None:
     client = client_of(tmp_path)
     assert client.get_run(run_id).info.status == "KILLED"
     assert logged(folder, running=True) == run_id and client.get_run(run_id).info.status == "RUNNING"
-    put_history(folder, 4)
+    put_epochs(folder, 4)
     put_state(folder, True)
     assert logged(folder) == logged(folder) == run_id
     check_complete(client, run_id, folder)
@@ -204,14 +205,14 @@ def test_a_copy_from_another_machine_is_the_same_run(tmp_path: Path) -> None:
 def test_trained_anew_with_the_same_outcome_is_the_same_run_with_another_its_own(tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr", epochs=3)
     run_id = logged(folder)
-    put_history(folder, 1)  # forced, and so far as before
+    put_epochs(folder, 1)  # forced, and so far as before
     assert logged(folder, running=True) == run_id
-    put_history(folder, 3, scale=5.0)
+    put_epochs(folder, 3, scale=5.0)
     other = logged(folder)
     client = client_of(tmp_path)
     assert other != run_id and logged(folder) == other
     check_complete(client, other, folder)
-    put_history(folder, 3)
+    put_epochs(folder, 3)
     assert logged(folder) == run_id
     check_complete(client, run_id, folder)
 

@@ -19,7 +19,8 @@ from mlflow import MlflowClient
 from benchmarks.tracking import live, tracking_store
 from benchmarks.tracking import track as tracking
 from tests.helpers.database import Postgres
-from tests.helpers.runs import all_runs, artifacts, check_complete, put_history, put_run, put_state, track_at_once
+from tests.helpers.made_up import put_state
+from tests.helpers.runs import all_runs, artifacts, check_complete, put_epochs, put_run, track_at_once
 
 PARENT = "mlflow.parentRunId"
 pytestmark = pytest.mark.xdist_group("mlflow")  # in one process: one server
@@ -73,7 +74,7 @@ def to_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> MlflowClient:
 def test_a_run_with_its_model_goes_through_the_server(server: Server, to_server: MlflowClient, tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr", epochs=3, finished=False)
     first = tracking.track(folder)
-    put_history(folder, 120)
+    put_epochs(folder, 120)
     put_state(folder, True)
     (folder / "best.safetensors").write_bytes(b"weights")
     run_id = tracking.track(folder)

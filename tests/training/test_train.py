@@ -381,7 +381,7 @@ def test_weights_that_were_taken_by_half_are_taken_again(last_epoch, tmp_path, m
         take_over(other)
     monkeypatch.undo()
     assert take_over(other) == tmp_path / "first" and other.trained
-    assert other.environment["trained_in"] == "first" and other.history == last_epoch.history
+    assert other.environment.get("trained_in") == "first" and other.history == last_epoch.history
 
 
 def test_where_the_search_selects_the_epoch_it_takes_no_weights(straight, tmp_path):

@@ -30,6 +30,7 @@ from benchmarks.runs.folder import RunFolder
 from benchmarks.tuning import study as driver
 from benchmarks.tuning.space import pose
 from benchmarks.tuning.trials import Job, KeyedTPE
+from tests.helpers.made_up import put_environment
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -72,16 +73,18 @@ def tune(given: dict[str, Any], trials: int, workers: int, storage: str = "", en
 def pretended(run: RunFolder, _: Any, on_epoch: Callable[[dict], None]) -> None:
     """A training that costs nothing: the better, the nearer lr is to 0.03 and the more is smoothed."""
     run.write("config.yaml", run.settings.to_yaml())
+    put_environment(run.path)
     training = run.settings.training
     final = 50 * (1 - abs(training.optimizer.lr - 0.03) / 0.1) + 100 * training.label_smoothing
     for epoch in range(len(run.history) + 1, training.epochs + 1):
         if training.optimizer.lr > 0.09:
             raise Diverged("the loss is no longer finite")
-        line = {"epoch": epoch, "seconds": 0.1, "val_token_exprate": final * epoch / training.epochs}
+        line = {"epoch": epoch, "step": epoch, "loss": 1.0, "lr": 0.1, "seconds": 0.1, "images_per_s": 1.0}
+        line |= {"val_token_exprate": final * epoch / training.epochs}
         run.write("history.jsonl", [*run.history, line])
-        run.write("checkpoint.json", {"finished": False})
+        run.write("checkpoint.json", {"finished": False, "epoch": epoch})
         on_epoch(line)
-    run.write("checkpoint.json", {"finished": True})
+    run.write("checkpoint.json", {"finished": True, "epoch": training.epochs})
 
 
 class Inline:

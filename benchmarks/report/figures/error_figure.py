@@ -1,6 +1,6 @@
 """What a run gets wrong, as a drawing of `make figures`: from the tables of errors that the score stage leaves."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ def confusions(run: RunFolder) -> list[tuple[str, int]]:
 
 def _relations(axis: Axes, run: RunFolder, n: int) -> None:
     """Percent of the n expressions in which a relation is missed, in which one is invented."""
-    share = Counter[tuple[str, str]]()
+    share = defaultdict[tuple[str, str], float](float)
     for table in run.errors.values():
         for row in table["relations"]:
             share[row["truth"], row["prediction"]] += 100 / n * row["expressions"]

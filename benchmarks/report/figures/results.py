@@ -51,10 +51,12 @@ def reported(percent: float, n: int) -> Rate:
 
 
 def seeds_of_rows(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
-    """(recipe, preset) -> its seeds that were scored on the whole set of 2014, in the order of the paper."""
+    """(recipe, preset) -> its seeds that were scored, with lengths, on the whole set of 2014, in the order of the
+    paper."""
     presets, found = names(runs), dict[tuple[str, str], list[RunFolder]]()
     for run in sorted(runs, key=lambda run: (_place(run.recipe), run.seed)):
-        if run.scores.get(YEAR, {}).get("n") == reference()["test_sets"][YEAR]:
+        score = run.scores.get(YEAR)
+        if score and score.by_length and score.n == reference()["test_sets"][YEAR]:
             found.setdefault((run.recipe, presets[run]), []).append(run)
     return found
 
@@ -91,7 +93,7 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
     above = {recipes[model]: list(map(reported, percents, sizes)) for model, percents in paper["rates"].items()}
     panels: dict[str, dict[str, list[Rate]]] = {"reported": above}
     for (recipe, preset), seeds in seeds_of_rows(runs).items():
-        counts = np.mean([[row["exact"] for row in run.scores[YEAR]["by_length"]] for run in seeds], axis=0)
+        counts = np.mean([[row.exact for row in run.scores[YEAR].by_length or []] for run in seeds], axis=0)
         rates = [rate(count, n) for count, n in zip(counts, sizes, strict=True)]
         panels.setdefault(f"reproduced, preset {preset}", {})[recipe] = rates
     figure = Figure(figsize=(WIDTH, 0.9 + 1.4 * len(panels)))
@@ -134,7 +136,7 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
             lines.append((model, "reported", [reported(percent, n) for percent in percents], []))
         for (recipe, preset), seeds in found.items():
             if model_name(recipe) == model:
-                counts = [np.mean([run.scores[YEAR][key] for run in seeds]) for key in RATES]
+                counts = [np.mean([getattr(run.scores[YEAR], key) for run in seeds]) for key in RATES]
                 lines.append((model, preset, [rate(float(count), n) for count in counts], seeds))
     figure = Figure(figsize=(WIDTH, 0.75 + 0.3 * len(lines)))
     axis, named = figure.subplots(), []
@@ -148,7 +150,9 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
             axis.plot([low, high], [at, at], color=color, linewidth=0.8, zorder=2)
             axis.plot(center, at, marker, color=color, markerfacecolor=fill, zorder=3, gid=f"{model}, {source}, {key}")
             if len(seeds) > 1:
-                axis.plot([100 * run.scores[YEAR][key] / n for run in seeds], [at] * len(seeds), "|k", ms=5, zorder=4)
+                axis.plot(
+                    [100 * getattr(run.scores[YEAR], key) / n for run in seeds], [at] * len(seeds), "|k", ms=5, zorder=4
+                )
     rows_of(axis, named)
     axis.set_xlabel(f"CROHME {YEAR} (%), n = {n}")
     what = [handle(*looks) for looks in RATES.values()]
@@ -191,8 +195,8 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
     figure = Figure(figsize=(WIDTH, 2.4))
     axis, handles, best = figure.subplots(), {}, dict[str, tuple[float, float, str]]()
     for (recipe, preset), seeds in seeds_of_rows([run for run in runs if run.seconds]).items():
-        took = [run.seconds[-1] / 60 * run.environment.get("threads", 1) for run in seeds]
-        rates = [100 * run.scores[YEAR]["exact"] / run.scores[YEAR]["n"] for run in seeds]
+        took = [run.seconds[-1] / 60 * run.environment["threads"] for run in seeds]
+        rates = [100 * run.scores[YEAR].exact / run.scores[YEAR].n for run in seeds]
         color, marker, _ = look(recipe)
         handles[recipe] = handle(model_name(recipe), color, marker)
         place = float(np.mean(took)), float(np.mean(rates)), preset

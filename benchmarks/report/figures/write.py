@@ -22,7 +22,6 @@ from benchmarks.runs.folder import RunFolder
 
 STYLE = "benchmarks.report.figures.style"
 DATES: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
-TABLES = ("symbols", "relations", "structure", "length")
 
 
 def figures(results: Path, kinds: tuple[str, ...] = tuple(DATES)) -> Iterator[Path | str]:
@@ -79,7 +78,5 @@ def read_runs(root: Path) -> list[RunFolder]:
     """The runs under `root`, with all that is drawn of them. Raises UserError for a damaged file."""
     runs = RunFolder.under(root)
     for run in runs:
-        run.per_set("scores", "n", "exact", "le1", "le2", "by_length")
-        run.per_set("errors", "n", *TABLES)
-        run.read("history.jsonl", "epoch")
+        _ = run.config, run.scores, run.errors, run.history
     return runs

@@ -25,16 +25,15 @@ from evaluation.scoring import alignment
 from evaluation.scoring.alignment import Tree
 from evaluation.scoring.analysis import STRUCTURES, structures
 from evaluation.scoring.inputs import read_predictions
+from evaluation.scoring.score import Expression
 from evaluation.symlg import SymLG
 
 MAX_SHOWN = 4_000  # characters of a prediction; more are cut off
 RELATION_LETTERS = {"": ".", "R": "R", "Sub": "S", "Sup": "P", "Above": "A", "Below": "B", "Inside": "I"}
 ERROR_LETTERS = {"label": "x", "relation": "r", "missing": "m", "extra": "e"}
-COLUMNS = ("status", "errors", "label_errors", "relation_errors", "exact", "token_exact", "length")
 
 Json = dict[str, Any]
-Verdict = dict[str, Any]  # a row of scores/<set>.csv
-Scored = tuple[dict[str, Verdict], dict[str, str]]  # verdicts and predictions by id
+Scored = tuple[dict[str, Expression], dict[str, str]]  # verdicts and predictions by id
 
 
 @dataclass
@@ -44,7 +43,7 @@ class TestSet:
     data: str  # crohme, embedded, foreign
     name: str
     ids: list[str]
-    lengths: list[int]
+    lengths: list[int | None]
     kinds: list[list[str] | None]
     truths: list[Json | None]
     images: list[str]  # WebP, base64
@@ -134,7 +133,7 @@ def _scored(run: RunFolder, name: str, notes: list[str]) -> Scored | None:
         notes.append(f"{run.path}: {name} is {missing}")
         return None
     try:
-        return run.expressions(name, *COLUMNS), read_predictions(predictions)
+        return run.expressions(name), read_predictions(predictions)
     except (InputError, UserError) as error:
         notes.append(f"{error}; {name} of this run is left out")
         return None
@@ -156,7 +155,7 @@ def _set(
         archive.name if archive else "crohme",
         name,
         ids,
-        [len(truth.tokens) if truth else known[id_]["length"] for id_, truth in zip(ids, truths, strict=True)],
+        [len(truth.tokens) if truth else known[id_].length for id_, truth in zip(ids, truths, strict=True)],
         [sorted(structures(truth.graph), key=STRUCTURES.index) if truth else None for truth in truths],
         [_truth(truth) if truth else None for truth in truths],
         [webp(archive.image(name, id_)) for id_ in ids] if archive else [],
@@ -187,25 +186,24 @@ def _truth(truth: Truth) -> Json:
     return entry | {"graph": _drawn(truth.tree), "symbols": symbols}
 
 
-def _entry(verdict: Verdict | None, text: str | None, truth: Truth | None) -> tuple[Json | None, bool]:
+def _entry(verdict: Expression | None, text: str | None, truth: Truth | None) -> tuple[Json | None, bool]:
     """What the page says of one prediction, and whether the verdict belongs to it. None: not scored."""
     if verdict is None:
         return None, True
-    numbers = [verdict[name] for name in ("errors", "label_errors", "relation_errors")]
-    entry: Json = {"status": verdict["status"], "errors": numbers, "exact": verdict["exact"]}
-    entry["match"] = verdict["token_exact"]
+    numbers = [verdict.errors, verdict.label_errors, verdict.relation_errors]
+    entry: Json = {"status": verdict.status, "errors": numbers, "exact": verdict.exact, "match": verdict.token_exact}
     if text is None:
-        return entry, verdict["status"] == "missing"
+        return entry, verdict.status == "missing"
     try:
         latex = symlg.formula_in(text)
         entry["tokens"] = " ".join(latex.split())[:MAX_SHOWN]
         graph = symlg.from_latex(latex)
     except symlg.Unconverted as reason:
-        return entry | {"reason": str(reason), "tokens": entry.get("tokens", "")}, verdict["status"] == "unconverted"
-    agrees = verdict["status"] == "converted"
+        return entry | {"reason": str(reason), "tokens": entry.get("tokens", "")}, verdict.status == "unconverted"
+    agrees = verdict.status == "converted"
     if truth:
-        agrees = agrees and int(compare(graph, truth.graph).metrics["D_B"]) == verdict["errors"]
-    return entry | _compared(graph, latex.split(), verdict["exact"], truth), agrees
+        agrees = agrees and int(compare(graph, truth.graph).metrics["D_B"]) == verdict.errors
+    return entry | _compared(graph, latex.split(), verdict.exact, truth), agrees
 
 
 def _compared(graph: SymLG, tokens: list[str], exact: bool, truth: Truth | None) -> Json:

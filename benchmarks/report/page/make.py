@@ -172,32 +172,30 @@ def _tables(title: str, frame: pd.DataFrame) -> list[Json]:
 
 
 def _scores(run: RunFolder) -> list[Json]:
-    """A line for each scored set of a run; the tables have seen to it that the files are whole."""
+    """A line for each scored set of a run."""
     rows = []
     for split, score in run.scores.items():
-        rates = [f"{score[k]:.2f}" if score.get(k) is not None else "–" for k in ("structure_rate", "token_exprate")]
-        low, high = proportion_interval(score["exact"], score["n"])
-        shown = f"{100 * score['exact'] / score['n']:.2f}", tables.interval(100 * low, 100 * high)
-        cells = [title(run), split, *shown, *rates]
-        cells += [score.get(name, "–") for name in ("missing", "unconverted", "signature")]
+        low, high = proportion_interval(score.exact, score.n)
+        cells = [title(run), split, f"{score.exprate:.2f}", tables.interval(100 * low, 100 * high)]
+        cells += [f"{score.structure_rate:.2f}", "–" if score.token_exprate is None else f"{score.token_exprate:.2f}"]
+        cells += [score.missing, score.unconverted, score.signature]
         rows.append({"source": source(run), "cells": cells})
     return rows
 
 
 def _costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
-    """A line for each run, from its history and environment; what these do not tell is a dash, a run without them a
-    note."""
+    """A line for each run, from its history and environment; a run without them is a note."""
     rows = []
     for run in runs:
         try:
-            place, lines = run.environment, run.read("history.jsonl", "seconds")
+            place, lines = run.environment, run.history
         except UserError as error:
             notes.append(f"its cost is left out: {error}")
             continue
-        speeds = [line["images_per_s"] for line in lines if "images_per_s" in line]
+        speeds = [line["images_per_s"] for line in lines]
         cells = [title(run), f"{max(run.seconds, default=0) / 60:.1f}", len(lines)]
-        cells += [f"{median(speeds):.1f}" if speeds else "–", place.get("device", "–"), place.get("threads", "–")]
-        cells += [(place.get("versions") or {}).get("torch", "–"), str(place.get("revision") or "–")[:9]]
+        cells += [f"{median(speeds):.1f}" if speeds else "–", place["device"], place["threads"]]
+        cells += [place["versions"].get("torch", "–"), (place["revision"] or "–")[:9]]
         rows.append({"source": source(run), "cells": cells})
     return rows
 

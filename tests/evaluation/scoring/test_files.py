@@ -17,6 +17,7 @@ from evaluation import InputError, symlg
 from evaluation.__main__ import write_csv
 from evaluation.lgeval import label_graph, results_folder
 from evaluation.scoring import inputs, run_scripts
+from evaluation.scoring.lengths import Bucket
 from evaluation.scoring.score import NO_FIELDS, Score, evaluate
 from evaluation.symlg import Unconverted
 from evaluation.symlg.mathml import from_mathml
@@ -550,8 +551,8 @@ def test_score(tmp_path: Path, archive: Path, truth: Path):
         == "ExpRate|set:tiny|n:4|metric:symlg|conv:1.4|pandoc:1.19|lgeval:0.3.5|search:joint10|select:2014|v:2"
     )
     assert score.by_length is not None
-    assert score.by_length[0] == {"bucket": "(0,10]", "n": 4, "exact": 2, "exprate": 50.0}
-    assert score.by_length[5] == {"bucket": "50+", "n": 0, "exact": 0, "exprate": None}
+    assert score.by_length[0] == Bucket("(0,10]", n=4, exact=2, exprate=50.0)
+    assert score.by_length[5] == Bucket("50+", n=0, exact=0, exprate=None)
     json.dumps(dataclasses.asdict(score))
     bare = score_files(tex, str(truth), workdir=tmp_path / "work")
     assert (bare.exact, bare.by_length, bare.token_exact, bare.token_exprate) == (2, None, None, None)

@@ -83,7 +83,7 @@ def test_buckets():
     expected = {1: 0, 10: 0, 11: 1, 20: 1, 21: 2, 30: 2, 31: 3, 40: 3, 41: 4, 50: 4, 51: 5, 204: 5}
     assert {n: lengths.BUCKETS.index(lengths.bucket(n)) for n in expected} == expected
     rows = lengths.by_bucket({"a": 3, "b": 12, "c": 9}, {"a": True, "b": False, "c": False})
-    assert [(row["n"], row["exact"], row["exprate"]) for row in rows[:3]] == [(2, 1, 50.0), (1, 0, 0.0), (0, 0, None)]
+    assert [(row.n, row.exact, row.exprate) for row in rows[:3]] == [(2, 1, 50.0), (1, 0, 0.0), (0, 0, None)]
 
 
 @pytest.mark.parametrize(

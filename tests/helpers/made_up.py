@@ -1,0 +1,63 @@
+"""Files of runs that never were: whole, with made-up numbers, and `over` in place of some of them."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.printing import csv_text
+from evaluation.scoring.interval import percent
+from evaluation.scoring.lengths import BUCKETS, Bucket
+from evaluation.scoring.score import Expression, Score
+
+
+def put(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+
+
+def put_score(folder: Path, split: str, n: int, exact: int, **over: Any) -> None:
+    """scores/<split>.json: of what is wrong, every second expression has one error, and so on."""
+    le1, le2, le3 = (n - (n - exact) // 2**k for k in (1, 2, 3))
+    by_length = [Bucket(BUCKETS[0], n, exact, percent(exact, n)), *(Bucket(name, 0, 0, None) for name in BUCKETS[1:])]
+    made: dict[str, Any] = {"n": n, "exact": exact, "le1": le1, "le2": le2, "le3": le3, "structure": le3}
+    made |= {f"exprate_{name}": percent(made[name], n) for name in ("le1", "le2", "le3")}
+    made |= {"exprate": percent(exact, n), "structure_rate": percent(le3, n)}
+    made |= {
+        "token_exact": None,
+        "token_exprate": None,
+        "by_length": by_length,
+        "ci95": [0.0, 100.0],
+        "missing": 0,
+        "unconverted": 0,
+    }
+    made["signature"] = f"ExpRate|set:crohme{split}|n:{n}|metric:symlg|search:joint10|select:last|v:2"
+    put(folder / f"scores/{split}.json", json.dumps(asdict(Score(**made | over))))
+
+
+def put_expressions(folder: Path, split: str, errors: Iterable[int]) -> None:
+    """scores/<split>.csv: e0, e1, ... with so many errors."""
+    rows = [
+        asdict(Expression(f"e{k}", "converted", wrong, wrong, 0, wrong == 0, wrong == 0, None, None, None))
+        for k, wrong in enumerate(errors)
+    ]
+    put(folder / f"scores/{split}.csv", csv_text(list(rows[0]), rows))
+
+
+def put_environment(folder: Path, **over: Any) -> None:
+    made = {"started": "2026-01-01T00:00:00+00:00", "device": "cpu", "threads": 1, "revision": "0123abcd+"}
+    put(folder / "environment.json", json.dumps(made | {"versions": {"torch": "2.13.0"}} | over))
+
+
+def put_history(folder: Path, epochs: Sequence[dict[str, Any]]) -> None:
+    lines = []
+    for number, over in enumerate(epochs, 1):
+        made = {"epoch": number, "step": 10 * number, "loss": 4 / number, "lr": 0.08}
+        made |= {"seconds": 1.5, "images_per_s": 50.0}
+        lines.append(json.dumps(made | over) + "\n")
+    put(folder / "history.jsonl", "".join(lines))
+
+
+def put_state(folder: Path, finished: bool) -> None:
+    put(folder / "checkpoint.json", json.dumps({"finished": finished, "epoch": 2, "best_epoch": 2, "step": 20}))
