@@ -1,6 +1,7 @@
 """The door: the verbs, grouped; side effects on libraries; every error as one line."""
 
 import errno
+import io
 import os
 import sys
 
@@ -18,6 +19,8 @@ from models.errors import CheckpointError
 def main() -> int:
     """Runs the command line. Every error is one line on stderr; HMERBENCH_DEBUG=1 shows tracebacks."""
     settle()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # the name of a file leaves as it came, even if it is not UTF-8
+        sys.stdout.reconfigure(errors="surrogateescape")
     try:
         if app(standalone_mode=False) == 130:
             raise KeyboardInterrupt  # typer makes this exit code of it; older ones, an exception of their own

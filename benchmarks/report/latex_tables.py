@@ -22,7 +22,7 @@ SIGNS = {"–": r"\multicolumn{1}{c}{--}", "✓": r"$\bullet$", "✗": r"$\circ$
 SOURCES = {
     "reported": r"\emph{reported}: the paper's numbers.",
     "reproduced": r"\emph{reproduced}: runs of this suite at the preset named, means $\pm$ standard "
-    "deviations over their seeds; with parts, trained on sub-expressions as well.",
+    "deviations over their seeds; with +, trained on expressions generated from the training set as well.",
     "local": r"\emph{local}: runs of one machine that are not checked in, likewise.",
 }
 RATES = (
@@ -46,8 +46,8 @@ def table(cells: pd.DataFrame, title: str, label: str) -> str:
     options = {"hrules": True, "column_format": layout, "caption": caption, "label": label}
     if len(frame) > LONG:
         text = style.to_latex(environment="longtable", **options)
-        return "{\\footnotesize\\setlength{\\tabcolsep}{4pt}\n" + text + "}\n"
-    looks = {"vspace": ":{1ex};", "footnotesize": ":;", "setlength": r":{\tabcolsep}{4pt};"}
+        return "{\\footnotesize\\setlength{\\tabcolsep}{3pt}\n" + text + "}\n"
+    looks = {"vspace": ":{1ex};", "footnotesize": ":;", "setlength": r":{\tabcolsep}{3pt};"}
     style.set_table_styles([{"selector": selector, "props": props} for selector, props in looks.items()])
     return style.to_latex(position="tbp", position_float="centering", **options)
 
@@ -64,7 +64,7 @@ def _body(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     rows = []
     before = ("", "", "")
     for row in frame.to_dict("records"):
-        row["source"] += "" if row["preset"] == "–" else f", {row['preset']}"
+        row["source"] += "" if row["preset"] == "–" else f", {row['preset'].replace(' + data', '+')}"
         place = row["dataset"], row["n"], row["model"]
         cells = [SIGNS.get(row[name]) or escaped(row[name]) for name in columns]
         if row["sd"] != "–":

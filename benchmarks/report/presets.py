@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from benchmarks.config import AUTHORS_MAX_TOKENS, Config
 from benchmarks.report.paper import reference
+from benchmarks.runs.contents import Data
 from benchmarks.runs.folder import RunFolder
 from models.config import CoMERConfig
 
@@ -27,6 +28,13 @@ def names(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
     for run, kind in of.items():
         kinds.setdefault(kind, set()).add(settings(run))
     return {run: run.preset if len(kinds[kind]) == 1 else f"{run.preset} {settings(run)}" for run, kind in of.items()}
+
+
+def added(data: Data) -> str:
+    """What a run trains on beside the archive's expressions, in short; `data` as in its config.yaml."""
+    parts, share = data.get("sub_expressions", 0), data.get("substitution", 0.0)
+    words = [f"{parts} part{'s' * (parts > 1)}"] if parts else []
+    return ", ".join([*words, f"{share:.0%} substituted"] if share else words) or "nothing"
 
 
 def departures(name: str, config: Config) -> str:

@@ -23,7 +23,7 @@ from evaluation.scoring.interval import printed_interval
 from evaluation.scoring.score import Score
 
 COLUMNS = ("dataset", "model", "source", "exprate", "le1", "le2", "le3", "n", "ci_low", "ci_high", "seeds", "sd",
-           "preset", "parts")  # fmt: skip
+           "preset", "added")  # fmt: skip
 SHORT = ("dataset", "model", "source", "exprate", "interval", "le1", "le2", "le3", "n", "seeds", "sd", "preset")
 ENDS = ("ci_low", "ci_high")  # of the interval
 RATES = ("exprate", "le1", "le2", "le3", *ENDS, "sd")
@@ -35,8 +35,8 @@ NOTE = (
     "Percentages come from counts. Several seeds of a row give the mean rate. The interval (`ci_low`, `ci_high`) is "
     "Wilson's, 95 %, of ExpRate for the n images of the set: all seeds meet the same images, so more of them do not "
     "narrow it; `sd` is the standard deviation of ExpRate between them. For reported rows the count behind the "
-    "interval is the reported rate times n, rounded. `parts`: sub-expressions cut out of each training expression at "
-    "most and trained on as well; the paper trains on the 8,834 expressions alone."
+    "interval is the reported rate times n, rounded. `added`: what a preset trains on beside the 8,834 expressions of "
+    "the paper, that is parts cut out of each of them, and at each visit a share of symbols replaced by others."
 )
 IN_README = "<!-- written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 
@@ -82,11 +82,11 @@ def show(tables: Tables, *, crohme: bool = True) -> None:
 
 
 def short(table: pd.DataFrame) -> pd.DataFrame:
-    """A table as text with the interval in one column, and the parts that a preset adds beside its name; a model's name
-    says its flags."""
+    """A table as text with the interval in one column, and beside a preset whether it adds data; a model's name says
+    its flags."""
     cells = printable(table)
     cells["interval"] = [interval(*ends) for ends in zip(table["ci_low"], table["ci_high"], strict=True)]
-    cells["preset"] += [f" + {parts} parts" if parts not in ("–", "0") else "" for parts in cells["parts"]]
+    cells["preset"] += ["" if added in ("–", "nothing") else " + data" for added in cells["added"]]
     return pd.DataFrame(cells, columns=list(SHORT))
 
 
@@ -166,11 +166,11 @@ def _rows(root: Path, source: str) -> list[dict[str, Any]]:
     named = presets.names([run for _, run, _ in last.values()])
     seeds: dict[tuple, list[Score]] = {}
     for (dataset, split, n, recipe, *_), (_, run, score) in last.items():
-        parts = run.config["data"].get("sub_expressions", 0)
-        seeds.setdefault((dataset, split, n, recipe, named[run], parts), []).append(score)
+        added = presets.added(run.config["data"])
+        seeds.setdefault((dataset, split, n, recipe, named[run], added), []).append(score)
     rows = []
     for key, scores in seeds.items():
-        row: dict[str, Any] = dict(zip(("dataset", "split", "n", "recipe", "preset", "parts"), key, strict=True))
+        row: dict[str, Any] = dict(zip(("dataset", "split", "n", "recipe", "preset", "added"), key, strict=True))
         row |= {"source": source, "seeds": len(scores)}
         row["sd"] = stdev(100 * score.exact / row["n"] for score in scores) if len(scores) > 1 else None
         for column, count in COUNTS.items():
@@ -199,13 +199,13 @@ def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
     def place(row: Mapping[str, Any]) -> tuple:
         rank = order.index(row["model"]) if row["model"] in order else len(order)
         year = row["dataset"].partition(" [")[0]
-        preset = row.get("preset", "").partition(" ")[0], row.get("parts", 0)
+        preset = row.get("preset", "").partition(" ")[0], row.get("added", "")
         return year, rank, row["model"], SOURCES.index(row["source"]), row["dataset"], preset
 
     columns = [*COLUMNS, *(FLAGS if name == "table1" else ())]
     frame = pd.DataFrame(sorted(rows, key=place), columns=columns)
     frame[list(RATES)] = frame[list(RATES)].astype(float)
-    return frame.astype({"n": "Int64", "seeds": "Int64", "parts": "Int64"})
+    return frame.astype({"n": "Int64", "seeds": "Int64"})
 
 
 def interval(low: float, high: float) -> str:

@@ -21,6 +21,7 @@ class Data(TypedDict, total=False):
     name: str
     digest: str
     sub_expressions: int
+    substitution: float
 
 
 @MORE

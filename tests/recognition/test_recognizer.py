@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -250,15 +251,16 @@ def program(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int | st
 
 def test_on_the_command_line(tmp_path: Path) -> None:
     """Bad images are said on stderr, the others are read, and the exit code tells."""
+    last = os.fsdecode(b"b\xff.jpg")  # no UTF-8
     PAPER.save(tmp_path / "a.png")
-    PAPER.save(tmp_path / "b.jpg")
+    PAPER.save(tmp_path / last)
     (tmp_path / "text.png").write_text("not an image")
     (tmp_path / "line.png").write_bytes(BAD["line.png"][0])
-    images = [tmp_path / name for name in ("nowhere.png", "a.png", "", "text.png", "line.png", "b.jpg")]
+    images = [tmp_path / name for name in ("nowhere.png", "a.png", "", "text.png", "line.png", last)]
     command = [sys.executable, "-m", "benchmarks", "recognize", "--weights", HOUR / "best.safetensors", *images]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="surrogateescape")
     assert done.returncode == 1
-    assert done.stdout == f"{tmp_path / 'a.png'}\t{LATEX}\n{tmp_path / 'b.jpg'}\t{LATEX}\n"
+    assert done.stdout == f"{tmp_path / 'a.png'}\t{LATEX}\n{tmp_path / last}\t{LATEX}\n"
     said = zip(done.stderr.splitlines(), ("nowhere.png", "", "text.png", "line.png"), strict=True)
     assert all(line.startswith(f"error: {tmp_path / name}: ") for line, name in said)
 

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -117,12 +118,13 @@ def test_runs_with_more_training_data_are_a_row_of_their_own(tmp_path: Path) -> 
     put_run(tmp_path / "runs", "bttr", seed=7, exact=100)
     more = put_run(tmp_path / "runs", "bttr", seed=8, exact=200)
     config = yaml.safe_load((more / "config.yaml").read_text())
-    config["data"]["sub_expressions"] = 3
+    config["data"] |= {"sub_expressions": 3, "substitution": 0.25}
     (more / "config.yaml").write_text(yaml.safe_dump(config))
     tables.write(tables.local(tmp_path), tmp_path / "local")
     found = rows(tmp_path / "local/table1.csv", source="local")
-    assert [(row["parts"], row["exprate"], row["seeds"]) for row in found] == [("0", "10.14", "1"), ("3", "20.28", "1")]
-    assert "+ 3 parts" in (tmp_path / "local/table1.tex").read_text()
+    cells = [(row["added"], row["exprate"], row["seeds"]) for row in found]
+    assert cells == [("3 parts, 25% substituted", "20.28", "1"), ("nothing", "10.14", "1")]
+    assert re.search(r"local, smoke \w{8}\+ &", (tmp_path / "local/table1.tex").read_text())
 
 
 def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path) -> None:
