@@ -38,7 +38,7 @@ tuning = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
 	@echo
-	@echo "  variables: CROHME=data.zip  PRESET=smoke|brief|laptop|ink|hour|paper|fast  RECIPES='bttr comer-fusion'  SEEDS='7 8'"
+	@echo "  variables: CROHME=data.zip  PRESET=smoke|brief|laptop|ink|whole|hour|paper|fast  RECIPES='bttr comer-fusion'  SEEDS='7 8'"
 	@echo "             YEARS='2014 2019'  FORCE=1 (train again)  MINUTES=9 (fits the epochs)  RESULTS=folder  JOBS=2 (side by side)"
 
 setup: $(READY) ## make .venv from the lock, once (again when the lock changes)

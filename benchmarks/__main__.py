@@ -19,7 +19,8 @@ from models.errors import CheckpointError
 def main() -> int:
     """Runs the command line. Every error is one line on stderr; HMERBENCH_DEBUG=1 shows tracebacks."""
     settle()
-    if isinstance(sys.stdout, io.TextIOWrapper):  # the name of a file leaves as it came, even if it is not UTF-8
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        # the name of a file leaves as it came, even if it is not UTF-8
         sys.stdout.reconfigure(errors="surrogateescape")
     try:
         if app(standalone_mode=False) == 130:

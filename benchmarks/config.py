@@ -22,7 +22,7 @@ from models.inference.options import SearchOptions
 from models.vocab import Vocabulary
 
 SCHEMA = 3  # version of the settings below: goes up when one comes, goes, or comes to mean something else
-MOST_SEEDS = 2**63  # torch takes no larger one
+SEED_LIMIT = 2**64  # torch takes smaller ones
 FILLED_IN = {"schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"}  # by the run
 # What the authors' loader takes: larger images and longer labels are left out, in training and in prediction.
 AUTHORS_MAX_PIXELS = 320_000
@@ -160,7 +160,7 @@ class Config(Strict):
     schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)
     recipe: str
     preset: str
-    seed: int = Field(default=7, ge=0, lt=MOST_SEEDS)
+    seed: int = Field(default=7, ge=0, lt=SEED_LIMIT)
     data: Data = Data()
     model: CoMERConfig = CoMERConfig()
     augmentation: Augmentation | None = Augmentation()
@@ -256,19 +256,12 @@ def check_folder(config: Config, folder: Path) -> None:
         return
     # a key that came after the folder was made has its default there; the schema's version tells of such keys
     there = merge(Config(recipe="", preset="").model_dump(mode="json"), {"schema_version": 1} | read_yaml(path))
-    if changes := list(_changes(there, config.model_dump(mode="json"))):
+    old, new = flat(there), flat(config.model_dump(mode="json"))
+    if differ := [name for name in new | old if old.get(name, "absent") != new.get(name, "absent")]:
+        changes = (f"{name} {old.get(name, 'absent')} instead of {new.get(name, 'absent')}" for name in differ)
         raise UserError(
             f"{path}: a run of other settings ({', '.join(changes)}); choose another folder, or delete that one"
         )
-
-
-def _changes(there: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for key in {**wanted, **there}:
-        old, new = there.get(key, "absent"), wanted.get(key, "absent")
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from _changes(old, new, f"{prefix}{key}.")
-        elif old != new:
-            yield f"{prefix}{key} {old} instead of {new}"
 
 
 def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], str]:
@@ -365,14 +358,20 @@ def validate(model: type[Settings], keys: Mapping[str, Any], source: str) -> Set
     try:  # by way of JSON: strict types, yet YAML's lists may be tuples
         return model.model_validate_json(json.dumps(keys, default=str))
     except ValidationError as error:
-        first, count = error.errors()[0], error.error_count()
-        where = ".".join(str(part) for part in first["loc"])
-        words = first["msg"].removeprefix("Value error, ")
+        first, count, words = error.errors()[0], error.error_count(), first_fault(error)
         if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            where = ".".join(map(str, first["loc"]))
             like = _nearest(where, list(schema(model)))
-            words = f"no such key{f'; did you mean {like}?' if like else ''}"
+            words = f"{where}: no such key{f'; did you mean {like}?' if like else ''}"
         more = f" (and {count - 1} more)" if count > 1 else ""
-        raise UserError(f"{source}: {where + ': ' if where else ''}{words}{more}") from None
+        raise UserError(f"{source}: {words}{more}") from None
+
+
+def first_fault(error: ValidationError, start: int = 0) -> str:
+    """The first thing that is wrong, after its place: keys, and numbers in lists, which begin at `start`."""
+    first = error.errors()[0]
+    where = ".".join(str(part + start) if isinstance(part, int) else part for part in first["loc"])
+    return f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
 
 
 def schema(model: type[BaseModel] = Config) -> dict[str, dict[str, Any]]:

@@ -253,15 +253,14 @@ def data(crohme: Path | None, results: Path) -> Iterator[Check]:
 
 def scorer() -> Iterator[Check]:
     """Whether the scripts score ten known cases as the official scorer does."""
-    from evaluation.scoring.run_scripts import self_check
+    from evaluation.scoring.run_scripts import own_scripts, scripts, self_check
 
-    check = self_check()
-    whose = "our own scripts" if check.own else "LGEVAL_BIN"
-    if check.failures:
-        fix = "make setup" if check.own else "unset LGEVAL_BIN to use ours, or name folders that hold all scripts"
-        yield Check("scorer", "broken", f"{whose}, {check.scripts}: {'; '.join(check.failures)}", fix)
+    whose = f"{'our own scripts' if own_scripts() else 'LGEVAL_BIN'}, {scripts()}"
+    if failures := self_check():
+        fix = "make setup" if own_scripts() else "unset LGEVAL_BIN to use ours, or name folders that hold all scripts"
+        yield Check("scorer", "broken", f"{whose}: {'; '.join(failures)}", fix)
     else:
-        yield Check("scorer", "ok", f"{whose}, {check.scripts}: ten known cases right")
+        yield Check("scorer", "ok", f"{whose}: ten known cases right")
 
 
 def tracking(place: Path) -> Iterator[Check]:

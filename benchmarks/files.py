@@ -35,11 +35,9 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 def zipped(files: Mapping[str, str | bytes]) -> bytes:
     """A zip of files by name: the same bytes for the same files."""
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(packed, "w") as archive:
         for name in sorted(files):
-            entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, files[name])
+            archive.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED)
     return packed.getvalue()
 
 

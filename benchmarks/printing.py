@@ -1,7 +1,5 @@
 """Rows as CSV for files and as a table for the terminal."""
 
-import csv
-import io
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -12,15 +10,6 @@ console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isat
 aside = Console(stderr=True, highlight=False)  # for progress and warnings, which are no results
 
 Row = Mapping[str, object]  # by the names of the columns; None is left empty
-
-
-def csv_text(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """The rows under a line of their columns."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def show(title: str, rows: Sequence[Row], caption: str | None = None) -> None:

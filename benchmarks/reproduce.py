@@ -227,7 +227,7 @@ def _side_by_side(
             while waiting and len(running) < at_once:
                 name = next(iter(waiting))
                 running[name] = waiting.pop(name)
-                engine.start(name, _on_node, running[name].settings.model_dump_json(), splits)
+                engine.start(name, _on_node, running[name].settings, splits)
             for name, error in engine.ended(min(MIRROR_SECONDS, left)).items():
                 run = running.pop(name)
                 attempts[name] += 1
@@ -253,9 +253,8 @@ def _side_by_side(
         raise errors[0] if isinstance(errors[0], UserError) else UserError(f"a run failed: {errors[0]}")
 
 
-def _on_node(place: Place, config: str, splits: Sequence[str]) -> None:
+def _on_node(place: Place, settings: Config, splits: Sequence[str]) -> None:
     """A run in a process or on a node of its own, which hands its files to the driver as it goes."""
-    settings = Config.model_validate_json(config)
     name = f"runs/{settings.run_name}"
     archive, folder = place.archive(), place.pull(name)
     _stages(RunFolder(folder, settings), archive, splits, lambda: place.push(name))

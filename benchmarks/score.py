@@ -10,8 +10,8 @@ from benchmarks.data.archive import Archive
 from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
 from benchmarks.files import zipped
-from benchmarks.printing import csv_text
 from benchmarks.runs.folder import RunFolder
+from evaluation import csv_text
 from evaluation.scoring import analysis
 from evaluation.scoring.inputs import GroundTruth
 from evaluation.scoring.score import Evaluation, Score, evaluate

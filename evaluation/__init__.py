@@ -1,8 +1,10 @@
 """Scoring of CROHME predictions: LaTeX -> symLG -> LgEval metrics. Reads files; knows nothing of models."""
 
+import csv
+import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 
@@ -38,3 +40,12 @@ def run_program(run: Callable[[], int | None]) -> int:
     except KeyboardInterrupt:
         return 130
     return 1
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """The rows under a line of their columns."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,6 +1,5 @@
 """`python -m evaluation`: score, compare and explain predictions."""
 
-import csv
 import gc
 import json
 import sys
@@ -9,14 +8,14 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
-from io import StringIO, TextIOWrapper
+from io import TextIOWrapper
 from pathlib import Path
 
-from evaluation import InputError, run_program
+from evaluation import InputError, csv_text, run_program
 from evaluation.lgeval import results_folder
 from evaluation.scoring.inputs import parse_captions, read_ground_truth, read_text
 from evaluation.scoring.interval import proportion_interval
-from evaluation.scoring.run_scripts import CASES, self_check
+from evaluation.scoring.run_scripts import CASES, own_scripts, scripts, self_check
 from evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate
 from evaluation.symlg import EDITIONS, PAPER, READINGS, rules
 
@@ -122,12 +121,12 @@ def bench(given: Namespace) -> None:
 
 def doctor(_: Namespace) -> None:
     """Say which scorer is in use and try it on ten expressions with known errors."""
-    check = self_check()
-    print(f"{'our own scripts' if check.own else 'LGEVAL_BIN'}: {check.scripts}")
-    for failure in check.failures:
+    failures = self_check()
+    print(f"{'our own scripts' if own_scripts() else 'LGEVAL_BIN'}: {scripts()}")
+    for failure in failures:
         print(f"wrong: {failure}")
-    if check.failures:
-        raise InputError(f"{check.scripts}: fails its self-check; unset LGEVAL_BIN to score by our own scripts")
+    if failures:
+        raise InputError(f"{scripts()}: fails its self-check; unset LGEVAL_BIN to score by our own scripts")
     print(f"all {len(CASES)} cases right")
 
 
@@ -209,12 +208,8 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]], columns: Sequenc
     """Write rows as one CSV file, whole or not at all."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: exists and is not a file; choose another name")
-    text = StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
     with _naming(path):
-        results_folder.replace(str(path), text.getvalue())
+        results_folder.replace(str(path), csv_text(columns, rows))
 
 
 @contextmanager

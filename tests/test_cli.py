@@ -61,7 +61,7 @@ def test_settings_tables_and_figures_load_without_torch(name: str) -> None:
         (["score", "run"], "run/config.yaml"),
         (["track", "nowhere"], "not a run folder"),
         (["reproduce", "--seeds", "x"], "'x' is not a seed"),
-        (["reproduce", "--seeds", str(2**63)], f"'{2**63}' is not a seed"),
+        (["reproduce", "--seeds", str(2**64)], f"'{2**64}' is not a seed"),
         (["reproduce", "--seeds", "9" * 5000], f"'{'9' * 40}' is not a seed"),
         (["reproduce", "--minutes", "-3"], "--minutes -3: no time to work in"),
         (["reproduce", "--minutes", "nan"], "--minutes nan: no time to work in"),

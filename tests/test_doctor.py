@@ -240,7 +240,11 @@ def test_how_far_runs_are(tmp_path: Path) -> None:
         "trained again": ("trained", "10 epochs"),
         "recognized again": ("recognized", "2014"),
         "committed": ("scored", "2014 35.50"),
-        "damaged": ("damaged", "config.yaml or checkpoint.json"),
+        "damaged": (
+            "damaged",
+            f"{tmp_path}/local/embedded/runs/a/damaged/checkpoint.json: damaged (epoch: Field required); "
+            "restore it, or delete this run folder",
+        ),
     }
     assert {status for status, _ in listed.values()} == set(listing.STAGES)
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.config import MOST_SEEDS
+from benchmarks.config import SEED_LIMIT
 from benchmarks.errors import UserError
 
 app = typer.Typer(
@@ -22,7 +22,7 @@ Results = Annotated[Path, typer.Option(help="folder of runs and tables", envvar=
 Preset = Annotated[
     str,
     typer.Option(
-        help="smoke | brief | laptop | ink | hour | paper | fast | a YAML file; without: smoke, on a GPU fast"
+        help="smoke | brief | laptop | ink | whole | hour | paper | fast | a YAML file; without: smoke, on a GPU fast"
     ),
 ]
 Years = Annotated[str, typer.Option(help="test sets, all where left out")]
@@ -46,6 +46,6 @@ def words(text: str) -> list[str]:
 
 def seed_of(word: str) -> int:
     """A seed as a number. Raises UserError for anything but a whole number from 0 that torch takes."""
-    if not word.isdecimal() or len(word) > 19 or int(word) >= MOST_SEEDS:
-        raise UserError(f"'{word[:40]}' is not a seed: give whole numbers from 0, as in SEEDS='7 8 9'")
+    if not word.isdecimal() or len(word) > 20 or int(word) >= SEED_LIMIT:  # int refuses very long ones
+        raise UserError(f"'{word[:40]}' is not a seed: give whole numbers from 0 below 2**64, as in SEEDS='7 8 9'")
     return int(word)

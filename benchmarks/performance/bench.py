@@ -29,10 +29,11 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.environment import cores, processor, revision
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.printing import aside, csv_text, show
+from benchmarks.printing import aside, show
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.loss import token_loss
+from evaluation import csv_text
 from models import CoMER, CoMERConfig, SearchOptions, joint_search
 from models.inference.folded_decoder import FoldedNetwork
 from models.inference.folded_encoder import FoldedEncoder

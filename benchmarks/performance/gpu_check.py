@@ -34,13 +34,14 @@ from benchmarks.environment import best_device, environment, why_no_gpu
 from benchmarks.errors import UserError, shortage
 from benchmarks.files import write_atomically
 from benchmarks.performance.bench import versions
-from benchmarks.printing import aside, csv_text, show
+from benchmarks.printing import aside, show
 from benchmarks.recognition.predict import recognize, write_predictions
 from benchmarks.runs.folder import RunFolder
 from benchmarks.score import score
 from benchmarks.training.cuda_graphs import own_stream
 from benchmarks.training.team import Team, repeatable
 from benchmarks.training.trainer import Trainer
+from evaluation import csv_text
 from models.weights import load_weights
 
 CHECKOUT = Path(__file__).parents[2]

@@ -68,7 +68,7 @@ def precision(
         lines += [row | {key: epoch[key] for key in ("epoch", "loss", "seconds")} for epoch in run.history]
         batches = evaluation_batches(held, config, config.training.batching.size)
         loss, accuracy = teacher_forced(load_weights(run.weights, config.model), batches)
-        hardware = f"{run.environment['device']}, {run.environment['threads']} threads"
+        hardware = f"{run.environment.get('device')}, {run.environment.get('threads')} threads"
         lines[-1] |= {"heldout_loss": loss, "heldout_token_accuracy": accuracy, "hardware": hardware}
     table = pd.DataFrame(lines)
     found = judged(table)

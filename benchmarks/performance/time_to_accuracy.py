@@ -52,7 +52,7 @@ def row(run: RunFolder) -> dict[str, object]:
     ]
     on_2014 = validated if config.get("select") == "2014" else []
     found: dict[str, object] = {"recipe": run.recipe, "preset": run.preset, "config": run.recipe_hash}
-    found |= {"hardware": run.environment["device"], "threads": run.environment["threads"]}
+    found |= {"hardware": run.environment.get("device", "unknown"), "threads": run.environment.get("threads")}
     found |= {"seed": str(run.seed), "n": 1, "epochs": len(history), "total_s": training + checks}
     found |= {"epoch_s": (training + checks) / len(history), "train_epoch_s": training / len(history)}
     found |= {"validation_s": checks / len(validated) if validated else None, "validations": len(validated)}

@@ -21,7 +21,7 @@ import pandas as pd
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from benchmarks.config import flat
+from benchmarks.config import first_fault, flat
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.data.synthetic import embedded
 from benchmarks.environment import environment, revision
@@ -241,9 +241,8 @@ def read(path: Path) -> Baseline:
     except FileNotFoundError:
         raise UserError(f"{path}: no baseline to compare with; git restore it, or make one: regress-update") from None
     except (ValidationError, UnicodeDecodeError) as error:
-        first = error.errors()[0] if isinstance(error, ValidationError) else {"loc": (), "msg": "not UTF-8"}
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise UserError(f"{path}: damaged baseline ({where}: {first['msg']}); git restore it") from None
+        words = first_fault(error) if isinstance(error, ValidationError) else "not UTF-8"
+        raise UserError(f"{path}: damaged baseline ({words}); git restore it") from None
 
 
 def check_parts(parts: Iterable[str]) -> tuple[str, ...]:

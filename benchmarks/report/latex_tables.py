@@ -22,7 +22,7 @@ SIGNS = {"–": r"\multicolumn{1}{c}{--}", "✓": r"$\bullet$", "✗": r"$\circ$
 SOURCES = {
     "reported": r"\emph{reported}: the paper's numbers.",
     "reproduced": r"\emph{reproduced}: runs of this suite at the preset named, means $\pm$ standard "
-    "deviations over their seeds; with +, trained on expressions generated from the training set as well.",
+    "deviations over their seeds; with +, also trained on parts or alterations of the training expressions.",
     "local": r"\emph{local}: runs of one machine that are not checked in, likewise.",
 }
 RATES = (

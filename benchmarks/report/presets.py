@@ -31,7 +31,7 @@ def names(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
 
 
 def added(data: Data) -> str:
-    """What a run trains on beside the archive's expressions, in short; `data` as in its config.yaml."""
+    """What a run trains on in addition to the archive's expressions, in short; `data` as in its config.yaml."""
     parts, share = data.get("sub_expressions", 0), data.get("substitution", 0.0)
     words = [f"{parts} part{'s' * (parts > 1)}"] if parts else []
     return ", ".join([*words, f"{share:.0%} substituted"] if share else words) or "nothing"

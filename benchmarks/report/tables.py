@@ -6,6 +6,7 @@ hold the first two and are written by `make tables` alone; results/local/table*.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from statistics import stdev
 from typing import Any
@@ -25,6 +26,7 @@ from evaluation.scoring.score import Score
 COLUMNS = ("dataset", "model", "source", "exprate", "le1", "le2", "le3", "n", "ci_low", "ci_high", "seeds", "sd",
            "preset", "added")  # fmt: skip
 SHORT = ("dataset", "model", "source", "exprate", "interval", "le1", "le2", "le3", "n", "seeds", "sd", "preset")
+ADDED = " + data"  # beside a preset that adds some
 ENDS = ("ci_low", "ci_high")  # of the interval
 RATES = ("exprate", "le1", "le2", "le3", *ENDS, "sd")
 FLAGS = {"scale_aug": "scale augmentation", "self_cov": "self coverage", "cross_cov": "cross coverage"}  # of Table 1
@@ -35,8 +37,8 @@ NOTE = (
     "Percentages come from counts. Several seeds of a row give the mean rate. The interval (`ci_low`, `ci_high`) is "
     "Wilson's, 95 %, of ExpRate for the n images of the set: all seeds meet the same images, so more of them do not "
     "narrow it; `sd` is the standard deviation of ExpRate between them. For reported rows the count behind the "
-    "interval is the reported rate times n, rounded. `added`: what a preset trains on beside the 8,834 expressions of "
-    "the paper, that is parts cut out of each of them, and at each visit a share of symbols replaced by others."
+    "interval is the reported rate times n, rounded. `added`: what a preset trains on in addition to the paper's "
+    "8,834 expressions: parts cut out of each of them, and a share of symbols replaced by others at each visit."
 )
 IN_README = "<!-- written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 
@@ -86,7 +88,7 @@ def short(table: pd.DataFrame) -> pd.DataFrame:
     its flags."""
     cells = printable(table)
     cells["interval"] = [interval(*ends) for ends in zip(table["ci_low"], table["ci_high"], strict=True)]
-    cells["preset"] += ["" if added in ("–", "nothing") else " + data" for added in cells["added"]]
+    cells["preset"] += ["" if added in ("–", "nothing") else ADDED for added in cells["added"]]
     return pd.DataFrame(cells, columns=list(SHORT))
 
 
@@ -129,7 +131,10 @@ def summary(results: Path) -> str:
     text += "\n"
     if not (runs := [run for run in RunFolder.under(results / "reproduced") if run.scores]):
         return text
-    about = {name: presets.departures(name, run.settings) for run, name in presets.names(runs).items()}
+    about: dict[str, str] = {}
+    for run, name in presets.names(runs).items():
+        with suppress(UserError):  # of another version of the suite
+            about[name] = presets.departures(name, run.settings)
     text += (
         f"\nn = {reference()['test_sets']['2014']} images. Reproduced: mean over the seeds ± standard deviation, "
         "and the 95 % interval for that many images.\n\n" + "".join(f"- {about[name]}\n" for name in sorted(about))

@@ -1,21 +1,20 @@
 """What the files of a run hold, as types: a file that holds something else is damaged.
 
-A score is evaluation.scoring.score.Score. Every type but that may hold more than it names.
+What scores/ holds are Score and Expression of evaluation.scoring.score.
 """
 
-from typing import (
-    Any,
-    NotRequired,  # before Python 3.12, pydantic takes no other
-)
+from typing import Any, NotRequired
 
 from pydantic import ConfigDict, with_config
-from typing_extensions import TypedDict
-
-MORE = with_config(ConfigDict(extra="allow"))
+from typing_extensions import TypedDict  # before Python 3.12, pydantic takes no other
 
 
-@MORE
-class Data(TypedDict, total=False):
+@with_config(ConfigDict(extra="allow"))
+class Open(TypedDict):
+    """Keeps what it does not name."""
+
+
+class Data(Open, total=False):
     """The section `data` of config.yaml."""
 
     name: str
@@ -24,22 +23,19 @@ class Data(TypedDict, total=False):
     substitution: float
 
 
-@MORE
-class Training(TypedDict, total=False):
+class Training(Open, total=False):
     """The section `training` of config.yaml."""
 
     epochs: int
 
 
-@MORE
-class Search(TypedDict, total=False):
+class Search(Open, total=False):
     """The section `search` of config.yaml."""
 
     limit: int | None
 
 
-@MORE
-class Settings(TypedDict):
+class Settings(Open):
     """config.yaml, as far as it is read without being validated: it may be of another version of the suite."""
 
     recipe: str
@@ -52,8 +48,7 @@ class Settings(TypedDict):
     search: NotRequired[Search]
 
 
-@MORE
-class Epoch(TypedDict):
+class Epoch(Open):
     """A line of history.jsonl. `loss`: mean over the micro-batches; `val_token_exprate`: token match in percent, where
     the epoch was validated."""
 
@@ -67,8 +62,7 @@ class Epoch(TypedDict):
     val_seconds: NotRequired[float]
 
 
-@MORE
-class Environment(TypedDict):
+class Environment(Open, total=False):
     """environment.json: where and when the training began. `trained_in`: the folder whose training was taken over."""
 
     started: str
@@ -76,11 +70,10 @@ class Environment(TypedDict):
     threads: int
     versions: dict[str, str]
     revision: str | None
-    trained_in: NotRequired[str]
+    trained_in: str
 
 
-@MORE
-class State(TypedDict):
+class State(Open):
     """checkpoint.json: how far the training is."""
 
     epoch: int
@@ -89,8 +82,7 @@ class State(TypedDict):
     finished: bool
 
 
-@MORE
-class Confusion(TypedDict):
+class Confusion(Open):
     """A label read as another: how often, how often at its own place, in how many expressions."""
 
     truth: str
@@ -100,22 +92,27 @@ class Confusion(TypedDict):
     expressions: int
 
 
-@MORE
-class Group(TypedDict):
-    """Expressions of a length or structure, and how many of them are right."""
+class Structure(Open):
+    """The n expressions that contain a structure, and how many of them are right."""
 
-    bucket: NotRequired[str]
-    structure: NotRequired[str]
+    structure: str
     n: int
     exact: int
 
 
-@MORE
-class Errors(TypedDict):
+class Length(Open):
+    """The n expressions of some lengths, and how many of them are right."""
+
+    bucket: str
+    n: int
+    exact: int
+
+
+class Errors(Open):
     """errors/<set>.json: what is confused how often."""
 
     n: int
     symbols: list[Confusion]
     relations: list[Confusion]
-    structure: list[Group]
-    length: list[Group]
+    structure: list[Structure]
+    length: list[Length]

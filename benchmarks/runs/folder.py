@@ -13,13 +13,12 @@ from datetime import datetime
 from functools import cache, cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
-from annotated_types import MinLen
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, conlist
 
-from benchmarks.config import Config, load
+from benchmarks.config import Config, first_fault, load
 from benchmarks.errors import UserError
 from benchmarks.files import only_one, write_atomically
 from benchmarks.runs.contents import Environment, Epoch, Errors, Settings, State
@@ -60,7 +59,7 @@ class RunFolder:
     # ------------------------------------------------------------------------------------------------ what it holds
 
     def _read(self, name: str, held: Any) -> Any:
-        """A file that holds a value of type `held`, or one in each line.
+        """A file that holds a value of type `held`, a list for .jsonl and .csv.
 
         Raises UserError, which names the file and what is wrong in it, where it is missing or damaged.
         """
@@ -75,11 +74,9 @@ class RunFolder:
         except FileNotFoundError:
             raise UserError(f"{path}: missing; {fix}") from None
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            words = first["msg"].removeprefix("Value error, ")
-            raise UserError(f"{path}: damaged ({where + ': ' if where else ''}{words}); {fix}") from None
-        except (ValueError, yaml.YAMLError, csv.Error):
+            words = first_fault(error, start=int(path.suffix in (".jsonl", ".csv")))  # lines count from 1
+            raise UserError(f"{path}: damaged ({words}); {fix}") from None
+        except (ValueError, TypeError, yaml.YAMLError, csv.Error):
             raise UserError(f"{path}: damaged or incomplete; {fix}") from None
 
     def write(self, name: str, content: Any) -> None:
@@ -97,7 +94,7 @@ class RunFolder:
 
     def expressions(self, split: str) -> dict[str, Expression]:
         """scores/<split>.csv by id."""
-        return {row.id: row for row in self._read(f"scores/{split}.csv", Annotated[list[Expression], MinLen(1)])}
+        return {row.id: row for row in self._read(f"scores/{split}.csv", conlist(Expression, min_length=1))}
 
     @property
     def config(self) -> Settings:
@@ -119,7 +116,7 @@ class RunFolder:
     @property
     def environment(self) -> Environment:
         """Hardware, versions, revision."""
-        return self._read("environment.json", Environment)
+        return self._read("environment.json", Environment) if (self.path / "environment.json").exists() else {}
 
     @property
     def state(self) -> State | None:
@@ -246,7 +243,7 @@ class RunFolder:
     def started(self) -> int:
         """Milliseconds since 1970, as MLflow counts."""
         with suppress(UserError, ValueError):
-            return int(datetime.fromisoformat(self.environment["started"]).timestamp() * 1000)
+            return int(datetime.fromisoformat(self.environment.get("started", "")).timestamp() * 1000)
         return int((self.path / "config.yaml").stat().st_mtime * 1000)
 
     @property

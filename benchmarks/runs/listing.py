@@ -39,11 +39,12 @@ def runs(results: Path) -> list[Listed]:
     roots = [results / "reproduced", results / "runs", *sorted(results.glob("local/*/runs"))]
     found = []
     for run in RunFolder.under(*roots):
+        names = "", run.path.parent.name, "", None
         try:
             names = run.data, run.recipe, run.preset, run.seed
             status, words = _status(run)
-        except UserError:
-            names, status, words = ("", run.path.parent.name, "", None), "damaged", "config.yaml or checkpoint.json"
+        except UserError as error:
+            status, words = "damaged", str(error)
         found.append(Listed(str(run.path), *names, status, words))
     return found
 

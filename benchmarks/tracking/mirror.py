@@ -202,7 +202,7 @@ class Mirror:
         tags |= {"recipe_hash": run.recipe_hash, "config_digest": run.digest, "run_folder": run.path}
         if in_table:
             tags |= {"table_key": run.table_key, "row_key": run.row_key}
-        if revision := run.environment["revision"]:
+        if revision := run.environment.get("revision"):
             tags |= {"git_revision": revision, "mlflow.source.git.commit": revision.rstrip("+")}
         self.client.log_batch(
             mlrun.info.run_id,

@@ -205,8 +205,8 @@ class Trial:
                         raise optuna.TrialPruned
 
         with only_one(folder, ".lock", math.inf):  # two trials of the same settings, or one that was taken for dead
-            run = RunFolder(folder)
-            if run.state is None or not run.finished:
+            state = RunFolder(folder).state
+            if state is None or not state["finished"]:
                 self._report(trial, folder)
                 try:
                     train(RunFolder(folder, config), self.archive, on_epoch)

@@ -36,7 +36,7 @@ class Score:
     by_length: list[Bucket] | None
     token_exact: int | None
     token_exprate: float | None
-    ci95: list[float]
+    ci95: tuple[float, float]
     signature: str
     missing: int
     unconverted: int
@@ -66,6 +66,10 @@ class Expression:
     token_exact: bool | None
     length: int | None
     bucket: str | None
+
+    def __post_init__(self) -> None:
+        if min(self.errors, self.label_errors, self.relation_errors) < 0:
+            raise ValueError("fewer than no errors")
 
 
 @dataclass(frozen=True)
@@ -159,7 +163,7 @@ def _score(counts: dict[str, int], rows: list[Expression], signature: str) -> Sc
         by_length=by_bucket(lengths, {row.id: row.exact for row in rows}) if lengths else None,
         token_exact=tokens,
         token_exprate=None if tokens is None else percent(tokens, n),
-        ci95=[round(100 * low, 2), round(100 * high, 2)],
+        ci95=(round(100 * low, 2), round(100 * high, 2)),
         signature=signature,
         missing=sum(row.status == "missing" for row in rows),
         unconverted=sum(row.status == "unconverted" for row in rows),

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks.printing import csv_text
+from evaluation import csv_text
 from evaluation.scoring.interval import percent
 from evaluation.scoring.lengths import BUCKETS, Bucket
 from evaluation.scoring.score import Expression, Score

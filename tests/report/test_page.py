@@ -160,12 +160,12 @@ def copy(place: Place, tmp_path: Path) -> tuple[Path, Path]:
         (lambda run: (run / "predictions/test.zip").unlink(), "test is not recognized"),
         (
             lambda run: (run / "scores/test.csv").write_text("id,status\nx,y\n"),
-            "test.csv: damaged (0.errors: Field required); score",
+            "test.csv: damaged (1.errors: Field required); score",
         ),
         (lambda run: (run / "predictions/test.zip").write_bytes(b"PK\x03\x04"), "test.zip"),
         (lambda run: (run / "history.jsonl").write_text('{"epoch": 1, "sec'), "history.jsonl: damaged"),
+        (lambda run: (run / "history.jsonl").unlink(), "history.jsonl: missing"),
         (lambda run: (run / "environment.json").write_text("{"), "environment.json: damaged"),
-        (lambda run: (run / "environment.json").unlink(), "environment.json: missing"),
         (lambda run: [shutil.rmtree(run / part) for part in ("scores", "predictions")], "test is not recognized"),
     ],
 )

@@ -11,6 +11,7 @@ from benchmarks.errors import UserError
 from benchmarks.report.figures.write import read_runs
 from benchmarks.runs.contents import Epoch
 from benchmarks.runs.folder import PARSERS, RunFolder
+from tests.helpers.places import ROOT
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_runs_are_sorted_by_number(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def committed() -> Path:
-    return next(Path("results/reproduced/comer-fusion").glob("ink-seed7"))
+    return ROOT / "results/reproduced/comer-fusion/ink-seed7"
 
 
 WRONG: list[tuple[str, tuple[str | int, ...], object, str]] = [
@@ -64,7 +65,7 @@ WRONG: list[tuple[str, tuple[str | int, ...], object, str]] = [
     ("scores/2014.json", ("signature",), 5, "signature: Input should be a valid string"),
     ("scores/2014.json", ("by_length",), [], "by_length has other buckets"),
     ("scores/2014.json", ("by_length", 0, "n"), None, "by_length.0.n: Input should be a valid integer"),
-    ("scores/2014.json", ("ci95",), 1, "ci95: Input should be a valid"),
+    ("scores/2014.json", ("ci95",), [1.0], "ci95.1: Field required"),
     ("errors/2014.json", ("symbols",), {}, "symbols: Input should be a valid"),
     ("errors/2014.json", ("symbols", 0, "aligned"), "5", "symbols.0.aligned: Input should be a valid integer"),
     ("environment.json", ("threads",), "two", "threads: Input should be a valid integer"),
@@ -73,8 +74,8 @@ WRONG: list[tuple[str, tuple[str | int, ...], object, str]] = [
     ("config.yaml", ("recipe",), None, "recipe: Input should be a valid string"),
     ("config.yaml", ("data",), None, "data: Input should be an object"),
     ("config.yaml", ("search", "limit"), "all", "search.limit: Input should be a valid integer"),
-    ("history.jsonl", (3, "seconds"), "x", "3.seconds: Input should be a valid number"),
-    ("history.jsonl", (0, "epoch"), 1.5, "0.epoch: Input should be a valid integer"),
+    ("history.jsonl", (3, "seconds"), "x", "4.seconds: Input should be a valid number"),
+    ("history.jsonl", (0, "epoch"), 1.5, "1.epoch: Input should be a valid integer"),
 ]
 
 
@@ -92,5 +93,4 @@ def test_a_value_of_another_type_is_one_line_that_names_it(
     run.write(name, yaml.safe_dump(whole) if name.endswith(".yaml") else whole)
     with pytest.raises(UserError, match=f"{re.escape(name)}: damaged .*{re.escape(words)}") as caught:
         read_runs(tmp_path)
-        _ = run.environment
     assert "\n" not in str(caught.value)

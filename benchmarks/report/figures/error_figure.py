@@ -1,6 +1,7 @@
 """What a run gets wrong, as a drawing of `make figures`: from the tables of errors that the score stage leaves."""
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,12 @@ def taxonomy(run: RunFolder) -> Figure:
     rows_of(left, [name for name, _ in rows], family="DejaVu Sans Mono", fontsize=6, parse_math=False)
     left.set(xlabel=f"count in {n:,} expressions", title="Symbols: truth → read")
     _relations(right, run, n)
-    for axis, table in zip(below, ("structure", "length"), strict=True):
-        _groups(axis, run, table)
+    of_structures = [
+        [(row["structure"], row["n"], row["exact"]) for row in t["structure"]] for t in run.errors.values()
+    ]
+    of_lengths = [[(row["bucket"], row["n"], row["exact"]) for row in t["length"]] for t in run.errors.values()]
+    _groups(below[0], run, "structure", of_structures)
+    _groups(below[1], run, "length", of_lengths)
     handles = [handle(f"{year} (n = {run.errors[year]['n']})", *SETS.get(year, OTHER_SET)) for year in run.errors]
     title = f"{model_name(run.recipe)}, preset {run.preset}, seed {run.seed}"
     figure.legend(
@@ -64,17 +69,17 @@ def _relations(axis: Axes, run: RunFolder, n: int) -> None:
     axis.legend(loc="lower right", handlelength=1.2)
 
 
-def _groups(axis: Axes, run: RunFolder, table: str) -> None:
-    """ExpRate with intervals of each group of a table, a marker for every set."""
-    names = [row[table if table == "structure" else "bucket"] for row in next(iter(run.errors.values()))[table]]
-    for place, (year, tables) in enumerate(run.errors.items()):
+def _groups(axis: Axes, run: RunFolder, table: str, sets: Sequence[Sequence[tuple[str, int, int]]]) -> None:
+    """ExpRate with intervals of each group of a table (its name, n, how many are right), a marker for every set."""
+    names = list(dict.fromkeys(name for groups in sets for name, _, _ in groups))
+    for place, (year, groups) in enumerate(zip(run.errors, sets, strict=True)):
         color, marker = SETS.get(year, OTHER_SET)
-        for y, row in enumerate(tables[table]):
-            if row["n"]:
-                at = y + (place - (len(run.errors) - 1) / 2) * 0.24
-                center, low, high = rate(row["exact"], row["n"])
+        for name, n, exact in groups:
+            if n:
+                at = names.index(name) + (place - (len(sets) - 1) / 2) * 0.24
+                center, low, high = rate(exact, n)
                 axis.plot([low, high], [at, at], color=color, linewidth=0.7)
-                gid = f"{table}, {year}, {names[y]}"
+                gid = f"{table}, {year}, {name}"
                 axis.plot(center, at, marker, color=color, markersize=3, clip_on=False, gid=gid)
     rows_of(axis, names)
     axis.set(xlabel="ExpRate (%)", xlim=(0, None), title=f"ExpRate by {table}")

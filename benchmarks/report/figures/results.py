@@ -51,12 +51,11 @@ def reported(percent: float, n: int) -> Rate:
 
 
 def seeds_of_rows(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
-    """(recipe, preset) -> its seeds that were scored, with lengths, on the whole set of 2014, in the order of the
-    paper."""
+    """(recipe, preset) -> its seeds that were scored on the whole set of 2014, in the order of the paper."""
     presets, found = names(runs), dict[tuple[str, str], list[RunFolder]]()
     for run in sorted(runs, key=lambda run: (_place(run.recipe), run.seed)):
         score = run.scores.get(YEAR)
-        if score and score.by_length and score.n == reference()["test_sets"][YEAR]:
+        if score and score.n == reference()["test_sets"][YEAR]:
             found.setdefault((run.recipe, presets[run]), []).append(run)
     return found
 
@@ -93,7 +92,10 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
     above = {recipes[model]: list(map(reported, percents, sizes)) for model, percents in paper["rates"].items()}
     panels: dict[str, dict[str, list[Rate]]] = {"reported": above}
     for (recipe, preset), seeds in seeds_of_rows(runs).items():
-        counts = np.mean([[row.exact for row in run.scores[YEAR].by_length or []] for run in seeds], axis=0)
+        known = [rows for run in seeds if (rows := run.scores[YEAR].by_length)]
+        if not known:
+            continue
+        counts = np.mean([[row.exact for row in rows] for rows in known], axis=0)
         rates = [rate(count, n) for count, n in zip(counts, sizes, strict=True)]
         panels.setdefault(f"reproduced, preset {preset}", {})[recipe] = rates
     figure = Figure(figsize=(WIDTH, 0.9 + 1.4 * len(panels)))
@@ -195,7 +197,7 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
     figure = Figure(figsize=(WIDTH, 2.4))
     axis, handles, best = figure.subplots(), {}, dict[str, tuple[float, float, str]]()
     for (recipe, preset), seeds in seeds_of_rows([run for run in runs if run.seconds]).items():
-        took = [run.seconds[-1] / 60 * run.environment["threads"] for run in seeds]
+        took = [run.seconds[-1] / 60 * run.environment.get("threads", 1) for run in seeds]
         rates = [100 * run.scores[YEAR].exact / run.scores[YEAR].n for run in seeds]
         color, marker, _ = look(recipe)
         handles[recipe] = handle(model_name(recipe), color, marker)

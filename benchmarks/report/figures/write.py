@@ -78,5 +78,5 @@ def read_runs(root: Path) -> list[RunFolder]:
     """The runs under `root`, with all that is drawn of them. Raises UserError for a damaged file."""
     runs = RunFolder.under(root)
     for run in runs:
-        _ = run.config, run.scores, run.errors, run.history
+        _ = run.config, run.scores, run.errors, run.history, run.environment
     return runs

@@ -176,7 +176,7 @@ def _scores(run: RunFolder) -> list[Json]:
     rows = []
     for split, score in run.scores.items():
         low, high = proportion_interval(score.exact, score.n)
-        cells = [title(run), split, f"{score.exprate:.2f}", tables.interval(100 * low, 100 * high)]
+        cells = [title(run), split, f"{100 * score.exact / score.n:.2f}", tables.interval(100 * low, 100 * high)]
         cells += [f"{score.structure_rate:.2f}", "–" if score.token_exprate is None else f"{score.token_exprate:.2f}"]
         cells += [score.missing, score.unconverted, score.signature]
         rows.append({"source": source(run), "cells": cells})
@@ -184,18 +184,20 @@ def _scores(run: RunFolder) -> list[Json]:
 
 
 def _costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
-    """A line for each run, from its history and environment; a run without them is a note."""
+    """A line for each run, from its history and environment; a run without a history is a note."""
     rows = []
     for run in runs:
         try:
             place, lines = run.environment, run.history
+            if not lines:
+                raise UserError(f"{run.path / 'history.jsonl'}: missing or empty")
         except UserError as error:
             notes.append(f"its cost is left out: {error}")
             continue
         speeds = [line["images_per_s"] for line in lines]
-        cells = [title(run), f"{max(run.seconds, default=0) / 60:.1f}", len(lines)]
-        cells += [f"{median(speeds):.1f}" if speeds else "–", place["device"], place["threads"]]
-        cells += [place["versions"].get("torch", "–"), (place["revision"] or "–")[:9]]
+        cells = [title(run), f"{run.seconds[-1] / 60:.1f}", len(lines)]
+        cells += [f"{median(speeds):.1f}", place.get("device", "–"), place.get("threads", "–")]
+        cells += [place.get("versions", {}).get("torch", "–"), (place.get("revision") or "–")[:9]]
         rows.append({"source": source(run), "cells": cells})
     return rows
 

@@ -14,7 +14,6 @@ const LETTERS = {
   "\\alpha": "α", "\\beta": "β", "\\gamma": "γ", "\\theta": "θ", "\\lambda": "λ", "\\mu": "μ", "\\pi": "π", "\\sigma": "σ",
   "\\phi": "ϕ", "\\Delta": "Δ", "\\Pi": "Π", "\\infty": "∞", "\\sqrt": "√",
 };
-const RELATIONS = { R: "right of", S: "Sub", P: "Sup", A: "Above", B: "Below", I: "Inside" };
 
 function mathElement(tag, ...children) {
   const element = document.createElementNS(MATHML, tag);

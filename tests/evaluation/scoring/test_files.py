@@ -600,8 +600,7 @@ def test_predictions_of_another_set_are_refused(tmp_path: Path, archive: Path):
 
 def test_self_check_of_our_own_scripts(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("LGEVAL_BIN", raising=False)
-    check = run_scripts.self_check()
-    assert (check.own, check.failures, check.scripts) == (True, [], str(BIN))
+    assert run_scripts.self_check() == [] and run_scripts.scripts() == str(BIN)
     assert len(run_scripts.CASES) == 10
 
 
@@ -639,7 +638,7 @@ def test_another_scorer_in_our_place(
         assert found.exact == 4 and "|metric:symlg|scorer:LGEVAL_BIN|search" in found.signature
         with pytest.raises(InputError, match=r"LGEVAL_BIN=.*leave out reading and edition"):
             score_files(tex, f"{archive}:2014", rules=symlg.rules(edition="current"))
-        assert run_scripts.self_check() == run_scripts.SelfCheck(str(tmp_path / "other"), False, [])
+        assert run_scripts.self_check() == [] and run_scripts.scripts() == str(tmp_path / "other")
     else:
         with pytest.raises(InputError) as caught:
             score_files(tex, f"{archive}:2014")
@@ -649,10 +648,9 @@ def test_another_scorer_in_our_place(
 def test_a_scorer_that_is_wrong_or_missing_fails_the_self_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     other_scripts(tmp_path / "lax", "for f in $2/*.lg; do sed -i s/OSub/OSup/ $f; done", "")
     monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "lax"))
-    check = run_scripts.self_check()
-    assert not check.own and any("x _ 2" in failure for failure in check.failures)
+    assert any("x _ 2" in failure for failure in run_scripts.self_check())
     monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "nowhere"))
-    assert run_scripts.self_check().failures == [f"LGEVAL_BIN={tmp_path}/nowhere: holds no tex2symlg that can be run"]
+    assert run_scripts.self_check() == [f"LGEVAL_BIN={tmp_path}/nowhere: holds no tex2symlg that can be run"]
 
 
 # --- command line -----------------------------------------------------------------------------------------
