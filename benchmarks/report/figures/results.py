@@ -206,7 +206,9 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
         axis.plot(took, rates, "_", color=color, gid=f"{recipe}, {preset}, seeds")
         best[preset] = max(best.get(preset, place), place, key=lambda place: place[1])
     for x, y, preset in best.values():
-        axis.annotate(preset, (x, y), (6, 7), textcoords="offset points", ha="right", va="bottom")  # clear of its seeds
+        covered = any(abs(x - its_x) < 10 and 0 < its_y - y < 8 for its_x, its_y, _ in best.values())  # by one above
+        place, ha, va = ((0, -6), "center", "top") if covered else ((6, 7), "right", "bottom")  # clear of its seeds
+        axis.annotate(preset, (x, y), place, textcoords="offset points", ha=ha, va=va)
     axis.margins(y=0.15)
     axis.set(xlabel="core-minutes of training", ylabel=f"ExpRate on CROHME {YEAR} (%)")
     axis.set_xlim(0, 1.1 * max((x for x, *_ in best.values()), default=1))
