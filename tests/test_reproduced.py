@@ -49,6 +49,8 @@ def test_its_scores_follow_from_its_predictions(run, tmp_path, crohme):
     found = score(RunFolder(tmp_path, load(run / "config.yaml")), open_archive(crohme), years)
     assert found == RunFolder(run).scores
     for year in years:
+        again, committed = (json.loads((place / f"scores/{year}.json").read_text()) for place in (tmp_path, run))
+        assert again == committed
         for name in (f"symlg/{year}.zip", f"errors/{year}.json"):
             assert (tmp_path / name).read_bytes() == (run / name).read_bytes()
 
