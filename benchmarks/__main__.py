@@ -1,4 +1,4 @@
-"""The door: the verbs, grouped; side effects on libraries; every error as one line."""
+"""Entry point: register the commands, configure the libraries, report every error as one line."""
 
 import errno
 import io
@@ -6,7 +6,7 @@ import os
 import sys
 
 # isort: off
-from benchmarks.cli import data, runs, results, images, checks  # noqa: F401  (each adds its verbs, in this order)
+from benchmarks.cli import data, runs, results, images, checks  # noqa: F401  (imported to register commands, in this order)
 
 # isort: on
 from benchmarks.cli.options import app
@@ -17,52 +17,52 @@ from models.errors import CheckpointError
 
 
 def main() -> int:
-    """Runs the command line. Every error is one line on stderr; HMERBENCH_DEBUG=1 shows tracebacks."""
+    """Run the command line; return the exit code. HMERBENCH_DEBUG=1 shows tracebacks."""
     settle()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        # the name of a file leaves as it came, even if it is not UTF-8
+        # file names that are not UTF-8 are printed unchanged
         sys.stdout.reconfigure(errors="surrogateescape")
     try:
         if app(standalone_mode=False) == 130:
-            raise KeyboardInterrupt  # typer makes this exit code of it; older ones, an exception of their own
+            raise KeyboardInterrupt  # recent Typer returns this exit code; older versions raise
     except BaseException as error:
         if os.environ.get("HMERBENCH_DEBUG") or isinstance(error, SystemExit | GeneratorExit):
             raise
-        return _tell(error)
+        return _report(error)
     return 0
 
 
-def _tell(error: BaseException) -> int:
+def _report(error: BaseException) -> int:
+    """Print an error to stderr; return the exit code."""
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
-        kept = "finished stages and the last checkpoint are kept; run the same command again to resume"
-        print(f"\nstopped: {kept}", file=sys.stderr)
+        note = "finished stages and the last checkpoint are kept; run the same command again to resume"
+        print(f"\nstopped: {note}", file=sys.stderr)
         return 130
-    if show := getattr(error, "show", None):  # a usage error; typer hides click's classes
+    if show := getattr(error, "show", None):  # a usage error, whose class Typer does not export
         show()
         return getattr(error, "exit_code", 2)
-    print(f"error: {_words_for(error)}", file=sys.stderr)
+    print(f"error: {_message(error)}", file=sys.stderr)
     return 1
 
 
-def _words_for(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if isinstance(error, UserError | InputError | CheckpointError):
         return text
-    if type(error).__name__ == "OutOfMemoryError":  # torch's, which is not loaded for its name alone
-        return (
-            f"{shortage(error)}; a smaller training.batching.pixels, or CUDA_VISIBLE_DEVICES= for the CPU, needs none"
-        )
+    if type(error).__name__ == "OutOfMemoryError":  # torch's; importing torch for the class would be slow
+        fix = "reduce training.batching.pixels, or set CUDA_VISIBLE_DEVICES= (to nothing) to use the CPU"
+        return f"{shortage(error)}; {fix}"
     if isinstance(error, OSError):
         fixes = {
-            errno.ENOSPC: "make room and run the same command again",
-            errno.EROFS: "choose a place that can be written (RESULTS=, --results)",
-            errno.EACCES: "choose a place that can be written (RESULTS=, --results)",
+            errno.ENOSPC: "free disk space and run the same command again",
+            errno.EROFS: "choose a writable folder (RESULTS=, --results)",
+            errno.EACCES: "choose a writable folder (RESULTS=, --results)",
         }
-        fix = fixes.get(error.errno or 0, "fix that and run the same command again")
+        fix = fixes.get(error.errno or 0, "fix this and run the same command again")
         return f"{error.filename or 'a file'}: {error.strerror or text}; {fix}"
     if isinstance(error, ModuleNotFoundError):
-        return f"{text}; this verb needs the whole suite: pip install 'hmerbench[suite]', or make setup"
-    return f"{type(error).__name__}: {text[:300]} (not foreseen: a fault of ours; HMERBENCH_DEBUG=1 shows where)"
+        return f"{text}; this command needs the full suite: pip install 'hmerbench[suite]', or make setup"
+    return f"{type(error).__name__}: {text[:300]} (unexpected, probably a bug; HMERBENCH_DEBUG=1 shows the traceback)"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What a bug report should start with: what is here, what is broken or known to go badly, and the fix of each.
+"""Diagnose the installation: what is present, what is broken, and how to fix it.
 
-`broken` is what the main job needs and would fail by; `warn` costs time, a mirror or a stage beside it. Every check
-stands alone: what cannot be imported is a finding, not an end.
+`broken` makes the main job fail; `warn` costs time, tracking or an optional stage. Checks are independent: one that
+fails is reported as a finding and does not stop the others.
 """
 
 import importlib
@@ -23,18 +23,18 @@ from benchmarks.printing import console
 
 GIB = 2**30
 PYTHON = (3, 11)
-TORCH = ((2, 11), (2, 13))  # the releases this suite is tested with
+TORCH = ((2, 11), (2, 13))  # oldest and newest tested release
 SHARED_MEMORY = Path("/dev/shm")
 MAPS = Path("/proc/self/maps")
-SHOWN = ("numpy", "opencv-python-headless", "mlflow", "optuna", "pandas")  # with their versions
-RIVALS = ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless")
+LISTED = ("numpy", "opencv-python-headless", "mlflow", "optuna", "pandas")  # shown with their versions
+CONFLICTING = ("opencv-python", "opencv-contrib-python", "opencv-contrib-python-headless")
 
 Status = Literal["ok", "info", "warn", "broken"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """One finding: what was looked at, how it is, and how to fix it."""
+    """One finding: what was checked, its status and details, and the fix."""
 
     name: str
     status: Status
@@ -43,25 +43,25 @@ class Check:
 
 
 def examine(crohme: Path | None, results: Path) -> list[Check]:
-    """All checks, in the order in which a person would ask; nothing is written but a file that is removed again."""
-    place = results if crohme else results / "local/embedded"  # where the job's runs lie
-    of_the_machine = (python, machine, packages, torch_and_devices, opencv, openmp, text_encoding, shared_memory)
-    of_the_job = (partial(disk, results), partial(data, crohme, results), scorer, partial(tracking, place))
-    found: list[Check] = []
-    for check in (*of_the_machine, *of_the_job):
+    """Run all checks. Nothing is written except a temporary file."""
+    workspace = results if crohme else results / "local/embedded"  # where the job's runs go
+    machine_checks = (python, machine, packages, torch_and_devices, opencv, openmp, text_encoding, shared_memory)
+    job_checks = (partial(disk, results), partial(data, crohme, results), scorer, partial(tracking, workspace))
+    findings: list[Check] = []
+    for check in (*machine_checks, *job_checks):
         try:
-            found += check()
-        except Exception as error:  # a check that fails is a finding
+            findings += check()
+        except Exception as error:
             if os.environ.get("HMERBENCH_DEBUG"):
                 raise
             name = getattr(getattr(check, "func", check), "__name__", "check").replace("_", " ")
             words = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            found.append(Check(name, "warn", f"could not be examined ({words})", "HMERBENCH_DEBUG=1 shows where"))
-    return found
+            findings.append(Check(name, "warn", f"check failed ({words})", "HMERBENCH_DEBUG=1 shows the traceback"))
+    return findings
 
 
 def show(checks: list[Check], as_json: bool) -> None:
-    """Prints the findings, one line each with the fix below, or as JSON."""
+    """Print the findings as JSON, or one per line with the fix below."""
     if as_json:
         print(json.dumps([asdict(check) for check in checks], indent=1, ensure_ascii=False))
         return
@@ -74,16 +74,16 @@ def show(checks: list[Check], as_json: bool) -> None:
 
 
 def python() -> Iterator[Check]:
-    """Its version."""
+    """Python version."""
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] < PYTHON:
-        yield Check("python", "broken", f"{version}, older than 3.11", "make setup PYTHON=python3.11")
+        yield Check("python", "broken", f"{version} is older than 3.11", "make setup PYTHON=python3.11")
     else:
         yield Check("python", "ok", f"{version} at {sys.executable}")
 
 
 def machine() -> Iterator[Check]:
-    """Revision, processor, load and memory."""
+    """Git revision, processor, load and memory."""
     from benchmarks.environment import cores, processor, revision
 
     yield Check("revision", "info", revision() or "not a git checkout")
@@ -91,8 +91,8 @@ def machine() -> Iterator[Check]:
     yield Check("processor", "info", f"{processor()}, {cores()} cores, OMP_NUM_THREADS {threads}")
     load = os.getloadavg()[0]
     if load > cores() / 2 and threads != "1":
-        fix = "export OMP_NUM_THREADS=1 while it is: beside another job, one thread is quicker than several"
-        yield Check("load", "warn", f"the machine is busy: {load:.1f} jobs run on its {cores()} cores", fix)
+        fix = "export OMP_NUM_THREADS=1 meanwhile: on a busy machine, one thread is faster than several"
+        yield Check("load", "warn", f"the machine is busy: load {load:.1f} on {cores()} cores", fix)
     import psutil
 
     memory = psutil.virtual_memory().total / GIB
@@ -101,25 +101,25 @@ def machine() -> Iterator[Check]:
 
 
 def packages() -> Iterator[Check]:
-    """Every requirement of pyproject.toml, the core ones as needed, those of the suite as wanted."""
+    """Installed versions against pyproject.toml: wrong core packages are `broken`, wrong suite packages `warn`."""
     from packaging.requirements import Requirement
 
     requirements = [Requirement(text) for text in metadata.requires("hmerbench") or []]
-    core = [wanted for wanted in requirements if wanted.marker is None]
-    suite = [wanted for wanted in requirements if wanted.marker and wanted.marker.evaluate({"extra": "suite"})]
+    core = [package for package in requirements if package.marker is None]
+    suite = [package for package in requirements if package.marker and package.marker.evaluate({"extra": "suite"})]
     groups: dict[Status, list[Requirement]] = {"broken": core, "warn": suite}
     for status, group in groups.items():
-        found = {wanted: _version(wanted.name) for wanted in group}
+        versions = {package: _version(package.name) for package in group}
         wrong = [
-            f"{wanted.name} {version or 'missing'}"
-            for wanted, version in found.items()
-            if version is None or not wanted.specifier.contains(version, prereleases=True)
+            f"{package.name} {version or 'missing'}"
+            for package, version in versions.items()
+            if version is None or not package.specifier.contains(version, prereleases=True)
         ]
         if wrong:
-            yield Check("packages", status, f"{', '.join(wrong)}: not as pyproject.toml wants", "make setup")
+            yield Check("packages", status, f"{', '.join(wrong)}: not as pyproject.toml requires", "make setup")
         else:
-            words = ", ".join(f"{wanted.name} {version}" for wanted, version in found.items() if wanted.name in SHOWN)
-            yield Check("packages", "ok", f"{len(found)} are as required: {words}, …")
+            words = ", ".join(f"{package.name} {versions[package]}" for package in group if package.name in LISTED)
+            yield Check("packages", "ok", f"{len(group)} are as required: {words}, …")
 
 
 def _version(name: str) -> str | None:
@@ -130,7 +130,7 @@ def _version(name: str) -> str | None:
 
 
 def torch_and_devices() -> Iterator[Check]:
-    """torch's release, and what it can compute on."""
+    """torch's version and the devices it can use."""
     try:
         import torch
     except (ImportError, OSError) as error:
@@ -139,53 +139,53 @@ def torch_and_devices() -> Iterator[Check]:
     if TORCH[0] <= tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2]) <= TORCH[1]:
         yield Check("torch", "ok", torch.__version__)
     else:
-        words = f"{torch.__version__}: numbers are only known for 2.11 to 2.13"
-        yield Check("torch", "warn", words, "make setup, or run make regress and look")
+        words = f"{torch.__version__}: tested with 2.11 to 2.13 only"
+        yield Check("torch", "warn", words, "make setup, or check the numbers with make regress")
     from benchmarks.environment import bf16_unit
 
     cuda, built = torch.cuda, torch.version.cuda
     if cuda.is_available():
         names = ", ".join(cuda.get_device_name(number) for number in range(cuda.device_count()))
-        yield Check("devices", "ok", f"{names}; the main job takes the preset fast")
+        yield Check("devices", "ok", f"{names}; default preset: fast")
     elif built:
-        words = f"torch is built for CUDA {built}, but no GPU can be used; the main job takes the preset smoke"
+        words = f"torch is built for CUDA {built}, but no GPU is usable; default preset: smoke"
         fix = "install the NVIDIA driver, or the CPU build: pip install torch --index-url "
         yield Check("devices", "warn", words, fix + "https://download.pytorch.org/whl/cpu")
     elif unit := bf16_unit():
-        yield Check("devices", "ok", f"no GPU, but bf16 in hardware ({unit}); the main job takes the preset smoke")
+        yield Check("devices", "ok", f"no GPU, but bf16 in hardware ({unit}); default preset: smoke")
     else:
-        words = "no GPU; all presets but paper train in bf16, which this processor does not have in hardware"
-        yield Check("devices", "info", words, "a copy of the preset with bf16: false may be quicker: PRESET=mine.yaml")
+        words = "no GPU; all presets but paper train in bf16, which this processor lacks in hardware"
+        yield Check("devices", "info", words, "a copy of the preset with bf16: false may be faster: PRESET=mine.yaml")
 
 
 def opencv() -> Iterator[Check]:
-    """Whether it can be imported and is the only one."""
-    rivals = [name for name in RIVALS if _version(name)]
-    fix = f"pip uninstall {' '.join(rivals) or 'opencv-python'}; pip install --force-reinstall opencv-python-headless"
+    """Whether OpenCV can be imported, from a single package."""
+    others = [name for name in CONFLICTING if _version(name)]
+    fix = f"pip uninstall {' '.join(others) or 'opencv-python'}; pip install --force-reinstall opencv-python-headless"
     try:
         import cv2
     except (ImportError, OSError) as error:
         yield Check("opencv", "broken", f"cannot be imported ({error})", fix)
         return
-    if rivals:
-        yield Check("opencv", "warn", f"{', '.join(rivals)} lies over opencv-python-headless", fix)
+    if others:
+        yield Check("opencv", "warn", f"{', '.join(others)} overwrites opencv-python-headless", fix)
     else:
         yield Check("opencv", "ok", cv2.__version__)
 
 
 def openmp() -> Iterator[Check]:
-    """Two kinds of OpenMP in one process fight over the cores, or abort it."""
+    """Whether only one OpenMP runtime is loaded: two compete for the cores, or abort the process."""
     if not MAPS.exists():
         return
-    for name in ("torch", "cv2", "scipy.stats"):  # what the main job loads into its process
+    for name in ("torch", "cv2", "scipy.stats"):  # the main job loads all of these
         try:
             importlib.import_module(name)
         except (ImportError, OSError):
-            continue  # told by its own check
+            continue  # reported by its own check
     loaded = set(re.findall(r"\S*/lib(gomp|iomp5|omp)[-.]\S*so\S*", MAPS.read_text()))
     if len(loaded) > 1:
         fix = "install all packages from one source (make setup); until then export OMP_NUM_THREADS=1"
-        yield Check("openmp", "warn", f"two runtimes are loaded: {', '.join(sorted(loaded))}", fix)
+        yield Check("openmp", "warn", f"several runtimes are loaded: {', '.join(sorted(loaded))}", fix)
     else:
         yield Check("openmp", "ok", f"one runtime: {', '.join(loaded) or 'none'}")
 
@@ -196,11 +196,11 @@ def text_encoding() -> Iterator[Check]:
     if name.lower().replace("-", "") == "utf8":
         yield Check("locale", "ok", name)
     else:
-        yield Check("locale", "broken", f"text files are read as {name}, ours are UTF-8", "export PYTHONUTF8=1")
+        yield Check("locale", "broken", f"text files are read as {name} instead of UTF-8", "export PYTHONUTF8=1")
 
 
 def shared_memory() -> Iterator[Check]:
-    """Whether there is enough of it for NCCL and Ray."""
+    """Whether shared memory is large enough for NCCL and Ray."""
     if not SHARED_MEMORY.is_dir():
         return
     size = shutil.disk_usage(SHARED_MEMORY).total / GIB
@@ -212,30 +212,31 @@ def shared_memory() -> Iterator[Check]:
 
 
 def disk(results: Path) -> Iterator[Check]:
-    """Whether results can be written, and how much."""
-    place = next(path for path in (results, *results.resolve().parents) if path.exists())
+    """Whether results can be written, and the free space."""
+    folder = next(path for path in (results, *results.resolve().parents) if path.exists())
     try:
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        yield Check("disk", "broken", f"{place}: cannot be written ({error.strerror})", "choose a place with RESULTS=")
+        yield Check("disk", "broken", f"{folder}: cannot be written ({error.strerror})", "choose a folder: RESULTS=")
         return
-    free = shutil.disk_usage(place).free / GIB
+    free = shutil.disk_usage(folder).free / GIB
     if free < 1:
-        yield Check("disk", "broken", f"{free:.2f} GiB free at {place.resolve()}", "make room, or choose RESULTS=")
+        fix = "free disk space, or choose a folder: RESULTS="
+        yield Check("disk", "broken", f"{free:.2f} GiB free at {folder.resolve()}", fix)
     else:
-        yield Check("disk", "ok", f"{free:.1f} GiB free at {place.resolve()}")
+        yield Check("disk", "ok", f"{free:.1f} GiB free at {folder.resolve()}")
 
 
 def data(crohme: Path | None, results: Path) -> Iterator[Check]:
-    """Whether the archive can be read, and which edition it is."""
+    """Whether the archive can be read, and its edition."""
     from benchmarks.data.archive import open_archive
     from benchmarks.errors import UserError
 
     fix = "make crohme"
     if crohme is None:
-        words = "the embedded set (NOT CROHME), made on the spot"
-        yield Check("data", "info", words, "make crohme, then CROHME=data/crohme.zip, for CROHME's numbers")
+        words = "the embedded set (NOT CROHME), generated on demand"
+        yield Check("data", "info", words, "for CROHME: make crohme, then set CROHME=data/crohme.zip")
         if _version("matplotlib") is None:
             yield Check("data", "broken", "the embedded set needs matplotlib", "make setup, or give CROHME=")
         crohme, fix = results / "local/embedded/data.zip", "delete the file"
@@ -247,39 +248,39 @@ def data(crohme: Path | None, results: Path) -> Iterator[Check]:
         yield Check("data", "broken", str(error), fix)
         return
     known = archive.name != "foreign"
-    fix = "" if known else "its numbers are kept apart in results/local/; make crohme fetches the published edition"
+    fix = "" if known else "its results go to results/local/; make crohme downloads the published edition"
     yield Check("data", "ok" if known else "warn", f"{archive.path}, {archive.edition}", fix)
 
 
 def scorer() -> Iterator[Check]:
-    """Whether the scripts score ten known cases as the official scorer does."""
+    """Whether the scoring scripts agree with the official scorer on ten known cases."""
     from evaluation.scoring.run_scripts import own_scripts, scripts, self_check
 
-    whose = f"{'our own scripts' if own_scripts() else 'LGEVAL_BIN'}, {scripts()}"
+    source = f"{'own scripts' if own_scripts() else 'LGEVAL_BIN'}, {scripts()}"
     if failures := self_check():
-        fix = "make setup" if own_scripts() else "unset LGEVAL_BIN to use ours, or name folders that hold all scripts"
-        yield Check("scorer", "broken", f"{whose}: {'; '.join(failures)}", fix)
+        fix = "make setup" if own_scripts() else "unset LGEVAL_BIN, or list folders that hold all scripts in it"
+        yield Check("scorer", "broken", f"{source}: {'; '.join(failures)}", fix)
     else:
-        yield Check("scorer", "ok", f"{whose}: ten known cases right")
+        yield Check("scorer", "ok", f"{source}: ten known cases scored correctly")
 
 
-def tracking(place: Path) -> Iterator[Check]:
-    """MLflow's store; runs are never stopped by it, so the worst is a warning."""
+def tracking(workspace: Path) -> Iterator[Check]:
+    """Whether MLflow's store is usable; at worst a warning, as runs do not depend on it."""
     from benchmarks.tracking.tracking_store import reach, without_password
 
-    later = "runs go on without; python -m benchmarks track FOLDER logs them later"
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(place / 'mlflow.db').resolve()}"
+    later = "runs continue without it; log them later with python -m benchmarks track FOLDER"
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(workspace / 'mlflow.db').resolve()}"
     shown = without_password(uri)
     if _version("mlflow") is None:
         yield Check("tracking", "warn", f"mlflow is not installed; {later}", "make setup")
     elif "://" not in uri or uri.startswith("file:"):
-        words = f"MLFLOW_TRACKING_URI={shown}: a folder, which MLflow no longer takes; {later}"
-        yield Check("tracking", "warn", words, "export MLFLOW_TRACKING_URI=sqlite:///mlflow.db or a server's address")
+        words = f"MLFLOW_TRACKING_URI={shown}: a folder, which MLflow no longer supports; {later}"
+        yield Check("tracking", "warn", words, "export MLFLOW_TRACKING_URI=sqlite:///mlflow.db, or a server's address")
     else:
         try:
             yield Check("tracking", "ok", f"{shown}: {reach(uri)}")
-        except Exception as error:  # every driver has its own
-            why = " ".join(str(error).split("\n")[0].split()).replace(uri, shown)[:160] or type(error).__name__
-            local = uri.startswith("sqlite")
-            fix = "close what locks it, or move the file away" if local else "start it, or fix its address"
-            yield Check("tracking", "warn", f"{shown}: not usable ({why}); {later}", fix)
+        except Exception as error:  # every database driver raises its own
+            reason = " ".join(str(error).split("\n")[0].split()).replace(uri, shown)[:160] or type(error).__name__
+            sqlite = uri.startswith("sqlite")
+            fix = "close what locks it, or move the file away" if sqlite else "start the server, or fix its address"
+            yield Check("tracking", "warn", f"{shown}: not usable ({reason}); {later}", fix)

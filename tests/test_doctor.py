@@ -1,4 +1,4 @@
-"""The doctor sees what is planted; `ls` tells how far each run is, and does so without torch."""
+"""The doctor detects planted faults; `ls` shows the progress of each run without loading torch."""
 
 import json
 import os
@@ -28,12 +28,12 @@ from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive
 
 
-def only(found: Iterator[Check], name: str = "") -> Check:
-    (check,) = [check for check in found if name in ("", check.name)]
+def only(checks: Iterator[Check], name: str = "") -> Check:
+    (check,) = [check for check in checks if name in ("", check.name)]
     return check
 
 
-def has_repair(check: Check, status: str, words: str) -> None:
+def assert_fixable(check: Check, status: str, words: str) -> None:
     assert check.status == status and words in check.words and check.fix
 
 
@@ -43,7 +43,7 @@ def has_repair(check: Check, status: str, words: str) -> None:
 def test_this_machine_can_run_the_main_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     checks = doctor.examine(None, tmp_path)
-    assert [check for check in checks if check.status == "broken" or "could not be examined" in check.words] == []
+    assert [check for check in checks if check.status == "broken" or "check failed" in check.words] == []
     assert {"python", "packages", "torch", "scorer", "data", "disk", "tracking"} <= {check.name for check in checks}
     assert list(tmp_path.iterdir()) == []
 
@@ -53,10 +53,10 @@ def test_python_and_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     real = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda name: {"torch": "2.4.0", "mlflow": None}.get(name, real(name)))
     core, suite = (check for check in doctor.packages() if check.name == "packages")
-    has_repair(core, "broken", "torch 2.4.0")
-    has_repair(suite, "warn", "mlflow missing")
+    assert_fixable(core, "broken", "torch 2.4.0")
+    assert_fixable(suite, "warn", "mlflow missing")
     monkeypatch.setattr(doctor.sys, "version_info", (3, 10, 4))
-    has_repair(only(doctor.python()), "broken", "3.10.4")
+    assert_fixable(only(doctor.python()), "broken", "3.10.4")
 
 
 @pytest.mark.parametrize(
@@ -77,25 +77,25 @@ def test_torch_and_its_device(version: str, built: str | None, usable: bool, nam
     assert [check.name for check in warned] == names and all(check.fix for check in warned)
 
 
-def test_what_cannot_be_imported_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_imports_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, check in (("torch", doctor.torch_and_devices), ("cv2", doctor.opencv)):
         monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
-        has_repair(only(check()), "broken", "cannot be imported")
+        assert_fixable(only(check()), "broken", "cannot be imported")
 
 
-def test_bad_combinations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conflicting_libraries_and_lack_of_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_version", lambda name: "4.10" if name == "opencv-python" else None)
-    has_repair(only(doctor.opencv()), "warn", "opencv-python lies over")
+    assert_fixable(only(doctor.opencv()), "warn", "opencv-python overwrites")
     maps = tmp_path / "maps"
     monkeypatch.setattr(doctor, "MAPS", maps)
     maps.write_text("7f00 r-xp /a/torch/lib/libgomp.so.1\n7f01 r-xp /b/sklearn/libgomp-a34b.so.1.0\n")
     assert only(doctor.openmp()).status == "ok"
     maps.write_text("7f00 r-xp /a/torch/lib/libgomp.so.1\n7f01 r-xp /c/lib/libiomp5.so\n")
-    has_repair(only(doctor.openmp()), "warn", "gomp, iomp5")
+    assert_fixable(only(doctor.openmp()), "warn", "gomp, iomp5")
     usage = SimpleNamespace(total=64 << 20, free=100 << 20)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
-    has_repair(only(doctor.shared_memory()), "warn", "0.06 GiB")
-    has_repair(only(doctor.disk(tmp_path / "not/made/yet")), "broken", "0.10 GiB free")
+    assert_fixable(only(doctor.shared_memory()), "warn", "0.06 GiB")
+    assert_fixable(only(doctor.disk(tmp_path / "not/made/yet")), "broken", "0.10 GiB free")
 
 
 def test_text_is_utf8() -> None:
@@ -107,25 +107,25 @@ def test_text_is_utf8() -> None:
         assert done.stdout.split() == [status], done.stderr
 
 
-def test_places_and_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_results_and_bad_archives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: object) -> None:
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(doctor.tempfile, "TemporaryFile", refuse)
-    has_repair(only(doctor.disk(tmp_path)), "broken", "Read-only")
+    assert_fixable(only(doctor.disk(tmp_path)), "broken", "Read-only")
     (tmp_path / "junk.zip").write_bytes(b"PK junk")
     for path in ("junk.zip", "nowhere.zip"):
-        has_repair(only(doctor.data(tmp_path / path, tmp_path)), "broken", path)
-    has_repair(only(doctor.data(tiny_archive(tmp_path / "own"), tmp_path)), "warn", "foreign archive")
+        assert_fixable(only(doctor.data(tmp_path / path, tmp_path)), "broken", path)
+    assert_fixable(only(doctor.data(tiny_archive(tmp_path / "own"), tmp_path)), "warn", "foreign archive")
 
 
-def test_scripts_that_are_missing_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_missing_scripts_fail_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setenv("LGEVAL_BIN", str(tmp_path))
     with pytest.raises(UserError, match="scorer: broken"):
         cli.app(["doctor", "--json", "--results", str(tmp_path)], standalone_mode=False)
-    found = {check["name"]: check for check in json.loads(capsys.readouterr().out)}
-    assert found["scorer"]["status"] == "broken" and "unset LGEVAL_BIN" in found["scorer"]["fix"]
-    assert found["python"]["status"] == "ok"
+    checks = {check["name"]: check for check in json.loads(capsys.readouterr().out)}
+    assert checks["scorer"]["status"] == "broken" and "unset LGEVAL_BIN" in checks["scorer"]["fix"]
+    assert checks["python"]["status"] == "ok"
 
 
 # ------------------------------------------------------------------------------------------ servers, databases
@@ -154,7 +154,7 @@ def test_a_tracking_server(server: HTTPServer, tmp_path: Path, monkeypatch: pyte
         check = only(doctor.tracking(tmp_path))
         assert check.status == status and "secret" not in check.words + check.fix
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:///tmp/mlruns")
-    has_repair(only(doctor.tracking(tmp_path)), "warn", "a folder")
+    assert_fixable(only(doctor.tracking(tmp_path)), "warn", "a folder")
 
 
 def test_servers_that_are_down_or_silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -162,13 +162,13 @@ def test_servers_that_are_down_or_silent(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-        has_repair(only(doctor.tracking(tmp_path)), "warn", "timed out")
+        assert_fixable(only(doctor.tracking(tmp_path)), "warn", "timed out")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-    has_repair(only(doctor.tracking(tmp_path)), "warn", "refused")
-    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 1)  # its driver takes whole seconds
+    assert_fixable(only(doctor.tracking(tmp_path)), "warn", "refused")
+    monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 1)  # the driver's timeout is in whole seconds
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"postgresql+psycopg2://me:secret@127.0.0.1:{port}/runs")
     check = only(doctor.tracking(tmp_path))
-    has_repair(check, "warn", "refused")
+    assert_fixable(check, "warn", "refused")
     assert "secret" not in check.words
 
 
@@ -180,26 +180,26 @@ def test_a_database_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         database.execute("CREATE TABLE runs (name)")
         assert only(doctor.tracking(tmp_path)).status == "ok"
         database.execute("BEGIN EXCLUSIVE")
-        has_repair(only(doctor.tracking(tmp_path)), "warn", "locked")
+        assert_fixable(only(doctor.tracking(tmp_path)), "warn", "locked")
     (tmp_path / "mlflow.db").write_text("no database " * 100)
-    has_repair(only(doctor.tracking(tmp_path)), "warn", "not a database")
+    assert_fixable(only(doctor.tracking(tmp_path)), "warn", "not a database")
 
 
-def test_a_check_that_fails_does_not_end_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_check_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing() -> Iterator[Check]:
         raise RuntimeError("out of order")
 
     for name in ("packages", "torch_and_devices", "openmp", "scorer"):
         monkeypatch.setattr(doctor, name, failing)
-    found = doctor.examine(None, tmp_path)
-    assert sum("out of order" in check.words for check in found) == 4 and found[-1].name == "tracking"
+    checks = doctor.examine(None, tmp_path)
+    assert sum("out of order" in check.words for check in checks) == 4 and checks[-1].name == "tracking"
 
 
 # ------------------------------------------------------------------------------------------------- the list
 
 
 def make(folder: Path, state: dict | None, *files: str) -> Path:
-    """A run folder whose files were made one after the other."""
+    """A run folder whose `files` have increasing modification times."""
     folder.mkdir(parents=True)
     names = {"recipe": folder.parent.name, "preset": "smoke", "seed": 7, "data": {"name": "crohme"}}
     (folder / "config.yaml").write_text(json.dumps(names | {"training": {"epochs": 10}}))
@@ -214,21 +214,17 @@ def make(folder: Path, state: dict | None, *files: str) -> Path:
     return folder
 
 
-def test_how_far_runs_are(tmp_path: Path) -> None:
-    done, best, found, scored = (
-        {"finished": True, "epoch": 10},
-        "best.safetensors",
-        "predictions/2014.zip",
-        "scores/2014.json",
-    )
+def test_progress_of_runs(tmp_path: Path) -> None:
+    done, best = {"finished": True, "epoch": 10}, "best.safetensors"
+    predicted, scored = "predictions/2014.zip", "scores/2014.json"
     make(tmp_path / "runs/a/untrained", None)
     make(tmp_path / "runs/a/training", {"finished": False, "epoch": 4}, best)
     make(tmp_path / "runs/a/trained", done, best)
-    make(tmp_path / "runs/a/recognized", done, best, found, "predictions/2016.zip")
-    make(tmp_path / "runs/a/scored", done, best, found, scored, "predictions/2016.zip")
-    make(tmp_path / "runs/b/trained again", done, found, scored, best)
-    make(tmp_path / "runs/b/recognized again", done, best, scored, found)
-    make(tmp_path / "reproduced/a/committed", None, scored, best, found)
+    make(tmp_path / "runs/a/recognized", done, best, predicted, "predictions/2016.zip")
+    make(tmp_path / "runs/a/scored", done, best, predicted, scored, "predictions/2016.zip")
+    make(tmp_path / "runs/b/trained again", done, predicted, scored, best)
+    make(tmp_path / "runs/b/recognized again", done, best, scored, predicted)
+    make(tmp_path / "reproduced/a/committed", None, scored, best, predicted)
     make(tmp_path / "local/embedded/runs/a/damaged", {})
     listed = {Path(run.folder).name: (run.status, run.words) for run in listing.runs(tmp_path)}
     assert listed == {
@@ -249,7 +245,7 @@ def test_how_far_runs_are(tmp_path: Path) -> None:
     assert {status for status, _ in listed.values()} == set(listing.STAGES)
 
 
-def test_ls_is_quick_and_lists_all(tmp_path: Path) -> None:
+def test_ls_lists_everything_without_slow_imports(tmp_path: Path) -> None:
     make(tmp_path / "runs/comer-self/one", {"finished": False, "epoch": 4})
     for option in ([], ["--json"]):
         arguments = ["ls", "--results", str(tmp_path), *option]
@@ -267,18 +263,18 @@ def test_ls_is_quick_and_lists_all(tmp_path: Path) -> None:
             assert "training at epoch 4 of 10" in done.stdout and "CoMER (Fusion)" in done.stdout
 
 
-@pytest.mark.parametrize(("load", "threads", "told"), [(5.0, "", True), (5.0, "1", False), (0.0, "", False)])
-def test_a_busy_machine_is_told_what_to_set(monkeypatch, load, threads, told):
+@pytest.mark.parametrize(("load", "threads", "warned"), [(5.0, "", True), (5.0, "1", False), (0.0, "", False)])
+def test_a_busy_machine_is_a_warning(monkeypatch, load, threads, warned):
     monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setenv("OMP_NUM_THREADS", threads) if threads else monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    found = [check for check in doctor.machine() if check.name == "load"]
-    assert [check.status for check in found] == ["warn"] * told
-    assert all("5.0 jobs" in check.words and "OMP_NUM_THREADS=1" in check.fix for check in found)
+    checks = [check for check in doctor.machine() if check.name == "load"]
+    assert [check.status for check in checks] == ["warn"] * warned
+    assert all("load 5.0" in check.words and "OMP_NUM_THREADS=1" in check.fix for check in checks)
 
 
-def test_a_driver_too_old_is_one_line(monkeypatch):
-    """Else a GPU's training would go to the CPU, and nobody would know."""
+def test_an_outdated_driver_is_an_error(monkeypatch):
+    """Training must not fall back to the CPU silently."""
     words = "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by …"
 
     def fails(reason: str) -> None:
@@ -287,7 +283,7 @@ def test_a_driver_too_old_is_one_line(monkeypatch):
 
         monkeypatch.setattr(torch.cuda, "init", init)
 
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # Ray leaves an empty one in a process without a GPU
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)  # Ray sets it to nothing in processes without a GPU
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     fails(words)
     with pytest.raises(
@@ -301,8 +297,8 @@ def test_a_driver_too_old_is_one_line(monkeypatch):
     assert best_device() == torch.device("cpu")
 
 
-def test_a_gpu_computes_exactly_and_plans_little(monkeypatch):
-    """No TF32, which torch's convolutions use unasked, and no cuDNN attention, whose plans cost more than a search."""
+def test_tf32_and_cudnn_attention_are_off(monkeypatch):
+    """torch's convolutions use TF32 by default; planning cuDNN attention takes longer than a search."""
     switches = (torch.backends.cudnn, "allow_tf32"), (torch.backends.cuda.matmul, "allow_tf32")
     before, attention = [getattr(*switch) for switch in switches], torch.backends.cuda.cudnn_sdp_enabled()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

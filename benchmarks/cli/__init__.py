@@ -1,1 +1,1 @@
-"""The command line: options, and one file per group of verbs. No logic."""
+"""The command line: shared options and one module per group of commands. No logic."""

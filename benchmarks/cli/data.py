@@ -1,4 +1,4 @@
-"""Verbs for data: CROHME, other archives, the authors' checkpoints."""
+"""Commands for data: CROHME, other archives, the authors' checkpoints."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ PANEL = "Data"
 
 @app.command(rich_help_panel=PANEL)
 def data(crohme: Crohme = None, results: Results = RESULTS, as_json: AsJson = False) -> None:
-    """Verify an archive and say what it holds."""
+    """Verify an archive and describe its contents."""
     from benchmarks.data.verify import describe
     from benchmarks.runs.workspace import open_data
 
@@ -22,7 +22,7 @@ def data(crohme: Crohme = None, results: Results = RESULTS, as_json: AsJson = Fa
 
 @app.command(rich_help_panel=PANEL)
 def crohme(target: Annotated[Path, typer.Argument(help="file to write")] = Path("data/crohme.zip")) -> None:
-    """Download CROHME (for research; CC BY-NC-SA 3.0)."""
+    """Download CROHME (research use only, CC BY-NC-SA 3.0)."""
     from benchmarks.data.archive import open_archive
     from benchmarks.data.download import download
 
@@ -35,7 +35,7 @@ def import_weights(
     ckpt: Annotated[Path, typer.Argument(help="the authors' Lightning checkpoint (.ckpt)")],
     out: Annotated[Path, typer.Argument(help="weights file to write (.safetensors)")],
 ) -> None:
-    """Import an authors' checkpoint; nothing in it is executed."""
+    """Convert an authors' checkpoint without executing its code."""
     from benchmarks.files import write_atomically
     from models.lightning import import_lightning
     from models.weights import pack_weights
@@ -45,10 +45,10 @@ def import_weights(
         raise UserError(f"{out}: {reason} give another name ending in .safetensors")
     model = import_lightning(ckpt)
     write_atomically(out, pack_weights(model))
-    covered = model.config.cross_coverage, model.config.self_coverage
-    rows = {(False, True): "comer-self", (True, False): "comer-cross", (True, True): "comer-fusion"}
+    recipes = {(False, True): "comer-self", (True, False): "comer-cross", (True, True): "comer-fusion"}
+    coverage = model.config.cross_coverage, model.config.self_coverage
     millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
-    print(f"recipe   {rows.get(covered, 'bttr or bttr-baseline')}")  # the two of BTTR differ in their training only
+    print(f"recipe   {recipes.get(coverage, 'bttr or bttr-baseline')}")  # these two differ only in augmentation
     print(f"network  {millions:.2f} M parameters; {model.config}")
-    print(f"tensors  {len(model.state_dict())}, all that this network has: none missing, none unexpected")
+    print(f"tensors  {len(model.state_dict())}, all tensors of this network: none missing, none unexpected")
     print(f"written  {out}")

@@ -1,4 +1,4 @@
-"""Verbs that read images."""
+"""Commands that recognize images."""
 
 import sys
 from pathlib import Path
@@ -18,31 +18,31 @@ def recognize(
     weights: Annotated[
         Path | None,
         typer.Option(
-            help="a run folder, the weights file in one, or a .ckpt of CoMER's authors; else the best of ours"
+            help="a run folder, its weights file, or a .ckpt of CoMER's authors; default: the best committed run"
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line: LaTeX, score, n-best")] = False,
-    nbest: Annotated[int, typer.Option(min=1, help="hypotheses in the JSON")] = 10,
-    show: Annotated[bool, typer.Option("--show", help="draw the attention to IMAGE.attention.png")] = False,
+    nbest: Annotated[int, typer.Option(min=1, help="hypotheses in the JSON output")] = 10,
+    show: Annotated[bool, typer.Option("--show", help="draw the attention maps to IMAGE.attention.png")] = False,
 ) -> None:
-    """Read images of expressions: LaTeX, one line per image."""
+    """Recognize images of expressions: one line of LaTeX per image."""
     from benchmarks.recognition.photographs import short
     from benchmarks.recognition.recognizer import Recognizer
 
     recognizer, failed = Recognizer.load(weights), False
     for path in images:
         try:
-            found = recognizer(path)
-            named = f"{path}\t{found.latex}" if len(images) > 1 else found.latex
-            print(found.as_json(nbest) if as_json else named, flush=True)
-            if found.doubtful:
-                note = "read with little confidence; is it a cropped picture of a single expression?"
-                print(f"doubtful: {path}: {note} ({found.nbest[0].confidence:.0%} a token)", file=sys.stderr)
+            recognition = recognizer(path)
+            line = f"{path}\t{recognition.latex}" if len(images) > 1 else recognition.latex
+            print(recognition.as_json(nbest) if as_json else line, flush=True)
+            if recognition.doubtful:
+                note = f"low confidence ({recognition.nbest[0].confidence:.0%} per token)"
+                print(f"doubtful: {path}: {note}; is it a cropped image of a single expression?", file=sys.stderr)
             if show:
                 from benchmarks.report.figures.attention import beside
 
-                print(f"attention: {beside(path, recognizer.attention(found))}", file=sys.stderr)
-        except Exception as error:  # what is wrong with one image is no reason to leave the others unread
+                print(f"attention: {beside(path, recognizer.attention(recognition))}", file=sys.stderr)
+        except Exception as error:  # one bad image must not stop the others
             failed = True
             print(f"error: {error if isinstance(error, UserError) else f'{path}: {short(error)}'}", file=sys.stderr)
     if failed:
@@ -52,16 +52,16 @@ def recognize(
 @app.command(rich_help_panel=PANEL)
 def attention(
     ids: Annotated[
-        list[str] | None, typer.Argument(help="expressions of the archive; two chosen ones if left out")
+        list[str] | None, typer.Argument(help="IDs of expressions in the archive; default: two selected ones")
     ] = None,
-    crohme: Annotated[Path | None, typer.Option(help="CoMER's data.zip; else typeset expressions are drawn")] = None,
-    weights: Annotated[Path | None, typer.Option(help="a run folder; else the best of the committed ones")] = None,
+    crohme: Annotated[Path | None, typer.Option(help="CoMER's data.zip; default: typeset expressions")] = None,
+    weights: Annotated[Path | None, typer.Option(help="a run folder; default: the best committed run")] = None,
     results: Results = RESULTS,
 ) -> None:
-    """Draw Fig. 4: attention and refinement, step by step."""
+    """Draw Fig. 4: attention and refinement term, step by step."""
     from benchmarks.report.figures.attention import figure4
 
     if ids and crohme is None:
-        raise UserError(f"'{ids[0]}' is an expression of an archive: give that with --crohme")
+        raise UserError(f"'{ids[0]}' is an expression of an archive: give the archive with --crohme")
     for path in figure4(results, crohme, ids or (), weights):
         print(path)

@@ -1,4 +1,4 @@
-"""The program, and the options that several verbs share."""
+"""The Typer app and the options shared by several commands."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,30 +22,30 @@ Results = Annotated[Path, typer.Option(help="folder of runs and tables", envvar=
 Preset = Annotated[
     str,
     typer.Option(
-        help="smoke | brief | laptop | ink | whole | hour | paper | fast | a YAML file; without: smoke, on a GPU fast"
+        help="smoke | brief | laptop | ink | whole | hour | paper | fast | YAML file; empty: fast on a GPU, else smoke"
     ),
 ]
-Years = Annotated[str, typer.Option(help="test sets, all where left out")]
+Years = Annotated[str, typer.Option(help="test sets, separated by spaces or commas; default: all")]
 Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, or a YAML file")]
-Seed = Annotated[int, typer.Option(help="the run's seed", min=0)]
-AsJson = Annotated[bool, typer.Option("--json", help="print it as JSON")]
-Force = Annotated[bool, typer.Option("--force", help="train again what is trained already")]
+Seed = Annotated[int, typer.Option(help="random seed", min=0)]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+Force = Annotated[bool, typer.Option("--force", help="retrain runs that are already trained")]
 EngineName = Annotated[str, typer.Option("--engine", help="local: this machine | ray: a Ray cluster (RAY_ADDRESS)")]
-Jobs = Annotated[int, typer.Option(help="runs side by side (engine local), a share of the cores each", min=1)]
+Jobs = Annotated[int, typer.Option(help="concurrent runs (engine local), each on an equal share of the cores", min=1)]
 Cpus = Annotated[float, typer.Option(help="CPUs per run (engine ray)", min=0)]
-Gpus = Annotated[float | None, typer.Option(help="GPUs a run gets (engine ray); else one where there are any", min=0)]
+Gpus = Annotated[float | None, typer.Option(help="GPUs per run (engine ray); default: 1 if the cluster has any", min=0)]
 CHECKOUT = Path(__file__).resolve().parents[2]
-# the project's, wherever one stands; installed without a checkout, the one of the working directory
+# the checkout's results/ from any working directory; without a checkout, results/ in the working directory
 RESULTS = CHECKOUT / "results" if (CHECKOUT / "pyproject.toml").exists() and Path.cwd() != CHECKOUT else Path("results")
 
 
-def words(text: str) -> list[str]:
-    """What an option holds, separated by spaces or commas."""
+def parse_list(text: str) -> list[str]:
+    """Split an option's value at spaces and commas."""
     return text.replace(",", " ").split()
 
 
-def seed_of(word: str) -> int:
-    """A seed as a number. Raises UserError for anything but a whole number from 0 that torch takes."""
-    if not word.isdecimal() or len(word) > 20 or int(word) >= SEED_LIMIT:  # int refuses very long ones
+def parse_seed(word: str) -> int:
+    """Parse a seed. Raises UserError unless it is a whole number below 2**64, torch's limit."""
+    if not word.isdecimal() or len(word) > 20 or int(word) >= SEED_LIMIT:  # int() rejects very long strings
         raise UserError(f"'{word[:40]}' is not a seed: give whole numbers from 0 below 2**64, as in SEEDS='7 8 9'")
     return int(word)

@@ -1,4 +1,4 @@
-"""Verbs that present results."""
+"""Commands that present results."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,7 @@ PANEL = "Results"
 
 @app.command(rich_help_panel=PANEL)
 def tables(results: Results = RESULTS) -> None:
-    """Write results/table* and README's table again."""
+    """Regenerate results/table* and the table in README.md."""
     from benchmarks.report import tables
 
     built, readme = tables.committed(results), results.parent / "README.md"
@@ -27,7 +27,7 @@ def tables(results: Results = RESULTS) -> None:
 
 @app.command(rich_help_panel=PANEL)
 def figures(results: Results = RESULTS) -> None:
-    """Write results/figures/*.{pdf,svg,png}."""
+    """Regenerate results/figures/*.{pdf,svg,png}."""
     from benchmarks.report.figures.write import figures
 
     for line in figures(results):
@@ -36,17 +36,17 @@ def figures(results: Results = RESULTS) -> None:
 
 @app.command(rich_help_panel=PANEL)
 def compare(
-    folders: Annotated[list[Path] | None, typer.Argument(help="run folders, or folders of them")] = None,
+    folders: Annotated[list[Path] | None, typer.Argument(help="run folders, or folders of run folders")] = None,
     results: Results = RESULTS,
-    split: Annotated[str | None, typer.Option("--set", help="a test set, or all of them pooled: all")] = None,
-    every_pair: Annotated[bool, typer.Option("--every-pair", help="not only the steps of the paper's order")] = False,
+    split: Annotated[str | None, typer.Option("--set", help="a test set, or all: every test set, pooled")] = None,
+    every_pair: Annotated[bool, typer.Option("--every-pair", help="compare all pairs of rows")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare rows over seeds: does the paper's order hold?"""
     from benchmarks.report import compare
 
-    found = compare.compare(folders or [], results, split, every_pair)
-    print(compare.as_json(found) if as_json else "\n".join(map(compare.as_text, found)))
+    comparisons = compare.compare(folders or [], results, split, every_pair)
+    print(compare.as_json(comparisons) if as_json else "\n".join(map(compare.as_text, comparisons)))
 
 
 @app.command(rich_help_panel=PANEL)
@@ -54,10 +54,10 @@ def report(
     crohme: Crohme = None,
     results: Results = RESULTS,
     attention: Annotated[
-        int, typer.Option(help="show attention for n evenly spaced and n wrong expressions per set", min=0)
+        int, typer.Option(help="attention maps for n evenly spaced and n misrecognized expressions per set", min=0)
     ] = 12,
 ) -> None:
-    """Write the page results/report/index.html."""
+    """Write the HTML report, results/report/index.html."""
     from benchmarks.report.page.make import report
 
     path = report(crohme, results, attention)

@@ -1,4 +1,4 @@
-"""Verbs that make runs: the main job, its stages one by one, tuning, the mirror."""
+"""Commands that make runs: the main job, its stages one by one, tuning, tracking."""
 
 import math
 import os
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchmarks.cli import options
-from benchmarks.cli.options import RESULTS, AsJson, Crohme, Preset, Recipe, Results, Years, app, seed_of, words
+from benchmarks.cli.options import RESULTS, AsJson, Crohme, Preset, Recipe, Results, Years, app, parse_list, parse_seed
 from benchmarks.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ Folder = Annotated[Path, typer.Argument(help="a run folder")]
 
 @app.command(rich_help_panel=PANEL)
 def reproduce(
-    recipes: Annotated[str, typer.Option(help="rows, separated by spaces or commas")] = options.ROWS,
+    recipes: Annotated[str, typer.Option(help="recipes, separated by spaces or commas")] = options.ROWS,
     preset: Preset = "",
     seeds: Annotated[str, typer.Option(help="seeds, separated by spaces or commas")] = "7",
     crohme: Crohme = None,
@@ -37,10 +37,10 @@ def reproduce(
     gpus: options.Gpus = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="time limit: fits the epochs to it, stops cleanly (exit 3); the same command resumes"),
+        typer.Option(help="time limit: fits the epochs, stops cleanly (exit code 3); the same command resumes"),
     ] = None,
 ) -> None:
-    """The main job: train, recognize, score, log; then the tables."""
+    """The main job: train, recognize, score and log; then write the tables."""
     from benchmarks.config import resolve
     from benchmarks.jobs.engine import Placing
     from benchmarks.reproduce import Options, reproduce
@@ -48,19 +48,19 @@ def reproduce(
 
     placing = Placing(engine, jobs, cpus, gpus)
     if minutes is not None and not 0 < minutes < math.inf:
-        raise UserError(f"--minutes {minutes:g}: no time to work in; give a number above 0, or leave it out (MINUTES=)")
-    options = Options(force, minutes, placing)  # from here on minutes count
-    preset, numbers = preset or _default_preset(), [seed_of(word) for word in words(seeds)]
+        raise UserError(f"--minutes {minutes:g}: not a usable time limit; give a number above 0, or omit it (MINUTES=)")
+    job = Options(force, minutes, placing)  # starts the clock
+    preset, numbers = preset or _default_preset(), [parse_seed(seed) for seed in parse_list(seeds)]
     archive = open_data(crohme, results)
-    splits = test_splits(archive, words(years))
-    configs = [resolve(row, preset, seed, archive) for row in words(recipes) for seed in numbers]
-    if not reproduce(configs, archive, splits, results, options):
+    splits = test_splits(archive, parse_list(years))
+    configs = [resolve(recipe, preset, seed, archive) for recipe in parse_list(recipes) for seed in numbers]
+    if not reproduce(configs, archive, splits, results, job):
         sys.exit(OUT_OF_TIME)
 
 
 @app.command(rich_help_panel=PANEL)
 def train(
-    folder: Annotated[Path | None, typer.Argument(help="a run folder, to resume it; or name a recipe")] = None,
+    folder: Annotated[Path | None, typer.Argument(help="run folder to resume; else give --recipe")] = None,
     recipe: Recipe = "",
     preset: Preset = "",
     seed: options.Seed = 7,
@@ -68,7 +68,7 @@ def train(
     results: Results = RESULTS,
     force: options.Force = False,
 ) -> None:
-    """Train one run, or resume it; torchrun uses several devices."""
+    """Train or resume one run; on several devices with torchrun."""
     from benchmarks.config import resolve
     from benchmarks.runs.folder import RunFolder
     from benchmarks.runs.workspace import open_data, workspace
@@ -84,7 +84,7 @@ def train(
         archive = open_data(crohme, results)
         config = resolve(recipe, preset or _default_preset(), seed, archive)
         run = RunFolder(workspace(archive, results) / "runs" / config.run_name, config)
-    if int(os.environ.get("RANK", "0")) > 0:  # one process of a team mirrors and talks
+    if int(os.environ.get("RANK", "0")) > 0:  # only rank 0 reports and tracks
         return train(run, archive)
     if force:
         run.forget_training()
@@ -101,20 +101,20 @@ def predict(folder: Folder, crohme: Crohme = None, years: Years = "", results: R
     from benchmarks.runs.workspace import test_splits
 
     run, archive = _run(folder, crohme, results)
-    predict(run, archive, test_splits(archive, words(years)))
+    predict(run, archive, test_splits(archive, parse_list(years)))
     print(f"recognized: {run.path / 'predictions'}")
 
 
 @app.command(rich_help_panel=PANEL)
 def score(folder: Folder, crohme: Crohme = None, years: Years = "", results: Results = RESULTS) -> None:
-    """Score a run's predictions: of all its test sets, or --years."""
+    """Score a run's predictions for --years, or all its test sets."""
     from benchmarks.runs.workspace import test_splits
     from benchmarks.score import score
     from benchmarks.tracking.track import track
 
     run, archive = _run(folder, crohme, results)
-    wanted = test_splits(archive, words(years) or run.sets("predictions/*.zip"))
-    for result in score(run, archive, wanted).values():
+    splits = test_splits(archive, parse_list(years) or run.sets("predictions/*.zip"))
+    for result in score(run, archive, splits).values():
         print(result)
     track(run.path)
 
@@ -123,23 +123,23 @@ def score(folder: Folder, crohme: Crohme = None, years: Years = "", results: Res
 def evaluate(
     crohme: Crohme = None,
     years: Years = "",
-    recipes: Annotated[str, typer.Option(help="of these rows only")] = "",
+    recipes: Annotated[str, typer.Option(help="only runs of these recipes")] = "",
     results: Results = RESULTS,
 ) -> None:
-    """Recognize CROHME again with the committed weights."""
+    """Recognize CROHME with the committed weights; compare scores."""
     from benchmarks.regression.evaluate import evaluate
 
-    evaluate(crohme, words(years), words(recipes), results)
+    evaluate(crohme, parse_list(years), parse_list(recipes), results)
 
 
 @app.command(rich_help_panel=PANEL)
 def tune(
     recipe: Recipe = "comer-fusion",
     preset: Preset = "",
-    trials: Annotated[int, typer.Option(help="finished trials in all", min=1)] = 16,
-    workers: Annotated[int, typer.Option(help="trials at a time", min=1)] = 2,
-    space: Annotated[str, typer.Option(help="what may change: a YAML file, else the one for the preset")] = "",
-    storage: Annotated[str, typer.Option(help="a database URL; else a journal file, for this machine alone")] = "",
+    trials: Annotated[int, typer.Option(help="total number of finished trials", min=1)] = 16,
+    workers: Annotated[int, typer.Option(help="concurrent trials", min=1)] = 2,
+    space: Annotated[str, typer.Option(help="search space: a YAML file; default: the preset's own")] = "",
+    storage: Annotated[str, typer.Option(help="database URL; default: a journal file, for this machine only")] = "",
     seed: options.Seed = 7,
     crohme: Crohme = None,
     results: Results = RESULTS,
@@ -147,7 +147,7 @@ def tune(
     cpus: options.Cpus = 1,
     gpus: options.Gpus = None,
 ) -> None:
-    """Look for better settings, on held-out training data."""
+    """Tune settings with Optuna on held-out training data."""
     from benchmarks.jobs.engine import Placing
     from benchmarks.runs.workspace import open_data
     from benchmarks.tuning.space import pose
@@ -161,10 +161,10 @@ def tune(
 
 @app.command(rich_help_panel=PANEL)
 def pack(
-    folders: Annotated[list[Path], typer.Argument(help="scored run folders on CROHME")],
-    weights: Annotated[bool, typer.Option(help="with weights (float16) and a model card")] = True,
+    folders: Annotated[list[Path], typer.Argument(help="folders of scored CROHME runs")],
+    weights: Annotated[bool, typer.Option(help="include weights (float16) and a model card")] = True,
 ) -> None:
-    """Keep scored runs under results/reproduced/, fit to commit."""
+    """Copy scored runs to results/reproduced/, ready to commit."""
     from benchmarks.runs.packing import pack
 
     for folder in folders:
@@ -172,8 +172,8 @@ def pack(
 
 
 @app.command(rich_help_panel=PANEL)
-def track(folders: Annotated[list[Path], typer.Argument(help="run folders, from this machine or another")]) -> None:
-    """Mirror run folders to MLflow (MLFLOW_TRACKING_URI)."""
+def track(folders: Annotated[list[Path], typer.Argument(help="run folders, made on any machine")]) -> None:
+    """Log run folders to MLflow (MLFLOW_TRACKING_URI)."""
     from benchmarks.tracking.track import track
     from benchmarks.tracking.tracking_store import store
 
@@ -185,9 +185,9 @@ def track(folders: Annotated[list[Path], typer.Argument(help="run folders, from 
 
 @app.command(rich_help_panel=PANEL)
 def mlflow_ui(
-    results: Results = RESULTS, port: Annotated[int, typer.Option(help="of the loopback", min=1, max=65535)] = 5000
+    results: Results = RESULTS, port: Annotated[int, typer.Option(help="port on 127.0.0.1", min=1, max=65535)] = 5000
 ) -> None:
-    """Open MLflow's own interface, on this machine only."""
+    """Serve the MLflow UI on this machine only."""
     from benchmarks.tracking.tracking_store import browse
 
     browse(results, port)
@@ -196,19 +196,19 @@ def mlflow_ui(
 @app.command("ls", rich_help_panel=PANEL)
 def list_(
     results: Results = RESULTS,
-    keys: Annotated[bool, typer.Option("--keys", help="every key of a recipe or preset instead")] = False,
+    keys: Annotated[bool, typer.Option("--keys", help="list every recipe and preset key instead")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List recipes, presets, and how far each run is; or all keys."""
+    """List recipes, presets and the progress of each run; or all keys."""
     import json
     from dataclasses import asdict
 
     from benchmarks.runs import listing
 
     if keys:
-        from benchmarks import keys as every
+        from benchmarks.keys import lines, settable
 
-        print(json.dumps([asdict(key) for key in every.settable()], indent=1) if as_json else "\n".join(every.lines()))
+        print(json.dumps([asdict(key) for key in settable()], indent=1) if as_json else "\n".join(lines()))
     elif as_json:
         shipped = {kind: listing.shipped(kind) for kind in ("recipes", "presets")}
         print(json.dumps(shipped | {"runs": [asdict(run) for run in listing.runs(results)]}, indent=1))
@@ -217,17 +217,17 @@ def list_(
 
 
 def _run(folder: Path, crohme: Path | None, results: Path) -> "tuple[RunFolder, Archive]":
-    """The run in a folder, and the data it belongs to."""
+    """The run in `folder` and its data. Raises UserError unless the data match the run's digest."""
     from benchmarks.runs.folder import RunFolder
     from benchmarks.runs.workspace import open_data
 
     run = RunFolder(folder)
     data = run.settings.data
     if crohme is None and data.name != "embedded":
-        raise UserError(f"{folder}: was trained on {data.name} data; give the archive with --crohme")
+        raise UserError(f"{folder}: trained on {data.name} data; give the archive with --crohme")
     archive = open_data(crohme, results)
     if archive.digest != data.digest:
-        raise UserError(f"{archive.path}: not the data {folder} was trained on (other digest); give that archive")
+        raise UserError(f"{archive.path}: not the data of {folder} (other digest); give the archive it was trained on")
     return run, archive
 
 
