@@ -1,1 +1,1 @@
-"""What training and search cost: plain against fast, bf16 against float32, time to accuracy."""
+"""Cost of training and search: plain and fast code paths, bf16 and float32, time to accuracy."""

@@ -1,8 +1,8 @@
-"""`make bench`: the plain way beside the fast way in one run, on networks of full size, to results/speed/.
+"""`make bench`: time plain and fast implementations on full-size networks; write results/speed/.
 
-cpu.csv has one row per benchmark; its ratio says how many times better the fast side is (images/s: fast / plain;
-MiB: plain / fast). Both sides take turns, so that what else the machine does meets them alike.
-growth.csv says how cost grows.
+cpu.csv has one row per benchmark; `ratio` is the gain of the fast side (images/s: fast / plain; MiB: plain / fast). The
+sides alternate, so that other load on the machine affects both alike. growth.csv holds search time against image area,
+length, beam width and batch size.
 """
 
 import csv
@@ -42,16 +42,16 @@ from models.layers import Dropout
 from models.vocab import EOS, SOS, bidirectional_targets
 from models.weights import load_weights
 
-QUIET = 0.5  # load that is no reason for a warning
-TURN = 2.0  # s
-STATUS = Path("/proc/self/status")  # where Linux tells the peak memory of a process
+QUIET = 0.5  # load average above which a warning is printed
+TURN = 2.0  # s, minimum duration of one measurement
+STATUS = Path("/proc/self/status")  # Linux: contains the process's peak memory
 
-Sides = tuple[Callable[[], object], Callable[[], object]]  # the same job, plain and fast
+Sides = tuple[Callable[[], object], Callable[[], object]]  # plain and fast implementation of one job
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured; the defaults are those of the committed numbers."""
+    """Problem sizes; the defaults are those of the committed numbers."""
 
     model: CoMERConfig = field(default_factory=CoMERConfig)
     height: int = 96
@@ -59,24 +59,24 @@ class Sizes:
     beam: int = 10
     steps: int = 30
     many_steps: int = 200
-    batch: int = 4  # images searched at once; of a long search one alone
+    batch: int = 4  # images searched at once; the 200-step search uses 1
     train_batch: int = 8
     tokens: int = 20
 
 
 def hardware() -> str:
-    """What a time depends on most."""
+    """Processor, cores and threads."""
     return f"{processor()}, {cores()} cores, {torch.get_num_threads()} threads"
 
 
 def versions() -> str:
-    """What a time depends on beside the hardware."""
+    """Versions of torch and Python, and the git revision."""
     return f"torch {torch.__version__}, Python {sys.version.split()[0]}, {(revision() or 'no revision')[:9]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A line of cpu.csv; what was done on one side only leaves `plain`, `ratio`, `spread` empty."""
+    """A row of cpu.csv; one-sided measurements leave `plain`, `ratio` and `spread` empty."""
 
     benchmark: str
     plain: float | None = None
@@ -89,15 +89,16 @@ class Row:
     versions: str = field(default_factory=versions)
 
     def cells(self) -> dict[str, object]:
-        """By column, with four digits of each number."""
-        return {name: float(f"{x:.4g}") if isinstance(x, float) else x for name, x in asdict(self).items()}
+        """Values by column; floats rounded to four significant digits."""
+        values = asdict(self).items()
+        return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in values}
 
 
 COLUMNS = tuple(column.name for column in fields(Row))
 
 
 def network(sizes: Sizes) -> CoMER:
-    """A network of random weights that never ends a hypothesis, so that a search takes all its steps."""
+    """A network with random weights that never predicts an end token, so that every search takes all its steps."""
     torch.manual_seed(7)
     model = CoMER(sizes.model).eval()
     with torch.no_grad():
@@ -107,14 +108,14 @@ def network(sizes: Sizes) -> CoMER:
 
 
 def batch(sizes: Sizes, images: int) -> tuple[Tensor, Tensor]:
-    """Ink like noise, on images without padding."""
+    """Images of uniform noise (images, 1, H, W) and their empty padding mask."""
     draw = torch.Generator().manual_seed(7)
     ink = torch.rand(images, 1, sizes.height, sizes.width, generator=draw)
     return ink, torch.zeros_like(ink[:, 0], dtype=torch.bool)
 
 
 def encoding(sizes: Sizes, bf16: bool) -> Sides:
-    """The encoder's layers one by one, and folded."""
+    """The encoder: layer by layer, and with folded layers."""
     model, images = network(sizes), batch(sizes, sizes.batch)
     with torch.no_grad():
         folded = FoldedEncoder(model.encoder, torch.bfloat16 if bf16 else torch.float32)
@@ -122,16 +123,16 @@ def encoding(sizes: Sizes, bf16: bool) -> Sides:
 
 
 def searching(sizes: Sizes, bf16: bool, steps: int, images: int) -> Sides:
-    """The joint search that recomputes everything, in float32, and ours."""
+    """Joint search: the plain one, which recomputes everything in float32, and the cached one."""
     model, inputs = network(sizes), batch(sizes, images)
     options = SearchOptions(beam_size=sizes.beam, max_len=steps + 1)
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        folded = FoldedNetwork(model)  # once for all batches, as `predict` does
+        folded = FoldedNetwork(model)  # once for all batches, as in `predict`
     return lambda: plain_search(model, *inputs, options), lambda: joint_search(folded, *inputs, options)
 
 
 def training(sizes: Sizes, bf16: bool) -> Sides:
-    """A training step with torch's own dropout, in float32, and ours."""
+    """A training step: with torch's dropout in float32, and as in the trainer."""
     images, mask = batch(sizes, sizes.train_batch)
     draw = torch.Generator().manual_seed(7)
     labels = torch.randint(EOS + 1, sizes.model.vocab_size, (sizes.train_batch, sizes.tokens), generator=draw)
@@ -160,7 +161,7 @@ def training(sizes: Sizes, bf16: bool) -> Sides:
 
 
 def with_torch_dropout(model: nn.Module) -> None:
-    """Replaces the suite's cheaper dropout by torch's own, which draws a double per element."""
+    """Replace the suite's cheaper dropout with torch's, which draws a double per element."""
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             if isinstance(child, Dropout):
@@ -168,7 +169,7 @@ def with_torch_dropout(model: nn.Module) -> None:
 
 
 def cases(s: Sizes) -> dict[str, tuple[int, Callable[[], Sides]]]:
-    """The jobs that both sides do, by name, each with its images."""
+    """Two-sided benchmarks by name: number of images and a factory of the two sides."""
     return {
         "encoder_fp32": (s.batch, lambda: encoding(s, False)),
         "encoder_bf16": (s.batch, lambda: encoding(s, True)),
@@ -181,7 +182,7 @@ def cases(s: Sizes) -> dict[str, tuple[int, Callable[[], Sides]]]:
 
 
 PEAKS = ("search_beam10_30steps_fp32", "search_beam10_30steps_bf16", "train_step_fp32", "train_step_bf16")
-GROWTH = {  # what is varied around GROUND, images of 96 pixels' height: its name in GROUND and its values
+GROWTH = {  # axis of growth.csv: the key of GROUND that varies, and its values
     "image_area": ("width", (128, 256, 512, 1024)),  # px
     "sequence_length": ("steps", (10, 20, 40, 80)),
     "beam_width": ("beam", (1, 2, 5, 10, 20)),
@@ -191,9 +192,8 @@ GROUND = {"width": 256, "steps": 20, "beam": 5, "batch": 2}
 
 
 def seconds(sides: Sides, repeats: int) -> list[list[float]]:
-    """Times of every side, in turns: forwards, then backwards, and so on; each is warmed up once. A turn takes TURN at
-    least, the job being done as often as that takes: other work on the machine comes and goes in less than a second,
-    and a short job would meet it or not, where a long one always meets some."""
+    """Seconds per job for each side, `repeats` times, after one warm-up job. The order of the sides alternates. A
+    measurement repeats its job for at least TURN: a shorter one would hit or miss brief load from other processes."""
     times: list[list[float]] = [[] for _ in sides]
     for repeat in range(-1, repeats):
         for side in (0, 1) if repeat % 2 == 0 else (1, 0):
@@ -207,12 +207,12 @@ def seconds(sides: Sides, repeats: int) -> list[list[float]]:
 
 
 def spread(sides: list[list[float]]) -> float:
-    """Interquartile range over the median, of the side where that is larger."""
+    """Interquartile range / median, the larger of the two sides."""
     return max(float(iqr(values)) / statistics.median(values) for values in sides)
 
 
 def timed(name: str, sizes: Sizes, repeats: int) -> Row:
-    """How many images a second both sides get through."""
+    """Throughput of both sides in images/s (median)."""
     images, sides = cases(sizes)[name]
     times = seconds(sides(), repeats)
     plain, fast = (images / statistics.median(side) for side in times)
@@ -221,24 +221,24 @@ def timed(name: str, sizes: Sizes, repeats: int) -> Row:
 
 
 def peak(name: str, sizes: Sizes, repeats: int) -> Row:
-    """Peak resident memory of a fresh process per side that does its job once, libraries included."""
+    """Peak resident memory (median) of fresh processes that run each side once; includes libraries."""
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
-        once = partial(resident, name, sizes)
-        found = [list(processes.map(once, [side] * repeats)) for side in (0, 1)]
-    plain, fast = map(statistics.median, found)
-    name, worst = f"peak_memory_{name}", spread(found)
+        measure = partial(resident, name, sizes)
+        peaks = [list(processes.map(measure, [side] * repeats)) for side in (0, 1)]
+    plain, fast = map(statistics.median, peaks)
+    name, worst = f"peak_memory_{name}", spread(peaks)
     return Row(benchmark=name, plain=plain, fast=fast, ratio=plain / fast, unit="MiB", n=repeats, spread=worst)
 
 
 def resident(name: str, sizes: Sizes, side: int) -> float:
-    """Does one side of a benchmark once; the peak resident memory of this process, MiB."""
+    """Run one side of a benchmark once; return this process's peak resident memory in MiB."""
     cases(sizes)[name][1]()[side]()
     return int(re.findall(r"VmHWM:\s+(\d+) kB", STATUS.read_text())[0]) / 2**10
 
 
-def recognizing(crohme: Path, sizes: Sizes) -> Row:
-    """Seconds for all of CROHME 2014. Random weights know no end, so a batch takes as many steps as its longest
-    reference, end included; trained weights drop what is finished earlier."""
+def crohme_search(crohme: Path, sizes: Sizes) -> Row:
+    """Seconds to search CROHME 2014 with random weights. These never predict an end token, so each batch takes as many
+    steps as its longest reference, end token included; trained weights drop finished images earlier."""
     archive = open_archive(crohme)
     config = resolve("comer-fusion", "paper", 7, archive)
     model, began, images = network(sizes), time.perf_counter(), 0
@@ -251,8 +251,8 @@ def recognizing(crohme: Path, sizes: Sizes) -> Row:
     return Row(benchmark="crohme2014_beam10_reference_lengths_bf16", fast=took, unit=f"s for {images} images")
 
 
-def changed(crohme: Path, results: Path) -> Row:
-    """How many predictions of the committed run of the preset hour differ between bf16 and float32."""
+def crohme_changed_by_bf16(crohme: Path, results: Path) -> Row:
+    """Number of CROHME 2014 predictions of the committed `hour` run that differ between bf16 and float32."""
     archive, run = open_archive(crohme), RunFolder(results / "reproduced/comer-fusion/hour-seed7")
     config = run.settings
     model, samples = load_weights(run.weights, config.model).eval(), archive.samples("2014")
@@ -260,18 +260,18 @@ def changed(crohme: Path, results: Path) -> Row:
         recognize(model, config.changed({"search.bf16": bf16}), samples, torch.device("cpu"), f"2014, bf16: {bf16}")
         for bf16 in (False, True)
     )
-    others = float(sum(plain[name][0] != fast[name][0] for name in plain))
-    return Row(benchmark="crohme2014_changed_by_bf16", fast=others, unit=f"of {len(samples)} predictions")
+    changed = float(sum(plain[id_][0] != fast[id_][0] for id_ in plain))
+    return Row(benchmark="crohme2014_changed_by_bf16", fast=changed, unit=f"of {len(samples)} predictions")
 
 
 def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
-    """Seconds of a float32 search, both ways, for every value of every axis: the lines of growth.csv."""
+    """Rows of growth.csv: seconds of plain and fast float32 search for every value of every axis."""
     for axis, (name, values) in GROWTH.items():
         for value in values:
-            at = GROUND | {name: value}
-            # tiny networks, in tests, have few classes
-            these = replace(sizes, width=at["width"], beam=min(at["beam"], sizes.model.vocab_size // 2))
-            times = seconds(searching(these, False, at["steps"], at["batch"]), repeats)
+            point = GROUND | {name: value}
+            beam = min(point["beam"], sizes.model.vocab_size // 2)  # tests use few classes
+            varied = replace(sizes, width=point["width"], beam=beam)
+            times = seconds(searching(varied, False, point["steps"], point["batch"]), repeats)
             plain, fast = (float(f"{statistics.median(side):.4g}") for side in times)
             x = value * sizes.height if axis == "image_area" else value
             yield {"axis": axis, "value": x, "plain": plain, "fast": fast, "unit": "s", "n": repeats}
@@ -280,22 +280,22 @@ def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
 def speed(
     results: Path, only: list[str], repeats: int, sizes: Sizes | None = None, crohme: Path | None = None
 ) -> list[Row]:
-    """Measures what `only` names, or parts of names (nothing: everything), and writes it; other rows stay as they are.
-    Two rows need `crohme`, an archive with CROHME 2014. UserError for unknown names."""
+    """Measure and save the benchmarks whose names contain an element of `only` (default: all); other rows are kept.
+    Two benchmarks need `crohme`, an archive with CROHME 2014. Raises UserError for unknown names."""
     sizes, folder = sizes or Sizes(), results / "speed"
     jobs: dict[str, Callable[[], Row]] = {name: partial(timed, name, sizes, repeats) for name in cases(sizes)}
     if STATUS.exists():
         jobs |= {f"peak_memory_{name}": partial(peak, name, sizes, repeats) for name in PEAKS}
     if crohme is not None:
-        jobs["crohme2014_beam10_reference_lengths_bf16"] = partial(recognizing, crohme, sizes)
-        jobs["crohme2014_changed_by_bf16"] = partial(changed, crohme, results)
+        jobs["crohme2014_beam10_reference_lengths_bf16"] = partial(crohme_search, crohme, sizes)
+        jobs["crohme2014_changed_by_bf16"] = partial(crohme_changed_by_bf16, crohme, results)
     names = [*jobs, "growth"]
     if unknown := [part for part in only if not any(part in name for name in names)]:
-        hint = "" if crohme else "; those on crohme2014 need --crohme"
+        hint = "" if crohme else "; crohme2014_* need --crohme"
         raise UserError(f"--only {unknown[0]}: no such benchmark; choose from {', '.join(names)} or parts{hint}")
     wanted = [name for name in names if not only or any(part in name for part in only)]
     if (load := os.getloadavg()[0]) > QUIET:
-        aside.print(f"the machine is not quiet (load {load:.1f}): these are no numbers to publish", style="yellow")
+        aside.print(f"the machine is not quiet (load {load:.1f}): do not publish these numbers", style="yellow")
     rows: list[Row] = []
     for name in track(wanted, "measuring", console=aside, transient=True):
         if name == "growth":
@@ -303,14 +303,14 @@ def speed(
             write_atomically(folder / "growth.csv", csv_text(list(lines[0]), lines))
         else:
             rows.append(jobs[name]())
-            save(folder / "cpu.csv", rows)  # at once: what was measured outlives Ctrl-C
+            save(folder / "cpu.csv", rows)  # immediately, so that Ctrl-C loses nothing
     if rows:
         show("speed", [{name: row.cells()[name] for name in COLUMNS[:-2]} for row in rows], rows[0].hardware)
     return rows
 
 
 def save(path: Path, rows: list[Row]) -> None:
-    """Puts rows into the table, in the place of older ones of their names."""
+    """Write rows into the table; rows of the same names are replaced, others kept."""
     old = csv.DictReader(path.read_text().splitlines() if path.exists() else [",".join(COLUMNS)])
     if tuple(old.fieldnames or ()) != COLUMNS:
         raise UserError(f"{path}: has other columns than {', '.join(COLUMNS)}; delete it and measure again")

@@ -1,13 +1,13 @@
-"""`make gpu-check`: what a GPU that was never used before makes of this suite, in five minutes: results/speed/gpu.csv.
+"""`make gpu-check`: check the suite on a new GPU in five minutes; write results/speed/gpu.csv.
 
-Four parts, each number kept as soon as it is measured:
-- tests: those that only a GPU can fail.
-- step: the training's own micro-batch (`Trainer.micro_step` of the preset `fast`: inputs made on the device, forward,
-  backward) at eight padded shapes of its last epoch, small to large. In ms: `cold` the first of its shape, `eager`
-  kernel by kernel, `recorded` while a CUDA graph is made of it, `replayed` from that (medians but for the single ones);
-  `difference` is that of the gradients, replayed - eager, as a share of the eager ones' length.
-- search: CROHME 2014 by the best committed weights, in float32 and bf16, beside their committed score.
-- set: the keys of a preset that follow from it.
+Four parts; every number is saved as soon as it is measured:
+- tests: the CUDA tests, which are skipped elsewhere.
+- step: one micro-batch (`Trainer.micro_step` of the preset `fast`: inputs made on the device, forward, backward) at
+  eight padded shapes of its last epoch, from small to large. Times in ms: `cold`, the first of its shape; `eager`,
+  kernel by kernel; `recorded`, while a CUDA graph is captured; `replayed`, from the graph. `eager` and `replayed` are
+  medians. `difference` is |replayed - eager| / |eager| for the gradients.
+- search: CROHME 2014 with the best committed weights, in float32 and bf16, beside their committed score.
+- set: the preset keys that follow from these measurements.
 """
 
 import csv
@@ -47,18 +47,18 @@ from models.weights import load_weights
 CHECKOUT = Path(__file__).parents[2]
 GRAPHS, ON_DEVICE = "tests/training/test_cuda_graphs.py", "tests/data/test_on_device.py"
 SHAPES, REPEATS = 8, 5
-GRADIENT_TOLERANCE = 0.02  # a difference of gradients that bf16 and the order of sums explain
+GRADIENT_TOLERANCE = 0.02  # relative; explained by bf16 and the order of summation
 SPLIT = "2014"
 COLUMNS = ("part", "case", "measure", "value", "unit", "hardware", "versions")
 
-Found = tuple[str, str, str, float | bool, str]  # the first five of a row
+Measurement = tuple[str, str, str, float | bool, str]  # the first five of COLUMNS
 
 
 def gpu_check(crohme: Path | None, results: Path) -> None:
-    """Checks this machine's GPU with CROHME. UserError without one or the other."""
+    """Check this machine's GPU. Raises UserError without a GPU or without CROHME."""
     device = best_device()
     if device.type != "cuda":
-        raise UserError(f"gpu-check is for a machine with a GPU: {why_no_gpu()}; make doctor says what is here")
+        raise UserError(f"gpu-check needs a GPU: {why_no_gpu()}; make doctor lists the devices")
     if crohme is None:
         raise UserError("gpu-check searches CROHME 2014: give it with CROHME=data.zip")
     archive = open_archive(crohme)
@@ -66,31 +66,32 @@ def gpu_check(crohme: Path | None, results: Path) -> None:
 
 
 def examine(archive: Archive, config: Config, results: Path, device: torch.device) -> None:
-    """All parts, with the training of `config`, printed and written to results/speed/gpu.csv, where rows of other GPUs
-    stay."""
+    """Run all parts with the training settings of `config`; print and write results/speed/gpu.csv, keeping the rows of
+    other GPUs."""
     config = config.changed({"training.resident": True})
-    path, found, made_by = results / "speed/gpu.csv", list[Found](), (environment(device)["device"], versions())
+    path, hardware, software = results / "speed/gpu.csv", environment(device)["device"], versions()
     lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
-    others = [line for line in lines if line["hardware"] != made_by[0]]
-    parts = tests(archive), steps(archive, config, device), searches(archive, results, device), switches(found, config)
-    for number in chain.from_iterable(parts):
-        found.append(number)
-        rows = [dict(zip(COLUMNS, (*one, *made_by), strict=True)) for one in found]
+    others = [line for line in lines if line["hardware"] != hardware]
+    done: list[Measurement] = []
+    parts = tests(archive), steps(archive, config, device), searches(archive, results, device), switches(done, config)
+    for measurement in chain.from_iterable(parts):
+        done.append(measurement)
+        rows = [dict(zip(COLUMNS, (*row, hardware, software), strict=True)) for row in done]
         write_atomically(path, csv_text(COLUMNS, [*others, *rows]))
-    show(f"gpu-check: {made_by[0]}", [dict(zip(COLUMNS, one, strict=False)) for one in found], made_by[1])
+    show(f"gpu-check: {hardware}", [dict(zip(COLUMNS, row, strict=False)) for row in done], software)
     print(path)
 
 
-def tests(archive: Archive) -> Iterator[Found]:
-    """The CUDA tests; those that fail by name."""
+def tests(archive: Archive) -> Iterator[Measurement]:
+    """Run the CUDA tests; count results and name the failures."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
-        given = os.environ | {"CROHME": str(archive.path.resolve())}
-        done = subprocess.run([*pytest, GRAPHS, ON_DEVICE], cwd=CHECKOUT, env=given, capture_output=True, text=True)
-        if not report.exists():  # no pytest, no tests
-            said = (done.stderr or done.stdout).strip().splitlines()
-            aside.print(f"the tests did not run: {said[-1] if said else done.returncode}", markup=False)
+        variables = os.environ | {"CROHME": str(archive.path.resolve())}
+        done = subprocess.run([*pytest, GRAPHS, ON_DEVICE], cwd=CHECKOUT, env=variables, capture_output=True, text=True)
+        if not report.exists():  # pytest or the tests are not installed
+            output = (done.stderr or done.stdout).strip().splitlines()
+            aside.print(f"the tests did not run: {output[-1] if output else done.returncode}", markup=False)
             yield "tests", "all", "did not run", 1, "tests"
             return
         cases = list(ElementTree.parse(report).iter("testcase"))
@@ -102,8 +103,8 @@ def tests(archive: Archive) -> Iterator[Found]:
         yield "tests", f"{case.get('classname')}: {case.get('name')}", "failed", 1, "tests"
 
 
-def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Found]:
-    """The micro-batch at shapes from small to large, until the memory is used up; then the optimizer, and the peak."""
+def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Measurement]:
+    """Time the micro-batch at shapes from small to large, until memory runs out; then the optimizer; report memory."""
     team = Team(0, 1, device)
     repeatable(team, config.training.threads)
     with tempfile.TemporaryDirectory() as folder, own_stream(device):
@@ -133,33 +134,34 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Fo
 
 
 def timed(trainer: Trainer, batch: Drawn, device: torch.device) -> dict[str, float]:
-    """Times of one micro-batch in every way; its gradients the same way twice (same images, dropout and seed)."""
+    """Times of one micro-batch in ms, and the relative difference of eager and replayed gradients (same dropout)."""
 
     def once() -> float:
         trainer.optimizer.zero_grad(set_to_none=False)
         return _ms(lambda: trainer.micro_step(batch, 0), device)
 
     def gradients() -> torch.Tensor:
-        return torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
+        parameters = trainer.model.parameters()
+        return torch.cat([parameter.grad.flatten() for parameter in parameters if parameter.grad is not None])
 
     replays = trainer.replays
-    room = replays.limit if replays else 0
+    limit = replays.limit if replays else 0
     if replays:
-        replays.limit = 0  # none is recorded, until there are enough of the others
-    found = {"cold": once(), "eager": median(once() for _ in range(REPEATS))}
+        replays.limit = 0  # no recording during the eager steps
+    times = {"cold": once(), "eager": median(once() for _ in range(REPEATS))}
     if replays is None:
-        return found
-    expected, count, replays.limit = gradients(), len(replays.replays), room
+        return times
+    expected, count, replays.limit = gradients(), len(replays.replays), limit
     recorded = once()
-    if len(replays.replays) == count:  # no room, and it said so
-        return found
+    if len(replays.replays) == count:  # out of memory, which the recorder has reported
+        return times
     replayed = median(once() for _ in range(REPEATS))
     difference = float((gradients() - expected).norm() / expected.norm())
-    return found | {"recorded": recorded, "replayed": replayed, "difference": difference}
+    return times | {"recorded": recorded, "replayed": replayed, "difference": difference}
 
 
 def _ms(work: Callable[[], object], device: torch.device) -> float:
-    """Milliseconds until the device is done with it."""
+    """Milliseconds until the device has finished `work`."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     wait()
     began = time.perf_counter()
@@ -168,22 +170,22 @@ def _ms(work: Callable[[], object], device: torch.device) -> float:
     return 1000 * (time.perf_counter() - began)
 
 
-def memory(case: str, device: torch.device) -> Iterator[Found]:
-    """The most that the device had to hold since it was last asked for."""
+def memory(case: str, device: torch.device) -> Iterator[Measurement]:
+    """Peak reserved memory since the last reset, and total memory of the device."""
     if device.type == "cuda":
         yield "memory", case, "peak", torch.cuda.max_memory_reserved(device) / 2**30, "GiB"
         yield "memory", case, "of", torch.cuda.get_device_properties(device).total_memory / 2**30, "GiB"
 
 
-def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[Found]:
-    """CROHME 2014 by the best committed weights: seconds, and ExpRate beside the committed one with its interval."""
+def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[Measurement]:
+    """Search CROHME 2014 with the best committed weights: seconds and ExpRate, and the committed ExpRate."""
     committed = RunFolder.under(results / "reproduced")
     runs = [run for run in committed if run.has_weights and SPLIT in run.scores]
     if not runs:
-        raise UserError(f"{results / 'reproduced'}: no committed weights to search with; run in a checkout")
+        raise UserError(f"{results / 'reproduced'}: no committed weights; run in a checkout")
     run = max(runs, key=lambda run: run.scores[SPLIT].exprate)
     config, scored = run.settings, run.scores[SPLIT]
-    gc.collect()  # the trainer, to which its recordings refer
+    gc.collect()  # frees the trainer, which is in a reference cycle with its recordings
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
@@ -193,29 +195,30 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
     for measure, value in zip(("committed", "from", "to"), (scored.exprate, *scored.ci95), strict=True):
         yield "search", case, f"ExpRate, {measure}", value, "%"
     for name, bf16 in (("float32", False), ("bf16", True)):
-        way = config.changed({"search.bf16": bf16})
-        here, began = RunFolder(results / "local/gpu-check" / name, way), time.perf_counter()
-        found = recognize(model, way, samples, device, f"{SPLIT}, {name}")
+        settings = config.changed({"search.bf16": bf16})
+        here, began = RunFolder(results / "local/gpu-check" / name, settings), time.perf_counter()
+        predictions = recognize(model, settings, samples, device, f"{SPLIT}, {name}")
         yield "search", case, f"time in {name}", time.perf_counter() - began, f"s for {len(samples)} images"
-        write_predictions(here, SPLIT, found)
+        write_predictions(here, SPLIT, predictions)
         yield "search", case, f"ExpRate in {name}", score(here, archive, [SPLIT])[SPLIT].exprate, "%"
     yield from memory("search", device)
 
 
-def switches(found: list[Found], config: Config) -> Iterator[Found]:
-    """What a preset for this GPU should say. Recordings and images on the device are kept where their tests pass and
-    they are right and quick; batches are as large as the largest that found room."""
+def switches(done: list[Measurement], config: Config) -> Iterator[Measurement]:
+    """Recommended preset keys for this GPU. Images stay on the device if its tests pass, steps are recorded if they are
+    also correct and faster; batches are limited to the largest that fitted in memory, bf16 search to the committed
+    score's interval."""
 
     def values(part: str, measure: str) -> list[float]:
-        return [value for its, _, what, value, _ in found if (its, what) == (part, measure)]
+        return [row[3] for row in done if (row[0], row[2]) == (part, measure)]
 
     def passes(file: str) -> bool:
-        failed = [case for _, case, measure, *_ in found if measure == "failed" and Path(file).stem in case]
+        failed = [case for _, case, measure, *_ in done if measure == "failed" and Path(file).stem in case]
         return not failed and not values("tests", "did not run")
 
     replayed, eager = values("step", "replayed"), values("step", "eager")
-    right = all(difference <= GRADIENT_TOLERANCE for difference in values("step", "difference"))
-    record = passes(GRAPHS) and right and 0 < sum(replayed) < sum(eager[: len(replayed)])
+    correct = all(difference <= GRADIENT_TOLERANCE for difference in values("step", "difference"))
+    record = passes(GRAPHS) and correct and 0 < sum(replayed) < sum(eager[: len(replayed)])
     yield "set", "preset", "training.graphs", config.training.graphs if record else 0, ""
     yield "set", "preset", "training.resident", passes(ON_DEVICE), ""
     if values("step", "no memory"):

@@ -1,9 +1,9 @@
-"""`benchmarks precision`: does bf16 harm? The same short trainings, twice from each seed, float32 and bf16.
+"""`benchmarks precision`: does bf16 harm training? Pairs of short training runs, float32 and bf16, from equal seeds.
 
-Both see the same batches and draw the same dropout; afterwards the same held-out expressions are read by both, in
-float32, each token after the true ones before it. The rule: bf16 is called harmless where Student's 95 % interval of
-the mean difference between the pairs lies within one standard deviation of the float32 seeds, for held-out loss and
-token accuracy alike. Anything wider is "not shown", not "harmful".
+The runs of a pair see the same batches and draw the same dropout. Both are then evaluated in float32 with teacher
+forcing on the same held-out expressions. bf16 counts as harmless if, for held-out loss and token accuracy alike,
+Student's 95 % interval of the mean paired difference lies within one standard deviation of the float32 seeds. A wider
+interval means "not shown", not "harmful".
 """
 
 from collections.abc import Sequence
@@ -28,64 +28,64 @@ from benchmarks.training.trainer import train
 from evaluation.scoring.stats import mean_interval
 from models.weights import load_weights
 
-METRICS = ("loss", "heldout_loss", "heldout_token_accuracy")  # of the last epoch; those held out decide
+METRICS = ("loss", "heldout_loss", "heldout_token_accuracy")  # of the last epoch; the verdict uses those held out
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How short the trainings are."""
+    """Sizes of the training runs and of the held-out set."""
 
-    limit: int  # expressions to train on, evenly spaced
+    limit: int  # training expressions, evenly spaced
     epochs: int
     heldout: int = 300
-    max_tokens: int = 200  # longer labels are left out
+    max_tokens: int = 200  # longer labels are skipped
 
 
 def precision(
     archive: Archive, results: Path, recipe: str, preset: str, seeds: Sequence[int], sizes: Sizes
 ) -> list[dict[str, object]]:
-    """Trains (what is trained already is not trained again), compares, writes results/speed/precision*.csv of CROHME.
-    Returns the verdict's rows. UserError for fewer than two seeds, or too little data."""
+    """Train the missing runs, compare, and on CROHME write results/speed/precision*.csv. Returns the rows of the
+    verdict. Raises UserError for fewer than two seeds or too little data."""
     if len(set(seeds)) < 2:
-        raise UserError("--seeds: the spread between seeds needs two at least, five or more to say anything")
+        raise UserError("--seeds: the spread between seeds needs at least two, a conclusion five or more")
     samples = [sample for sample in archive.samples("train") if len(sample.tokens) <= sizes.max_tokens]
     chosen = evenly(samples, sizes.limit + sizes.heldout)
     if len(chosen) < sizes.limit + sizes.heldout:
         raise UserError(f"{archive.path}: {len(chosen)} expressions, not {sizes.limit} and {sizes.heldout} held out")
-    kept, held = split_heldout(chosen, sizes.heldout / len(chosen), 0)  # the same for all seeds
+    kept, heldout = split_heldout(chosen, sizes.heldout / len(chosen), 0)  # the same for all seeds
     lines: list[dict[str, object]] = []
     for number, (seed, bf16) in enumerate(product(dict.fromkeys(seeds), (False, True)), 1):
         values = {"training.epochs": sizes.epochs, "training.bf16": bf16, "data.max_tokens": sizes.max_tokens}
         short = resolve(recipe, preset, seed, archive).changed(values | {"data.limit": len(chosen)})
-        config = short.model_copy(update={"select": "last"})  # with the rate of a plateau, too: it then stays as it is
+        config = short.model_copy(update={"select": "last"})  # also for `plateau`, whose rate then stays constant
         folder = results / f"local/precision/{sizes.limit}-{sizes.heldout}" / config.run_name
         aside.print(f"training {number} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
         train(RunFolder(folder, config), archive, samples=kept)
         run = RunFolder(folder)
         row: dict[str, object] = {"recipe": config.recipe, "preset": config.preset}
-        row |= {"images": len(kept), "heldout": len(held)}
+        row |= {"images": len(kept), "heldout": len(heldout)}
         row |= {"max_tokens": sizes.max_tokens, "precision": "bf16" if bf16 else "fp32", "seed": seed}
         lines += [row | {key: epoch[key] for key in ("epoch", "loss", "seconds")} for epoch in run.history]
-        batches = evaluation_batches(held, config, config.training.batching.size)
+        batches = evaluation_batches(heldout, config, config.training.batching.size)
         loss, accuracy = teacher_forced(load_weights(run.weights, config.model), batches)
         hardware = f"{run.environment.get('device')}, {run.environment.get('threads')} threads"
         lines[-1] |= {"heldout_loss": loss, "heldout_token_accuracy": accuracy, "hardware": hardware}
     table = pd.DataFrame(lines)
-    found = judged(table)
-    harmless = all(row["verdict"] == "harmless" for row in found if str(row["metric"]).startswith("heldout"))
-    said = f"bf16 is {'' if harmless else 'not shown to be '}harmless here, by the rule"
-    show("bf16 - fp32, pairs of equal seeds, 95 % interval", found, said)
+    verdicts = judge(table)
+    harmless = all(row["verdict"] == "harmless" for row in verdicts if str(row["metric"]).startswith("heldout"))
+    conclusion = f"bf16 is {'' if harmless else 'not shown to be '}harmless here"
+    show("bf16 - fp32, pairs of equal seeds, 95 % interval", verdicts, conclusion)
     if archive.name == "crohme":
-        for name, made in (("precision.csv", table), ("precision_verdict.csv", pd.DataFrame(found))):
-            write_atomically(results / "speed" / name, made.to_csv(index=False, float_format="%.6g"))
+        for name, frame in (("precision.csv", table), ("precision_verdict.csv", pd.DataFrame(verdicts))):
+            write_atomically(results / "speed" / name, frame.to_csv(index=False, float_format="%.6g"))
             print(results / "speed" / name)
-    return found
+    return verdicts
 
 
-def judged(table: pd.DataFrame) -> list[dict[str, object]]:
-    """One row per metric: both means, the seeds' spread, the paired difference with its interval, and a verdict."""
+def judge(table: pd.DataFrame) -> list[dict[str, object]]:
+    """One row per metric: both means, the spread over seeds, the paired difference with its interval, and a verdict."""
     last = table[table["epoch"] == table["epoch"].max()]
-    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for metric in METRICS:
         sides = last.pivot(index="seed", columns="precision", values=metric)
         fp32, bf16 = sides["fp32"].to_numpy(), sides["bf16"].to_numpy()
@@ -96,13 +96,13 @@ def judged(table: pd.DataFrame) -> list[dict[str, object]]:
         row: dict[str, object] = {"metric": metric, "n": len(fp32), "fp32": float(fp32.mean())}
         row |= {"bf16": float(bf16.mean()), "seed_sd": spread, "difference": float((bf16 - fp32).mean())}
         row |= {"low": low, "high": high, "verdict": verdict}
-        found.append(row | {"seeds_needed": needed(bf16 - fp32, spread)})
-    return found
+        rows.append(row | {"seeds_needed": seeds_needed(bf16 - fp32, spread)})
+    return rows
 
 
-def needed(differences: np.ndarray, spread: float) -> int | None:
-    """How many seeds would bring the interval within the spread, if mean and scatter of the pairs stay; None for more
-    than 100."""
+def seeds_needed(differences: np.ndarray, spread: float) -> int | None:
+    """Number of seeds that would bring the interval within `spread` at the same mean and standard deviation of the
+    paired differences; None if more than 100."""
     seeds = np.arange(2, 101)
     widths = stats.t.ppf(0.975, seeds - 1) * differences.std(ddof=1) / np.sqrt(seeds)
     enough = seeds[abs(differences.mean()) + widths <= spread]

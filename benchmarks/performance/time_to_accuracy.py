@@ -1,8 +1,8 @@
-"""`benchmarks timings`: time to accuracy of runs, as their own files tell it: results/speed/training.csv.
+"""`benchmarks timings`: time to accuracy, from the files in run folders; write results/speed/training.csv.
 
-All seconds are measured (history.jsonl). Two measures are kept apart: token equality, which a training validates on
-CROHME 2014, and ExpRate on symLG, which is scored once, after the training. So `token_55_s` is the time of the first
-validation at 55 % or more, and `exprate_55_s` that of the whole training where its ExpRate is 55 % or more.
+All times are in measured seconds (history.jsonl). Two metrics are distinguished: the token-match ExpRate, validated
+during training on CROHME 2014, and the ExpRate on symLG, scored once afterwards. `token_55_s` is the time of the first
+validation that reaches 55 %; `exprate_55_s` is the whole training time, if its ExpRate reaches 55 %.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,13 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.runs.folder import RunFolder
 
-GOALS = (55.0, 57.0, 59.33)  # % on CROHME 2014; the last is what the paper reports
+GOALS = (55.0, 57.0, 59.33)  # % on CROHME 2014; the last is the paper's
 KEYS = ["recipe", "preset", "config", "hardware"]
 
 
 def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
-    """Prints one row per run and, where a row of runs has several seeds, their mean and standard deviation. Without
-    folders: the committed runs, to results/speed/training.csv. UserError for a folder that is no trained run, or where
-    there is none."""
+    """Print one row per run and, for several seeds, their mean and standard deviation. Without `folders`, use the
+    committed runs and write results/speed/training.csv. Raises UserError for unfinished runs, or if there are none."""
     runs = [RunFolder(folder) for folder in folders] or RunFolder.under(results / "reproduced")
     if not runs:
         raise UserError(f"{results / 'reproduced'}: no runs; name run folders")
@@ -39,7 +38,7 @@ def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
 
 
 def row(run: RunFolder) -> dict[str, object]:
-    """What one run took. A training that was killed and resumed counts the parts of an epoch that its lines tell."""
+    """Times of one run. An interrupted epoch counts only from where it was resumed. Raises UserError if unfinished."""
     config, history, scored = run.config, run.history, run.scores.get("2014")
     if not history or not run.finished:
         raise UserError(f"{run.path}: not trained to its end; there is no time to accuracy yet")
@@ -51,27 +50,26 @@ def row(run: RunFolder) -> dict[str, object]:
         if "val_token_exprate" in line
     ]
     on_2014 = validated if config.get("select") == "2014" else []
-    found: dict[str, object] = {"recipe": run.recipe, "preset": run.preset, "config": run.recipe_hash}
-    found |= {"hardware": run.environment.get("device", "unknown"), "threads": run.environment.get("threads")}
-    found |= {"seed": str(run.seed), "n": 1, "epochs": len(history), "total_s": training + checks}
-    found |= {"epoch_s": (training + checks) / len(history), "train_epoch_s": training / len(history)}
-    found |= {"validation_s": checks / len(validated) if validated else None, "validations": len(validated)}
-    found |= {"images_per_s": images / training if training else None}
+    values: dict[str, object] = {"recipe": run.recipe, "preset": run.preset, "config": run.recipe_hash}
+    values |= {"hardware": run.environment.get("device", "unknown"), "threads": run.environment.get("threads")}
+    values |= {"seed": str(run.seed), "n": 1, "epochs": len(history), "total_s": training + checks}
+    values |= {"epoch_s": (training + checks) / len(history), "train_epoch_s": training / len(history)}
+    values |= {"validation_s": checks / len(validated) if validated else None, "validations": len(validated)}
+    values |= {"images_per_s": images / training if training else None}
     for goal in GOALS:
-        found[f"token_{goal:g}_s"] = next((passed for token_rate, passed in on_2014 if token_rate >= goal), None)
+        values[f"token_{goal:g}_s"] = next((passed for token_rate, passed in on_2014 if token_rate >= goal), None)
     for goal in GOALS:
-        found[f"exprate_{goal:g}_s"] = training + checks if scored and scored.exprate >= goal else None
+        values[f"exprate_{goal:g}_s"] = training + checks if scored and scored.exprate >= goal else None
     best = max((token_rate for token_rate, _ in on_2014), default=None)
-    return found | {"best_token_exprate_2014": best, "exprate_2014": scored.exprate if scored else None}
+    return values | {"best_token_exprate_2014": best, "exprate_2014": scored.exprate if scored else None}
 
 
 def with_spread(seeds: pd.DataFrame) -> pd.DataFrame:
-    """The seeds of one row of runs, with their mean and standard deviation under them; a number that not all of them
-    have is left empty there."""
+    """Seeds of one configuration, then mean and standard deviation, which are empty if any seed lacks a value."""
     parts = [seeds.astype(object)]
     if len(seeds) > 1:
         numbers = seeds.loc[:, "epochs":].astype(float)
-        for name, found in (("mean", numbers.mean(skipna=False)), ("sd", numbers.std(skipna=False))):
-            line = seeds.iloc[0].to_dict() | {"seed": name, "n": len(seeds)} | found.to_dict()
+        for name, values in (("mean", numbers.mean(skipna=False)), ("sd", numbers.std(skipna=False))):
+            line = seeds.iloc[0].to_dict() | {"seed": name, "n": len(seeds)} | values.to_dict()
             parts.append(pd.DataFrame([line]).astype(object))
     return pd.concat(parts)

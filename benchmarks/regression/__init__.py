@@ -1,1 +1,1 @@
-"""The gate on metrics: a fixed, quick job and the baseline it is held to."""
+"""The regression gate: a short, fixed job and the baseline it is compared with."""

@@ -1,9 +1,9 @@
-"""CI for numbers: the fixed job (fixed_job.py) against results/baseline.json.
+"""The regression gate: compare the fixed job (fixed_job.py) with results/baseline.json.
 
 Scores of fixed predictions must be equal, numerics equal within rounding. Trained metrics must lie within the
-prediction interval of recorded runs: the range in which one more run of the same program falls, but for FALSE_ALARMS
-of all such comparisons (exactly so for normal values; a test judges every recorded run by the others). The baseline
-holds those runs themselves, where they were made, and why it was ever changed.
+prediction interval of recorded runs, in which one more run of the same program falls with probability
+1 - FALSE_ALARMS, over all metrics together (exact for normal values; a test judges every recorded run by the others).
+The baseline holds these runs, their environment, and the reason for every change.
 """
 
 import hashlib
@@ -32,34 +32,34 @@ from evaluation.scoring.stats import prediction_interval
 
 PARTS = ("scores", "numerics", "training")
 ROUNDING = 1e-5  # relative; instruction sets from SSE4 to AVX-512 differ by 2e-7
-FALSE_ALARMS = 0.01  # of all comparisons of unchanged programs, all trained metrics together
-RUNS, FIRST_SEED = 20, 101  # that are recorded
-MOST_SHOWN = 30  # differing items in the table
+FALSE_ALARMS = 0.01  # probability that an unchanged program fails, over all trained metrics
+RUNS, FIRST_SEED = 20, 101  # of recorded runs
+MAX_SHOWN = 30  # differing items in the table
 
 
 class Recorded(BaseModel):
-    """Runs of the short training on one set: what the interval is made of."""
+    """Recorded runs of the short training on one data set, from which the intervals are computed."""
 
     model_config = ConfigDict(extra="forbid")
-    settings: dict[str, Any]  # the resolved configuration, flat, without the seed
+    settings: dict[str, Any]  # the resolved configuration, flattened, without the seed
     environment: dict[str, Any]
-    runs: list[dict[str, float]]  # seed and metrics
+    runs: list[dict[str, float]]  # each with its seed and metrics
 
 
 class Baseline(BaseModel):
-    """What results/baseline.json holds."""
+    """Contents of results/baseline.json."""
 
     model_config = ConfigDict(extra="forbid")
     format: str = "hmerbench-baseline-1"
     scores: fixed_job.Values = {}
     numerics: fixed_job.Values = {}
-    training: dict[str, Recorded] = {}  # by the archive's name
-    history: list[dict[str, Any]] = []  # of updates: when, why, at which revision, what changed
+    training: dict[str, Recorded] = {}  # by archive name
+    history: list[dict[str, Any]] = []  # per update: date, reason, revision, changes, versions
 
 
 @dataclass(frozen=True)
 class Row:
-    """One item of the comparison, as the table shows it; `verdict` is ok, changed, new or gone."""
+    """One compared item as shown in the table; `verdict` is ok, changed, new or gone."""
 
     item: str
     baseline: str
@@ -68,14 +68,14 @@ class Row:
     verdict: str
 
     @property
-    def bad(self) -> bool:
-        """Whether it is a reason to fail."""
+    def fails(self) -> bool:
+        """Whether the item fails the gate."""
         return self.verdict in ("changed", "gone")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What the fixed job came to here; training and its settings by the archive's name."""
+    """Results of the fixed job; `training` metrics and their `settings` by archive name."""
 
     scores: fixed_job.Values
     numerics: fixed_job.Values
@@ -84,9 +84,9 @@ class Measured:
 
 
 def regress(crohme: Path | None, path: Path, parts: Iterable[str] = PARTS) -> bool:
-    """Measures `parts`, prints the table of changes (also to $GITHUB_STEP_SUMMARY); whether all is as it was.
+    """Measure `parts` and print the table of changes (also to $GITHUB_STEP_SUMMARY); True if nothing fails.
 
-    Raises UserError for a baseline that is missing or damaged, before anything is measured.
+    Raises UserError, before measuring, if the baseline is missing or damaged.
     """
     baseline, parts = read(path), check_parts(parts)
     measured = measure(open_archives(crohme, path), path, parts)
@@ -96,29 +96,29 @@ def regress(crohme: Path | None, path: Path, parts: Iterable[str] = PARTS) -> bo
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with open(summary, "a", encoding="utf-8") as file:
             file.write(text + "\n")
-    return not any(row.bad for row in rows)
+    return not any(row.fails for row in rows)
 
 
 def update(crohme: Path | None, path: Path, reason: str, parts: Iterable[str] = PARTS, record: int = 0) -> None:
-    """Accepts what is measured now as the baseline and keeps the reason.
+    """Make the current measurements the baseline and record the reason.
 
-    Recorded runs stay while the new one lies within their interval; else RUNS, or `record` in any case, are made again.
-    CROHME's items stay as they are where it is not given. Raises UserError for an empty reason.
+    Recorded runs are kept if the new run lies within their intervals, otherwise RUNS are recorded again; `record` > 0
+    forces that many. Without CROHME, its items are kept. Raises UserError for an empty reason.
     """
     if not reason.strip():
-        raise UserError("a reason is needed to change the baseline: make regress-update REASON='why it may differ'")
+        raise UserError("a reason is needed to change the baseline: make regress-update REASON='why it changes'")
     baseline, parts = read(path) if path.exists() else Baseline(), check_parts(parts)
     archives = open_archives(crohme, path)
     measured = measure(archives, path, [part for part in parts if not (record and part == "training")])
     rows = compare(baseline, measured, parts, crohme is not None)
-    changed = [row.item for row in rows if row.bad]
+    changed = [row.item for row in rows if row.fails]
     changed += [f"{new} new items"] if (new := sum(row.verdict == "new" for row in rows)) else []
     for name, archive in archives.items() if "training" in parts else ():
         if record or any(row.verdict != "ok" for row in trained_rows(baseline, name, measured.training[name])):
-            baseline.training[name] = recorded(archive, record or RUNS, path.parent / "local/regress")
+            baseline.training[name] = record_runs(archive, record or RUNS, path.parent / "local/regress")
             changed.append(f"{name} training, {len(baseline.training[name].runs)} runs")
     if "scores" in parts:
-        kept = {} if crohme else {item: value for item, value in baseline.scores.items() if _of_crohme(item)}
+        kept = {} if crohme else {item: value for item, value in baseline.scores.items() if _needs_crohme(item)}
         baseline.scores = dict(sorted({**kept, **measured.scores}.items()))
     if "numerics" in parts:
         baseline.numerics = measured.numerics
@@ -128,63 +128,63 @@ def update(crohme: Path | None, path: Path, reason: str, parts: Iterable[str] = 
     print(f"{path}: {', '.join(changed[:5]) or 'nothing'} changed{', ...' * (len(changed) > 5)}")
 
 
-def recorded(archive: Archive, runs: int, folder: Path) -> Recorded:
-    """The short training at `runs` seeds. Each run is kept in `folder` as it ends, so that a stopped recording of the
-    same program with the same settings resumes where it left off."""
+def record_runs(archive: Archive, runs: int, folder: Path) -> Recorded:
+    """Run the short training with `runs` seeds. Each result is saved in `folder`, so that an interrupted recording
+    resumes if program and settings are unchanged."""
     path = folder / f"{archive.name}-{fixed_job.training_config(archive, 0).digest}-{program_digest()}.jsonl"
     done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     for seed in range(FIRST_SEED + len(done), FIRST_SEED + runs):
-        done.append({"seed": seed, **fixed_job.trained(archive, seed)})
+        done.append({"seed": seed, **fixed_job.short_training(archive, seed)})
         write_atomically(path, "".join(json.dumps(run) + "\n" for run in done))
         print(f"{archive.name}: {len(done)} of {runs} runs recorded", flush=True)
-    return Recorded(settings=settings(archive), environment=environment(torch.device("cpu")), runs=done[:runs])
+    return Recorded(settings=training_settings(archive), environment=environment(torch.device("cpu")), runs=done[:runs])
 
 
 def open_archives(crohme: Path | None, path: Path) -> dict[str, Archive]:
-    """The embedded set, made on the spot, and CROHME where it is given."""
+    """The embedded set, generated if missing, and CROHME if given. Raises UserError for another edition of CROHME."""
     archives = {"embedded": open_archive(embedded(path.parent / "local" / "embedded" / "data.zip"))}
     if crohme is not None:
         archives["crohme"] = open_archive(crohme)
         if archives["crohme"].name != "crohme":
-            raise UserError(f"{crohme}: the baseline is of CROHME as published, this is a {archives['crohme'].edition}")
+            raise UserError(f"{crohme}: the baseline needs the published CROHME, not a {archives['crohme'].edition}")
     return archives
 
 
 def measure(archives: Mapping[str, Archive], path: Path, parts: Iterable[str]) -> Measured:
-    """Does the `parts` of the fixed job."""
+    """Run `parts` of the fixed job."""
     scores = numerics = {}
     if "scores" in parts:
         scores = fixed_job.scores(archives["embedded"], archives.get("crohme"), path.parent / "reproduced")
     if "numerics" in parts:
         numerics = fixed_job.numerics()
-    training, chosen = {}, {}
-    for name, archive in archives.items() if "training" in parts else ():
-        training[name], chosen[name] = fixed_job.trained(archive, fixed_job.GATE_SEED), settings(archive)
-    return Measured(scores, numerics, training, chosen)
+    to_train = archives if "training" in parts else {}
+    training = {name: fixed_job.short_training(archive, fixed_job.GATE_SEED) for name, archive in to_train.items()}
+    settings = {name: training_settings(archive) for name, archive in to_train.items()}
+    return Measured(scores, numerics, training, settings)
 
 
 def versions() -> dict[str, str]:
-    """Of what the numbers depend on."""
+    """Versions of the packages that affect the numbers."""
     return {name: metadata.version(name) for name in ("torch", "numpy", "opencv-python-headless", "matplotlib")}
 
 
 def program_digest() -> str:
-    """Eight hex digits over all sources, as any of them may change what a training comes to."""
+    """Eight hex digits over all sources, any of which may change the result of a training run."""
     root = Path(__file__).parents[2]
     sources = (path for name in ("benchmarks", "models", "evaluation") for path in (root / name).rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()[:8]
 
 
-def settings(archive: Archive) -> dict[str, Any]:
-    """The configuration of the short training, one level deep; the seed is what differs between runs."""
+def training_settings(archive: Archive) -> dict[str, Any]:
+    """The flattened configuration of the short training, without the seed."""
     return flat(fixed_job.training_config(archive, 0).model_dump(mode="json", exclude={"seed"}))
 
 
 def compare(baseline: Baseline, measured: Measured, parts: Iterable[str], with_crohme: bool) -> list[Row]:
-    """A row for every item of `parts` that can be judged here: CROHME's only with CROHME."""
+    """One row per item of `parts`; items that need CROHME only if `with_crohme`."""
     rows = []
     if "scores" in parts:
-        before = {item: value for item, value in baseline.scores.items() if with_crohme or not _of_crohme(item)}
+        before = {item: value for item, value in baseline.scores.items() if with_crohme or not _needs_crohme(item)}
         rows += [_row(item, before.get(item), measured.scores.get(item), 0) for item in {**before, **measured.scores}]
     if "numerics" in parts:
         items = {**baseline.numerics, **measured.numerics}
@@ -205,11 +205,11 @@ def _row(item: str, before: float | str | None, now: float | str | None, toleran
 
 
 def trained_rows(baseline: Baseline, name: str, metrics: Mapping[str, float]) -> list[Row]:
-    """A row for every trained metric: does it lie where one more of the recorded runs falls?
+    """One row per trained metric: does it lie within the prediction interval of the recorded runs?
 
-    FALSE_ALARMS is shared out evenly over all metrics of all sets.
+    Bonferroni correction: FALSE_ALARMS is divided by the number of metrics of all sets.
     """
-    count = sum(len(recorded.runs[0]) - 1 for recorded in baseline.training.values())  # without the seed
+    count = sum(len(recorded.runs[0]) - 1 for recorded in baseline.training.values())  # minus the seed
     runs = baseline.training[name].runs if name in baseline.training else [{}]
     rows = []
     for metric, value in metrics.items():
@@ -223,8 +223,8 @@ def trained_rows(baseline: Baseline, name: str, metrics: Mapping[str, float]) ->
     return rows
 
 
-def _of_crohme(item: str) -> bool:
-    """Whether a score needs CROHME's ground truth; symLG of predictions does not."""
+def _needs_crohme(item: str) -> bool:
+    """Whether a score needs CROHME's ground truth; the symLG of predictions does not."""
     return not item.startswith("embedded") and not item.endswith(": symLG")
 
 
@@ -235,47 +235,47 @@ def _text(value: float | str | None) -> str:
 
 
 def read(path: Path) -> Baseline:
-    """The baseline in a file. Raises UserError where it is missing or damaged."""
+    """Read a baseline. Raises UserError if it is missing or damaged."""
     try:
         return Baseline.model_validate_json(path.read_text(encoding="utf-8"), strict=True)
     except FileNotFoundError:
-        raise UserError(f"{path}: no baseline to compare with; git restore it, or make one: regress-update") from None
+        raise UserError(f"{path}: no baseline; git restore it, or create one with make regress-update") from None
     except (ValidationError, UnicodeDecodeError) as error:
         words = first_fault(error) if isinstance(error, ValidationError) else "not UTF-8"
         raise UserError(f"{path}: damaged baseline ({words}); git restore it") from None
 
 
 def check_parts(parts: Iterable[str]) -> tuple[str, ...]:
-    """The parts, all where none is named. Raises UserError for an unknown one."""
+    """`parts`, or all if empty. Raises UserError for an unknown part."""
     parts = tuple(parts) or PARTS
     for part in parts:
         if part not in PARTS:
-            raise UserError(f"no part '{part}' of the fixed job: choose of {', '.join(PARTS)}")
+            raise UserError(f"no part '{part}' of the fixed job: choose from {', '.join(PARTS)}")
     return parts
 
 
 def markdown(rows: list[Row], baseline: Baseline, measured: Measured) -> str:
-    """What differs and every trained metric as a table; the rest in a count."""
+    """A table of differing items and all trained metrics; other items are only counted."""
     differ = [row for row in rows if row.verdict != "ok"]
     trained = [row for row in rows if row.verdict == "ok" and " training: " in row.item]
-    bad = sum(row.bad for row in rows)
-    words = f"{bad} of {len(rows)} items differ" if bad else f"all {len(rows)} items as before"
+    failing = sum(row.fails for row in rows)
+    words = f"{failing} of {len(rows)} items differ" if failing else f"all {len(rows)} items match"
     lines = [f"### Metrics against the baseline: {words}"]
-    if shown := differ[:MOST_SHOWN] + trained:
+    if shown := differ[:MAX_SHOWN] + trained:
         frame = pd.DataFrame([vars(row) for row in shown])
-        frame["verdict"] = [f"**{row.verdict}**" if row.bad else row.verdict for row in shown]
+        frame["verdict"] = [f"**{row.verdict}**" if row.fails else row.verdict for row in shown]
         lines += [frame.to_markdown(index=False, disable_numparse=True)]
-    hidden = f", {len(differ) - MOST_SHOWN} more differ" if len(differ) > MOST_SHOWN else ""
-    lines += [f"{len(rows) - len(differ) - len(trained)} more items are as they were{hidden}."]
-    for name, chosen in measured.settings.items():
-        before = baseline.training[name].settings if name in baseline.training else chosen
-        lines += _differences(f"Settings of the {name} training", before, chosen)
+    hidden = f", {len(differ) - MAX_SHOWN} more differ" if len(differ) > MAX_SHOWN else ""
+    lines += [f"{len(rows) - len(differ) - len(trained)} more items match{hidden}."]
+    for name, now in measured.settings.items():
+        before = baseline.training[name].settings if name in baseline.training else now
+        lines += _differences(f"Settings of the {name} training", before, now)
     if baseline.history:
         lines += _differences("Versions", baseline.history[-1]["versions"], versions())
     if measured.training:
-        counts = " and ".join(f"{len(runs.runs)} {name}" for name, runs in baseline.training.items())
-        words = f"{FALSE_ALARMS:.0%} false alarms if they are normal, over all metrics"
-        lines += [f"Allowed in training: where one more run falls, by {counts} runs; {words}."]
+        counts = " and ".join(f"{len(recorded.runs)} {name}" for name, recorded in baseline.training.items())
+        words = f"{FALSE_ALARMS:.0%} false alarms over all metrics if values are normal"
+        lines += [f"Allowed in training: prediction intervals from {counts} runs; {words}."]
     return "\n\n".join(lines) + "\n"
 
 

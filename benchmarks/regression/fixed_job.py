@@ -1,10 +1,10 @@
-"""The fixed job of `make regress`: quick measurements that a fault in scoring, network or training cannot leave alone.
+"""The fixed job of `make regress`: quick measurements that change if scoring, network or training changes.
 
-- `scores`: predictions that never change, scored. The same on every machine, so compared for equality.
-- `numerics`: networks with known weights on known images, augmented batches, the first steps of a training in every
-  preset. The same but for rounding, so compared within a tolerance of rounding.
-- `training`: the row and preset of TRAINED, shortened. It depends on its seed and, over many steps, on rounding, so
-  it is compared with the spread of recorded runs (baseline.py).
+- `scores`: scores of fixed predictions. Identical on every machine, so compared for equality.
+- `numerics`: outputs of networks with known weights, augmented batches, and the first training steps of every preset.
+  Identical up to rounding, so compared within a tolerance.
+- `training`: a shortened training run of the recipe and preset TRAINED. It depends on the seed and, over many steps,
+  on rounding, so it is compared with the spread of recorded runs (baseline.py).
 """
 
 import hashlib
@@ -34,24 +34,24 @@ from evaluation.scoring.score import NO_FIELDS, evaluate
 from models import CoMER, SearchOptions, Vocabulary, bidirectional_targets, joint_search
 from models.weights import load_weights
 
-TRAINED = ("comer-fusion", "smoke")  # the recipe and preset that are trained
-GATE_SEED = 7  # of the training that is judged; none of the recorded seeds, so that it is a new draw
+TRAINED = ("comer-fusion", "smoke")  # recipe and preset
+GATE_SEED = 7  # of the judged run; not among the recorded seeds, so the run is independent of them
 COUNTS = ("n", "exact", "le1", "le2", "le3", "structure", "token_exact", "missing", "unconverted")
 
 Values = dict[str, int | float | str]
 
 
 def scores(embedded_set: Archive, crohme: Archive | None, reproduced: Path) -> Values:
-    """Counts and a digest of the per-expression table for spoilt captions of the embedded set, and, given CROHME, for
-    the predictions committed under `reproduced`; digests of what is compared: symLG of truth and predictions."""
+    """Scores of corrupted captions of the embedded set and, given CROHME, of the predictions under `reproduced`: counts
+    and a digest of the per-expression table. Also digests of the symLG of ground truth and predictions."""
     truth, captions = embedded_set.ground_truth("test"), embedded_set.captions("test")
     values: Values = {"embedded truth: symLG": _digest(truth)}
     with tempfile.TemporaryDirectory() as folder:
-        predictions = Path(folder) / "spoilt.zip"
-        spoilt = {id_: spoil(tokens, number) for number, (id_, tokens) in enumerate(captions.items())}
-        texts = {f"{id_}.txt": prediction_file(id_, tokens) for id_, tokens in spoilt.items() if tokens}
+        predictions = Path(folder) / "corrupted.zip"
+        corrupted = {id_: corrupt(tokens, seed) for seed, (id_, tokens) in enumerate(captions.items())}
+        texts = {f"{id_}.txt": prediction_file(id_, tokens) for id_, tokens in corrupted.items() if tokens}
         predictions.write_bytes(zipped(texts))
-        workdir = Path(folder) / "scored"  # the scripts run here alone: elsewhere their thousands of files cost minutes
+        workdir = Path(folder) / "scored"  # run the scripts on this set only: their thousands of files are slow
         values |= _scored("embedded, spoilt captions", predictions, f"{embedded_set.path}:test", workdir)
         for path in sorted(reproduced.glob("*/*/predictions/*.zip")):
             name = f"{path.parts[-4]} {path.parts[-3]}, {path.stem}"
@@ -62,10 +62,9 @@ def scores(embedded_set: Archive, crohme: Archive | None, reproduced: Path) -> V
     return values
 
 
-def spoil(tokens: Sequence[str], number: int) -> list[str]:
-    """A prediction with up to three errors, as recognition makes them: tokens replaced, lost, doubled or exchanged.
-    A fixed function of expression and number."""
-    draw, tokens = np.random.default_rng(number), list(tokens)
+def corrupt(tokens: Sequence[str], seed: int) -> list[str]:
+    """Add up to three typical recognition errors to a label: replace, delete, double or swap tokens; deterministic."""
+    draw, tokens = np.random.default_rng(seed), list(tokens)
     for _ in range(draw.integers(4)):
         at = int(draw.integers(len(tokens))) if tokens else 0
         match int(draw.integers(4)):
@@ -81,10 +80,10 @@ def spoil(tokens: Sequence[str], number: int) -> list[str]:
 
 
 def _scored(name: str, predictions: Path, truth: str, workdir: Path | None = None) -> Values:
-    found = evaluate(predictions, truth, NO_FIELDS, workdir)
-    counts = asdict(found.score)
+    result = evaluate(predictions, truth, NO_FIELDS, workdir)
+    counts = asdict(result.score)
     values: Values = {f"{name}: {key}": counts[key] for key in COUNTS}
-    rows = {row.id: str(list(asdict(row).values())) for row in found.expressions}
+    rows = {row.id: str(list(asdict(row).values())) for row in result.expressions}
     return values | {f"{name}: every expression": _digest(rows)}
 
 
@@ -96,12 +95,12 @@ def _converted(text: str, id_: str) -> str:
 
 
 def _digest(texts: dict[str, str]) -> str:
-    """Twelve hex digits over texts by id."""
+    """Twelve hex digits over texts by ID."""
     return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def numerics() -> Values:
-    """All of the fixed numbers; a few seconds on one thread, on which sums have one order."""
+    """All numerics, in a few seconds; on one thread, so that the order of summation is fixed."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -116,9 +115,9 @@ def numerics() -> Values:
 
 
 def network_values() -> Values:
-    """Of every recipe's network, small, in float64, with weights that do not come from torch's random numbers:
-    teacher-forced loss, a fixed projection of all logits, and the scores that joint search gives."""
-    samples = [_drawn(number) for number in range(3)]
+    """Teacher-forced loss, a fixed projection of all logits and the mean best score of the joint search, for a small
+    float64 network per recipe. Weights do not depend on torch's random numbers."""
+    samples = [_random_sample(seed) for seed in range(3)]
     images, mask = pad([sample.image for sample in samples])
     inputs, outputs = bidirectional_targets([Vocabulary().encode(sample.tokens) for sample in samples])
     values: Values = {}
@@ -126,17 +125,17 @@ def network_values() -> Values:
         model = known_network(resolve(recipe, "paper", 0))
         with torch.no_grad():
             logits = model(images.double() / 255, mask, inputs)
-        found = joint_search(model, images.double() / 255, mask, SearchOptions(beam_size=3, max_len=12))
+        nbest = joint_search(model, images.double() / 255, mask, SearchOptions(beam_size=3, max_len=12))
         weights = torch.cos(torch.arange(logits.numel(), dtype=logits.dtype))
         loss = token_loss(logits, outputs)
         values[f"{recipe} network: loss"] = float(loss)
         values[f"{recipe} network: logits"] = float(logits.flatten() @ weights / logits.norm())
-        values[f"{recipe} network: search"] = sum(hypotheses[0].score for hypotheses in found) / len(found)
+        values[f"{recipe} network: search"] = sum(hypotheses[0].score for hypotheses in nbest) / len(nbest)
     return values
 
 
 def known_network(config: Config) -> CoMER:
-    """The recipe's network in small; its weights depend on their names alone."""
+    """A small version of the recipe's network; each weight tensor depends only on its name and shape."""
     small = replace(config.model, d_model=32, growth_rate=6, num_layers=2, nhead=4, dim_feedforward=48, dc=6)
     model = CoMER(small).double().eval()
     for name, tensor in model.state_dict().items():
@@ -150,17 +149,17 @@ def known_network(config: Config) -> CoMER:
     return model
 
 
-def _drawn(number: int) -> Sample:
-    """A fixed image of blocks and a label; nothing of it is typeset, so it needs no font."""
-    draw = np.random.default_rng(number)
-    blocks = draw.integers(0, 2, (3 + number, 6 - number), dtype=np.uint8) * np.uint8(255)
-    tokens = tuple(Vocabulary().decode(draw.integers(3, 113, 5 + number).tolist()))
-    return Sample(f"drawn_{number}", tokens, np.kron(blocks, np.ones((12, 14), np.uint8)))
+def _random_sample(seed: int) -> Sample:
+    """A random label with an image of random blocks: unlike typeset images, these do not depend on fonts."""
+    draw = np.random.default_rng(seed)
+    blocks = draw.integers(0, 2, (3 + seed, 6 - seed), dtype=np.uint8) * np.uint8(255)
+    tokens = tuple(Vocabulary().decode(draw.integers(3, 113, 5 + seed).tolist()))
+    return Sample(f"random_{seed}", tokens, np.kron(blocks, np.ones((12, 14), np.uint8)))
 
 
 def batch_values(archive: Archive) -> Values:
-    """Of an epoch's augmented batches in every preset, and without augmentation (the row BTTR): ink, as whole images
-    of it, and padded pixels. The images themselves are the presets' input, so they are in it."""
+    """Total ink (in units of one white pixel) and padded pixels of one epoch's batches, for every preset and, without
+    augmentation, for BTTR."""
     values: Values = {}
     samples = archive.samples("train")
     for recipe, preset in [("bttr", "paper"), *(("comer-fusion", preset) for preset in names("presets"))]:
@@ -173,7 +172,7 @@ def batch_values(archive: Archive) -> Values:
 
 
 def first_steps(archive: Archive, preset: str) -> Values:
-    """Mean training loss of three short epochs of a tiny network, in float32, with all else as the preset has it."""
+    """Training loss in each of three epochs of a tiny float32 network, otherwise with the preset's settings."""
     config = resolve("comer-fusion", preset, 0, archive)
     tiny = {"d_model": 16, "growth_rate": 4, "num_layers": 1, "nhead": 2, "dim_feedforward": 32, "dc": 4}
     training = {"epochs": 3, "bf16": False, "validate_every": 3}
@@ -182,38 +181,37 @@ def first_steps(archive: Archive, preset: str) -> Values:
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder) / "run", config)
         train(run, archive)
-        history = run.history  # before the folder goes
+        history = run.history  # read before the folder is deleted
     return {f"{preset} first steps: loss of epoch {line['epoch']}": line["loss"] for line in history}
 
 
 def training_config(archive: Archive, seed: int) -> Config:
-    """The trained row and preset, shortened: under a minute on two cores. In float32, as bf16 is slow where the
-    processor has no unit for it."""
+    """TRAINED, shortened to less than a minute on two cores; float32, as bf16 is slow without hardware support."""
     config = resolve(*TRAINED, seed, archive)
     limit, epochs = (2400, 4) if archive.name == "embedded" else (1200, 3)
     search = {"bf16": False, "limit": 100, "max_len": 24}
     return config.changed({"data.limit": limit, "training": {"epochs": epochs, "bf16": False}, "search": search})
 
 
-def trained(archive: Archive, seed: int) -> dict[str, float]:
-    """What the short training comes to at a seed. ExpRate is near 0 after so short a training on CROHME, where it
-    could show nothing; so it is measured on the embedded set alone, by the stages of the main job."""
+def short_training(archive: Archive, seed: int) -> dict[str, float]:
+    """Metrics of the short training with one seed. ExpRate is measured only on the embedded set: on CROHME, it is near
+    0 after such a short training and would show nothing."""
     config = training_config(archive, seed)
     split = archive.test_splits[0]
     with tempfile.TemporaryDirectory() as name:
         run = RunFolder(Path(name) / "run", config)
         train(run, archive)
         values = {"training loss": float(run.history[-1]["loss"])}
-        values |= held_out(load_weights(run.weights, config.model), config, archive, split)
+        values |= held_out_metrics(load_weights(run.weights, config.model), config, archive, split)
         if archive.name == "embedded":
             predict(run, archive, [split])
             values["ExpRate"] = score(run, archive, [split])[split].exprate
     return values
 
 
-def held_out(model: CoMER, config: Config, archive: Archive, split: str) -> dict[str, float]:
-    """Mean loss per token and tokens right (percent), given the truth before them, over both directions and at most
-    300 expressions that are no longer than those trained on."""
+def held_out_metrics(model: CoMER, config: Config, archive: Archive, split: str) -> dict[str, float]:
+    """Teacher-forced mean loss per token and token accuracy (%), over both directions and at most 300 expressions no
+    longer than the training limit `data.max_tokens`."""
     samples = [sample for sample in archive.samples(split) if len(sample.tokens) <= config.data.max_tokens]
     loss, accuracy = teacher_forced(model, evaluation_batches(evenly(samples, 300), config, 32))
     return {"held-out loss": loss, "held-out token accuracy": accuracy}

@@ -1,4 +1,4 @@
-"""The check of a GPU, rehearsed on the CPU: recordings are faked as in test_cuda_graphs.py, sizes are tiny."""
+"""The GPU check on the CPU: recordings are faked as in test_cuda_graphs.py, sizes are tiny."""
 
 import csv
 import shutil
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """An archive, and results with a committed run on it."""
+    """An archive, and a results folder with a committed run on it."""
     archive, results = tiny_archive(tmp_path_factory.mktemp("tiny")), tmp_path_factory.mktemp("results")
     run = results / "reproduced/comer-fusion/tiny-seed7"
     train(RunFolder(run, tiny_config(archive, {"training": {"epochs": 1}})), open_archive(archive))
@@ -33,32 +33,32 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch, place: tuple[Path, Path]) -> None:
+def fakes(monkeypatch: pytest.MonkeyPatch, place: tuple[Path, Path]) -> None:
     monkeypatch.setattr(training, "recorder", lambda team: rehearsed)
     monkeypatch.setattr(check, "GRAPHS", str(place[1] / "test_passes.py"))
     monkeypatch.setattr(check, "ON_DEVICE", str(place[1] / "test_fails.py"))
 
 
 def examined(place: tuple[Path, Path], results: Path) -> dict[tuple[str, str], list[str]]:
-    """What the file says, by part and measure."""
+    """Values in gpu.csv by part and measure."""
     shutil.copytree(place[1], results, dirs_exist_ok=True)
     config = tiny_config(place[0], GRAPHS)
     check.examine(open_archive(place[0]), config, results, CPU)
-    found: dict[tuple[str, str], list[str]] = {}
+    values: dict[tuple[str, str], list[str]] = {}
     for row in csv.DictReader((results / "speed/gpu.csv").read_text().splitlines()):
         assert row["hardware"] and "torch" in row["versions"]
-        found.setdefault((row["part"], row["measure"]), []).append(row["value"])
-    return found
+        values.setdefault((row["part"], row["measure"]), []).append(row["value"])
+    return values
 
 
-def test_a_rehearsal(place, tmp_path, monkeypatch, capsys) -> None:
+def test_all_parts_are_measured(place, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(check, "SHAPES", 3)
     found = examined(place, tmp_path)
     for way in ("cold", "eager", "recorded", "replayed"):
         assert len(found["step", way]) == 3 + (way == "eager") and all(float(ms) > 0 for ms in found["step", way])
-    assert found["step", "difference"] == ["0.0"] * 3  # the fake replays what it recorded
+    assert found["step", "difference"] == ["0.0"] * 3  # the fake replays exactly what it recorded
     assert found["tests", "passed"] == found["tests", "failed"] == ["1"]
-    assert found["set", "training.resident"] == ["False"]  # as its test failed
+    assert found["set", "training.resident"] == ["False"]  # because its test failed
     assert found["search", "ExpRate, committed"] == ["0.0"] and len(found["search", "ExpRate in bf16"]) == 1
     assert {measure for part, measure in found if part == "set"} >= {"training.graphs", "search.bf16"}
     assert "test_fails: test_it" in " ".join(capsys.readouterr().out.split())
@@ -86,21 +86,16 @@ def test_wrong_recordings_and_little_memory_turn_switches_off(place, tmp_path, m
     assert "2.00 GiB" in capsys.readouterr().err
 
 
-def test_another_gpus_rows_stay(place, tmp_path, monkeypatch) -> None:
+def test_rows_of_other_gpus_are_kept(place, tmp_path, monkeypatch) -> None:
     (tmp_path / "speed").mkdir()
     (tmp_path / "speed/gpu.csv").write_text(",".join(check.COLUMNS) + "\nstep,c,cold,1.5,ms,another GPU,torch 2\n")
     monkeypatch.setattr(check, "SHAPES", 1)
-    assert found_of(examined(place, tmp_path)) and "another GPU" in (tmp_path / "speed/gpu.csv").read_text()
+    times = examined(place, tmp_path)["step", "cold"]
+    assert len(times) == 2 and "1.5" in times and "another GPU" in (tmp_path / "speed/gpu.csv").read_text()
 
 
-def found_of(found: dict) -> bool:
-    return "1.5" in found["step", "cold"] and len(found["step", "cold"]) == 2
-
-
-def test_without_a_gpu_it_says_so(tmp_path) -> None:
+def test_a_missing_gpu_is_an_error(tmp_path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    with pytest.raises(
-        UserError, match=r"^gpu-check is for a machine with a GPU: Torch not compiled with CUDA enabled; "
-    ):
+    with pytest.raises(UserError, match=r"^gpu-check needs a GPU: Torch not compiled with CUDA enabled; "):
         check.gpu_check(None, tmp_path)

@@ -1,4 +1,4 @@
-"""bf16 beside float32: the rule of the verdict, and the whole way on a tiny network."""
+"""bf16 against float32: the rule of the verdict, and an end-to-end comparison on a tiny network."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ SEEDS = (7, 8, 9, 10)
 SHORT = {"model": {"dropout": 0.0, "encoder_dropout": 0.0}, "training": {"batching": {"micro_batches": 1}}}
 
 
-def made(fp32: list[float], differences: list[float]) -> pd.DataFrame:
+def make_table(fp32: list[float], differences: list[float]) -> pd.DataFrame:
     lines = []
     for seed, value, difference in zip(SEEDS, fp32, differences, strict=False):
         for name, loss in (("fp32", value), ("bf16", value + difference)):
@@ -38,29 +38,28 @@ def made(fp32: list[float], differences: list[float]) -> pd.DataFrame:
     ("differences", "verdict"),
     [
         ([0.01, -0.01, 0.02, 0.0], "harmless"),
-        ([0.6, -0.5, 0.7, -0.4], "not shown"),  # the mean is small, its interval is not
-        ([0.11, 0.13, 0.12, 0.14], "harmless"),  # a real difference, but below the seeds' spread
+        ([0.6, -0.5, 0.7, -0.4], "not shown"),  # a small mean with a wide interval
+        ([0.11, 0.13, 0.12, 0.14], "harmless"),  # a real difference, but smaller than the spread of the seeds
         ([0.9, 1.0, 0.95, 0.9], "different"),
         ([-0.9, -1.0, -0.95, -0.9], "different"),
     ],
 )
 def test_the_rule(differences: list[float], verdict: str) -> None:
-    for row in precision.judged(made([1.0, 1.2, 1.4, 0.9], differences)):
+    for row in precision.judge(make_table([1.0, 1.2, 1.4, 0.9], differences)):
         assert row["verdict"] == verdict and row["n"] == 4
         assert row["seed_sd"] == pytest.approx(np.std([1.0, 1.2, 1.4, 0.9], ddof=1))
         assert row["difference"] == pytest.approx(np.mean(differences))
 
 
-def test_a_seed_more_narrows_the_interval() -> None:
-    assert precision.needed(np.array([0.1, -0.1]), 100.0) == 2
+def test_seeds_needed() -> None:
+    assert precision.seeds_needed(np.array([0.1, -0.1]), 100.0) == 2
     pairs = np.array([0.1, -0.1, 0.2, -0.2])
-    few, many = precision.needed(pairs, 0.5), precision.needed(pairs, 0.05)
+    few, many = precision.seeds_needed(pairs, 0.5), precision.seeds_needed(pairs, 0.05)
     assert few is not None and many is not None and few < many
-    assert precision.needed(np.array([1.0, 1.1]), 0.5) is None  # the mean alone is beyond the spread
+    assert precision.seeds_needed(np.array([1.0, 1.1]), 0.5) is None  # the mean alone exceeds the spread
 
 
-def test_what_is_held_out_is_read_after_the_true_tokens(tmp_path: Path) -> None:
-    """Loss and accuracy against those of each expression alone."""
+def test_teacher_forced_metrics_equal_those_of_single_expressions(tmp_path: Path) -> None:
     config = tiny_config(tiny_archive(tmp_path), {"model": {"mask_padding": True}})
     samples = open_archive(tmp_path).samples("2014")
     torch.manual_seed(7)
@@ -79,7 +78,7 @@ def test_what_is_held_out_is_read_after_the_true_tokens(tmp_path: Path) -> None:
     assert loss == pytest.approx(np.mean(losses), rel=1e-4) and accuracy == pytest.approx(100 * np.mean(right))
 
 
-def test_the_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     tiny_config(tiny_archive(tmp_path), SHORT)
     archive, preset, results = open_archive(tmp_path), str(tmp_path / "tiny.yaml"), tmp_path / "results"
     sizes = Sizes(14, 2, heldout=6)
@@ -89,15 +88,15 @@ def test_the_whole_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: 
     histories = sorted(results.glob("local/precision/14-6/comer-fusion/*/history.jsonl"))
     assert len(histories) == 4
     before = [path.stat().st_mtime_ns for path in histories]
-    archive.name = "crohme"  # as the data's, from here on
+    archive.name = "crohme"  # so that the tables are written
     monkeypatch.setattr(precision, "resolve", lambda *names, old=precision.resolve: foreign(old(*names)))
     assert precision.precision(archive, results, "comer-fusion", preset, (7, 8), sizes) == found
-    assert [path.stat().st_mtime_ns for path in histories] == before  # nothing is trained twice
+    assert [path.stat().st_mtime_ns for path in histories] == before  # no run is trained twice
     table: Any = pd.read_csv(results / "speed/precision.csv")
     assert len(table) == 2 * 2 * 2 and table["heldout_loss"].notna().sum() == 4
     first = table[table["epoch"] == 1].pivot(index="seed", columns="precision", values="loss")
-    assert (first["fp32"] != first["bf16"]).all()  # another arithmetic,
-    np.testing.assert_allclose(first["fp32"], first["bf16"], rtol=0.02)  # the same batches
+    assert (first["fp32"] != first["bf16"]).all()  # different arithmetic,
+    np.testing.assert_allclose(first["fp32"], first["bf16"], rtol=0.02)  # same batches
     assert len(pd.read_csv(results / "speed/precision_verdict.csv")) == 3
 
 
@@ -105,10 +104,10 @@ def foreign(config: Config) -> Config:
     return config.changed({"data.name": "foreign"})
 
 
-def test_too_little(tmp_path: Path) -> None:
+def test_too_few_seeds_or_expressions(tmp_path: Path) -> None:
     tiny_config(tiny_archive(tmp_path), SHORT)
     archive, preset = open_archive(tmp_path), str(tmp_path / "tiny.yaml")
-    with pytest.raises(UserError, match="--seeds: the spread between seeds needs two"):
+    with pytest.raises(UserError, match="--seeds: the spread between seeds needs at least two"):
         precision.precision(archive, tmp_path, "bttr", preset, (7, 7), Sizes(14, 1, heldout=6))
     with pytest.raises(UserError, match="24 expressions, not 200 and 6 held out"):
         precision.precision(archive, tmp_path, "bttr", preset, (7, 8), Sizes(200, 1, heldout=6))

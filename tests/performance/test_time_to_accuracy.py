@@ -1,4 +1,4 @@
-"""Time to accuracy, of run folders made up so that every number can be told by hand."""
+"""Time to accuracy of synthetic run folders whose numbers are easily checked by hand."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ def put(
     device: str = "NVIDIA H200",
     slow: float = 1.0,
 ) -> Path:
-    """A run whose epochs took 10 s for 1000 images and whose validations 2 s, times `slow`."""
+    """A run with 10 s per epoch of 1000 images and 2 s per validation, times `slow`."""
     folder = root / f"reproduced/comer-fusion/paper-seed{seed}"
     (folder / "scores").mkdir(parents=True)
     config = configs.resolve("comer-fusion", "paper", seed).model_dump(mode="json") | {"select": select}
@@ -47,12 +47,12 @@ def test_times_of_one_run(tmp_path: Path) -> None:
     assert row["seed"] == "7" and row["n"] == 1 and row["hardware"] == "NVIDIA H200" and row["epochs"] == 6
     assert (row["total_s"], row["epoch_s"], row["train_epoch_s"]) == (66, 11, 10)
     assert (row["validation_s"], row["validations"], row["images_per_s"]) == (2, 3, 100)
-    assert row["token_55_s"] == row["token_57_s"] == 44  # four epochs and two validations; 57.0 is at 57
+    assert row["token_55_s"] == row["token_57_s"] == 44  # four epochs and two validations; 57.0 reaches 57
     assert row["token_59.33_s"] is None and row["best_token_exprate_2014"] == 57.0
-    assert row["exprate_55_s"] == 66 and row["exprate_57_s"] is None  # scored after the training, by another measure
+    assert row["exprate_55_s"] == 66 and row["exprate_57_s"] is None  # scored after training, by another metric
 
 
-def test_a_goal_on_another_set_does_not_count(tmp_path: Path) -> None:
+def test_only_validation_on_2014_counts(tmp_path: Path) -> None:
     put(tmp_path, 7, [70.0, 80.0], None, select="heldout")
     row: Any = timings.timings(tmp_path).iloc[0]
     assert row["token_55_s"] is None and row["best_token_exprate_2014"] is None and row["exprate_2014"] is None
@@ -67,11 +67,11 @@ def test_seeds_and_their_spread(tmp_path: Path) -> None:
     mean, sd = table.loc[("NVIDIA H200", "mean")], table.loc[("NVIDIA H200", "sd")]
     assert mean["n"] == sd["n"] == 3 and mean["total_s"] == 24 and sd["total_s"] == 12
     assert mean["exprate_2014"] == 58 and sd["exprate_2014"] == 2 and mean["token_55_s"] == 24
-    assert pd.isna(mean["token_57_s"])  # one of them never got there
+    assert pd.isna(mean["token_57_s"])  # one seed never reached it
     assert table.loc["another"].index.tolist() == ["10"]
 
 
-def test_the_file_says_the_same_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_file_is_reproducible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in (7, 8):
         put(tmp_path, seed, [None, 60.0], 61.0)
     table, path = timings.timings(tmp_path), tmp_path / "speed/training.csv"
@@ -91,7 +91,7 @@ def test_the_committed_run_never_reached_55() -> None:
     assert all(pd.isna(row[name]) for name in table.columns if name.startswith(("token_", "exprate_5")))
 
 
-def test_what_is_no_trained_run(tmp_path: Path) -> None:
+def test_untrained_runs_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="reproduced: no runs"):
         timings.timings(tmp_path)
     folder = put(tmp_path, 7, [60.0], None)
