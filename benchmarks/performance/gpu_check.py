@@ -205,9 +205,9 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
 
 
 def switches(done: list[Measurement], config: Config) -> Iterator[Measurement]:
-    """Recommended preset keys for this GPU. Images stay on the device if its tests pass, steps are recorded if they are
-    also correct and faster; batches are limited to the largest that fitted in memory, bf16 search to the committed
-    score's interval."""
+    """Recommended keys. Steps are recorded if their tests pass, gradients agree and replay is faster; images stay
+    on the device if their tests pass; batches are limited to the largest that fitted, if memory ran out; bf16 search is
+    used if it is faster and its ExpRate lies within the committed interval."""
 
     def values(part: str, measure: str) -> list[float]:
         return [row[3] for row in done if (row[0], row[2]) == (part, measure)]
