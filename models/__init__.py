@@ -1,4 +1,4 @@
-"""The network of the paper in plain torch, free of data, training and files other than weights."""
+"""CoMER in plain torch, independent of data, training and all files but weights."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -17,8 +17,8 @@ __all__ += ["bidirectional_targets", "joint_search"]
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch, once it is asked for: settings, tables and figures are loaded without."""
-    homes = {"CoMER": "models.comer", "joint_search": "models.inference.beam_search"}
-    if name not in homes:
+    """Import what needs torch on first use: settings, tables and figures load without it."""
+    modules = {"CoMER": "models.comer", "joint_search": "models.inference.beam_search"}
+    if name not in modules:
         raise AttributeError(f"module 'models' has no attribute {name!r}")
-    return getattr(import_module(homes[name]), name)
+    return getattr(import_module(modules[name]), name)

@@ -1,7 +1,7 @@
 """CoMER: a Transformer with coverage for handwritten formulas (Zhao & Gao, ECCV 2022).
 
-With both coverages off it is the "BTTR (baseline)" of the paper's tables. Parameter names are those of the
-authors' checkpoints.
+Without coverage it is the "BTTR (baseline)" of the paper's tables. Parameters are named as in the authors'
+checkpoints.
 """
 
 from torch import Tensor, nn
@@ -21,19 +21,19 @@ class CoMER(nn.Module):
         self.decoder = Decoder(config)
 
     def encode(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [b, h, w, d] and their mask [b, h, w] (True = padding), h = ceil(H/stride), w = ceil(W/stride).
+        """Features [b, h, w, d] and their mask [b, h, w] (True = padding); h = ceil(H/stride), w = ceil(W/stride).
 
-        Images are in [0, 1], white ink on black, padded with 0 to the right and below.
+        Images are in [0, 1], white ink on black, zero-padded on the right and at the bottom.
         """
         return self.encoder(images_b1HW, mask_bHW)
 
     def decode(self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None) -> Tensor:
         """Logits [B, T, V] of the next token after each prefix of inputs; rows r, r + b, ... read image r.
 
-        A `trace` list, if given, receives energies, refinement term and attention of every layer.
+        A given `trace` receives one entry per layer.
         """
         return self.decoder(features_bhwd, mask_bhw, inputs_BT, trace)
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor, inputs_BT: Tensor) -> Tensor:
-        """Logits [B, T, V]; inputs as `bidirectional_targets` makes them, B = 2 b."""
+        """Logits [B, T, V] for the inputs of `bidirectional_targets`, B = 2 b."""
         return self.decode(*self.encode(images_b1HW, mask_bHW), inputs_BT)

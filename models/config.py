@@ -13,8 +13,8 @@ class CoMERConfig:
 
     d_model: int = 256
     growth_rate: int = 24
-    num_layers: int | tuple[int, int, int] = 16  # bottlenecks in each dense block, or in the three of them
-    stride: int = 16  # pixels a feature cell is wide and high; 8 leaves the second pooling out (not the authors' way)
+    num_layers: int | tuple[int, int, int] = 16  # bottlenecks per dense block: one number for all three, or one each
+    stride: int = 16  # side of a feature cell in pixels; 8 omits the second pooling (unlike the authors)
     nhead: int = 8
     num_decoder_layers: int = 3
     dim_feedforward: int = 1024
@@ -24,29 +24,29 @@ class CoMERConfig:
     cross_coverage: bool = True
     self_coverage: bool = True
     vocab_size: int = 113
-    mask_padding: bool = False  # True: an image's features do not depend on its batch (not the authors' way)
+    mask_padding: bool = False  # True: features do not depend on the rest of the batch (unlike the authors')
 
     def __post_init__(self) -> None:
-        """Raises ValueError, which names the key and what it must be, for a network that cannot be built."""
-        if isinstance(self.num_layers, list):  # as JSON and YAML hold a tuple
+        """Raise ValueError, naming the key and what it must be, for a network that cannot be built."""
+        if isinstance(self.num_layers, list):  # JSON and YAML have no tuples
             object.__setattr__(self, "num_layers", tuple(self.num_layers))
 
-        def must_be(what: str, right: Callable[[Any], bool], *keys: str) -> None:
+        def must_be(what: str, is_valid: Callable[[Any], bool], *keys: str) -> None:
             for key in keys:
-                if not right(value := getattr(self, key)):
+                if not is_valid(value := getattr(self, key)):
                     raise ValueError(f"{key} must be {what}, not {value!r}")
 
-        def whole(value: Any) -> bool:
+        def positive(value: Any) -> bool:
             return type(value) is int and value > 0
 
         must_be(
             "one or three whole numbers of at least 1",
-            lambda _: len(self.depths) == 3 and all(map(whole, self.depths)),
+            lambda _: len(self.depths) == 3 and all(map(positive, self.depths)),
             "num_layers",
         )
         sizes = ("d_model", "growth_rate", "nhead", "num_decoder_layers", "dim_feedforward", "dc")
-        must_be("a whole number of at least 1", whole, *sizes)
-        must_be("a whole number of at least 4", lambda value: whole(value) and value >= 4, "vocab_size")
+        must_be("a whole number of at least 1", positive, *sizes)
+        must_be("a whole number of at least 4", lambda value: positive(value) and value >= 4, "vocab_size")
         must_be("a number in [0, 1)", lambda p: type(p) in (int, float) and 0 <= p < 1, "dropout", "encoder_dropout")
         switches = ("cross_coverage", "self_coverage", "mask_padding")
         must_be("true or false", lambda value: isinstance(value, bool), *switches)

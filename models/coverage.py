@@ -1,7 +1,7 @@
-"""The attention refinement module, ARM (CoMER, section 3.4, eqs. 17-24): where has the decoder looked before?
+"""The attention refinement module, ARM (CoMER, section 3.4, eqs. 17-24): coverage of the image by past attention.
 
 Names carry shapes: B decoder rows, T steps, L = h * w feature cells, H heads, C coverage channels (H or 2 H),
-x = T * (w + gap) columns of a row's maps side by side, M = B * h * x.
+x = T * (w + gap) columns of a row's coverage maps side by side, M = B * h * x.
 """
 
 import torch
@@ -12,10 +12,10 @@ from models.layers import Conv2d, float32, masked_batch_norm
 
 
 def exclusive_coverage(attention_BCTL: Tensor) -> Tensor:
-    """Attention summed over the steps strictly before each step; all zero at the first one.
+    """Attention summed over all earlier steps, excluding the current one; 0 at the first.
 
-    A product with a strictly lower triangular matrix, as a float cumsum is not deterministic on a GPU and its
-    gradient is slow on a CPU. A search that decodes step by step keeps a running sum instead.
+    Multiplies by a strictly lower triangular matrix: a float cumsum is not deterministic on a GPU, and its gradient
+    is slow on a CPU. The search, which decodes step by step, keeps a running sum instead.
     """
     steps = attention_BCTL.shape[-2]
     earlier_TT = torch.ones(steps, steps, dtype=attention_BCTL.dtype, device=attention_BCTL.device).tril(-1)
@@ -23,22 +23,22 @@ def exclusive_coverage(attention_BCTL: Tensor) -> Tensor:
 
 
 class MaskedBatchNorm(nn.Module):
-    """Batch normalization of refinement terms over image cells, of all steps and rows together."""
+    """Batch normalization of refinement terms over the image cells of all steps and rows."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
         self.bn = nn.BatchNorm1d(heads)
 
     def forward(self, x_HM: Tensor, valid_M: Tensor) -> Tensor:
-        """[H, M] normalized over the places where `valid_M` is true; 0 elsewhere."""
+        """[H, M], normalized over the positions where `valid_M` is True; 0 elsewhere."""
         return masked_batch_norm(self.bn, x_HM[None, :, None], valid_M[None, None, None])[0, :, 0]
 
 
 class AttentionRefinement(nn.Module):
-    """Predicts from coverage what to subtract from the attention energies of the next step.
+    """Predicts from coverage what to subtract from the attention energies.
 
-    Cross-coverage sums the refined attention of the layer before (`previous`), self-coverage the unrefined
-    attention of the layer itself (`current`). Cross comes first on the channels, unlike eq. 24.
+    Cross-coverage sums the refined attention of the previous layer, self-coverage the unrefined attention of the
+    current one. On the channels cross-coverage comes first, unlike in eq. 24.
     """
 
     def __init__(self, heads: int, dc: int, cross_coverage: bool, self_coverage: bool) -> None:
@@ -51,7 +51,7 @@ class AttentionRefinement(nn.Module):
     def refine(self, coverage_BCTL: Tensor, mask_Bhw: Tensor) -> Tensor:
         """Refinement terms R [B, H, T, L] from coverage; 0 at padding."""
         (B, C, T, _), (_, h, w) = coverage_BCTL.shape, mask_Bhw.shape
-        # the maps of a row side by side, each with the padding of the convolution: one wide map is four times as quick
+        # one wide map per row, its steps side by side with the convolution's padding between: four times as fast
         gap = self.conv.kernel_size[1] // 2
         maps_BhTwC = coverage_BCTL.view(B, C, T, h, w).permute(0, 3, 2, 4, 1)
         maps_BhTwC = torch.cat((maps_BhTwC, maps_BhTwC.new_zeros(B, h, T, gap, C)), dim=3)
@@ -65,7 +65,7 @@ class AttentionRefinement(nn.Module):
     def forward(self, previous_BHTL: Tensor, current_BHTL: Tensor | None, mask_Bhw: Tensor, rows: int) -> Tensor:
         """R [B, H, T, L] of whole sequences from attention weights; gradients flow to all earlier steps.
 
-        `current_BHTL` is None without self-coverage. The steps are those of `rows` sequences, one after another.
+        `current_BHTL` is None without self-coverage. T holds the steps of `rows` sequences, one after another.
         """
         sources = [previous_BHTL] * self.cross_coverage + ([] if current_BHTL is None else [current_BHTL])
         weights_BCTL = torch.cat(sources, dim=1)

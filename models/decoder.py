@@ -1,8 +1,8 @@
 """The Transformer decoder with coverage (CoMER, sections 3.3 and 3.4).
 
 Names carry shapes: b images, B decoder rows (row r reads image r % b), T steps, S keys, L = h * w feature
-cells, H heads, E = D / H, D model width, V classes. Attention is spelled out as refinement happens inside of
-it, and in parts (project_query, project_memory, energies, weigh, read) as a search calls them one by one.
+cells, H heads, E = D / H, D model width, V classes. Attention is spelled out because refinement takes place between
+energies and softmax.
 """
 
 import copy
@@ -23,8 +23,8 @@ from models.vocab import PAD
 
 @dataclass(frozen=True)
 class LayerTrace:
-    """What one layer's cross-attention did: energies E, refinement term R (None without ARM), and the weights
-    softmax(E - R), after dropout when training; each [B, H, T, L]."""
+    """The cross-attention of one layer, each [B, H, T, L]: energies E, refinement term R (None without ARM), and the
+    weights softmax(E - R), in training after dropout."""
 
     energies: Tensor
     refinement: Tensor | None
@@ -35,7 +35,7 @@ Trace = list[LayerTrace]
 
 
 class Attention(nn.Module):
-    """Multi-head attention with packed input projections, q then k then v."""
+    """Multi-head attention with packed input projections: query, key, value."""
 
     def __init__(self, d_model: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -44,37 +44,37 @@ class Attention(nn.Module):
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * d_model))
         self.out_proj = nn.Linear(d_model, d_model)
         self.dropout = Dropout(dropout)
-        nn.init.xavier_uniform_(self.in_proj_weight)  # over the packed matrix, as the authors initialize it
+        nn.init.xavier_uniform_(self.in_proj_weight)  # over the whole packed matrix, as in the authors' code
         nn.init.zeros_(self.out_proj.bias)
 
     def project_query(self, x_BTD: Tensor) -> Tensor:
         """Scaled queries [B, H, T, E]."""
         D = x_BTD.shape[-1]
         query_BTD = F.linear(x_BTD, self.in_proj_weight[:D], self.in_proj_bias[:D])
-        return self._split(query_BTD / math.sqrt(D // self.heads))
+        return self._split_heads(query_BTD / math.sqrt(D // self.heads))
 
     def project_memory(self, x_BSD: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values, each [B, H, S, E]."""
         D = x_BSD.shape[-1]
         key_BSD, value_BSD = F.linear(x_BSD, self.in_proj_weight[D:], self.in_proj_bias[D:]).chunk(2, dim=-1)
-        return self._split(key_BSD), self._split(value_BSD)
+        return self._split_heads(key_BSD), self._split_heads(value_BSD)
 
     def energies(self, query_BHTE: Tensor, key_BHSE: Tensor) -> Tensor:
-        """Energies [B, H, T, S], not masked."""
+        """Unmasked energies [B, H, T, S]."""
         return float32(query_BHTE @ key_BHSE.transpose(-1, -2))
 
     def weigh(self, energies_BHTS: Tensor, mask: Tensor) -> Tensor:
-        """Softmax over the keys that mask (True = hidden, broadcast to [B, H, T, S]) leaves, then dropout."""
-        # not -inf: a row without any visible key, a filler of a fixed-size batch, must not become NaN
+        """Softmax over the keys that `mask` (True = hidden, broadcast to [B, H, T, S]) leaves visible, then dropout."""
+        # not -inf: a row without any visible key, which fills up a fixed-size batch, must not become NaN
         lowest = torch.finfo(energies_BHTS.dtype).min
-        # added, as energies vanish beside it: its gradient needs no pass of its own
+        # added, not filled in: energies vanish beside it, and addition needs no backward pass
         return self.dropout((energies_BHTS + mask.to(energies_BHTS.dtype) * lowest).softmax(dim=-1))
 
     def read(self, weights_BHTS: Tensor, value_BHSE: Tensor) -> Tensor:
         """Weighted values of all heads, projected: [B, T, D]."""
         return self.out_proj((weights_BHTS.to(value_BHSE.dtype) @ value_BHSE).transpose(1, 2).flatten(2))
 
-    def _split(self, x_BSD: Tensor) -> Tensor:
+    def _split_heads(self, x_BSD: Tensor) -> Tensor:
         return x_BSD.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
@@ -90,26 +90,27 @@ class DecoderLayer(nn.Module):
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(d_model) for _ in range(3))
         self.dropout = Dropout(dropout)
 
-    def attend_words(self, x_BTD: Tensor, key_BHSE: Tensor, value_BHSE: Tensor, mask: Tensor) -> Tensor:
-        """Self-attention sublayer on words [B, T, D], whose keys and values may come from a cache."""
+    def attend_words(self, x_BTD: Tensor, mask: Tensor) -> Tensor:
+        """Self-attention sublayer on words [B, T, D]."""
         attn = self.self_attn
-        weights_BHTS = attn.weigh(attn.energies(attn.project_query(x_BTD), key_BHSE), mask)
-        return self.norm1(x_BTD + self.dropout(attn.read(weights_BHTS, value_BHSE)))
+        key_BHTE, value_BHTE = attn.project_memory(x_BTD)
+        weights_BHTT = attn.weigh(attn.energies(attn.project_query(x_BTD), key_BHTE), mask)
+        return self.norm1(x_BTD + self.dropout(attn.read(weights_BHTT, value_BHTE)))
 
     def finish(self, x_BTD: Tensor, weights_BHTL: Tensor, value_BHLE: Tensor) -> Tensor:
-        """Rest of the layer once the cross-attention weights are known."""
+        """The rest of the layer, given its cross-attention weights."""
         x = self.norm2(x_BTD + self.dropout(self.multihead_attn.read(weights_BHTL, value_BHLE)))
         return self.norm3(x + self.dropout(self.linear2(self.dropout(F.relu(self.linear1(x))))))
 
 
 class DecoderStack(nn.Module):
-    """All layers, and the one ARM they share; the first layer has no layer before it and stays unrefined."""
+    """All layers, and the one ARM they share. The first layer, which has none before it, is not refined."""
 
     layers: Sequence[DecoderLayer]
 
     def __init__(self, layer: DecoderLayer, num_layers: int, arm: AttentionRefinement | None) -> None:
         super().__init__()
-        # copies of one initialized layer: all layers start with the same weights, as in the authors' code
+        # copies: all layers start with the same weights, as in the authors' code
         copies = nn.ModuleList(copy.deepcopy(layer) for _ in range(num_layers))
         self.layers = copies  # pyright: ignore[reportAttributeAccessIssue]
         self.arm = arm
@@ -117,15 +118,15 @@ class DecoderStack(nn.Module):
     def forward(
         self, x_BTD: Tensor, memory_bLD: Tensor, mask_bhw: Tensor, hidden_BTT: Tensor, trace: Trace | None
     ) -> Tensor:
-        """Words [B, T, D] once they have read the feature cells; `hidden_BTT` is true where a word may not look."""
+        """Words [B, T, D] after all layers; `hidden_BTT` is True where a word must not attend to another."""
         (B, T, _), b = x_BTD.shape, len(memory_bLD)
         rows = B // b
-        # all rows of an image side by side, so that its keys, values and mask serve them without copies
+        # rows that read the same image side by side, so that its keys, values and mask serve them without copies
         x, hidden_R1TT = by_image(x_BTD, b), by_image(hidden_BTT, b)[:, None]
         hidden_b11L = mask_bhw.flatten(1)[:, None, None]
         weights = None
         for layer in self.layers:
-            x = layer.attend_words(x, *layer.self_attn.project_memory(x), hidden_R1TT).view(b, rows * T, -1)
+            x = layer.attend_words(x, hidden_R1TT).view(b, rows * T, -1)
             attn = layer.multihead_attn
             key, value = attn.project_memory(memory_bLD)
             energies, refinement = attn.energies(attn.project_query(x), key), None
@@ -135,25 +136,25 @@ class DecoderStack(nn.Module):
             weights = attn.weigh(energies if refinement is None else energies - refinement, hidden_b11L)
             x = layer.finish(x, weights, value).view(B, T, -1)
             if trace is not None:
-                shown = None if refinement is None else by_row(refinement, rows)
-                trace.append(LayerTrace(by_row(energies, rows), shown, by_row(weights, rows)))
+                refinement = None if refinement is None else by_row(refinement, rows)
+                trace.append(LayerTrace(by_row(energies, rows), refinement, by_row(weights, rows)))
         return x.unflatten(0, (b, rows)).transpose(0, 1).flatten(0, 1)
 
 
 def by_image(x_Bx: Tensor, b: int) -> Tensor:
-    """Decoder rows, of which row r reads image r % b, in the order of their images."""
+    """Decoder rows, of which row r reads image r % b, sorted by image."""
     return x_Bx.unflatten(0, (-1, b)).transpose(0, 1).flatten(0, 1)
 
 
 def by_row(x_bHNL: Tensor, rows: int) -> Tensor:
-    """[B, H, T, L] of what the N = rows * T words of an image have side by side."""
+    """[B, H, T, L] from [b, H, N, L], which holds the N = rows * T words of each image: reverses `by_image`."""
     if rows == 1:
         return x_bHNL
     return x_bHNL.unflatten(2, (rows, -1)).permute(2, 0, 1, 3, 4).flatten(0, 1)
 
 
 class Decoder(nn.Module):
-    """Token ids to class logits, reading image features."""
+    """Maps token ids to class logits, given image features."""
 
     def __init__(self, c: CoMERConfig) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
 """The image encoder: DenseNet-B, 2-D position encoding, LayerNorm (CoMER, section 3.1).
 
 Names carry shapes: b images, c channels, H x W pixels, h x w feature cells (16 or 8 pixels wide), d model width.
-Two ways to treat the padding of a batch: with `valid` None it counts as image, as in the authors' code, so an
-image's features depend on its neighbors; given a `valid` map (1 = image, 0 = padding) every layer keeps the
-padding at 0 and out of all statistics and averages, so an image evaluates in any batch as it does alone.
+The padding of a batch is treated in one of two ways. With `valid` None it counts as image, as in the authors' code, so
+an image's features depend on its batch. Given a `valid` map (1 = image, 0 = padding), every layer keeps padding at 0
+and out of all statistics and averages, so in evaluation an image has the same features in any batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from models.position import image_position
 
 
 class DenseBlock(nn.ModuleList):
-    """Bottlenecks side by side on the channels: each reads the block's input and all that those before it added."""
+    """Bottlenecks, each of which reads the block's input and the output of all bottlenecks before it."""
 
     def __init__(self, channels: int, growth_rate: int, num_layers: int, dropout: float) -> None:
         widths = range(channels, channels + num_layers * growth_rate, growth_rate)
@@ -30,8 +30,8 @@ class DenseBlock(nn.ModuleList):
 
     def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
         """[b, channels + num_layers * growth, h, w]."""
-        plain = valid_b1hw is not None or x_bchw.device.type != "cpu" or not isinstance(self[0].dropout, Dropout)
-        if self.training and not plain:
+        ours = isinstance(self[0].dropout, Dropout)  # not replaced by torch's
+        if self.training and valid_b1hw is None and x_bchw.device.type == "cpu" and ours:
             return grow(x_bchw, list(self))
         for bottleneck in self:
             x_bchw = torch.cat((x_bchw, bottleneck(x_bchw, valid_b1hw)), dim=1)
@@ -39,7 +39,7 @@ class DenseBlock(nn.ModuleList):
 
 
 class Transition(nn.Module):
-    """Halves the channels and, where it pools, both sides."""
+    """Halves the channels and, if `pools`, height and width."""
 
     def __init__(self, channels: int, dropout: float, pools: bool = True) -> None:
         super().__init__()
@@ -49,18 +49,18 @@ class Transition(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
-        """[b, channels / 2, h / 2, w / 2], sides rounded up; h and w as they are where it does not pool."""
+        """[b, channels / 2, h / 2, w / 2], rounded up; h and w are kept if not `pools`."""
         halved = pointwise(self.conv1, x_bchw)
         return self.pool(self.dropout(F.relu_(self.bn1(halved, valid_b1hw))), valid_b1hw)
 
     def pool(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
-        """Means of 2 x 2 cells, of those that are image where `valid_b1hw` tells; x itself where it does not pool."""
+        """Means over the valid cells of 2 x 2 windows; x itself if not `pools`."""
         if not self.pools:
             return x_bchw
         pooled = F.avg_pool2d(x_bchw, 2, ceil_mode=True)
         if valid_b1hw is None:
             return pooled
-        # the padding is 0, so dividing by the valid share of a window leaves the mean over its image cells
+        # padding is 0, so dividing by the valid share of a window gives the mean over its image cells
         share = F.avg_pool2d(valid_b1hw, 2, ceil_mode=True)
         return pooled / share.clamp(min=0.25).to(pooled.dtype)
 
@@ -89,13 +89,13 @@ class DenseNet(nn.Module):
         self.post_norm = BatchNorm2d(self.out_channels)
 
     def forward(self, images_b1HW: Tensor, valid_b1HW: Tensor | None) -> Tensor:
-        """Maps of images, `valid_b1HW` as the module says."""
+        """Feature maps of images; `valid_b1HW`: see the module docstring."""
         valid = self.validity(valid_b1HW)
         x = images_b1HW if valid[0] is None else images_b1HW * valid[0]
         x = self.conv1(x)
-        if x.device.type != "cpu":  # one channel has no layout to hand on, and products want channels together
+        if x.device.type != "cpu":  # a one-channel image has no layout to pass on, and products need channels last
             x = x.contiguous(memory_format=torch.channels_last)
-        # the largest of what ReLU leaves, a quarter of the work: padding is 0 and so wins only where ReLU gives 0
+        # pooling before ReLU is a quarter of the work; padding is 0, the maximum only where ReLU gives 0 anyway
         x = F.relu_(F.max_pool2d(self.norm1(x, valid[1]), 2, ceil_mode=True))
         x = self.dense1(x, valid[2])
         x = self.trans1(x, valid[2])
@@ -105,13 +105,13 @@ class DenseNet(nn.Module):
         return self.post_norm(x, valid[4])
 
     def validity(self, valid_b1HW: Tensor | None) -> list[Tensor | None]:
-        """The valid map at every resolution of the way: of images, first convolution, dense blocks."""
+        """The valid map at every resolution: images, first convolution, three dense blocks."""
         strides = (1, 2, 4, 8, self.stride)
         return [None if valid_b1HW is None else valid_b1HW[:, :, ::stride, ::stride] for stride in strides]
 
 
 class Encoder(nn.Module):
-    """Images and padding mask (True = padding) to features [b, h, w, d] and their mask [b, h, w]."""
+    """Maps images and padding mask (True = padding) to features [b, h, w, d] and their mask [b, h, w]."""
 
     def __init__(self, c: CoMERConfig) -> None:
         super().__init__()
@@ -121,16 +121,16 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(c.d_model)
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
-        """What the decoder reads, of ink 1 on 0."""
+        """Features and their mask; ink is 1, background 0."""
         valid_b1HW = self.valid_map(images_b1HW, mask_bHW)
         features_bhwd = pointwise(self.feature_proj, self.model(images_b1HW, valid_b1HW)).permute(0, 2, 3, 1)
-        return self.place(features_bhwd, mask_bHW)
+        return self.add_position(features_bhwd, mask_bHW)
 
     def valid_map(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Tensor | None:
         """1 = image, 0 = padding, or None where padding counts as image."""
         return (~mask_bHW.bool())[:, None].to(images_b1HW.dtype) if self.mask_padding else None
 
-    def place(self, features_bhwd: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds the positions of the cells, normalizes; features and their mask."""
+    def add_position(self, features_bhwd: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
+        """Add position encodings and normalize; returns features and their mask."""
         mask_bhw = mask_bHW.bool()[:, :: self.model.stride, :: self.model.stride]
         return self.norm(features_bhwd + image_position(mask_bhw, features_bhwd.shape[-1])), mask_bhw

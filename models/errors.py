@@ -1,4 +1,4 @@
-"""The one error a user of the networks is meant to see."""
+"""The error that users of this package are meant to see."""
 
 
 class CheckpointError(ValueError):

@@ -1,4 +1,4 @@
-"""The authors' Lightning checkpoints, read without running any code that they hold."""
+"""Import of the authors' Lightning checkpoints, without executing any code in them."""
 
 import re
 import zipfile
@@ -15,47 +15,49 @@ from models.comer import CoMER
 from models.config import CoMERConfig
 from models.errors import CheckpointError
 from models.vocab import Vocabulary
-from models.weights import fitted, one_line
+from models.weights import build, one_line
 
-PREFIX = "comer_model."  # of the network's tensors; the checkpoint has others beside them
+PREFIX = "comer_model."  # of the network's tensors; a checkpoint holds others, too
 
 
 def import_lightning(ckpt: Path) -> CoMER:
-    """The network in a Lightning checkpoint of the authors'.
+    """The network in a Lightning checkpoint of the authors.
 
-    Sizes come from tensor shapes; what these do not tell (dropout, which one of the coverages, heads without
-    coverage) from the stored hyperparameters. Nothing the file contains is executed. Raises CheckpointError
-    for unreadable files and for missing, unexpected or mis-shaped tensors.
+    Sizes are inferred from tensor shapes, and what these leave open (dropout, which of the two coverages, heads if
+    there is no coverage) from the stored hyperparameters. Nothing in the file is executed. Raises CheckpointError for
+    unreadable files and for missing, unexpected or mis-shaped tensors.
     """
     content = _read(ckpt)
-    tensors, told = (
-        part if isinstance(content, Mapping) and isinstance(part := content.get(key), Mapping) else {}
-        for key in ("state_dict", "hyper_parameters")
-    )
+
+    def mapping(key: str) -> Mapping[Any, Any]:
+        value = content.get(key) if isinstance(content, Mapping) else None
+        return value if isinstance(value, Mapping) else {}
+
     state = {
         name.removeprefix(PREFIX): tensor
-        for name, tensor in tensors.items()
+        for name, tensor in mapping("state_dict").items()
         if isinstance(name, str) and name.startswith(PREFIX) and isinstance(tensor, Tensor)
     }
     if not state:
         raise CheckpointError(f"{ckpt}: no tensors named {PREFIX}*; give a checkpoint of the authors' CoMER")
     try:
-        config = _configuration(state, told)
+        config = _infer_config(state, mapping("hyper_parameters"))
     except (KeyError, IndexError, ValueError) as error:
-        raise CheckpointError(f"{ckpt}: no CoMER network, sizes cannot be told ({one_line(error)})") from None
+        raise CheckpointError(f"{ckpt}: not a CoMER network, sizes cannot be inferred ({one_line(error)})") from None
     if config.vocab_size != len(Vocabulary()):
         raise CheckpointError(f"{ckpt}: {config.vocab_size} classes, the dictionary has {len(Vocabulary())}")
-    return fitted(ckpt, config, state)
+    return build(ckpt, config, state)
 
 
-def _configuration(state: Mapping[str, Tensor], told: Mapping[str, Any]) -> CoMERConfig:
-    """From the shapes of the tensors and the hyperparameters that the file tells."""
+def _infer_config(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any]) -> CoMERConfig:
+    """The configuration, from tensor shapes and the checkpoint's hyperparameters."""
 
     def count(pattern: str) -> int:
         return len({match[0] for name in state if (match := re.match(pattern, name))})
 
     layers = tuple(count(rf"encoder\.model\.dense{block}\.\d+\.") for block in (1, 2, 3))
-    known = {f.name: told[f.name] for f in fields(CoMERConfig) if isinstance(told.get(f.name), bool | int | float)}
+    names = [field.name for field in fields(CoMERConfig)]
+    known = {name: hyperparameters[name] for name in names if isinstance(hyperparameters.get(name), int | float)}
     known |= {
         "d_model": state["encoder.feature_proj.weight"].shape[0],
         "growth_rate": state["encoder.model.dense1.0.conv2.weight"].shape[0],
@@ -77,22 +79,22 @@ def _configuration(state: Mapping[str, Tensor], told: Mapping[str, Any]) -> CoME
 
 
 class StandIn:
-    """Stands for any class or function a checkpoint names: it does nothing, and keeps the items of dict-like ones."""
+    """Replaces any class or function that a checkpoint refers to: inert, but keeps the items of dict-like ones."""
 
     def __new__(cls, *_: object) -> OrderedDict[Any, Any]:
-        """A dict, whatever the class would be built from."""
+        """An empty dict, whatever the arguments."""
         return OrderedDict()
 
 
 def _read(ckpt: Path) -> Any:
-    """Content of a file of torch.save: plain containers, tensors, and `StandIn` for all else it names.
+    """Content of a file that torch.save wrote: plain containers, tensors, and `StandIn` for all else.
 
-    torch's own reader for untrusted files (weights_only) runs nothing that it was not told is safe.
+    torch's reader for untrusted files (weights_only) calls nothing but what it was told is safe.
     """
     if not ckpt.is_file():
         raise CheckpointError(f"{ckpt}: no such file; give the path of a Lightning checkpoint (.ckpt)")
     if not zipfile.is_zipfile(ckpt):
-        raise CheckpointError(f"{ckpt}: damaged or no checkpoint of torch 1.6 or later; download it again")
+        raise CheckpointError(f"{ckpt}: damaged, or not a checkpoint of torch 1.6 or later; download it again")
     try:
         unknown = torch.serialization.get_unsafe_globals_in_checkpoint(ckpt)
         stand_ins: list[Any] = [(type("StandIn", (StandIn,), {}), name) for name in unknown]

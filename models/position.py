@@ -1,4 +1,4 @@
-"""Sinusoidal position encodings of words and of image cells (CoMER, section 3.2)."""
+"""Sinusoidal position encodings of words and image cells (CoMER, section 3.2)."""
 
 import math
 
@@ -9,14 +9,14 @@ from models.config import MAX_STEPS
 
 
 def sinusoids(position: Tensor, width: int) -> Tensor:
-    """[..., width] from positions [...]: sine and cosine interleaved, wavelengths 2 pi to 2 pi * 10000."""
+    """[..., width] from positions [...]: sines and cosines interleaved, wavelengths from 2 pi to 2 pi * 10000."""
     exponent = torch.arange(0, width, 2, device=position.device, dtype=torch.float32) / width
     angle = position[..., None] * (1.0 / 10_000.0**exponent)
     return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
 
 
 class WordPosition(nn.Module):
-    """Adds the encoding of steps 0, 1, ... to words."""
+    """Adds the encodings of steps 0, 1, ... to word vectors."""
 
     pe: Tensor
 
@@ -25,7 +25,7 @@ class WordPosition(nn.Module):
         self.register_buffer("pe", sinusoids(torch.arange(MAX_STEPS, dtype=torch.float32), d_model))
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        """[B, T, D]; ValueError beyond 500 steps."""
+        """[B, T, D]. Raises ValueError beyond 500 steps."""
         if (steps := x_BTD.shape[1]) > MAX_STEPS:
             raise ValueError(f"{steps} decoding steps, but words have position encodings for {MAX_STEPS} only")
         return x_BTD + self.pe[:steps]
@@ -34,9 +34,9 @@ class WordPosition(nn.Module):
 def image_position(mask_bhw: Tensor, d_model: int) -> Tensor:
     """2-D encoding [b, h, w, d_model] of feature cells: x in the first half of the channels, y in the second.
 
-    A cell's coordinates count the image cells up to it (from 1) and are divided by the image's own width and
-    height, then times 2 pi: not eq. 12 of the paper but what the authors' code does. Always in float32, so
-    that a float64 model sees the very same constants.
+    A cell's coordinates count the image cells up to and including it, relative to the image's own width and height,
+    times 2 pi: as in the authors' code, unlike eq. 12 of the paper. Always computed in float32, so that a float64 model
+    has the same constants.
     """
     image = (~mask_bhw).float()
     y, x = image.cumsum(1), image.cumsum(2)

@@ -1,1 +1,1 @@
-"""Reading with a trained network: joint search, plain and fast."""
+"""Recognition with a trained network: the joint search, plain and fast."""

@@ -1,9 +1,9 @@
 """Approximate joint search (CoMER, section 3.5, after BTTR, section 3.4).
 
-Beam search reads every image in both directions; what it finds in one direction is rated by the other, too.
-Names carry shapes: b images, G groups (a group = one image read in one direction), M beams of a group, N any
-number of hypotheses, T steps, S word slots, L = h * w feature cells, H heads, E = D / H, J layers, C coverage
-channels, V classes. The beams of a group read one memory, so they take the place of the decoder's step axis.
+Beam search reads every image in both directions; the hypotheses of each direction are rescored by the other.
+
+Names carry shapes: b images, G groups (a group = one image read in one direction), M beams of a group, N hypotheses, R
+of them rescored together, T steps, L = h * w feature cells, V classes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,22 +18,22 @@ from models.inference.incremental import IncrementalDecoder
 from models.inference.options import Hypothesis, SearchOptions
 from models.vocab import EOS, PAD, SOS
 
-SHARE_TO_DROP = 1 / 8  # finished groups are dropped as soon as they are this share of all
-# at once are rated at most so many hypotheses * steps, and so many of these times feature cells
-MOST_WORDS, MOST_WORD_CELLS = 2**10, 2**16
+SHARE_TO_DROP = 1 / 8  # finished groups are dropped as soon as they make up this share
+# limits on what is rescored at once: hypotheses * steps, and that times feature cells
+MAX_WORDS, MAX_WORD_CELLS = 2**10, 2**16
 NEVER = float("-inf")
 View = tuple[Tensor, Tensor]  # images [b,1,H,W] and mask [b,H,W], True = padding
 
 
 @dataclass
-class Found:
-    """N = G * M hypotheses as tensors; their tokens in the order in which they were found, then PAD."""
+class Hypotheses:
+    """N = G * M hypotheses as tensors; tokens in the order of their search, then PAD."""
 
     tokens_NT: Tensor
     length_N: Tensor  # tokens, without start and end
     forward_N: Tensor
     image_N: Tensor
-    leftward_N: Tensor  # True: found right to left
+    leftward_N: Tensor  # True: searched right to left
 
 
 @torch.inference_mode()
@@ -44,21 +44,22 @@ def joint_search(
     options: SearchOptions | None = None,
     other_sizes: Sequence[View] = (),
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of each image, best first; of equal ones the left-to-right one.
+    """The hypotheses of each image, best first; in a tie left-to-right ones come first.
 
-    Images and mask (True = padding) as for `CoMER.encode`; whoever searches batch after batch folds the model once.
-    Given the same images in other sizes, too, it reads all at once, and every log-probability is the mean over the
-    sizes. With direction l2r or r2l there is no second rating and the score is `forward`. ValueError for a model in
-    training mode or a beam too wide for it.
+    Images and mask (True = padding) are as for `CoMER.encode`. To search several batches, pass a `FoldedNetwork`. Given
+    `other_sizes` of the same images, all sizes are read together and every log-probability is the mean over them. With
+    direction l2r or r2l nothing is rescored and the score is `forward`. Raises ValueError for a model in training mode
+    or a beam that is too wide for it.
     """
-    options, network = options or SearchOptions(), model if isinstance(model, FoldedNetwork) else FoldedNetwork(model)
+    options = options or SearchOptions()
+    network = model if isinstance(model, FoldedNetwork) else FoldedNetwork(model)
     if 2 * options.beam_size > network.vocab_size:
         classes = network.vocab_size
         raise ValueError(f"beam_size must be at most half of the {classes} classes, not {options.beam_size}")
-    with network.before((images_b1HW, mask_bHW), *other_sizes) as readers:
+    with network.readers((images_b1HW, mask_bHW), *other_sizes) as readers:
         found = BeamSearch(readers, options).run()
         both = options.direction == "both"
-        reverse_N = rate(readers, found, options) if both else torch.zeros_like(found.forward_N)
+        reverse_N = rescore(readers, found, options) if both else torch.zeros_like(found.forward_N)
     results: list[list[Hypothesis]] = [[] for _ in images_b1HW]
     columns = (found.tokens_NT, found.length_N, found.image_N, found.leftward_N, found.forward_N)
     for tokens, length, image, leftward, forward, reverse, score in zip(
@@ -67,39 +68,39 @@ def joint_search(
         ids = tuple(tokens[:length][::-1] if leftward else tokens[:length])
         results[image].append(Hypothesis(ids, score, forward, reverse, "r2l" if leftward else "l2r"))
     for hypotheses in results:
-        hypotheses.sort(key=lambda h: h.score, reverse=True)  # stable: the first of equal ones stays first
+        hypotheses.sort(key=lambda h: h.score, reverse=True)  # stable
     return results
 
 
 @dataclass
 class Groups:
-    """Where the search of each group stands; the first dimension of every field is G."""
+    """The state of each group; the first dimension of every field is G."""
 
-    number_G: Tensor  # its place among all groups: left-to-right ones first, then by image
-    open_G: Tensor  # False: nothing better can be found
-    tokens_GTM: Tensor  # every token ever taken …
-    parents_GTM: Tensor  # … and the beam it follows; hypotheses are read off backwards at the end
-    sums_GM: Tensor  # log-probability of the beams that go on
-    scores_GM: Tensor  # closed hypotheses, best first: score …
-    ends_GM: Tensor  # … and length * M + last beam (start counted, end not)
+    number_G: Tensor  # its index among all groups: left-to-right ones first, then by image
+    open_G: Tensor  # False: the search is over
+    tokens_GTM: Tensor  # the token of each beam at each step …
+    parents_GTM: Tensor  # … and the beam it extends; hypotheses are traced back through both at the end
+    sums_GM: Tensor  # log-probability of each beam
+    scores_GM: Tensor  # complete hypotheses, best first: score …
+    ends_GM: Tensor  # … and length * M + last beam; the length counts the start token, not the end token
 
     def select(self, index_g: Tensor) -> "Groups":
-        """Some of the groups."""
+        """The groups with the given indices."""
         return Groups(*(getattr(self, field.name)[index_g] for field in fields(self)))
 
     @classmethod
     def collect(cls, parts: list["Groups"]) -> "Groups":
-        """All groups in the order of their numbers."""
+        """All groups, sorted by number."""
         whole = cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
         return whole.select(whole.number_G.argsort())
 
 
 class BeamSearch:
-    """Beam search of all groups at once, left-to-right groups first (rules: those of the authors' code).
+    """Beam search of all groups at once, left-to-right groups first, by the rules of the authors' code.
 
-    Of the 2 M best continuations of a group, an end token among the first M closes a hypothesis (among the
-    rest it is dropped), and the best M other tokens go on. Every group keeps its M best closed hypotheses,
-    scored by log-probability / length ** alpha.
+    Of the 2 M best continuations of a group, an end token among the first M completes a hypothesis (among the rest it
+    is dropped), and the best M other tokens extend the beams. Every group keeps its M best complete hypotheses, scored
+    by log-probability / length ** alpha.
     """
 
     def __init__(self, readers: Sequence[Reader], options: SearchOptions) -> None:
@@ -113,61 +114,61 @@ class BeamSearch:
         tokens_GTM = torch.full((len(number_G), options.max_len, M), PAD, device=device)
         scores_GM = torch.full((len(number_G), M), NEVER, dtype=readers[0].decoder.stream, device=device)
         sums_GM = scores_GM.clone()
-        sums_GM[:, 0] = 0  # all beams of a group start alike, so only one of them may go on
+        sums_GM[:, 0] = 0  # all beams of a group start alike, so only one may be extended
         open_G, ends_GM = torch.ones_like(number_G, dtype=torch.bool), torch.full_like(tokens_GTM[:, 0], M)
         parents_GTM = torch.zeros_like(tokens_GTM)
         self.groups = Groups(number_G, open_G, tokens_GTM, parents_GTM, sums_GM, scores_GM, ends_GM)
 
-    def run(self) -> Found:
-        """Every group's closed hypotheses, and those that were cut off where a group is still open at the end."""
-        options, groups, left = self.options, self.groups, list[Groups]()
+    def run(self) -> Hypotheses:
+        """The complete hypotheses of every group; groups still open at `max_len` add their unfinished beams."""
+        options, groups, closed = self.options, self.groups, list[Groups]()
         tokens_GM, end_G1 = self.start_G[:, None].repeat(1, options.beam_size), SOS + EOS - self.start_G[:, None]
         for length in range(1, options.max_len):
             logp_GMV = log_probabilities((decoder.feed(tokens_GM) for decoder in self.decoders), options)
-            tokens_GM, parents_GM = self._walk(groups, groups.sums_GM[..., None] + logp_GMV, end_G1, length)
+            tokens_GM, parents_GM = self._extend(groups, groups.sums_GM[..., None] + logp_GMV, end_G1, length)
             groups.tokens_GTM[:, length], groups.parents_GTM[:, length] = tokens_GM, parents_GM
-            running = int(groups.open_G.sum())  # the one wait of a step for the device
+            running = int(groups.open_G.sum())  # the only time a step waits for the device
             if running == 0:
                 break
             for decoder in self.decoders:
                 decoder.reorder(parents_GM)
             finished = len(groups.open_G) - running
             if self.decoders[0].full or finished >= SHARE_TO_DROP * len(groups.open_G):
-                left.append(groups.select((~groups.open_G).nonzero()[:, 0]))
+                closed.append(groups.select((~groups.open_G).nonzero()[:, 0]))
                 keep_G = groups.open_G.nonzero()[:, 0]
                 for decoder in self.decoders:
-                    decoder.tidy(keep_G)
+                    decoder.compact(keep_G)
                 groups, tokens_GM, end_G1 = groups.select(keep_G), tokens_GM[keep_G], end_G1[keep_G]
         else:
             beams_GM = torch.arange(options.beam_size, device=tokens_GM.device).expand_as(tokens_GM)
-            self._close(groups, groups.sums_GM, groups.open_G[:, None], beams_GM, options.max_len)
-        return self._read_off(Groups.collect([*left, groups]))
+            self._add(groups, groups.sums_GM, groups.open_G[:, None], beams_GM, options.max_len)
+        return self._trace_back(Groups.collect([*closed, groups]))
 
-    def _walk(self, groups: Groups, sums_GMV: Tensor, end_G1: Tensor, length: int) -> tuple[Tensor, Tensor]:
-        """Closes hypotheses and finished groups; tokens and parents [G, M] of the beams that go on."""
+    def _extend(self, groups: Groups, sums_GMV: Tensor, end_G1: Tensor, length: int) -> tuple[Tensor, Tensor]:
+        """Tokens and parents [G, M] of the extended beams; adds complete hypotheses and closes finished groups."""
         _, M, V = sums_GMV.shape
         sums, index = sums_GMV.flatten(1).topk(2 * M)  # G and 2 M candidates, best first
         parents, tokens = index // V, index % V
-        ending = tokens == end_G1  # at most M, one of each beam
-        self._close(groups, sums[:, :M], ending[:, :M] & groups.open_G[:, None], parents[:, :M], length)
-        onward = ending.byte().argsort(dim=1, stable=True)[:, :M]
-        groups.sums_GM = sums.gather(1, onward)
+        ending = tokens == end_G1  # at most one per beam, so at most M
+        self._add(groups, sums[:, :M], ending[:, :M] & groups.open_G[:, None], parents[:, :M], length)
+        kept = ending.byte().argsort(dim=1, stable=True)[:, :M]
+        groups.sums_GM = sums.gather(1, kept)
         worst_G = groups.scores_GM[:, -1]
-        if not self.options.early_stopping:  # M closed, of which none can be beaten by the authors' estimate
-            groups.open_G &= worst_G < groups.sums_GM[:, 0] / length**self.options.alpha
-        else:
+        if self.options.early_stopping:
             groups.open_G &= worst_G == NEVER
-        return tokens.gather(1, onward), parents.gather(1, onward)
+        else:  # until, by the authors' estimate, no beam can beat any of M complete hypotheses
+            groups.open_G &= worst_G < groups.sums_GM[:, 0] / length**self.options.alpha
+        return tokens.gather(1, kept), parents.gather(1, kept)
 
-    def _close(self, groups: Groups, sums_GM: Tensor, ending_GM: Tensor, beams_GM: Tensor, length: int) -> None:
-        """Offers hypotheses of one length, by their sums and last beams, to the M best of their groups."""
+    def _add(self, groups: Groups, sums_GM: Tensor, ending_GM: Tensor, beams_GM: Tensor, length: int) -> None:
+        """Add the hypotheses that end here, given by their sums and last beams, to the M best of their groups."""
         M = self.options.beam_size
         scores = torch.where(ending_GM, sums_GM / length**self.options.alpha, NEVER)
         groups.scores_GM, kept = torch.cat((groups.scores_GM, scores), dim=1).topk(M)
         groups.ends_GM = torch.cat((groups.ends_GM, beams_GM + length * M), dim=1).gather(1, kept)
 
-    def _read_off(self, groups: Groups) -> Found:
-        """All closed hypotheses, by walking back from their last tokens."""
+    def _trace_back(self, groups: Groups) -> Hypotheses:
+        """All complete hypotheses, traced back from their last tokens."""
         M = self.options.beam_size
         tokens_TGM = torch.full_like(groups.tokens_GTM, PAD).transpose(0, 1).contiguous()
         beams_GM, last_GM = groups.ends_GM % M, groups.ends_GM // M - 1
@@ -175,7 +176,7 @@ class BeamSearch:
             inside = t <= last_GM
             tokens_TGM[t - 1] = groups.tokens_GTM[:, t].gather(1, beams_GM).masked_fill(~inside, PAD)
             beams_GM = torch.where(inside, groups.parents_GTM[:, t].gather(1, beams_GM), beams_GM)
-        return Found(
+        return Hypotheses(
             tokens_TGM.flatten(1).T.contiguous(),
             last_GM.flatten(),
             groups.scores_GM.flatten(),
@@ -185,15 +186,15 @@ class BeamSearch:
 
 
 def log_probabilities(logits: Iterable[Tensor], options: SearchOptions) -> Tensor:
-    """Of the next token, from the logits [..., V] at every size: their mean, so a hypothesis has its mean score."""
-    return torch.stack([(at_one_V / options.temperature).log_softmax(-1) for at_one_V in logits]).mean(0)
+    """Log-probabilities [..., V] of the next token: the mean over the image sizes, given the logits at each size."""
+    return torch.stack([(logits_V / options.temperature).log_softmax(-1) for logits_V in logits]).mean(0)
 
 
-def rate(readers: Sequence[Reader], found: Found, options: SearchOptions) -> Tensor:
-    """Log-probability / steps ** alpha [N] of every hypothesis in the direction it was not found in.
+def rescore(readers: Sequence[Reader], found: Hypotheses, options: SearchOptions) -> Tensor:
+    """Log-probability / steps ** alpha [N] of every hypothesis in the direction opposite to its search.
 
-    Of an image, hypotheses of similar length are read together, as many as fit: what they need grows with the square
-    of their words.
+    Hypotheses of one image and similar length are read together, as many as fit: memory grows with the square of their
+    words.
     """
     b, M, device = len(readers[0].mask_bL), options.beam_size, found.forward_N.device
     start_N, steps_N = torch.where(found.leftward_N, SOS, EOS), found.length_N + 1
@@ -202,7 +203,7 @@ def rate(readers: Sequence[Reader], found: Found, options: SearchOptions) -> Ten
     inputs_NT = torch.cat((start_N[:, None], reversed_NT[:, :-1]), dim=1)
     outputs_NT = torch.where(back_NT == -1, SOS + EOS - start_N[:, None], reversed_NT)
     reverse_N = torch.zeros_like(found.forward_N)
-    most = min(MOST_WORD_CELLS // max(reader.mask_bL.shape[1] for reader in readers), MOST_WORDS)
+    max_words = min(MAX_WORD_CELLS // max(reader.mask_bL.shape[1] for reader in readers), MAX_WORDS)
     index_bn = torch.arange(len(steps_N), device=device).view(-1, b, M).transpose(0, 1).flatten(1)
     index_bn = index_bn.gather(1, found.forward_N[index_bn].argsort(dim=1, descending=True))
     index_bn = index_bn.gather(1, steps_N[index_bn].argsort(dim=1, descending=True, stable=True))
@@ -210,7 +211,7 @@ def rate(readers: Sequence[Reader], found: Found, options: SearchOptions) -> Ten
         first = 0
         while first < len(lengths):
             T = lengths[first]
-            rows_R = index_n[first : first + max(1, most // T)]
+            rows_R = index_n[first : first + max(1, max_words // T)]
             logits = (reader.read(image, inputs_NT[rows_R, :T], steps_N[rows_R]) for reader in readers)
             logp_RTV, outputs_RT = log_probabilities(logits, options), outputs_NT[rows_R, :T]
             padding_RT = outputs_RT == PAD

@@ -1,11 +1,11 @@
-"""The network as it runs without gradients: what `models.densenet` and `models.decoder` do, in far fewer operations.
+"""The network for inference: what `models.densenet` and `models.decoder` compute, in far fewer operations.
 
-Weights are cast once, every batch normalization is folded into the convolution beside it, 1x1 convolutions are matrix
-products, the keys and values of an image are made once, and rows that read the same words share the work.
+Weights are cast once, every batch normalization is folded into an adjacent convolution, 1x1 convolutions are matrix
+products, the keys and values of an image are computed once, and rows with a common prefix share its computation.
 
 Names carry shapes: b images, c channels, H x W pixels, h x w feature cells, G groups of hypotheses that read one image,
-M beams of a group, R rows, T steps, N words in all, X = words that read one image, S word slots, D model width,
-L = h * w, H heads, E = D / H, C coverage channels, V classes.
+M beams of a group, R rows, T steps, N words in all, X words that read one image, S word slots, D model width, K outputs
+of a linear layer, L = h * w, H heads, E = D / H, C coverage channels, V classes.
 """
 
 import math
@@ -19,52 +19,52 @@ from torch import Tensor, nn
 from models.comer import CoMER
 from models.coverage import AttentionRefinement
 from models.decoder import Decoder, DecoderLayer
-from models.inference.folded_encoder import Affine, FoldedEncoder, evaluated
+from models.inference.folded_encoder import Affine, FoldedEncoder, affine
 from models.layers import float32
 from models.vocab import PAD
 
 
-def normalize(norm: nn.LayerNorm, carried_D: Tensor) -> Callable[[Tensor], Tensor]:
-    """The layer normalization as a function that adds a vector, too: a module's call costs as much again."""
-    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias + carried_D, norm.eps
+def normalize(norm: nn.LayerNorm, extra_bias_D: Tensor) -> Callable[[Tensor], Tensor]:
+    """The layer normalization plus a vector, as a function: calling a module would double its time."""
+    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias + extra_bias_D, norm.eps
     return lambda x_xD: torch.layer_norm(x_xD, shape, weight, bias, eps)
 
 
 class FoldedLayer:
-    """A decoder layer; the stream x_ND of words stays in float32, its large products are of the given type.
+    """A decoder layer. The residual stream x_ND of words stays in float32, large products run in `dtype`.
 
-    A product that is added to the stream has a bias. The normalization before adds it already, and the product that
-    reads the stream in between takes it off by its own: an operation less each time.
+    The bias of a product that is added to the stream is added earlier, by the preceding normalization; the product that
+    reads the stream in between compensates for it in its own bias. This saves one operation each.
     """
 
-    def __init__(self, layer: DecoderLayer, dtype: torch.dtype, carried_D: Tensor) -> None:
-        """`carried_D`: the bias that the next layer adds to the stream first."""
+    def __init__(self, layer: DecoderLayer, dtype: torch.dtype, next_bias_D: Tensor) -> None:
+        """`next_bias_D`: the first bias that the next layer would add to the stream."""
 
         def matrix(weight_KD: Tensor) -> Tensor:
             return weight_KD.to(dtype).t()
 
-        def affine(weight_KD: Tensor, bias_K: Tensor, added_D: Tensor) -> Affine:
+        def compensated(weight_KD: Tensor, bias_K: Tensor, early_D: Tensor) -> Affine:
             weight_DK = matrix(weight_KD)
-            return weight_DK, bias_K - added_D @ weight_DK.to(bias_K.dtype)
+            return weight_DK, bias_K - early_D @ weight_DK.to(bias_K.dtype)
 
         words, cells, self.heads, self.dtype = layer.self_attn, layer.multihead_attn, layer.self_attn.heads, dtype
         D = words.in_proj_weight.shape[1]
         scale = math.sqrt(D // self.heads)
-        weight_DK, bias_K = affine(words.in_proj_weight, words.in_proj_bias, words.out_proj.bias)
+        weight_DK, bias_K = compensated(words.in_proj_weight, words.in_proj_bias, words.out_proj.bias)
         self.words_in = weight_DK, bias_K.to(dtype)
         self.words_out = matrix(words.out_proj.weight)
-        self.query = affine(cells.in_proj_weight[:D] / scale, cells.in_proj_bias[:D] / scale, cells.out_proj.bias)
+        self.query = compensated(cells.in_proj_weight[:D] / scale, cells.in_proj_bias[:D] / scale, cells.out_proj.bias)
         self.memory = matrix(cells.in_proj_weight[D:]), cells.in_proj_bias[D:]
         self.cells_out = matrix(cells.out_proj.weight)
-        weight_DK, bias_K = affine(layer.linear1.weight, layer.linear1.bias, layer.linear2.bias)
+        weight_DK, bias_K = compensated(layer.linear1.weight, layer.linear1.bias, layer.linear2.bias)
         self.widen = weight_DK, bias_K.to(dtype)
         self.narrow = matrix(layer.linear2.weight)
         self.norm1 = normalize(layer.norm1, cells.out_proj.bias)
         self.norm2 = normalize(layer.norm2, layer.linear2.bias)
-        self.norm3 = normalize(layer.norm3, carried_D)
+        self.norm3 = normalize(layer.norm3, next_bias_D)
 
     def project_memory(self, memory_bLD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys [b, H, E, L] and values [b, H, L, E] of images, of the stream's type: a narrower one gains nothing."""
+        """Keys [b, H, E, L] and values [b, H, L, E] of images, in the stream's type: a narrower one gains nothing."""
         b, L, D = memory_bLD.shape
         weight_DK, bias_K = self.memory
         both_NK = torch.mm(memory_bLD.reshape(-1, D).to(self.dtype), weight_DK) + bias_K
@@ -76,25 +76,25 @@ class FoldedLayer:
         weight_DK, bias_K = self.words_in
         return torch.mm(x_ND.to(self.dtype), weight_DK).add_(bias_K).view(len(x_ND), 3, self.heads, -1)
 
-    def look_at_words(self, query_RXHE: Tensor, memory_RS2HE: Tensor, mask_R1XS: Tensor) -> Tensor:
-        """Weighted values [N = R * X, D] of words; the mask is added, so hidden is -inf."""
+    def attend_words(self, query_RXHE: Tensor, memory_RS2HE: Tensor, mask_R1XS: Tensor) -> Tensor:
+        """Weighted values [N, D] of words, N = R * X, before projection. The mask is added: -inf hides a word."""
         key_RHSE, value_RHSE = memory_RS2HE.permute(2, 0, 3, 1, 4).unbind()
         read_RHXE = F.scaled_dot_product_attention(query_RXHE.transpose(1, 2), key_RHSE, value_RHSE, mask_R1XS)
         return read_RHXE.transpose(1, 2).reshape(mask_R1XS.shape[0] * mask_R1XS.shape[2], -1)
 
-    def take_words(self, x_ND: Tensor, read_ND: Tensor) -> Tensor:
-        """Rest of the self-attention sublayer."""
+    def add_words(self, x_ND: Tensor, read_ND: Tensor) -> Tensor:
+        """The rest of the self-attention sublayer."""
         return self.norm1(x_ND + torch.mm(read_ND, self.words_out))
 
     def energies(self, x_ND: Tensor, key_GHEL: Tensor) -> Tensor:
-        """Cross-attention energies [G, H, X, L] of N = G * X words, neither masked nor refined."""
+        """Cross-attention energies [G, H, X, L] of N = G * X words, before mask and refinement."""
         (G, H, E, L), (weight_DD, bias_D) = key_GHEL.shape, self.query
         query_ND = torch.mm(x_ND.to(self.dtype), weight_DD) + bias_D
         query_nXE = query_ND.view(G, -1, H, E).transpose(1, 2).reshape(G * H, -1, E)
         return torch.bmm(query_nXE, key_GHEL.view(G * H, E, L)).view(G, H, -1, L)
 
     def finish(self, x_ND: Tensor, weights_GHXL: Tensor, value_GHLE: Tensor) -> Tensor:
-        """Rest of the layer once the cross-attention weights are known."""
+        """The rest of the layer, given its cross-attention weights."""
         G, H, X, L = weights_GHXL.shape
         read_nXE = torch.bmm(weights_GHXL.view(G * H, X, L), value_GHLE.view(G * H, L, -1))
         read_GXHE = read_nXE.view(G, H, X, -1).transpose(1, 2).to(self.dtype, memory_format=torch.contiguous_format)
@@ -108,48 +108,48 @@ class FoldedRefinement:
     """The ARM with its batch normalization folded into its last convolution."""
 
     def __init__(self, arm: AttentionRefinement, dtype: torch.dtype) -> None:
-        conv, (scale, _) = arm.conv, evaluated(arm.post_norm.bn)
+        conv, (scale_H, _) = arm.conv, affine(arm.post_norm.bn)
         assert conv.bias is not None
         self.cross_coverage, self.self_coverage = arm.cross_coverage, arm.self_coverage
         self.channels, self.dtype = conv.in_channels, dtype
-        # weights with channels last bring maps into that layout, too, which is twice as fast in bf16
+        # channels-last weights bring maps into that layout, too, which is twice as fast in bf16
         self.conv = conv.weight.to(dtype, memory_format=torch.channels_last), conv.bias.to(dtype)
-        self.proj_HC = (arm.proj.weight.flatten(1) * scale[:, None]).to(dtype)
+        self.proj_HC = (arm.proj.weight.flatten(1) * scale_H[:, None]).to(dtype)
 
     def __call__(self, coverage_xCL: Tensor, h: int) -> Tensor:
-        """Refinement terms [H, x, L], where x is any shape, of maps of h rows; of no meaning at padding.
+        """Refinement terms [H, *x, L] from coverage [*x, C, L] of maps of height h; undefined at padding.
 
-        Those of a head are all off by one number, the shift of its normalization, which a softmax does not see.
+        The shift of the normalization is left out: it is constant per head, and softmax ignores a constant.
         """
         *x, C, L = coverage_xCL.shape
         maps_nChw = coverage_xCL.to(self.dtype).view(-1, C, h, L // h)
         hidden_nhwc = F.conv2d(maps_nChw, *self.conv, padding=2).relu_().permute(0, 2, 3, 1)
         return torch.mm(self.proj_HC, hidden_nhwc.flatten(0, 2).t()).view(-1, *x, L)
 
-    def looked(self, previous_GHXL: Tensor, energies_GHXL: Tensor) -> Tensor:
-        """What coverage is the sum of, [G, C, X, L]: weights of the layer before, unrefined ones of this layer."""
+    def increment(self, previous_GHXL: Tensor, energies_GHXL: Tensor) -> Tensor:
+        """What a step adds to the coverage, [G, C, X, L]: previous layer's weights, unrefined weights of this layer."""
         sources = [previous_GHXL] * self.cross_coverage
         sources += [energies_GHXL.softmax(-1)] if self.self_coverage else []
         return torch.cat(sources, dim=1)
 
 
 class FoldedDecoder:
-    """A decoder in evaluation."""
+    """The decoder in evaluation mode."""
 
     def __init__(self, decoder: Decoder, dtype: torch.dtype) -> None:
-        """`dtype`: of large products, float32 or the type of an autocast."""
+        """Large products run in `dtype`: float32, or the type of an autocast."""
         words = torch.arange(decoder.proj.out_features, device=decoder.proj.weight.device)
         self.word_VD, self.step_TD = decoder.word_embed(words), decoder.pos_enc.pe
         layers = list(decoder.model.layers)
-        first_D, *carried = [*(layer.self_attn.out_proj.bias for layer in layers), torch.zeros_like(decoder.norm.bias)]
-        self.norm = normalize(decoder.norm, first_D)
-        self.layers = [FoldedLayer(layer, dtype, added_D) for layer, added_D in zip(layers, carried, strict=True)]
+        biases = [*(layer.self_attn.out_proj.bias for layer in layers), torch.zeros_like(decoder.norm.bias)]
+        self.norm = normalize(decoder.norm, biases[0])
+        self.layers = [FoldedLayer(layer, dtype, next_D) for layer, next_D in zip(layers, biases[1:], strict=True)]
         self.arm = FoldedRefinement(decoder.model.arm, dtype) if decoder.model.arm is not None else None
         self.proj = decoder.proj.weight.to(dtype).t(), decoder.proj.bias.to(dtype)
         self.dtype, self.stream = dtype, decoder.proj.weight.dtype
 
     def embed(self, words_N: Tensor, step: Tensor | int) -> Tensor:
-        """Word vectors [N, D]; `step`: of all, or of each."""
+        """Word vectors [N, D]; `step` is one for all words, or one per word."""
         return self.norm(F.embedding(words_N, self.word_VD) + self.step_TD[step])
 
     def step(
@@ -160,24 +160,25 @@ class FoldedDecoder:
         read_words: Callable[[int, Tensor], Tensor],
         refinement: Callable[[int, Tensor], Tensor],
     ) -> Tensor:
-        """Logits [N, V] of N = G * X words: the covered decoder step, of a search and of whole sequences alike.
+        """Logits [N, V] of N = G * X words: a decoder pass with coverage, for a search step and whole sequences alike.
 
-        Equal, in evaluation and to rounding, to `models.decoder.Decoder.forward` at these words: the folding changes
-        only the order of sums (tests/models/inference/test_folded.py), as steps do (test_joint_search.py).
+        Equals `models.decoder.Decoder.forward` in evaluation mode up to rounding: folding changes only the order of
+        sums (tests/models/inference/test_folded.py), and so does decoding step by step (test_joint_search.py).
 
-        `memory`: keys [G, H, E, L] and values [G, H, L, E] of the images, a pair per layer; `hidden_cells`: True at
-        padding, broadcast to [G, H, X, L], None without any; `read_words(layer, words_N3HE)`: what its words' queries
-        read in the words before, [N, D]; `refinement(layer, looked_GCXL)`: its R, broadcast to [G, H, X, L], given
-        where its words look, which is coverage for the words after them alone (CoMER, eqs. 17-24).
+        `memory`: keys [G, H, E, L] and values [G, H, L, E] of the images, one pair per layer; `hidden_cells`: True at
+        padding, broadcast to [G, H, X, L], or None without padding; `read_words(layer, words_N3HE)`: self-attention
+        output [N, D] for these queries, keys and values; `refinement(layer, increment_GCXL)`: R of the layer, broadcast
+        to [G, H, X, L]; the increment of these words counts towards the coverage of later words only (CoMER, eqs.
+        17-24).
         """
         weights_GHXL = None
         for j, (layer, (key_GHEL, value_GHLE)) in enumerate(zip(self.layers, memory, strict=True)):
-            x_ND = layer.take_words(x_ND, read_words(j, layer.project_words(x_ND)))
+            x_ND = layer.add_words(x_ND, read_words(j, layer.project_words(x_ND)))
             energies_GHXL = layer.energies(x_ND, key_GHEL)
             if hidden_cells is not None:
                 energies_GHXL.masked_fill_(hidden_cells, torch.finfo(energies_GHXL.dtype).min)
             if self.arm is not None and weights_GHXL is not None:
-                energies_GHXL -= refinement(j, self.arm.looked(weights_GHXL, energies_GHXL))
+                energies_GHXL -= refinement(j, self.arm.increment(weights_GHXL, energies_GHXL))
             weights_GHXL = energies_GHXL.softmax(-1)
             x_ND = layer.finish(x_ND, weights_GHXL, value_GHLE)
         weight_DV, bias_V = self.proj
@@ -185,7 +186,7 @@ class FoldedDecoder:
 
 
 class Reader:
-    """A decoder before the images that it reads."""
+    """A decoder bound to the images that it reads."""
 
     def __init__(self, decoder: FoldedDecoder, features_bhwd: Tensor, mask_bhw: Tensor) -> None:
         self.decoder, self.h = decoder, mask_bhw.shape[1]
@@ -193,25 +194,25 @@ class Reader:
         self.memory = [layer.project_memory(features_bhwd.flatten(1, 2)) for layer in decoder.layers]
 
     def read(self, image: int, inputs_RT: Tensor, length_R: Tensor) -> Tensor:
-        """Logits [R, T, V] after every prefix of R rows that read one image; of no meaning from `length_R` on.
+        """Logits [R, T, V] after every prefix of R rows of one image, longest first; undefined from `length_R` on.
 
-        Prefixes that rows have in common are read once, so rows of one image, longest first, belong in one call.
+        Common prefixes are read only once, so it pays to pass rows of an image together.
         """
         last_X, number_RT, earlier_XX = distinct_prefixes(inputs_RT, length_R)
         decoder, words_X = self.decoder, inputs_RT.flatten()[last_X]
-        seen_XX = (earlier_XX > 0).fill_diagonal_(True) & (words_X != PAD)
-        mask_11XX = torch.zeros_like(earlier_XX, dtype=decoder.dtype).masked_fill_(~seen_XX, float("-inf"))[None, None]
+        visible_XX = (earlier_XX > 0).fill_diagonal_(True) & (words_X != PAD)
+        mask_XX = torch.zeros_like(earlier_XX, dtype=decoder.dtype).masked_fill_(~visible_XX, float("-inf"))
         earlier_XX = earlier_XX.to(decoder.dtype)
 
         def read_words(j: int, words_X3HE: Tensor) -> Tensor:
             query, memory = words_X3HE[None, :, 0], words_X3HE[None, :, 1:]
-            return decoder.layers[j].look_at_words(query, memory, mask_11XX)
+            return decoder.layers[j].attend_words(query, memory, mask_XX[None, None])
 
-        def refinement(_: int, looked_1CXL: Tensor) -> Tensor:
-            looked_XCL = looked_1CXL[0].transpose(0, 1).to(decoder.dtype)
-            coverage_XK = torch.mm(earlier_XX, looked_XCL.flatten(1))  # K = C * L
+        def refinement(_: int, increment_1CXL: Tensor) -> Tensor:
+            increment_XCL = increment_1CXL[0].transpose(0, 1).to(decoder.dtype)
+            coverage_XCL = torch.mm(earlier_XX, increment_XCL.flatten(1)).view_as(increment_XCL)
             assert decoder.arm is not None
-            return decoder.arm(coverage_XK.view_as(looked_XCL), self.h)
+            return decoder.arm(coverage_XCL, self.h)
 
         memory = [(key[image : image + 1], value[image : image + 1]) for key, value in self.memory]
         hidden_1L = self.mask_bL[image : image + 1] if self.padded else None
@@ -220,10 +221,10 @@ class Reader:
 
 
 class FoldedNetwork:
-    """A network in evaluation, for all the images that it is to read.
+    """A network in evaluation mode, reusable for any number of batches.
 
-    Its large products are of the type of the autocast around its making, or float32. When the model's weights change,
-    it is to be made again. ValueError for a model in training mode.
+    Large products run in the type of the autocast under which it was created, or in the model's own. It does not follow
+    later changes of the model's weights. Raises ValueError for a model in training mode.
     """
 
     @torch.no_grad()
@@ -237,18 +238,18 @@ class FoldedNetwork:
             self.encoder, self.decoder = FoldedEncoder(model.encoder, dtype), FoldedDecoder(model.decoder, dtype)
 
     @contextmanager
-    def before(self, *views: tuple[Tensor, Tensor]) -> Iterator[list[Reader]]:
-        """Its decoder before each of several images [b,1,H,W] and masks [b,H,W], which are as for `CoMER.encode`;
-        inside, no autocast casts anything again."""
+    def readers(self, *views: tuple[Tensor, Tensor]) -> Iterator[list[Reader]]:
+        """A reader for each batch of images [b,1,H,W] and masks [b,H,W], as for `CoMER.encode`; autocast is off inside,
+        so that nothing is cast again."""
         with torch.autocast(views[0][0].device.type, enabled=False):
             yield [Reader(self.decoder, *self.encoder(*view)) for view in views]
 
 
 def distinct_prefixes(inputs_RT: Tensor, length_R: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Which prefixes differ, of rows that come longest first, so that the first row with a prefix has all of it.
+    """The X distinct prefixes of rows, which must come longest first: the first row with a prefix must hold all of it.
 
-    The last words of X prefixes as indices into R * T; for every word the number [R, T] of its prefix, any number
-    below X at or after the length of its row; and whether (1 or 0) a prefix [X] goes on from another [X].
+    Returns the last word of each prefix as an index into R * T; for every word the number [R, T] of its prefix
+    (arbitrary but below X from the end of its row on); and, as [X, X] of 0 and 1, which prefixes each one extends.
     """
     R, T = inputs_RT.shape
     same_RRT = (inputs_RT[:, None] == inputs_RT).cumprod(-1)  # [r, s, t]: r and s agree up to t

@@ -1,7 +1,7 @@
-"""The encoder as it runs without gradients: what `models.densenet` does, in far fewer operations.
+"""The encoder for inference: what `models.densenet` computes, in far fewer operations.
 
-Weights are cast once, every batch normalization is folded into the convolution beside it, and 1x1 convolutions are
-matrix products. Names carry shapes: b images, c channels, H x W pixels, h x w feature cells.
+Weights are cast once, every batch normalization is folded into an adjacent convolution, and 1x1 convolutions are matrix
+products. Names carry shapes: b images, c channels, o output channels, H x W pixels, h x w feature cells.
 """
 
 import torch
@@ -14,8 +14,8 @@ from models.densenet import Encoder
 Affine = tuple[Tensor, Tensor]  # weight and bias
 
 
-def evaluated(norm: _BatchNorm) -> Affine:
-    """What a batch normalization multiplies by and adds."""
+def affine(norm: _BatchNorm) -> Affine:
+    """Scale and shift of a batch normalization in evaluation mode."""
     mean_c, var_c = norm.running_mean, norm.running_var
     assert mean_c is not None and var_c is not None
     scale_c = norm.weight * torch.rsqrt(var_c + norm.eps)
@@ -24,29 +24,29 @@ def evaluated(norm: _BatchNorm) -> Affine:
 
 def fold(conv: nn.Conv2d, norm: _BatchNorm) -> Affine:
     """A convolution without bias and the normalization after it, as one convolution."""
-    scale_c, shift_c = evaluated(norm)
+    scale_c, shift_c = affine(norm)
     return conv.weight * scale_c[:, None, None, None], shift_c
 
 
 def product(x_bchw: Tensor, matrix_co: Tensor) -> Tensor:
-    """A 1x1 convolution of maps whose channels lie together, the first of them all 1: one matrix product."""
+    """A 1x1 convolution as one matrix product, of channels-last maps whose first channel is all 1 (for the bias)."""
     x_bhwc = x_bchw.permute(0, 2, 3, 1)
     return torch.mm(x_bhwc.flatten(0, 2), matrix_co).view(*x_bhwc.shape[:3], -1).permute(0, 3, 1, 2)
 
 
 def blank(x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
-    """x with its padding set to 0."""
+    """Set the padding of x to 0, in place."""
     return x_bchw if valid_b1hw is None else x_bchw.mul_(valid_b1hw)
 
 
 class FoldedEncoder:
-    """The encoder in evaluation. Channels lie together in memory, and a dense block writes into one tensor.
+    """The encoder in evaluation mode. Maps are channels last, and each dense block writes into a single tensor.
 
     The first channel of that tensor is all 1, so that the bias of a 1x1 convolution is a row of its matrix.
     """
 
     def __init__(self, encoder: Encoder, dtype: torch.dtype) -> None:
-        """`dtype`: of the convolutions, float32 or the type of an autocast."""
+        """Convolutions run in `dtype`: float32, or the type of an autocast."""
 
         def kernel(weight_ockk: Tensor, bias_o: Tensor) -> Affine:
             return weight_ockk.to(dtype, memory_format=torch.channels_last), bias_o.to(dtype)
@@ -63,24 +63,24 @@ class FoldedEncoder:
         self.transitions = [(matrix(*fold(t.conv1, t.bn1)), t.pool) for t in (net.trans1, net.trans2)]
         weight_dc11, bias_d = encoder.feature_proj.weight, encoder.feature_proj.bias
         assert bias_d is not None
-        scale_c, shift_c = evaluated(net.post_norm)
+        scale_c, shift_c = affine(net.post_norm)
         self.proj = matrix(weight_dc11 * scale_c[:, None, None], bias_d + weight_dc11.flatten(1) @ shift_c)
 
     def __call__(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [b, h, w, d] and their mask [b, h, w]: the encoder's, but of no meaning at padding."""
+        """Features [b, h, w, d] and their mask [b, h, w], equal to the encoder's but undefined at padding."""
         valid = self.encoder.model.validity(self.encoder.valid_map(images_b1HW, mask_bHW))
         x = images_b1HW if valid[0] is None else images_b1HW * valid[0]
         x = F.conv2d(x.to(self.dtype), *self.first, stride=2, padding=3).relu_()
         x = F.max_pool2d(blank(x.contiguous(memory_format=torch.channels_last), valid[1]), 2, ceil_mode=True)
-        for block, (halve, pool), seen in zip(self.blocks, self.transitions, valid[2:], strict=False):
-            x = pool(blank(product(self._grow(x, block, seen), halve).relu_(), seen), seen)
+        for block, (halve, pool), valid_b1hw in zip(self.blocks, self.transitions, valid[2:], strict=False):
+            x = pool(blank(product(self._grow(x, block, valid_b1hw), halve).relu_(), valid_b1hw), valid_b1hw)
         features_bdhw = product(self._grow(x, self.blocks[2], valid[4]), self.proj)
-        return self.encoder.place(features_bdhw.permute(0, 2, 3, 1), mask_bHW)
+        return self.encoder.add_position(features_bdhw.permute(0, 2, 3, 1), mask_bHW)
 
     def _grow(self, x_bchw: Tensor, block: list[tuple[Tensor, Affine]], valid_b1hw: Tensor | None) -> Tensor:
-        """A dense block: a channel of 1, the channels of x, and those that its bottlenecks add."""
+        """The output of a dense block: a channel of 1, the channels of x, and those that its bottlenecks add."""
         (b, c, h, w), growth = x_bchw.shape, len(block[0][1][1])
-        # zeros, as oneDNN's bf16 product reads on, to a multiple of 32 channels, and times 0 garbage may be NaN
+        # zeros: oneDNN's bf16 product reads on to a multiple of 32 channels, and 0 times garbage may be NaN
         grown = x_bchw.new_zeros((b, h, w, 1 + c + len(block) * growth)).permute(0, 3, 1, 2)
         grown[:, 0] = 1
         grown[:, 1 : 1 + c] = x_bchw

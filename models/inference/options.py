@@ -1,4 +1,4 @@
-"""How to search, and what is found."""
+"""Options and results of the joint search."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,12 +8,12 @@ from models.config import MAX_STEPS
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How far and how wide to search; the defaults are the authors'. ValueError for impossible ones."""
+    """Options of the joint search; the defaults are the authors'. Raises ValueError for impossible ones."""
 
     beam_size: int = 10
-    max_len: int = 200  # tokens of a hypothesis, its start token included
+    max_len: int = 200  # tokens of a hypothesis, including the start token
     alpha: float = 1.0  # scores are divided by length ** alpha
-    early_stopping: bool = False  # stop a direction as soon as beam_size hypotheses are closed
+    early_stopping: bool = False  # end a direction once beam_size hypotheses are complete
     temperature: float = 1.0  # divides the logits
     direction: Literal["both", "l2r", "r2l"] = "both"
 
@@ -33,7 +33,7 @@ class Hypothesis:
     """One recognized token sequence."""
 
     ids: tuple[int, ...]  # left to right, without sos and eos
-    score: float  # what hypotheses are ranked by: forward + reverse
-    forward: float  # length-normalized log-probability in the direction it was found in
-    reverse: float  # the same of the opposite direction, 0 where only one direction is searched
+    score: float  # forward + reverse; hypotheses are ranked by it
+    forward: float  # length-normalized log-probability in the direction of the search
+    reverse: float  # the same in the opposite direction; 0 if only one direction is searched
     direction: Literal["l2r", "r2l"]

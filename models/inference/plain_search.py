@@ -1,7 +1,7 @@
-"""The joint search in its plainest form, an oracle for tests and the baseline that speed is measured against.
+"""The joint search in its plainest form: the oracle of the tests and the baseline of speed measurements.
 
-It goes the authors' way: every step decodes all prefixes again, candidates are walked in Python loops, and no row
-stops before all are done.
+As in the authors' code, every step decodes all prefixes from their start, Python loops go through the candidates, and
+no row stops before all are done.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,33 +17,33 @@ from models.vocab import EOS, PAD, SOS, bidirectional_targets
 
 @dataclass
 class Group:
-    """One image read in one direction: its beams with their sums, and the best closed hypotheses, best first."""
+    """One image read in one direction: its beams with their log-probabilities, and complete hypotheses, best first."""
 
     start: int
     beams: list[list[int]]
     sums: list[float]
-    closed: list[tuple[float, list[int]]]
+    complete: list[tuple[float, list[int]]]  # score, tokens without start and end
     done: bool = False
 
-    def close(self, tokens: list[int], logp: float, options: SearchOptions) -> None:
-        """Offers a hypothesis; tokens with the start token."""
-        self.closed.append((logp / len(tokens) ** options.alpha, tokens[1:]))
-        self.closed = sorted(self.closed, key=lambda entry: -entry[0])[: options.beam_size]
+    def add(self, tokens: list[int], logp: float, options: SearchOptions) -> None:
+        """Add a complete hypothesis, given with its start token, and keep the best `beam_size`."""
+        self.complete.append((logp / len(tokens) ** options.alpha, tokens[1:]))
+        self.complete = sorted(self.complete, key=lambda entry: -entry[0])[: options.beam_size]
 
-    def walk(self, candidates: list[tuple[float, int, int]], options: SearchOptions) -> None:
-        """Goes on with the best of the candidates (sum, beam, token), which come best first."""
-        length, onward = len(self.beams[0]), list[tuple[float, int, int]]()
+    def extend(self, candidates: list[tuple[float, int, int]], options: SearchOptions) -> None:
+        """Extend the beams by the best of `candidates` (sum, beam, token), which are sorted, best first."""
+        length, kept = len(self.beams[0]), list[tuple[float, int, int]]()
         for rank, (logp, beam, token) in enumerate(candidates):
             if token != SOS + EOS - self.start:
-                onward.append((logp, beam, token))
+                kept.append((logp, beam, token))
             elif rank < options.beam_size:
-                self.close(self.beams[beam], logp, options)
-            if len(onward) == options.beam_size:
+                self.add(self.beams[beam], logp, options)
+            if len(kept) == options.beam_size:
                 break
-        if len(self.closed) == options.beam_size:
-            self.done = options.early_stopping or self.closed[-1][0] >= onward[0][0] / length**options.alpha
-        self.beams = [[*self.beams[beam], token] for _, beam, token in onward]
-        self.sums = [logp for logp, _, _ in onward]
+        if len(self.complete) == options.beam_size:
+            self.done = options.early_stopping or self.complete[-1][0] >= kept[0][0] / length**options.alpha
+        self.beams = [[*self.beams[beam], token] for _, beam, token in kept]
+        self.sums = [logp for logp, _, _ in kept]
 
 
 @torch.inference_mode()
@@ -54,14 +54,14 @@ def plain_search(
     options: SearchOptions,
     other_sizes: Sequence[tuple[Tensor, Tensor]] = (),
 ) -> list[list[Hypothesis]]:
-    """What `models.inference.beam_search.joint_search` returns, slowly."""
+    """Return what `models.inference.beam_search.joint_search` does, slowly."""
     b, V = len(images_b1HW), model.config.vocab_size
     memories = [model.encode(*view) for view in ((images_b1HW, mask_bHW), *other_sizes)]
 
     def log_probabilities(rows: Tensor, inputs: Tensor) -> Tensor:
         inputs = inputs.to(images_b1HW.device)
         logits = [model.decode(features[rows], mask[rows], inputs) / options.temperature for features, mask in memories]
-        return torch.stack([one.log_softmax(-1) for one in logits]).mean(0).cpu()
+        return torch.stack([logits_BTV.log_softmax(-1) for logits_BTV in logits]).mean(0).cpu()
 
     starts = {"both": [SOS, EOS], "l2r": [SOS], "r2l": [EOS]}[options.direction]
     groups = [Group(start, [[start]], [0.0], []) for start in starts for _ in range(b)]
@@ -69,8 +69,8 @@ def plain_search(
         if all(group.done for group in groups):
             break
         inputs = torch.tensor([tokens for group in groups for tokens in group.beams])
-        copies = torch.arange(b).repeat(len(starts)).repeat_interleave(len(groups[0].beams))
-        logp = log_probabilities(copies, inputs)[:, -1]
+        images = torch.arange(b).repeat(len(starts)).repeat_interleave(len(groups[0].beams))
+        logp = log_probabilities(images, inputs)[:, -1]
         sums = torch.tensor([group.sums for group in groups], dtype=logp.dtype)
         top = (logp + sums.flatten()[:, None]).view(len(groups), -1).topk(2 * options.beam_size)
         for group, values, ids in zip(groups, top.values.tolist(), top.indices.tolist(), strict=True):
@@ -78,30 +78,30 @@ def plain_search(
                 group.beams = [[*tokens, PAD] for tokens in group.beams]
             else:
                 candidates = [(value, i // V, i % V) for value, i in zip(values, ids, strict=True)]
-                group.walk(candidates, options)
+                group.extend(candidates, options)
     for group in groups:
         for tokens, logp in zip(group.beams, group.sums, strict=True):
             if not group.done:
-                group.close(tokens, logp, options)
-    return [rated(log_probabilities, i, groups[i::b], options) for i in range(b)]
+                group.add(tokens, logp, options)
+    return [rescored(log_probabilities, i, groups[i::b], options) for i in range(b)]
 
 
-def rated(
+def rescored(
     log_probabilities: Callable[[Tensor, Tensor], Tensor], image: int, groups: list[Group], options: SearchOptions
 ) -> list[Hypothesis]:
-    """All hypotheses of an image, rated by the direction they were not found in; best first."""
-    closed = [(group.start == EOS, score, tokens) for group in groups for score, tokens in group.closed]
-    ids = [tokens[::-1] if leftward else tokens for leftward, _, tokens in closed]
-    reverse = torch.zeros(len(closed))
+    """All hypotheses of an image, best first, with the scores that the opposite direction gives them."""
+    complete = [(group.start == EOS, score, tokens) for group in groups for score, tokens in group.complete]
+    ids = [tokens[::-1] if leftward else tokens for leftward, _, tokens in complete]
+    reverse = torch.zeros(len(complete))
     if options.direction == "both":
-        leftward_N1 = torch.tensor([leftward for leftward, *_ in closed])[:, None]
-        both = (x.unflatten(0, (2, -1)) for x in bidirectional_targets(ids))
-        inputs, outputs = (torch.where(leftward_N1, x[0], x[1]) for x in both)
-        logp = log_probabilities(torch.full((len(closed),), image), inputs)
+        leftward_N1 = torch.tensor([leftward for leftward, *_ in complete])[:, None]
+        targets = (tokens_2NT.unflatten(0, (2, -1)) for tokens_2NT in bidirectional_targets(ids))
+        inputs, outputs = (torch.where(leftward_N1, rightward_NT, leftward_NT) for rightward_NT, leftward_NT in targets)
+        logp = log_probabilities(torch.full((len(complete),), image), inputs)
         logp = logp.gather(-1, outputs[..., None])[..., 0].masked_fill(outputs == PAD, 0)
         reverse = logp.sum(1) / (inputs != PAD).sum(1, dtype=logp.dtype) ** options.alpha
-    found = [
-        Hypothesis(tuple(tokens), forward + back, forward, back, "r2l" if leftward else "l2r")
-        for (leftward, forward, _), tokens, back in zip(closed, ids, reverse.tolist(), strict=True)
+    hypotheses = [
+        Hypothesis(tuple(tokens), forward + backward, forward, backward, "r2l" if leftward else "l2r")
+        for (leftward, forward, _), tokens, backward in zip(complete, ids, reverse.tolist(), strict=True)
     ]
-    return sorted(found, key=lambda h: h.score, reverse=True)
+    return sorted(hypotheses, key=lambda h: h.score, reverse=True)

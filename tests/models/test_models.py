@@ -27,7 +27,7 @@ SMALL = CoMERConfig(
 
 
 def small(seed: int = 3, **changes: object) -> CoMER:
-    """A small network whose norms are far from the identity, so that ignoring one is noticed."""
+    """A small network whose norms are far from the identity, so that skipping one would show."""
     torch.manual_seed(seed)
     model = CoMER(CoMERConfig(**{**vars(SMALL), **changes}))  # pyright: ignore[reportArgumentType]
     for module in model.modules():
@@ -40,7 +40,7 @@ def small(seed: int = 3, **changes: object) -> CoMER:
 
 
 def padded(images: list[Tensor], extra: int = 0) -> tuple[Tensor, Tensor]:
-    """Images [H, W] as one batch and its padding mask; `extra` pixels of padding more than needed."""
+    """Images [H, W] as one batch, and its padding mask; `extra`: pixels of padding beyond what is needed."""
     height, width = (max(image.shape[i] for image in images) + extra for i in (0, 1))
     batch = torch.zeros(len(images), 1, height, width)
     mask = torch.ones(len(images), height, width, dtype=torch.bool)
@@ -50,7 +50,7 @@ def padded(images: list[Tensor], extra: int = 0) -> tuple[Tensor, Tensor]:
     return batch, mask
 
 
-SIZES = [(33, 70), (64, 31), (17, 97), (50, 50)]  # both odd and even halves on the way down
+SIZES = [(33, 70), (64, 31), (17, 97), (50, 50)]  # odd and even sizes at every resolution
 IMAGES = [torch.rand(size, generator=torch.Generator().manual_seed(i)) for i, size in enumerate(SIZES)]
 LABELS = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [14, 15]]
 
@@ -78,7 +78,7 @@ def test_decoder_layers_start_identical() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("stride", [16, 8])
-def test_masked_encoder_gives_in_a_batch_what_it_gives_alone(stride: int) -> None:
+def test_masked_encoder_does_not_depend_on_the_batch(stride: int) -> None:
     model = small(mask_padding=True, stride=stride)
     images, mask = padded(IMAGES, extra=19)
     inputs, _ = bidirectional_targets(LABELS)
@@ -108,7 +108,7 @@ def test_authors_encoder_depends_on_the_batch() -> None:
 
 
 def test_masked_training_ignores_the_amount_of_padding() -> None:
-    """Outputs, gradients and running statistics in training mode, with filler steps that nobody reads."""
+    """Outputs, gradients and running statistics in training mode."""
     results = []
     for extra in (0, 37):
         model = small(mask_padding=True, dropout=0.0, encoder_dropout=0.0).double().train()
@@ -185,8 +185,8 @@ def test_trace_does_not_change_logits_and_attention_sums_to_one_on_the_image() -
         assert not layer.attention.permute(0, 3, 1, 2)[hidden].any()
 
 
-def test_filler_rows_stay_finite() -> None:
-    """An image that is all padding, with nothing but pad as input, completes batches of fixed size."""
+def test_padding_rows_stay_finite() -> None:
+    """An image and label of nothing but padding, as they fill up batches of fixed size."""
     model = small(mask_padding=True).train()
     images, mask = padded([*IMAGES, IMAGES[0]])
     images[-1], mask[-1] = 0, True
@@ -228,7 +228,7 @@ def test_dropout_only_in_training() -> None:
     assert 0.4 < (trace[0].attention[visible] == 0).float().mean() < 0.6  # attention weights are dropped too
 
 
-def test_decode_refuses_rows_that_do_not_fit_the_images() -> None:
+def test_decode_rejects_wrong_numbers_of_rows_and_steps() -> None:
     model = small()
     features, mask = model.encode(*padded(IMAGES))
     with pytest.raises(ValueError, match="7 decoder rows"):
@@ -244,8 +244,9 @@ def test_dense_blocks_may_differ_in_depth() -> None:
     assert model.encoder.model.out_channels == (((8 + 4) // 2 + 8) // 2) + 12
     features, _ = model.encode(*padded(IMAGES))
     assert features.shape == (4, 4, 7, 32)
-    alike = CoMER(CoMERConfig(**{**vars(SMALL), "num_layers": [2, 2, 2]}))  # pyright: ignore[reportArgumentType]
-    assert {n: p.shape for n, p in alike.state_dict().items()} == {n: p.shape for n, p in small().state_dict().items()}
+    listed = CoMER(CoMERConfig(**{**vars(SMALL), "num_layers": [2, 2, 2]}))  # pyright: ignore[reportArgumentType]
+    shapes, expected = ({n: p.shape for n, p in model.state_dict().items()} for model in (listed, small()))
+    assert shapes == expected
 
 
 @pytest.mark.parametrize(
@@ -287,8 +288,8 @@ def test_bidirectional_targets() -> None:
 
 @pytest.mark.parametrize("shape", [(40, 50, 60), (7, 12, 20, 31)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_dropout_is_dropout(shape, dtype):
-    """The cheap generator drops each element with p, keeps the mean, follows the seed and the memory format."""
+def test_dropout(shape, dtype):
+    """Drops each element with probability p, keeps the mean, follows the seed and the memory format."""
     drop = Dropout(0.3)
     x = torch.full(shape, 2.0, dtype=dtype, requires_grad=True)
     torch.manual_seed(5)
@@ -301,7 +302,7 @@ def test_dropout_is_dropout(shape, dtype):
     y.sum().backward()
     assert torch.equal(x.grad == 0, y == 0)
     flat = (y == 0).flatten().double() - share
-    for lag in (1, 2, 3, 4, 8):  # sixteen bits of one draw are independent of each other
+    for lag in (1, 2, 3, 4, 8):  # the four elements of a draw are independent
         assert abs((flat[lag:] * flat[:-lag]).mean().item()) < 5 * 0.21 / x.numel() ** 0.5
     assert drop.eval()(x) is x
     if len(shape) == 4:
@@ -310,8 +311,8 @@ def test_dropout_is_dropout(shape, dtype):
 
 
 @pytest.mark.parametrize("images", [1, 2, 3])
-def test_the_bf16_gradient_of_a_convolution_holds_no_unwritten_memory(images):
-    """On a processor with AMX plain nn.Conv2d fails this for 1 and 3 images, most of the time."""
+def test_bf16_gradient_of_a_convolution_holds_no_uninitialized_memory(images):
+    """On a processor with AMX, nn.Conv2d fails this for 1 and 3 images most of the time."""
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -321,7 +322,7 @@ def test_the_bf16_gradient_of_a_convolution_holds_no_unwritten_memory(images):
         expected = torch.autograd.grad(conv(x), conv.weight, upstream)[0]
         for _ in range(20):
             soil = [torch.full((1 << bits,), float("nan")) for bits in (10, 14, 16, 18, 20, 21, 22) for _ in range(3)]
-            del soil  # the memory a kernel gets next
+            del soil  # so that the kernel gets this memory next
             with torch.autocast("cpu", torch.bfloat16):
                 y = conv(x.contiguous(memory_format=torch.channels_last))
             assert y.shape == upstream.shape
@@ -331,25 +332,25 @@ def test_the_bf16_gradient_of_a_convolution_holds_no_unwritten_memory(images):
         torch.set_num_threads(threads)
 
 
-def test_a_pointwise_convolution_is_a_product():
+def test_pointwise_convolution():
     torch.manual_seed(7)
     layer, x = nn.Conv2d(24, 10, kernel_size=1), torch.randn(3, 24, 5, 7).to(memory_format=torch.channels_last)
     x.requires_grad_()
     results = []
-    for way in (partial(pointwise, layer), layer):
-        found = way(x)
-        results.append([found, *torch.autograd.grad(found.square().sum(), (x, *layer.parameters()))])
+    for convolve in (partial(pointwise, layer), layer):
+        y = convolve(x)
+        results.append([y, *torch.autograd.grad(y.square().sum(), (x, *layer.parameters()))])
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     assert results[0][0].is_contiguous(memory_format=torch.channels_last)
 
 
-class Plans(TorchDispatchMode):
-    """The convolutions that cuDNN would look for a kernel for: kinds, sizes, and which gradients."""
+class Convolutions(TorchDispatchMode):
+    """Records the convolutions for which cuDNN would search a kernel: forward or gradient, and shapes."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: set[tuple] = set()
+        self.seen: set[tuple] = set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
@@ -357,16 +358,16 @@ class Plans(TorchDispatchMode):
             forward = name == "convolution"
             x, weight = args[:2] if forward else args[1:3]
             parts = ["forward"] if forward else [part for part, on in zip("xw", args[-1], strict=False) if on]
-            self.found |= {(part, tuple(x.shape), tuple(weight.shape)) for part in parts}
+            self.seen |= {(part, tuple(x.shape), tuple(weight.shape)) for part in parts}
         return func(*args, **(kwargs or {}))
 
 
-def test_few_convolutions_need_a_plan():
-    """The paper's network, a step at one shape, where no convolution is the CPU's."""
+def test_few_convolutions_need_a_kernel_search():
+    """One training step of the paper's network, at one shape, as on a GPU."""
     with torch.device("meta"):
         model = CoMER(CoMERConfig()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         images, mask = torch.zeros(8, 1, 64, 160), torch.zeros(8, 64, 160, dtype=torch.bool)
         tokens = torch.zeros(16, 12, dtype=torch.long)
-    with Plans() as plans:
+    with Convolutions() as convolutions:
         model(images, mask, tokens).sum().backward()
-    assert len(plans.found) <= 14
+    assert len(convolutions.seen) <= 14

@@ -1,6 +1,6 @@
-"""The network against numbers from the authors' own program: those of tests/fixtures/parity, or more in PARITY_DIR.
+"""The network against numbers from the authors' code: those of tests/fixtures/parity, or of a folder PARITY_DIR.
 
-Sizes, variants and full-precision values come from the JSON beside every array file: any such folder will do.
+Variants, sizes and full-precision values are read from the JSON files beside the arrays.
 """
 
 import json
@@ -29,9 +29,9 @@ ABSOLUTE = {
     "loss": 1e-6,
     "angle": 1e-6,
 }
-# Training in float64, relative to the largest reference value. Stored arrays were rounded to float32 (6e-8).
+# For training in float64: relative to the largest reference value. Stored arrays are rounded to float32 (6e-8).
 RELATIVE = {"logits": 1e-6, "gradient": 1e-6, "gradient norm": 1e-9, "statistics": 1e-6, "parameters": 1e-6}
-LOSS64 = 1e-10  # five SGD losses, absolute, against full-precision values
+LOSS64 = 1e-10  # absolute, for the losses of five SGD steps, which are stored in full precision
 
 
 def sidecar(name: str) -> dict[str, Any]:
@@ -71,11 +71,11 @@ def variant(request: pytest.FixtureRequest) -> str:
 
 
 def authors_model(variant: str) -> CoMER:
-    """The authors' weights in our network, float32 and in evaluation mode."""
+    """Our network with the authors' weights, in float32 and evaluation mode."""
     facts = sidecar(f"{variant}_weights")
     switches = {key: facts[key] for key in ("cross_coverage", "self_coverage", "vocab_size")}
     model = CoMER(CoMERConfig(**facts["config"], **switches))
-    model.load_state_dict(arrays(f"{variant}_weights"))  # strict: the names are the authors'
+    model.load_state_dict(arrays(f"{variant}_weights"))  # strict: names must match
     return model.eval()
 
 
@@ -154,7 +154,7 @@ def test_every_image_alone(variant: str, batch: Inputs) -> None:
 
 
 def test_training(variant: str, batch: Inputs) -> None:
-    """Loss, gradients and batch-norm statistics of a step, losses of five; no dropout, float64."""
+    """Losses of five steps, gradients and batch-norm statistics of the first; float64, without dropout."""
     model, reference, facts = authors_model(variant), arrays(f"{variant}_train"), sidecar(f"{variant}_train")
     model = model.double().train()
     for module in model.modules():
@@ -201,7 +201,7 @@ def under(prefix: str, reference: dict[str, Tensor]) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in reference.items() if key.startswith(prefix)}
 
 
-# The comparisons above must notice the mistakes that are easily made.
+# The comparisons above must notice mistakes that are easy to make.
 
 
 def without_refinement(self: models.coverage.AttentionRefinement, coverage: Tensor, mask: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Weights files: round trip, damage, and the authors' checkpoints read without running what they contain."""
+"""Weights files: round trip and damage; import of the authors' checkpoints without executing anything in them."""
 
 import pickle
 import sys
@@ -39,7 +39,7 @@ def same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> bool:
 
 
 def fails_with(words: str, path: Path) -> Any:
-    """One line that names the file, with these words."""
+    """Expects an error of one line that starts with the path and contains `words`."""
     return pytest.raises(CheckpointError, match=rf"^{path}: [^\n]*{words}[^\n]*$")
 
 
@@ -75,11 +75,11 @@ def test_missing_damaged_and_foreign_files(weights: Path, tmp_path: Path) -> Non
     content = weights.read_bytes()
     for name, damaged in {"cut": content[: len(content) // 2], "empty": b"", "text": b"hello" * 99}.items():
         (tmp_path / name).write_bytes(damaged)
-        with fails_with("damaged or no safetensors file", tmp_path / name):
+        with fails_with("damaged, or not a safetensors file", tmp_path / name):
             load_weights(tmp_path / name)
     foreign = tmp_path / "foreign.safetensors"
     save_file({"x": torch.zeros(2)}, foreign)
-    with fails_with("no weights file of this suite", foreign):
+    with fails_with("not a weights file of this suite", foreign):
         load_weights(foreign)
 
 
@@ -94,24 +94,24 @@ def test_interrupted_writing_keeps_the_old_file(model: CoMER, weights: Path, mon
     assert weights.read_bytes() == before and len(list(weights.parent.iterdir())) == 1
 
 
-def test_weights_of_blocks_of_several_depths_return(tmp_path: Path) -> None:
+def test_round_trip_of_blocks_that_differ_in_depth(tmp_path: Path) -> None:
     model = CoMER(replace(CONFIG, num_layers=(1, 2, 3)))
     (tmp_path / "weights.safetensors").write_bytes(pack_weights(model))
-    again = load_weights(tmp_path / "weights.safetensors")
-    assert again.config == model.config and type(again.config.num_layers) is tuple
+    loaded = load_weights(tmp_path / "weights.safetensors")
+    assert loaded.config == model.config and type(loaded.config.num_layers) is tuple
 
 
 # The authors' checkpoints
 
 
 def lightning(path: Path, model: CoMER, **more: Any) -> Path:
-    """A file as Lightning 1.4 writes it: classes as keys, dict-like hyperparameters, optimizer state."""
+    """A checkpoint as Lightning 1.4 writes it: classes as keys, dict-like hyperparameters, optimizer state."""
     module = types.ModuleType("pytorch_lightning_like")
     callback = type("ModelCheckpoint", (), {"__module__": module.__name__})
     attributes = type("AttributeDict", (dict,), {"__module__": module.__name__})
     vars(module).update(ModelCheckpoint=callback, AttributeDict=attributes)
-    ours = ("mask_padding", "vocab_size")
-    told = {key: value for key, value in asdict(model.config).items() if key not in ours}
+    unknown = ("mask_padding", "vocab_size")  # to the authors
+    hyperparameters = {key: value for key, value in asdict(model.config).items() if key not in unknown}
     parameters = list(model.parameters())
     content = {
         "epoch": 151,
@@ -121,7 +121,7 @@ def lightning(path: Path, model: CoMER, **more: Any) -> Path:
         | {"exprate_recorder.total_line": torch.tensor(0.0)},
         "callbacks": {callback: {"best_model_score": torch.tensor(0.6), "object": callback()}},
         "optimizer_states": [{"state": {0: {"momentum_buffer": parameters[0]}}, "param_groups": []}],
-        "hyper_parameters": attributes(told | {"learning_rate": 0.08, "patience": 20}),
+        "hyper_parameters": attributes(hyperparameters | {"learning_rate": 0.08, "patience": 20}),
     }
     sys.modules[module.__name__] = module
     try:
@@ -136,7 +136,7 @@ def lightning(path: Path, model: CoMER, **more: Any) -> Path:
 def test_authors_checkpoint(cross: bool, self_: bool, tmp_path: Path) -> None:
     model = CoMER(replace(CONFIG, cross_coverage=cross, self_coverage=self_, dropout=0.25))
     ckpt = lightning(tmp_path / "epoch=151.ckpt", model)
-    with pytest.raises((ModuleNotFoundError, pickle.UnpicklingError)):  # the classes are really not there
+    with pytest.raises((ModuleNotFoundError, pickle.UnpicklingError)):  # the classes do not exist
         torch.load(ckpt, weights_only=False)
     found = import_lightning(ckpt)
     assert found.config == model.config
@@ -145,7 +145,7 @@ def test_authors_checkpoint(cross: bool, self_: bool, tmp_path: Path) -> None:
 
 def test_checkpoint_without_hyperparameters(model: CoMER, tmp_path: Path) -> None:
     found = import_lightning(lightning(tmp_path / "a.ckpt", model, hyper_parameters={}))
-    assert found.config == CONFIG  # shapes say everything but the dropout
+    assert found.config == CONFIG  # shapes give everything but dropout, which keeps its default
     one = CoMER(replace(CONFIG, self_coverage=False))
     ckpt = lightning(tmp_path / "b.ckpt", one, hyper_parameters={})
     with fails_with("no hyperparameter says which", ckpt):
@@ -153,7 +153,7 @@ def test_checkpoint_without_hyperparameters(model: CoMER, tmp_path: Path) -> Non
 
 
 class Touch:
-    """Its unpickling creates a file, as an attacker's would run a command."""
+    """Creates a file when unpickled, as an attack would run a command."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -182,14 +182,14 @@ def test_unusable_checkpoints(model: CoMER, tmp_path: Path) -> None:
         import_lightning(tmp_path / "none.ckpt")
     cut = tmp_path / "cut.ckpt"
     cut.write_bytes(good.read_bytes()[:-5000])
-    with fails_with("damaged or no checkpoint", cut):
+    with fails_with("damaged, or not a checkpoint", cut):
         import_lightning(cut)
     state = {f"comer_model.{name}": tensor for name, tensor in model.state_dict().items()}
     fewer = {name: tensor for name, tensor in state.items() if not name.endswith("post_norm.weight")}
     wrong = {"Missing.*encoder.model.post_norm.weight": fewer}
     wrong["Unexpected.*extra"] = state | {"comer_model.extra": torch.zeros(1)}
     wrong["size mismatch for decoder.proj.bias"] = state | {"comer_model.decoder.proj.bias": torch.zeros(7)}
-    wrong["sizes cannot be told"] = {"comer_model.extra": torch.zeros(1)}
+    wrong["sizes cannot be inferred"] = {"comer_model.extra": torch.zeros(1)}
     wrong["no tensors named"] = {"bttr_model.extra": torch.zeros(1)}
     for words, tensors in wrong.items():
         ckpt = lightning(tmp_path / "wrong.ckpt", model, state_dict=tensors)
@@ -197,8 +197,8 @@ def test_unusable_checkpoints(model: CoMER, tmp_path: Path) -> None:
             import_lightning(ckpt)
 
 
-def test_pickles_that_lie_about_their_tensors(model: CoMER, tmp_path: Path) -> None:
-    """A view that reaches beyond its storage must not read foreign memory."""
+def test_tensors_beyond_their_storage(model: CoMER, tmp_path: Path) -> None:
+    """A view that extends beyond its storage must not read foreign memory."""
 
     class Beyond:
         def __reduce__(self) -> Any:
@@ -213,7 +213,7 @@ def test_pickles_that_lie_about_their_tensors(model: CoMER, tmp_path: Path) -> N
         import_lightning(ckpt)
 
 
-# The verb
+# The command import-weights
 
 
 def imported(*arguments: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -242,7 +242,7 @@ def test_import_weights(cross: bool, self_: bool, recipe: str, tmp_path: Path, c
     assert same(dict(load_weights(out).state_dict()), dict(model.state_dict()))
 
 
-def test_import_weights_refuses(model: CoMER, tmp_path: Path, capsys: Any) -> None:
+def test_import_weights_rejects(model: CoMER, tmp_path: Path, capsys: Any) -> None:
     good, out = lightning(tmp_path / "good.ckpt", model), tmp_path / "out.safetensors"
     state = {f"comer_model.{name}": tensor for name, tensor in model.state_dict().items()}
     name = "comer_model.decoder.proj.bias"

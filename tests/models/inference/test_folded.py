@@ -1,4 +1,4 @@
-"""The network as a search runs it gives what the network itself gives."""
+"""The folded network, which searches run, equals the network itself."""
 
 import pytest
 import torch
@@ -25,15 +25,15 @@ def test_encoder(mask_padding: bool, stride: int) -> None:
     features, mask = model.encode(*images())
     folded, folded_mask = FoldedEncoder(model.encoder, torch.float64)(*images())
     assert torch.equal(folded_mask, mask)
-    seen = ~mask if mask_padding else torch.ones_like(mask)
-    assert features[seen].std() > 0.1
-    torch.testing.assert_close(folded[seen], features[seen], atol=1e-12, rtol=0)
+    defined = ~mask if mask_padding else torch.ones_like(mask)
+    assert features[defined].std() > 0.1
+    torch.testing.assert_close(folded[defined], features[defined], atol=1e-12, rtol=0)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("growth_rate", [5, 12])
-def test_encoder_in_bfloat16_reads_nothing_that_nobody_wrote(growth_rate: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products of channels whose number is no multiple of 32 read on; what lies there must not be garbage."""
+def test_encoder_in_bfloat16_reads_no_uninitialized_memory(growth_rate: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrix products read beyond the channels, to a multiple of 32; what lies there must not be garbage."""
     model = small(growth_rate=growth_rate)
     stack, mask = images()
     exact = FoldedEncoder(model.encoder, torch.float32)(stack.float(), mask)[0]
@@ -49,16 +49,16 @@ def test_encoder_in_bfloat16_reads_nothing_that_nobody_wrote(growth_rate: int, m
 
 @torch.no_grad()
 @pytest.mark.parametrize("cross, self_", [(True, True), (True, False), (False, True), (False, False)])
-def test_reading_rows_with_common_prefixes(cross: bool, self_: bool) -> None:
+def test_rows_with_common_prefixes(cross: bool, self_: bool) -> None:
     model = small(cross_coverage=cross, self_coverage=self_).double()
     features, mask = model.encode(*images())
     rows = [[SOS, 5, 6, 7, 8], [SOS, 5, 6, 9, 4], [SOS, 5, 6, 7], [SOS, 5, 6], [SOS, 8]]
     inputs = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
     reader = Reader(FoldedDecoder(model.decoder, torch.float64), features, mask)
     logits = reader.read(1, inputs, torch.tensor([len(row) for row in rows]))
-    for row, ours in zip(rows, logits, strict=True):
+    for row, together in zip(rows, logits, strict=True):
         alone = model.decode(features[1:2], mask[1:2], torch.tensor([row]))[0]
-        torch.testing.assert_close(ours[: len(row)], alone, atol=1e-10, rtol=0)
+        torch.testing.assert_close(together[: len(row)], alone, atol=1e-10, rtol=0)
 
 
 def test_distinct_prefixes() -> None:
@@ -73,16 +73,17 @@ def test_distinct_prefixes() -> None:
     assert earlier == [[], [0], [0, 1], [0, 1, 2], [0, 1], [0, 1, 4], [0]] and earlier_XX.max() == 1
 
 
-def test_a_network_folded_once_reads_batch_after_batch() -> None:
+def test_folded_network_reads_several_batches() -> None:
     model, options = small(), SearchOptions(beam_size=3, max_len=8)
     stack, mask = images()
     stack = stack.float()
     network = FoldedNetwork(model)
-    found = [joint_search(network, stack[i : i + 1], mask[i : i + 1], options)[0] for i in range(len(stack))]
-    assert found == [joint_search(model, stack[i : i + 1], mask[i : i + 1], options)[0] for i in range(len(stack))]
+    for i in range(len(stack)):
+        image = stack[i : i + 1], mask[i : i + 1]
+        assert joint_search(network, *image, options) == joint_search(model, *image, options)
 
 
-def test_a_folded_network_keeps_the_precision_of_its_making() -> None:
+def test_folded_network_keeps_the_precision_of_its_creation() -> None:
     model, (stack, mask) = small(), images()
     with torch.autocast("cpu", torch.bfloat16):
         network = FoldedNetwork(model)

@@ -1,4 +1,4 @@
-"""The joint search against the authors' results (tests/fixtures/parity, or PARITY_DIR) and against a plain search."""
+"""The joint search against the authors' results (tests/fixtures/parity, or PARITY_DIR) and the plain search."""
 
 import importlib
 from dataclasses import FrozenInstanceError
@@ -14,36 +14,35 @@ from models.inference.plain_search import plain_search
 from models.vocab import EOS, PAD, SOS
 from tests.models.test_parity import VARIANTS, arrays, authors_model, sidecar
 
-engine: Any = importlib.import_module("models.inference.beam_search")
+beam_search: Any = importlib.import_module("models.inference.beam_search")
 TOLERANCE = 1e-5  # of the authors' float32 scores
 CONFIGS = ("main", "short", "alt")
 
 Images = tuple[Tensor, Tensor]
 
 
-def found(hypotheses: list[Hypothesis], direction: str) -> list[tuple[tuple[int, ...], float, float]]:
+def searched(hypotheses: list[Hypothesis], direction: str) -> list[tuple[tuple[int, ...], float, float]]:
     return sorted((h.ids, h.forward, h.reverse) for h in hypotheses if h.direction == direction)
 
 
 def assert_same(ours: list[list[Hypothesis]], theirs: list[list[Hypothesis]], tolerance: float) -> None:
     """Per image the same best sequence, and per direction the same hypotheses with the same scores."""
     assert len(ours) == len(theirs)
-    for mine, yours in zip(ours, theirs, strict=True):
-        assert mine[0].ids == yours[0].ids
-        assert mine[0].score == pytest.approx(yours[0].score, abs=tolerance)
-        assert [h.score for h in mine] == sorted((h.score for h in mine), reverse=True)
+    for actual, expected in zip(ours, theirs, strict=True):
+        assert actual[0].ids == expected[0].ids
+        assert actual[0].score == pytest.approx(expected[0].score, abs=tolerance)
+        assert [h.score for h in actual] == sorted((h.score for h in actual), reverse=True)
         for direction in ("l2r", "r2l"):
-            left, right = found(mine, direction), found(yours, direction)
-            assert [ids for ids, *_ in left] == [ids for ids, *_ in right]
-            for (_, *a), (_, *b) in zip(left, right, strict=True):
-                assert a == pytest.approx(b, abs=tolerance)
+            pairs = zip(searched(actual, direction), searched(expected, direction), strict=True)
+            for (ids, *scores), (expected_ids, *expected_scores) in pairs:
+                assert ids == expected_ids and scores == pytest.approx(expected_scores, abs=tolerance)
 
 
 # --------------------------------------------------------------------------------- the authors' results
 
 
 def authors_images() -> tuple[Images, list[Images]]:
-    """The batch, and every image alone without padding."""
+    """The batch, and each image alone without padding."""
     a = arrays("inputs")
     alone = [
         (a["images"][i : i + 1, :, :h, :w], torch.zeros(1, h, w, dtype=torch.bool))
@@ -53,7 +52,7 @@ def authors_images() -> tuple[Images, list[Images]]:
 
 
 def authors_hypotheses(variant: str, key: str) -> list[list[Hypothesis]]:
-    """As `joint_search` returns them."""
+    """In the form that `joint_search` returns."""
     a = {k.removeprefix(key): v.tolist() for k, v in arrays(f"{variant}_beam").items() if k.startswith(key)}
     results = []
     for i, tokens in enumerate(a["hyp_tokens"]):
@@ -85,7 +84,7 @@ def test_finds_what_the_authors_found(variant: str, config: str) -> None:
 
 
 @pytest.mark.parametrize("config", CONFIGS)
-def test_plain_search_finds_it_too(config: str) -> None:
+def test_plain_search_finds_what_the_authors_found(config: str) -> None:
     model, options = authors_model("comer-fusion"), authors_options("comer-fusion", config)
     batch, _ = authors_images()
     plain = plain_search(model, *batch, options)
@@ -98,16 +97,16 @@ def test_bfloat16_on_the_cpu() -> None:
     exact = joint_search(model, *batch, options)
     with torch.autocast("cpu", torch.bfloat16):
         rough = joint_search(model, *batch, options)
-    for mine, yours in zip(rough, exact, strict=True):
-        assert mine[0].score == pytest.approx(yours[0].score, abs=0.05)
-        assert mine[0].score != yours[0].score  # or it was not bfloat16
+    for rounded, expected in zip(rough, exact, strict=True):
+        assert rounded[0].score == pytest.approx(expected[0].score, abs=0.05)
+        assert rounded[0].score != expected[0].score  # it did run in bfloat16
 
 
 # ------------------------------------------------------------------------------------- random networks
 
 
 def random_model(seed: int, **changes: Any) -> CoMER:
-    """A float64 network that likes to end, does not like to repeat itself, and has no other favorites."""
+    """A float64 network biased towards ending, against repeating a token, and otherwise towards none."""
     torch.manual_seed(seed)
     sizes = {"d_model": 16, "growth_rate": 4, "num_layers": 1, "nhead": 2, "dim_feedforward": 24, "dc": 3}
     model = CoMER(CoMERConfig(**{**sizes, "vocab_size": 24, **changes})).double().eval()
@@ -123,11 +122,11 @@ def random_model(seed: int, **changes: Any) -> CoMER:
 
 
 def random_images(seed: int, sizes: tuple[tuple[int, int], ...] = ((40, 70), (33, 100), (17, 20))) -> Images:
-    draw = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     H, W = (max(side) for side in zip(*sizes, strict=True))
     images, mask = torch.zeros(len(sizes), 1, H, W, dtype=torch.float64), torch.ones(len(sizes), H, W).bool()
     for i, (h, w) in enumerate(sizes):
-        images[i, :, :h, :w] = torch.rand(1, h, w, generator=draw, dtype=torch.float64)
+        images[i, :, :h, :w] = torch.rand(1, h, w, generator=generator, dtype=torch.float64)
         mask[i, :h, :w] = False
     return images, mask
 
@@ -178,12 +177,12 @@ def test_equals_plain_search_at_several_sizes(options: SearchOptions) -> None:
     together = joint_search(model, *images, options, larger)
     assert_same(together, plain_search(model, *images, options, larger), 1e-10)
     assert together != joint_search(model, *images, options)
-    # the mean is of log-probabilities: a size that is there twice counts twice, and alone as often as it likes
+    # the mean of log-probabilities does not change if the only size is given twice
     assert_same(joint_search(model, *images, options, [images]), joint_search(model, *images, options), 1e-10)
 
 
-def test_random_networks_are_no_easy_case() -> None:
-    """Hypotheses of many lengths, closed and cut off, with special tokens inside."""
+def test_random_networks_are_demanding() -> None:
+    """Hypotheses have many lengths, and special tokens inside."""
     results = [
         h
         for seed in range(3)
@@ -195,36 +194,36 @@ def test_random_networks_are_no_easy_case() -> None:
     assert not any(EOS in h.ids for h in results if h.direction == "l2r")
 
 
-# ------------------------------------------------------------------------------- shortcuts change nothing
+# --------------------------------------------------------------------------- optimizations change nothing
 
 
 def test_finished_groups_and_unused_slots_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     model, images, options = random_model(1), random_images(1), SearchOptions(beam_size=3, max_len=40)
     sizes: list[tuple[int, int]] = []
-    feed = engine.IncrementalDecoder.feed
+    feed = beam_search.IncrementalDecoder.feed
 
     def recorded(self: Any, tokens_GM: Tensor) -> Tensor:
         logits = feed(self, tokens_GM)
         sizes.append((len(tokens_GM), self.slots))
         return logits
 
-    monkeypatch.setattr(engine.IncrementalDecoder, "feed", recorded)
+    monkeypatch.setattr(beam_search.IncrementalDecoder, "feed", recorded)
     with_compaction = joint_search(model, *images, options)
     groups, slots = zip(*sizes, strict=True)
     assert groups[0] == 6 and groups[-1] < 6
     assert max(slots) < 3 * len(slots)
 
     monkeypatch.setattr("models.inference.incremental.ROOM_STEPS", options.max_len)  # never full
-    monkeypatch.setattr(engine, "SHARE_TO_DROP", 2)  # never enough
+    monkeypatch.setattr(beam_search, "SHARE_TO_DROP", 2)  # never reached
     sizes.clear()
     assert_same(joint_search(model, *images, options), with_compaction, 1e-12)
     assert {groups for groups, _ in sizes} == {6} and sizes[-1][1] == 3 * len(sizes)
 
 
-def test_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rescoring_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     model, images, options = random_model(2), random_images(2), SearchOptions(beam_size=4, max_len=20)
     at_once = joint_search(model, *images, options)
-    monkeypatch.setattr("models.inference.beam_search.MOST_WORD_CELLS", 200)
+    monkeypatch.setattr("models.inference.beam_search.MAX_WORD_CELLS", 200)
     assert_same(joint_search(model, *images, options), at_once, 1e-12)
 
 
@@ -234,39 +233,39 @@ def test_one_direction_is_half_of_both() -> None:
     for direction in ("l2r", "r2l"):
         single = joint_search(model, *images, SearchOptions(beam_size=4, max_len=20, direction=direction))
         for one, two in zip(single, both, strict=True):
-            expected = [(ids, pytest.approx(forward), 0.0) for ids, forward, _ in found(two, direction)]
-            assert found(one, direction) == expected and len(one) == 4
+            expected = [(ids, pytest.approx(forward), 0.0) for ids, forward, _ in searched(two, direction)]
+            assert searched(one, direction) == expected and len(one) == 4
             assert all(h.score == h.forward for h in one)
 
 
-# ------------------------------------------------------------------------------- the tests notice mistakes
+# --------------------------------------------------------------------------- the tests notice mistakes
 
 
 def late_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refinement as it was a step before."""
-    refinement = engine.IncrementalDecoder._refinement
+    """Each step uses the refinement of the step before."""
+    refinement = beam_search.IncrementalDecoder._refinement
 
     def late(self: Any) -> Tensor | None:
         now = refinement(self)
         before, self.before = getattr(self, "before", now), now
         return before if before is not None and now is not None and before.shape == now.shape else now
 
-    monkeypatch.setattr(engine.IncrementalDecoder, "_refinement", late)
+    monkeypatch.setattr(beam_search.IncrementalDecoder, "_refinement", late)
 
 
-def beams_keep_their_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Coverage does not follow its beam when beams change places."""
-    reorder = engine.IncrementalDecoder.reorder
+def coverage_is_not_reordered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coverage does not follow its beam when beams are reordered."""
+    reorder = beam_search.IncrementalDecoder.reorder
 
     def forgetful(self: Any, parents_GM: Tensor) -> None:
         coverage = self.coverage_GMJCL
         reorder(self, parents_GM)
         self.coverage_GMJCL = coverage
 
-    monkeypatch.setattr(engine.IncrementalDecoder, "reorder", forgetful)
+    monkeypatch.setattr(beam_search.IncrementalDecoder, "reorder", forgetful)
 
 
-@pytest.mark.parametrize("mistake", [late_coverage, beams_keep_their_coverage])
+@pytest.mark.parametrize("mistake", [late_coverage, coverage_is_not_reordered])
 def test_comparison_notices(mistake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, images, options = random_model(0), random_images(0), SearchOptions(beam_size=4, max_len=20)
     expected = plain_search(model, *images, options)
@@ -289,7 +288,7 @@ def test_impossible_options(field: str, value: Any) -> None:
     assert str(value) in str(error.value)
 
 
-def test_impossible_searches() -> None:
+def test_impossible_search() -> None:
     model, images = random_model(0), random_images(0)
     with pytest.raises(ValueError, match="beam_size must be at most half of the 24 classes, not 13"):
         joint_search(model, *images, SearchOptions(beam_size=13))
@@ -297,6 +296,6 @@ def test_impossible_searches() -> None:
         joint_search(model.train(), *images)
 
 
-def test_results_do_not_change() -> None:
+def test_options_are_immutable() -> None:
     with pytest.raises(FrozenInstanceError):
         SearchOptions().beam_size = 3  # type: ignore[misc]
