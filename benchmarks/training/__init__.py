@@ -1,1 +1,1 @@
-"""Training: the loop, its loss and optimizer, the processes of a team, checkpoints, recorded steps."""
+"""Training: the loop, loss and optimizer, distributed processes, checkpoints, CUDA graphs."""

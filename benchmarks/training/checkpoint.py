@@ -1,8 +1,9 @@
-"""Checkpoints: everything a run needs to go on bit for bit, in two files that change together.
+"""Checkpoints: everything needed to resume a run bit for bit, and a readable copy of the plain state.
 
 `checkpoint.safetensors` holds every tensor (weights, buffers, averaged weights, optimizer state) and, in its header,
-the plain state (epoch, position in the epoch, schedule, best score, configuration digest) with a checksum over it all.
-Random numbers need no state: they are all keyed by (seed, epoch, sample) or (seed, step). Nothing is ever unpickled.
+the plain state (epoch, position in the epoch, schedule, best score, configuration digest) and a checksum over both;
+`checkpoint.json` repeats the plain state. Random numbers need no state: all are keyed by (seed, epoch, sample) or
+(seed, step). Nothing is ever unpickled.
 """
 
 from collections.abc import Mapping
@@ -16,27 +17,27 @@ from benchmarks.config import Config
 from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
 from models.errors import CheckpointError
-from models.weights import packed, unpacked
+from models.weights import pack_tensors, read_tensors
 
 FORMAT = "hmerbench-checkpoint-3"
 
 
 def save_checkpoint(run: RunFolder, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
-    """Replaces the run's checkpoint; `state` (JSON-like) lies inside the same file, so the two cannot disagree."""
-    run.write("checkpoint.safetensors", packed(tensors, {"format": FORMAT, "state": state}))
+    """Replace the run's checkpoint; tensors and `state` (JSON-like) share one file, so they cannot disagree."""
+    run.write("checkpoint.safetensors", pack_tensors(tensors, {"format": FORMAT, "state": state}))
     run.write("checkpoint.json", state)
 
 
 def load_checkpoint(run: RunFolder) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-    """The tensors and state of the run's checkpoint, or None where there is none.
+    """The tensors and state of the run's checkpoint, or None without one.
 
-    Raises UserError when the file is damaged or belongs to another configuration.
+    Raises UserError if the file is damaged or belongs to another configuration.
     """
     path, digest = run.path / "checkpoint.safetensors", run.settings.digest
     if not path.exists():
         return None
     try:
-        header, tensors = unpacked(path)
+        header, tensors = read_tensors(path)
     except CheckpointError as error:
         raise UserError(f"{error}; delete it to train this run from the start") from None
     if header.get("format") != FORMAT:
@@ -49,22 +50,21 @@ def load_checkpoint(run: RunFolder) -> tuple[dict[str, torch.Tensor], dict[str, 
     return tensors, state
 
 
-def take_over(run: RunFolder) -> Path | None:
-    """Leaves in a new folder the finished training of a run beside it that differs in its search alone, and returns
-    that run's path.
+def adopt_training(run: RunFolder) -> Path | None:
+    """Copy the finished training of a sibling run that differs only in its search into `run`, and return its path.
 
-    None, and nothing is left, where there is no such run or it is damaged, where the folder has a history, even an
-    empty one, and where the search has a say in which epoch is kept.
+    Returns None, and writes nothing, if there is no such run or it is damaged, if `run` has a history (even an empty
+    one), or if the search takes part in selecting the epoch.
     """
     if run.settings.select != "last" or (run.path / "history.jsonl").exists():
         return None
     for path in sorted(run.path.parent.glob("*/checkpoint.json")):
         other = RunFolder(path.parent)
         with suppress(UserError, CheckpointError, OSError):
-            searched_otherwise = other.settings.search != run.settings.search
-            alike = searched_otherwise and _trained_by(other.settings) == _trained_by(run.settings)
-            if alike and other.trained and (found := load_checkpoint(other)):
-                unpacked(other.weights)  # raises for damaged ones
+            same_training = _training_settings(other.settings) == _training_settings(run.settings)
+            other_search = other.settings.search != run.settings.search
+            if same_training and other_search and other.trained and (checkpoint := load_checkpoint(other)):
+                read_tensors(other.weights)  # raises CheckpointError if damaged
                 weights, environment, history = other.weights.read_bytes(), other.environment, other.history
                 break
     else:
@@ -72,18 +72,19 @@ def take_over(run: RunFolder) -> Path | None:
     run.write("config.yaml", run.settings.to_yaml())
     run.write("environment.json", environment | {"trained_in": other.path.name})
     run.write("best.safetensors", weights)
-    save_checkpoint(run, found[0], found[1] | {"digest": run.settings.digest})
-    run.write("history.jsonl", history)  # the last: without it, a copy that was cut short is made again
+    tensors, state = checkpoint
+    save_checkpoint(run, tensors, state | {"digest": run.settings.digest})
+    run.write("history.jsonl", history)  # last: an interrupted copy has no history and is made again
     return other.path
 
 
-def _trained_by(config: Config) -> dict[str, Any]:
-    """All that its weights depend on."""
+def _training_settings(config: Config) -> dict[str, Any]:
+    """All settings that the weights depend on."""
     return config.model_dump(mode="json", exclude={"search", "preset"})
 
 
 def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """The optimizer's tensors, one name each: optimizer.<parameter number>.<key>."""
+    """The optimizer's tensors, named optimizer.<parameter number>.<key>."""
     return {
         f"optimizer.{number}.{key}": torch.as_tensor(value)
         for number, values in optimizer.state_dict()["state"].items()
@@ -93,9 +94,9 @@ def flatten_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tenso
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Gives `flatten_optimizer`'s tensors back. The learning rate is the schedule's and set every step.
+    """Restore what `flatten_optimizer` returned. The learning rate is not part of it: the schedule sets it every step.
 
-    Moments lie in memory as their parameter does: fused optimizers walk over both side by side, whatever their strides.
+    Moments get the memory layout of their parameter, as fused optimizers walk over both and ignore strides.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, torch.Tensor]] = {}

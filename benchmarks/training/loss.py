@@ -1,4 +1,4 @@
-"""The loss, and how well a network reads when it is given the truth before each token."""
+"""The training loss, and evaluation with teacher forcing."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ from models.vocab import PAD, bidirectional_targets
 
 
 def token_loss(logits_BTV: Tensor, targets_BT: Tensor, label_smoothing: float = 0.0, reduction: str = "mean") -> Tensor:
-    """Cross entropy over the tokens of both directions (CoMER, eq. 4), padding left out, in float32 at least."""
+    """Cross-entropy over the tokens of both directions (CoMER, eq. 4), without padding, in at least float32."""
     return F.cross_entropy(
         float32(logits_BTV).flatten(0, 1),
         targets_BT.flatten(),
@@ -25,17 +25,17 @@ def token_loss(logits_BTV: Tensor, targets_BT: Tensor, label_smoothing: float = 
 
 @torch.inference_mode()
 def teacher_forced(model: CoMER, batches: Iterable[Batch]) -> tuple[float, float]:
-    """(mean loss per token, tokens right in percent) over both directions, each token after the true ones before it.
+    """Mean loss per token and token accuracy in percent over both directions, each token given the true prefix.
 
-    Puts the model into evaluation mode; on the CPU, in the model's own type.
+    Puts the model into evaluation mode; runs on the CPU, in the model's own type.
     """
     model.eval()
-    vocabulary, loss, right, tokens = Vocabulary(), 0.0, 0, 0
+    vocabulary, loss, correct, tokens = Vocabulary(), 0.0, 0, 0
     for batch in batches:
         inputs, targets = bidirectional_targets([vocabulary.encode(label) for label in batch.tokens])
         logits = model(batch.images.float() / 255, batch.mask, inputs)
-        known = targets != PAD
+        real = targets != PAD
         loss += float(token_loss(logits, targets, reduction="sum"))
-        right += int(((logits.argmax(-1) == targets) & known).sum())
-        tokens += int(known.sum())
-    return loss / tokens, 100 * right / tokens
+        correct += int(((logits.argmax(-1) == targets) & real).sum())
+        tokens += int(real.sum())
+    return loss / tokens, 100 * correct / tokens

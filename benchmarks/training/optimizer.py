@@ -1,4 +1,4 @@
-"""The optimizer, its learning rate, and the average of the weights."""
+"""Optimizers, the learning-rate schedule, and the moving average of the weights."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,18 +10,18 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from benchmarks.config import Optimizer, Schedule
 
-# Muon fills matrices up to so many columns or a multiple, with zeros that stay: few shapes, many at once
+# Muon zero-pads matrices to a multiple of this many columns, to process many of the same shape at once
 COLUMN_MULTIPLE = 128
 
 
 def make_optimizer(model: nn.Module, settings: Optimizer) -> optim.Optimizer:
-    """SGD as the authors have it, AdamW or Muon; the latter two leave norms and biases undecayed."""
+    """SGD as in the authors' code, AdamW or Muon; the latter two do not decay norms and biases."""
     parameters = dict(model.named_parameters())
     if settings.name == "sgd":
         return optim.SGD(
             parameters.values(), settings.lr, settings.momentum, weight_decay=settings.weight_decay, fused=True
         )
-    # a row of the embedding or of the classifier is one word's: they are no maps of one space to another
+    # each row of embedding and classifier belongs to one word: these are not linear maps between spaces
     words = [parameters.pop(name) for name in ("decoder.word_embed.0.weight", "decoder.proj.weight")]
     matrices = [p for p in parameters.values() if p.ndim > 1]
     vectors = [p for p in parameters.values() if p.ndim <= 1]
@@ -37,36 +37,37 @@ class Muon(optim.AdamW):
     """AdamW, but in groups marked `orthogonal` the momentum of each matrix is made nearly orthogonal.
 
     Jordan et al., 2024, kellerjordan.github.io/posts/muon, scaled to the size of AdamW's steps (Liu et al.,
-    arXiv:2502.16982, sec. 2.2), so that one learning rate serves both. torch.optim.Muon takes matrices alone: here a
-    convolution's kernels are one, too, with a row per output channel.
+    arXiv:2502.16982, sec. 2.2), so that one learning rate serves both. Unlike torch.optim.Muon, it takes convolution
+    kernels, too, as matrices with a row per output channel.
     """
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """One step of all parameters that have a gradient; the gradients stay where they are."""
-        done = [p for group in self.param_groups if group["orthogonal"] for p in self._orthogonal_step(group)]
-        gradients = [p.grad for p in done]
-        for p in done:
-            p.grad = None  # AdamW passes over these
+        """Update all parameters that have a gradient; gradients keep their memory."""
+        updated = [p for group in self.param_groups if group["orthogonal"] for p in self._orthogonal_step(group)]
+        gradients = [p.grad for p in updated]
+        for p in updated:
+            p.grad = None  # AdamW skips these
         super().step()
-        for p, gradient in zip(done, gradients, strict=True):
+        for p, gradient in zip(updated, gradients, strict=True):
             p.grad = gradient
 
     def _orthogonal_step(self, group: dict[str, Any]) -> list[Tensor]:
-        """Moves the parameters of a group that have a gradient, and returns them."""
+        """Update the parameters of a group that have a gradient, and return them."""
         momentum, rate = group["betas"][0], group["lr"]
         parameters = [p for p in group["params"] if p.grad is not None]
-        alike: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
+        by_shape: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
         for p in parameters:
-            if not self.state[p]:  # a step, as AdamW looks for one wherever there is a state
+            if not self.state[p]:  # with a step, which AdamW expects in every state
                 self.state[p] = {"step": torch.zeros(()), "momentum_buffer": torch.zeros_like(p)}
             average = self.state[p]["momentum_buffer"].lerp_(p.grad, 1 - momentum)
-            wanted = p.grad.lerp(average, momentum)  # Nesterov's
+            update = p.grad.lerp(average, momentum)  # Nesterov's
             p.mul_(1 - rate * group["weight_decay"])
-            for part, matrix in zip(projections(p), projections(wanted.flatten(1)), strict=True):
+            for part, matrix in zip(projections(p), projections(update.flatten(1)), strict=True):
                 rows, columns = matrix.shape
-                alike.setdefault((rows, -(-columns // COLUMN_MULTIPLE) * COLUMN_MULTIPLE), []).append((part, matrix))
-        for shape, pairs in alike.items():
+                shape = rows, -(-columns // COLUMN_MULTIPLE) * COLUMN_MULTIPLE
+                by_shape.setdefault(shape, []).append((part, matrix))
+        for shape, pairs in by_shape.items():
             stack = pairs[0][1].new_zeros(len(pairs), *shape, dtype=torch.bfloat16)
             for row, (_, change) in zip(stack, pairs, strict=True):
                 row[:, : change.shape[1]] = change
@@ -78,12 +79,12 @@ class Muon(optim.AdamW):
 
 
 def projections(p: Tensor) -> Sequence[Tensor]:
-    """The matrices that a parameter consists of: queries, keys and values of attention lie in one."""
+    """The matrices of a parameter: attention packs those of queries, keys and values into one."""
     return p.chunk(3) if p.shape[0] == 3 * p[0].numel() else (p,)
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """[n, R, C], each with its singular values moved near to 1 (0.7 to 1.2) by five Newton-Schulz steps; zeros stay."""
+    """Matrices [n, R, C] with singular values moved close to 1 (0.7 to 1.2) by five Newton-Schulz steps; zeros stay."""
     x = matrices if matrices.shape[1] <= matrices.shape[2] else matrices.mT
     x = x / x.float().norm(dim=(1, 2), keepdim=True).clamp(min=1e-7).to(x.dtype)
     for _ in range(5):
@@ -93,9 +94,9 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 def set_rate(optimizer: optim.Optimizer, schedule: Schedule, peak: float, progress: float) -> float:
-    """Gives the optimizer the learning rate of a step; `progress` runs from 0 to 1 over the whole training.
+    """Set and return the learning rate of a step; `progress` runs from 0 to 1 over the whole training.
 
-    A plateau schedule keeps the rate it has come to, but for the warmup.
+    After the warmup, a plateau schedule keeps its current rate.
     """
     if progress < schedule.warmup:
         rate = peak * (progress + 1e-3) / (schedule.warmup + 1e-3)
@@ -109,7 +110,7 @@ def set_rate(optimizer: optim.Optimizer, schedule: Schedule, peak: float, progre
 
 
 def update_average(average: Mapping[str, Tensor], model: nn.Module, decay: float, step: int) -> None:
-    """Moves the exponential average towards the weights after `step` steps; it is quicker at first."""
+    """Update the exponential moving average of the weights after `step` steps; it decays faster at first."""
     if average:
         decay = min(decay, (1 + step) / (10 + step))
         get_ema_multi_avg_fn(decay)(list(average.values()), list(model.parameters()), None)

@@ -1,4 +1,4 @@
-"""What a person sees of a training: a bar, and one line per epoch."""
+"""Training progress on the console."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from benchmarks.printing import aside
 
 
 class Report(Progress):
-    """The bar a person watches, and one line per epoch for logs, of a training of which `done` epochs are over."""
+    """A progress bar, and one line per epoch for logs. `done` epochs are already complete."""
 
     def __init__(self, config: Config, done: int, quiet: bool):
         description, note = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
@@ -17,20 +17,20 @@ class Report(Progress):
         super().__init__(*columns, console=aside, disable=quiet)
         self.config, self.epochs = config, config.training.epochs
         title = f"{config.recipe} ({config.preset})"
-        self.whole = self.add_task(title, total=self.epochs, completed=done, note="epochs")
-        self.now = self.add_task("  epoch", total=1, note="steps")
+        self.run_task = self.add_task(title, total=self.epochs, completed=done, note="epochs")
+        self.epoch_task = self.add_task("  epoch", total=1, note="steps")
 
     def epoch(self, epoch: int, steps: int, position: int) -> None:
-        """An epoch, counted from 0, begins at a position."""
-        self.reset(self.now, total=steps, completed=position, description=f"  epoch {epoch + 1}")
+        """Start an epoch (counted from 0), of which `position` steps are already done."""
+        self.reset(self.epoch_task, total=steps, completed=position, description=f"  epoch {epoch + 1}")
 
     def step(self, position: int, loss: float) -> None:
-        """So many steps of the epoch are done, with this mean loss."""
-        self.update(self.now, completed=position, note=f"steps, loss {loss:.3f}")
+        """Show that `position` steps of the epoch are done, and their mean loss."""
+        self.update(self.epoch_task, completed=position, note=f"steps, loss {loss:.3f}")
 
     def line(self, line: dict[str, Any]) -> None:
-        """An epoch is over, of which the history says `line`."""
-        self.advance(self.whole)
+        """End an epoch; `line` is its entry in the history."""
+        self.advance(self.run_task)
         validated = f", val token ExpRate {line['val_token_exprate']:.2f}" if "val_token_exprate" in line else ""
         self.console.print(
             f"{self.config.recipe} {self.config.preset} seed {self.config.seed}: epoch {line['epoch']}/{self.epochs} "

@@ -1,4 +1,4 @@
-"""Running statistics of batch normalization: which batches they follow, and measuring them again."""
+"""Running statistics of batch normalization: control of their updates, and recalibration."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:
-    """All batch normalizations of a network, in order."""
+    """All batch normalization layers of a network, in order."""
     return [module for module in model.modules() if isinstance(module, _BatchNorm)]
 
 
 @contextmanager
 def momentum(norms: Sequence[_BatchNorm], value: float | None) -> Iterator[None]:
-    """While this lasts, running statistics move by `value`: 0.0 keeps them, None makes them the mean of all batches."""
+    """Set the momentum of running statistics inside: 0.0 freezes them, None averages over all batches."""
     before = [norm.momentum for norm in norms]
     for norm in norms:
         norm.momentum = value
@@ -26,8 +26,8 @@ def momentum(norms: Sequence[_BatchNorm], value: float | None) -> Iterator[None]
 
 
 @contextmanager
-def measured_again(model: nn.Module) -> Iterator[None]:
-    """The batches that the network reads inside are all that its running statistics know afterwards; no dropout."""
+def recalibrated(model: nn.Module) -> Iterator[None]:
+    """Reset the running statistics and measure them on the batches that the network reads inside, without dropout."""
     norms = batch_norms(model.eval())
     for norm in norms:
         norm.reset_running_stats()

@@ -1,4 +1,4 @@
-"""The processes that train together."""
+"""The processes that train one run together."""
 
 import os
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from benchmarks.environment import best_device
 
 
 def repeatable(team: "Team", threads: int | None) -> None:
-    """Tells torch, once per process, to compute the same at every repetition, on so many CPU threads of the team."""
+    """Make torch deterministic, once per process, and divide `threads` CPU threads among the team."""
     if threads and team.device.type == "cpu":
         torch.set_num_threads(max(1, threads // team.world))
     torch.use_deterministic_algorithms(True, warn_only=True)
-    # nothing reads what is not written; filling it is a tenth of a step on a CPU, a kernel per tensor on a GPU
+    # no uninitialized memory is ever read; filling it takes a tenth of a step on a CPU, a kernel per tensor on a GPU
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
 class Team:
-    """The processes that train together: one, or as many as torchrun started."""
+    """The processes that train one run: a single one, or those that torchrun started."""
 
     rank: int
     world: int
@@ -28,7 +28,7 @@ class Team:
 
     @classmethod
     def gather(cls) -> "Team":
-        """The team that this process belongs to, by torchrun's environment; alone without it."""
+        """The team of this process, from torchrun's environment variables; a team of one without them."""
         rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         local = int(os.environ.get("LOCAL_RANK", 0))
         device = best_device(local)
@@ -38,7 +38,7 @@ class Team:
         return cls(rank, world, device)
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until all processes have arrived here."""
         if self.world > 1:
             distributed.barrier()
 

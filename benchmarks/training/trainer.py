@@ -1,6 +1,6 @@
-"""Training: plain torch, one process or several (torchrun), resumable bit for bit at any checkpoint.
+"""Training in plain torch, by one process or several (torchrun), resumable bit for bit from any checkpoint.
 
-Reads a verified archive, leaves a run folder: config.yaml, environment.json, history.jsonl (one line per epoch),
+Reads a verified archive and writes a run folder: config.yaml, environment.json, history.jsonl (one line per epoch),
 checkpoint.safetensors (to resume from) and best.safetensors (to recognize with).
 """
 
@@ -30,43 +30,43 @@ from benchmarks.printing import aside
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.checkpoint import (
+    adopt_training,
     flatten_optimizer,
     load_checkpoint,
     restore_optimizer,
     save_checkpoint,
-    take_over,
 )
 from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays, own_stream
 from benchmarks.training.loss import token_loss
 from benchmarks.training.optimizer import make_optimizer, set_rate, update_average
 from benchmarks.training.progress import Report
-from benchmarks.training.statistics import batch_norms, measured_again, momentum
+from benchmarks.training.statistics import batch_norms, momentum, recalibrated
 from benchmarks.training.team import Team, repeatable
 from benchmarks.training.training_data import training_data
 from models import CoMER
 from models.weights import pack_weights
 
-CHECKPOINT_SECONDS = 60  # at most this much work is lost by a kill in the middle of a long epoch
-LATEST_SHARE = 0.02  # of a training goes at most into weights that a training cut short leaves,
-LATEST_SECONDS = 60  # which are as old as this at least when they are replaced
-CHECK_STEPS = 25  # the loss is read back from the device this often
+CHECKPOINT_SECONDS = 60  # between checkpoints within an epoch: the most work that a kill can lose
+LATEST_SHARE = 0.02  # at most this share of the time is spent on writing latest.safetensors,
+LATEST_SECONDS = 60  # which is replaced at this interval or less often
+CHECK_STEPS = 25  # the loss is read back from the device once per this many steps
 
 OnEpoch = Callable[[dict[str, Any]], None]
 
 
 @dataclass
 class State:
-    """Where a run stands; with the checkpoint's tensors this is all there is to resume from."""
+    """The progress of a run; together with the checkpoint's tensors, all that resuming needs."""
 
     digest: str
     epoch: int = 0  # the epoch in progress, from 0
-    position: int = 0  # optimizer steps already done in it
+    position: int = 0  # optimizer steps done in this epoch
     step: int = 0  # optimizer steps in all
-    loss: float = 0.0  # sum of the losses of this epoch's micro-batches on rank 0
-    seconds: float = 0.0  # of training so far, validation included
+    loss: float = 0.0  # sum over this epoch's micro-batches on rank 0
+    seconds: float = 0.0  # spent on training so far, including validation
     best: float = -1.0  # token-match ExpRate of the selected epoch
     best_epoch: int = -1
-    stale: int = 0  # validations since
+    stale: int = 0  # validations since then
     lr: float = 0.0  # plateau only
     plateau: dict[str, Any] | None = None
     finished: bool = False
@@ -75,13 +75,13 @@ class State:
 def train(
     run: RunFolder, archive: Archive, on_epoch: OnEpoch | None = None, samples: list[Sample] | None = None
 ) -> None:
-    """Trains a run on `archive`, from its last checkpoint where there is one; not at all where a finished run beside it
-    differs in its search alone and `select` is last.
+    """Train a run on `archive`, resuming from its last checkpoint, if any.
 
-    `samples` are learnt instead of the archive's training set, and then `config.data.limit` does not limit them.
-    `on_epoch` is given each epoch's line of the history once its checkpoint lies there; what it raises ends the
-    training. Raises UserError for a run of other settings, a damaged checkpoint, or a folder in which another process
-    trains; Diverged (one, too) for a loss that is no longer finite.
+    If `select` is last and a finished sibling run differs only in its search, its weights are copied instead. `samples`
+    replace the archive's training set and are not subject to `config.data.limit`. `on_epoch` is called with each
+    epoch's line of the history once its checkpoint is written; an exception in it ends the training. Raises UserError
+    for a folder of other settings, a damaged checkpoint, or a folder in which another process trains, and its subclass
+    Diverged for a loss that is no longer finite.
     """
     config, folder = run.settings, run.path
     if config.schema_version != SCHEMA:
@@ -92,15 +92,15 @@ def train(
     team = Team.gather()
     with only_one(folder) if team.rank == 0 else nullcontext():
         check_folder(config, folder)
-        if team.rank == 0 and samples is None and (source := take_over(run)):
-            aside.print(f"{folder}: differs from {source} in its search alone, so that run's weights are taken")
+        if team.rank == 0 and samples is None and (source := adopt_training(run)):
+            aside.print(f"{folder}: differs from {source} only in its search, so that run's weights are used")
         team.wait()
         repeatable(team, config.training.threads)
         Trainer(run, archive, team, on_epoch, samples).run()
 
 
 class Trainer:
-    """One training: its data, network and optimizer, and where it stands (`state`)."""
+    """One training: its data, network, optimizer and progress (`state`)."""
 
     def __init__(
         self,
@@ -118,10 +118,10 @@ class Trainer:
                 f"{team.world} processes cannot share {training.batching.micro_batches} micro-batches a step: "
                 "set training.batching.micro_batches to a multiple"
             )
-        self.share = training.batching.micro_batches // team.world  # of each process, in a step
+        self.share = training.batching.micro_batches // team.world  # micro-batches per process and step
         self.set, self.validation = training_data(config, archive, samples, team.device)
         self.model = initialized(config).to(team.device)
-        # convolutions in bf16 want it, and products that stand for those of 1x1; the numbers are the same
+        # faster for bf16 convolutions and for matrix products in place of 1x1 ones, with the same results
         self.layout = torch.channels_last if training.bf16 or cuda else torch.contiguous_format
         self.model.to(memory_format=self.layout)  # type: ignore[call-overload]
         self.parallel = DistributedDataParallel(self.model) if team.world > 1 else self.model
@@ -135,12 +135,12 @@ class Trainer:
         if schedule.name == "plateau":
             self.plateau = ReduceLROnPlateau(self.optimizer, "max", schedule.factor, schedule.patience)
         self.state = State(config.digest)
-        self.next_weights = LATEST_SECONDS  # the second of training at which weights are written next
+        self.next_weights = LATEST_SECONDS  # seconds of training after which latest.safetensors is due
 
     # ------------------------------------------------------------------------------------------------ the loop
 
     def run(self) -> None:
-        """Trains to the end, from the last checkpoint where there is one."""
+        """Train to the end, resuming from the last checkpoint, if any."""
         self._resume()
         if self.state.finished:
             return
@@ -148,38 +148,37 @@ class Trainer:
             self.folder.write("config.yaml", self.config.to_yaml())
             self.folder.write("environment.json", environment(self.team.device))
         if self.replays and self.folder.state is None:
-            self._save()  # to resume from where recordings must be given up in the first minute
-        gc.freeze()  # what is here stays; looking through it again and again takes a twentieth of a step
+            self._save()  # to resume from if recordings must be given up in the first minute
+        gc.freeze()  # scanning these long-lived objects repeatedly would take a twentieth of a step
         training, stream = self.config.training, own_stream(self.team.device) if self.replays else nullcontext()
         with stream, Report(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
             while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
                 try:
                     self._epoch(report)
                     continue
-                except torch.OutOfMemoryError as error:  # which holds on to the step's tensors while it is handled
-                    lacking = shortage(error)
-                self._make_room(lacking)
+                except torch.OutOfMemoryError as error:  # keeps the step's tensors alive inside this block
+                    reason = shortage(error)
+                self._free_memory(reason)
         self._finish()
 
-    def _make_room(self, lacking: str) -> None:
-        """Gives up recorded steps, whose memory others need, and resumes; UserError where that is no help."""
+    def _free_memory(self, reason: str) -> None:
+        """Give up recorded steps to free their memory, and resume; UserError if there are none."""
         if self.replays is None or not (recorded := self.replays.give_up()):
             raise UserError(
-                f"{self.folder.path}: {lacking}; with training.batching.pixels or size halved and micro_batches "
-                "doubled a step takes half the memory (that is another run), and what was trained so far is kept"
+                f"{self.folder.path}: {reason}; halve training.batching.pixels or size and double micro_batches to "
+                "halve the memory of a step (this makes it a new run); what was trained so far is kept"
             )
-        aside.print(f"{lacking}: {recorded} recorded steps are given up for it")
-        self.optimizer.zero_grad()  # of the step that was cut short
+        aside.print(f"{reason}: {recorded} recorded steps are given up to free memory")
+        self.optimizer.zero_grad()  # gradients of the interrupted step
         self._resume()
 
     def _epoch(self, report: Report) -> None:
         state, training, team = self.state, self.config.training, self.team
         plan, micro_batches = next(self.plans), training.batching.micro_batches
-        steps, left = len(plan) // micro_batches, plan[state.position * micro_batches :]
-        mine = left[team.rank :: team.world]
-        batches = ahead(partial(self.set.prepare, state.epoch), mine, training.workers)
+        steps, remaining = len(plan) // micro_batches, plan[state.position * micro_batches :]
+        batches = ahead(partial(self.set.prepare, state.epoch), remaining[team.rank :: team.world], training.workers)
         began = saved = time.perf_counter()
-        loss_sum = torch.tensor(state.loss, dtype=torch.float64, device=team.device)  # read back now and then
+        loss_sum = torch.tensor(state.loss, dtype=torch.float64, device=team.device)  # read back only every CHECK_STEPS
         self.model.train()
         report.epoch(state.epoch, steps, state.position)
         while state.position < steps:
@@ -205,39 +204,39 @@ class Trainer:
         state.loss, state.seconds = 0.0, state.seconds + time.perf_counter() - saved
         mean = float(team.sum(loss_sum.clone())) / (steps * micro_batches)
         line = {"epoch": state.epoch + 1, "step": state.step, "loss": round(mean, 6), "lr": rate}
-        line |= {"seconds": round(seconds, 3), "images_per_s": round(sum(map(len, left)) / seconds, 2)}
+        line |= {"seconds": round(seconds, 3), "images_per_s": round(sum(map(len, remaining)) / seconds, 2)}
         state.epoch, state.position = state.epoch + 1, 0
         self._end_epoch(line, report)
 
     def _end_epoch(self, line: dict[str, Any], report: Report) -> None:
-        """Validates, and leaves the epoch's line of the history, a checkpoint and weights."""
+        """Validate, then write the epoch's line of the history, a checkpoint and weights."""
         line |= self._validate()
-        if self.team.rank == 0:  # lines of an epoch that is trained again after a kill are replaced
-            kept = [old for old in self.folder.history if old["epoch"] < line["epoch"]]
-            self.folder.write("history.jsonl", [*kept, line])
+        if self.team.rank == 0:  # an epoch that is repeated after a kill replaces its old line
+            earlier = [old for old in self.folder.history if old["epoch"] < line["epoch"]]
+            self.folder.write("history.jsonl", [*earlier, line])
         report.line(line)
         self._save()
-        self._leave_weights()
+        self._write_latest()
         if self.on_epoch and self.team.rank == 0:
             self.on_epoch(line)
 
     def micro_step(self, prepared: Any, k: int) -> torch.Tensor:
-        """Adds the gradient of this process's k-th micro-batch of a step, and returns its loss."""
+        """Add the gradient of this process's k-th micro-batch of a step, and return its loss."""
         inputs, index = self.set.inputs(prepared), k * self.team.world + self.team.rank
-        # dropout depends on (seed, step, micro-batch) alone
+        # dropout depends only on (seed, step, micro-batch)
         key = np.random.SeedSequence((self.config.seed, self.state.step, index)).generate_state(1, np.uint64)
         seed = int(key[0] >> 1)
         if self.replays is not None:
             return self.replays(inputs, index == 0, seed)
         torch.manual_seed(seed)
-        model = self.parallel  # which exchanges gradients in the last micro-batch of a step
+        model = self.parallel  # exchanges gradients only in the last micro-batch of a step
         with model.no_sync() if isinstance(model, DistributedDataParallel) and k < self.share - 1 else nullcontext():
             return self._gradients(inputs, index == 0)
 
     def _gradients(self, inputs: Inputs, first: bool) -> torch.Tensor:
-        """Adds those of one micro-batch, by its share of a step, and returns its loss."""
-        # running statistics follow the first micro-batch of a step alone, as rank 0's do in the authors' four-GPU
-        # training, where its buffers overwrite the other ranks'
+        """Add the gradient of one micro-batch, scaled to its share of a step, and return its loss."""
+        # running statistics are updated by the first micro-batch of a step only, as in the authors' training on four
+        # GPUs, where the buffers of rank 0 overwrite the others
         with nullcontext() if first else momentum(self.norms, 0.0):
             loss = self._loss(self.parallel, inputs)
         (loss / self.share).backward()
@@ -255,24 +254,24 @@ class Trainer:
             return value
         raise Diverged(
             f"{self.folder.path}: the loss is no longer finite in epoch {self.state.epoch + 1}, step "
-            f"{self.state.step}; the checkpoint before it is kept: lower training.optimizer.lr or set "
+            f"{self.state.step}; the last checkpoint is kept: lower training.optimizer.lr or set "
             "training.optimizer.clip"
         )
 
     # ------------------------------------------------------------------------------------- validation and weights
 
     def _validate(self) -> dict[str, Any]:
-        """Every `validate_every` epochs: token-match ExpRate on the selection set; keeps the best weights."""
+        """Every `validate_every` epochs, measure token-match ExpRate on the selection set and keep the best weights."""
         training, state = self.config.training, self.state
         last = state.epoch == training.epochs
         if self.config.select == "last" or (state.epoch % training.validate_every and not last):
             return {}
         began, score = time.perf_counter(), torch.zeros((), dtype=torch.float64, device=self.team.device)
         if self.team.rank == 0:
-            model = self._selected_weights()
-            found = recognize(model, self.config, self.validation, self.team.device, "validation")
-            right = sum(found.get(s.id, ((),))[0] == s.tokens for s in self.validation)
-            score += 100 * right / len(self.validation)
+            model = self._inference_model()
+            predictions = recognize(model, self.config, self.validation, self.team.device, "validation")
+            correct = sum(predictions.get(s.id, ((),))[0] == s.tokens for s in self.validation)
+            score += 100 * correct / len(self.validation)
             if float(score) > state.best:
                 self.folder.write("best.safetensors", pack_weights(model))
         rate = float(self.team.sum(score))
@@ -286,14 +285,14 @@ class Trainer:
         return {"val_token_exprate": round(rate, 4), "val_seconds": round(seconds, 3)}
 
     @torch.no_grad()
-    def _selected_weights(self) -> CoMER:
-        """The model as it will recognize: averaged weights, and statistics measured again over training batches without
-        dropout (the mean over the batches), where the preset asks for them."""
+    def _inference_model(self) -> CoMER:
+        """The model to recognize with: where the preset says so, with averaged weights and with statistics recalibrated
+        on training batches (their mean, without dropout)."""
         model, training = CoMER(self.config.model).to(self.team.device), self.config.training
         model.load_state_dict(self.model.state_dict() | self.average)
         if training.recalibrate:
             plan = self.set.plan(training.epochs)[: training.recalibrate]
-            with measured_again(model):
+            with recalibrated(model):
                 for batch in ahead(partial(self.set.prepare, training.epochs), plan, training.workers):
                     self._loss(model, self.set.inputs(batch))
         return model.eval()
@@ -311,9 +310,10 @@ class Trainer:
         self.team.wait()
 
     def _resume(self) -> None:
-        if found := load_checkpoint(self.folder):
-            tensors, self.state = found[0], State(**found[1])
-            self.model.load_state_dict({k[6:]: v for k, v in tensors.items() if k.startswith("model.")})
+        if checkpoint := load_checkpoint(self.folder):
+            tensors, self.state = checkpoint[0], State(**checkpoint[1])
+            model = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
+            self.model.load_state_dict(model)
             for name, tensor in self.average.items():
                 tensor.copy_(tensors[f"average.{name}"])
             restore_optimizer(self.optimizer, tensors)
@@ -325,21 +325,21 @@ class Trainer:
                 aside.print(f"resuming {self.folder.path} at epoch {self.state.epoch + 1}, step {self.state.step}")
         elif self.team.rank == 0:
             self.folder.write("history.jsonl", [])
-        # the next epoch is planned while one is trained
+        # each epoch is planned while the one before is trained
         self.plans = ahead(self.set.plan, range(self.state.epoch, self.config.training.epochs), workers=1, depth=1)
 
-    def _leave_weights(self) -> None:
-        """latest.safetensors: what it would recognize with if it ended here (averaged, recalibrated, float16)."""
+    def _write_latest(self) -> None:
+        """If due, write latest.safetensors: the weights for recognition if the training ended here, in float16."""
         due = self.state.seconds >= self.next_weights and self.state.epoch < self.config.training.epochs
         if self.team.rank == 0 and due and self.config.select == "last":
             began = time.perf_counter()
-            self.folder.write("latest.safetensors", pack_weights(self._selected_weights().half()))
+            self.folder.write("latest.safetensors", pack_weights(self._inference_model().half()))
             took = time.perf_counter() - began
             self.next_weights = self.state.seconds + max(LATEST_SECONDS, took / LATEST_SHARE)
 
     def _finish(self) -> None:
         if self.team.rank == 0 and self.config.select == "last":
-            self.folder.write("best.safetensors", pack_weights(self._selected_weights()))
+            self.folder.write("best.safetensors", pack_weights(self._inference_model()))
             self.state.best_epoch = self.state.epoch
             (self.folder.path / "latest.safetensors").unlink(missing_ok=True)
         self.state.finished = True
@@ -347,12 +347,12 @@ class Trainer:
 
 
 def initialized(config: Config) -> CoMER:
-    """The network before its first step, which depends on the settings alone."""
+    """The network before its first step, which depends only on the settings."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         return CoMER(config.model)
 
 
 def recorder(team: Team) -> Record | None:
-    """What records training steps here: nothing on a CPU, nor where processes exchange gradients within one."""
+    """What records steps; None on a CPU, and with several processes, which exchange gradients within a step."""
     return CudaRecord() if team.device.type == "cuda" and team.world == 1 else None

@@ -1,4 +1,4 @@
-"""What a run learns from, and what it is judged by on the way."""
+"""The training and validation data of a run."""
 
 import torch
 
@@ -15,9 +15,9 @@ from benchmarks.errors import UserError
 def training_data(
     config: Config, archive: Archive, samples: list[Sample] | None, device: torch.device
 ) -> tuple[TrainingSet, list[Sample]]:
-    """The training set, and the samples to select weights on (none where the last ones are taken).
+    """The training set, and the samples on which weights are selected (none if the last epoch's are taken).
 
-    `samples` take the place of the archive's training set. Raises UserError where nothing is left to train on.
+    `samples` replace the archive's training set. Raises UserError if nothing is left to train on.
     """
     if samples is None:
         samples = evenly(archive.samples("train"), config.data.limit)
@@ -26,17 +26,20 @@ def training_data(
         samples, validation = split_heldout(samples, config.heldout, config.seed)
     elif config.select != "last":
         validation = archive.samples(config.select)
-    substitution, wanted = None, config.training.resident
-    if config.data.needs_ink:  # of what is trained on alone: nothing of what is held out
+    substitution = None
+    if config.data.needs_ink:  # only for training samples: held-out ones must not leak into the training
         if config.data.ink != archive.ink_digest:
             raise UserError(f"{archive.ink.path}: not the pen strokes of this run (other digest); give those")
         samples = with_ink(samples, archive.ink)
         substitution = Substitution(samples, config.data.substitution) if config.data.substitution else None
         samples += sub_expressions(samples, config.data.sub_expressions)
-    if device.type == "cuda" and not substitution if wanted is None else wanted:
-        found = OnDeviceSet(samples, config, device)
+    resident = config.training.resident
+    if resident is None:
+        resident = device.type == "cuda" and not substitution
+    if resident:
+        training_set = OnDeviceSet(samples, config, device)
     else:
-        found = TrainingSet(samples, config, device, substitution)
-    if not found.samples:
+        training_set = TrainingSet(samples, config, device, substitution)
+    if not training_set.samples:
         raise UserError(f"{archive.path}: no expression of train is left to train on")
-    return found, validation
+    return training_set, validation

@@ -1,4 +1,4 @@
-"""Muon: as torch's own on matrices, and on what torch's does not take."""
+"""Muon: like torch's own on matrices, and on parameters that torch's does not accept."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,7 @@ from torch import nn
 
 from benchmarks.config import Optimizer
 from benchmarks.training.optimizer import Muon, make_optimizer, orthogonal
-from models import CoMER
-from models.comer import CoMERConfig
+from models import CoMER, CoMERConfig
 
 RATE, DECAY, MOMENTUM = 0.02, 0.1, 0.9
 
@@ -28,25 +27,24 @@ def matrices(seed: int, *shapes: Sequence[int]) -> list[nn.Parameter]:
     return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
 
 
-def steps(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], gradients: int = 3) -> None:
-    for number in range(gradients):
-        for p, gradient in zip(parameters, matrices(number, *(p.shape for p in parameters)), strict=True):
+def take_steps(optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]) -> None:
+    for seed in range(3):
+        for p, gradient in zip(parameters, matrices(seed, *(p.shape for p in parameters)), strict=True):
             p.grad = gradient.detach()
         optimizer.step()
 
 
-def test_matrices_move_as_under_torchs_muon():
-    """To the precision of its bfloat16 products: 3 steps of at most 0.02 x 0.2 x 16 move entries by up to 0.1."""
+def test_matrices_are_updated_as_by_torchs_muon():
+    """Up to the precision of bfloat16 products: 3 steps of at most 0.02 x 0.2 x 16 change entries by up to 0.1."""
     shapes = [(64, 64), (48, 200), (200, 48), (64, 64), (16, 130)]
-    mine, other = matrices(9, *shapes), matrices(9, *shapes)
-    begun = [p.detach().clone() for p in mine]
-    steps(ours(*mine), mine)
-    steps(theirs(*other), other)
-    for a, b, start in zip(mine, other, begun, strict=True):
+    actual, expected, initial = (matrices(9, *shapes) for _ in range(3))
+    take_steps(ours(*actual), actual)
+    take_steps(theirs(*expected), expected)
+    for a, b, start in zip(actual, expected, initial, strict=True):
         assert (a - b).norm() < 0.02 * (b - start).norm()
 
 
-def test_packed_projections_are_three_matrices_and_kernels_one():
+def test_packed_projections_are_three_matrices_and_kernels_are_one():
     [packed, kernels] = matrices(9, (96, 32), (24, 90))
     three = [nn.Parameter(part.detach().clone()) for part in packed.chunk(3)]
     flat = [nn.Parameter(kernels.detach().clone())]
@@ -60,7 +58,7 @@ def test_packed_projections_are_three_matrices_and_kernels_one():
     other.step()
     assert torch.allclose(packed, torch.cat([*three]), atol=2e-4)
     assert torch.allclose(kernels.flatten(1), flat[0], atol=2e-4)
-    assert packed.grad is not None  # a step recorded on a GPU finds its gradients where they were
+    assert packed.grad is not None  # a recorded CUDA graph needs gradients to keep their memory
 
 
 @pytest.mark.parametrize("shape", [(3, 30, 100), (2, 100, 30), (1, 5, 5)])
@@ -69,7 +67,7 @@ def test_orthogonal(shape):
     assert values.min() > 0.6 and values.max() < 1.3
 
 
-def test_words_norms_and_biases_are_left_to_adamw():
+def test_adamw_updates_words_norms_and_biases():
     network = CoMER(CoMERConfig(d_model=32, nhead=2, growth_rate=4, num_layers=1, dim_feedforward=32))
     [matrices, words, vectors] = make_optimizer(network, Optimizer(name="muon")).param_groups
     assert matrices["orthogonal"] and not words["orthogonal"] and not vectors["orthogonal"]

@@ -1,4 +1,4 @@
-"""Training: resumable bit for bit, the same on several processes, loud when something is wrong."""
+"""Training: resumable bit for bit, the same on several processes, with clear errors."""
 
 import json
 import os
@@ -23,7 +23,8 @@ from benchmarks.recognition.predict import predict
 from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training import trainer
-from benchmarks.training.checkpoint import load_checkpoint, take_over
+from benchmarks.training.checkpoint import adopt_training, load_checkpoint, save_checkpoint
+from benchmarks.training.team import Team
 from benchmarks.training.trainer import Trainer, train
 from evaluation.scoring.inputs import read_predictions
 from models import CheckpointError
@@ -38,7 +39,7 @@ def archive(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def straight(archive, tmp_path_factory) -> Path:
-    """A run from start to end in one go."""
+    """A run trained without interruption."""
     folder = tmp_path_factory.mktemp("straight")
     train(RunFolder(folder, tiny_config(archive)), open_archive(archive))
     return folder
@@ -62,16 +63,16 @@ def program(
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    found = load_checkpoint(RunFolder(folder))
-    assert found
-    return found[0]
+    checkpoint = load_checkpoint(RunFolder(folder))
+    assert checkpoint
+    return checkpoint[0]
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_a_run_leaves_what_the_next_stages_read(straight, archive):
+def test_a_run_writes_what_later_stages_read(straight, archive):
     history = [json.loads(line) for line in (straight / "history.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in history] == [1, 2, 3]
     assert {"loss", "lr", "seconds", "images_per_s", "val_token_exprate"} <= history[0].keys()
@@ -83,12 +84,12 @@ def test_a_run_leaves_what_the_next_stages_read(straight, archive):
     rows = [json.loads(line) for line in (straight / "predictions" / "2014.jsonl").read_text().splitlines()]
     assert {row["id"] for row in rows} == set(open_archive(archive).captions("2014"))
     assert all(row["nbest"][0]["tokens"] == row["tokens"] for row in rows)
-    both = [read_predictions(straight / "predictions" / f"2014.{ending}") for ending in ("zip", "jsonl")]
-    assert both[0] == both[1]
+    from_zip, from_jsonl = (read_predictions(straight / f"predictions/2014.{suffix}") for suffix in ("zip", "jsonl"))
+    assert from_zip == from_jsonl
 
 
 def kill_after(steps: int, seconds: float, archive: Path, folder: Path, overrides: dict) -> dict:
-    """A training of three steps an epoch, killed in the step after so many; the state of its checkpoint."""
+    """Kill a training of three steps per epoch after `steps` steps; returns the state of its checkpoint."""
     killed = program(archive, folder, overrides, str(steps), str(seconds))
     said = killed.communicate(timeout=600)[1]
     assert killed.returncode == -signal.SIGKILL, said
@@ -98,18 +99,18 @@ def kill_after(steps: int, seconds: float, archive: Path, folder: Path, override
 
 
 def recorded(folder: Path) -> list[dict]:
-    """The history but for what the clock says."""
+    """The history without measurements of time."""
     timed = ("seconds", "val_seconds", "images_per_s")
     lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     return [{key: value for key, value in line.items() if key not in timed} for line in lines]
 
 
-# in the first, the second and the last epoch
+# steps 1, 4 and 7 are in the first, second and last epoch
 @pytest.mark.parametrize(("steps", "resident"), [(1, False), (4, False), (7, False), (4, True)])
 def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, steps, resident):
-    """kill -9 from inside an optimizer step; a checkpoint after every step, so that it falls in mid-epoch.
+    """kill -9 within an optimizer step, with a checkpoint after every step, so also in mid-epoch.
 
-    With images that are scaled on the device it is the same training, too."""
+    Images that are kept on the device (`resident`) give the same training."""
     overrides = {"training": {"resident": True}} if resident else {}
     assert kill_after(steps, 0, archive, tmp_path, overrides)["step"] == steps
     train(RunFolder(tmp_path, tiny_config(archive, overrides)), open_archive(archive))
@@ -123,11 +124,11 @@ def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, steps, res
     "optimizer", [{"name": "sgd"}, {"name": "adamw", "lr": 0.003, "clip": 1.0}, {"name": "muon", "lr": 0.003}], ids=str
 )
 def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, optimizer, threads):
-    """Killed inside the first epoch, where the clock made the checkpoint, and again at the end of the second.
+    """Killed within the first epoch, after a checkpoint in mid-epoch, and again at the end of the second.
 
-    A bf16 network lies in memory channels last, a checkpoint's tensors do not."""
-    ways = {"bf16": True, "average": 0.9, "recalibrate": 2, "optimizer": optimizer, "threads": threads}
-    overrides = {"training": ways | {"batching": {"order": "shape"}}, "search": {"bf16": True}}
+    A bf16 network is channels last in memory, a checkpoint's tensors are not."""
+    settings = {"bf16": True, "average": 0.9, "recalibrate": 2, "optimizer": optimizer, "threads": threads}
+    overrides = {"training": settings | {"batching": {"order": "shape"}}, "search": {"bf16": True}}
     cut, whole = tmp_path / "cut", tmp_path / "whole"
     state = kill_after(1, 0, archive, cut, overrides)
     assert (state["epoch"], state["position"]) == (0, 1)
@@ -144,18 +145,18 @@ def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, optimizer, threads):
 
 @pytest.mark.parametrize("bf16", [False, True])
 def test_two_runs_are_bit_equal(archive, tmp_path, bf16):
-    ways = {"training": {"epochs": 1, "bf16": bf16}, "search": {"bf16": bf16}, "select": "last"}
+    settings = {"epochs": 1, "bf16": bf16, "schedule": {"name": "cosine"}}
     if bf16:
-        ways["training"] |= {"batching": {"order": "shape"}, "optimizer": {"name": "adamw"}}
-    ways["training"]["schedule"] = {"name": "cosine"}
-    config = tiny_config(archive, ways)
+        settings |= {"batching": {"order": "shape"}, "optimizer": {"name": "adamw"}}
+    config = tiny_config(archive, {"training": settings, "search": {"bf16": bf16}, "select": "last"})
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         train(RunFolder(folder, config), open_archive(archive))
         predict(RunFolder(folder, config), open_archive(archive), ["2014"])
-    for name in ("checkpoint.safetensors", "best.safetensors", "predictions/2014.jsonl", "predictions/2014.zip"):
+    assert same(*map(weights, folders))  # a checkpoint's state also holds seconds
+    for name in ("best.safetensors", "predictions/2014.jsonl", "predictions/2014.zip"):
         first, second = ((folder / name).read_bytes() for folder in folders)
-        assert first == second or (name.startswith("checkpoint") and same(*map(weights, folders)))  # it holds seconds
+        assert first == second, name
 
 
 def test_another_seed_is_another_run(archive, straight, tmp_path):
@@ -171,7 +172,7 @@ def test_a_finished_run_is_left_alone(archive, straight):
 
 
 def test_two_processes_train_what_one_does(archive, straight, tmp_path):
-    """Gradients are averaged over the same micro-batches with the same dropout, only on two gloo processes."""
+    """Two gloo processes average gradients over the same micro-batches with the same dropout."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -188,16 +189,14 @@ def test_two_processes_train_what_one_does(archive, straight, tmp_path):
     assert json.loads(first)["loss"] == pytest.approx(json.loads(second)["loss"], rel=1e-4)
 
 
-def test_processes_must_share_the_micro_batches(archive, tmp_path, monkeypatch):
-    from benchmarks.training.team import Team
-
+def test_processes_must_share_the_micro_batches_evenly(archive, tmp_path):
     with pytest.raises(UserError, match="3 processes cannot share 2 micro-batches"):
         Trainer(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive), Team(0, 3, torch.device("cpu")))
 
 
 @pytest.mark.parametrize("select", ["heldout", "last"])
-def test_other_selections_and_the_fast_ways(archive, tmp_path, select):
-    ways = {
+def test_other_selections_with_the_options_of_fast_presets(archive, tmp_path, select):
+    overrides = {
         "select": select,
         "training": {
             "bf16": True,
@@ -210,7 +209,7 @@ def test_other_selections_and_the_fast_ways(archive, tmp_path, select):
         },
         "augmentation": {"rotation": 3.0, "elastic": 1.0, "thickness": 0.5},
     }
-    config = tiny_config(archive, ways)
+    config = tiny_config(archive, overrides)
     train(RunFolder(tmp_path, config), open_archive(archive))
     history = [json.loads(line) for line in (tmp_path / "history.jsonl").read_text().splitlines()]
     assert ("val_token_exprate" in history[-1]) == (select == "heldout")
@@ -222,19 +221,19 @@ def test_other_selections_and_the_fast_ways(archive, tmp_path, select):
     assert not torch.equal(best[f"{norm}.running_mean"], trained[f"model.{norm}.running_mean"])
 
 
-def test_a_training_cut_short_leaves_weights_that_read(archive, tmp_path, monkeypatch):
-    """`select: last` chooses its weights at the end; until then those of latest.safetensors stand in."""
+def test_an_interrupted_training_leaves_usable_weights(archive, tmp_path, monkeypatch):
+    """With `select: last`, final weights exist only at the end; until then latest.safetensors holds some."""
     monkeypatch.setattr(trainer, "LATEST_SECONDS", 0)
-    ways = {"average": 0.9, "recalibrate": 2, "schedule": {"name": "cosine"}}
-    config = tiny_config(archive, {"training": ways, "select": "last"})
+    settings = {"average": 0.9, "recalibrate": 2, "schedule": {"name": "cosine"}}
+    config = tiny_config(archive, {"training": settings, "select": "last"})
     latest = tmp_path / "latest.safetensors"
 
-    def cut(line: dict) -> None:
+    def interrupt(line: dict) -> None:
         if line["epoch"] == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(RunFolder(tmp_path, config), open_archive(archive), cut)
+        train(RunFolder(tmp_path, config), open_archive(archive), interrupt)
     assert not (tmp_path / "best.safetensors").exists()
     assert all(tensor.dtype in (torch.float16, torch.int64) for tensor in load_file(latest).values())
     paper = np.full((40, 90), 255, np.uint8)
@@ -244,20 +243,20 @@ def test_a_training_cut_short_leaves_weights_that_read(archive, tmp_path, monkey
     assert (tmp_path / "best.safetensors").exists() and not latest.exists()
 
 
-def test_the_next_plan_is_made_while_an_epoch_is_trained():
-    made: list[int] = []
-    plans = ahead(lambda epoch: made.append(epoch) or [[epoch]], range(3), workers=1, depth=1)
+def test_the_next_epoch_is_planned_in_the_background():
+    planned: list[int] = []
+    plans = ahead(lambda epoch: planned.append(epoch) or [[epoch]], range(3), workers=1, depth=1)
     assert next(plans) == [[0]]
     deadline = time.monotonic() + 60
-    while made != [0, 1] and time.monotonic() < deadline:
+    while planned != [0, 1] and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert made == [0, 1] and list(plans) == [[[1]], [[2]]] and made == [0, 1, 2]
+    assert planned == [0, 1] and list(plans) == [[[1]], [[2]]] and planned == [0, 1, 2]
 
 
 def test_early_stop(archive, tmp_path):
     config = tiny_config(archive, {"training": {"epochs": 50, "early_stop": 2, "optimizer": {"lr": 1e-9}}})
     train(RunFolder(tmp_path, config), open_archive(archive))
-    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 3  # the first, then two without gain
+    assert len((tmp_path / "history.jsonl").read_text().splitlines()) == 3  # the first, then two without improvement
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint(archive, tmp_path):
@@ -267,20 +266,20 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint(archive, tmp_p
     assert not (tmp_path / "best.safetensors").exists()
 
 
-def test_a_checkpoint_of_another_recipe(archive, straight):
+def test_a_checkpoint_of_another_recipe_is_refused(archive, straight):
     before = (straight / "checkpoint.safetensors").read_bytes()
     other = tiny_config(archive, recipe="bttr")
     with pytest.raises(
         UserError, match=r"config\.yaml: a run of other settings \(recipe comer-fusion instead of bttr, "
     ):
         train(RunFolder(straight, other), open_archive(archive))
-    with pytest.raises(UserError, match=r"belongs to configuration .* not "):  # without a config.yaml to look at
+    with pytest.raises(UserError, match=r"belongs to configuration .* not "):  # without config.yaml
         load_checkpoint(RunFolder(straight, other))
     assert (straight / "checkpoint.safetensors").read_bytes() == before
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbage", "foreign"])
-def test_a_damaged_checkpoint(archive, straight, tmp_path, damage):
+def test_a_damaged_checkpoint_is_refused(archive, straight, tmp_path, damage):
     whole = (straight / "checkpoint.safetensors").read_bytes()
     content = {"cut": whole[: len(whole) // 2], "garbage": b"\x80\x04nonsense" * 20}.get(damage)
     if content is None:
@@ -294,7 +293,7 @@ def test_a_damaged_checkpoint(archive, straight, tmp_path, damage):
 @pytest.mark.parametrize("name", ["checkpoint", "best"])
 @pytest.mark.parametrize("where", ["tensors", "header"])
 def test_flipped_bytes_are_noticed(archive, straight, tmp_path, name, where):
-    """64 bytes anywhere among the tensors, or one digit of a number in the header, which stays well-formed."""
+    """64 bytes among the tensors, or one digit of a number in the header, which stays well-formed."""
     for path in straight.glob("*.*"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     path = tmp_path / f"{name}.safetensors"
@@ -308,9 +307,10 @@ def test_flipped_bytes_are_noticed(archive, straight, tmp_path, name, where):
     path.write_bytes(content)
     config, data = tiny_config(archive), open_archive(archive)
     with pytest.raises((UserError, CheckpointError)) as error:
-        train(RunFolder(tmp_path, config), data) if name == "checkpoint" else predict(
-            RunFolder(tmp_path, config), data, ["2014"]
-        )
+        if name == "checkpoint":
+            train(RunFolder(tmp_path, config), data)
+        else:
+            predict(RunFolder(tmp_path, config), data, ["2014"])
     said = str(error.value)
     assert said.startswith(f"{path}: damaged") and "checksum" in said and "\n" not in said
     assert path.read_bytes() == content
@@ -318,7 +318,7 @@ def test_flipped_bytes_are_noticed(archive, straight, tmp_path, name, where):
 
 @pytest.fixture(scope="module")
 def last_epoch(archive, tmp_path_factory) -> RunFolder:
-    """A run that leaves the weights of its last epoch, whatever the search."""
+    """A run that keeps the weights of its last epoch, whatever its search."""
     settings = {"select": "last", "training": {"schedule": {"name": "cosine"}}}
     run = RunFolder(tmp_path_factory.mktemp("runs") / "last", tiny_config(archive, settings))
     train(run, open_archive(archive))
@@ -326,32 +326,30 @@ def last_epoch(archive, tmp_path_factory) -> RunFolder:
 
 
 @pytest.mark.parametrize("change", [{"search.beam_size": 3}, {"search.scales": [1.0, 1.3], "preset": "mine"}], ids=str)
-def test_another_search_takes_the_weights_of_the_same_training(archive, last_epoch, capsys, change):
-    data, other = (
-        open_archive(archive),
-        RunFolder(last_epoch.path.parent / "other", last_epoch.settings.changed(change)),
-    )
+def test_another_search_adopts_the_same_training(archive, last_epoch, capsys, change):
+    data = open_archive(archive)
+    other = RunFolder(last_epoch.path.parent / "other", last_epoch.settings.changed(change))
     train(other, data)
-    assert "in its search alone" in " ".join(capsys.readouterr().err.split())
+    assert "only in its search" in " ".join(capsys.readouterr().err.split())
     assert same(weights(other.path), weights(last_epoch.path)) and other.history == last_epoch.history
     assert other.trained and RunFolder(other.path).settings == other.settings != last_epoch.settings
     assert other.weights.read_bytes() == last_epoch.weights.read_bytes()
-    other.forget_training()  # what is to be trained again is
+    other.forget_training()  # so that it is trained, not copied
     train(other, data)
-    assert "search alone" not in capsys.readouterr().err
+    assert "only in its search" not in capsys.readouterr().err
     assert recorded(other.path) == recorded(last_epoch.path) and other.history != last_epoch.history
     shutil.rmtree(other.path)
 
 
 @pytest.mark.parametrize("change", [{"seed": 8}, {"training.epochs": 2}, {"model.dc": 3}, {"select": "2014"}], ids=str)
-def test_another_training_takes_no_weights(last_epoch, change):
+def test_another_training_is_not_adopted(last_epoch, change):
     config = last_epoch.settings.changed({"search.beam_size": 3} | change)
     other = RunFolder(last_epoch.path.parent / "other", config)
-    assert take_over(other) is None and not other.path.exists()
+    assert adopt_training(other) is None and not other.path.exists()
 
 
 @pytest.mark.parametrize("damaged", ["history.jsonl", "best.safetensors", "checkpoint.safetensors", "unfinished"])
-def test_damaged_or_unfinished_runs_give_no_weights(last_epoch, tmp_path, damaged):
+def test_damaged_or_unfinished_runs_are_not_adopted(last_epoch, tmp_path, damaged):
     first = RunFolder(tmp_path / "first")
     shutil.copytree(last_epoch.path, first.path)
     if damaged == "unfinished":
@@ -360,12 +358,12 @@ def test_damaged_or_unfinished_runs_give_no_weights(last_epoch, tmp_path, damage
         content = (first.path / damaged).read_bytes()
         (first.path / damaged).write_bytes(content[: len(content) // 2])
     other = RunFolder(tmp_path / "other", last_epoch.settings.changed({"search.beam_size": 3}))
-    assert take_over(other) is None and not other.path.exists()
+    assert adopt_training(other) is None and not other.path.exists()
 
 
 @pytest.mark.parametrize("written", range(6))
-def test_weights_that_were_taken_by_half_are_taken_again(last_epoch, tmp_path, monkeypatch, written):
-    """The disk is full after so many files."""
+def test_an_interrupted_adoption_is_repeated(last_epoch, tmp_path, monkeypatch, written):
+    """The disk is full after `written` files."""
     shutil.copytree(last_epoch.path, tmp_path / "first")
     other = RunFolder(tmp_path / "other", last_epoch.settings.changed({"search.beam_size": 3}))
     real, names = RunFolder.write, []
@@ -378,20 +376,20 @@ def test_weights_that_were_taken_by_half_are_taken_again(last_epoch, tmp_path, m
 
     monkeypatch.setattr(RunFolder, "write", full)
     with pytest.raises(OSError, match="No space"):
-        take_over(other)
+        adopt_training(other)
     monkeypatch.undo()
-    assert take_over(other) == tmp_path / "first" and other.trained
+    assert adopt_training(other) == tmp_path / "first" and other.trained
     assert other.environment.get("trained_in") == "first" and other.history == last_epoch.history
 
 
-def test_where_the_search_selects_the_epoch_it_takes_no_weights(straight, tmp_path):
+def test_nothing_is_adopted_if_the_search_selects_the_epoch(straight, tmp_path):
     shutil.copytree(straight, tmp_path / "straight")
     config = RunFolder(straight).settings.changed({"search.beam_size": 3})
-    assert take_over(RunFolder(tmp_path / "other", config)) is None
+    assert adopt_training(RunFolder(tmp_path / "other", config)) is None
 
 
 def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):
-    """Another is refused and changes nothing; a killed one leaves no lock behind."""
+    """A second one is refused and changes nothing; a killed one leaves no lock behind."""
     overrides = {"training": {"epochs": 500}}
     first = program(archive, tmp_path, overrides)
     deadline = time.monotonic() + 600
@@ -412,8 +410,6 @@ def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(archive, straight, tmp_path, monkeypatch):
-    import benchmarks.training.checkpoint as checkpoint
-
     (tmp_path / "checkpoint.safetensors").write_bytes(b"the last one")
 
     def full(*_):
@@ -421,7 +417,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(archive, straight, tmp_path, monk
 
     monkeypatch.setattr("benchmarks.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        checkpoint.save_checkpoint(RunFolder(tmp_path), {}, {})
+        save_checkpoint(RunFolder(tmp_path), {}, {})
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == b"the last one"
     assert [p.name for p in tmp_path.iterdir()] == ["checkpoint.safetensors"]
 
@@ -431,7 +427,7 @@ def test_prediction_needs_weights(archive, tmp_path):
         predict(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive), ["2014"])
 
 
-def test_heldout_is_apart_and_keeps_sheets_together():
+def test_heldout_samples_come_from_other_sheets():
     image = np.zeros((1, 1), np.uint8)
     samples = [Sample(f"form{w}-equation{k}", (f"{w} {k}",), image) for w in range(40) for k in range(5)]
     training, held = split_heldout(samples, 0.1, 7)
@@ -442,8 +438,8 @@ def test_heldout_is_apart_and_keeps_sheets_together():
     assert held == split_heldout(samples, 0.1, 7)[1] != split_heldout(samples, 0.1, 8)[1]
 
 
-def test_interrupted_by_hand_resumes(archive, tmp_path):
-    """Ctrl-C leaves a checkpoint or none, never half of one."""
+def test_ctrl_c_leaves_a_usable_checkpoint(archive, tmp_path):
+    """Ctrl-C never leaves half a checkpoint."""
     process = program(archive, tmp_path, {"training": {"epochs": 500}})
     deadline = time.monotonic() + 600
     while not (tmp_path / "checkpoint.json").exists() and time.monotonic() < deadline:
@@ -452,9 +448,8 @@ def test_interrupted_by_hand_resumes(archive, tmp_path):
     process.communicate(timeout=600)
     assert process.returncode != 0
     config = tiny_config(archive, {"training": {"epochs": 500}})
-    found = load_checkpoint(RunFolder(tmp_path, config))
-    assert found
-    assert found[1]["epoch"] >= 1
+    checkpoint = load_checkpoint(RunFolder(tmp_path, config))
+    assert checkpoint and checkpoint[1]["epoch"] >= 1
 
 
 CORE = "torch numpy opencv-python-headless pyyaml safetensors rich typer pydantic"
@@ -489,16 +484,17 @@ sys.exit(main())
 
 
 def test_a_bare_machine_trains_recognizes_and_scores(archive, tmp_path):
-    """The eight packages that CONTRIBUTING names, with what these need: every other import fails."""
+    """With the packages that CONTRIBUTING names, and their dependencies: every other import fails."""
     tiny_config(archive, {"training": {"epochs": 1}})
-    which = ["--recipe", "bttr", "--preset", str(archive / "tiny.yaml")]
-    given = ["--crohme", str(archive), "--results", str(tmp_path)]
+    run = ["--recipe", "bttr", "--preset", str(archive / "tiny.yaml")]
+    data = ["--crohme", str(archive), "--results", str(tmp_path)]
     for verb in ("train", "predict", "score"):
-        command = [sys.executable, "-c", BARE, CORE, verb, *which, *given]
+        command = [sys.executable, "-c", BARE, CORE, verb, *run, *data]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        which = [done.stdout.partition("trained: ")[2].strip()] if verb == "train" else which
+        if verb == "train":
+            run = [done.stdout.partition("trained: ")[2].strip()]
     assert "ExpRate|set:foreign2014|n:5" in done.stdout
     refused = subprocess.run([sys.executable, "-c", BARE, CORE, "tables"], cwd=ROOT, capture_output=True, text=True)
-    assert refused.returncode and "pandas" in refused.stderr  # the ban holds
+    assert refused.returncode and "pandas" in refused.stderr  # other imports do fail
     assert f"pip install {CORE}`" in (ROOT / "CONTRIBUTING.md").read_text()
