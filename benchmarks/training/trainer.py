@@ -63,7 +63,8 @@ class State:
     position: int = 0  # optimizer steps done in this epoch
     step: int = 0  # optimizer steps in all
     loss: float = 0.0  # sum over this epoch's micro-batches on rank 0
-    seconds: float = 0.0  # spent on training so far, including validation
+    seconds: float = 0.0  # spent on earlier epochs, including validation
+    epoch_seconds: float = 0.0  # spent on this epoch
     best: float = -1.0  # token-match ExpRate of the selected epoch
     best_epoch: int = -1
     stale: int = 0  # validations since then
@@ -175,9 +176,10 @@ class Trainer:
     def _epoch(self, report: Report) -> None:
         state, training, team = self.state, self.config.training, self.team
         plan, micro_batches = next(self.plans), training.batching.micro_batches
-        steps, remaining = len(plan) // micro_batches, plan[state.position * micro_batches :]
-        batches = ahead(partial(self.set.prepare, state.epoch), remaining[team.rank :: team.world], training.workers)
-        began = saved = time.perf_counter()
+        steps = len(plan) // micro_batches
+        mine = plan[state.position * micro_batches + team.rank :: team.world]
+        batches = ahead(partial(self.set.prepare, state.epoch), mine, training.workers)
+        saved = time.perf_counter()
         loss_sum = torch.tensor(state.loss, dtype=torch.float64, device=team.device)  # read back only every CHECK_STEPS
         self.model.train()
         report.epoch(state.epoch, steps, state.position)
@@ -197,14 +199,14 @@ class Trainer:
                 report.step(state.position, self._finite(loss_sum) / (state.position * self.share))
             now = time.perf_counter()
             if now - saved > CHECKPOINT_SECONDS and state.position < steps:
-                state.loss, state.seconds = float(loss_sum), state.seconds + now - saved
+                state.loss, state.epoch_seconds = float(loss_sum), state.epoch_seconds + now - saved
                 saved = now
                 self._save()
-        seconds = time.perf_counter() - began
-        state.loss, state.seconds = 0.0, state.seconds + time.perf_counter() - saved
+        seconds = state.epoch_seconds + time.perf_counter() - saved
+        state.loss, state.epoch_seconds, state.seconds = 0.0, 0.0, state.seconds + seconds
         mean = float(team.sum(loss_sum.clone())) / (steps * micro_batches)
         line = {"epoch": state.epoch + 1, "step": state.step, "loss": round(mean, 6), "lr": rate}
-        line |= {"seconds": round(seconds, 3), "images_per_s": round(sum(map(len, remaining)) / seconds, 2)}
+        line |= {"seconds": round(seconds, 3), "images_per_s": round(sum(map(len, plan)) / seconds, 2)}
         state.epoch, state.position = state.epoch + 1, 0
         self._end_epoch(line, report)
 
