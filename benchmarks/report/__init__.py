@@ -1,1 +1,1 @@
-"""Tables, figures and the page, from what runs left in their folders."""
+"""Tables, figures and the HTML report, made from run folders."""

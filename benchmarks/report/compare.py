@@ -1,10 +1,11 @@
-"""Rows against each other, over seeds and images: does the paper's ordering hold, and is the difference significant?
+"""Compare rows over seeds and images: does the paper's ordering hold, and is each difference significant?
 
-Two questions have two answers. On the images: do these very networks differ, on expressions like these (McNemar for one
-seed each, else a paired permutation test of each image's mean over the seeds)? Over the seeds: would the rows differ if
-they were trained once more (Welch's test)? A step of the ordering is shown where both tests say so at 5 % after Holm's
-correction for all steps; nothing is tested with fewer than MIN_SEEDS seeds. A year has about a thousand images, too few
-to see two points; the years pooled (POOLED) have 3,332.
+Two sources of variation are tested separately. Over images: do these particular networks differ on expressions like
+these (McNemar's test with one seed per row, otherwise a paired permutation test of each image's mean over the seeds)?
+Over seeds: would the rows still differ if they were trained again (Welch's test)? A step of the ordering counts as
+shown if both tests are significant at 5 % after Holm's correction over all steps; seeds are tested only with at least
+MIN_SEEDS per row. One year has about a thousand images, too few to resolve two points; all years pooled (POOLED) have
+3,332.
 """
 
 import json
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, combinations, pairwise
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean, stdev, variance
 
 import numpy as np
 
@@ -27,25 +28,25 @@ from evaluation.scoring.signature import Signature
 
 ORDER: tuple[str, ...] = tuple(reference()["recipes"])  # the paper's Table 1, worst first
 MIN_SEEDS = 3
-LEVEL = 0.05
-POOLED = "all"  # every test set a run was scored on, as one
-WIDTH = 118  # of printed lines
+LEVEL = 0.05  # of significance
+POOLED = "all"  # the union of all test sets a run was scored on
+WIDTH = 118  # characters in a printed line
 
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """A run's ExpRate in percent and the errors (D_B) of every expression, keyed set/id."""
+    """A run's ExpRate in percent and the number of errors (D_B) in each expression, keyed "set/id"."""
 
     recipe: str
     seed: int
-    conditions: str  # what must be the same for runs to be compared: set, preset, search, selection
+    conditions: str  # test set, preset, search, epoch selection; only runs with equal conditions are compared
     exprate: float
     errors: dict[str, int]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A recipe's mean ExpRate over its seeds, in percent; `low` and `high` are the 95 % interval of that mean."""
+    """A recipe's ExpRate over its seeds, in percent; `low` and `high` bound the 95 % interval of the mean."""
 
     recipe: str
     model: str
@@ -59,10 +60,12 @@ class Row:
 
 @dataclass
 class Step:
-    """Two rows, the better one by the paper second. Differences in points, `upper` - `lower`; p values two-sided,
-    those ending in _holm corrected for all steps. `images_needed` and `seeds_needed` (per row, at the spread of all
-    rows) would show a difference of this size with a power of 80 %, at the level that the correction asks of the
-    smallest p; None for more than there can be."""
+    """The difference between two rows, `upper` (better according to the paper) minus `lower`, in percentage points.
+
+    All p-values are two-sided; those ending in _holm are corrected over all steps. `images_needed` and `seeds_needed`
+    (per row, at the pooled spread) are the sample sizes that would show a difference of this size with 80 % power, at
+    the level the correction requires of the smallest p-value; None if no feasible size does.
+    """
 
     lower: str
     upper: str
@@ -74,19 +77,19 @@ class Step:
     seed_high: float | None = None
     seed_p: float | None = None
     seed_p_holm: float | None = None
-    permutation_p: float | None = None  # over seeds as well, without taking them as normal
+    permutation_p: float | None = None  # over seeds, without assuming normality
     seeds_needed: int | None = None
     verdict: str = "too few seeds"  # shown | opposite | open | too few seeds
 
     @property
     def name(self) -> str:
-        """Both rows as the paper calls them."""
+        """Both rows under the paper's names."""
         return f"{model_name(self.lower)} → {model_name(self.upper)}"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """All runs of one kind: their rows, the steps between them, and what follows for the paper's ordering."""
+    """Runs with equal conditions: their rows, the steps between them, and the verdict on the paper's ordering."""
 
     conditions: str
     rows: list[Row]
@@ -98,76 +101,78 @@ class Comparison:
 def compare(
     folders: Sequence[Path], results: Path, split: str | None = None, every_pair: bool = False
 ) -> list[Comparison]:
-    """One comparison for each test set (`split`, POOLED, or None: every one and pooled) and for all runs of the same
-    preset, settings and search that were scored on it; recipes of one's own meet the paper's rows. `folders` are run
-    folders or hold them at any depth; without any, results/reproduced and results/runs. Raises UserError where no run
-    is found, and for a damaged one."""
-    places = folders or [results / "reproduced", results / "runs"]
-    scored = {run: sets for run in RunFolder.under(*places) if (sets := run.sets("scores/*.json"))}
+    """Compare all runs that share preset, settings and search, separately for each test set.
+
+    `split` is a test set, POOLED, or None for each set and the pooled ones. Custom recipes are compared with the
+    paper's rows. `folders` are run folders or contain them at any depth; default: results/reproduced and results/runs.
+    Raises UserError if there is no run, or for a damaged one.
+    """
+    roots = folders or [results / "reproduced", results / "runs"]
+    scored = {run: sets for run in RunFolder.under(*roots) if (sets := run.sets("scores/*.json"))}
     if not scored:
-        raise UserError(f"{', '.join(map(str, places))}: no run scored on {split or 'anything'}; score one first")
-    named = presets.names(scored)
-    wanted = [split] if split else sorted({*chain.from_iterable(scored.values())})
+        raise UserError(f"{', '.join(map(str, roots))}: no run scored on {split or 'anything'}; score one first")
+    labels = presets.preset_labels(scored)
+    names = [split] if split else sorted({*chain.from_iterable(scored.values())})
     comparisons = []
-    for name in [*wanted, POOLED] if len(wanted) > 1 else wanted:
+    for name in [*names, POOLED] if len(names) > 1 else names:
         groups: dict[str, dict[tuple[str, int], ScoredRun]] = {}
         for run, sets in scored.items():
             if name in (POOLED, *sets):
-                read = _read(run, named[run], sets if name == POOLED else [name])
+                read = _read(run, labels[run], sets if name == POOLED else [name])
                 groups.setdefault(read.conditions, {}).setdefault((read.recipe, read.seed), read)
         if not groups:
             fix = "score one, or name another set with --set"
-            raise UserError(f"{', '.join(map(str, places))}: no run scored on {name}; {fix}")
-        comparisons += [judge(like, list(runs.values()), every_pair) for like, runs in sorted(groups.items())]
+            raise UserError(f"{', '.join(map(str, roots))}: no run scored on {name}; {fix}")
+        comparisons += [_compare(same, list(runs.values()), every_pair) for same, runs in sorted(groups.items())]
     return comparisons
 
 
 def _read(run: RunFolder, preset: str, sets: Sequence[str]) -> ScoredRun:
-    """A run on these sets as one; `conditions` are in the signatures of its scores."""
-    errors, known = dict[str, int](), list[dict[str, str]]()
+    """Read a run's verdicts on the union of `sets`; the score signatures give its conditions."""
+    errors, signatures = dict[str, int](), list[dict[str, str]]()
     for name in sets:
         try:
-            known.append(Signature.parse(run.scores[name].signature).fields)
+            signatures.append(Signature.parse(run.scores[name].signature).fields)
         except InputError as error:
             raise UserError(f"{run.path / 'scores' / name}.json: {error}; score the run again") from None
         errors |= {f"{name}/{id_}": row.errors for id_, row in run.expressions(name).items()}
-    named, n = " + ".join(one["set"] for one in known), sum(int(one["n"]) for one in known)
-    search, select = known[0]["search"], known[0]["select"]
-    conditions = f"{named} ({n:,} expressions), preset {preset}, search {search}, epoch by {select}"
+    names, n = " + ".join(fields["set"] for fields in signatures), sum(int(fields["n"]) for fields in signatures)
+    search, select = signatures[0]["search"], signatures[0]["select"]
+    conditions = f"{names} ({n:,} expressions), preset {preset}, search {search}, epoch by {select}"
     exprate = 100 * sum(count == 0 for count in errors.values()) / len(errors)
     return ScoredRun(run.recipe, run.seed, conditions, exprate, errors)
 
 
-def judge(conditions: str, runs: Sequence[ScoredRun], every_pair: bool = False) -> Comparison:
-    """The comparison of runs of one kind: each step of the paper's order, or every pair of rows."""
+def _compare(conditions: str, runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
+    """Test each step of the paper's ordering, or every pair of rows, on runs with equal conditions."""
     order = [*ORDER, *sorted({run.recipe for run in runs} - set(ORDER))]
     rows: dict[str, list[ScoredRun]] = {}
     for run in sorted(runs, key=lambda run: (order.index(run.recipe), run.seed)):
         rows.setdefault(run.recipe, []).append(run)
-    papers = [recipe for recipe in rows if recipe in ORDER]
-    # all steps are corrected as one family
-    pairs = list(combinations(rows, 2) if every_pair else pairwise(papers))
+    paper_rows = [recipe for recipe in rows if recipe in ORDER]
+    pairs = list(combinations(rows, 2) if every_pair else pairwise(paper_rows))  # one family for Holm's correction
     level = LEVEL / max(1, len(pairs))
-    steps = [_tested(rows[a], rows[b], level) for a, b in pairs]
+    steps = [_test_step(rows[a], rows[b], level) for a, b in pairs]
     for step, p in zip(steps, stats.holm([step.image_p for step in steps]), strict=True):
         step.image_p_holm = p
-    variances = [stdev(run.exprate for run in same) ** 2 for same in rows.values() if len(same) >= MIN_SEEDS]
+    variances = [variance(run.exprate for run in seeds) for seeds in rows.values() if len(seeds) >= MIN_SEEDS]
     over_seeds = [(step, step.seed_p) for step in steps if step.seed_p is not None]
     for (step, _), p in zip(over_seeds, stats.holm([p for _, p in over_seeds]), strict=True):
         step.seed_p_holm = p
         step.seeds_needed = stats.seeds_needed(step.difference, mean(variances) ** 0.5, level=level)
-        sign = "shown" if step.difference > 0 else "opposite"
-        step.verdict = sign if step.image_p_holm < LEVEL and p < LEVEL else "open"
-    shown = []
-    for recipe, same in rows.items():
-        rates, seeds = [run.exprate for run in same], " ".join(str(run.seed) for run in same)
+        direction = "shown" if step.difference > 0 else "opposite"
+        step.verdict = direction if step.image_p_holm < LEVEL and p < LEVEL else "open"
+    summaries = []
+    for recipe, seeds in rows.items():
+        rates = [run.exprate for run in seeds]
         spread = (stdev(rates), *stats.mean_interval(rates)) if len(rates) > 1 else (None, None, None)
-        shown.append(Row(recipe, model_name(recipe), len(rates), mean(rates), *spread, seeds))
-    return Comparison(conditions, shown, steps, *_conclude(shown, steps, papers))
+        numbers = " ".join(str(run.seed) for run in seeds)
+        summaries.append(Row(recipe, model_name(recipe), len(rates), mean(rates), *spread, numbers))
+    return Comparison(conditions, summaries, steps, *_conclude(summaries, steps, paper_rows))
 
 
-def _tested(a: Sequence[ScoredRun], b: Sequence[ScoredRun], level: float) -> Step:
-    """The tests of two rows, uncorrected; images that would show the difference at `level`."""
+def _test_step(a: Sequence[ScoredRun], b: Sequence[ScoredRun], level: float) -> Step:
+    """Test the difference between two rows, uncorrected; `level` is the one for `images_needed`."""
     ids = sorted(a[0].errors)
     if any(run.errors.keys() != a[0].errors.keys() for run in (*a, *b)):
         raise UserError(f"{a[0].recipe} and {b[0].recipe}: scored on other expressions; score them again")
@@ -186,7 +191,7 @@ def _tested(a: Sequence[ScoredRun], b: Sequence[ScoredRun], level: float) -> Ste
     return step
 
 
-VERDICT_WORDS = {  # verdict of a step -> how the sentence begins that tells of it
+VERDICT_WORDS = {  # verdict of a step -> opening of the sentence that lists such steps
     "shown": "shown at 5 % over seeds and images",
     "opposite": "the other way round, at 5 % over seeds and images",
     "open": "not shown",
@@ -194,39 +199,40 @@ VERDICT_WORDS = {  # verdict of a step -> how the sentence begins that tells of 
 }
 
 
-def _conclude(rows: Sequence[Row], steps: Sequence[Step], papers: Sequence[str]) -> tuple[str, str]:
-    """The verdict on the paper's ordering of its rows, and in a sentence what it rests on."""
-    if len(papers) < 2:
+def _conclude(rows: Sequence[Row], steps: Sequence[Step], paper_rows: Sequence[str]) -> tuple[str, str]:
+    """The verdict on the paper's ordering, and a sentence that gives the evidence for it."""
+    if len(paper_rows) < 2:
         return "cannot tell", "The paper's order takes runs of at least two rows."
     means = {row.recipe: row.mean for row in rows}
     missing = [model_name(recipe) for recipe in ORDER if recipe not in means]
-    own = [step for step in steps if (step.lower, step.upper) in pairwise(papers)]
+    adjacent = [step for step in steps if (step.lower, step.upper) in pairwise(paper_rows)]
     if any(step.verdict == "opposite" and {step.lower, step.upper} <= {*ORDER} for step in steps):
-        verdict, said = "does not hold", "The paper's order does not hold"
-    elif all(step.verdict == "shown" for step in own) and not missing:
-        verdict, said = "holds", "The paper's order holds"
+        verdict, claim = "does not hold", "The paper's order does not hold"
+    elif all(step.verdict == "shown" for step in adjacent) and not missing:
+        verdict, claim = "holds", "The paper's order holds"
     else:
-        verdict, said = "cannot tell", "Whether the paper's order holds is open"
-    held = all(means[a] < means[b] for a, b in pairwise(papers))
-    parts = [f"{said}: the means are {'' if held else 'not '}in the order {' < '.join(map(model_name, papers))}"]
-    for name, beginning in VERDICT_WORDS.items():
-        if some := [step for step in steps if step.verdict == name and (step in own or name == "opposite")]:
-            parts.append(f"{beginning}: {', '.join(map(_told, some))}")
+        verdict, claim = "cannot tell", "Whether the paper's order holds is open"
+    in_order = all(means[a] < means[b] for a, b in pairwise(paper_rows))
+    order = " < ".join(map(model_name, paper_rows))
+    parts = [f"{claim}: the means are {'' if in_order else 'not '}in the order {order}"]
+    for name, opening in VERDICT_WORDS.items():
+        if listed := [step for step in steps if step.verdict == name and (step in adjacent or name == "opposite")]:
+            parts.append(f"{opening}: {', '.join(map(_describe_step, listed))}")
     if missing:
         parts.append(f"there is no run of {', '.join(missing)}")
     return verdict, "; ".join(parts) + "."
 
 
-def _told(step: Step) -> str:
-    """A step with its p values, corrected, and what it would take to show it."""
+def _describe_step(step: Step) -> str:
+    """A step with its corrected p-values and, if it is not shown, the sample sizes that would show it."""
     seeds = "" if step.seed_p_holm is None else f"p{_p(step.seed_p_holm)} over seeds, "
     needs = []
     if step.seed_p_holm is not None and step.seed_p_holm >= LEVEL:
         needs.append(f"{step.seeds_needed or 'over 1,000'} seeds per row")
     if step.image_p_holm >= LEVEL:
         needs.append(f"{step.images_needed:,} images" if step.images_needed else "more images than there are")
-    takes = f"; 80 % power takes {' and '.join(needs)}" if needs else ""
-    return f"{step.name} {step.difference:+.2f} points ({seeds}p{_p(step.image_p_holm)} over images{takes})"
+    power = f"; 80 % power takes {' and '.join(needs)}" if needs else ""
+    return f"{step.name} {step.difference:+.2f} points ({seeds}p{_p(step.image_p_holm)} over images{power})"
 
 
 def _p(p: float, equals: str = "=") -> str:
@@ -234,9 +240,9 @@ def _p(p: float, equals: str = "=") -> str:
 
 
 def as_text(comparison: Comparison) -> str:
-    """For people: rows, steps, and what follows."""
-    what = f"{comparison.conditions}: ExpRate in percent, mean ± standard deviation and 95 % interval over seeds"
-    lines = [textwrap.fill(what, WIDTH), ""]
+    """Format a comparison for the terminal."""
+    heading = f"{comparison.conditions}: ExpRate in percent, mean ± standard deviation and 95 % interval over seeds"
+    lines = [textwrap.fill(heading, WIDTH), ""]
     for row in comparison.rows:
         spread = "" if row.sd is None else f" ± {row.sd:.2f}, {row.low:.2f} to {row.high:.2f}"
         lines.append(f"  {row.model:<16}{row.mean:6.2f}{spread}, seed{'s' * (row.n > 1)} {row.seeds}")
@@ -252,5 +258,5 @@ def as_text(comparison: Comparison) -> str:
 
 
 def as_json(comparisons: Sequence[Comparison]) -> str:
-    """For programs: everything in `comparisons`."""
+    """Format comparisons as JSON, with every field."""
     return json.dumps([asdict(comparison) for comparison in comparisons], indent=1, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The tables as LaTeX with booktabs (and longtable, where a table is longer than a page), for \\input in a paper."""
+"""The tables as LaTeX with booktabs (and longtable, if a table does not fit on a page), to be \\input in a paper."""
 
 import pandas as pd
 
@@ -17,7 +17,8 @@ HEADINGS = {
     "le3": r"$\le 3$",
 }
 LEFT = ("model", "source")
-FLAGS, MORE = ("scale_aug", "self_cov", "cross_cov"), ("le1", "le2", "le3")
+FLAGS = ("scale_aug", "self_cov", "cross_cov")  # in Table 1 only
+ERROR_RATES = ("le1", "le2", "le3")  # in Table 2 only
 SIGNS = {"–": r"\multicolumn{1}{c}{--}", "✓": r"$\bullet$", "✗": r"$\circ$"}
 SOURCES = {
     "reported": r"\emph{reported}: the paper's numbers.",
@@ -32,49 +33,49 @@ RATES = (
 
 
 def table(cells: pd.DataFrame, title: str, label: str) -> str:
-    """A table of the suite as LaTeX. `cells`: every cell as text, as tables.py prints it (– for unknown, ✓, ✗)."""
+    """Format a table as LaTeX. `cells` holds text as formatted by tables.py (–: unknown; ✓, ✗: flags)."""
     frame = cells.sort_values("dataset", key=lambda names: pd.factorize(names)[0], kind="stable")  # as first seen
     flags = all(flag in frame for flag in FLAGS)
-    columns = [name for name in HEADINGS if name not in (MORE if flags else FLAGS)]  # Table 2 has the rest
-    about = r"$\le k$: with at most $k$ errors."
+    columns = [name for name in HEADINGS if name not in (ERROR_RATES if flags else FLAGS)]
+    legend = r"$\le k$: with at most $k$ errors."
     if flags:
-        about = r"scale: scale augmentation; self, cross: coverage ($\bullet$ with, $\circ$ without)."
-    said = [words for source, words in SOURCES.items() if source in set(frame["source"])]
-    caption = " ".join([f"{escaped(title[0].upper() + title[1:])}.", RATES, about, *said])
+        legend = r"scale: scale augmentation; self, cross: coverage ($\bullet$ with, $\circ$ without)."
+    sources = [text for source, text in SOURCES.items() if source in set(frame["source"])]
+    caption = " ".join([f"{escaped(title[0].upper() + title[1:])}.", RATES, legend, *sources])
     style = _body(frame, columns).rename(columns=HEADINGS).style.hide(axis="index")
     layout = "".join("l" if name in LEFT else "c" if name in (*FLAGS, "seeds") else "r" for name in columns)
     options = {"hrules": True, "column_format": layout, "caption": caption, "label": label}
     if len(frame) > LONG:
         text = style.to_latex(environment="longtable", **options)
         return "{\\footnotesize\\setlength{\\tabcolsep}{3pt}\n" + text + "}\n"
-    looks = {"vspace": ":{1ex};", "footnotesize": ":;", "setlength": r":{\tabcolsep}{3pt};"}
-    style.set_table_styles([{"selector": selector, "props": props} for selector, props in looks.items()])
+    commands = {"vspace": ":{1ex};", "footnotesize": ":;", "setlength": r":{\tabcolsep}{3pt};"}
+    style.set_table_styles([{"selector": command, "props": value} for command, value in commands.items()])
     return style.to_latex(position="tbp", position_float="centering", **options)
 
 
 def escaped(text: str) -> str:
-    """Text that LaTeX prints as it stands."""
+    """Escape text for LaTeX."""
     signs = {sign: "\\" + sign for sign in "&%$#_{}"} | {sign: f"{{{sign}}}" for sign in "[]"} | {"–": "--"}
     signs |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "<": "$<$", ">": "$>$"}
     return text.translate(str.maketrans(signs))
 
 
 def _body(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
-    """The cells as LaTeX: a line over each set that names it and its n, a model named where it changes."""
+    """The cells as LaTeX. A line above each set gives its name and n; a model is named only where it changes."""
     rows = []
-    before = ("", "", "")
+    previous = ("", "", "")
     for row in frame.to_dict("records"):
         row["source"] += "" if row["preset"] == "–" else f", {row['preset'].replace(' + data', '+')}"
-        place = row["dataset"], row["n"], row["model"]
+        group = row["dataset"], row["n"], row["model"]
         cells = [SIGNS.get(row[name]) or escaped(row[name]) for name in columns]
         if row["sd"] != "–":
             cells[columns.index("exprate")] += rf" $\pm$ {row['sd']}"
-        if place == before:
+        if group == previous:
             cells[0] = ""
-        if place[:2] != before[:2]:
+        if group[:2] != previous[:2]:
             rule = "\\midrule\n" if rows else ""
             name = f"\\multicolumn{{{len(columns)}}}{{l}}{{\\emph{{{escaped(row['dataset'])}}}, $n = {row['n']}$}}"
             cells[0] = f"{rule}{name} \\\\*\n{cells[0]}"
         rows.append(cells)
-        before = place
+        previous = group
     return pd.DataFrame(rows, columns=columns)

@@ -9,10 +9,10 @@ import yaml
 
 @cache
 def reference() -> dict[str, Any]:
-    """The paper's numbers, as data."""
+    """The content of reference.yaml."""
     return yaml.safe_load(resources.files("benchmarks.report").joinpath("reference.yaml").read_text())
 
 
 def model_name(recipe: str) -> str:
-    """What the paper's Table 1 calls a recipe; a recipe of one's own keeps its name."""
+    """A recipe's name in the paper's Table 1; a custom recipe keeps its own name."""
     return reference()["recipes"].get(recipe, {}).get("table1", recipe)

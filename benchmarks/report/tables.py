@@ -1,8 +1,8 @@
 """Tables 1 and 2 of the paper: reported, reproduced and local numbers side by side.
 
-`reported` rows are the paper's (reference.yaml), `reproduced` rows come from the run folders committed
-under results/reproduced/, `local` rows from what was run here. The committed results/table*.{csv,md,tex}
-hold the first two and are written by `make tables` alone; results/local/table*.{csv,md,tex} hold all three.
+`reported` rows are the paper's (reference.yaml), `reproduced` rows come from the run folders committed under
+results/reproduced/, `local` rows from runs on this machine. The committed results/table*.{csv,md,tex} hold the first
+two and are written only by `make tables`; results/local/table*.{csv,md,tex} hold all three.
 """
 
 from collections.abc import Mapping
@@ -26,11 +26,11 @@ from evaluation.scoring.score import Score
 COLUMNS = ("dataset", "model", "source", "exprate", "le1", "le2", "le3", "n", "ci_low", "ci_high", "seeds", "sd",
            "preset", "added")  # fmt: skip
 SHORT = ("dataset", "model", "source", "exprate", "interval", "le1", "le2", "le3", "n", "seeds", "sd", "preset")
-ADDED = " + data"  # beside a preset that adds some
-ENDS = ("ci_low", "ci_high")  # of the interval
-RATES = ("exprate", "le1", "le2", "le3", *ENDS, "sd")
-FLAGS = {"scale_aug": "scale augmentation", "self_cov": "self coverage", "cross_cov": "cross coverage"}  # of Table 1
-COUNTS = {"exprate": "exact", "le1": "le1", "le2": "le2", "le3": "le3"}  # column <- key of a score file
+ADDED = " + data"  # appended to the preset of a run with added training data
+INTERVAL = ("ci_low", "ci_high")
+RATES = ("exprate", "le1", "le2", "le3", *INTERVAL, "sd")
+FLAGS = {"scale_aug": "scale augmentation", "self_cov": "self coverage", "cross_cov": "cross coverage"}  # in Table 1
+COUNTS = {"exprate": "exact", "le1": "le1", "le2": "le2", "le3": "le3"}  # column <- key in a score file
 SOURCES = ("reported", "reproduced", "local")
 
 NOTE = (
@@ -40,28 +40,28 @@ NOTE = (
     "interval is the reported rate times n, rounded. `added`: what a preset trains on in addition to the paper's "
     "8,834 expressions: parts cut out of each of them, and a share of symbols replaced by others at each visit."
 )
-IN_README = "<!-- written by make tables -->\n", "<!-- end of what make tables writes -->\n"
+README_MARKS = "<!-- written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 
 Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone where the data is not CROHME
 
 
 def committed(results: Path) -> Tables:
-    """Reported and reproduced rows: what results/table*.{csv,md,tex} hold."""
+    """The reported and reproduced rows, as in results/table*.{csv,md,tex}."""
     return _paper_tables(_rows(results / "reproduced", "reproduced"))
 
 
 def local(results: Path) -> Tables:
-    """The committed rows and those of the CROHME runs under results/runs/."""
+    """The committed rows and those of CROHME runs under results/runs/."""
     return _paper_tables(_rows(results / "reproduced", "reproduced") + _rows(results / "runs", "local"))
 
 
 def apart(workspace: Path) -> Tables:
-    """The rows of runs on data that is not CROHME; nothing of the paper stands beside them."""
+    """The rows of runs on other data than CROHME, without the paper's rows."""
     return {"table2": _frame(_rows(workspace / "runs", "local"), "table2")}
 
 
 def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
-    """Writes every table as CSV, Markdown and LaTeX, each file atomically. Returns the paths."""
+    """Write every table as CSV, Markdown and LaTeX, each file atomically; return the paths."""
     paths = []
     for name, table in tables.items():
         title, cells = heading(name, crohme=crohme), printable(table)
@@ -78,16 +78,15 @@ def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
 
 
 def show(tables: Tables, *, crohme: bool = True) -> None:
-    """Prints the tables in short."""
+    """Print the tables in short form."""
     for name, table in tables.items():
         printing.show(heading(name, crohme=crohme), short(table).to_dict("records") or [dict.fromkeys(SHORT)])
 
 
 def short(table: pd.DataFrame) -> pd.DataFrame:
-    """A table as text with the interval in one column, and beside a preset whether it adds data; a model's name says
-    its flags."""
+    """Format a table as text in fewer columns: the interval in one, added data marked at the preset, no flags."""
     cells = printable(table)
-    cells["interval"] = [interval(*ends) for ends in zip(table["ci_low"], table["ci_high"], strict=True)]
+    cells["interval"] = [interval(low, high) for low, high in zip(table["ci_low"], table["ci_high"], strict=True)]
     cells["preset"] += ["" if added in ("–", "nothing") else ADDED for added in cells["added"]]
     return pd.DataFrame(cells, columns=list(SHORT))
 
@@ -99,18 +98,17 @@ def heading(name: str, *, crohme: bool = True) -> str:
 
 
 def write_summary(results: Path, readme: Path) -> None:
-    """Puts the committed results in short between the marks of a README. Raises UserError where they are missing."""
-    begin, end = IN_README
-    before, found, rest = readme.read_text().partition(begin)
+    """Write the summary between the marks in a README. Raises UserError if they are missing."""
+    begin, end = README_MARKS
+    before, opened, rest = readme.read_text().partition(begin)
     _, closed, after = rest.partition(end)
-    if not (found and closed):
+    if not (opened and closed):
         raise UserError(f"{readme}: lacks the lines {begin.strip()} and {end.strip()} between which Table 1 belongs")
     write_atomically(readme, f"{before}{begin}{summary(results)}{end}{after}")
 
 
 def summary(results: Path) -> str:
-    """Table 1 with a row for each model and preset, what the presets are, and the verdict of `compare` on all sets
-    pooled; Markdown."""
+    """README's summary in Markdown: Table 1 by model and preset, the presets, and `compare` on all sets pooled."""
     lines: list[dict[str, str]] = []
     for row in committed(results)["table1"].to_dict("records"):
         line = {"model": row["model"]} | {name: "✓" if row[flag] else "" for flag, name in FLAGS.items()}
@@ -122,7 +120,7 @@ def summary(results: Path) -> str:
             line["reproduced"] = f"{rate}{spread} ({interval(row['ci_low'], row['ci_high'])})"
             line |= {"seeds": str(row["seeds"]), "preset": f"`{row['preset']}`"}
             if lines and lines[-1]["model"] == row["model"] and "seeds" not in lines[-1]:
-                line["reported"] = lines.pop()["reported"]  # stood alone so far
+                line["reported"] = lines.pop()["reported"]  # merge with the reported row
         lines.append(line)
     columns = {"model": "left", **dict.fromkeys(FLAGS.values(), "center"), "reported": "right", "reproduced": "right",
                "seeds": "right", "preset": "left"}  # fmt: skip
@@ -131,22 +129,24 @@ def summary(results: Path) -> str:
     text += "\n"
     if not (runs := [run for run in RunFolder.under(results / "reproduced") if run.scores]):
         return text
-    about: dict[str, str] = {}
-    for run, name in presets.names(runs).items():
-        with suppress(UserError):  # of another version of the suite
-            about[name] = presets.departures(name, run.settings)
+    descriptions: dict[str, str] = {}
+    for run, preset in presets.preset_labels(runs).items():
+        with suppress(UserError):  # settings of another version of the suite
+            descriptions[preset] = presets.describe_preset(preset, run.settings)
     text += (
         f"\nn = {reference()['test_sets']['2014']} images. Reproduced: mean over the seeds ± standard deviation, "
-        "and the 95 % interval for that many images.\n\n" + "".join(f"- {about[name]}\n" for name in sorted(about))
+        "and the 95 % interval for that many images.\n\n"
     )
-    if judged := [one for one in compare.compare([results / "reproduced"], results, compare.POOLED) if one.steps]:
+    text += "".join(f"- {descriptions[preset]}\n" for preset in sorted(descriptions))
+    comparisons = compare.compare([results / "reproduced"], results, compare.POOLED)
+    if compared := [comparison for comparison in comparisons if comparison.steps]:
         text += "\nThe three years pooled (`python -m benchmarks compare --set all`):\n\n```text\n"
-        text += "\n".join(map(compare.as_text, judged)) + "```\n"
+        text += "\n".join(map(compare.as_text, compared)) + "```\n"
     return text
 
 
 def _paper_tables(runs: list[dict[str, Any]]) -> Tables:
-    """The paper's rows and ours."""
+    """Tables 1 and 2 with the paper's rows and those of `runs`."""
     first: list[dict[str, Any]] = [{"dataset": "2014", **row} for row in reference()["table1"]]
     second: list[dict[str, Any]] = [
         {"dataset": year, "model": model, **dict(zip(COUNTS, rates, strict=True))}
@@ -160,19 +160,19 @@ def _paper_tables(runs: list[dict[str, Any]]) -> Tables:
 
 
 def _rows(root: Path, source: str) -> list[dict[str, Any]]:
-    """One row for each dataset, recipe and preset: the mean over its seeds, each by the run scored last."""
-    last: dict[tuple, tuple[float, RunFolder, Score]] = {}
+    """One row per dataset, recipe and preset: the mean over seeds, using the last scored run of each seed."""
+    latest: dict[tuple, tuple[float, RunFolder, Score]] = {}
     for run in RunFolder.under(root):
         for split, score in run.scores.items():
             key = _dataset(run, split, score.n), split, score.n, run.recipe, run.preset, run.seed
-            when = (run.path / f"scores/{split}.json").stat().st_mtime
-            if key not in last or when >= last[key][0]:
-                last[key] = when, run, score
-    named = presets.names([run for _, run, _ in last.values()])
+            scored_at = (run.path / f"scores/{split}.json").stat().st_mtime
+            if key not in latest or scored_at >= latest[key][0]:
+                latest[key] = scored_at, run, score
+    labels = presets.preset_labels([run for _, run, _ in latest.values()])
     seeds: dict[tuple, list[Score]] = {}
-    for (dataset, split, n, recipe, *_), (_, run, score) in last.items():
-        added = presets.added(run.config["data"])
-        seeds.setdefault((dataset, split, n, recipe, named[run], added), []).append(score)
+    for (dataset, split, n, recipe, *_), (_, run, score) in latest.items():
+        added = presets.added_data(run.config["data"])
+        seeds.setdefault((dataset, split, n, recipe, labels[run], added), []).append(score)
     rows = []
     for key, scores in seeds.items():
         row: dict[str, Any] = dict(zip(("dataset", "split", "n", "recipe", "preset", "added"), key, strict=True))
@@ -185,41 +185,41 @@ def _rows(root: Path, source: str) -> list[dict[str, Any]]:
 
 
 def _dataset(run: RunFolder, split: str, n: int) -> str:
-    """CROHME's year, or the name of other data; and the part of it that was scored."""
+    """CROHME's year or the name of other data, and how much of it was scored if not all."""
     label = split if run.data == "crohme" else run.data if split == "test" else f"{run.data} {split}"
-    part = run.config.get("search", {}).get("limit") == n != reference()["test_sets"].get(split)
-    return f"{label} [{n} evenly spaced]" if part else label
+    partial = run.config.get("search", {}).get("limit") == n != reference()["test_sets"].get(split)
+    return f"{label} [{n} evenly spaced]" if partial else label
 
 
 def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
-    """Rows in the paper's order, the three sources of one model next to each other, each with its interval."""
-    ours, order = reference()["recipes"], reference()["order"]
+    """Rows with their intervals, in the paper's order; the sources of a model stand next to each other."""
+    recipes, order = reference()["recipes"], reference()["order"]
     rows = [
-        {"model": ours.get(row.get("recipe"), {}).get(name, row.get("recipe"))}
-        | dict(zip(ENDS, printed_interval(row["exprate"], row["n"]), strict=True))
+        {"model": recipes.get(row.get("recipe"), {}).get(name, row.get("recipe"))}
+        | dict(zip(INTERVAL, printed_interval(row["exprate"], row["n"]), strict=True))
         | row
         for row in rows
     ]
 
-    def place(row: Mapping[str, Any]) -> tuple:
+    def position(row: Mapping[str, Any]) -> tuple:
         rank = order.index(row["model"]) if row["model"] in order else len(order)
         year = row["dataset"].partition(" [")[0]
         preset = row.get("preset", "").partition(" ")[0], row.get("added", "")
         return year, rank, row["model"], SOURCES.index(row["source"]), row["dataset"], preset
 
     columns = [*COLUMNS, *(FLAGS if name == "table1" else ())]
-    frame = pd.DataFrame(sorted(rows, key=place), columns=columns)
+    frame = pd.DataFrame(sorted(rows, key=position), columns=columns)
     frame[list(RATES)] = frame[list(RATES)].astype(float)
     return frame.astype({"n": "Int64", "seeds": "Int64"})
 
 
 def interval(low: float, high: float) -> str:
-    """Both ends, or a dash where they are not known."""
+    """Format an interval; a dash if it is unknown."""
     return "–" if pd.isna(low) else f"{low:.1f}–{high:.1f}"
 
 
 def printable(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every cell as text: two decimals, flags as signs, a dash for what is not known."""
+    """Format every cell as text: rates with two decimals, flags as ✓ and ✗, a dash for unknown values."""
 
     def text(column: str, value: Any) -> str:
         if pd.isna(value):

@@ -1,4 +1,4 @@
-"""Rows over seeds: run folders made with a known truth, and what is said of them."""
+"""The comparison of rows over seeds and images, on made-up runs with known rates."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ ORDER = comparing.ORDER
 def make_run(
     root: Path, recipe: str, seed: int, rate: float, n: int = 400, preset: str = "laptop", split: str = "2014"
 ) -> Path:
-    """A scored run that gets `rate` of n expressions right: easier ones more often, as all networks do."""
+    """A scored run with `rate` of n expressions right, easier ones more often, as in real networks."""
     folder = root / recipe / f"{preset}-seed{seed}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(configs.resolve(recipe, preset, seed).to_yaml())
@@ -34,7 +34,7 @@ def make_run(
     return folder
 
 
-def judged(root: Path, rates: dict[str, float], seeds: Sequence[int], spread: float = 0.004) -> Comparison:
+def compare_rows(root: Path, rates: dict[str, float], seeds: Sequence[int], spread: float = 0.004) -> Comparison:
     for recipe, rate in rates.items():
         for seed in seeds:
             noise = np.random.default_rng((seed, *recipe.encode())).normal(0, spread)
@@ -44,7 +44,7 @@ def judged(root: Path, rates: dict[str, float], seeds: Sequence[int], spread: fl
 
 
 def test_an_ordering_that_holds(tmp_path: Path) -> None:
-    found = judged(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.6, 0.7), strict=True)), range(5))
+    found = compare_rows(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.6, 0.7), strict=True)), range(5))
     assert found.verdict == "holds" and found.words.startswith(
         "The paper's order holds: the means are in the order BTTR <"
     )
@@ -59,16 +59,16 @@ def test_an_ordering_that_holds(tmp_path: Path) -> None:
 
 
 def test_an_ordering_that_does_not_hold(tmp_path: Path) -> None:
-    found = judged(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.7, 0.6), strict=True)), range(5))
+    found = compare_rows(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.7, 0.6), strict=True)), range(5))
     assert found.verdict == "does not hold"
     assert "The paper's order does not hold: the means are not in the order BTTR <" in found.words
     assert "the other way round, at 5 % over seeds and images: CoMER (Cross) → CoMER (Fusion) -" in found.words
 
 
 def test_data_that_cannot_tell(tmp_path: Path) -> None:
-    """The paper's own gaps at the paper's own spread, three seeds: in order or not, nothing is claimed."""
+    """The paper's own differences with three seeds and a realistic spread: whatever their order, nothing is claimed."""
     rates = dict(zip(ORDER, (0.5345, 0.5517, 0.5751, 0.5811, 0.5933), strict=True))
-    found = judged(tmp_path, rates, range(3), spread=0.01)
+    found = compare_rows(tmp_path, rates, range(3), spread=0.01)
     assert found.verdict == "cannot tell" and "Whether the paper's order holds is open: " in found.words
     assert "; not shown: " in found.words and "80 % power takes " in found.words
     for step in found.steps:
@@ -79,16 +79,16 @@ def test_data_that_cannot_tell(tmp_path: Path) -> None:
     assert any(step.verdict == "open" for step in found.steps)
 
 
-def test_the_same_rate_everywhere_is_never_an_ordering(tmp_path: Path) -> None:
-    """Five families of rows that do not differ: no claim in any."""
+def test_equal_rates_are_never_an_ordering(tmp_path: Path) -> None:
+    """Five families of rows that do not differ: none is claimed to."""
     for family in range(5):
         seeds = range(10 * family, 10 * family + 4)
-        found = judged(tmp_path / str(family), dict.fromkeys(ORDER, 0.5), seeds, spread=0.02)
+        found = compare_rows(tmp_path / str(family), dict.fromkeys(ORDER, 0.5), seeds, spread=0.02)
         assert found.verdict == "cannot tell"
 
 
-def test_too_few_seeds_are_said_plainly(tmp_path: Path) -> None:
-    found = judged(tmp_path, {"bttr": 0.3, "comer-fusion": 0.7}, [7])
+def test_too_few_seeds_are_reported(tmp_path: Path) -> None:
+    found = compare_rows(tmp_path, {"bttr": 0.3, "comer-fusion": 0.7}, [7])
     (step,) = found.steps
     assert found.verdict == "cannot tell" and step.verdict == "too few seeds"
     assert step.seed_p is step.seed_low is step.permutation_p is None and step.image_p < 1e-6
@@ -97,16 +97,16 @@ def test_too_few_seeds_are_said_plainly(tmp_path: Path) -> None:
     assert "not tested over seeds, which takes 3 per row: BTTR → CoMER (Fusion) +40" in found.words
 
 
-def test_one_row_alone_and_a_chain_with_gaps(tmp_path: Path) -> None:
-    alone = judged(tmp_path / "a", {"comer-fusion": 0.5}, [7])
+def test_a_single_row_and_missing_rows(tmp_path: Path) -> None:
+    alone = compare_rows(tmp_path / "a", {"comer-fusion": 0.5}, [7])
     assert alone.verdict == "cannot tell" and not alone.steps and "at least two rows" in alone.words
-    gaps = judged(tmp_path / "b", {"bttr": 0.3, "comer-fusion": 0.7}, range(4))
+    gaps = compare_rows(tmp_path / "b", {"bttr": 0.3, "comer-fusion": 0.7}, range(4))
     assert gaps.steps[0].verdict == "shown"
     assert gaps.verdict == "cannot tell" and "there is no run of BTTR (baseline)" in gaps.words
 
 
 def test_years_are_pooled(tmp_path: Path) -> None:
-    """A gap of two points that a set of 300 cannot show, and three such sets can."""
+    """One set of 300 images cannot show a difference of two points, three such sets can."""
     for seed in range(4):
         for recipe, rate in (("bttr", 0.5), ("comer-fusion", 0.52)):
             for split in ("2014", "2016", "2019"):
@@ -128,14 +128,14 @@ def test_years_are_pooled(tmp_path: Path) -> None:
     assert pooled.steps[0].images_needed and pooled.steps[0].images_needed < 900
 
 
-def test_a_run_that_lacks_a_year_is_pooled_apart(tmp_path: Path) -> None:
+def test_runs_on_different_sets_are_pooled_separately(tmp_path: Path) -> None:
     make_run(tmp_path / "runs", "bttr", 7, 0.3)
     make_run(tmp_path / "runs", "comer-self", 7, 0.3)
     make_run(tmp_path / "runs", "comer-self", 7, 0.3, split="2016")
     assert [len(one.rows) for one in compare([], tmp_path, "all")] == [1, 1]
 
 
-def test_only_runs_of_the_same_kind_meet(tmp_path: Path) -> None:
+def test_only_runs_with_equal_conditions_are_compared(tmp_path: Path) -> None:
     make_run(tmp_path / "runs", "bttr", 7, 0.3)
     make_run(tmp_path / "runs", "comer-self", 7, 0.3, preset="smoke")
     make_run(tmp_path / "runs", "comer-self", 8, 0.3, n=300)
@@ -161,12 +161,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         make_run(tmp_path / "more", "comer-self", seed, 0.6 + 0.01 * seed)
     where = [str(tmp_path / "some"), str(tmp_path / "more/comer-self")]
     cli.app(["compare", *where], standalone_mode=False)
-    said = capsys.readouterr().out
-    assert "BTTR → CoMER (Self) +20.00" in said and "± 1.00" in said and "there is no run of" in said
+    output = capsys.readouterr().out
+    assert "BTTR → CoMER (Self) +20.00" in output and "± 1.00" in output and "there is no run of" in output
     cli.app(["compare", *where, "--json"], standalone_mode=False)
-    (plain,) = json.loads(capsys.readouterr().out)
-    assert [row["mean"] for row in plain["rows"]] == pytest.approx([41, 61]) and len(plain["steps"]) == 1
-    assert plain["verdict"] == "cannot tell" and plain["steps"][0]["difference"] == pytest.approx(20)
+    (parsed,) = json.loads(capsys.readouterr().out)
+    assert [row["mean"] for row in parsed["rows"]] == pytest.approx([41, 61]) and len(parsed["steps"]) == 1
+    assert parsed["verdict"] == "cannot tell" and parsed["steps"][0]["difference"] == pytest.approx(20)
 
 
 def test_bad_input_is_named(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ statistics
 
 
-def test_holm_is_holms() -> None:
+def test_holm_corrects_p_values() -> None:
     """Worked example of Holm 1979, in the notation of R's p.adjust."""
     assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert stats.holm([0.5, 0.9]) == pytest.approx([1.0, 1.0]) and stats.holm([]) == []
@@ -207,7 +207,7 @@ def test_seeds_are_compared_by_welch_and_by_permutation() -> None:
 
 
 def test_pairs_needed() -> None:
-    """The z test's sample size, by hand."""
+    """The sample size of the z-test, computed by hand."""
     differences = np.array([1.0] * 60 + [-1.0] * 40 + [0.0] * 100)
     n = stats.pairs_needed(differences)
     assert n == 385  # (1.95996 + 0.84162)^2 * (0.5 - 0.1^2) / 0.1^2 = 384.6
@@ -221,7 +221,7 @@ def test_seeds_needed() -> None:
     assert stats.seeds_needed(1.0, 0.0) == 2 and stats.seeds_needed(0.01, 1.0) is None
 
 
-def test_intervals_of_a_mean_and_of_one_more() -> None:
+def test_mean_and_prediction_intervals() -> None:
     """t(0.975, 4) = 2.776, s = sqrt(2.5)."""
     low, high = stats.mean_interval([1, 2, 3, 4, 5])
     assert (low, high) == pytest.approx((3 - 1.963, 3 + 1.963), abs=0.001)
@@ -229,7 +229,7 @@ def test_intervals_of_a_mean_and_of_one_more() -> None:
     assert (low, high) == pytest.approx((3 - 4.809, 3 + 4.809), abs=0.001)
 
 
-def test_a_signature_that_is_none_names_its_file(tmp_path: Path) -> None:
+def test_an_invalid_signature_is_reported_with_its_file(tmp_path: Path) -> None:
     folder = make_run(tmp_path, "bttr", 7, 0.5)
     path = folder / "scores/2014.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"signature": "nonsense"}))

@@ -1,4 +1,4 @@
-"""The figures: the same bytes twice, nothing cut off, and every point where the scores put it."""
+"""The figures: reproducible bytes, nothing cut off, every point at its value."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def style():
 
 
 def put_run(results: Path, recipe: str = "bttr", preset: str = "paper", seed: int = 7, more: int = 0) -> Path:
-    """A made-up run that has everything; `more` exact expressions of the shortest."""
+    """A complete made-up run; `more` adds correct expressions to the shortest bucket."""
     folder = results / "reproduced" / recipe / f"{preset}-seed{seed}"
     for kind in ("scores", "errors"):
         (folder / kind).mkdir(parents=True)
@@ -78,7 +78,7 @@ def crowd(results: Path) -> None:
 
 
 def points(figure: Figure, gid: str) -> tuple[list[float], list[float]]:
-    """What is drawn under a name."""
+    """The points of the line with this gid."""
     (line,) = [line for axes in figure.axes for line in axes.lines if line.get_gid() == gid]
     return [float(x) for x in np.asarray(line.get_xdata())], [float(y) for y in np.asarray(line.get_ydata())]
 
@@ -122,7 +122,7 @@ def committed() -> list[RunFolder]:
     return figures.read_runs(RUN)
 
 
-def test_lengths_are_those_of_paper_and_scores() -> None:
+def test_rates_by_length_match_paper_and_scores() -> None:
     figure = plots.by_length(committed())
     assert points(figure, "comer-fusion, reported")[1] == [74.25, 52.26, 54.69, 35.71, 30.77, 20.0]
     assert points(figure, "comer-self, reported")[1] == reference()["fig3"]["rates"]["CoMER (Self)"]
@@ -152,7 +152,7 @@ def test_the_forest_shows_rates_intervals_and_seeds(tmp_path: Path) -> None:
             assert np.round(np.asarray(spans[0]), 2).tolist() == score["ci95"]
     assert points(figure, "CoMER (Fusion), reported, le2")[0] == [75.66]
     assert points(figure, "BTTR (reported), reported, le1")[0] == [66.02]
-    with pytest.raises(ValueError):  # no more of this row is reported
+    with pytest.raises(ValueError):  # Table 2 does not report this row
         points(figure, "BTTR, reported, le1")
     for seed in (7, 8, 9):
         put_run(tmp_path, seed=seed, more=seed)
@@ -161,7 +161,7 @@ def test_the_forest_shows_rates_intervals_and_seeds(tmp_path: Path) -> None:
     assert len(seeds) == 3 and np.round(np.diff(seeds[0]), 4).tolist() == [round(100 / 986, 4)] * 2
 
 
-def test_training_shows_the_history() -> None:
+def test_training_matches_the_history() -> None:
     history = [json.loads(line) for line in (RUN / "history.jsonl").read_text().splitlines()]
     figure = plots.training(committed())
     assert len(figure.axes) == 3  # token match was not measured
@@ -170,7 +170,7 @@ def test_training_shows_the_history() -> None:
         assert (epochs, values) == ([line["epoch"] for line in history], [line[key] for line in history])
 
 
-def test_minutes_are_those_of_the_history(tmp_path: Path) -> None:
+def test_minutes_match_the_history(tmp_path: Path) -> None:
     for seed in (7, 8):
         put_run(tmp_path, seed=seed, more=seed)
     put_run(tmp_path, preset="fast")
@@ -192,17 +192,19 @@ def test_errors_are_drawn_for_the_first_seed_of_a_row(tmp_path: Path) -> None:
     assert drawn == {"errors-bttr-paper-seed7", "errors-bttr-fast-seed8"}
 
 
-def test_errors_show_the_tables(tmp_path: Path) -> None:
+def test_errors_match_the_tables(tmp_path: Path) -> None:
     put_run(tmp_path)
     (run,) = figures.read_runs(tmp_path / "reproduced")
-    assert error_figure.confusions(run) == [("x → \\times", 10)]  # two sets; what is not aligned is not shown
+    assert error_figure.confusions(run) == [
+        ("x → \\times", 10)
+    ]  # over two sets; aligned only
     figure = error_figure.taxonomy(run)
     assert bars(figure, "confusions") == [10]
     assert bars(figure, "missed") == pytest.approx([0, 0, 100 * 120 / (986 + 1199), 0, 0, 0])
     assert bars(figure, "invented") == [0] * 6
     assert points(figure, "structure, 2014, line")[0] == [25.0]
     assert points(figure, "length, 2019, 50+")[0] == [48.0]
-    with pytest.raises(ValueError):  # no expression, no rate
+    with pytest.raises(ValueError):  # no rate without expressions
         points(figure, "structure, 2014, root")
 
 
@@ -213,7 +215,7 @@ def test_committed_tables_of_errors_agree_with_the_scores() -> None:
         assert all(row["expressions"] > 1 or row["aligned"] for row in errors["symbols"])
 
 
-def test_growth_shows_the_measurements(tmp_path: Path) -> None:
+def test_growth_matches_the_measurements(tmp_path: Path) -> None:
     put_growth(tmp_path)
     (figure,) = [drawn for name, drawn in figures.draw(tmp_path) if name == "speed-growth"]
     assert isinstance(figure, Figure)
@@ -223,7 +225,7 @@ def test_growth_shows_the_measurements(tmp_path: Path) -> None:
     assert legend and [text.get_text() for text in legend.get_texts()] == ["plain, slope 2.0", "fast, slope 1.0"]
 
 
-def test_what_is_not_there_is_said_and_not_drawn(tmp_path: Path) -> None:
+def test_figures_without_data_are_reported_not_drawn(tmp_path: Path) -> None:
     lines = list(figures.figures(tmp_path, ("svg",)))
     assert [line.name for line in lines if isinstance(line, Path)] == ["fig3-by-length.svg", "table1-forest.svg"]
     said = [line for line in lines if isinstance(line, str)]

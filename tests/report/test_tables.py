@@ -1,4 +1,4 @@
-"""The tables from fabricated score files: what stands in them, under which name, and that nothing else is touched."""
+"""The tables, made from made-up score files: their rows and labels, and which files they change."""
 
 import csv
 import os
@@ -48,7 +48,7 @@ def rows(path: Path, **wanted: str) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if all(row[k] == v for k, v in wanted.items())]
 
 
-def test_the_papers_numbers_are_all_there(tmp_path: Path) -> None:
+def test_all_reported_numbers_are_included(tmp_path: Path) -> None:
     tables.write(tables.committed(tmp_path), tmp_path)
     first, second = rows(tmp_path / "table1.csv"), rows(tmp_path / "table2.csv")
     assert [row["exprate"] for row in first] == ["53.96", "53.45", "55.17", "57.51", "58.11", "59.33"]
@@ -74,7 +74,7 @@ def test_reported_counts_are_the_papers(tmp_path: Path) -> None:
     assert (float(printed["ci_low"]), float(printed["ci_high"])) == pytest.approx((56.2, 62.4), abs=0.1)
 
 
-def test_sources_stand_side_by_side(tmp_path: Path) -> None:
+def test_sources_are_side_by_side(tmp_path: Path) -> None:
     put_run(tmp_path / "reproduced", "comer-fusion", "laptop", exact=400, suffix="")
     put_run(tmp_path / "runs", "comer-fusion", "smoke", exact=100)
     put_run(tmp_path / "runs", "comer-self", "smoke", exact=90)
@@ -91,7 +91,7 @@ def test_sources_stand_side_by_side(tmp_path: Path) -> None:
     assert rows(tmp_path / "local/table2.csv", model="CoMER (Self)")[0]["exprate"] == "9.13"
 
 
-def test_committed_tables_never_hold_local_rows(tmp_path: Path) -> None:
+def test_committed_tables_never_contain_local_rows(tmp_path: Path) -> None:
     put_run(tmp_path / "runs", "bttr")
     tables.write(tables.committed(tmp_path), tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.glob("table*")}
@@ -134,11 +134,11 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
     more = CROHME | {"scale": 0.5, "sub_expressions": 3, "substitution": 0.4}
     put_run(tmp_path / "reproduced", "comer-fusion", "laptop", data=more, scales=(1.0, 1.3))
     readme = tmp_path / "README.md"
-    readme.write_text("above\n" + "what was there\n".join(tables.IN_README) + "below\n")
+    readme.write_text("above\n" + "what was there\n".join(tables.README_MARKS) + "below\n")
     for _ in range(2):
         tables.write_summary(tmp_path, readme)
     text = readme.read_text()
-    assert text.startswith("above\n" + tables.IN_README[0]) and text.endswith(tables.IN_README[1] + "below\n")
+    assert text.startswith("above\n" + tables.README_MARKS[0]) and text.endswith(tables.README_MARKS[1] + "below\n")
     lines = [line.split("|")[5:-1] for line in text.splitlines() if line.startswith("| CoMER (Fusion)")]
     assert [[cell.strip() for cell in line] for line in lines] == [
         ["59.33", "50.51 ± 0.51 (47.4–53.6)", "3", "`fast`"],
@@ -164,7 +164,7 @@ def test_a_readme_without_runs(tmp_path: Path) -> None:
 
 
 def test_runs_of_other_settings_are_never_pooled(tmp_path: Path) -> None:
-    """Neither as seeds of a row nor as rows of one preset, though they call it one name; a custom recipe may differ."""
+    """Neither as seeds of a row nor as rows of a preset, despite the same preset name; a custom recipe may differ."""
     for recipe, seed, scale in (("bttr", 7, 1.0), ("bttr", 8, 0.5), ("comer-self", 7, 0.5), ("mine", 7, 0.3)):
         put_run(tmp_path / "runs", recipe, seed=seed, data=CROHME | {"scale": scale})
     local = [row for row in tables.local(tmp_path)["table1"].to_dict("records") if row["source"] == "local"]
@@ -174,7 +174,7 @@ def test_runs_of_other_settings_are_never_pooled(tmp_path: Path) -> None:
     assert self_preset.startswith("smoke ") and ("BTTR", self_preset) in presets
 
 
-def test_of_two_runs_of_one_seed_the_one_scored_last_counts(tmp_path: Path) -> None:
+def test_the_last_scored_run_of_a_seed_counts(tmp_path: Path) -> None:
     old = put_run(tmp_path / "runs", "bttr", exact=300, suffix="-ffffffff")
     put_run(tmp_path / "runs", "bttr", exact=200, suffix="-00000000")
     os.utime(old / "scores/2014.json", (1, 1))
@@ -182,7 +182,7 @@ def test_of_two_runs_of_one_seed_the_one_scored_last_counts(tmp_path: Path) -> N
     assert row["exprate"] == pytest.approx(100 * 200 / 986) and row["seeds"] == 1
 
 
-def test_a_part_of_a_set_is_named(tmp_path: Path) -> None:
+def test_a_partially_scored_set_is_labeled(tmp_path: Path) -> None:
     put_run(tmp_path / "runs", "bttr", n=200, exact=20, limit=200)
     put_run(tmp_path / "runs", "bttr", n=1147, exact=20, limit=1147, split="2016", preset="laptop")
     tables.write(tables.local(tmp_path), tmp_path / "local")
@@ -193,7 +193,7 @@ def test_a_part_of_a_set_is_named(tmp_path: Path) -> None:
     ]
 
 
-def test_other_data_stands_apart_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_data_has_a_separate_labeled_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     put_run(tmp_path / "runs", "comer-fusion", n=300, exact=90, split="test", data={"name": "embedded", "digest": ""})
     built = tables.apart(tmp_path)
     paths = tables.write(built, tmp_path, crohme=False)
@@ -206,12 +206,12 @@ def test_other_data_stands_apart_and_says_so(tmp_path: Path, capsys: pytest.Capt
     assert "NOT CROHME numbers" in capsys.readouterr().out
 
 
-def test_no_runs_on_other_data_are_an_empty_table(tmp_path: Path) -> None:
+def test_without_runs_on_other_data_the_table_is_empty(tmp_path: Path) -> None:
     assert tables.apart(tmp_path)["table2"].empty
 
 
-def test_forms_agree(tmp_path: Path) -> None:
-    """Markdown and LaTeX hold what the CSV holds, escaped where it must be."""
+def test_csv_markdown_and_latex_agree(tmp_path: Path) -> None:
+    """Markdown and LaTeX have the content of the CSV, escaped where necessary."""
     put_run(tmp_path / "runs", "my_recipe", exact=123)
     tables.write(tables.local(tmp_path), tmp_path / "local")
     (line,) = [text for text in (tmp_path / "local/table2.md").read_text().splitlines() if "my_recipe" in text]
@@ -236,8 +236,8 @@ DOCUMENT = r"""\documentclass{article}
 
 
 @pytest.mark.skipif(not ENGINE, reason="no LaTeX here: apt-get install texlive-latex-recommended")
-def test_a_real_latex_sets_the_tables(tmp_path: Path) -> None:
-    """All of them, committed, long, with names full of LaTeX's own signs, and empty; ours fit into the column."""
+def test_latex_compiles_the_tables(tmp_path: Path) -> None:
+    """Committed, long and empty tables, with special characters in names; none overflows the column."""
     assert ENGINE
     for preset in ("smoke", "laptop", "fast", "paper"):
         for recipe in ("bttr", "comer-self", "comer-fusion", "a%_50&#$~^{b}[c]<"):

@@ -1,1 +1,1 @@
-"""`make figures`: the figures of results/figures/, drawn from run folders; Fig. 4 by a committed network."""
+"""`make figures`: the figures in results/figures/, drawn from run folders; Fig. 4 from a committed network."""

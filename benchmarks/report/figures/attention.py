@@ -1,6 +1,6 @@
-"""Where a network looks, step by step (benchmarks/recognition/attention.py), as a figure and as an animation.
+"""Attention and refinement term, step by step (benchmarks/recognition/attention.py), as a figure and as an animation.
 
-The paper's Fig. 4 shows the refinement term R alone.
+The paper's Fig. 4 shows the refinement term R only.
 """
 
 import io
@@ -26,12 +26,12 @@ from benchmarks.recognition.attention import Attention
 from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.report.figures.write import DATES, rendered, style
 
-KINDS = {  # differ for the color-blind; light to dark in a gray print, and ink stays readable on the darkest
+COLORMAPS = {  # safe for color blindness, monotonic in gray print, light enough for ink to stay readable
     name: ListedColormap(matplotlib.colormaps[colors](np.linspace(0, 0.7, 256)))
     for name, colors in (("attention", "Oranges"), ("R", "Blues"))
 }
 LETTERS = "abcdefgh"
-PLAIN: dict[Any, Any] = {  # on top of the suite's style: framed pictures instead of axes
+FRAMED: dict[Any, Any] = {  # over the suite's style: framed images instead of axes
     "axes.grid": False,
     "axes.spines.top": True,
     "axes.spines.right": True,
@@ -41,31 +41,33 @@ PLAIN: dict[Any, Any] = {  # on top of the suite's style: framed pictures instea
     "xtick.major.size": 2,
     "xtick.major.pad": 1,
 }
-WIDTH, COLUMNS, DPI = 7.0, 5, 200  # inches, tiles in a row, dots per inch
-LONG, SHORT = 700, 350  # ms a frame stays: where a symbol is read, and where only structure is
+WIDTH, COLUMNS, DPI = 7.0, 5, 200  # inches, tiles per row, dots per inch
+LONG, SHORT = 700, 350  # ms per frame: for symbols, and for tokens without ink
 TEXT: dict[str, Any] = {"parse_math": False, "family": "monospace"}
-# Fig. 4 without CROHME: expressions, seeds of their drawings. Many symbols come twice, which is what coverage is for.
+# Fig. 4 without CROHME: expressions and seeds of their drawings. Symbols recur, which is where coverage matters.
 TYPESET = (("\\frac { - b + \\sqrt { b ^ { 2 } - 4 a c } } { 2 a }", 1), ("x ^ { 2 } + x ^ { 2 } + x ^ { 2 }", 1))
-HANDWRITTEN = ("502_em_19", "18_em_13")  # of CROHME 2014
+HANDWRITTEN = ("502_em_19", "18_em_13")  # in CROHME 2014
 
 
 def inked(attention: Attention) -> list[int]:
-    """The steps at which a symbol is read, and the last one."""
+    """The steps that predict a token with ink, and the last one (<eos>)."""
     return [step for step, token in enumerate(attention.tokens) if token not in INKLESS]
 
 
 def figure(shown: Sequence[Attention]) -> Figure:
-    """Each expression's image, then for every symbol the attention and, below it, the refinement term R. Darker is
-    more; all tiles of an expression share their scales. At most eight expressions."""
+    """Draw each expression's image, then for every symbol the attention and, below it, the refinement term R.
+
+    Darker is larger; all tiles of an expression share their scales. Only the first eight expressions are drawn.
+    """
     shown = shown[: len(LETTERS)]
     rows = [-(-(1 + len(inked(a))) // COLUMNS) for a in shown]
     heights = [n * (0.2 + _strip(a, WIDTH / COLUMNS - 0.1)) for n, a in zip(rows, shown, strict=True)]
-    with style(PLAIN):
-        drawn = Figure(figsize=(WIDTH, sum(heights)), dpi=DPI, layout="constrained")
-        parts = drawn.subfigures(len(shown), 1, height_ratios=heights, squeeze=False)[:, 0]
+    with style(FRAMED):
+        fig = Figure(figsize=(WIDTH, sum(heights)), dpi=DPI, layout="constrained")
+        parts = fig.subfigures(len(shown), 1, height_ratios=heights, squeeze=False)[:, 0]
         for letter, part, attention, n in zip(LETTERS, parts, shown, rows, strict=False):
             _expression(part, attention, n, letter)
-    return drawn
+    return fig
 
 
 def _expression(part: Any, attention: Attention, rows: int, letter: str) -> None:
@@ -75,8 +77,8 @@ def _expression(part: Any, attention: Attention, rows: int, letter: str) -> None
         axes.set_axis_off()
     _ink(grid[0, 0], attention)
     grid[0, 0].set_title(f"({letter}) input", loc="left")
-    for place, step in enumerate(inked(attention), 1):
-        row, column = divmod(place, COLUMNS)
+    for tile, step in enumerate(inked(attention), 1):
+        row, column = divmod(tile, COLUMNS)
         _step(grid[kinds * row : kinds * (row + 1), column], attention, step)
         grid[kinds * row, column].set_title(f"{step + 1}  {attention.tokens[step]}", loc="left", **TEXT)
     if kinds > 1:
@@ -87,13 +89,13 @@ def _expression(part: Any, attention: Attention, rows: int, letter: str) -> None
 
 
 def picture(attention: Attention) -> bytes:
-    """The figure of one expression as PNG."""
-    with style(PLAIN):
+    """Render the figure of one expression as PNG."""
+    with style(FRAMED):
         return rendered(figure([attention]), "png")
 
 
 def beside(image: Path, attention: Attention) -> Path:
-    """Draws where a network looked on an image to IMAGE.attention.png; returns that path. Raises UserError."""
+    """Write the figure to IMAGE.attention.png and return that path. Raises UserError if it cannot be written."""
     target = Path(f"{image}.attention.png")
     try:
         write_atomically(target, picture(attention))
@@ -103,73 +105,75 @@ def beside(image: Path, attention: Attention) -> Path:
 
 
 def _strip(attention: Attention, width: float) -> float:
-    """Height of one step's tiles above each other, all `width` wide."""
-    high, wide = attention.image.shape
-    return len(attention.maps) * (width * high / wide + 0.06)
+    """Height in inches of one step's stacked tiles, each `width` wide."""
+    h, w = attention.image.shape
+    return len(attention.maps) * (width * h / w + 0.06)
 
 
 def _step(tiles: Sequence[Axes], attention: Attention, step: int) -> None:
     for axes, (name, values) in zip(tiles, attention.maps.items(), strict=True):
         h, w = values.shape[1:]
         extent = (0, w * attention.cell[1], h * attention.cell[0], 0)
-        axes.imshow(values[step], KINDS[name], vmin=0, vmax=values.max(), extent=extent, interpolation="nearest")
+        axes.imshow(values[step], COLORMAPS[name], vmin=0, vmax=values.max(), extent=extent, interpolation="nearest")
         _ink(axes, attention)
 
 
 def _ink(axes: Axes, attention: Attention) -> None:
-    """The expression in black on whatever is there already, in a frame."""
-    high, wide = attention.image.shape
-    ink = np.zeros((high, wide, 4), np.uint8)
+    """Draw the expression in black, framed, over what is already on the axes."""
+    h, w = attention.image.shape
+    ink = np.zeros((h, w, 4), np.uint8)
     ink[..., 3] = attention.image
-    axes.imshow(ink, extent=(0, wide, high, 0), interpolation="antialiased")
-    axes.set(xlim=(0, wide), ylim=(high, 0), xticks=[], yticks=[])
+    axes.imshow(ink, extent=(0, w, h, 0), interpolation="antialiased")
+    axes.set(xlim=(0, w), ylim=(h, 0), xticks=[], yticks=[])
     axes.set_axis_on()
 
 
 def _scales(axes: Axes, attention: Attention) -> None:
-    """A color bar for each kind of map, from 0 to the largest value of the expression."""
-    for place, (name, values) in enumerate(attention.maps.items()):
-        bar = axes.inset_axes((0.38, 0.66 - 0.55 * place, 0.5, 0.16))
-        bar.imshow(np.linspace(0, 1, 256)[None], KINDS[name], aspect="auto", extent=(0, 1, 0, 1))
+    """Draw a color bar for each kind of map, from 0 to the expression's largest value."""
+    for index, (name, values) in enumerate(attention.maps.items()):
+        bar = axes.inset_axes((0.38, 0.66 - 0.55 * index, 0.5, 0.16))
+        bar.imshow(np.linspace(0, 1, 256)[None], COLORMAPS[name], aspect="auto", extent=(0, 1, 0, 1))
         bar.set(yticks=[], xticks=[0, 1], xticklabels=["0", f"{values.max():.2g}"])
         bar.text(-0.08, 0.5, name, ha="right", va="center", transform=bar.transAxes)
 
 
 def animation(attention: Attention) -> bytes:
-    """A GIF that reads the expression token by token: the maps above what has been written so far."""
+    """Render a GIF, one frame per token: the maps above the tokens predicted so far."""
     width, line = 5.0, 0.16  # inches
-    high = _strip(attention, width - 0.3) + 2 * line + 0.1
+    height = _strip(attention, width - 0.3) + 2 * line + 0.1
     frames, maps = [], attention.maps
-    with style(PLAIN):
-        drawn = Figure(figsize=(width, high), dpi=100)
-        drawn.set_layout_engine("none")
-        canvas = FigureCanvasAgg(drawn)
-        room = {"left": 0.3 / width, "right": 0.99, "top": 0.99, "bottom": 2 * line / high, "hspace": 0.04}
-        tiles = list(drawn.subplots(len(maps), 1, squeeze=False, gridspec_kw=room)[:, 0])
+    with style(FRAMED):
+        fig = Figure(figsize=(width, height), dpi=100)
+        fig.set_layout_engine("none")
+        canvas = FigureCanvasAgg(fig)
+        margins = {"left": 0.3 / width, "right": 0.99, "top": 0.99, "bottom": 2 * line / height, "hspace": 0.04}
+        tiles = list(fig.subplots(len(maps), 1, squeeze=False, gridspec_kw=margins)[:, 0])
         _step(tiles, attention, 0)
-        written = drawn.text(0.3 / width, 1.8 * line / high, "", va="top", **TEXT)
+        caption = fig.text(0.3 / width, 1.8 * line / height, "", va="top", **TEXT)
         for axes, name in zip(tiles, maps, strict=True):
             axes.set_ylabel(name)
         for step in range(len(attention.tokens)):
             for axes, values in zip(tiles, maps.values(), strict=True):
                 axes.images[0].set_data(values[step])
-            written.set_text("\n".join(textwrap.wrap(" ".join(attention.tokens[: step + 1]), 68)[-2:]))
+            caption.set_text("\n".join(textwrap.wrap(" ".join(attention.tokens[: step + 1]), 68)[-2:]))
             canvas.draw()
             frames.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
-    palette = Image.fromarray(np.concatenate(frames)).quantize(255)  # one for all: no flicker
-    first, *rest = (Image.fromarray(f).quantize(palette=palette, dither=Image.Dither.NONE) for f in frames)
-    stay = [SHORT if token in INKLESS else LONG for token in attention.tokens]
+    palette = Image.fromarray(np.concatenate(frames)).quantize(255)  # shared, to avoid flicker
+    first, *rest = (Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
+    durations = [SHORT if token in INKLESS else LONG for token in attention.tokens]
     file = io.BytesIO()
-    first.save(file, "GIF", save_all=True, append_images=rest, duration=[*stay[:-1], 4 * LONG], loop=0)
+    first.save(file, "GIF", save_all=True, append_images=rest, duration=[*durations[:-1], 4 * LONG], loop=0)
     return file.getvalue()
 
 
 def figure4(
     results: Path, crohme: Path | None = None, ids: Sequence[str] = (), weights: Path | None = None
 ) -> list[Path]:
-    """Draws Fig. 4 and its animation, of what the network itself reads; returns the paths. Without `crohme` of typeset
-    and distorted expressions, to results/figures/; with it of the images `ids`, to results/local/figures/, as CROHME's
-    images may not be passed on. Raises UserError for unknown ids."""
+    """Write Fig. 4 and its animation for the network's own predictions; return the paths.
+
+    Without `crohme`, draws typeset, distorted expressions to results/figures/; with it, the images `ids` to
+    results/local/figures/, as CROHME's images may not be redistributed. Raises UserError for an unknown id.
+    """
     recognizer = Recognizer.load(weights)
     if crohme is None:
         folder = results / "figures"
@@ -182,9 +186,9 @@ def figure4(
             raise UserError(f"{archive.path}: no expression '{unknown[0]}'; give ids of its caption.txt files")
         images = [archive.image(split_of[id_], id_) for id_ in wanted]
     shown = [recognizer.attention(recognizer(255 - image)) for image in images]
-    drawn = figure(shown)
-    with style(PLAIN):
-        files = {kind: rendered(drawn, kind) for kind in DATES}
+    fig = figure(shown)
+    with style(FRAMED):
+        files = {kind: rendered(fig, kind) for kind in DATES}
     files["gif"] = animation(shown[0])
     for kind, content in files.items():
         write_atomically(folder / f"fig4-attention.{kind}", content)

@@ -1,7 +1,7 @@
-"""`make figures`: figures for papers from what lies under results/, reported and reproduced numbers side by side.
+"""`make figures`: publication figures of the results, reported and reproduced numbers side by side.
 
-Each goes to results/figures/ as PDF, SVG and PNG, the same bytes for the same results. A figure whose data is not
-there is not drawn; a line says what makes the data.
+Each is written to results/figures/ as PDF, SVG and PNG, byte for byte the same for the same results. A figure without
+data is not drawn; a line says which command makes the data.
 """
 
 import io
@@ -25,7 +25,7 @@ DATES: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date
 
 
 def figures(results: Path, kinds: tuple[str, ...] = tuple(DATES)) -> Iterator[Path | str]:
-    """Draws and writes all figures; gives the path of every file and a line for every figure without data."""
+    """Draw and write all figures; yield the path of every file, and a line for every figure without data."""
     with style():
         for name, drawn in draw(results):
             if isinstance(drawn, str):
@@ -37,22 +37,22 @@ def figures(results: Path, kinds: tuple[str, ...] = tuple(DATES)) -> Iterator[Pa
                 yield path
 
 
-def style(over: Mapping[Any, Any] | None = None) -> AbstractContextManager[None]:
-    """The suite's style, and `over` on top of it; figures are drawn and rendered inside."""
-    return matplotlib.style.context([STYLE, dict(over or {})], after_reset=True)
+def style(overrides: Mapping[Any, Any] | None = None) -> AbstractContextManager[None]:
+    """Context of the suite's style with `overrides`, in which figures are drawn and rendered."""
+    return matplotlib.style.context([STYLE, dict(overrides or {})], after_reset=True)
 
 
 def rendered(figure: Figure, kind: str) -> bytes:
-    """A figure as a file's content, without the date of its making."""
+    """Render a figure as the content of a file, without a creation date."""
     content = io.BytesIO()
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # arranged once, so that no format depends on those written before
+    figure.set_layout_engine("none")  # lay out once, so that no format depends on those rendered before
     figure.savefig(content, format=kind, metadata=DATES[kind])
     return content.getvalue()
 
 
 def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
-    """(name, figure, or why there is none) for all figures, one after the other."""
+    """Yield the name of every figure with the figure, or with the reason why there is none."""
     runs = read_runs(results / "reproduced")
     yield "fig3-by-length", plots.by_length(runs)
     yield "table1-forest", plots.forest(runs)
@@ -62,9 +62,9 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
         yield f"training-{preset}", plots.training([run for run in runs if run.preset == preset])
     if any(run.seconds for run in runs):
         yield "exprate-minutes", plots.minutes(runs)
-    lacking = "no errors/*.json; python -m benchmarks score makes them"
+    missing = "no errors/*.json; python -m benchmarks score makes them"
     for run in {(run.recipe, run.preset): run for run in reversed(runs)}.values():  # the first seed of each row
-        drawn = error_figure.taxonomy(run) if run.errors else lacking
+        drawn = error_figure.taxonomy(run) if run.errors else missing
         yield f"errors-{run.recipe}-{run.preset}-seed{run.seed}", drawn
     table = results / "speed" / "growth.csv"
     try:
@@ -75,7 +75,7 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
 
 
 def read_runs(root: Path) -> list[RunFolder]:
-    """The runs under `root`, with all that is drawn of them. Raises UserError for a damaged file."""
+    """Read the runs under `root` with all that figures need. Raises UserError for a damaged file."""
     runs = RunFolder.under(root)
     for run in runs:
         _ = run.config, run.scores, run.errors, run.history, run.environment
