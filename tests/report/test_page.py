@@ -1,4 +1,4 @@
-"""What the report says, and what it says where something is missing."""
+"""The content of the report, and its notes on missing or damaged data."""
 
 import base64
 import json
@@ -60,20 +60,20 @@ def test_differences_in_words(truth: str, prediction: str, expected: list[str]) 
     assert words(truth, prediction) == expected
 
 
-def test_one_symbol_too_many_shifts_nothing() -> None:
-    """The scorer calls every symbol behind it wrong; the alignment does not."""
+def test_an_extra_symbol_does_not_shift_the_alignment() -> None:
+    """The scorer counts every symbol after it as wrong; the alignment does not."""
     truth, prediction = (symlg.from_latex(latex) for latex in ("a b c d e f", "a x b c d e f"))
     (found,) = alignment.differences(alignment.tree(truth), alignment.tree(prediction))
     assert found == ("extra", None, 1)
 
 
-def test_relations_that_leave_the_paths_alone_are_named() -> None:
+def test_relations_that_do_not_change_paths_are_named() -> None:
     truth, prediction = (symlg.from_latex(latex) for latex in (r"\sqrt { a b }", r"\sqrt [ ] { a b }"))
     assert truth.nodes() == prediction.nodes()
     assert alignment.relations_in_words(truth, prediction) == [r"relation Inside missing between \sqrt and b"]
 
 
-def test_every_token_finds_its_symbol() -> None:
+def test_tokens_are_mapped_to_symbols() -> None:
     tokens = [r"\sqrt", r"[", r"3", r"]", r"{", r"x", r"_", r"{", r"[", r"1", r"]", r"}", r"}"]
     graph = symlg.from_latex(tokens)
     tree = alignment.tree(graph)
@@ -86,7 +86,7 @@ def test_every_token_finds_its_symbol() -> None:
 
 
 @pytest.mark.parametrize("latex", ["x " * 600, "x ^ { " * 60 + "x" + " }" * 60])
-def test_what_is_too_large_is_refused(latex: str) -> None:
+def test_too_large_expressions_are_refused(latex: str) -> None:
     with pytest.raises(alignment.TooLarge):
         alignment.tree(symlg.from_latex(latex))
 
@@ -95,11 +95,11 @@ def test_what_is_too_large_is_refused(latex: str) -> None:
 
 
 def read(data: browser.TestSet, key: str) -> dict[str, dict]:
-    """What the page says of a run, by id."""
+    """The page's entries for a run, by id."""
     return {id_: entry for id_, entry in zip(data.ids, data.runs[key], strict=True) if entry}
 
 
-def test_entries_hold_the_scorers_verdicts(place: Place) -> None:
+def test_entries_have_the_scorers_verdicts(place: Place) -> None:
     notes: list[str] = []
     (data,) = browser.build(place.archive, browser.find_runs(place.a.parents[1], []), notes)
     for folder, key in ((place.a, place.key_a), (place.b, place.key_b)):
@@ -132,12 +132,12 @@ def test_attention_is_on_the_networks_grid(place: Place) -> None:
     for id_, maps in played.items():
         tokens = ((EXPRESSIONS[id_][1] or "") if id_ in EXPRESSIONS else "1 2").split()
         height, width = place.archive.image("test", id_).shape
-        assert len(maps["maps"]["attention"]) == len(tokens) + 1  # and the end
+        assert len(maps["maps"]["attention"]) == len(tokens) + 1  # with <eos>
         assert maps["rows"] * maps["cell"][0] >= height and maps["columns"] * maps["cell"][1] >= width
 
 
 def test_without_images_and_truth_verdicts_remain(place: Place) -> None:
-    """As the committed runs are shown where no CROHME is given."""
+    """This is how committed runs are shown without CROHME."""
     (data,) = browser.build(None, browser.find_runs(place.a.parents[1], []), [])
     entries = read(data, place.key_a)
     assert entries["label"]["errors"] == [1, 1, 0] and "words" not in entries["label"]
@@ -169,7 +169,7 @@ def copy(place: Place, tmp_path: Path) -> tuple[Path, Path]:
         (lambda run: [shutil.rmtree(run / part) for part in ("scores", "predictions")], "test is not recognized"),
     ],
 )
-def test_a_run_that_is_not_whole_becomes_a_note(place: Place, tmp_path: Path, spoil, note: str) -> None:
+def test_an_incomplete_run_becomes_a_note(place: Place, tmp_path: Path, spoil, note: str) -> None:
     results, run = copy(place, tmp_path)
     spoil(run)
     material = gather(place.crohme, results, 0)
@@ -178,7 +178,7 @@ def test_a_run_that_is_not_whole_becomes_a_note(place: Place, tmp_path: Path, sp
     assert all(str(line).count("\n") == 0 for line in material.notes) and "comer-fusion" in page
 
 
-def test_predictions_as_jsonl_will_do_and_a_corrupt_line_is_named(place: Place, tmp_path: Path) -> None:
+def test_jsonl_predictions_are_accepted_and_a_corrupt_line_is_named(place: Place, tmp_path: Path) -> None:
     results, run = copy(place, tmp_path)
     (run / "predictions/test.zip").unlink()
     lines = [json.dumps({"id": id_, "tokens": row[1]}) for id_, row in EXPRESSIONS.items() if row[1]]
@@ -190,7 +190,7 @@ def test_predictions_as_jsonl_will_do_and_a_corrupt_line_is_named(place: Place, 
     assert "test.jsonl, line 5: not a JSON object" in note
 
 
-def test_verdicts_of_other_predictions_are_found_out(place: Place, tmp_path: Path) -> None:
+def test_verdicts_on_other_predictions_are_detected(place: Place, tmp_path: Path) -> None:
     results, run = copy(place, tmp_path)
     other = results / place.b.relative_to(place.results)
     shutil.copy(other / "predictions/test.zip", run / "predictions/test.zip")
@@ -204,11 +204,11 @@ def test_runs_on_other_data_stay_out(place: Place, tmp_path: Path) -> None:
     (other / "data/test/caption.txt").write_text((other / "data/test/caption.txt").read_text().replace("a b", "b a"))
     notes: list[str] = []
     (data,) = browser.build(open_archive(other), runs, notes)
-    assert data.runs == {} and "was made on other data" in notes[0]
+    assert data.runs == {} and "was trained on other data" in notes[0]
 
 
-def test_a_run_that_became_a_reference_is_shown_once(place: Place, tmp_path: Path) -> None:
-    """The run folder it was copied from lies on this machine still."""
+def test_a_packed_run_is_shown_once(place: Place, tmp_path: Path) -> None:
+    """The run folder that was packed still exists on this machine."""
     shutil.copytree(place.a, tmp_path / "reproduced/bttr/tiny-seed7")
     shutil.copytree(place.results / "local", tmp_path / "local")
     both = browser.find_runs(tmp_path / "reproduced", [])
@@ -252,7 +252,7 @@ def test_the_same_runs_give_the_same_page(place: Place) -> None:
     assert report(place.crohme, place.results, attention=3).read_bytes() == place.page.read_bytes()
 
 
-def test_nothing_hostile_stands_in_the_source(place: Place) -> None:
+def test_hostile_text_is_escaped_in_the_source(place: Place) -> None:
     text = place.page.read_text()
     assert "window.hacked" not in text and "<b>machine" not in text and "&lt;b&gt;machine" in text
     assert len(re.findall(r"</script>", text)) == text.count("<script")
@@ -274,7 +274,7 @@ def test_a_page_without_crohme_does_not_replace_one_with_it(place: Place, tmp_pa
     assert report(None, tmp_path, 0) == whole
 
 
-def test_cost_is_a_line_for_each_run_and_the_rest_is_folded(place: Place, tmp_path: Path) -> None:
+def test_cost_has_one_row_per_run_and_speed_is_folded(place: Place, tmp_path: Path) -> None:
     results, _ = copy(place, tmp_path)
     (results / "speed").mkdir()
     head = "benchmark,plain,fast,ratio,unit,n,spread,hardware,versions\n"

@@ -37,17 +37,17 @@ def engine() -> Iterator:
 
 @pytest.fixture
 def page(engine, place: Place) -> Iterator:
-    """The page, opened from its file; at the end nothing was complained of, and nothing else was fetched."""
+    """The page, opened from its file; on teardown, no error was logged and nothing else was fetched."""
     opened = engine.new_page(viewport={"width": 1280, "height": 860})
-    opened.complaints, opened.fetched = [], []
-    opened.on("console", lambda message: opened.complaints.append(message.text))
-    opened.on("pageerror", lambda error: opened.complaints.append(str(error)))
-    opened.on("dialog", lambda dialog: opened.complaints.append(dialog.message))
+    opened.errors, opened.fetched = [], []
+    opened.on("console", lambda message: opened.errors.append(message.text))
+    opened.on("pageerror", lambda error: opened.errors.append(str(error)))
+    opened.on("dialog", lambda dialog: opened.errors.append(dialog.message))
     opened.on("request", lambda request: opened.fetched.append(request.url))
     opened.goto(place.page.as_uri())
     opened.wait_for_selector("body[data-ready]")
     yield opened
-    assert opened.complaints == []
+    assert opened.errors == []
     assert [url for url in opened.fetched if not url.startswith("data:")] == [place.page.as_uri()]
     opened.close()
 
@@ -127,13 +127,12 @@ def test_filters(page, place: Place) -> None:
         page.click("#reset")
 
 
-def test_the_comparison_of_two_runs_is_the_scorers(page, place: Place) -> None:
+def test_the_comparison_of_two_runs_matches_the_scorer(page, place: Place) -> None:
     choose(page, place, place.key_a, place.key_b)
     a, b = errors_of(place.a), errors_of(place.b)
     only_a = sum(a[id_] == 0 < b[id_] for id_ in a)
     only_b = sum(b[id_] == 0 < a[id_] for id_ in a)
-    said = page.inner_text("#count")
-    assert f"only A right {only_a}, only B right {only_b}" in said
+    assert f"only A right {only_a}, only B right {only_b}" in page.inner_text("#count")
     for pair in ((only_a, only_b), (0, 0), (1, 30), (40, 44)):
         assert page.evaluate("pair => mcnemar(...pair)", list(pair)) == pytest.approx(mcnemar(*pair), abs=1e-9)
 
@@ -162,7 +161,7 @@ def test_keys(page, place: Place) -> None:
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
 
 
-def test_only_what_is_seen_is_in_the_list(page) -> None:
+def test_only_visible_entries_are_in_the_document(page) -> None:
     assert page.locator("#rows > *").count() < 30 < N
     page.focus("#list")
     page.keyboard.press("End")
@@ -191,9 +190,9 @@ def test_attention_is_played_token_by_token(page, place: Place) -> None:
     assert len({first, second, picture()}) == 3
     output, button = page.locator("[data-side=a] output"), page.locator(".play")
     page.keyboard.press("p")
-    expect(output).to_have_text(re.compile("^[2-9] of"))  # a busy machine is not asked at every step
+    expect(output).to_have_text(re.compile("^[2-9] of"))  # a busy machine may miss steps
     expect(output).to_have_text(re.compile(f"^{len(tokens) + 1} of"))
-    expect(button).to_have_text("▶ play")  # it stops at the end, or when it is told to
+    expect(button).to_have_text("▶ play")  # it stops at the end
     page.keyboard.press("p")
     expect(button).to_have_text("❚❚ stop")
     page.keyboard.press("p")
@@ -223,14 +222,14 @@ def test_an_address_names_an_expression(engine, page, place: Place) -> None:
     choose(page, place, place.key_a)
     page.select_option("#structure", "root")
     assert current(page) == "root"
-    go_to(page, place, "label")  # the filter that hides it is taken off
+    go_to(page, place, "label")  # resets the filter that hides it
     assert page.input_value("#structure") == ""
     page.focus("#list")
     page.keyboard.press("j")
     assert page.evaluate("location.hash").split("?")[0] == f"#/{place.set}/fraction"
 
 
-def test_an_address_holds_the_filters(engine, page, place: Place) -> None:
+def test_an_address_contains_the_filters(engine, page, place: Place) -> None:
     choose(page, place, place.key_a, place.key_b)
     page.select_option("#versus", "only-b")
     page.select_option("#sort", "long")
@@ -241,7 +240,7 @@ def test_an_address_holds_the_filters(engine, page, place: Place) -> None:
     assert count(page) == N and "versus" not in page.evaluate("location.hash")
     page.goto("about:blank")
     page.fetched.clear()
-    page.goto(place.page.as_uri() + address)  # as somebody who is sent it
+    page.goto(place.page.as_uri() + address)  # as a recipient of the link
     page.wait_for_selector("body[data-ready]")
     assert (count(page), current(page), page.input_value("#run-b")) == (found, at, place.key_b)
     page.fetched[:] = [place.page.as_uri()]
@@ -249,7 +248,7 @@ def test_an_address_holds_the_filters(engine, page, place: Place) -> None:
     expect(page.locator("#detail h3")).to_have_text("label")
 
 
-def test_on_a_phone_the_figures_and_the_steps_are_seen(engine, place: Place) -> None:
+def test_tables_and_playback_fit_on_a_phone(engine, place: Place) -> None:
     phone = engine.new_page(viewport={"width": 375, "height": 740}, is_mobile=True)
     phone.goto(place.page.as_uri())
     phone.wait_for_selector("body[data-ready]")
@@ -267,16 +266,16 @@ def test_on_a_phone_the_figures_and_the_steps_are_seen(engine, place: Place) -> 
 
 
 def look(engine, path: Path) -> tuple[str, str]:
-    """What the page says of the first expression, and in its notes; nothing was complained of."""
-    opened, complaints = engine.new_page(), []
-    opened.on("console", lambda message: complaints.append(message.text))
-    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    """The page's text on the first expression, and its notes; checks that no error was logged."""
+    opened, errors = engine.new_page(), []
+    opened.on("console", lambda message: errors.append(message.text))
+    opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.goto(path.as_uri())
     opened.wait_for_selector("body[data-ready]")
-    said = opened.inner_text("#detail"), opened.inner_text("#notes")
+    texts = opened.inner_text("#detail"), opened.inner_text("#notes")
     opened.close()
-    assert complaints == []
-    return said
+    assert errors == []
+    return texts
 
 
 def test_the_page_without_runs_loads(engine, tmp_path: Path) -> None:
@@ -293,4 +292,4 @@ def test_committed_runs_are_shown_without_crohme(engine, place: Place, tmp_path:
     id_, errors = next(iter(errors_of(place.a).items()))
     assert detail.startswith(id_) and errors == 0 and "✓ right" in detail
     assert "make report CROHME=data.zip" in detail and "null" not in detail
-    assert "Images and truth of CROHME are not here" in notes
+    assert "CROHME's images and ground truth are not included" in notes

@@ -1,5 +1,5 @@
-// Attention playback: a slider over the steps of one prediction, and the map of a step over the image.
-const STEP = 450; // ms, pace of playback
+// Attention playback: a slider over the steps of a prediction, and the map of each step drawn over the image.
+const STEP = 450; // ms between steps of the playback
 const PLAY = "▶ play";
 const HEAT = { attention: [255, 110, 0], refinement: [0, 120, 255] };
 
@@ -8,14 +8,14 @@ function player(row, entry, attention, element) {
   const steps = attention.maps.attention.length;
   const output = make("output", {}, "");
   const slider = make("input", { type: "range", min: 0, max: steps, value: 0, "aria-label": "step" });
-  const kind = make("select", { "aria-label": "what is shown" }, ...kinds.map((name) => make("option", {}, name)));
+  const kind = make("select", { "aria-label": "map" }, ...kinds.map((name) => make("option", {}, name)));
   const button = make("button", { type: "button", class: "play" }, PLAY);
   const control = { steps, button, at: () => Number(slider.value), show };
 
   function show(step) {
     slider.value = step;
     heat(attention, kind.value, step - 1);
-    $("detail").querySelectorAll(".now").forEach((one) => one.classList.remove("now"));
+    $("detail").querySelectorAll(".now").forEach((highlighted) => highlighted.classList.remove("now"));
     const token = element.tokens[step - 1];
     const symbol = entry.symbols ? entry.symbols[step - 1] : -1;
     if (token) token.classList.add("now");
@@ -29,7 +29,7 @@ function player(row, entry, attention, element) {
   return make("div", { class: "player", role: "group", "aria-label": "attention playback" }, button, kind, slider, output);
 }
 
-// The map of one step over the image, from the image's upper left corner; it may jut out.
+// Draws the map of one step over the image, aligned at the upper left corner; its last cells may extend beyond.
 function heat(attention, kind, step) {
   const canvas = $("heat");
   const image = canvas && canvas.previousSibling;
@@ -39,7 +39,7 @@ function heat(attention, kind, step) {
   const { rows, columns, cell } = attention;
   const small = new OffscreenCanvas(columns, rows);
   const pixels = new ImageData(columns, rows);
-  bytes(attention.maps[kind][step]).forEach((value, at) => pixels.data.set([...HEAT[kind], value * 0.85], 4 * at));
+  bytes(attention.maps[kind][step]).forEach((value, index) => pixels.data.set([...HEAT[kind], value * 0.85], 4 * index));
   small.getContext("2d").putImageData(pixels, 0, 0);
   canvas.getContext("2d").drawImage(small, 0, 0, columns * cell[1], rows * cell[0]);
 }

@@ -1,8 +1,8 @@
-"""What the report's error browser shows, as plain data: every test expression with its image, its true graph and
-what each run read, where the two differ, and the scorer's verdict.
+"""The data of the report's error browser: every test expression with its image and true graph, each run's prediction,
+their differences, and the scorer's verdict.
 
-Verdicts come from the runs' scores/<set>.csv alone; they are compared with the predictions, so that a page never
-shows one run's verdict beside another's prediction. What cannot be shown becomes a note, never a guess.
+Verdicts come only from scores/<set>.csv. They are checked against the predictions, so that a page never shows the
+verdict on another prediction. Whatever cannot be shown becomes a note, never a guess.
 """
 
 import base64
@@ -28,17 +28,17 @@ from evaluation.scoring.inputs import read_predictions
 from evaluation.scoring.score import Expression
 from evaluation.symlg import SymLG
 
-MAX_SHOWN = 4_000  # characters of a prediction; more are cut off
+MAX_SHOWN = 4_000  # characters of a prediction; the rest is cut off
 RELATION_LETTERS = {"": ".", "R": "R", "Sub": "S", "Sup": "P", "Above": "A", "Below": "B", "Inside": "I"}
 ERROR_LETTERS = {"label": "x", "relation": "r", "missing": "m", "extra": "e"}
 
 Json = dict[str, Any]
-Scored = tuple[dict[str, Expression], dict[str, str]]  # verdicts and predictions by id
+Scored = tuple[dict[str, Expression], dict[str, str]]  # verdicts and predictions, by id
 
 
 @dataclass
 class TestSet:
-    """A test set as the page's script reads it: lists in the order of `ids`; no images or truths without an archive."""
+    """A test set as read by page.js; lists are in the order of `ids`. Images and truths need an archive."""
 
     data: str  # crohme, embedded, foreign
     name: str
@@ -52,18 +52,18 @@ class TestSet:
 
     @property
     def key(self) -> str:
-        """What the page's script and address call it."""
+        """Identifies the set in the page's script and address."""
         return f"{self.data}-{self.name}"
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """The displayed name."""
         return self.name if self.data == "crohme" else f"{self.data} {self.name}"
 
 
 @dataclass(frozen=True)
 class Truth:
-    """The truth of one expression; no tree where it is too large to be drawn."""
+    """The ground truth of one expression; `tree` is None if it is too large to be drawn."""
 
     tokens: list[str]
     graph: Graph
@@ -71,23 +71,23 @@ class Truth:
 
 
 def source(run: RunFolder) -> str:
-    """reproduced, or local for what is not committed."""
+    """`reproduced` for a committed run, otherwise `local`."""
     return "reproduced" if run.path.parent.parent.name == "reproduced" else "local"
 
 
 def key(run: RunFolder) -> str:
-    """What the page's script and address call a run."""
+    """Identifies a run in the page's script and address."""
     return f"{source(run)}/{run.recipe}/{run.path.name}"
 
 
 def title(run: RunFolder) -> str:
-    """What people call a run."""
+    """The displayed name of a run."""
     local = "" if source(run) == "reproduced" else f", local {run.path.name[-8:]}"
     return f"{run.recipe} · {run.preset} · seed {run.seed}{local}"
 
 
 def find_runs(root: Path, notes: list[str]) -> list[RunFolder]:
-    """The run folders under `root`; one whose configuration cannot be read becomes a note."""
+    """Find the run folders under `root`; one with an unreadable configuration becomes a note."""
     runs = []
     for run in RunFolder.under(root):
         try:
@@ -99,24 +99,24 @@ def find_runs(root: Path, notes: list[str]) -> list[RunFolder]:
 
 
 def build(archive: Archive | None, runs: Sequence[RunFolder], notes: list[str]) -> list[TestSet]:
-    """The test sets of an archive, or without one of what the runs themselves hold (predictions and verdicts, no
-    images and no truth)."""
+    """Build the test sets of an archive or, without one, those that the runs were scored on, without images and ground
+    truth."""
     others = [run for run in runs if archive and run.settings.data.digest != archive.digest]
-    notes += [f"{run.path}: was made on other data than this archive; not in the browser" for run in others]
-    runs = _without_twins([run for run in runs if run not in others])
+    notes += [f"{run.path}: was trained on other data than this archive, so it is not in the browser" for run in others]
+    runs = _without_copies([run for run in runs if run not in others])
     sets = []
     for name in archive.test_splits if archive else sorted({name for run in runs for name in run.sets("scores/*.csv")}):
-        found = {run: parts for run in runs if (parts := _scored(run, name, notes))}
-        ids = dict.fromkeys(id_ for verdicts, _ in found.values() for id_ in verdicts)
-        if archive:  # its order, and all of it where no run was scored
+        scored = {run: parts for run in runs if (parts := _scored(run, name, notes))}
+        ids = dict.fromkeys(id_ for verdicts, _ in scored.values() for id_ in verdicts)
+        if archive:  # in its order; all expressions if no run was scored
             ids = dict.fromkeys(id_ for id_ in archive.captions(name) if not ids or id_ in ids)
         if ids:
-            sets.append(_set(archive, name, list(ids), found, notes))
+            sets.append(_set(archive, name, list(ids), scored, notes))
     return sets
 
 
-def _without_twins(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """Leaves out a local run whose predictions are those of a reproduced one: it became that."""
+def _without_copies(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """Drop each local run that was packed as a reproduced one, which has the same predictions."""
     kept: dict[tuple, RunFolder] = {}
     for run in sorted(runs, key=lambda run: source(run) != "reproduced"):
         content = tuple((path.name, path.read_bytes()) for path in sorted(run.path.glob("predictions/*.zip")))
@@ -125,7 +125,7 @@ def _without_twins(runs: Sequence[RunFolder]) -> list[RunFolder]:
 
 
 def _scored(run: RunFolder, name: str, notes: list[str]) -> Scored | None:
-    """Verdicts and predictions of a run on a set; None, with a note, where a part is missing or damaged."""
+    """Read a run's verdicts and predictions on a set; None, with a note, if either is missing or damaged."""
     files = [run.path / "predictions" / f"{name}{ending}" for ending in (".zip", ".jsonl")]
     predictions = next((path for path in files if path.exists()), None)
     if predictions is None or name not in run.sets("scores/*.csv"):
@@ -140,16 +140,16 @@ def _scored(run: RunFolder, name: str, notes: list[str]) -> Scored | None:
 
 
 def _set(
-    archive: Archive | None, name: str, ids: list[str], found: Mapping[RunFolder, Scored], notes: list[str]
+    archive: Archive | None, name: str, ids: list[str], scored: Mapping[RunFolder, Scored], notes: list[str]
 ) -> TestSet:
     truths = _truths(archive, name, ids) if archive else [None] * len(ids)
-    known = {id_: verdict for verdicts, _ in found.values() for id_, verdict in verdicts.items()}
+    known = {id_: verdict for verdicts, _ in scored.values() for id_, verdict in verdicts.items()}
     runs = {}
-    for run, (verdicts, texts) in found.items():
+    for run, (verdicts, texts) in scored.items():
         entries = [_entry(verdicts.get(id_), texts.get(id_), truth) for id_, truth in zip(ids, truths, strict=True)]
-        if strangers := [id_ for id_, (_, agrees) in zip(ids, entries, strict=True) if not agrees]:
-            what = f"{len(strangers)} verdicts on {name} do not belong to the predictions ({strangers[0]}, ...)"
-            notes.append(f"{run.path}: {what}; run python -m benchmarks score")
+        if mismatched := [id_ for id_, (_, agrees) in zip(ids, entries, strict=True) if not agrees]:
+            count = f"{len(mismatched)} verdicts on {name} do not belong to the predictions ({mismatched[0]}, ...)"
+            notes.append(f"{run.path}: {count}; run python -m benchmarks score")
         runs[key(run)] = [entry for entry, _ in entries]
     return TestSet(
         archive.name if archive else "crohme",
@@ -174,7 +174,7 @@ def _truths(archive: Archive, name: str, ids: Sequence[str]) -> list[Truth]:
 
 
 def _truth(truth: Truth) -> Json:
-    """What the page draws; `symbols`: which one of the graph each token is, None where caption and graph disagree."""
+    """The page's entry for a ground truth; `symbols` maps tokens to symbols, None if caption and graph disagree."""
     entry: Json = {"tokens": " ".join(truth.tokens)}
     if truth.tree is None:
         return entry
@@ -187,7 +187,7 @@ def _truth(truth: Truth) -> Json:
 
 
 def _entry(verdict: Expression | None, text: str | None, truth: Truth | None) -> tuple[Json | None, bool]:
-    """What the page says of one prediction, and whether the verdict belongs to it. None: not scored."""
+    """The page's entry for a prediction (None: not scored), and whether the verdict matches the prediction."""
     if verdict is None:
         return None, True
     numbers = [verdict.errors, verdict.label_errors, verdict.relation_errors]
@@ -207,20 +207,20 @@ def _entry(verdict: Expression | None, text: str | None, truth: Truth | None) ->
 
 
 def _compared(graph: SymLG, tokens: list[str], exact: bool, truth: Truth | None) -> Json:
-    """The predicted graph and where it departs from the true one."""
+    """The predicted graph and its differences from the true one."""
     try:
         tree = alignment.tree(graph)
         shown: Json = {"graph": _drawn(tree), "symbols": alignment.symbols_of(tokens, graph, tree)}
         if exact or truth is None or truth.tree is None:
             return shown
-        found = alignment.differences(truth.tree, tree)
+        differences = alignment.differences(truth.tree, tree)
     except alignment.TooLarge as reason:
         return {"reason": str(reason)}
-    shown["words"] = alignment.in_words(truth.tree, tree, found)
+    shown["words"] = alignment.in_words(truth.tree, tree, differences)
     if graph.nodes().keys() == truth.graph.nodes().keys():
         shown["words"] += alignment.relations_in_words(truth.graph, graph)
     marks = {"truth": ["."] * len(truth.tree.labels), "prediction": ["."] * len(tree.labels)}
-    for difference in found:
+    for difference in differences:
         for side, letters in marks.items():
             if (index := getattr(difference, side)) is not None:
                 letters[index] = ERROR_LETTERS[difference.kind]
@@ -228,11 +228,11 @@ def _compared(graph: SymLG, tokens: list[str], exact: bool, truth: Truth | None)
 
 
 def _drawn(tree: Tree) -> Json:
-    """A tree as the page's script draws it: labels, parents, and one letter for each relation."""
+    """A tree as drawn by the page's script: labels, parents, and one letter per relation."""
     relations = "".join(RELATION_LETTERS[word] for word in tree.relations)
     return {"labels": tree.labels, "parents": tree.parents, "relations": relations}
 
 
 def webp(image: np.ndarray) -> str:
-    """Lossless WebP, base64; a third smaller than PNG on ink."""
+    """Encode as lossless WebP, base64: a third smaller than PNG for handwriting."""
     return base64.b64encode(cv2.imencode(".webp", image, [cv2.IMWRITE_WEBP_QUALITY, 101])[1].tobytes()).decode()

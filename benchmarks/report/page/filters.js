@@ -1,13 +1,13 @@
-// The filters of the browser: what passes them, in what order, and how they stand in the page's address.
+// The filters and sort orders of the browser, and their encoding in the page's address.
 
-// What a search looks through, without blanks.
+// The texts that a search covers, without spaces.
 function texts(row) {
   const entries = [chosen("a"), chosen("b")].map((run) => row.runs[run]).filter(Boolean);
   const all = entries.flatMap((entry) => [entry.tokens, entry.reason, ...(entry.words || [])]);
   return [row.id, row.truth && row.truth.tokens, ...all].filter(Boolean).map((text) => text.replaceAll(" ", ""));
 }
 
-// Whether a text holds these words, one after the other, with anything between.
+// Whether a text contains these words in order, with anything between them.
 function inOrder(text, words) {
   let at = 0;
   return words.every((word) => {
@@ -39,7 +39,7 @@ function filters() {
   const tests = [];
   if (value("set")) tests.push((row) => row.set === value("set"));
   if (value("length")) {
-    const bucket = $("length").selectedIndex - 1; // behind "any", in tens
+    const bucket = $("length").selectedIndex - 1; // after "any"; a bucket spans ten lengths
     tests.push((row) => Math.min(Math.floor(Math.max(0, row.length - 1) / 10), 5) === bucket);
   }
   if (value("structure")) tests.push((row) => row.kinds && row.kinds.includes(value("structure")));
@@ -55,7 +55,7 @@ function filters() {
   const query = value("search").trim();
   if (query) {
     const words = query.includes(" read as ") ? [query.replaceAll(" ", "")] : query.split(/\s+/);
-    const exact = /[A-Z]/.test(query); // as editors do it: a capital letter asks for that letter
+    const exact = /[A-Z]/.test(query); // smart case: a capital letter makes the search case-sensitive
     tests.push((row) => texts(row).some((text) => inOrder(exact ? text : text.toLowerCase(), words)));
   }
   return tests;
@@ -76,7 +76,7 @@ function reset() {
   writeAddress();
 }
 
-// The address is #/set/id?filter=value&...: what is chosen in the form, where that is not the first choice.
+// The address is #/set/id?filter=value&..., without the filters that are at their first choice.
 const CHOICES = ["run-a", "run-b", "versus", "set", "verdict", "errors", "length", "structure", "sort", "search", "played"];
 const firstChoice = (element) => (element.options ? element.options[0].value : "");
 
@@ -97,14 +97,14 @@ function followAddress() {
     const filters = new URLSearchParams(query);
     for (const id of CHOICES) {
       $(id).value = filters.get(id) ?? firstChoice($(id));
-      if ($(id).selectedIndex === -1) $(id).value = firstChoice($(id)); // a run that is no longer there
+      if ($(id).selectedIndex === -1) $(id).value = firstChoice($(id)); // for example, a run that no longer exists
     }
     $("played").checked = filters.has("played");
     suggest();
     applyFilters();
   }
   const [, set, id] = path.split("/").map(decodeURIComponent);
-  const row = state.rows.find((one) => one.set === set && one.id === id);
+  const row = state.rows.find((candidate) => candidate.set === set && candidate.id === id);
   if (row) {
     if (!state.shown.includes(row)) reset();
     select(state.shown.indexOf(row));

@@ -1,8 +1,8 @@
-"""The report: one static page, results/report/index.html, that needs neither server nor network.
+"""The report: one static page, results/report/index.html, that needs neither a server nor a network.
 
-Tables with reported beside reproduced and local numbers, accuracy by length, cost, and a browser over every test
-expression. Everything comes from run folders; images and truth come from the archive, so a page made with CROHME holds
-CROHME and is never committed. What is missing is said on the page.
+It shows reported, reproduced and local results, figures, training cost, and a browser over every test expression. Its
+data come from run folders, its images and ground truth from the archive: a page made with CROHME contains CROHME and is
+never committed. Missing data are listed on the page.
 """
 
 import base64
@@ -34,20 +34,20 @@ from evaluation.scoring.analysis import STRUCTURES
 from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.lengths import BUCKETS
 
-WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # what tells a page that holds CROHME
+WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # marks a page that contains CROHME
 HEADINGS = {"exprate": "ExpRate", "interval": "95 % interval", "le1": "≤ 1", "le2": "≤ 2", "le3": "≤ 3"}
 HOW_TO_READ = [
-    "Expressions are drawn from their symLG, which is what the scorer compares; it differs from the caption for a few.",
-    "Attention is the last layer's, the mean of its heads, while the network is made to read its own answer from left "
-    "to right; each step is scaled to its maximum. Refinement is what coverage subtracts from the energies there, "
-    "scaled to its maximum over the expression.",
+    "Expressions are drawn from their symLG, which the scorer compares; for a few it differs from the caption.",
+    "Attention is that of the last layer, averaged over its heads, while the network is fed its own prediction from "
+    "left to right; each step is scaled to its maximum. Refinement is the term that coverage subtracts from the "
+    "attention energies, scaled to its maximum over the expression.",
 ]
 SPEED = ["benchmark", "plain", "fast", "ratio", "unit", "n", "hardware"]
 
 
 @dataclass
 class Material:
-    """All that goes into a page. `frames` are the tables with their titles."""
+    """The content of a page. `frames` are the result tables with their titles."""
 
     archive: Archive | None
     frames: list[tuple[str, pd.DataFrame]]
@@ -56,7 +56,7 @@ class Material:
     notes: list[str] = field(default_factory=list)
 
     def add(self, archive: Archive | None, runs: list[RunFolder], attention: int) -> None:
-        """Runs on the data of an archive."""
+        """Add runs on the data of an archive (None: runs on CROHME, without images and ground truth)."""
         sets = build(archive, runs, self.notes)
         if archive is not None:
             add_attention(sets, archive, runs, attention, self.notes)
@@ -65,12 +65,12 @@ class Material:
 
 
 def report(crohme: Path | None, results: Path, attention: int = 12) -> Path:
-    """Writes the page results/report/index.html, atomically, and returns its path.
+    """Write the page to results/report/index.html, atomically, and return its path.
 
-    A page without CROHME's images does not replace one that has them: it becomes without-crohme.html beside it.
-    With an archive: its runs, images and truth. Without: the CROHME runs as far as they can be shown without images
-    and truth, and the embedded set's runs in full where there are any. `attention`: playback for so many evenly spaced
-    expressions of each set, and as many of the wrong ones. Raises UserError for a damaged archive or score file.
+    With an archive, the page shows the runs on it with images and ground truth. Without, it shows the CROHME runs
+    without them, and runs on the embedded set, if any, in full. A page without CROHME's images does not replace one
+    with them; it is written to without-crohme.html instead. `attention` is the number of evenly spaced expressions per
+    set, and of wrong ones, with attention playback. Raises UserError for a damaged archive or score file.
     """
     material = gather(crohme, results, attention)
     page = render(material, results)
@@ -82,17 +82,17 @@ def report(crohme: Path | None, results: Path, attention: int = 12) -> Path:
 
 
 def gather(crohme: Path | None, results: Path, attention: int) -> Material:
-    """Reads all that the page shows; what is missing becomes a note. Raises UserError for a damaged archive."""
+    """Read the content of the page; add a note for what is missing. Raises UserError for a damaged archive."""
     archive = open_archive(crohme) if crohme else None
     material = Material(archive, [(tables.heading(name), frame) for name, frame in tables.local(results).items()])
     notes = material.notes
-    own = find_runs(results / "reproduced", notes) + find_runs(results / "runs", notes)
+    crohme_runs = find_runs(results / "reproduced", notes) + find_runs(results / "runs", notes)
     if archive is None or archive.name == "crohme":
-        material.add(archive, own, attention)
+        material.add(archive, crohme_runs, attention)
     other, embedded = archive, results / "local" / "embedded"
     if archive is None and any(embedded.glob("runs/*/*/config.yaml")) and (embedded / "data.zip").exists():
         other = open_archive(embedded / "data.zip")
-    if other is not None and other.name != "crohme":  # with a table of its own
+    if other is not None and other.name != "crohme":  # gets a table of its own
         space = workspace(other, results)
         frame = tables.apart(space)["table2"]
         material.frames += [(tables.heading("table2", crohme=False), frame)] if len(frame) else []
@@ -102,30 +102,30 @@ def gather(crohme: Path | None, results: Path, attention: int) -> Material:
     if material.sets:
         notes += HOW_TO_READ
     if archive is None:
-        notes.append("Images and truth of CROHME are not here: make report CROHME=data.zip shows them.")
+        notes.append("CROHME's images and ground truth are not included: make report CROHME=data.zip shows them.")
     return material
 
 
 def render(material: Material, results: Path) -> str:
-    """The page. Every text is escaped by the template; data are JSON with < > & escaped, or base64."""
+    """Render the page. The template escapes every text; data are JSON with < > & escaped, or base64."""
     script = "".join(_part(name) for name in ("mathematics.js", "attention.js", "filters.js", "page.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    others = sorted({one.data for one in material.sets} - {"crohme"})
-    expressions = sum(len(one.ids) for one in material.sets)
+    others = sorted({test_set.data for test_set in material.sets} - {"crohme"})
+    expressions = sum(len(test_set.ids) for test_set in material.sets)
     counts = {"expression": expressions, "test set": len(material.sets), "run": len(material.runs)}
-    holds = ", ".join(f"{n:,} {what}{'s' * (n != 1)}" for what, n in counts.items())
+    content = ", ".join(f"{n:,} {noun}{'s' * (n != 1)}" for noun, n in counts.items())
     speed = None
-    if (path := results / "speed/cpu.csv").exists():  # by make bench, in short
+    if (path := results / "speed/cpu.csv").exists():  # written by make bench
         table = pd.read_csv(path, dtype=str).fillna("–").reindex(columns=SPEED, fill_value="–")
         speed = SPEED, [{"source": "", "cells": row} for row in table.values.tolist()]
-    shown = {name for one in material.sets for name in one.runs}
+    shown = {name for test_set in material.sets for name in test_set.runs}
     best_first = sorted((run for run in material.runs if key(run) in shown), key=lambda run: run.exprate, reverse=True)
     meta = {
-        "sets": [{"key": one.key, "label": one.label} for one in material.sets],
+        "sets": [{"key": test_set.key, "label": test_set.label} for test_set in material.sets],
         "runs": [{"key": key(run), "name": title(run)} for run in best_first],
         "empty": "There is nothing to browse yet: make reproduce-table2, or make report CROHME=data.zip.",
-        "noImages": "The image and the true expression are not in this page: make report CROHME=data.zip.",
+        "noImages": "The image and the ground truth are not on this page: make report CROHME=data.zip.",
     }
     return environment.from_string(_part("page.html")).render(
         with_images=Markup(WITH_IMAGES if material.archive and material.archive.name == "crohme" else ""),
@@ -133,7 +133,7 @@ def render(material: Material, results: Path) -> str:
         script=Markup(script),
         script_hash=Markup(f"sha256-{digest}"),
         warning=f"{' and '.join(others).upper()} DATA: these are NOT CROHME numbers." if others else "",
-        intro=f"{holds}; data: {material.archive.edition if material.archive else 'no archive was given'}.",
+        intro=f"{content}; data: {material.archive.edition if material.archive else 'no archive was given'}.",
         tables=[table for title, frame in material.frames for table in _tables(title, frame)],
         tables_note=tables.NOTE.replace("`", ""),
         scores=[row for run in material.runs for row in _scores(run)],
@@ -143,7 +143,7 @@ def render(material: Material, results: Path) -> str:
         buckets=BUCKETS,
         kinds=STRUCTURES,
         notes=material.notes,
-        packs={one.key: packed(vars(one)) for one in material.sets},
+        packs={test_set.key: packed(vars(test_set)) for test_set in material.sets},
         meta=meta,
     )
 
@@ -153,13 +153,13 @@ def _part(name: str) -> str:
 
 
 def packed(data: Any) -> str:
-    """JSON, gzip, base64: no character in it means anything to HTML."""
+    """Pack data as base64 of gzipped JSON, which contains no character special to HTML."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 9, mtime=0)).decode()
 
 
 def _tables(title: str, frame: pd.DataFrame) -> list[Json]:
-    """A results table in parts, one for each dataset."""
+    """Split a results table by dataset."""
     parts, number = tables.short(frame).groupby("dataset", sort=False), title.partition(":")[0]
     return [
         {
@@ -172,7 +172,7 @@ def _tables(title: str, frame: pd.DataFrame) -> list[Json]:
 
 
 def _scores(run: RunFolder) -> list[Json]:
-    """A line for each scored set of a run."""
+    """One row per scored set of a run."""
     rows = []
     for split, score in run.scores.items():
         low, high = proportion_interval(score.exact, score.n)
@@ -184,33 +184,33 @@ def _scores(run: RunFolder) -> list[Json]:
 
 
 def _costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
-    """A line for each run, from its history and environment; a run without a history is a note."""
+    """One row per run, from its history and environment; a run without a history becomes a note."""
     rows = []
     for run in runs:
         try:
-            place, lines = run.environment, run.history
-            if not lines:
+            environment, epochs = run.environment, run.history
+            if not epochs:
                 raise UserError(f"{run.path / 'history.jsonl'}: missing or empty")
         except UserError as error:
             notes.append(f"its cost is left out: {error}")
             continue
-        speeds = [line["images_per_s"] for line in lines]
-        cells = [title(run), f"{run.seconds[-1] / 60:.1f}", len(lines)]
-        cells += [f"{median(speeds):.1f}", place.get("device", "–"), place.get("threads", "–")]
-        cells += [place.get("versions", {}).get("torch", "–"), (place.get("revision") or "–")[:9]]
+        speed = median(epoch["images_per_s"] for epoch in epochs)
+        cells = [title(run), f"{run.seconds[-1] / 60:.1f}", len(epochs)]
+        cells += [f"{speed:.1f}", environment.get("device", "–"), environment.get("threads", "–")]
+        cells += [environment.get("versions", {}).get("torch", "–"), (environment.get("revision") or "–")[:9]]
         rows.append({"source": source(run), "cells": cells})
     return rows
 
 
 def drawings(material: Material, results: Path) -> list[Json]:
-    """The figures that `make figures` wrote, and what each run that is not committed gets wrong: name and SVG, base64.
-    A figure that cannot be drawn becomes a note."""
-    found = {path.stem: path.read_bytes() for path in sorted((results / "figures").glob("*.svg"))}
+    """The figures of `make figures` and the error figure of each local run, as name and SVG (base64). A figure that
+    cannot be drawn becomes a note."""
+    svgs = {path.stem: path.read_bytes() for path in sorted((results / "figures").glob("*.svg"))}
     with style():
         for run in material.runs:
             try:
                 if source(run) == "local" and run.errors:
-                    found[title(run)] = rendered(taxonomy(run), "svg")
+                    svgs[title(run)] = rendered(taxonomy(run), "svg")
             except UserError as error:
                 material.notes.append(f"a figure is left out: {error}")
-    return [{"name": name, "svg": base64.b64encode(content).decode()} for name, content in found.items()]
+    return [{"name": name, "svg": base64.b64encode(content).decode()} for name, content in svgs.items()]

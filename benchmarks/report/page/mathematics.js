@@ -1,7 +1,7 @@
-"use strict"; // for all parts: the page holds them as one script
+"use strict"; // for all parts, which the page concatenates into one script
 
-// Draws a symLG tree as MathML: what the scorer compares, symbol by symbol, so that every symbol can carry a mark.
-// Text only ever becomes text nodes; no string is read as HTML.
+// Draws a symLG tree, which is what the scorer compares, as MathML in which every symbol can carry a mark.
+// Text only ever becomes text nodes; no string is parsed as HTML.
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 
 const SIGNS = {
@@ -21,13 +21,13 @@ function mathElement(tag, ...children) {
   return element;
 }
 
-// One symbol. A label may hold several symbols, which the scorer counts as one where their paths are the same.
+// One symbol. A label may name several symbols with the same path, which the scorer counts as one.
 function leaf(label) {
   const several = label.split(" ");
   if (several.length > 1) return mathElement("mrow", ...several.map(leaf));
   if (label in SIGNS) {
     const sign = mathElement("mo", SIGNS[label]);
-    if ("∑∫".includes(SIGNS[label])) sign.setAttribute("movablelimits", "false"); // limits stay limits in a fraction
+    if ("∑∫".includes(SIGNS[label])) sign.setAttribute("movablelimits", "false"); // keeps limits above and below in fractions
     if ("()[]|{}".includes(SIGNS[label])) sign.setAttribute("stretchy", "false");
     if ("|!".includes(SIGNS[label])) ["lspace", "rspace"].forEach((side) => sign.setAttribute(side, "0"));
     return sign;
@@ -38,8 +38,8 @@ function leaf(label) {
   return mathElement("mi", label);
 }
 
-// <math> for a tree {labels, parents, relations}; `marks` has one letter a symbol. Returns the element and, by
-// symbol, the elements to light up.
+// <math> for a tree {labels, parents, relations}; `marks` has one letter per symbol. Returns that element, and the
+// element of each symbol for highlighting.
 function drawTree(tree, marks) {
   const below = tree.labels.map(() => ({}));
   const roots = [];
@@ -85,10 +85,10 @@ function drawTree(tree, marks) {
     return base;
   }
 
-  function scripted(base, low, high, one, other, both) {
-    if (low === undefined) return mathElement(other, base, row(high));
-    if (high === undefined) return mathElement(one, base, row(low));
-    return mathElement(both, base, row(low), row(high));
+  function scripted(base, low, high, lowTag, highTag, bothTag) {
+    if (low === undefined) return mathElement(highTag, base, row(high));
+    if (high === undefined) return mathElement(lowTag, base, row(low));
+    return mathElement(bothTag, base, row(low), row(high));
   }
 
   const math = mathElement("math", ...roots.map(row));

@@ -1,7 +1,7 @@
-// The error browser. Its data lies in the page: meta (JSON) and set-NAME (gzip, base64; browser.py says what is in it).
-// Everything is put into the page as text.
+// The error browser. Its data are in the page: meta (JSON) and set-KEY (base64 of gzipped JSON; see browser.py).
+// They are inserted as text, never as HTML.
 
-const ROW = 58; // px, height of an entry of the list
+const ROW = 58; // px, height of a list entry
 const NOTHING = "No expression passes these filters";
 const STATUS = { missing: "no prediction", unconverted: "not LaTeX" };
 
@@ -33,7 +33,7 @@ async function unpack(id) {
 
 async function loadSet({ key }) {
   const data = await unpack("set-" + key);
-  const each = (byRun, at) => Object.fromEntries(Object.entries(byRun).map(([run, entries]) => [run, entries[at]]));
+  const ofEachRun = (byRun, key) => Object.fromEntries(Object.entries(byRun).map(([run, entries]) => [run, entries[key]]));
   return data.ids.map((id, index) => ({
     id,
     set: key,
@@ -41,9 +41,9 @@ async function loadSet({ key }) {
     kinds: data.kinds[index],
     truth: data.truths[index],
     image: data.images[index],
-    runs: each(data.runs, index),
+    runs: ofEachRun(data.runs, index),
     played: Object.keys(data.attention).length > 0,
-    attention: each(data.attention, id),
+    attention: ofEachRun(data.attention, id),
   }));
 }
 
@@ -51,7 +51,7 @@ const label = (key) => meta.sets.find((set) => set.key === key).label;
 const runName = (key) => meta.runs.find((run) => run.key === key).name;
 const chosen = (side) => $("run-" + side).value;
 
-// ---- what is shown -----------------------------------------------------------------------------------------------
+// ---- filtering -------------------------------------------------------------------------------------------------
 
 function applyFilters(keep = state.shown[state.at]) {
   const tests = filters();
@@ -93,7 +93,7 @@ function mcnemar(onlyA, onlyB) {
   return Math.min(1, 2 * sum);
 }
 
-// The commonest differences, offered while one types a search.
+// Offers the most frequent differences as search terms.
 function suggest() {
   const counts = new Map();
   for (const row of state.rows) {
@@ -139,7 +139,7 @@ function option(index) {
 const picture = (row) => "data:image/webp;base64," + row.image;
 const snippet = (row) => ((row.truth || row.runs[chosen("a")] || {}).tokens || "").slice(0, 40);
 
-// A sign for the eye, and words for those who listen.
+// A sign to see, and words for screen readers.
 function badge(entry) {
   const signed = (kind, sign, words) =>
     make("span", { class: "badge " + kind, title: words }, sign, make("span", { class: "hidden" }, " " + words));
@@ -173,7 +173,7 @@ function move(by) {
 function drawDetail(row) {
   const detail = $("detail");
   if (!row) {
-    detail.replaceChildren(make("p", { class: "empty" }, state.rows.length ? NOTHING + ": reset, or the key x, takes them off." : meta.empty));
+    detail.replaceChildren(make("p", { class: "empty" }, state.rows.length ? NOTHING + ": reset them with the button or the key x." : meta.empty));
     return;
   }
   const facts = [label(row.set), `${row.length} tokens`, ...(row.kinds || [])];
@@ -194,10 +194,10 @@ function figure(row) {
   return make("figure", {}, stack);
 }
 
-// Marks of the truth belong to the first run that got the expression wrong and could be aligned.
+// The truth is marked for the first chosen run that is wrong and could be aligned.
 function truthCard(row, sides) {
   if (!row.truth) return null;
-  const [side, run] = sides.find(([, one]) => row.runs[one] && row.runs[one].truth_marks) || [];
+  const [side, run] = sides.find(([, key]) => row.runs[key] && row.runs[key].truth_marks) || [];
   const title = side && sides.length > 1 ? `Ground truth (marks: what ${side.toUpperCase()} got wrong)` : "Ground truth";
   return card(title, null, row.truth, run && row.runs[run].truth_marks, "truth");
 }
@@ -212,14 +212,14 @@ function predictionCard(row, side, run) {
     element.append(make("ul", { class: "words" }, ...entry.words.map((words) => make("li", {}, words))));
   }
   if (row.attention[run]) element.append(player(row, entry, row.attention[run], element));
-  else if (row.played) element.append(make("p", { class: "fine" }, "No attention is kept for this expression."));
+  else if (row.played) element.append(make("p", { class: "fine" }, "No attention was stored for this expression."));
   return element;
 }
 
 function verdict(entry) {
   const [all, symbols, relations] = entry.errors;
   const plural = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
-  if (entry.exact) return make("span", { class: "badge right" }, entry.match === false ? "✓ right, in other tokens" : "✓ right");
+  if (entry.exact) return make("span", { class: "badge right" }, entry.match === false ? "✓ right, with other tokens" : "✓ right");
   const why = STATUS[entry.status] ? STATUS[entry.status] + ": " : "";
   return make("span", { class: "badge wrong" }, `✗ wrong: ${why}${plural(all, "error")} (${plural(symbols, "symbol")}, ${plural(relations, "relation")})`);
 }

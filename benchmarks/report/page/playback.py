@@ -1,7 +1,7 @@
-"""Attention for the report's error browser: where a run looked at each token of what it read.
+"""Attention maps for the report's error browser: where a network looks at each token of its prediction.
 
-Maps of all expressions would make the page too large, so a part of each set gets them: so many evenly spaced, and as
-many evenly spaced among the wrong ones. Values are bytes on the network's own grid of cells.
+Maps of all expressions would make the page too large, so only a sample of each set gets them: a number of evenly spaced
+expressions, and as many of the wrong ones. Values are bytes on the network's own grid of cells.
 """
 
 import base64
@@ -23,33 +23,39 @@ from models.errors import CheckpointError
 def add_attention(
     sets: Sequence[TestSet], archive: Archive, runs: Sequence[RunFolder], count: int, notes: list[str]
 ) -> None:
-    """Fills `attention` of the sets. A run without weights becomes a note."""
+    """Fill in `attention` of the sets, for `count` expressions and `count` wrong ones per set and run.
+
+    A run without weights becomes a note.
+    """
     from models.weights import load_weights
 
     for run in runs if count else ():
-        mine = [one for one in sets if key(run) in one.runs]
+        scored = [test_set for test_set in sets if key(run) in test_set.runs]
         try:
-            model = load_weights(run.weights, run.settings.model) if mine else None
+            model = load_weights(run.weights, run.settings.model) if scored else None
         except CheckpointError as error:
             notes.append(f"no attention: {error}")
             continue
-        for one in mine:
-            pairs = zip(one.ids, one.runs[key(run)], strict=True)
-            read = {id_: entry for id_, entry in pairs if entry is not None and entry.get("tokens")}
-            wrong = [id_ for id_, entry in read.items() if not entry["exact"]]
-            wanted = {*evenly(list(read), count), *evenly(wrong, count)}
-            chosen, words = [id_ for id_ in read if id_ in wanted], f"  attention of {title(run)} on {one.name}"
-            shown = track(chosen, words, console=aside, transient=True)
-            maps = {id_: _maps(model, run, archive.image(one.name, id_), read[id_]["tokens"].split()) for id_ in shown}
-            one.attention[key(run)] = {id_: found for id_, found in maps.items() if found}
-        if mine:
-            n = sum(len(one.attention[key(run)]) for one in mine)
+        for test_set in scored:
+            pairs = zip(test_set.ids, test_set.runs[key(run)], strict=True)
+            entries = {id_: entry for id_, entry in pairs if entry is not None and entry.get("tokens")}
+            wrong = [id_ for id_, entry in entries.items() if not entry["exact"]]
+            sample = {*evenly(list(entries), count), *evenly(wrong, count)}
+            maps: dict[str, Json] = {}
+            label = f"  attention of {title(run)} on {test_set.name}"
+            for id_ in track([id_ for id_ in entries if id_ in sample], label, console=aside, transient=True):
+                tokens = entries[id_]["tokens"].split()
+                if found := _maps(model, run, archive.image(test_set.name, id_), tokens):
+                    maps[id_] = found
+            test_set.attention[key(run)] = maps
+        if scored:
+            n = sum(len(test_set.attention[key(run)]) for test_set in scored)
             how = "ATTENTION=n: n evenly spaced of each set, and n of the wrong ones"
             notes.append(f"{title(run)}: attention playback for {n} of its expressions ({how})")
 
 
 def _maps(model: Any, run: RunFolder, image: np.ndarray, tokens: list[str]) -> Json | None:
-    """One byte a cell and step; None for what the network cannot be made to read."""
+    """One byte per cell and step; None if the network cannot be fed this image or these tokens."""
     from benchmarks.recognition.attention import trace
 
     try:
