@@ -1,1 +1,1 @@
-"""MLflow as a mirror of run folders. The folder is the truth; nothing here may stop the work."""
+"""MLflow as a mirror of run folders, which stay authoritative; no failure here may stop a run."""

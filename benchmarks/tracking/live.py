@@ -1,5 +1,5 @@
-"""Mirroring a training while it runs, in a process of the lowest priority: so a store that hangs, breaks or is slow to
-import does not affect the training, which never imports MLflow."""
+"""Mirror a training while it runs, in a separate process of the lowest priority, so that neither a failing or hanging
+store nor the slow import of MLflow affects the training."""
 
 import os
 import select
@@ -15,21 +15,21 @@ from benchmarks.errors import UserError
 from benchmarks.tracking.track import track, warn
 from benchmarks.tracking.tracking_store import bounded, tracking_uri
 
-STOP_SECONDS = 5  # what the end of a training waits for its mirror
-SAMPLE_SECONDS = 10  # between two measurements of the machine
+STOP_SECONDS = 5  # how long the end of a training waits for its mirror
+SAMPLE_SECONDS = 10  # between two samples of the system metrics
 
 
 @contextmanager
 def live(folder: Path, seconds: float = 30) -> Iterator[None]:
-    """Mirrors a run folder now and then, and measures the machine, while the run's training goes on.
+    """Mirror a run folder every `seconds` seconds and log system metrics while the run's training goes on.
 
-    The process hears through its stdin how that ended: `done`, or nothing more - an error, Ctrl-C or a kill - when it
-    mirrors the last state itself.
+    The mirroring process learns from its stdin how the training ended: after `done`, the caller mirrors the final
+    state; if stdin just closes (an error, Ctrl-C or a kill), the process mirrors it itself.
     """
     command = [sys.executable, "-m", "benchmarks.tracking.live", str(folder), str(seconds)]
-    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-    try:  # a session of its own: Ctrl-C is for the training
-        process = subprocess.Popen(command, stdin=pipe, stdout=nothing, stderr=pipe, start_new_session=True)
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    try:  # in a new session, so that Ctrl-C reaches only the training
+        process = subprocess.Popen(command, stdin=pipe, stdout=null, stderr=pipe, start_new_session=True)
     except OSError as error:
         warn(tracking_uri(folder), f"the training is not mirrored while it runs ({error})")
         yield
@@ -39,16 +39,16 @@ def live(folder: Path, seconds: float = 30) -> Iterator[None]:
     assert process.stdin
     with closing(process.stdin):
         yield
-        with suppress(OSError):  # it is gone already
+        with suppress(OSError):  # the process has already exited
             os.write(process.stdin.fileno(), b"done")
     relay.join(STOP_SECONDS)
-    if relay.is_alive():  # it hangs; nothing is lost by this
+    if relay.is_alive():  # the store hangs; the run can still be mirrored later
         process.kill()
         relay.join(STOP_SECONDS)
 
 
 def _relay(process: subprocess.Popen[bytes], uri: str) -> None:
-    """Passes the warnings of the mirroring process on, and sees it to its end."""
+    """Print the warnings of the mirroring process and wait for it to exit."""
     for line in process.stderr or ():
         if line.startswith(b"warning: "):
             warn(uri, line.decode(errors="replace").removeprefix("warning: ").rstrip())
@@ -56,13 +56,13 @@ def _relay(process: subprocess.Popen[bytes], uri: str) -> None:
 
 
 def _follow(folder: Path, seconds: float) -> None:
-    """The mirroring process: until stdin says how the training ended."""
+    """Main loop of the mirroring process, until stdin tells how the training ended."""
     os.nice(19)
     monitor = None
     while not select.select([sys.stdin], [], [], seconds)[0]:
-        with suppress(UserError):  # told when the run is mirrored in the end
+        with suppress(UserError):  # reported when the finished run is mirrored
             if (folder / "history.jsonl").exists() and (run_id := track(folder, running=True)):
-                with suppress(Exception):  # a measurement is worth no trouble
+                with suppress(Exception):  # system metrics are optional
                     monitor = _measure(monitor, run_id, tracking_uri(folder))
     if monitor is not None:
         monitor.finish()
@@ -72,15 +72,15 @@ def _follow(folder: Path, seconds: float) -> None:
 
 
 def _measure(monitor: Any, run_id: str, uri: str) -> Any:
-    """MLflow's monitor of processor, memory, disk, network and GPUs, begun again where trouble ended it."""
+    """Return MLflow's monitor of CPU, memory, disk, network and GPUs, restarted if an error ended it."""
     from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
     thread = getattr(monitor, "_process", None)
     if thread is not None and thread.is_alive() and getattr(monitor, "_run_id", None) == run_id:
         return monitor
-    fresh = SystemMetricsMonitor(run_id, SAMPLE_SECONDS, resume_logging=True, tracking_uri=bounded(uri))
-    fresh.start()
-    return fresh
+    monitor = SystemMetricsMonitor(run_id, SAMPLE_SECONDS, resume_logging=True, tracking_uri=bounded(uri))
+    monitor.start()
+    return monitor
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""MLflow as a mirror of run folders (mirror.py). The folder is the truth: trouble with MLflow costs one warning and
-next to no time, and `python -m benchmarks track FOLDER` mirrors what is missing later."""
+"""Track run folders in MLflow (mirror.py). The folder is authoritative: a failure of MLflow costs one warning and next
+to no time, and `python -m benchmarks track FOLDER` mirrors the run later."""
 
 import time
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from benchmarks.tracking.tracking_store import bounded, reach, store, tracking_u
 if TYPE_CHECKING:
     from benchmarks.tracking.mirror import Mirror
 
-PATIENCE = 20  # a store that failed after t seconds is left alone for 20 t: trouble costs a twentieth at most
+BACKOFF = 20  # a store that failed after t seconds is skipped for 20 t, so failures cost at most 1/20 of the time
 
 Result = TypeVar("Result")
 _warned: set[str] = set()
@@ -23,46 +23,46 @@ _left_alone_until: dict[str, float] = {}
 def track(
     folder: Path, tables: Path | None = None, under: str = "", name: str = "", running: bool = False
 ) -> str | None:
-    """Mirrors a run folder (and its tables); returns the MLflow run id, None where MLflow was no help.
+    """Mirror a run folder (and `tables`) to MLflow; return the MLflow run id, or None if the store failed.
 
-    The run hangs in its table, or, called `name`, below the run called `under`, as the trials of tuning do below their
-    study. `running` says that its training goes on right now. Raises UserError when `folder` is not a run folder.
+    The run becomes a child of its table or, with the name `name`, of the run named `under`, as a trial does of its
+    study. `running`: its training is in progress. Raises UserError if `folder` is not a run folder or damaged.
     """
     under = under or study_of(folder)
     run = RunFolder(folder)
-    _ = run.config, run.history, run.environment, run.state, run.scores  # what is damaged is told now, and as an error
+    _ = run.config, run.history, run.environment, run.state, run.scores  # report damaged files now, as errors
     return _with_store(folder, run.data, lambda mirror: mirror.put(run, tables, under, name, running))
 
 
 def study_of(folder: Path) -> str:
-    """The run that stands for a study, by one of its trials' folders WORKSPACE/tuning/STUDY/TRIAL; "" for any other."""
+    """The name of the study's run for a trial's folder WORKSPACE/tuning/STUDY/TRIAL; "" for any other folder."""
     study = folder.resolve().parent
     return f"tuning/{study.name}" if study.parent.name == "tuning" else ""
 
 
 def conclude(folder: Path, data: str, under: str, status: str) -> None:
-    """Says how it ended (FINISHED or KILLED) of the run called `under`; `folder` is one of those that hang below it."""
+    """Set the final status (FINISHED or KILLED) of the run named `under`; `folder` is that of a child."""
     _with_store(folder, data, lambda mirror: mirror.conclude(under, status))
 
 
 def _with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") -> Result | None:
-    """What the action returns; None, and one warning, where the store of a folder is of no use."""
-    uri, began = tracking_uri(folder), time.monotonic()
-    if began < _left_alone_until.get(uri, 0):
+    """Run `action` on the folder's store and return its result; None, with one warning, if the store fails."""
+    uri, started = tracking_uri(folder), time.monotonic()
+    if started < _left_alone_until.get(uri, 0):
         return None
     try:
         reach(uri)
-        from benchmarks.tracking.mirror import Mirror  # MLflow is slow to import, and not needed to train
+        from benchmarks.tracking.mirror import Mirror  # imports MLflow, which is slow and not needed for training
 
         result = action(Mirror(bounded(uri), workspace_of(folder), data))
     except ImportError as error:
         warn(uri, f"{error.name or error} is not installed, so runs are not logged (the run folders hold everything)")
-    except Exception as error:  # a mirror must never stop the work
-        _left_alone_until[uri] = time.monotonic() + PATIENCE * (time.monotonic() - began)
-        words = without_password(" ".join(str(error).split()))[:160] or type(error).__name__
-        if "database schema" in words:
-            words = "its tables are of another MLflow: use that, or, if they are older, `mlflow db upgrade`"
-        warn(uri, f"MLflow at {store(folder)} is not usable ({words}); `python -m benchmarks track` can log runs later")
+    except Exception as error:  # the mirror must never stop a run
+        _left_alone_until[uri] = time.monotonic() + BACKOFF * (time.monotonic() - started)
+        why = without_password(" ".join(str(error).split()))[:160] or type(error).__name__
+        if "database schema" in why:
+            why = "its tables are of another MLflow version: use that, or, if they are older, `mlflow db upgrade`"
+        warn(uri, f"MLflow at {store(folder)} is not usable ({why}); `python -m benchmarks track` can log runs later")
     else:
         _warned.discard(uri)
         return result
@@ -70,7 +70,7 @@ def _with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") -
 
 
 def warn(uri: str, message: str) -> None:
-    """Once for every store, until it works again."""
+    """Print a warning, once per store until it works again."""
     if uri not in _warned:
         _warned.add(uri)
         aside.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""MLflow mirrors run folders: one tree, each run once, and no harm when it is broken."""
+"""MLflow mirrors run folders: one tree, each run once, and failures are harmless."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("mlflow")  # in one process: importing it a
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with MLflow's tables; making one takes seconds, copying it none."""
+    """A database with MLflow's tables: creating one takes seconds, copying it does not."""
     results = tmp_path_factory.mktemp("empty")
     client_of(results).search_experiments()
     return results / "mlflow.db"
@@ -74,7 +74,7 @@ def test_five_rows_of_one_seed_are_one_table_and_five_runs(tmp_path: Path) -> No
     assert {run.info.status for run in runs} == {"FINISHED"}
 
 
-def test_a_second_seed_draws_the_row_between(tmp_path: Path) -> None:
+def test_a_second_seed_creates_the_row_in_between(tmp_path: Path) -> None:
     other = logged(put_run(tmp_path, "bttr"))
     seeds = [logged(put_run(tmp_path, "comer-fusion", seed=seed)) for seed in (7, 8)]
     client = client_of(tmp_path)
@@ -87,14 +87,14 @@ def test_a_second_seed_draws_the_row_between(tmp_path: Path) -> None:
     assert row.data.metrics == pytest.approx(
         {"2014.exprate": 17.5, "2014.exprate.std": 0.5**0.5, "2014.exprate.runs": 2}
     )
-    assert table.data.metrics == {"2014.exprate": 17.5}  # of its best row
+    assert table.data.metrics == {"2014.exprate": 17.5}  # the mean of its best row
     points = client.get_metric_history(table.info.run_id, "2014.exprate")
     assert [(point.step, point.value) for point in points] == [(1, 17.0), (3, 17.5)]
-    logged(put_run(tmp_path, "comer-fusion", seed=8))  # and changes no more
+    logged(put_run(tmp_path, "comer-fusion", seed=8))  # changes nothing
     assert len(all_runs(client)) == 5 and len(client.get_metric_history(row.info.run_id, "2014.exprate")) == 1
 
 
-def test_a_run_can_hang_below_another(tmp_path: Path) -> None:
+def test_a_run_can_be_a_child_of_another(tmp_path: Path) -> None:
     folders = [put_run(tmp_path, "trial", seed=seed) for seed in (1, 2)]
     run_ids = [logged(folder, under="tuning/lr", name=f"trial {n}") for n, folder in enumerate(folders)]
     client = client_of(tmp_path)
@@ -103,16 +103,14 @@ def test_a_run_can_hang_below_another(tmp_path: Path) -> None:
     assert len(all_runs(client)) == 3 and [run.info.run_name for run in below] == ["trial 0", "trial 1"]
     assert (client.get_run(above).info.run_name, client.get_run(above).info.status) == ("tuning/lr", "RUNNING")
     tracking.conclude(folders[0], "crohme", "tuning/lr", "FINISHED")
-    tracking.conclude(
-        folders[0], "crohme", "tuning/nothing", "FINISHED"
-    )  # was never logged, so there is nothing to say
+    tracking.conclude(folders[0], "crohme", "tuning/nothing", "FINISHED")  # never logged: no effect
     assert len(all_runs(client)) == 3 and client.get_run(above).info.status == "FINISHED"
 
 
 # ------------------------------------------------------------------------------------------------- what a run holds
 
 
-def test_what_a_run_holds(tmp_path: Path) -> None:
+def test_the_contents_of_a_run(tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr", epochs=120)  # more than one batch
     run_id = logged(folder)
     client = client_of(tmp_path)
@@ -127,7 +125,7 @@ def test_what_a_run_holds(tmp_path: Path) -> None:
     assert (tmp_path / "mlartifacts").is_dir()
 
 
-def test_datasets_are_inputs_with_their_parts(tmp_path: Path) -> None:
+def test_datasets_are_inputs_with_their_contexts(tmp_path: Path) -> None:
     run = client_of(tmp_path).get_run(logged(put_run(tmp_path, "bttr")))
     assert run.inputs
     inputs = {i.dataset.name: (i.dataset.digest, {t.key: t.value for t in i.tags}) for i in run.inputs.dataset_inputs}
@@ -153,7 +151,7 @@ def test_the_hashes_are_those_of_the_configuration(tmp_path: Path) -> None:
     assert hashes[0] == hashes[1]
 
 
-def test_weights_are_a_model_version_and_stay_as_they_were(tmp_path: Path) -> None:
+def test_weights_are_an_immutable_model_version(tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr", finished=False)
     (folder / "best.safetensors").write_bytes(b"the first weights")
     run_id = logged(folder)
@@ -177,10 +175,10 @@ def test_weights_are_a_model_version_and_stay_as_they_were(tmp_path: Path) -> No
     assert len(tags["sha256"]) == 64 and tags["config_digest"] == client.get_run(run_id).data.tags["config_digest"]
 
 
-# ---------------------------------------------------------------------------------------------------- again, and on
+# ------------------------------------------------------------------------------------------- repeated and resumed
 
 
-def test_a_run_that_goes_on_is_brought_up_to_date(tmp_path: Path) -> None:
+def test_a_resumed_run_is_updated(tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr", epochs=2, finished=False)
     run_id = logged(folder)
     client = client_of(tmp_path)
@@ -202,10 +200,10 @@ def test_a_copy_from_another_machine_is_the_same_run(tmp_path: Path) -> None:
     check_complete(client_of(tmp_path), run_id, folder)
 
 
-def test_trained_anew_with_the_same_outcome_is_the_same_run_with_another_its_own(tmp_path: Path) -> None:
+def test_a_retraining_is_the_same_run_only_with_the_same_losses(tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr", epochs=3)
     run_id = logged(folder)
-    put_epochs(folder, 1)  # forced, and so far as before
+    put_epochs(folder, 1)  # forced, with the same loss so far
     assert logged(folder, running=True) == run_id
     put_epochs(folder, 3, scale=5.0)
     other = logged(folder)
@@ -217,7 +215,7 @@ def test_trained_anew_with_the_same_outcome_is_the_same_run_with_another_its_own
     check_complete(client, run_id, folder)
 
 
-def test_a_score_made_again_replaces_the_old(tmp_path: Path) -> None:
+def test_a_new_score_replaces_the_old(tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr")
     run_id = logged(folder)
     score = json.loads((folder / "scores/2014.json").read_text()) | {"exprate": 1.0}
@@ -227,7 +225,7 @@ def test_a_score_made_again_replaces_the_old(tmp_path: Path) -> None:
 
 
 def test_eight_processes_at_once_lose_nothing(tmp_path: Path) -> None:
-    """From a workspace without a database, so that all eight want to make it and the table as well."""
+    """The workspace has no database, so that all eight try to create it and the table."""
     (tmp_path / "mlflow.db").unlink()
     folders = [put_run(tmp_path, f"row{k % 4}", epochs=60, seed=k) for k in range(8)]
     run_ids = track_at_once(folders, f"sqlite:///{tmp_path / 'mlflow.db'}")
@@ -250,7 +248,7 @@ def until(condition: Callable[[], object]) -> None:
         if condition():
             return
         time.sleep(0.05)
-    raise AssertionError("it did not come about in a minute")
+    raise AssertionError("the condition did not hold within a minute")
 
 
 def test_live_mirrors_and_measures_until_the_training_is_killed(tmp_path: Path, monkeypatch) -> None:
@@ -277,7 +275,7 @@ def test_live_mirrors_and_measures_until_the_training_is_killed(tmp_path: Path, 
     check_complete(client, run.info.run_id, folder)
 
 
-def test_what_the_training_raises_passes_through(tmp_path: Path) -> None:
+def test_errors_of_the_training_pass_through(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="the training fails"), live.live(put_run(tmp_path, "bttr")):
         raise KeyError("the training fails")
 
@@ -290,7 +288,7 @@ def test_a_training_imports_no_mlflow_and_ends_its_mirror(tmp_path: Path) -> Non
 
 
 class Mute:
-    """A server that takes every connection and never answers."""
+    """A server that accepts every connection and never answers."""
 
     def __init__(self) -> None:
         self.socket = socket.create_server(("127.0.0.1", 0))
@@ -312,7 +310,7 @@ def test_a_trial_belongs_to_its_study_and_to_no_table() -> None:
     assert tracking.study_of(Path("results/runs/bttr/smoke-seed7-01234567")) == ""
 
 
-def test_a_server_that_never_answers_holds_nothing_up(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_server_that_never_answers_delays_nothing(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 0.2)
     server = Mute()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
@@ -320,7 +318,7 @@ def test_a_server_that_never_answers_holds_nothing_up(tmp_path: Path, monkeypatc
     for _ in range(3):
         assert tracking.track(folder) is None
     until(lambda: server.taken)
-    assert len(server.taken) == 1  # then it is left alone for a while
+    assert len(server.taken) == 1  # then it is skipped for a while
     assert capsys.readouterr().err.count("warning: ") == 1
     import_later(folder, tmp_path, monkeypatch)
 
@@ -333,14 +331,14 @@ def test_a_server_that_never_answers_does_not_keep_a_training_from_ending(tmp_pa
         assert server.asked.wait(60)
 
 
-def test_a_mirror_that_dies_is_no_matter_of_the_training(tmp_path: Path, monkeypatch) -> None:
+def test_a_dying_mirror_does_not_affect_the_training(tmp_path: Path, monkeypatch) -> None:
     folder = put_run(tmp_path, "bttr")
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     with live.live(folder):
         time.sleep(0.05)
 
 
-def test_where_no_process_can_be_started_the_training_goes_on(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_the_training_continues_if_no_process_can_be_started(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
     went_on = False
     with live.live(put_run(tmp_path, "bttr")):
@@ -358,11 +356,11 @@ def test_a_warning_of_the_mirror_reaches_the_training_once(tmp_path: Path, monke
     assert warning.startswith("warning: MLflow at http://127.0.0.1:9 is not usable") and warning.count("\n") == 1
 
 
-# ------------------------------------------------------------------------------------------------------- trouble
+# ------------------------------------------------------------------------------------------------------ failures
 
 
 def import_later(folder: Path, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the trouble was: once it is over, the folder is imported, and is complete."""
+    """Once the failure is over, the folder can be imported in full."""
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(tracking, "_left_alone_until", {})
     run_id = logged(folder)
@@ -407,7 +405,7 @@ def newer_schema(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 @contextmanager
 def largest_file(bytes_: int) -> Iterator[None]:
-    """The kernel refuses to let a file grow further: an honest full disk for who writes."""
+    """Limit the size of files: for the writer, the same as a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_, hard))
     try:
@@ -457,7 +455,7 @@ def not_installed(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         yield
 
 
-TROUBLES = {
+FAILURES = {
     no_database: "not a database",
     cut_short: "malformed",
     locked: "database is locked",
@@ -471,10 +469,10 @@ TROUBLES = {
 }
 
 
-@pytest.mark.parametrize(("trouble", "words"), TROUBLES.items(), ids=[trouble.__name__ for trouble in TROUBLES])
-def test_trouble_costs_one_warning_and_is_mended_by_an_import(trouble, words, tmp_path, monkeypatch, capsys) -> None:
+@pytest.mark.parametrize(("failure", "words"), FAILURES.items(), ids=[failure.__name__ for failure in FAILURES])
+def test_a_failure_costs_one_warning_and_an_import_catches_up(failure, words, tmp_path, monkeypatch, capsys) -> None:
     folder = put_run(tmp_path, "bttr", epochs=60)
-    with trouble(tmp_path, monkeypatch):
+    with failure(tmp_path, monkeypatch):
         for _ in range(2):
             assert tracking.track(folder) is None
             tracking._left_alone_until.clear()
@@ -485,7 +483,7 @@ def test_trouble_costs_one_warning_and_is_mended_by_an_import(trouble, words, tm
 
 
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """The verb track, without root's right to write whatever it likes."""
+    """Run `benchmarks track` without root's privilege to ignore file permissions."""
     unprivileged = ["setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-dac_override"]
     prefix = unprivileged if os.getuid() == 0 else []
     line = [*prefix, sys.executable, "-m", "benchmarks", "track", *map(str, arguments)]
@@ -502,7 +500,7 @@ def test_a_read_only_database_is_one_warning(tmp_path: Path, monkeypatch) -> Non
     import_later(folder, tmp_path, monkeypatch)
 
 
-def test_a_disk_without_room_is_one_warning(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_full_disk_is_one_warning(tmp_path: Path, monkeypatch, capsys) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     size = f"size={(tmp_path / 'mlflow.db').stat().st_size + 100_000}"
@@ -520,7 +518,7 @@ def test_a_disk_without_room_is_one_warning(tmp_path: Path, monkeypatch, capsys)
         subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
+def test_other_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a run folder"):
         tracking.track(tmp_path / "runs/bttr/nothing")
     folder = put_run(tmp_path, "bttr")
@@ -534,7 +532,7 @@ def test_mlflow_is_quiet(tmp_path: Path) -> None:
     assert logging.getLogger("mlflow").level >= logging.WARNING
 
 
-# ----------------------------------------------------------------------------------------------------- looking at it
+# ------------------------------------------------------------------------------------------------- user interface
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells who listens where on Linux only")
@@ -553,12 +551,12 @@ def test_the_user_interface_is_on_the_loopback_only(tmp_path: Path) -> None:
 
 
 def listening(port: int) -> set[str]:
-    """The addresses at which this machine takes connections to a port."""
+    """The local addresses on which this machine listens on a port."""
     rows = [row.split() for file in ("tcp", "tcp6") for row in Path("/proc/net", file).read_text().splitlines()[1:]]
     return {row[1].split(":")[0] for row in rows if row[3] == "0A" and int(row[1].split(":")[1], 16) == port}
 
 
-def test_the_user_interface_shows_what_the_runs_are_logged_to(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_the_user_interface_opens_the_store_in_use(tmp_path: Path, monkeypatch, capsys) -> None:
     became: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda program, line: became.append(line))
     monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
@@ -568,7 +566,7 @@ def test_the_user_interface_shows_what_the_runs_are_logged_to(tmp_path: Path, mo
     assert "secret" not in str(became) + capsys.readouterr().out
 
 
-def test_the_user_interface_finds_the_embedded_set_and_says_where_there_is_nothing(tmp_path, monkeypatch) -> None:
+def test_the_user_interface_finds_the_embedded_set_and_reports_an_empty_workspace(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(os, "execv", lambda program, line: None)
     monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
     (tmp_path / "local/embedded").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Tracking through a real `mlflow server` on PostgreSQL with an artifact folder, each started once and for real."""
+"""Tracking through a real `mlflow server` with an artifact folder, on a real PostgreSQL server."""
 
 import os
 import signal
@@ -134,14 +134,14 @@ def test_a_database_locked_is_one_warning_without_a_server(
     folder = put_run(tmp_path, "bttr-baseline")
     with locked(server.database):
         assert tracking.track(folder) is None
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)  # which alone reaches the artifacts
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)  # only the server can reach the artifacts
     import_later(folder, to_server, monkeypatch, capsys, "lock timeout")
 
 
 def test_a_server_stopped_and_gone_is_one_warning(
     server: Server, to_server: MlflowClient, tmp_path: Path, monkeypatch, capsys
 ) -> None:
-    """Stopped, it still takes connections, and answers none."""
+    """A stopped server still accepts connections but answers none."""
     monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 0.5)
     folder = put_run(tmp_path, "comer-fusion")
     os.killpg(server.process.pid, signal.SIGSTOP)
@@ -155,7 +155,7 @@ def test_a_server_stopped_and_gone_is_one_warning(
 
 @contextmanager
 def locked(database: str) -> Iterator[None]:
-    """Somebody holds the table of runs."""
+    """Another connection holds locks on MLflow's tables."""
     engine = sqlalchemy.create_engine(database, poolclass=sqlalchemy.NullPool)
     with engine.connect() as connection:
         connection.execute(sqlalchemy.text("LOCK TABLE runs, experiments IN ACCESS EXCLUSIVE MODE"))
