@@ -1,1 +1,1 @@
-"""Hyper-parameters tuned with Optuna: spaces, trials, studies and what they found."""
+"""Hyperparameter tuning with Optuna: search spaces, trials, studies and their results."""

@@ -1,6 +1,7 @@
-"""What a study leaves: trials.csv, best.yaml, plots of its history and of what mattered, and a printed summary."""
+"""The results of a study: trials.csv, best.yaml, plots of its history and importances, and a printed summary."""
 
 import textwrap
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,11 @@ from benchmarks.tuning.space import Problem
 from evaluation.scoring.interval import printed_interval
 
 LABEL = "token-match ExpRate, held-out (%)"
-COMPLETE = (TrialState.COMPLETE,)  # states of trials that ran to their end
+COMPLETE = (TrialState.COMPLETE,)  # neither pruned nor failed
 
 
 def write(folder: Path, problem: Problem, study: optuna.Study, checked: optuna.Study | None, archive: Archive) -> None:
-    """Writes the files of a study that has a complete trial and prints default against best."""
+    """Write the results of a study with at least one complete trial; print the default beside the best."""
     best, default = study.best_trial, default_trial(study)
     table = rows(study, problem)
     write_atomically(folder / "trials.csv", table.to_csv(index=False))
@@ -48,7 +49,7 @@ def write(folder: Path, problem: Problem, study: optuna.Study, checked: optuna.S
 
 
 def rows(study: optuna.Study, problem: Problem) -> pd.DataFrame:
-    """A row for each trial, those that were given up and tried again included."""
+    """One row per trial, including failed trials and their retries."""
     table = []
     for trial in study.trials:
         row = {"trial": trial.number, "state": trial.state.name.lower(), "value": trial.value}
@@ -61,7 +62,7 @@ def rows(study: optuna.Study, problem: Problem) -> pd.DataFrame:
 
 
 def default_trial(study: optuna.Study) -> FrozenTrial:
-    """The finished trial that changed nothing. Raises UserError where it was given up."""
+    """The complete trial of the default settings. Raises UserError if it failed for good."""
     for trial in study.get_trials(states=COMPLETE):
         if trial.user_attrs.get("default"):
             return trial
@@ -69,8 +70,8 @@ def default_trial(study: optuna.Study) -> FrozenTrial:
 
 
 def importances(study: optuna.Study) -> pd.DataFrame | None:
-    """Share of each setting in what makes the best quarter of the trials differ from all (columns setting,
-    importance); None for too few trials."""
+    """PED-ANOVA importance of each setting for the best quarter of the trials (columns setting, importance); None if
+    there are too few trials."""
     values = [trial.value for trial in study.get_trials(states=COMPLETE)]
     if len(values) < 8 or len(set(values)) < 2:
         return None
@@ -80,14 +81,14 @@ def importances(study: optuna.Study) -> pd.DataFrame | None:
 
 
 def history(table: pd.DataFrame, default: float) -> Figure:
-    """What the trials of `rows` came to, one after the other, beside the default."""
+    """Plot the values of the trials in `rows` in order, with the best so far and the default."""
     figure = Figure(figsize=(6, 3.4), layout="constrained")
     axes = figure.add_subplot()
-    for state, some in table.dropna(subset="value").groupby("state"):
-        axes.scatter(some["trial"], some["value"], marker="o" if state == "complete" else "x", s=22, label=state)
-    ended = table[table["state"] == "complete"]
-    best = np.maximum.accumulate(ended["value"])
-    axes.step(ended["trial"], best, where="post", color="black", linewidth=1, label="best so far")
+    for state, trials in table.dropna(subset="value").groupby("state"):
+        axes.scatter(trials["trial"], trials["value"], marker="o" if state == "complete" else "x", s=22, label=state)
+    complete = table[table["state"] == "complete"]
+    best = np.maximum.accumulate(complete["value"])
+    axes.step(complete["trial"], best, where="post", color="black", linewidth=1, label="best so far")
     axes.axhline(default, linestyle=":", color="gray", label="default")
     axes.set(xlabel="trial", ylabel=LABEL)
     axes.legend()
@@ -95,7 +96,7 @@ def history(table: pd.DataFrame, default: float) -> Figure:
 
 
 def importance(shares: pd.DataFrame) -> Figure:
-    """What mattered: the settings by their importance, the greatest on top."""
+    """Plot the settings by importance, the largest on top."""
     shares = shares.sort_values("importance", kind="stable")
     figure = Figure(figsize=(6, 0.6 + 0.3 * len(shares)), layout="constrained")
     axes = figure.add_subplot()
@@ -115,7 +116,7 @@ def _heading(study: optuna.Study, problem: Problem, best: FrozenTrial, default: 
 
 
 def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | None, archive: Archive) -> None:
-    """Prints the settings and results of default and best, also at the check's seed, where the best was not picked."""
+    """Print settings and results of default and best, also those of the check, which did not select the best."""
     best, settings = study.best_trial, problem.values(study.best_trial.params)
     columns = ("setting", "default", f"best (trial {best.number})")
     lines = [(name, str(problem.defaults[name]), str(value)) for name, value in settings.items()]
@@ -129,14 +130,17 @@ def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | No
     compare(LABEL, problem.base, default_trial(study).value or 0.0, best.value or 0.0, "where the best was picked")
     if checked:
         other = problem.base.changed({"seed": problem.base.seed + 1})
-        found = [(problem.values(t.params), t.value or 0.0) for t in checked.get_trials(states=COMPLETE)]
-        pair = [[value for values, value in found if values == wanted] for wanted in (problem.defaults, settings)]
-        if all(pair):
+        trials = [(problem.values(trial.params), trial.value or 0.0) for trial in checked.get_trials(states=COMPLETE)]
+        default_rates, best_rates = (
+            [rate for values, rate in trials if values == wanted] for wanted in (problem.defaults, settings)
+        )
+        if default_rates and best_rates:
             where = "on another held-out part, from another initialization"
-            compare(f"the same, seed {other.seed}", other, pair[0][-1], pair[1][-1], where)
+            compare(f"the same, seed {other.seed}", other, default_rates[-1], best_rates[-1], where)
     show(f"study {study.study_name}", [dict(zip(columns, line, strict=True)) for line in lines])
-    counts = (len(study.get_trials(states=(s,))) for s in (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL))
-    console.print("trials   {} complete, {} stopped early, {} interrupted".format(*counts))
+    states = Counter(trial.state for trial in study.trials)
+    complete, pruned, failed = states[TrialState.COMPLETE], states[TrialState.PRUNED], states[TrialState.FAIL]
+    console.print(f"trials   {complete} complete, {pruned} stopped early, {failed} interrupted")
     console.print("gain     " + "\n         ".join(gains))
 
 
@@ -146,7 +150,7 @@ def _rate(value: float, n: int) -> str:
 
 
 def heldout_size(config: Config, archive: Archive) -> int:
-    """Expressions in the held-out part; which those are is decided by ids alone."""
+    """Number of held-out expressions; the split depends on ids and tokens only, so no image is read."""
     empty = np.empty((0, 0), np.uint8)
     samples = [Sample(id_, tuple(tokens), empty) for id_, tokens in archive.captions("train").items()]
     return len(split_heldout(evenly(samples, config.data.limit), config.heldout, config.seed)[1])

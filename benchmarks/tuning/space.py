@@ -1,7 +1,7 @@
-"""Spaces: which settings of a recipe tuning may change, within what, and what a trial may cost.
+"""Search spaces: which settings of a recipe tuning may change, their ranges, and the budget of a trial.
 
-A space never reaches what makes the row (the keys its recipe sets), and a trial is judged on held-out training data
-alone: a test set is refused. Every value a trial can get is checked against the schema before the first one runs.
+Tuning never changes what defines the row (the keys its recipe sets), and evaluates trials only on held-out training
+data: test sets are refused. Choices and both ends of ranges are checked against the schema before the first trial runs.
 """
 
 import hashlib
@@ -21,12 +21,12 @@ from benchmarks.config import Config, Strict
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 
-MEASURE = ("recipe", "preset", "seed", "heldout", "data.name", "data.digest")  # what trials are compared by
-DIGITS = 4  # significant digits a sampled number keeps: recipes are read by people
+NOT_TUNABLE = ("recipe", "preset", "seed", "heldout", "data.name", "data.digest")  # equal in all trials
+DIGITS = 4  # significant digits of sampled numbers, to keep recipes readable
 
 
 class Parameter(Strict):
-    """A setting's range (`low`, `high`; `log`, `step`) or its `choices`: any YAML values, whole sections too."""
+    """A setting's range (`low`, `high`; `log`, `step`) or its `choices`: any YAML values, even whole sections."""
 
     low: float | None = None
     high: float | None = None
@@ -46,23 +46,23 @@ class Parameter(Strict):
             raise ValueError("log wants low above 0 and no step")
         return self
 
-    def suggest(self, trial: optuna.Trial, name: str, whole: bool) -> Any:
-        """The trial's value of this setting, as `Problem.config` takes it."""
+    def suggest(self, trial: optuna.Trial, name: str, integer: bool) -> Any:
+        """Sample the setting's value for a trial, as accepted by `Problem.config`."""
         if self.choices is not None:
             return json.loads(trial.suggest_categorical(name, [_text(choice) for choice in self.choices]))
         assert self.low is not None and self.high is not None
-        if whole:
+        if integer:
             return trial.suggest_int(name, int(self.low), int(self.high), step=int(self.step or 1), log=self.log)
         return self.plain(trial.suggest_float(name, self.low, self.high, step=self.step, log=self.log))
 
     def plain(self, value: Any) -> Any:
-        """A stored value as the recipe gets it: choices are stored as JSON, numbers with all their digits."""
+        """Decode a stored value for a recipe: choices are stored as JSON, numbers with all digits."""
         if self.choices is not None:
             return json.loads(value)
         return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
     def stored(self, value: Any) -> Any:
-        """A setting's value as the study stores it."""
+        """Encode a setting's value as the study stores it."""
         return _text(value) if self.choices is not None else value
 
     def extremes(self) -> list[Any]:
@@ -70,7 +70,7 @@ class Parameter(Strict):
         return self.choices if self.choices is not None else [self.low, self.high]
 
     def holds(self, value: Any) -> bool:
-        """Whether a value lies within."""
+        """Whether a value is one of the choices or within the range."""
         if self.choices is not None:
             return _text(value) in [_text(choice) for choice in self.choices]
         low, high = self.extremes()
@@ -78,61 +78,64 @@ class Parameter(Strict):
 
 
 class Pruning(Strict):
-    """The median rule: a trial worse than the median of the others at the same epoch is stopped."""
+    """The median rule: stop a trial that is worse than the median of the others at the same epoch."""
 
-    trials: int = Field(default=4, ge=1)  # that have to be through before any is stopped
-    epochs: int = Field(default=1, ge=0)  # a trial is left alone for so long
+    trials: int = Field(default=4, ge=1)  # that must be finished before any is stopped
+    epochs: int = Field(default=1, ge=0)  # before a trial may be stopped
 
 
 class Space(Strict):
-    """A file of benchmarks/spaces, or anybody's own."""
+    """The content of a file in benchmarks/spaces/, or of a custom one."""
 
-    budget: dict[str, Any] = Field(default={})  # laid over the preset in trials only
+    budget: dict[str, Any] = Field(default={})  # settings that override the preset in trials only
     pruning: Pruning = Pruning()
-    startup: int = Field(default=6, ge=1)  # trials drawn at random before the sampler draws conclusions
+    startup: int = Field(default=6, ge=1)  # random trials before the sampler uses the results
     parameters: dict[str, Parameter] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What a study is about: a recipe at a preset and seed, on an archive, within a space."""
+    """A tuning problem: a recipe at a preset and seed, on an archive, within a space."""
 
-    recipe: str  # a shipped name or a file, as is the preset
+    recipe: str  # a shipped name or a file, as for the preset
     preset: str
     space: Space
-    base: Config  # of a trial that changes nothing
-    parameters: Mapping[str, Parameter]  # what is tuned, by the full name of the setting
-    defaults: Mapping[str, Any]  # of these settings
-    left_out: tuple[str, ...]  # settings that the recipe itself fixes
+    base: Config  # of a trial with the default settings
+    parameters: Mapping[str, Parameter]  # by the full name of the setting
+    defaults: Mapping[str, Any]  # values of these settings in `base`
+    left_out: tuple[str, ...]  # settings of the space that the recipe itself sets
 
     @property
     def name(self) -> str:
-        """The study's name, with a digest of all that it depends on."""
+        """The study's name, with a digest of everything that affects its trials."""
         text = self.space.model_dump_json() + self.base.digest + _text(list(self.parameters))
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return f"{self.base.recipe}-{self.base.preset}-seed{self.base.seed}-{digest}"
 
     def suggest(self, trial: optuna.Trial) -> dict[str, Any]:
-        """The settings of a trial."""
-        return {n: p.suggest(trial, n, type(self.defaults[n]) is int) for n, p in self.parameters.items()}
+        """Sample the settings of a trial."""
+        return {
+            name: parameter.suggest(trial, name, type(self.defaults[name]) is int)
+            for name, parameter in self.parameters.items()
+        }
 
     def config(self, values: Mapping[str, Any]) -> Config:
-        """The configuration of a trial. Raises UserError where the schema does not take the values."""
+        """The configuration of a trial. Raises UserError if the schema rejects the values."""
         return self.base.changed(values, "this trial")
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """What a trial stored, as settings."""
+        """Decode the parameters stored for a trial."""
         return {name: self.parameters[name].plain(value) for name, value in params.items() if name in self.parameters}
 
     def to_recipe(self, values: Mapping[str, Any]) -> str:
-        """A recipe file: the recipe's own keys and these values, without the trials' budget."""
+        """The content of a recipe file: the recipe's own keys and these values, without the trials' budget."""
         return yaml.safe_dump(configs.merge(configs.read_named("recipes", self.recipe)[1], configs.nested(values)))
 
 
 def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str = "") -> Problem:
-    """The problem of tuning a recipe's settings, in the space of a file or else the one shipped for the preset.
+    """Set up the tuning of a recipe in the space of a file, or otherwise in the one shipped for the preset.
 
-    Raises UserError for whatever could fail in a trial.
+    Raises UserError for any setting that would fail in a trial.
     """
     if not space_file and preset not in configs.names("spaces"):
         raise UserError(f"no space is shipped for the preset '{preset}': give one with --space FILE (SPACE=)")
@@ -145,11 +148,11 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
     if refused := [value for value in select if value not in (None, "heldout")]:
         raise UserError(f"{source}: select: {refused[0]}: tuning looks at held-out training data only; leave it out")
     for name in space.parameters:
-        if name in MEASURE:
+        if name in NOT_TUNABLE:
             raise UserError(f"{source}: parameters.{name}: trials are compared by it, so it cannot be tuned")
     base = final.changed(budget | {"select": "heldout"}, f"{source}: budget")
     fixed = configs.flat(configs.read_named("recipes", recipe)[1])
-    left_out = tuple(n for n in space.parameters if any(_overlap(n, key) for key in fixed))
+    left_out = tuple(name for name in space.parameters if any(_overlap(name, key) for key in fixed))
     parameters = {name: parameter for name, parameter in space.parameters.items() if name not in left_out}
     if not parameters:
         raise UserError(f"{source}: the recipe '{recipe}' sets all of these itself, so nothing is left to tune")
@@ -160,13 +163,13 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
         for value in parameter.extremes():
             if type(defaults[name]) is int and isinstance(value, float) and value.is_integer():
                 value = int(value)
-            for config in (base, final):  # a trial, and the recipe that comes out
+            for config in (base, final):  # a trial, and the resulting recipe
                 config.changed({name: value}, f"{source}: parameters.{name}")
     return Problem(recipe, preset, space, base, parameters, defaults, left_out)
 
 
 def _at(config: Config, name: str, source: str) -> Any:
-    """The value of a setting or of a whole section."""
+    """The value of a setting or section. Raises UserError if there is none of that name."""
     try:
         return reduce(lambda section, key: section[key], name.split("."), config.model_dump(mode="json"))
     except (KeyError, TypeError):

@@ -1,11 +1,10 @@
-"""Tuning the settings of a recipe with Optuna: by several processes, machines, or the nodes of a cluster.
+"""Tune the settings of a recipe with Optuna, on several processes, machines, or the nodes of a cluster.
 
-The study lies in a journal file of its folder, or in any database that several machines reach. Workers (trials.py)
-try settings; the driver starts them, has what a dead one left tried again, tells, mirrors to MLflow and writes the
-results (results.py).
+The study is stored in a journal file in its folder, or in a database that all machines can reach. Workers (trials.py)
+run trials; the driver starts them, requeues the trials of dead workers, reports progress, mirrors trials to MLflow and
+writes the results (results.py).
 """
 
-import queue
 import threading
 import uuid
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import optuna
@@ -34,34 +34,34 @@ from benchmarks.tuning.trials import FINISHED_STATES, POLL, RETRIES, STORAGE_ERR
 if TYPE_CHECKING:
     from benchmarks.jobs.engine import Engine
 
-MIRROR_SECONDS = 60  # the end of tuning waits so long for MLflow
+MIRROR_SECONDS = 60  # how long the end of tuning waits for MLflow
 
 
 def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing: Placing, storage: str = "") -> Path:
-    """Brings the study to `trials` finished trials in all, then writes its results into the folder returned.
+    """Run the study until it has `trials` finished trials in total; write its results to the folder returned.
 
-    The same command resumes a study that was stopped, and, with a `storage` URL, joins in from another machine.
-    Raises UserError for a storage that cannot be used, or a study already worked on here.
+    The same command resumes a stopped study and, with a `storage` URL, joins in from another machine. Raises UserError
+    for an unusable storage, or if this machine already works on the study.
     """
     from benchmarks.tuning.results import default_trial, write
 
     quiet_optuna()
     if placing.engine == "ray" and not storage:
         raise UserError("the engine 'ray' needs a storage that all nodes reach: --storage postgresql://...")
-    place = workspace(archive, results)
-    folder = place / "tuning" / problem.name
+    space = workspace(archive, results)
+    folder = space / "tuning" / problem.name
     announce(archive)
     for name in problem.left_out:
         console.print(f"left as it is: {name}, which the recipe sets", markup=False)
     with only_one(folder, ".tuning"):
         _repair(folder / "journal.log")
         job = Job(problem, storage or str(folder.resolve() / "journal.log"), trials, str(folder.resolve()))
-        engine, logger = placing.open(archive, place, folder), TrialLogger()
+        engine, logger = placing.open(archive, space, folder), TrialLogger()
         try:
             study = _complete(job, engine, placing.jobs, [problem.defaults], logger)
             default_trial(study)
             best, checked = problem.values(study.best_trial.params), None
-            if best != problem.defaults:  # the best of many was lucky, too: how do both do where it was not picked?
+            if best != problem.defaults:  # the best of many was also lucky: check both on data that did not select it
                 pair = [problem.defaults, best]
                 checked = _complete(job.on_other_data(), engine, min(placing.jobs, 2), pair, logger)
         finally:
@@ -72,14 +72,14 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
 
 
 def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger: "TrialLogger") -> optuna.Study:
-    """Has workers finish the study's trials; those of `first` come first."""
+    """Run workers until the study is complete, starting with the settings in `first`."""
     study = _open(job)
-    told = {trial.number for trial in study.trials if trial.state in FINISHED_STATES}
-    _try_again(study, lambda trial: job.local or trial.user_attrs.get("owner") == job.owner)
+    reported = {trial.number for trial in study.trials if trial.state in FINISHED_STATES}
+    _requeue(study, lambda trial: job.local or trial.user_attrs.get("owner") == job.owner)
     for values in first if not study.trials or job.check else []:
         stored = {name: job.problem.parameters[name].stored(value) for name, value in values.items()}
         study.enqueue_trial(stored, user_attrs={"default": values == job.problem.defaults}, skip_if_exists=True)
-    if job.check:  # all that were ever queued, and none besides
+    if job.check:  # only the trials ever queued
         job = replace(job, trials=sum(trial.state != TrialState.FAIL for trial in study.trials))
     names = {f"worker-{k}": uuid.uuid4().hex[:8] for k in range(workers)}
     for name, worker in names.items():
@@ -93,15 +93,15 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger
                     deaths += 1
                     console.print(f"{name} exited ({error}); its trial is tried again", markup=False)
                     if deaths > RETRIES * workers:
-                        raise UserError(f"workers keep going away ({error}); too little memory for {workers}?")
-                    patiently(partial(_try_again, study, lambda t, w=worker: t.user_attrs.get("worker") == w))
+                        raise UserError(f"workers keep dying ({error}); too little memory for {workers}?")
+                    patiently(partial(_requeue, study, lambda trial, w=worker: trial.user_attrs.get("worker") == w))
                     names[name] = uuid.uuid4().hex[:8]
                     engine.start(name, work, job, names[name])
                 elif error is not None:
                     raise error
             with suppress(*STORAGE_ERRORS):
-                _tell(job, study, told, logger)
-        patiently(partial(_tell, job, study, told, logger))
+                _report(job, study, reported, logger)
+        patiently(partial(_report, job, study, reported, logger))
         status = "FINISHED"
     finally:
         logger.conclude(job, status)
@@ -109,15 +109,15 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger
 
 
 def _open(job: Job) -> optuna.Study:
-    """The study. Raises UserError, without the password, where its storage is of no use."""
+    """Open the study. Raises UserError, without the password, if its storage is unusable."""
     shown = job.storage
     try:
         if not job.local:
             shown = sqlalchemy.make_url(job.storage).render_as_string(hide_password=True)
         return job.opened()
     except (ImportError, sqlalchemy.exc.ArgumentError) as error:
-        raise UserError(f"{shown}: not a storage that can be used ({error}); give a URL that names a driver "
-                        "which is installed, as postgresql+psycopg2://USER:PASSWORD@HOST/NAME") from None  # fmt: skip
+        fix = "give a URL with an installed driver, such as postgresql+psycopg2://USER:PASSWORD@HOST/NAME"
+        raise UserError(f"{shown}: not a storage that can be used ({error}); {fix}") from None
     except (*STORAGE_ERRORS, RuntimeError) as error:
         why = str(error.__cause__ or error).splitlines()[0].replace(job.storage, shown)
         raise UserError(
@@ -127,71 +127,72 @@ def _open(job: Job) -> optuna.Study:
         raise UserError(f"{shown}: damaged ({error}); move it away to begin the study again") from None
 
 
-def _try_again(study: optuna.Study, ours: Callable[[FrozenTrial], bool]) -> None:
-    """Queues again what our workers began and did not finish."""
-    again = RetryHeartbeatStaleTrialCallback(max_retry=RETRIES)
-    retried = {n for t in study.trials for n in RetryHeartbeatStaleTrialCallback.retry_history(t)}
+def _requeue(study: optuna.Study, ours: Callable[[FrozenTrial], bool]) -> None:
+    """Requeue the trials that our workers started and did not finish."""
+    retry = RetryHeartbeatStaleTrialCallback(max_retry=RETRIES)
+    retried = {number for trial in study.trials for number in RetryHeartbeatStaleTrialCallback.retry_history(trial)}
     for trial in study.trials:
         if trial.state == TrialState.RUNNING and ours(trial):
-            with suppress(UpdateFinishedTrialError, ValueError):  # another was faster
+            with suppress(UpdateFinishedTrialError, ValueError):  # another process was faster
                 study.tell(trial.number, state=TrialState.FAIL)
-                again(study, trial)
+                retry(study, trial)
         elif trial.state == TrialState.FAIL and ours(trial) and trial.number not in retried:
-            again(study, trial)
+            retry(study, trial)
 
 
-def _tell(job: Job, study: optuna.Study, told: set[int], logger: "TrialLogger") -> None:
-    """Prints and has logged what was finished and not `told` yet."""
+def _report(job: Job, study: optuna.Study, reported: set[int], logger: "TrialLogger") -> None:
+    """Print and log the finished trials that are not yet in `reported`."""
     for trial in study.trials:
-        if trial.state in FINISHED_STATES and trial.number not in told:
-            told.add(trial.number)
+        if trial.state in FINISHED_STATES and trial.number not in reported:
+            reported.add(trial.number)
             pruned = f" after epoch {trial.last_step}, stopped" if trial.state == TrialState.PRUNED else ""
-            values = ", ".join(f"{n.split('.')[-1]} {v}" for n, v in job.problem.values(trial.params).items())
+            settings = job.problem.values(trial.params)
+            values = ", ".join(f"{setting.split('.')[-1]} {value}" for setting, value in settings.items())
             name = f"{'check' if job.check else 'trial'} {trial.number}"
             console.print(f"{name}: {trial.value or 0:.2f}{pruned} ({values})", markup=False)
             folder = Path(job.owner, trial.user_attrs.get("folder", "-"))
             if folder.is_dir():
-                for file in ("checkpoint.safetensors", "best.safetensors"):  # of a training cut short: no use
+                for file in ("checkpoint.safetensors", "best.safetensors"):  # of no use after a short training
                     (folder / file).unlink(missing_ok=True)
-                best = max(t.value or 0.0 for t in study.trials if t.number in told)
-                logger.waiting.put(partial(_log, folder, job, name, trial, best))
+                best = max(other.value or 0.0 for other in study.trials if other.number in reported)
+                logger.queue.put(partial(_log, folder, job, name, trial, best))
 
 
 class TrialLogger(threading.Thread):
-    """Has finished trials logged to MLflow, each below its study's run. A store that hangs holds nothing up, and one
-    that fails costs a warning: `python -m benchmarks track` can log the trials' folders later."""
+    """Logs finished trials to MLflow as children of their study's run. A hanging store delays nothing, a failing one
+    costs a warning: `python -m benchmarks track` can log the trials' folders later."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self.start()
 
     def run(self) -> None:
-        """Logs what waits, until it is told to end."""
-        while (log := self.waiting.get()) is not None:
+        """Log what is queued, until `end`."""
+        while (log := self.queue.get()) is not None:
             try:
                 log()
             except Exception as error:
-                words = " ".join(str(error).split())[:300]
-                console.print(f"warning: tuning is not logged in full ({words})", markup=False)
+                why = " ".join(str(error).split())[:300]
+                console.print(f"warning: tuning is not logged in full ({why})", markup=False)
 
     def conclude(self, job: Job, status: str) -> None:
-        """Has it logged how a study ended: FINISHED or KILLED."""
+        """Queue the final status of a study: FINISHED or KILLED."""
         from benchmarks.tracking.track import conclude
 
         data, folder = job.problem.base.data.name, Path(job.owner, "trial")
-        self.waiting.put(partial(conclude, folder, data, f"tuning/{job.name}", status))
+        self.queue.put(partial(conclude, folder, data, f"tuning/{job.name}", status))
 
     def end(self) -> None:
-        """Waits for what is still to be logged, for MIRROR_SECONDS at most."""
-        self.waiting.put(None)
+        """Wait for the queue to be logged, for at most MIRROR_SECONDS."""
+        self.queue.put(None)
         self.join(MIRROR_SECONDS)
         if self.is_alive():
             console.print("warning: MLflow hangs; `python -m benchmarks track` can log the trials later", markup=False)
 
 
 def _log(folder: Path, job: Job, name: str, trial: FrozenTrial, best: float) -> None:
-    """A trial that is through, and beside it the best so far as the study's own curve."""
+    """Log a finished trial, and the best value so far as a metric of its study."""
     from benchmarks.tracking.mirror import PARENT
     from benchmarks.tracking.track import track
     from benchmarks.tracking.tracking_store import tracking_uri
@@ -203,12 +204,12 @@ def _log(folder: Path, job: Job, name: str, trial: FrozenTrial, best: float) -> 
         client.set_tag(run_id, "trial", str(trial.number))
         client.set_tag(run_id, "trial_state", trial.state.name.lower())
         client.log_metric(run_id, "trial_value", trial.value or 0.0)
-        client.set_terminated(run_id, "FINISHED")  # one that was stopped is through, too
+        client.set_terminated(run_id, "FINISHED")  # pruned ones, too
         client.log_metric(client.get_run(run_id).data.tags[PARENT], "trial_value", best, step=trial.number)
 
 
 def _repair(journal: Path) -> None:
-    """Takes what a kill in the middle of a write left: half a line, a lock that nobody holds."""
+    """Remove what a process killed while writing leaves: a partial line and a stale lock."""
     Path(f"{journal}.lock").unlink(missing_ok=True)
     if journal.exists() and not (content := journal.read_bytes()).endswith(b"\n"):
         with open(journal, "r+b") as file:

@@ -1,7 +1,7 @@
-"""A study's workers: each takes one trial after another until the study is complete.
+"""The workers of a study: each runs one trial after another until the study is complete.
 
-A trial is a short training with a run folder of its own, named by its configuration: so one that is tried again after
-its worker was killed goes on from its checkpoint, and one whose result got lost on its way is known at once.
+A trial is a short training in a run folder named after its configuration. A retry after a worker was killed therefore
+resumes from its checkpoint, and a retry of a finished trial whose result was lost reads it from there.
 """
 
 import math
@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import optuna
 import sqlalchemy.exc
@@ -32,10 +32,10 @@ from benchmarks.jobs.place import Place
 from benchmarks.runs.folder import RunFolder
 from benchmarks.tuning.space import Problem
 
-METRIC = "val_token_exprate"  # of the held-out part of the training data
-RETRIES = 3  # of a trial whose worker went away
-POLL = 1.0  # seconds between two looks at a study
-PATIENCE = 900.0  # seconds for which workers outlive their storage
+METRIC = "val_token_exprate"  # on held-out training data
+RETRIES = 3  # of a trial whose worker died
+POLL = 1.0  # seconds between two queries of a study
+PATIENCE = 900.0  # seconds to wait for a storage that is out of reach
 FINISHED_STATES = (TrialState.COMPLETE, TrialState.PRUNED)
 STORAGE_ERRORS = (StorageInternalError, sqlalchemy.exc.DBAPIError)
 Result = TypeVar("Result")
@@ -43,13 +43,13 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Job:
-    """A study as workers get it: what is tuned, where the study lies, how many trials there shall be."""
+    """A study as passed to its workers: the problem, the storage, and the number of trials wanted."""
 
     problem: Problem
     storage: str  # a database URL, or the path of a journal
     trials: int
     owner: str  # the study's folder on the driver's machine
-    heartbeat: int = 20  # seconds between two signs of life, for machines that do not see each other; 3 missed: dead
+    heartbeat: int = 20  # seconds between heartbeats in a shared storage; a worker that misses 3 is dead
     check: bool = False
 
     @property
@@ -59,16 +59,16 @@ class Job:
 
     @property
     def local(self) -> bool:
-        """Whether the storage is a journal file, for this machine alone."""
+        """Whether the storage is a journal file, used by this machine only."""
         return "://" not in self.storage
 
     def on_other_data(self) -> "Job":
-        """The same settings at the next seed: another held-out part, another initialization; nothing is pruned."""
+        """The check of the result at the next seed: another held-out part and initialization, no pruning."""
         base = self.problem.base.changed({"seed": self.problem.base.seed + 1})
         return replace(self, problem=replace(self.problem, base=base), check=True)
 
     def opened(self) -> optuna.Study:
-        """The study, made where there is none. The sampler and the pruner are pinned, every option spelled out."""
+        """Open the study, creating it if missing, with every option of the sampler and pruner given explicitly."""
         pruning = self.problem.space.pruning
         median = optuna.pruners.MedianPruner(
             n_startup_trials=pruning.trials, n_warmup_steps=pruning.epochs + 1, interval_steps=1, n_min_trials=3
@@ -94,17 +94,17 @@ class Job:
 
 
 class PatientStorage(RDBStorage):
-    """A sign of life that could not be given is no reason to end the thread that gives them."""
+    """Keeps the heartbeat thread alive when a heartbeat cannot be recorded."""
 
     def record_heartbeat(self, trial_id: int) -> None:
-        """Gives a sign of life, if the storage can be reached."""
+        """Record a heartbeat, if the storage can be reached."""
         with suppress(*STORAGE_ERRORS):
             super().record_heartbeat(trial_id)
 
 
 class KeyedTPE(TPESampler):
-    """Optuna's TPE, its random numbers keyed by (seed, trial): what is drawn depends on the trials before, and not on
-    which worker draws, or how often a study was stopped."""
+    """Optuna's TPE with random numbers keyed by (seed, trial): a sample depends on the earlier trials, but not on which
+    worker draws it or how often the study was stopped."""
 
     def __init__(self, seed: int, startup: int, trial: int = 0):
         self.key = seed, startup
@@ -113,24 +113,24 @@ class KeyedTPE(TPESampler):
             n_ei_candidates=24,
             multivariate=True,
             group=False,
-            constant_liar=True,  # workers side by side do not try the same
+            constant_liar=True,  # concurrent workers should not sample the same settings
             seed=(1_000_003 * seed + trial) % 2**32,
         )
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Optuna's hook: keys the random numbers by the trial."""
+        """Optuna's hook: key the random numbers by the trial."""
         self.__init__(*self.key, trial.number)
         super().before_trial(study, trial)
 
 
 def patiently(action: Callable[[], Result]) -> Result:
-    """The action's result, once the storage can be reached."""
-    began = time.monotonic()
+    """Retry an action until the storage can be reached; return its result. Raises UserError after PATIENCE."""
+    started = time.monotonic()
     while True:
         try:
             return action()
         except STORAGE_ERRORS as error:
-            if time.monotonic() - began > PATIENCE:
+            if time.monotonic() - started > PATIENCE:
                 why, minutes = str(error).splitlines()[0], PATIENCE / 60
                 raise UserError(
                     f"the study's storage has been out of reach for {minutes:.0f} minutes ({why}); "
@@ -140,51 +140,51 @@ def patiently(action: Callable[[], Result]) -> Result:
 
 
 def quiet_optuna() -> None:
-    """Leaves out what Optuna says of every trial, and of the experimental parts that are pinned here."""
+    """Silence Optuna's messages on every trial, and its warnings on experimental features used here."""
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 def work(place: Place, job: Job, worker: str) -> None:
-    """Trials, one after another, until the study is complete and none is under way that could fail yet."""
+    """Run trials until the study is complete and no running trial can still fail."""
     quiet_optuna()
     study, archive = patiently(job.opened), place.archive()
-    while (turn := patiently(partial(_turn, study, job.trials))) != "over":
-        if turn == "try":
+    while (action := patiently(partial(_next_action, study, job.trials))) != "end":
+        if action == "try":
             trial = Trial(place, job, worker, archive)
             try:
                 study.optimize(trial.run, n_trials=1)
                 continue
-            except STORAGE_ERRORS:  # the trial's result lies in its folder: it will be tried again and known at once
+            except STORAGE_ERRORS:  # the result is in the trial's folder, where the retry will find it
                 pass
             except (UpdateFinishedTrialError, ValueError, AssertionError, UnboundLocalError):
-                # it was given to another worker while this one was out of reach, or Optuna stumbled (the last of these
-                # errors is its own) over a storage that went away between a trial's end and its report
+                # the trial was given to another worker while this one was out of reach, or the storage vanished between
+                # the trial's end and its report (on which Optuna raises UnboundLocalError, for example)
                 if not trial.over:
                     raise
         time.sleep(POLL)
 
 
-def _turn(study: optuna.Study, trials: int) -> str:
-    """Whether to try, to wait, as a trial under way may fail yet, or the study is over."""
+def _next_action(study: optuna.Study, trials: int) -> Literal["try", "wait", "end"]:
+    """What a worker should do next: `wait` means that a running trial may still fail."""
     fail_stale_trials(study)
     states = Counter(trial.state for trial in study.get_trials(deepcopy=False))
     finished = sum(states[state] for state in FINISHED_STATES)
     if states[TrialState.WAITING] or finished + states[TrialState.RUNNING] < trials:
         return "try"
-    return "wait" if states[TrialState.RUNNING] else "over"
+    return "wait" if states[TrialState.RUNNING] else "end"
 
 
 class Trial:
-    """The objective: a short training, its token-match ExpRate on held-out training data, the best epoch's."""
+    """The objective: the best epoch's token-match ExpRate on held-out training data in a short training."""
 
     def __init__(self, place: Place, job: Job, worker: str, archive: Archive):
         self.place, self.job, self.worker, self.archive = place, job, worker, archive
         self.reported: set[int] = set()
-        self.over = False  # whatever goes wrong from here on is not the training's fault
+        self.over = False  # whether the training has ended, so that later errors are the storage's
 
     def run(self, trial: optuna.Trial) -> float:
-        """Trains with the settings that the study suggests; returns ExpRate in percent, 0 for a loss that diverged."""
+        """Train with the suggested settings; return ExpRate in percent, 0 if the loss diverged."""
         from benchmarks.training.trainer import train
 
         where = f"{socket.gethostname()}, process {os.getpid()}"
@@ -195,16 +195,16 @@ class Trial:
         trial.set_user_attr("folder", Path(name).name)
         folder = self.place.pull(name)
 
-        def on_epoch(line: dict[str, Any]) -> None:
+        def on_epoch(entry: dict[str, Any]) -> None:
             self.place.push(name)
             self._report(trial, folder)
-            if METRIC in line and not trial.user_attrs.get("default"):
+            if METRIC in entry and not trial.user_attrs.get("default"):
                 with suppress(*STORAGE_ERRORS):
                     if trial.should_prune():
                         self.over = True
                         raise optuna.TrialPruned
 
-        with only_one(folder, ".lock", math.inf):  # two trials of the same settings, or one that was taken for dead
+        with only_one(folder, ".lock", math.inf):  # the same settings may be on trial twice, or wrongly taken for dead
             state = RunFolder(folder).state
             if state is None or not state["finished"]:
                 self._report(trial, folder)
@@ -222,7 +222,7 @@ class Trial:
         return value
 
     def _report(self, trial: optuna.Trial, folder: Path) -> None:
-        """Tells the storage of the epochs it does not know; where it is out of reach, with the next ones."""
+        """Report the epochs the storage does not have; if it is out of reach, they go with the next report."""
         try:
             for epoch, rate in _validated(folder).items():
                 if epoch not in self.reported:
@@ -236,5 +236,5 @@ class Trial:
 
 
 def _validated(folder: Path) -> dict[int, float]:
-    """The epochs of a run after which it was validated, and what came of it."""
-    return {line["epoch"]: line[METRIC] for line in RunFolder(folder).history if METRIC in line}
+    """METRIC by epoch, for the epochs of a run that were validated."""
+    return {entry["epoch"]: entry[METRIC] for entry in RunFolder(folder).history if METRIC in entry}

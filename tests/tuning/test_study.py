@@ -1,4 +1,4 @@
-"""Tuning: what a space may hold, what is tried, what a kill leaves, and the recipe that comes out."""
+"""Tuning: valid spaces, sampling, recovery from kills, and the resulting recipe."""
 
 import os
 import shutil
@@ -56,7 +56,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def given(archive: Path, tmp_path: Path) -> dict[str, Any]:
-    """Arguments of a study on the tiny archive."""
+    """The options of a study on the tiny archive."""
     tiny_config(archive, LAST)
     (tmp_path / "space.yaml").write_text(yaml.safe_dump(SPACE))
     files = {"preset": str(archive / "tiny.yaml"), "space": str(tmp_path / "space.yaml")}
@@ -64,14 +64,14 @@ def given(archive: Path, tmp_path: Path) -> dict[str, Any]:
 
 
 def tune(given: dict[str, Any], trials: int, workers: int, storage: str = "", engine: str = "local") -> Path:
-    """Tuning, as its verb calls it."""
+    """Tune as the command does."""
     archive = open_archive(given["crohme"])
     problem = pose(given["recipe"], given["preset"], given["seed"], archive, given["space"])
     return driver.tune(problem, archive, given["results"], trials, Placing(engine, workers), storage)
 
 
-def pretended(run: RunFolder, _: Any, on_epoch: Callable[[dict], None]) -> None:
-    """A training that costs nothing: the better, the nearer lr is to 0.03 and the more is smoothed."""
+def fake_train(run: RunFolder, _: Any, on_epoch: Callable[[dict], None]) -> None:
+    """A fake training whose result improves as lr approaches 0.03 and with more label smoothing."""
     run.write("config.yaml", run.settings.to_yaml())
     put_environment(run.path)
     training = run.settings.training
@@ -88,7 +88,7 @@ def pretended(run: RunFolder, _: Any, on_epoch: Callable[[dict], None]) -> None:
 
 
 class Inline:
-    """An engine without processes: a job runs when the driver asks what ended."""
+    """An engine without processes: a job runs when the driver polls for ended jobs."""
 
     def __init__(self, archive: Path, space: Path, *_: Any):
         self.place, self.queue = Place(archive, space), []
@@ -111,7 +111,7 @@ class Inline:
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.jobs.processes.Processes", Inline)
-    monkeypatch.setattr("benchmarks.training.trainer.train", pretended)
+    monkeypatch.setattr("benchmarks.training.trainer.train", fake_train)
     for name in ("track", "conclude"):
         monkeypatch.setattr(f"benchmarks.tracking.track.{name}", lambda *_, **__: None)
 
@@ -167,14 +167,14 @@ def only(name: str, parameter: Any) -> dict[str, Any]:
         (only("model.self_coverage", {"choices": [True, False]}), "the recipe 'comer-fusion' sets all of these itself"),
     ],
 )
-def test_a_space_that_cannot_be_tuned_is_refused_at_once(space, message: str, given) -> None:
+def test_an_invalid_space_is_refused_at_once(space, message: str, given) -> None:
     Path(given["space"]).write_text(yaml.safe_dump(space))
     with pytest.raises(UserError, match=message):
         tune(given, trials=1, workers=1)
     assert not (given["results"] / "local").exists()
 
 
-def test_a_preset_without_a_space_wants_one(given) -> None:
+def test_a_preset_without_a_space_requires_one(given) -> None:
     with pytest.raises(UserError, match=r"no space is shipped for the preset '.*tiny.yaml'.*--space FILE"):
         tune(given | {"space": ""}, trials=1, workers=1)
 
@@ -182,7 +182,7 @@ def test_a_preset_without_a_space_wants_one(given) -> None:
 # ------------------------------------------------------------------------------------------------------ studies
 
 
-def test_what_is_drawn_does_not_depend_on_workers_or_stops() -> None:
+def test_samples_do_not_depend_on_workers_or_stops() -> None:
     def objective(trial: optuna.Trial) -> float:
         return -((trial.suggest_float("x", -5, 5) - 2) ** 2) + trial.suggest_categorical("y", [0, 1])
 
@@ -209,7 +209,7 @@ def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, caps
     assert len(finished) == 14 and rows.value.max() > first.value and "pruned" in set(rows.state)
     assert rows[rows.state == "pruned"].epochs.between(2, 4).all()
     assert {configs.load(path).select for path in folder.glob("*/config.yaml")} == {"heldout"}
-    assert {configs.load(path).seed for path in folder.glob("*/config.yaml")} == {7, 8}  # 8: the check
+    assert {configs.load(path).seed for path in folder.glob("*/config.yaml")} == {7, 8}  # seed 8: the check
     for name in ("history", "importance"):
         assert all((folder / f"{name}.{kind}").stat().st_size > 1000 for kind in ("pdf", "svg", "png"))
 
@@ -227,7 +227,7 @@ def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, caps
     assert sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in opened(folder).trials) == 16
 
 
-def test_a_loss_that_diverges_is_a_result(inline, given) -> None:
+def test_a_diverged_loss_is_a_result(inline, given) -> None:
     space = with_(parameters={"training.optimizer.lr": {"low": 0.0095, "high": 0.9}})
     Path(given["space"]).write_text(yaml.safe_dump(space))
     folder = tune(given, trials=5, workers=1)
@@ -235,7 +235,7 @@ def test_a_loss_that_diverges_is_a_result(inline, given) -> None:
     assert rows.diverged.any() and set(rows[rows.diverged].value) == {0.0} and len(rows) == 5
 
 
-def test_a_worker_that_went_away_costs_no_trial(inline, given, monkeypatch) -> None:
+def test_a_dead_worker_costs_no_trial(inline, given, monkeypatch) -> None:
     begun: list[Path] = []
 
     def killed(run: RunFolder, archive, on_epoch) -> None:
@@ -245,10 +245,10 @@ def test_a_worker_that_went_away_costs_no_trial(inline, given, monkeypatch) -> N
                 begun.append(run.path)
                 raise Killed
 
-        pretended(run, archive, at_epoch_2)
+        fake_train(run, archive, at_epoch_2)
 
     class Killed(BaseException):
-        """Nothing of a process that is killed gets to say goodbye."""
+        """A kill, after which no handler runs: a BaseException, so that no code under test catches it."""
 
     class Deadly(Inline):
         def ended(self, seconds: float) -> dict[str, Exception | None]:
@@ -280,12 +280,12 @@ def test_a_full_disk_or_ctrl_c_ends_tuning_and_loses_no_trial(inline, given, mon
     monkeypatch.setattr("benchmarks.training.trainer.train", ends)
     with pytest.raises(type(error)):
         tune(given, trials=3, workers=1)
-    monkeypatch.setattr("benchmarks.training.trainer.train", pretended)
+    monkeypatch.setattr("benchmarks.training.trainer.train", fake_train)
     folder = tune(given, trials=3, workers=1)
     assert bool(pd.read_csv(folder / "trials.csv").iloc[1].default)
 
 
-def test_a_journal_cut_short_is_mended_and_a_damaged_one_told(inline, given) -> None:
+def test_a_truncated_journal_is_repaired_and_a_damaged_one_reported(inline, given) -> None:
     folder = tune(given, trials=2, workers=1)
     journal = folder / "journal.log"
     journal.write_bytes(journal.read_bytes() + b'{"op_code": 6, "trial')
@@ -296,7 +296,7 @@ def test_a_journal_cut_short_is_mended_and_a_damaged_one_told(inline, given) -> 
         tune(given, trials=4, workers=1)
 
 
-def test_a_study_has_one_driver_a_machine(inline, given) -> None:
+def test_a_study_has_one_driver_per_machine(inline, given) -> None:
     folder = tune(given, trials=1, workers=1)
     with only_one(folder, ".tuning"), pytest.raises(UserError, match=r"process \d+ on .* works in it; wait"):
         tune(given, trials=2, workers=1)
@@ -309,32 +309,32 @@ def test_a_study_has_one_driver_a_machine(inline, given) -> None:
         ("nosuch://host/x", r"nosuch://host/x: not a storage that can be used"),
     ],
 )
-def test_a_storage_that_is_of_no_use(inline, given, storage: str, message: str) -> None:
-    with pytest.raises(UserError, match=message) as told:
+def test_an_unusable_storage_is_reported(inline, given, storage: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
         tune(given, trials=1, workers=1, storage=storage)
-    assert "secret" not in str(told.value) and "\n" not in str(told.value)
+    assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_ray_wants_a_storage_that_nodes_reach(given) -> None:
+def test_ray_needs_a_storage_that_nodes_can_reach(given) -> None:
     with pytest.raises(UserError, match="needs a storage that all nodes reach"):
         tune(given, trials=1, workers=1, engine="ray")
 
 
-def test_a_tracking_store_that_hangs_holds_nothing_up(inline, given, monkeypatch, capsys) -> None:
+def test_a_hanging_tracking_store_delays_nothing(inline, given, monkeypatch, capsys) -> None:
     monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: threading.Event().wait())
     monkeypatch.setattr(driver, "MIRROR_SECONDS", 0.2)
     folder = tune(given, trials=3, workers=1)
     assert len(pd.read_csv(folder / "trials.csv")) == 3 and "warning: MLflow hangs" in capsys.readouterr().out
 
 
-def test_trials_lie_below_their_study_in_mlflow(inline, given, monkeypatch) -> None:
+def test_trials_are_children_of_their_study_in_mlflow(inline, given, monkeypatch) -> None:
     from mlflow import MlflowClient
 
     from benchmarks.tracking import tracking_store
 
     monkeypatch.undo()
     monkeypatch.setattr("benchmarks.jobs.processes.Processes", Inline)
-    monkeypatch.setattr("benchmarks.training.trainer.train", pretended)
+    monkeypatch.setattr("benchmarks.training.trainer.train", fake_train)
     folder = tune(given, trials=2, workers=1)
     client = MlflowClient(tracking_store.tracking_uri(folder / "trial"))
     runs = client.search_runs([e.experiment_id for e in client.search_experiments()])
@@ -349,8 +349,8 @@ def test_trials_lie_below_their_study_in_mlflow(inline, given, monkeypatch) -> N
     assert [(point.step, point.value) for point in points] == [(0, values["0"]), (1, max(values.values()))]
 
 
-def test_a_driver_that_was_killed_goes_on(given, monkeypatch, capsys) -> None:
-    """For real: processes, a tiny network, kill -9."""
+def test_a_killed_driver_resumes(given, monkeypatch, capsys) -> None:
+    """With real processes, a tiny network and kill -9."""
     space = with_(budget={"training": {"epochs": 20, "validate_every": 10}})
     Path(given["space"]).write_text(yaml.safe_dump(space))
     options = [f"--{name}={value}" for name, value in given.items()] + ["--trials=2", "--workers=1"]
@@ -375,15 +375,15 @@ def test_a_driver_that_was_killed_goes_on(given, monkeypatch, capsys) -> None:
     shutil.rmtree(folder)
 
 
-def test_make_passes_on_what_it_is_given() -> None:
+def test_make_passes_its_variables_on() -> None:
     given = ["RECIPE=bttr", "PRESET=laptop", "TRIALS=3", "STORAGE=sqlite:///x", "ENGINE=ray", "CPUS=2"]
-    given += ["CROHME="]  # which the environment may name for other tests
+    given += ["CROHME="]  # the environment may set it for other tests
     said = subprocess.check_output(["make", "-n", "--no-print-directory", "tune", *given], cwd=ROOT, text=True)
     words = " ".join(said.replace('"', "").split("benchmarks tune ")[1].split())
     assert words == "--recipe bttr --preset laptop --trials 3 --storage sqlite:///x --engine ray --cpus 2"
 
 
-def test_jobs_travel_to_other_processes(archive: Path, given) -> None:
+def test_jobs_can_be_pickled(archive: Path, given) -> None:
     import pickle
 
     problem = pose("comer-fusion", given["preset"], 7, open_archive(archive), given["space"])

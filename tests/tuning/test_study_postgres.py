@@ -1,4 +1,4 @@
-"""A study on a PostgreSQL server: four workers, one killed, the server gone for a while, a machine that vanishes."""
+"""A study on a PostgreSQL server: a killed worker, a server outage, a vanished machine."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from benchmarks.tuning.space import pose
 from benchmarks.tuning.trials import FINISHED_STATES, Job
 from tests.helpers.database import Postgres
 from tests.tuning import test_study as local
-from tests.tuning.test_study import pretended, with_
+from tests.tuning.test_study import fake_train, with_
 
 archive, given = local.archive, local.given  # fixtures
 
@@ -29,14 +29,14 @@ def numbers(found: list[FrozenTrial], *states: TrialState) -> list[int]:
     return [trial.number for trial in found if trial.state in states]
 
 
-def test_four_workers_one_killed_and_the_server_gone_for_a_while(postgres: Postgres, given, monkeypatch, capfd) -> None:
+def test_a_killed_worker_and_a_server_outage_lose_no_trial(postgres: Postgres, given, monkeypatch, capfd) -> None:
     space = with_(budget={"training": {"epochs": 16, "validate_every": 8}})
     Path(given["space"]).write_text(yaml.safe_dump(space))
     monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
     url, killed = postgres.url("study"), []
 
     def trouble() -> None:
-        while not killed:  # a trial under way: its folder has the first epochs
+        while not killed:  # once a running trial's folder has its first epochs
             for path in given["results"].glob("tuning/*/*/history.jsonl"):
                 if 2 <= len(path.read_text().splitlines()) < 10:
                     study = optuna.load_study(study_name=path.parents[1].name, storage=url)
@@ -70,17 +70,17 @@ def test_four_workers_one_killed_and_the_server_gone_for_a_while(postgres: Postg
     assert any("resuming" in log.read_text() for log in folder.glob("worker-*.log"))
 
 
-def test_a_machine_that_vanishes(postgres: Postgres, given, monkeypatch) -> None:
-    """Its trials give no sign of life, so that the workers of another machine try them again; not before."""
-    monkeypatch.setattr("benchmarks.training.trainer.train", pretended)
+def test_a_machine_vanishes(postgres: Postgres, given, monkeypatch) -> None:
+    """Once its trials have missed their heartbeats, and not before, another machine's workers retry them."""
+    monkeypatch.setattr("benchmarks.training.trainer.train", fake_train)
     monkeypatch.setattr(trials, "POLL", 0.1)
     problem = pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"])
     here = Job(problem, postgres.url("machines"), 3, str(given["results"] / "here"), heartbeat=1)
     there = here.opened()
-    lost = there.ask()  # on the other machine, whose last sign of life this is
+    lost = there.ask()  # on the other machine, whose last heartbeat this is
     problem.suggest(lost)
     there._storage.record_heartbeat(lost._trial_id)  # type: ignore[attr-defined]
-    driver._try_again(there, lambda trial: trial.user_attrs.get("owner") == here.owner)
+    driver._requeue(there, lambda trial: trial.user_attrs.get("owner") == here.owner)
     assert there.trials[0].state == TrialState.RUNNING
     began = time.monotonic()
     trials.work(Place(given["crohme"], given["results"]), here, "worker")
@@ -91,8 +91,8 @@ def test_a_machine_that_vanishes(postgres: Postgres, given, monkeypatch) -> None
     assert len(numbers(found, *FINISHED_STATES)) == 3 and not numbers(found, TrialState.RUNNING, TrialState.WAITING)
 
 
-def test_a_trial_taken_for_dead_is_left_to_the_other(postgres: Postgres, given, monkeypatch) -> None:
-    """A worker that was out of reach finds, at its end, that its trial was given away: it takes the next."""
+def test_a_trial_given_away_is_left_to_the_other_worker(postgres: Postgres, given, monkeypatch) -> None:
+    """A worker that was out of reach finds in the end that its trial was requeued, and takes the next one."""
     job = Job(
         pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"]),
         postgres.url("given_away"),
@@ -103,10 +103,10 @@ def test_a_trial_taken_for_dead_is_left_to_the_other(postgres: Postgres, given, 
     taken: list[int] = []
 
     def slow(run, archive, on_epoch) -> None:
-        pretended(run, archive, on_epoch)
+        fake_train(run, archive, on_epoch)
         if not taken:
             (running,) = [trial for trial in study.trials if trial.state == TrialState.RUNNING]
-            driver._try_again(study, lambda trial: trial.number == running.number)
+            driver._requeue(study, lambda trial: trial.number == running.number)
             taken.append(running.number)
 
     study = job.opened()
