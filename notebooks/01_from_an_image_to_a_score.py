@@ -13,9 +13,10 @@
 # %% [markdown]
 # # From an image to a scored expression
 #
-# A trained network reads an image, the approximate joint search writes LaTeX, the LaTeX becomes a symLG graph, and the
-# graph is compared with the truth as the official scorer compares them. `CROHME=path/to/data.zip` shows handwriting;
-# without it the embedded set's typeset and distorted expressions are read, by a network that never saw any.
+# A trained network encodes an image, the approximate joint search decodes LaTeX, the LaTeX is converted to a symLG
+# graph, and the graph is compared with the ground truth as the official scorer does. With `CROHME=path/to/data.zip`
+# the images are handwritten; without it they are typeset, distorted expressions of the embedded set, on which the
+# network was not trained.
 
 # %%
 import os
@@ -55,15 +56,15 @@ print(f"{config.recipe}, preset {config.preset}: {sum(p.numel() for p in model.p
 
 # %% [markdown]
 # ## Recognition
-# Both directions are searched, each rates what the other found, and the best sum wins.
+# Both directions are searched, each rescores the hypotheses of the other, and the best sum of scores wins.
 
 # %%
 samples = evenly(archive.samples(split), 6)
-found = recognize(model, config, samples, torch.device("cpu"), split)
+results = recognize(model, config, samples, torch.device("cpu"), split)
 figure, axes = plt.subplots(len(samples), 1, figsize=(7, 1.6 * len(samples)))
 for axis, sample in zip(axes, samples, strict=True):
     axis.imshow(255 - sample.image, cmap="gray")
-    axis.set_title(" ".join(found[sample.id][0]), fontsize=9, loc="left", parse_math=False)
+    axis.set_title(" ".join(results[sample.id][0]), fontsize=9, loc="left", parse_math=False)
     axis.axis("off")
 figure.tight_layout()
 
@@ -74,20 +75,21 @@ figure.tight_layout()
 vocabulary = Vocabulary()
 sample = samples[2]
 print("truth:".ljust(15), " ".join(sample.tokens))
-for hypothesis in found[sample.id][1][:5]:
+for hypothesis in results[sample.id][1][:5]:
     print(f"{hypothesis.score:8.3f}  {hypothesis.direction}  ", " ".join(vocabulary.decode(hypothesis.ids)))
 
 # %% [markdown]
 # ## symLG and the score
-# Symbols are identified by their path from the first one; a wrong label costs one error, a misplaced symbol more.
-# ExpRate counts the expressions without any.
+# Symbols are identified by their path from the first one: a wrong label is one error, a misplaced symbol is several.
+# ExpRate is the share of expressions without errors.
 
 # %%
 for sample in samples:
     truth = label_graph.read(archive.ground_truth(split)[sample.id])
     try:
-        errors = metrics.compare(symlg.from_latex(" ".join(found[sample.id][0])), truth).metrics["D_B"]
-        print(f"{errors:3d} errors  {' '.join(found[sample.id][0])}")
+        latex = " ".join(results[sample.id][0])
+        errors = metrics.compare(symlg.from_latex(latex), truth).metrics["D_B"]
+        print(f"{errors:3d} errors  {latex}")
     except symlg.Unconverted as reason:
         print(f"not LaTeX: {reason}")
 

@@ -12,9 +12,9 @@
 # %% [markdown]
 # # The paper's figures
 #
-# All are drawn from what is committed under `results/`: numbers the paper reports, and runs of this suite beside them.
-# No archive and no network is needed. `make figures` writes the same as PDF, SVG and PNG to `results/figures/`; what is
-# missing there for want of data is named at the end.
+# All figures are drawn from what is committed under `results/`: the paper's reported numbers beside runs of this suite.
+# No archive and no network is needed. `make figures` writes the same figures to `results/figures/` as PDF, SVG and PNG;
+# those without data are listed at the end.
 
 # %%
 from pathlib import Path
@@ -31,23 +31,24 @@ RESULTS = ROOT / "results"
 runs = figures.read_runs(RESULTS / "reproduced")
 with figures.style():
     drawn = dict(figures.draw(RESULTS))
-    pictures = {name: figures.rendered(it, "png") for name, it in drawn.items() if not isinstance(it, str)}
+    pictures = {name: figures.rendered(plot, "png") for name, plot in drawn.items() if not isinstance(plot, str)}
 
 
-def show(start: str) -> None:
-    """All figures whose name begins so."""
+def show(prefix: str) -> None:
+    """Display the figures whose names start with `prefix`."""
     for name, picture in pictures.items():
-        if name.startswith(start):
+        if name.startswith(prefix):
             display(Image(picture, width=480))
 
 
 print(f"{len(runs)} runs, {len(pictures)} figures")
 
 # %% [markdown]
-# ## Table 1, as a forest
-# One row per model, one marker per rate with its 95 % interval. Open markers are the paper's, filled ones were run
-# here; a black stroke is a seed. Mind the intervals: with 986 expressions two rates less than about four points apart
-# can be chance. A preset other than `paper` and `fast` is a smaller network and **not** meant to meet the paper's row.
+# ## Table 1 as a forest plot
+# One row per model, one marker per rate with its 95 % interval. Open markers are the paper's, filled ones are
+# reproduced; a black stroke is a seed. Mind the intervals: with 986 expressions, a difference of less than about four
+# points can be due to chance. All presets except `paper` and `fast` train smaller networks, which are **not** meant to
+# match the paper's rows.
 
 # %%
 show("table1")
@@ -55,9 +56,9 @@ tables.short(tables.committed(RESULTS)["table1"])
 
 # %% [markdown]
 # ## Fig. 3: long expressions are where coverage counts
-# ExpRate by the number of tokens in the true caption. What to look for is the distance between the lines at the right:
-# without coverage (BTTR) the rate falls towards nothing, with it (CoMER) less so. The intervals there are wide, as only
-# 51 of 986 expressions have more than 40 tokens. In the lower panels the open markers are the paper's again.
+# ExpRate by the number of tokens in the ground truth. Look at the distance between the lines on the right: without
+# coverage (BTTR) the rate drops to almost zero, with coverage (CoMER) it drops less. The intervals there are wide, as
+# only 51 of 986 expressions have more than 40 tokens. Open markers in the lower panels repeat the paper's rates.
 
 # %%
 show("fig3")
@@ -69,8 +70,9 @@ pd.DataFrame.from_dict(lengths, orient="index", columns=reference()["fig3"]["buc
 
 # %% [markdown]
 # ## Fig. 4: where the network looks
-# Attention of the last layer over the image, step by step, and the refinement term that keeps it from going back. It
-# needs an image and the weights, so it is drawn by a command of its own, `python -m benchmarks attention`.
+# Attention of the last layer over the image, step by step, and the refinement term that suppresses attention to regions
+# already read. This figure needs an image and the weights, so it has a command of its own,
+# `python -m benchmarks attention`.
 
 # %%
 if (fig4 := RESULTS / "figures/fig4-attention.png").exists():
@@ -80,30 +82,29 @@ else:
 
 # %% [markdown]
 # ## Training
-# Loss (both directions, with label smoothing where the preset has it, so that it does not go to zero), learning rate
-# and throughput of every epoch. Images a second fall in the first epochs of a preset that begins with short
-# expressions.
+# Loss (both directions; where the preset uses label smoothing, it does not approach zero), learning rate and throughput
+# by epoch. In presets that start with short expressions, images per second drop over the first epochs.
 
 # %%
 show("training")
 
 # %% [markdown]
 # ## What goes wrong
-# *Symbols*: mistaken labels in expressions whose structure is right, over all sets (where it is not, the scorer's paths
-# shift, and every symbol after the fault counts as wrong). *Relations*: in how many expressions at least one is missed
-# or invented; a prediction that is too short misses all that follow. *Structure*, *length*: ExpRate of the expressions
-# that contain a structure (one may contain several) or have a length.
+# *Symbols*: confused labels in expressions with correct structure, over all sets (with a wrong structure, the scorer's
+# paths shift, and every symbol after the error counts as wrong). *Relations*: the share of expressions in which a
+# relation is missed or invented at least once; a prediction that ends early misses all that follow. *Structure*,
+# *length*: ExpRate of the expressions that contain a structure (possibly several) or have a certain length.
 
 # %%
 show("errors")
 
 # %% [markdown]
 # ## Cost
-# ExpRate against the core-minutes of training, and how a search's time grows: slope 1 is linear growth.
+# ExpRate against core-minutes of training, and the growth of search time: slope 1 is linear.
 
 # %%
 show("exprate")
 show("speed")
-for name, it in drawn.items():
-    if isinstance(it, str):
-        print(f"{name}: not drawn, {it}".replace(str(ROOT) + "/", ""))
+for name, reason in drawn.items():
+    if isinstance(reason, str):
+        print(f"{name}: not drawn, {reason}".replace(str(ROOT) + "/", ""))

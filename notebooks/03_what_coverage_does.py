@@ -14,14 +14,16 @@
 # # What coverage does
 #
 # A decoder that does not know where it has looked may read a symbol twice (over-parsing) or never (under-parsing).
-# CoMER's attention refinement module (ARM) keeps count of past attention and subtracts a refinement term R from the
-# energies where the network has been. Here the same images are read with and without it, in two ways:
+# CoMER's attention refinement module (ARM) accumulates past attention and subtracts a refinement term R from the
+# attention energies where the network has already looked. Here the same images are read with and without R, in two
+# ways:
 #
-# 1. **R set to 0 at test time**: the same weights, the refinement switched off. The network was trained with R, so this
-#    shows how much it leans on R, *not* what a network trained without would do.
+# 1. **R set to 0 at test time**: the same weights with the refinement switched off. The network was trained with R, so
+#    this shows how much it depends on R, *not* how a network trained without R would behave.
 # 2. **Two trainings**: BTTR (baseline) against CoMER (Fusion), where runs of both exist.
 #
-# `CROHME=path/to/data.zip` shows handwriting; without it the embedded set is read, whose numbers say nothing of CROHME.
+# With `CROHME=path/to/data.zip` the images are handwritten; without it they come from the embedded set, whose numbers
+# say nothing about CROHME.
 
 # %%
 import copy
@@ -60,23 +62,23 @@ print(f"{archive.edition}: {len(samples)} images of {split}")
 
 # %% [markdown]
 # ## Over- and under-parsing, counted
-# Prediction and truth are aligned at least cost (a symbol put in, left out or mistaken costs 1). Tokens that nothing is
-# drawn for, braces and scripts, are left out before. What is put in was *over-parsed*, what is left out *under-parsed*;
-# a mistaken symbol was read once, as it should be, and says nothing of coverage.
+# Prediction and ground truth are aligned by edit distance (insertion, deletion and substitution cost 1), after removing
+# tokens without ink (braces and scripts). An inserted symbol was *over-parsed*, a deleted one *under-parsed*; a
+# substituted symbol was read once, as it should be, and says nothing about coverage.
 
 
 # %%
 def parsed(truth: tuple[str, ...], read: tuple[str, ...]) -> Counter[str]:
-    """How many symbols were over-parsed, under-parsed and mistaken (Levenshtein alignment; mistakes preferred)."""
-    truth, read = (tuple(t for t in tokens if t not in INKLESS) for tokens in (truth, read))
+    """Count over-parsed, under-parsed and mistaken symbols (Levenshtein alignment, preferring substitutions)."""
+    truth, read = (tuple(token for token in tokens if token not in INKLESS) for tokens in (truth, read))
     row = [(j, j, 0) for j in range(len(read) + 1)]  # (cost, over-parsed, under-parsed) of truth[:i] with read[:j]
     for i, symbol in enumerate(truth, 1):
-        before, row = row, [(i, 0, i)]
+        previous, row = row, [(i, 0, i)]
         for j, other in enumerate(read, 1):
-            paired = (before[j - 1][0] + (symbol != other), *before[j - 1][1:])
-            left_out = (before[j][0] + 1, before[j][1], before[j][2] + 1)
-            put_in = (row[-1][0] + 1, row[-1][1] + 1, row[-1][2])
-            row.append(min(paired, left_out, put_in, key=lambda step: (step[0], step[1] + step[2])))
+            paired = (previous[j - 1][0] + (symbol != other), *previous[j - 1][1:])
+            deleted = (previous[j][0] + 1, previous[j][1], previous[j][2] + 1)
+            inserted = (row[-1][0] + 1, row[-1][1] + 1, row[-1][2])
+            row.append(min(paired, deleted, inserted, key=lambda cell: (cell[0], cell[1] + cell[2])))
     cost, over, under = row[-1]
     return Counter({"over-parsed": over, "under-parsed": under, "mistaken": cost - over - under})
 
@@ -86,13 +88,13 @@ print(parsed(("x", "^", "{", "2", "}", "+", "x"), ("x", "^", "{", "2", "}", "+",
 
 # %%
 def compare(read: dict[str, dict[str, tuple[str, ...]]], truth: dict[str, tuple[str, ...]]) -> pd.DataFrame:
-    """A row for each reader: how many of the images it has each fault on, the symbols concerned, what is right."""
+    """One row per reader: the number of images with each kind of error, of such symbols, and of correct images."""
     rows = {}
-    for name, found in read.items():
-        faults = [parsed(truth[id_], found.get(id_, ())) for id_ in truth]
-        images = {f"images {kind}": sum(f[kind] > 0 for f in faults) for kind in faults[0]}
-        symbols = {f"symbols {kind}": sum(f[kind] for f in faults) for kind in faults[0]}
-        rows[name] = {**images, **symbols, "images right": sum(found.get(id_) == truth[id_] for id_ in truth)}
+    for name, predicted in read.items():
+        counts = [parsed(truth[id_], predicted.get(id_, ())) for id_ in truth]
+        images = {f"images {kind}": sum(count[kind] > 0 for count in counts) for kind in counts[0]}
+        symbols = {f"symbols {kind}": sum(count[kind] for count in counts) for kind in counts[0]}
+        rows[name] = {**images, **symbols, "images right": sum(predicted.get(id_) == truth[id_] for id_ in truth)}
     return pd.DataFrame(rows).T
 
 
@@ -109,8 +111,9 @@ def chart(counts: pd.DataFrame, title: str) -> None:
 
 # %% [markdown]
 # ## The same weights, with R and with R = 0
-# R leaves a batch normalization; with its scale and shift at 0, R is 0 everywhere. Reading stops after 60 tokens, as
-# without R it often would not stop by itself: counts of symbols are therefore too low, counts of images are not.
+# R is the output of a batch normalization; with scale and shift at 0, R is 0 everywhere. Decoding stops after 60
+# tokens, because without R it often would not stop by itself: symbol counts are therefore too low, image counts are
+# not.
 
 # %%
 config = load(RUN / "config.yaml").changed({"search.max_len": 60})
@@ -133,9 +136,9 @@ display(counts.T)
 
 # %% [markdown]
 # ## One image, twice
-# The shortest reading that is right with R and over-parsed without. Above (a) with R, below (b) the same weights with
-# R = 0: the attention (orange) goes back to what has been read, as nothing says that it was. Blue is R, dark where it
-# suppresses; in (b) it is 0.
+# The shortest prediction that is correct with R and over-parsed without. Above (a) with R, below (b) the same weights
+# with R = 0: the attention (orange) returns to symbols already read, as nothing tells it that they were. Blue is R,
+# dark where it suppresses attention; in (b) it is 0.
 
 # %%
 right, looped = read.values()
@@ -150,18 +153,18 @@ if chosen:
     ]
     display(figure(shown))
 else:
-    print("no image is over-parsed without R only")
+    print("no image is over-parsed only without R")
 
 # %% [markdown]
-# How often does the attention go back? Both readers are made to read the truth of twelve images; counted is the share
-# of attention, mean of all steps, on cells that had more than half a step's attention before:
+# How often does the attention return? Both readers are fed the ground truth of twelve images. The measure is the share
+# of attention, averaged over all steps, on cells that received more than half a step's attention before:
 
 
 # %%
 def on_read_cells(model: CoMER, sample: Sample) -> float:
-    looked = trace(model, config, sample.image, sample.tokens).looked_Thw
-    before = np.cumsum(looked, axis=0) - looked
-    return float((looked * (before > 0.5)).sum((1, 2))[1:].mean())
+    attention_Thw = trace(model, config, sample.image, sample.tokens).looked_Thw
+    past_Thw = np.cumsum(attention_Thw, axis=0) - attention_Thw
+    return float((attention_Thw * (past_Thw > 0.5)).sum((1, 2))[1:].mean())
 
 
 for name, model in readers.items():
@@ -169,8 +172,8 @@ for name, model in readers.items():
 
 # %% [markdown]
 # ## Two trainings: BTTR (baseline) and CoMER (Fusion)
-# Read off the predictions of two runs of the same preset on CROHME 2014, where both are there: committed, or trained
-# here (`make reproduce-table2 CROHME=… RECIPES='bttr-baseline comer-fusion'`).
+# From the predictions of two runs of the same preset on CROHME 2014, if both exist: committed, or trained here
+# (`make reproduce-table2 CROHME=… RECIPES='bttr-baseline comer-fusion'`).
 
 
 # %%
@@ -181,22 +184,22 @@ def predictions(run: Path) -> dict[str, tuple[str, ...]]:
 
 
 def runs(recipe: str) -> dict[str, Path]:
-    """The run of seed 7 with predictions, of every preset, committed ones first."""
-    found = [
-        p.parents[1]
+    """The run of seed 7 with predictions, by preset; a committed run takes precedence."""
+    folders = [
+        path.parents[1]
         for kind in ("runs", "reproduced")
-        for p in sorted(ROOT.glob(f"results/{kind}/{recipe}/*-seed7*/predictions/2014.zip"))
+        for path in sorted(ROOT.glob(f"results/{kind}/{recipe}/*-seed7*/predictions/2014.zip"))
     ]
-    return {load(run / "config.yaml").preset: run for run in found}
+    return {load(folder / "config.yaml").preset: folder for folder in folders}
 
 
 baseline, fusion = runs("bttr-baseline"), runs("comer-fusion")
 both = [preset for preset in baseline if preset in fusion]
 if archive.name != "crohme":
-    print("CROHME is not given, so its captions are not here: nothing to compare with (CROHME=path/to/data.zip)")
+    print("comparing with CROHME's captions needs CROHME=path/to/data.zip")
 elif not both:
-    have = {"bttr-baseline": sorted(baseline), "comer-fusion": sorted(fusion)}
-    print(f"no preset has predictions of both recipes yet; presets that have one: {have}")
+    presets = {"bttr-baseline": sorted(baseline), "comer-fusion": sorted(fusion)}
+    print(f"no preset has predictions of both recipes yet: {presets}")
 for preset in both if archive.name == "crohme" else ():
     truth = {id_: tuple(tokens) for id_, tokens in archive.captions("2014").items()}
     trained = {"BTTR (baseline)": predictions(baseline[preset]), "CoMER (Fusion)": predictions(fusion[preset])}

@@ -12,12 +12,13 @@
 # %% [markdown]
 # # Errors, and comparing two runs
 #
-# Two systems read the same images, both are scored by the LgEval-compatible scripts, and then: is one better, or is it
-# luck? Where do they differ? What do they mistake? Here they are the committed network of the preset `hour` with the
-# joint search and with a beam search from left to right alone; any two folders of predictions will do
+# Two systems read the same images and are scored by the LgEval-compatible scripts. Is one better, or is it chance?
+# Where do they differ? Which symbols do they confuse? Here the systems are the committed network of the preset `hour`
+# with the joint search, and with a left-to-right beam search only; any two folders of predictions can be compared
 # (`python -m evaluation compare`).
 #
-# `CROHME=path/to/data.zip` shows handwriting; without it the embedded set is read; its numbers say nothing of CROHME.
+# With `CROHME=path/to/data.zip` the images are handwritten; without it they come from the embedded set, whose numbers
+# say nothing about CROHME.
 
 # %%
 import json
@@ -51,7 +52,7 @@ print(f"{archive.edition}: {len(samples)} images of {split}")
 
 # %% [markdown]
 # ## Two systems
-# Same weights, another search. Each leaves what a run folder has: predictions, scores, tables of errors.
+# The same weights with two searches. Each writes a run folder: predictions, scores, error tables.
 
 # %%
 config = load(RUN / "config.yaml")
@@ -67,10 +68,10 @@ for name, direction in systems.items():
 
 # %% [markdown]
 # ## Is the difference real?
-# Both read the *same* images, so what counts is where they disagree. McNemar's test asks whether the expressions that
-# one alone got right are split like tosses of a coin; the permutation test does the same for the numbers of errors. The
-# interval is that of the difference. A p value above 0.05 means: these images cannot tell the two apart, **not** that
-# they are the same.
+# Both read the *same* images, so only the disagreements are informative. McNemar's test asks whether the expressions
+# that only one system got right are split like fair coin tosses; the permutation test asks the same about the numbers
+# of errors. The interval is that of the difference. A p-value above 0.05 means that these images cannot tell the two
+# apart, **not** that they are equally good.
 
 # %%
 rows = {name: pd.read_csv(work / name / f"scores/{split}.csv").set_index("id") for name in systems}
@@ -80,18 +81,18 @@ low, high = result.interval
 print(f"right: {result.exact_a} and {result.exact_b} of {result.n}; ", end="")
 print(f"only the first {result.only_a}, only the second {result.only_b}")
 print(f"difference {result.difference:+.2f} points ({low:+.2f} to {high:+.2f}), McNemar p = {result.mcnemar_p:.3g}")
-print(f"errors an expression: {result.mean_errors_a:.2f} and {result.mean_errors_b:.2f}, ", end="")
+print(f"errors per expression: {result.mean_errors_a:.2f} and {result.mean_errors_b:.2f}, ", end="")
 print(f"permutation p = {result.permutation_p:.3g}")
 
 # %% [markdown]
 # ## Where do they differ?
-# First the expressions that one alone got right, then others with more errors in one than in the other.
+# First the expressions that only one system got right, then others with different numbers of errors.
 
 # %%
-changed = [s for s in samples if first.loc[s.id, "exact"] != second.loc[s.id, "exact"]]
-others = [s for s in samples if s not in changed and first.loc[s.id, "errors"] != second.loc[s.id, "errors"]]
-print(f"{len(changed)} expressions changed sides, {len(others)} others have more or fewer errors")
-for sample in (evenly(changed, 4) + evenly(others, 2))[:4]:
+one_right = [s for s in samples if first.loc[s.id, "exact"] != second.loc[s.id, "exact"]]
+others = [s for s in samples if s not in one_right and first.loc[s.id, "errors"] != second.loc[s.id, "errors"]]
+print(f"{len(one_right)} expressions are right in one system only, {len(others)} others differ in their errors")
+for sample in (evenly(one_right, 4) + evenly(others, 2))[:4]:
     figure, axis = plt.subplots(figsize=(6, 1.2))
     axis.imshow(255 - sample.image, cmap="gray")
     axis.axis("off")
@@ -102,14 +103,14 @@ for sample in (evenly(changed, 4) + evenly(others, 2))[:4]:
 
 # %% [markdown]
 # ## On what kind of expression?
-# Rates by structure and by length, from `errors/<set>.json`. Mind the n: a group of ten tells next to nothing.
+# ExpRate by structure and by length, from `errors/<set>.json`. Mind n: a group of ten says next to nothing.
 
 # %%
 errors = {name: json.loads((work / name / f"errors/{split}.json").read_text()) for name in systems}
 
 
 def side_by_side(table: str, key: str) -> pd.DataFrame:
-    """n and ExpRate of every group, a column for each system."""
+    """n and ExpRate of every group, one column per system."""
     frames = {name: pd.DataFrame(errors[name][table]).set_index(key) for name in systems}
     return pd.DataFrame(
         {"n": next(iter(frames.values()))["n"]} | {name: frame["exprate"] for name, frame in frames.items()}
@@ -122,8 +123,8 @@ side_by_side("structure", "structure")
 side_by_side("length", "bucket")
 
 # %% [markdown]
-# ## What is mistaken for what?
-# `aligned` counts where the structure is right: there it is a mistaken symbol and nothing else.
+# ## Which symbols are confused?
+# `aligned` counts the cases with correct structure, in which only the symbol is wrong.
 
 # %%
 for name in systems:
@@ -133,8 +134,11 @@ for name in systems:
 
 # %% [markdown]
 # ## The committed run, on all of CROHME
-# The same tables lie in the run folder, so they can be read without CROHME.
+# The run folder contains the same tables, so they can be read without CROHME.
 
 # %%
-whole = {path.stem: json.loads(path.read_text()) for path in sorted((RUN / "errors").glob("*.json"))}
-pd.DataFrame({year: pd.DataFrame(part["structure"]).set_index("structure")["exprate"] for year, part in whole.items()})
+rates = {}
+for path in sorted((RUN / "errors").glob("*.json")):
+    table = pd.DataFrame(json.loads(path.read_text())["structure"])
+    rates[path.stem] = table.set_index("structure")["exprate"]
+pd.DataFrame(rates)

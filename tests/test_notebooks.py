@@ -1,4 +1,4 @@
-"""Every notebook runs from its first cell to its last, on the embedded set."""
+"""Every notebook runs from the first cell to the last on the embedded set."""
 
 import jupytext
 import pytest
@@ -16,7 +16,7 @@ def test_there_are_notebooks():
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, monkeypatch):
     monkeypatch.delenv("CROHME", raising=False)
-    monkeypatch.delenv("MPLBACKEND", raising=False)  # a backend without a screen shows nothing in a notebook
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # another backend would disable inline plots
     notebook = jupytext.read(path)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(ROOT)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
