@@ -2,21 +2,24 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable
 
 from benchmarks.config import AUTHORS_MAX_TOKENS, Config
 from benchmarks.report.paper import reference
 from benchmarks.runs.contents import Data
 from benchmarks.runs.folder import RunFolder
-from models.config import CoMERConfig
+
+TRAINING_EXPRESSIONS = 8834  # of CROHME
 
 
 def settings_digest(run: RunFolder) -> str:
     """Digest of all settings except the seed and those that distinguish the rows of the paper's Table 1."""
     config = run.config
     model = {key: value for key, value in config.get("model", {}).items() if not key.endswith("_coverage")}
-    rest = {key: config[key] for key in config if key not in ("schema_version", "recipe", "seed", "augmentation")}
-    text = json.dumps(rest | {"model": model}, sort_keys=True, default=str)
+    augmentation = {key: value for key, value in (config.get("augmentation") or {}).items() if key != "scale"}
+    rest = {key: config[key] for key in config if key not in ("schema_version", "recipe", "seed")}
+    text = json.dumps(rest | {"model": model, "augmentation": augmentation}, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
@@ -43,26 +46,25 @@ def added_data(data: Data) -> str:
     return ", ".join([*words, f"{share:.0%} substituted"] if share else words) or "nothing"
 
 
-def describe_preset(name: str, config: Config) -> str:
-    """Describe how a preset's network, images, training data and reading scales differ from the authors'."""
-    data, parts, share = config.data, config.data.sub_expressions, config.data.substitution
-    block_sizes = config.model.num_layers, CoMERConfig().num_layers
-    layers, authors_layers = (3 * size if isinstance(size, int) else sum(size) for size in block_sizes)
-    reduced = [f"{layers} of the authors' {authors_layers} dense layers"] if layers < authors_layers else []
-    reduced += [f"images at {data.scale:g} of their width and height"] if data.scale < 1 else []
-    network = f"a small network ({', '.join(reduced)}); its levels are not the paper's" if reduced else "full size"
-    trained = f"Trained on {f'{data.limit:,} of ' if data.limit else ''}the paper's 8,834 expressions"
+def describe_preset(config: Config, runs: Iterable[RunFolder] = ()) -> dict[str, str]:
+    """A row of the table of presets: network, images, training data and reading scales, and the cost and number of
+    seeds per row of `runs`."""
+    data, layers, runs = config.data, config.model.num_layers, list(runs)
+    expressions = f"{data.limit or TRAINING_EXPRESSIONS:,}"
     if data.max_tokens < AUTHORS_MAX_TOKENS:
-        trained += f" of at most {data.max_tokens} tokens"
-    if parts:
-        trained += f" and {'one sub-expression' if parts == 1 else f'up to {parts} sub-expressions'} of each"
-    if share:
-        trained += f", {share:.0%} of their symbols substituted"
-    if not parts and not share:
-        trained += " alone"
-    text = f"`{name}`: {network}. {trained}, for {config.training.epochs} epochs."
-    scales = [f"{scale:g}" for scale in config.search.scales]
-    if scales != ["1"]:
-        at_once = ", all at once" if len(scales) > 1 else ""
-        text += f" Images are read at {', '.join(scales)} times their size in training{at_once}."
-    return text
+        expressions += f" of at most {data.max_tokens} tokens"
+    return {
+        "dense layers": str(3 * layers if isinstance(layers, int) else sum(layers)),
+        "image scale": f"{data.scale:g}",
+        "expressions": expressions,
+        "added": added_data(Data(**data.model_dump())),
+        "epochs": str(config.training.epochs),
+        "read at": ", ".join(f"{scale:g}" for scale in config.search.scales),
+        "core-minutes": _range([run.core_minutes for run in runs]),
+        "seeds": _range(Counter(run.recipe for run in runs).values()),
+    }
+
+
+def _range(values: Collection[float]) -> str:
+    """Minimum and maximum, or one number if they are equal."""
+    return "–".join(dict.fromkeys(f"{end:.0f}" for end in (min(values), max(values)))) if values else ""

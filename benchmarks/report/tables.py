@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks import printing
+from benchmarks.config import Config
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.report import compare, presets
@@ -108,41 +109,42 @@ def write_summary(results: Path, readme: Path) -> None:
 
 
 def summary(results: Path) -> str:
-    """README's summary in Markdown: Table 1 by model and preset, the presets, and `compare` on all sets pooled."""
-    lines: list[dict[str, str]] = []
+    """README's summary in Markdown: Table 1 with a column per preset, the presets beside the authors' settings, and
+    `compare` on all sets pooled."""
+    columns: dict[str, dict[str, str]] = {}
     for row in committed(results)["table1"].to_dict("records"):
-        line = {"model": row["model"]} | {name: "✓" if row[flag] else "" for flag, name in FLAGS.items()}
-        rate = f"{row['exprate']:.2f}"
-        if row["source"] == "reported":
-            line["reported"] = rate
-        else:
-            spread = f" ± {row['sd']:.2f}" if row["seeds"] > 1 else ""
-            line["reproduced"] = f"{rate}{spread} ({interval(row['ci_low'], row['ci_high'])})"
-            line |= {"seeds": str(row["seeds"]), "preset": f"`{row['preset']}`"}
-            if lines and lines[-1]["model"] == row["model"] and "seeds" not in lines[-1]:
-                line["reported"] = lines.pop()["reported"]  # merge with the reported row
-        lines.append(line)
-    columns = {"model": "left", **dict.fromkeys(FLAGS.values(), "center"), "reported": "right", "reproduced": "right",
-               "seeds": "right", "preset": "left"}  # fmt: skip
-    frame = pd.DataFrame(lines, columns=list(columns), dtype=object).fillna("")
-    text = frame.to_markdown(index=False, disable_numparse=True, colalign=list(columns.values()))
-    text += "\n"
-    if not (runs := [run for run in RunFolder.under(results / "reproduced") if run.scores]):
+        column = f"`{row['preset']}`" if row["source"] == "reproduced" else "reported"
+        columns.setdefault(column, {})[row["model"]] = _rate(row)
+    columns = dict(sorted(columns.items(), key=lambda column: -len(column[1])))  # the presets with most rows first
+    rates = pd.DataFrame(columns).rename_axis("model").fillna("")
+    text = rates.to_markdown(disable_numparse=True, colalign=["left", *["right"] * len(columns)]) + "\n"
+    runs: dict[str, list[RunFolder]] = {}
+    for run, preset in presets.preset_labels(RunFolder.under(results / "reproduced")).items():
+        runs.setdefault(f"`{preset}`", []).append(run)
+    if not runs:
         return text
-    descriptions: dict[str, str] = {}
-    for run, preset in presets.preset_labels(runs).items():
+    descriptions = [{"preset": "authors'"} | presets.describe_preset(Config(recipe="", preset=""))]
+    for preset in (column for column in columns if column in runs):
         with suppress(UserError):  # settings of another version of the suite
-            descriptions[preset] = presets.describe_preset(preset, run.settings)
+            descriptions.append({"preset": preset} | presets.describe_preset(runs[preset][0].settings, runs[preset]))
     text += (
-        f"\nn = {reference()['test_sets']['2014']} images. Reproduced: mean over the seeds ± standard deviation, "
-        "and the 95 % interval for that many images.\n\n"
+        f"\nExpRate on the {reference()['test_sets']['2014']} images of 2014: mean over the seeds ± standard deviation "
+        "(95 % interval for that many images).\n\n"
     )
-    text += "".join(f"- {descriptions[preset]}\n" for preset in sorted(descriptions))
+    text += pd.DataFrame(descriptions).to_markdown(index=False, disable_numparse=True) + "\n"
     comparisons = compare.compare([results / "reproduced"], results, compare.POOLED)
     if compared := [comparison for comparison in comparisons if comparison.steps]:
         text += "\nThe three years pooled (`python -m benchmarks compare --set all`):\n\n```text\n"
         text += "\n".join(map(compare.as_text, compared)) + "```\n"
     return text
+
+
+def _rate(row: Mapping[str, Any]) -> str:
+    rate = f"{row['exprate']:.2f}"
+    if row["source"] == "reported":
+        return rate
+    spread = f" ± {row['sd']:.2f}" if row["seeds"] > 1 else ""
+    return f"{rate}{spread} ({interval(row['ci_low'], row['ci_high'])})"
 
 
 def _paper_tables(runs: list[dict[str, Any]]) -> Tables:

@@ -251,6 +251,11 @@ class RunFolder:
         """How long the training had taken at the end of each epoch, validation included."""
         return list(accumulate(entry["seconds"] + entry.get("val_seconds", 0) for entry in self.history))
 
+    @property
+    def core_minutes(self) -> float:
+        """Minutes of training times CPU threads."""
+        return self.seconds[-1] / 60 * self.environment.get("threads", 1) if self.history else 0.0
+
 
 @cache
 def _adapter(held: Any) -> TypeAdapter[Any]:

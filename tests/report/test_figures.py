@@ -195,9 +195,7 @@ def test_errors_are_drawn_for_the_first_seed_of_a_row(tmp_path: Path) -> None:
 def test_errors_match_the_tables(tmp_path: Path) -> None:
     put_run(tmp_path)
     (run,) = figures.read_runs(tmp_path / "reproduced")
-    assert error_figure.confusions(run) == [
-        ("x → \\times", 10)
-    ]  # over two sets; aligned only
+    assert error_figure.confusions(run) == [("x → \\times", 10)]  # over two sets; aligned only
     figure = error_figure.taxonomy(run)
     assert bars(figure, "confusions") == [10]
     assert bars(figure, "missed") == pytest.approx([0, 0, 100 * 120 / (986 + 1199), 0, 0, 0])

@@ -134,9 +134,7 @@ def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, optimizer, threads):
     assert (state["epoch"], state["position"]) == (0, 1) and state["epoch_seconds"] > 0.02
     state = kill_after(5, 1e9, archive, cut, overrides)
     assert (state["epoch"], state["position"]) == (2, 0)
-    assert RunFolder(cut).seconds[-1] == pytest.approx(
-        state["seconds"], abs=0.01
-    )  # also before the kill
+    assert RunFolder(cut).seconds[-1] == pytest.approx(state["seconds"], abs=0.01)  # also before the kill
     for folder in (cut, whole):
         train(RunFolder(folder, tiny_config(archive, overrides)), open_archive(archive))
         predict(RunFolder(folder, tiny_config(archive, overrides)), open_archive(archive), ["2014"])

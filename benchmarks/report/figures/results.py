@@ -193,12 +193,12 @@ def training(runs: Sequence[RunFolder]) -> Figure:
 
 
 def minutes(runs: Sequence[RunFolder]) -> Figure:
-    """ExpRate on CROHME 2014 against core-minutes of training (minutes times CPU threads): a marker per row and preset,
-    a stroke per seed. Each preset is labeled at its best row."""
+    """ExpRate on CROHME 2014 against core-minutes of training: a marker per row and preset, a stroke per
+    seed. Each preset is labeled at its best row."""
     figure = Figure(figsize=(WIDTH, 2.4))
     axis, handles, best = figure.subplots(), {}, dict[str, tuple[float, float]]()
     for (recipe, preset), seeds in seeds_of_rows([run for run in runs if run.seconds]).items():
-        cost = [run.seconds[-1] / 60 * run.environment.get("threads", 1) for run in seeds]
+        cost = [run.core_minutes for run in seeds]
         rates = [100 * run.scores[YEAR].exact / run.scores[YEAR].n for run in seeds]
         color, marker, _ = look(recipe)
         handles[recipe] = handle(model_name(recipe), color, marker)
