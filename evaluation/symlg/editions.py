@@ -1,4 +1,4 @@
-"""Which official scorer is meant, as named rules: what pandoc makes of LaTeX differs between its versions, and so do
+"""The versions of the official scorer as named rules: pandoc's reading of LaTeX differs between versions, and so do
 convert2symLG and LgEval. The defaults are those of the paper and of the published ground truth."""
 
 from typing import NamedTuple
@@ -10,9 +10,9 @@ class Reading(NamedTuple):
     """How a version of pandoc parses LaTeX (the TeX reader of its library texmath)."""
 
     name: str
-    pairs_brackets: bool  # ( ... ), [ ... ] and | ... | are groups, on which a script hangs as a whole
+    pairs_brackets: bool  # ( ... ), [ ... ] and | ... | are groups, to which a script attaches as a whole
     bracket_arguments: bool  # [ ... ] is one argument of \frac or \sqrt, as { ... } is
-    bare_roots: bool  # \sqrt and \frac without what they need: \sqrt alone is an object
+    bare_roots: bool  # \sqrt without an argument is an object
     brace_arguments: bool  # \{ is an argument
 
 
@@ -29,7 +29,7 @@ class Edition(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """A reading and an edition: all that decides how a text is scored."""
+    """A reading and an edition, which together determine how a text is scored."""
 
     reading: Reading
     edition: Edition
@@ -41,20 +41,21 @@ class Rules(NamedTuple):
         return {"conv": self.edition.conv, "pandoc": pandoc, "lgeval": self.edition.lgeval}
 
 
-PAPER = Rules(
-    Reading("pandoc-1.19", False, True, False, True), Edition("crohme2019", "1.4", "0.3.5", True, False, True, False)
+_PANDOC_1 = Reading("pandoc-1.19", pairs_brackets=False, bracket_arguments=True, bare_roots=False, brace_arguments=True)
+_PANDOC_2 = Reading("pandoc-2.17", pairs_brackets=True, bracket_arguments=False, bare_roots=True, brace_arguments=False)
+_CROHME2019 = Edition(
+    "crohme2019", "1.4", "0.3.5", second_inside=True, splits_numbers=False, inter=True, whole_pairs=False
 )
-READINGS = {PAPER.reading.name: PAPER.reading, "pandoc-2.17": Reading("pandoc-2.17", True, False, True, False)}
-EDITIONS = {
-    PAPER.edition.name: PAPER.edition,
-    "mixed": Edition("mixed", "1.4", "0.3.8", True, False, False, True),
-    "current": Edition("current", "1.5", "0.3.8", False, True, False, True),
-}
+_MIXED = _CROHME2019._replace(name="mixed", lgeval="0.3.8", inter=False, whole_pairs=True)
+_CURRENT = _MIXED._replace(name="current", conv="1.5", second_inside=False, splits_numbers=True)
+PAPER = Rules(_PANDOC_1, _CROHME2019)
+READINGS = {reading.name: reading for reading in (_PANDOC_1, _PANDOC_2)}
+EDITIONS = {edition.name: edition for edition in (_CROHME2019, _MIXED, _CURRENT)}
 
 
 def rules(reading: str = PAPER.reading.name, edition: str = PAPER.edition.name) -> Rules:
-    """The rules of these names. Raises InputError with the names there are."""
+    """The rules by name. Raises InputError with the known names."""
     for kind, name, known in (("reading", reading, READINGS), ("edition", edition, EDITIONS)):
         if name not in known:
-            raise InputError(f"{name}: no such {kind}; there are {', '.join(known)}")
+            raise InputError(f"{name}: no such {kind}; choose from {', '.join(known)}")
     return Rules(READINGS[reading], EDITIONS[edition])
