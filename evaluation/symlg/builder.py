@@ -1,4 +1,4 @@
-"""MathML elements -> symLG, by the rules of the official conversion, the odd ones included
+"""MathML elements -> symLG, by the rules of the official conversion, quirks included
 (process_mml.py, mml2lg.pl, update_nodeTags.py of convert2symLG)."""
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ OWN_LABELS = {"mfrac": "-", "msqrt": r"\sqrt", "mroot": r"\sqrt", **TABLES}  # e
 
 
 class Item(NamedTuple):
-    """One member of a row: its leftmost symbol, and the symbol that scripts and the next item hang on."""
+    """One member of a row: its leftmost symbol, and the symbol to which scripts and the next item attach."""
 
     first: int | None
     main: int | None
@@ -33,7 +33,7 @@ class Item(NamedTuple):
 
 class Row:
     """Members of a row, nested rows flattened. Empty groups vanish, but one at the end is remembered:
-    a script put on the row then starts a member of its own, with nothing to hang on."""
+    a script on the row then starts a member of its own, attached to nothing."""
 
     __slots__ = ("ends_empty", "items")
 
@@ -53,7 +53,7 @@ class Row:
 
 Fragment = Item | Row
 
-# Which MathML element gives which relations: from its own symbol to its children,
+# The relations that each MathML element creates: from its own symbol to its children,
 PARTS = {"mfrac": ("Above", "Below"), "msqrt": ("Inside",), "mroot": ("Inside", "Above")}
 # or from its first child to the following ones.
 SCRIPTS = {
@@ -64,24 +64,24 @@ SCRIPTS = {
     "msubsup": ("Sub", "Sup"),
     "munderover": ("Below", "Above"),
 }
-# On a row these put their script on its last member; the others take the row as one member.
+# On a row these attach their script to the last member; the others treat the row as one member.
 SHIFTED = ("msub", "msup")
 
 
 class Builder:
-    """Collects symbols and relations while the elements are read from the leaves up."""
+    """Collects symbols and relations while the elements are converted from the leaves up."""
 
     def __init__(self, edition: Edition) -> None:
         self.edition = edition
         self.labels: list[str] = []
-        self.names: list[str] = []  # an object's id is its name and a number
-        self.numbers: list[int] = []  # places in the document, which the converter's ids are made of
+        self.names: list[str] = []  # an object's id is its name and a running number
+        self.numbers: list[int] = []  # places in the document, which the converter numbers its ids by
         self.edges: dict[tuple[int, int], str] = {}
         self.rows: dict[int | None, list[int]] = {}  # matrix row -> its cells
         self.tables: list[list[list[int]]] = []  # cells of each matrix, row by row
 
     def symbol(self, text: str, number: int) -> Item:
-        """A symbol by the character or name MathML has for it."""
+        """Add a symbol, given the character or name that MathML has for it."""
         label = LABELS.get(text, text)
         if not label.isascii() and max(label) <= "\xff":
             raise Unconverted(f"{label!r} has no label (the official converter crashes on it)")
@@ -89,14 +89,14 @@ class Builder:
         return self.object(label, label, number)
 
     def object(self, label: str, name: str, number: int) -> Item:
-        """An object without relations; its id will be made of `name` and `number`."""
+        """Add an object without relations; the converter would give it the id `name`_`number`."""
         self.labels.append(label)
         self.names.append(name)
         self.numbers.append(number)
         return Item(len(self.names) - 1, len(self.names) - 1)
 
     def build(self, root: Element, number: int) -> Fragment:
-        """Read an element and what it holds, without recursion; `number` is its place in the document."""
+        """Convert an element and its descendants, without recursion; `number` is its place in the document."""
         done: list[list[Fragment]] = [[]]
         todo: list[tuple[Element, Item | None, bool]] = [(root, None, False)]
         while todo:
@@ -121,7 +121,7 @@ class Builder:
         return done[0][0]
 
     def element(self, tag: str, own: Item | None, parts: list[Fragment]) -> Fragment:
-        """An element of which all parts have been read; `own` is its object, where it has one."""
+        """Convert an element whose parts are converted; `own` is its object, if it has one."""
         if tag in SCRIPTS:
             return self.script(tag, parts)
         if own is None:
@@ -130,13 +130,13 @@ class Builder:
             return self.table(tag, own, parts)
         if tag == "msqrt":
             radicand = Row(parts)
-            if len(radicand.items) > 1 and self.edition.second_inside:  # as the converter does
+            if len(radicand.items) > 1 and self.edition.second_inside:  # as convert2symLG 1.4 does
                 self.link(own.main, radicand.items[1].first, "Inside")
             parts = [radicand]
         return self.hang(own, parts[:2], PARTS[tag])
 
     def table(self, tag: str, own: Item, parts: list[Fragment]) -> Item:
-        """Rows are chained by Nrow and the cells of a row by NcellR; what stands in a cell hangs on nothing."""
+        """Chain rows by Nrow and the cells of a row by NcellR; a cell has no relation to its content."""
         if tag == "mtd":
             self.close(Row(parts))
             return own
@@ -149,7 +149,7 @@ class Builder:
         return own
 
     def columns(self) -> None:
-        """Columns are objects of their own (COL_1, ...), chained by Ncol; NcellC goes down a column."""
+        """Add columns as objects (COL_1, ...), chained by Ncol, and chain the cells of each by NcellC."""
         count = 0
         for rows in self.tables:
             columns = []
@@ -160,17 +160,17 @@ class Builder:
             self.chain(columns, "Ncol")
 
     def chain(self, members: Sequence[int | None], relation: str) -> None:
-        """The same relation from each member to the next."""
+        """Relate each member to the next."""
         for one, other in pairwise(members):
             self.link(one, other, relation)
 
     def link(self, parent: int | None, child: int | None, relation: str) -> None:
-        """A relation, where both ends are objects."""
+        """Add a relation if both ends are objects."""
         if parent is not None and child is not None:
             self.edges[parent, child] = relation
 
     def close(self, part: Fragment) -> Item:
-        """Link the members of a row, each to the next symbol, and see the row as one member."""
+        """Link each member of a row to the next symbol, and return the row as one member."""
         if isinstance(part, Item):
             return part
         following = None
@@ -181,7 +181,7 @@ class Builder:
         return Item(following, None if part.ends_empty or not part.items else part.items[-1].main)
 
     def script(self, tag: str, parts: list[Fragment]) -> Fragment:
-        """Sub- and superscripts, limits and accents: `parts` is the base and then what hangs on it."""
+        """Attach sub- and superscripts, limits and accents: `parts` is the base, then its scripts."""
         if not parts:
             return Item(None, None)
         base, *scripts = parts
@@ -192,32 +192,32 @@ class Builder:
         return self.hang(self.close(base), scripts, SCRIPTS[tag])
 
     def hang(self, base: Item, parts: list[Fragment], relations: tuple[str, ...]) -> Item:
-        """Relate a symbol to the first symbol of each part; the outcome begins with the first symbol there is."""
+        """Relate a symbol to the first symbol of each part; the result starts with the first symbol of them all."""
         members = [self.close(part) for part in parts]
         for member, relation in zip(members, relations, strict=False):
             self.link(base.main, member.first, relation)
         return Item(next((item.first for item in (base, *members) if item.first is not None), None), base.main)
 
     def graph(self) -> SymLG:
-        """Give every symbol its path. Of several parents the first in the converter's file decides (it sorts them as
-        text), but one by Inside gives way to the next."""
+        """Give every symbol its path. Of several parents, in the order of the converter's file (sorted as text), the
+        first by a relation other than Inside counts, else the last."""
         self.columns()
         parents: dict[int, list[tuple[int, str]]] = {}
         for (parent, child), relation in self.edges.items():
             parents.setdefault(child, []).append((parent, relation))
-        above: dict[int, tuple[int, str]] = {}
+        parent_of: dict[int, tuple[int, str]] = {}
         for child, steps in parents.items():
             if len(steps) > 1:
                 steps.sort(key=lambda step: (f"{self.names[step[0]]}_{self.numbers[step[0]]}]", step))
-            above[child] = next((step for step in steps if step[1] != "Inside"), steps[-1])
+            parent_of[child] = next((step for step in steps if step[1] != "Inside"), steps[-1])
         paths: dict[int, str] = {}
         for number in range(len(self.names)):
             chain = [number]
-            while chain[-1] in above and chain[-1] not in paths:
-                chain.append(above[chain[-1]][0])
+            while chain[-1] in parent_of and chain[-1] not in paths:
+                chain.append(parent_of[chain[-1]][0])
             path = paths.setdefault(chain.pop(), "O")
             for at in reversed(chain):
-                relation = above[at][1]
+                relation = parent_of[at][1]
                 path = paths[at] = path + RELATIONS.get(relation, relation)
         ids = [f"{name}_{number}" for number, name in enumerate(self.names, 1)]
         objects = tuple(map(Object, ids, self.labels, (paths[at] for at in range(len(ids)))))
@@ -225,14 +225,14 @@ class Builder:
 
 
 def graph_of(root: Element, number: int = 1, edition: Edition = PAPER.edition) -> SymLG:
-    """The symLG of an element; `number` is its place among the elements of the formula (ids are made of it)."""
+    """The symLG of an element; `number` is its place among the elements of the formula, as the converter counts."""
     builder = Builder(edition)
     builder.close(builder.build(root, number))
     return builder.graph()
 
 
 def _digits(text: str) -> Element:
-    """A number as nested rows of one digit and the rest (convert2symLG 1.5)."""
+    """A number as nested rows of a digit and the rest (convert2symLG 1.5)."""
     row = Element("mn", text[-1])
     for digit in reversed(text[:-1]):
         row = Element("mrow", children=(Element("mn", digit), row))

@@ -1,4 +1,4 @@
-"""Symbol layout trees ("symLG"): the graphs the CROHME scorer compares.
+"""Symbol layout trees ("symLG"): the graphs that the CROHME scorer compares.
 
 A symbol is an object with a label and a *path*: "O" for the root, then one word for every relation from
 the root to it (R for Right; Sub, Sup, Above, Below, Inside in full). The path is the symbol's identity in
@@ -58,19 +58,20 @@ class SymLG(NamedTuple):
         return edges
 
     def content(self) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
-        """What two symLGs must share to be the same: ids and the order of lines left out."""
+        """Symbols and relations in canonical order, without ids: the same for equal symLGs."""
         path = {item.id: item.path for item in self.objects}
         relations = sorted((path[parent], path[child], label) for parent, child, label in self.relations)
         return sorted((item.path, item.label) for item in self.objects), relations
 
 
 EMPTY_GRAPH = SymLG((), ())
-# Stands for a ground truth that has no symLG: wrong for every prediction, also with three errors allowed.
+# Stands in for a ground truth without a symLG: every prediction has more than three errors against it.
 UNREADABLE = SymLG(tuple(Object(f"?_{k}", "UNCONVERTED", f"?{k}") for k in range(4)), ())
 
 
 def with_paths(text: str, name: str = "label graph") -> str:
-    """A label graph over any primitives as symLG: O lines get the path their relations give (lg2symlg)."""
+    """Turn a label graph over any primitives into a symLG: each O line gets the path that the relations give its object
+    (lg2symlg)."""
     lines = text.splitlines()
     rows = [[field.strip() for field in line.split(",")] for line in lines]
     parents: dict[str, tuple[str, str]] = {}
@@ -88,7 +89,7 @@ def with_paths(text: str, name: str = "label graph") -> str:
                 at, relation = parents[at]
                 words.append(RELATIONS.get(relation, relation))
                 if len(words) > len(parents):
-                    raise InputError(f"{name}: the relations of object {fields[1]!r} run in a circle")
+                    raise InputError(f"{name}: the relations of object {fields[1]!r} form a cycle")
             lines[place] = ", ".join([*fields[:4], "O" + "".join(reversed(words))])
     return "\n".join(lines) + "\n"
 

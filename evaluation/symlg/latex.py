@@ -1,4 +1,4 @@
-r"""LaTeX -> symLG, as pandoc reads it (texmath's TeX reader, inline math) and convert2symLG goes on.
+r"""LaTeX -> symLG: read as by pandoc (texmath's TeX reader, inline math), converted as by convert2symLG.
 
     row    = expr*                          up to its closer
     expr   = [\displaystyle] (atom | \operatorname token) [\limits | \nolimits] scripts
@@ -7,10 +7,10 @@ r"""LaTeX -> symLG, as pandoc reads it (texmath's TeX reader, inline math) and c
     token  = symbol | { row } | [ row ] | one character
 
 In the reading of pandoc 2.17 an atom may also be ( row ), [ row ] or | row |, where the bracket has its partner in
-the same group, and [ row ] is no token.
+the same group, and [ row ] is not a token.
 
-The parser is a set of generators run by `_run`: where recursive descent would call, it yields. So depth
-costs memory, not Python's stack. What an expr is depends on its place alone, so pairs that were tried in vain are
+The parser is a set of generators run by `_run`: where recursive descent would call, it yields, so that depth costs
+memory, not Python's stack. An expr depends on its place alone, so exprs and brackets found without a partner are
 remembered, and the time stays linear in the input.
 """
 
@@ -27,22 +27,22 @@ from evaluation.symlg.graph import MAX_SYMBOLS, SymLG, Unconverted
 MAX_CHARACTERS = 20 * MAX_SYMBOLS
 
 _TOKEN = re.compile(r"%[^\n]*|\\[^\W\d_]+|\\.|'{1,4}|:=|\S", re.DOTALL)
-_NUMBER = re.compile(r"[0-9]*\.[0-9]+|[0-9]+")  # several tokens, as 12 is two arguments
+_NUMBER = re.compile(r"[0-9]*\.[0-9]+|[0-9]+")  # may span several tokens, as \frac 12 has two arguments
 _END = ""
 
 _ONLY_IN_EXPR = (r"\operatorname", r"\displaystyle")
 _STOPS = (_END, "}", r"\right", "&", "\\\\", r"\end", r"\limits", r"\nolimits")  # no expr begins with these
-_STRUCTURAL = ("_", "^", r"\limits", r"\nolimits", "%")  # a comment may stand before a script
-_LOOSE = ("array", "eqnarray")  # a blank may stand between \\\\ and its [height]
+_STRUCTURAL = ("_", "^", r"\limits", r"\nolimits", "%")  # a comment may precede a script
+_LOOSE = ("array", "eqnarray")  # a blank may separate \\\\ from its [height]
 _PARTNERS = {"(": ")", "[": "]", "|": "|"}
 
-DROPPED = Element("mspace")  # what is left out
+DROPPED = Element("mspace")  # stands for whatever is left out
 
 Parser = Generator[Any, Any, Element]
 
 
 def from_latex(latex: str | Sequence[str], rules: Rules = PAPER) -> SymLG:
-    """The symLG of an expression (a text, or its tokens). Raises Unconverted with the reason; never anything else."""
+    """The symLG of an expression (a text, or its tokens). Raises only Unconverted, with the reason."""
     if not isinstance(latex, str):
         latex = " ".join(latex)
     if len(latex) > MAX_CHARACTERS:
@@ -66,27 +66,27 @@ _BRACKET = re.compile(r"\\.|[\[{}]|]\s*", re.DOTALL)
 
 
 def formula_in(text: str) -> str:
-    """The LaTeX in a prediction file: the first $...$ after the title block (`%ID`) that pandoc takes off."""
+    """The LaTeX in a prediction file: the first $...$ after the title block (`%ID`) that pandoc strips."""
     body = "\n".join(dropwhile(lambda line: line.startswith("%"), text.split("\n")))
     at, ends = 0, None
     while at < len(body):
         if body[at] == "$" and (match := _DISPLAYED.match(body, at) or _MATH.match(body, at)):
             return match[1]
         word = _NO_MATH.match(body, at)
-        assert word is not None  # any character will do
+        assert word is not None  # matches any character
         at = word.end()
         if word[0][0] == "\\" and word[0][1:2].isalpha():
-            # A command outside of math is raw TeX, with its options and arguments and all dollars in them.
-            ends = _ends(body) if ends is None else ends
+            # A command outside of math is raw TeX, including its options, its arguments and all dollars in them.
+            ends = _argument_ends(body) if ends is None else ends
             for opener in "[{":
                 while body[at : at + 1] == opener and at in ends:
                     at = ends[at]
     raise Unconverted("empty prediction" if body.strip() in ("$$", "") else "no $...$ formula in the file")
 
 
-def _ends(text: str) -> dict[int, int]:
-    """What is behind the argument that begins at a { or a [ (blanks after a ] belong to it). That of [ may leave a
-    group, but skips those it meets."""
+def _argument_ends(text: str) -> dict[int, int]:
+    """Where the argument that begins at each { or [ ends, blanks after a ] included. The argument of a [ may extend
+    beyond its group, but skips the groups within."""
     marks = [(match[0][0], match.start(), match.end()) for match in _BRACKET.finditer(text)]
     ends: dict[int, int] = {}
     open_: list[int] = []
@@ -96,20 +96,21 @@ def _ends(text: str) -> dict[int, int]:
         elif mark == "}" and open_:
             ends[open_.pop()] = end
     after = None  # the next ] to the right
-    behind: dict[int, int | None] = {}  # the same behind a }
+    after_group: dict[int, int | None] = {}  # the same, seen from the end of a group
     for mark, at, end in reversed(marks):
         if mark == "]":
             after = end
         elif mark == "}":
-            behind[end] = after
+            after_group[end] = after
         elif mark == "{" and at in ends:
-            after = behind[ends[at]]
+            after = after_group[ends[at]]
         elif mark == "[" and after is not None:
             ends[at] = after
     return ends
 
 
 def _run(parser: Parser) -> Element:
+    """Run a parser and those that it yields, on a stack of our own."""
     stack: list[Parser] = [parser]
     value: Any = None
     while stack:
@@ -130,11 +131,12 @@ class _Reader:
         self.at = 0
         self.reading = rules.reading
         self.closed = self._closed()
-        self.read: dict[int, tuple[int, Element]] = {}  # exprs by place, where brackets are paired
-        self.alone: dict[str, set[int]] = {closer: set() for closer in _PARTNERS.values()}  # no such closer follows
+        # Kept where brackets are paired: each place's expr with its end; the places that no such closer follows.
+        self.memo: dict[int, tuple[int, Element]] = {}
+        self.unclosed: dict[str, set[int]] = {closer: set() for closer in _PARTNERS.values()}
 
     def _closed(self) -> set[int]:
-        """Where a [ stands that has a ] behind it in the same group."""
+        """The places of each [ that a ] follows in the same group."""
         found: set[int] = set()
         open_groups = [False]  # from the right: is there a ] further on in this group?
         for at in range(len(self.tokens) - 1, -1, -1):
@@ -149,7 +151,7 @@ class _Reader:
                 found.add(at)
         return found
 
-    def fail(self) -> Unconverted:
+    def failure(self) -> Unconverted:
         token = self.tokens[self.at]
         if not token:
             return Unconverted("the expression ends too early")
@@ -164,7 +166,7 @@ class _Reader:
 
     def need(self, token: str) -> None:
         if not self.take(token):
-            raise self.fail()
+            raise self.failure()
 
     def skip_comments(self) -> None:
         while self.tokens[self.at].startswith("%"):
@@ -189,7 +191,7 @@ class _Reader:
         parts: list[Element] = []
         tokens = self.tokens
         while (token := tokens[self.at]) not in closers:
-            # Most tokens are plain symbols without scripts: no generator for those.
+            # Most tokens are plain symbols without scripts: these need no generator.
             leaf = self.plain(token)
             if leaf is not None and not tokens[self.at + _width(leaf)].startswith(_STRUCTURAL):
                 self.at += _width(leaf)
@@ -203,14 +205,14 @@ class _Reader:
 
     def expr(self) -> Parser:
         start = self.at
-        if start in self.read:
-            self.at, element = self.read[start]
+        if start in self.memo:
+            self.at, element = self.memo[start]
             return element
         self.take(r"\displaystyle")
         base = yield (self.operator_name() if self.take(r"\operatorname") else self.atom())
         element = yield self.scripts(base)
         if self.reading.pairs_brackets:
-            self.read[start] = (self.at, element)
+            self.memo[start] = (self.at, element)
         return element
 
     def scripts(self, base: Element) -> Parser:
@@ -236,7 +238,7 @@ class _Reader:
         return element(tag, [base, script])
 
     def plain(self, token: str) -> Element | None:
-        """A token that is a symbol wherever it stands, or a number that begins with it."""
+        """The element of a token that is a symbol in any place, or of the number that begins with it."""
         if token.isdigit() or token == ".":
             if number := _NUMBER.match(self.latex, self.spans[self.at][0]):
                 return Element("mn", number[0])
@@ -267,20 +269,20 @@ class _Reader:
         return part
 
     def paired(self) -> Parser:
-        """A bracket with all up to its partner, or alone where the group ends before that."""
+        """A bracket with everything up to its partner, or alone where the group ends first."""
         start, opener = self.at, self.tokens[self.at]
         closer = _PARTNERS[opener]
-        alone, passed = self.alone[closer], [start]
+        unclosed, passed = self.unclosed[closer], [start]
         self.at += 1
         parts: list[Element] = []
-        while start not in alone and self.tokens[self.at] != closer:
-            if self.at in alone or self.tokens[self.at] in _STOPS:
-                alone.update(passed)
+        while start not in unclosed and self.tokens[self.at] != closer:
+            if self.at in unclosed or self.tokens[self.at] in _STOPS:
+                unclosed.update(passed)
                 break
             passed.append(self.at)
             parts.append((yield self.expr()))
             self.skip_comments()
-        if start in alone:
+        if start in unclosed:
             self.at = start + 1
             return Element("mo", opener)
         self.at += 1
@@ -316,21 +318,21 @@ class _Reader:
             self.need("{")
             return (yield self.group("}"))
         if token in tex.STYLES and self.tokens[self.at] == "[":
-            raise self.fail()
+            raise self.failure()
         if token in tex.STYLES or token in tex.LEFT_OUT:
             yield self.token()
             return DROPPED
         if token in tex.TEXTS:
             return self.text()
         self.at = start
-        raise self.fail()
+        raise self.failure()
 
     def is_argument(self, token: str) -> bool:
-        """A command that is an argument without braces."""
+        """Whether a command is an argument without braces."""
         return token in tex.SPACES or (token in tex.ARGUMENTS and (token != r"\{" or self.reading.brace_arguments))
 
     def token(self) -> Parser:
-        """An argument without braces is one symbol or one character."""
+        """An argument: a group, or without braces one symbol or one character."""
         token = self.tokens[self.at]
         self.at += 1
         if token == "{" or (token == "[" and self.reading.bracket_arguments and self.at - 1 in self.closed):
@@ -342,7 +344,7 @@ class _Reader:
             return element("mover", [base, Element("mo", tex.ACCENTS[token])])
         if token in ("", "}") or token[0] in "\\%":
             self.at -= 1
-            raise self.fail()
+            raise self.failure()
         return Element("mn" if token.isdigit() else "mi", token)
 
     def delimited(self) -> Parser:
@@ -357,7 +359,7 @@ class _Reader:
         token = self.tokens[self.at]
         text = tex.BRACKETS.get(token) or (tex.ANGLES.get(token) if self.reading.pairs_brackets else None)
         if text is None:
-            raise self.fail()
+            raise self.failure()
         self.at += 1
         return text
 
@@ -413,7 +415,7 @@ class _Reader:
                 return
             self.at = start
         if required:
-            raise self.fail()
+            raise self.failure()
 
     def operator_name(self) -> Parser:
         r"""\operatorname { l i m }: its letters are the name of one symbol."""
@@ -431,7 +433,7 @@ class _Reader:
         while depth:
             token = self.tokens[self.at]
             if not token:
-                raise self.fail()
+                raise self.failure()
             depth += (token == "{") - (token == "}")
             self.at += 1
         content = self.latex[start : self.spans[self.at - 1][0]]
@@ -439,26 +441,26 @@ class _Reader:
 
 
 def _width(leaf: Element) -> int:
-    """The tokens of a symbol or a number."""
+    """The number of tokens in a symbol or a number."""
     return len(leaf.text) if leaf.tag == "mn" else 1
 
 
 def element(tag: str, parts: Sequence[Element]) -> Element:
-    """An element of all parts but those that pandoc drops."""
+    """An element of all parts but the dropped ones."""
     return Element(tag, children=tuple(part for part in parts if part is not DROPPED))
 
 
 def fenced(opening: str, parts: Sequence[Element], closing: str) -> Element:
-    """A row in brackets; it is no group."""
+    """A row in brackets, which does not count as a group."""
     ends = [[Element("mo", text)] if text else [] for text in (opening, closing)]
     return Element("mrow", "fenced", element("", [*ends[0], *ungrouped(parts), *ends[1]]).children)
 
 
 def ungrouped(parts: Sequence[Element]) -> Sequence[Element]:
-    """The members of a single group stand for it."""
+    """The parts, or the members of the only part if that is a group."""
     return parts[0].children if len(parts) == 1 and parts[0].tag == "mrow" and not parts[0].text else parts
 
 
 def row(parts: Sequence[Element]) -> Element:
-    """A group: one part stands for itself."""
+    """A row of parts; a single part needs none."""
     return parts[0] if len(parts) == 1 else element("mrow", parts)

@@ -1,5 +1,5 @@
-# ruff: noqa: SIM905  (tables of words read better as text)
-"""What pandoc 1.19 makes of LaTeX commands (the character or name in its MathML), and the label that gets."""
+# ruff: noqa: SIM905  (word tables read better as text)
+"""The character or name that pandoc 1.19 writes to MathML for each LaTeX command, and the symLG labels of these."""
 
 _COMMANDS = r"""
 \alpha α \beta β \chi χ \delta δ \Delta Δ \epsilon ϵ \varepsilon ε \eta η \gamma γ \Gamma Γ \iota ι
@@ -29,7 +29,7 @@ SYMBOLS: dict[str, str] = dict(zip(_COMMANDS[::2], _COMMANDS[1::2], strict=True)
 SYMBOLS |= {"\\" + name: name for name in _FUNCTIONS}
 SYMBOLS |= {character: character for character in "+*,.;:?><!=/"} | {":=": ":=", "-": "−"}
 SYMBOLS |= {"'": "′", "''": "″", "'''": "‴", "''''": "⁗"}
-# What is an argument by itself, without braces; the brackets of two pairs are not.
+# What is an argument without braces; the brackets of two pairs are not.
 ARGUMENTS = BRACKETS | SYMBOLS | {r"\sqrt": "√", r"\surd": "√"}
 for _bracket in (r"\lvert", r"\rvert", r"\lVert", r"\rVert"):
     del ARGUMENTS[_bracket]
@@ -44,7 +44,7 @@ ANGLES = {"<": "⟨", ">": "⟩"}  # after \left and \right, since pandoc 2.17
 ENVIRONMENTS = dict.fromkeys("array matrix smallmatrix aligned align split gathered gather eqnarray".split(), ("", ""))
 ENVIRONMENTS |= {"pmatrix": ("(", ")"), "bmatrix": ("[", "]"), "Bmatrix": ("{", "}"), "cases": ("{", "")}
 ENVIRONMENTS |= {"vmatrix": ("∣", "∣"), "Vmatrix": ("∥", "∥")}
-# Elements the conversion leaves out, content and all (mstyle, mtext, mphantom, menclose).
+# Commands that the conversion drops with their content (mstyle, mtext, mphantom, menclose in MathML).
 STYLES = frozenset(
     r"\mathrm \mathup \mbox \mathbf \mathbfup \mathit \mathtt \texttt \mathsf \mathsfup \mathbb \mathcal "
     r"\mathscr \mathfrak \mathbfit \mathsfit".split()
@@ -55,7 +55,7 @@ FRACTIONS = frozenset([r"\frac", r"\dfrac", r"\tfrac"])
 STACKED = {r"\overset": "mover", r"\stackrel": "mover", r"\underset": "munder"}
 SCALES = frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r"))
 
-# Labels of the ground truth for the characters and names that stand in MathML; others are labels themselves.
+# Labels in the ground truth of MathML's characters and names; all others are their own labels.
 _NAMES = "rightarrow sum int pi leq sin cos tan lim geq infty prime times alpha beta pm log } {"
 _CHARACTERS = r"""
 ÷ \div × \times ± \pm ∑ \sum π \pi ∫ \int θ \theta ∞ \infty … \ldots β \beta → \rightarrow ≤ \leq ≥ \geq < \lt

@@ -1,6 +1,6 @@
 """Presentation MathML -> symLG, by the rules of convert2symLG's mml2lg.
 
-Elements other than rows, tokens, scripts, fractions and roots are left out with their content, as there.
+Elements other than rows, tokens, scripts, fractions, roots and tables are dropped with their content, as in mml2lg.
 """
 
 import re
@@ -48,7 +48,7 @@ def _tag(element: XML) -> str:
 
 
 def _elements(root: XML) -> Element:
-    """The elements that the conversion knows, without recursion: each is made after what it holds."""
+    """The tree of the elements that the conversion knows, built without recursion: children first."""
     found = [root]
     for xml in found:
         if _tag(xml) not in LEAVES:

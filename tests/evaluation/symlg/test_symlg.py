@@ -1,4 +1,4 @@
-"""Properties of the conversion and of the comparison, on expressions nobody wrote."""
+"""Properties of the conversion and of the comparison, on random expressions; and single rules of the conversion."""
 
 import re
 from html.entities import html5
@@ -116,13 +116,13 @@ def test_an_empty_prediction_costs_every_symbol_and_relation(text: str):
 
 
 @given(EXPRESSIONS)
-def test_a_truth_without_symlg_is_never_met(text: str):
+def test_no_prediction_matches_a_truth_without_symlg(text: str):
     assert metrics.compare(symlg.from_latex(text), UNREADABLE).metrics["D_B"] > 3
     assert metrics.compare(EMPTY_GRAPH, UNREADABLE).metrics["D_B"] > 3
 
 
 @given(st.lists(st.integers(0, 12), min_size=1))
-def test_histogram_is_monotone_in_the_errors_allowed(errors: list[int]):
+def test_histogram_counts_and_cumulates(errors: list[int]):
     *_, counted, cumulated = (list(map(int, line.split()[2:])) for line in metrics.histogram(errors)[2:])
     assert counted == [errors.count(k) for k in range(6)] + [sum(error > 5 for error in errors)]
     assert cumulated == [sum(error <= k for error in errors) for k in range(6)] + [len(errors)]
@@ -145,15 +145,15 @@ def test_histogram_is_monotone_in_the_errors_allowed(errors: list[int]):
     ],
     ids=lambda text: f"{text[:12]}...{len(text)}",
 )
-def test_deep_and_long_expressions_are_answered_soon(text: str):
-    assert lines_run(lambda: convert(text)) < 100 * len(text)  # 23 to 43 a character; squared, it would be thousands
-    assert loops(lambda: convert(text)) < 1000  # what is done inside of a line
+def test_deep_and_long_expressions_take_linear_time(text: str):
+    assert lines_run(lambda: convert(text)) < 100 * len(text)  # 23 to 43 per character; in quadratic time, thousands
+    assert loops(lambda: convert(text)) < 1000  # what happens within a line
 
 
-def test_a_million_tokens_in_a_list_are_answered_soon():
+def test_a_million_tokens_in_a_list_are_refused_unread():
     tokens = ["x"] * 1_000_000
     assert convert(tokens) is None
-    assert lines_run(lambda: convert(tokens)) < 1000  # refused by its length, unread
+    assert lines_run(lambda: convert(tokens)) < 1000  # refused by their length
 
 
 # --- single rules, from the specification of the official conversion ---------------------------------------
@@ -236,7 +236,7 @@ def test_rule(text: str, expected: dict[str, str]):
     assert labels(text) == {path: {label} for path, label in expected.items()}
 
 
-# Here TeX and HTML, or pandoc and the two, disagree.
+# Where TeX and HTML disagree, or pandoc with both.
 NOT_HTML = r"""
 \epsilon \varepsilon \phi \varphi \cdot \star \circ \oslash \setminus \leqslant \geqslant \longrightarrow \longleftarrow
 \triangle \deg \lg \Pr \sup
@@ -253,7 +253,7 @@ def test_two_scripts_in_one_place_share_a_node():
     assert labels("{ x ^ 2 } ^ 3") == {"O": {"x"}, "OSup": {"2", "3"}}
 
 
-def test_what_hangs_on_an_empty_group_is_a_second_root():
+def test_scripts_of_an_empty_group_start_a_second_root():
     assert labels("v { } ^ 2 = a") == {"O": {"v", "="}, "OR": {"2", "a"}}
     assert labels("{ } _ 1 ^ 2") == {"O": {"1", "2"}}
     assert labels("{ b { a { } } } ^ 2") == {"O": {"b"}, "OR": {"a"}, "ORR": {"2"}}
@@ -281,7 +281,7 @@ def test_what_hangs_on_an_empty_group_is_a_second_root():
         (r"\sqrt { }", set()),
     ],
 )
-def test_a_root_reaches_its_second_item_too(text: str, inside: set[tuple[str, str]]):
+def test_a_root_is_inside_related_to_its_second_member_too(text: str, inside: set[tuple[str, str]]):
     found = symlg.from_latex(text).edges()
     assert {edge for edge, words in found.items() if "Inside" in words} == inside
 
@@ -330,7 +330,7 @@ def test_reason(text: str, reason: str):
         symlg.from_latex(text)
 
 
-def test_the_limit_itself_is_converted():
+def test_expressions_at_the_limits_convert():
     assert len(symlg.from_latex("x " * 10_000).objects) == 10_000
     assert len(symlg.from_latex("1" * 200_000).objects) == 1
 
@@ -364,13 +364,13 @@ def test_a_formula_is_searched_once():
         with pytest.raises(Unconverted):
             symlg.formula_in(r"\$" * 300_000)
 
-    assert loops(search) < 200  # less than one; searched from every place anew, thousands
+    assert loops(search) < 200  # below one; searching anew from every place would take thousands
 
 
 # --- reading .lg ------------------------------------------------------------------------------------------
 
 
-def test_lg_corners():
+def test_lg_corner_cases():
     graph = read(
         "O, a_1, a, 1.0, O\nN, OR, b, 1.0\n  # comment\n   \nEO, a_1, zz, Right, 1.0\nO, _2, , 1.0, OSub\n"
         "R, a_1, _2, Sub, 1.0\nR, zz, a_1, Right, 1.0\nN, ORR, c"
@@ -398,10 +398,10 @@ def test_paths_from_relations():
     head = "O, s, \\sqrt, 1.0, 1, 2\nO, a, a, 1.0, 3\nO, b, b, 1.0\nO, c, c\n"
     paths = "O, s, \\sqrt, 1.0, O\nO, a, a, 1.0, OInside\nO, b, b, 1.0, OInsideR\nO, c, c\n"
     inside, right = "R, s, b, Inside, 1.0\nEO, s, a, Inside, 1.0\n", "R, a, b, Right, 1.0\n"
-    odd = "R, c, b, Right\n"  # not whole, and left as it is
+    odd = "R, c, b, Right\n"  # incomplete, and left as it is
     for tail in (inside + right + odd, right + inside + odd):  # Right decides, wherever it stands
         assert symlg.with_paths(head + tail) == paths + tail
-    with pytest.raises(InputError, match="circle"):
+    with pytest.raises(InputError, match="form a cycle"):
         symlg.with_paths("O, a, a, 1.0, 1\nO, b, b, 1.0, 2\nR, a, b, Right, 1.0\nR, b, a, Right, 1.0")
     symlg.with_paths("".join(f"R, {k}, {k + 1}, Right, 1.0\n" for k in range(10_000)))
     with pytest.raises(InputError, match="more than 10000 relations"):
@@ -433,7 +433,7 @@ def test_fields_of_relations_between_the_same_symbols():
     ]  # fmt: skip
     assert (values["hasCorrectSegments"], values["hasCorrectStructure"]) == (1, 0)
     values = metrics.compare(forth, back).metrics
-    assert (values["D_L"], values["dPairs"]) == (2, 1)  # a pair is wrong once, whatever the directions
+    assert (values["D_L"], values["dPairs"]) == (2, 1)  # a pair counts once, whatever the directions
 
 
 def test_two_empty_graphs_agree():
@@ -447,7 +447,7 @@ def test_rows_of_differences_are_in_order():
     assert comparison.edges == sorted(comparison.edges) and len(comparison.edges) > 9
 
 
-def test_the_default_comparison_counts_the_larger_difference():
+def test_without_inter_the_larger_difference_counts():
     two = read("O, a, a, 1.0, O\nO, b, b, 1.0, O\nO, c, c, 1.0, OR\nR, a, c, Right, 1.0")
     one = read("O, a, a, 1.0, O\nO, c, c, 1.0, OR\nR, a, c, Sub, 1.0")
     assert metrics.compare(two, one).metrics["D_C"] == 0
@@ -466,9 +466,8 @@ def test_the_default_comparison_counts_the_larger_difference():
     assert [metrics.compare(a, b).metrics["D_C"] for a, b in ((two, other), (two, three), (three, two))] == [1, 1, 1]
     for a, b in ((two, other), (two, three), (three, two)):
         assert metrics.compare(a, b, inter=False, complete=False).metrics["D_C"] == 2
-    assert (
-        metrics.compare(two, other, inter=False, complete=False).metrics["nodeCorrect"] == 0
-    )  # touched by an edge of one alone
+    # Both nodes are ends of an edge that only one graph has.
+    assert metrics.compare(two, other, inter=False, complete=False).metrics["nodeCorrect"] == 0
     assert metrics.compare(two, three, inter=False, complete=False).metrics["nodeCorrect"] == 1
     values = metrics.compare(two, EMPTY_GRAPH, inter=False, complete=False).metrics
     assert (values["D_C"], values["D_L"], values["nodeCorrect"]) == (3, 1, 0)
