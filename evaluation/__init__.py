@@ -14,7 +14,7 @@ class InputError(ValueError):
 
 @contextmanager
 def readable(path: object) -> Iterator[None]:
-    """Says of a file or folder that is opened and read here why it cannot be."""
+    """Turn a failure to open or read `path` within the block into an InputError."""
     try:
         yield
     except UnicodeDecodeError:
@@ -24,7 +24,7 @@ def readable(path: object) -> Iterator[None]:
 
 
 def run_program(run: Callable[[], int | None]) -> int:
-    """The status of a program that has run; every bad input is one line on stderr."""
+    """Run a program and return its exit status; bad input becomes one line on stderr."""
     try:
         status = run()
         sys.stdout.flush()
@@ -33,7 +33,7 @@ def run_program(run: Callable[[], int | None]) -> int:
         print(f"error: {error}", file=sys.stderr)
     except OSError as error:
         print(f"error: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
-        if not error.filename:  # stdout is full or closed: do not try again at exit
+        if not error.filename:  # stdout is full or closed: keep Python from flushing it again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except UnicodeEncodeError:
         print("error: the name of a folder is not UTF-8 text; rename it", file=sys.stderr)
@@ -43,7 +43,7 @@ def run_program(run: Callable[[], int | None]) -> int:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """The rows under a line of their columns."""
+    """The rows as CSV text with a header line."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()

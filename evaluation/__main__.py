@@ -20,37 +20,37 @@ from evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate
 from evaluation.symlg import EDITIONS, PAPER, READINGS, rules
 
 
-def score(given: Namespace) -> None:
-    """Expression rates of predictions, as the CROHME scorer counts them; of several sets, one after another."""
-    predictions, truths = given.predictions, given.ground_truth
+def score(args: Namespace) -> None:
+    """Score predictions as the CROHME scorer does; several sets one after another."""
+    predictions, truths = args.predictions, args.ground_truth
     if len(predictions) != len(truths):
         raise InputError(f"{len(predictions)} --predictions, but {len(truths)} --ground-truth: give one for each")
-    if len(predictions) > 1 and (given.captions or given.per_expression or given.workdir or given.set):
+    if len(predictions) > 1 and (args.captions or args.per_expression or args.workdir or args.set):
         raise InputError("--captions, --per-expression, --workdir and --set are for one set at a time")
-    chosen = rules(given.reading, given.edition)
+    chosen = rules(args.reading, args.edition)
     for path, truth in zip(predictions, truths, strict=True):
-        name = given.set or Path(truth.rpartition(":")[2]).name
-        named = {"set": name, "search": given.search, "select": given.select}
-        with _naming(given.workdir or tempfile.gettempdir()):
-            result = evaluate(path, truth, named, given.workdir, _captions(given.captions), chosen)
+        name = args.set or Path(truth.rpartition(":")[2]).name
+        named = {"set": name, "search": args.search, "select": args.select}
+        with _path_in_errors(args.workdir or tempfile.gettempdir()):
+            result = evaluate(path, truth, named, args.workdir, _captions(args.captions), chosen)
         if result.note:
             print(f"note: {result.note}", file=sys.stderr)
         if result.stray:
             print(f"note: {result.stray} predictions have no ground truth and are left out", file=sys.stderr)
-        if given.per_expression:
+        if args.per_expression:
             columns = [field.name for field in fields(Expression)]
-            write_csv(given.per_expression, [asdict(row) for row in result.expressions], columns)
-        if given.json:
+            write_csv(args.per_expression, [asdict(row) for row in result.expressions], columns)
+        if args.json:
             print(json.dumps(asdict(result.score)))
         else:
             _print_score(result.score)
 
 
-def compare(given: Namespace) -> None:
-    """Two systems on the same expressions: McNemar on ExpRate, a permutation test on error counts."""
+def compare(args: Namespace) -> None:
+    """Compare two systems on the same expressions: McNemar's test on ExpRate, a permutation test on error counts."""
     from evaluation.scoring.stats import compare_paired
 
-    runs = [evaluate(path, given.ground_truth, NO_FIELDS).expressions for path in (given.a, given.b)]
+    runs = [evaluate(path, args.ground_truth, NO_FIELDS).expressions for path in (args.a, args.b)]
     pairs = sorted((a.id, a.errors, b.errors) for a, b in zip(*runs, strict=True))
     result = compare_paired([a for _, a, _ in pairs], [b for _, _, b in pairs])
     changed = [
@@ -58,27 +58,27 @@ def compare(given: Namespace) -> None:
         for key, a, b in pairs
         if (not a) != (not b)
     ]
-    if given.changed:
-        write_csv(given.changed, changed, ("id", "errors_a", "errors_b", "right"))
-    if given.json:
+    if args.changed:
+        write_csv(args.changed, changed, ("id", "errors_a", "errors_b", "right"))
+    if args.json:
         print(json.dumps(asdict(result) | {"changed": changed}, indent=2))
         return
     low, high = result.interval
     print(f"A {result.exact_a} of {result.n} exact, B {result.exact_b} of {result.n}")
     print(f"A - B = {result.difference:+.2f} points (95 %: {low:+.2f} to {high:+.2f})")
     print(f"right only in A {result.only_a}, only in B {result.only_b}; McNemar p = {result.mcnemar_p:.4g}")
-    print(f"mean errors {result.mean_errors_a:.3f} and {result.mean_errors_b:.3f}; ", end="")
-    print(f"paired permutation p = {result.permutation_p:.4g}")
-    if given.changed:
-        print(f"{given.changed}: the {len(changed)} that changed sides")
+    means = f"mean errors {result.mean_errors_a:.3f} and {result.mean_errors_b:.3f}"
+    print(f"{means}; paired permutation p = {result.permutation_p:.4g}")
+    if args.changed:
+        print(f"{args.changed}: {len(changed)} expressions that only one system gets right")
 
 
-def editions(given: Namespace) -> None:
-    """The same predictions under every edition and reading of the official scorer."""
+def editions(args: Namespace) -> None:
+    """Score the same predictions under every edition and reading of the official scorer."""
     from evaluation.scoring.convention import table
 
-    rows = table(given.predictions, given.ground_truth)
-    if given.json:
+    rows = table(args.predictions, args.ground_truth)
+    if args.json:
         print(json.dumps(rows, indent=2))
         return
     print(f"{rows[0]['n']} expressions, in percent")
@@ -90,43 +90,43 @@ def editions(given: Namespace) -> None:
         print(f"{row['edition']:<12} {row['reading']:<12}{cells}")
 
 
-def convention(given: Namespace) -> None:
-    """Which edition of the converter some .lg follow: the Inside relations of their roots."""
+def convention(args: Namespace) -> None:
+    """Tell which edition of the converter made some .lg files, by the Inside relations of their roots."""
     from evaluation.scoring.convention import convention
 
-    name, roots = convention(read_ground_truth(given.ground_truth).graphs().values())
+    name, roots = convention(read_ground_truth(args.ground_truth).graphs().values())
     shown = ", ".join(f"{count} roots: {kind}" for kind, count in roots.most_common())
-    print(f"{given.ground_truth}: {name} ({shown or 'no root without index has two members'})")
+    print(f"{args.ground_truth}: {name} ({shown or 'no root without index has two members'})")
 
 
-def errors(given: Namespace) -> None:
-    """Tables of confused symbols and relations, and of rates by structure and length."""
+def errors(args: Namespace) -> None:
+    """Tabulate confused symbols and relations, and rates by structure and length."""
     from evaluation.scoring import analysis
 
-    with tempfile.TemporaryDirectory() as folder, _naming(folder):
-        result = evaluate(given.predictions, given.ground_truth, NO_FIELDS, Path(folder), _captions(given.captions))
+    with tempfile.TemporaryDirectory() as folder, _path_in_errors(folder):
+        result = evaluate(args.predictions, args.ground_truth, NO_FIELDS, Path(folder), _captions(args.captions))
         tables = analysis.tables(analysis.load(result))
-    given.out.mkdir(parents=True, exist_ok=True)
+    args.out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
-        write_csv(given.out / f"{name}.csv", rows, analysis.COLUMNS[name])
-        print(f"{given.out / name}.csv: {len(rows)} rows")
+        write_csv(args.out / f"{name}.csv", rows, analysis.COLUMNS[name])
+        print(f"{args.out / name}.csv: {len(rows)} rows")
 
 
-def bench(given: Namespace) -> None:
-    """Time of scoring the three test sets, by the scripts and in one process."""
+def bench(args: Namespace) -> None:
+    """Time the scoring of the three test sets, by the scripts and in one process."""
     from evaluation.scoring import bench
 
-    print("\n".join(bench.run(given.archive)))
+    print("\n".join(bench.run(args.archive)))
 
 
 def doctor(_: Namespace) -> None:
-    """Say which scorer is in use and try it on ten expressions with known errors."""
+    """Name the scorer in use and check it on ten expressions with known error counts."""
     failures = self_check()
     print(f"{'our own scripts' if own_scripts() else 'LGEVAL_BIN'}: {scripts()}")
     for failure in failures:
         print(f"wrong: {failure}")
     if failures:
-        raise InputError(f"{scripts()}: fails its self-check; unset LGEVAL_BIN to score by our own scripts")
+        raise InputError(f"{scripts()}: fails its self-check; unset LGEVAL_BIN to score with our own scripts")
     print(f"all {len(CASES)} cases right")
 
 
@@ -147,21 +147,21 @@ def _parser() -> ArgumentParser:
     add("--predictions", action="append", **predictions | {"help": f"{predictions['help']}; once per set"})
     add("--ground-truth", action="append", required=True, **truth)
     add("--captions", **captions)
-    add("--json", action="store_true", help="print the score as JSON, a line per set")
-    add("--per-expression", type=Path, help="write one CSV row an expression")
+    add("--json", action="store_true", help="print the score as JSON, one line per set")
+    add("--per-expression", type=Path, help="write one CSV row per expression")
     add("--workdir", type=Path, help="keep the scorer's files here")
-    add("--set", default="", help="its name in the signature; else SPLIT, or the folder's")
-    add("--search", default="unknown", help="search in the signature")
-    add("--select", default="unknown", help="checkpoint selection in the signature")
-    add("--reading", default=PAPER.reading.name, help=f"whose LaTeX: {', '.join(READINGS)} (%(default)s)")
-    add("--edition", default=PAPER.edition.name, help=f"whose tools: {', '.join(EDITIONS)} (%(default)s)")
+    add("--set", default="", help="name of the set in the signature (default: SPLIT or the folder's name)")
+    add("--search", default="unknown", help="search method to name in the signature")
+    add("--select", default="unknown", help="checkpoint selection to name in the signature")
+    add("--reading", default=PAPER.reading.name, help=f"how LaTeX is parsed: {', '.join(READINGS)} (%(default)s)")
+    add("--edition", default=PAPER.edition.name, help=f"versions of the tools: {', '.join(EDITIONS)} (%(default)s)")
 
     add = verb(compare)
     add("a", type=Path, help="predictions of system A")
     add("b", type=Path, help="predictions of system B")
     add("--ground-truth", required=True, **truth)
     add("--json", action="store_true", help="print the comparison as JSON")
-    add("--changed", type=Path, help="write which expressions changed sides as CSV")
+    add("--changed", type=Path, help="write the expressions that only one system gets right as CSV")
 
     add = verb(editions)
     add("--predictions", **predictions)
@@ -185,7 +185,7 @@ def _parser() -> ArgumentParser:
 
 
 def _print_score(score: Score) -> None:
-    """The signature line, then every rate with its Wilson interval."""
+    """Print the signature line, then every rate with its Wilson interval."""
     print(score)
     rows = [
         ("exact", score.exact, score.n),
@@ -208,13 +208,13 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, object]], columns: Sequenc
     """Write rows as one CSV file, whole or not at all."""
     if path.exists() and not path.is_file():
         raise InputError(f"{path}: exists and is not a file; choose another name")
-    with _naming(path):
+    with _path_in_errors(path):
         results_folder.replace(str(path), csv_text(columns, rows))
 
 
 @contextmanager
-def _naming(path: Path | str) -> Iterator[None]:
-    """A full disk names no file; this says where it was written to."""
+def _path_in_errors(path: Path | str) -> Iterator[None]:
+    """Add `path` to an OSError that names no file, such as that of a full disk."""
     try:
         yield
     except OSError as error:
@@ -228,11 +228,11 @@ def _captions(path: Path | None) -> dict[str, list[str]] | None:
 
 def main() -> int:
     """Run the command line."""
-    gc.disable()  # graphs hold no cycles, and looking for some takes a tenth of the time
+    gc.disable()  # graphs hold no reference cycles, and searching for them takes a tenth of the time
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # "–" on a terminal that has no such sign
-    given = _parser().parse_args()
-    return run_program(lambda: given.run(given))
+        sys.stdout.reconfigure(errors="replace")  # the terminal's encoding may lack "–"
+    args = _parser().parse_args()
+    return run_program(lambda: args.run(args))
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ class Section(NamedTuple):
 
 
 def matrices(compared: Iterable[tuple[Comparison, Graph]]) -> list[Section]:
-    """Three matrices of errors, from comparisons and their truths: symbol labels; relations, with merges as one class
-    "*"; all edge labels."""
+    """The three matrices of label errors, from comparisons and their truths: symbols; relations, with all merges as one
+    class "*"; all edge labels."""
     nodes: Matrix = Counter()
     edges: Matrix = Counter()
     truth_labels: set[str] = set()
@@ -38,8 +38,8 @@ def matrices(compared: Iterable[tuple[Comparison, Graph]]) -> list[Section]:
     node_labels, edge_labels = ({label for pair in matrix for label in pair} for matrix in (nodes, edges))
     relations = edge_labels - node_labels - truth_labels
     short: Matrix = Counter()
-    for (found, true), count in edges.items():
-        short[found if found in relations else "*", true if true in relations else "*"] += count
+    for (predicted, true), count in edges.items():
+        short[predicted if predicted in relations else "*", true if true in relations else "*"] += count
     titles = (
         f"I. Node Label Confusion Matrix: {len(node_labels)} unique labels. "
         "ABSENT: a node missing in the output or target graph",
@@ -47,7 +47,7 @@ def matrices(compared: Iterable[tuple[Comparison, Graph]]) -> list[Section]:
         f"III. Edge Label Confusion Matrix (Full): {len(edge_labels)} unique labels for "
         "relationships and node groupings for specific symbol types",
     )
-    labels = (sorted(found) for found in (node_labels, relations | {"*"}, edge_labels))
+    labels = map(sorted, (node_labels, relations | {"*"}, edge_labels))
     return [Section(*parts) for parts in zip(titles, (nodes, short, edges), labels, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""LgEval's structure confusion histograms (confHist): which connected pieces of the truth are read wrongly."""
+"""LgEval's structure confusion histograms (confHist): which connected substructures of the truth are misread."""
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Set
@@ -10,59 +10,60 @@ from evaluation.lgeval.confusion import STYLE
 from evaluation.lgeval.label_graph import ABSENT, NO_EDGE, Graph, LabelGraph, Primitives, segment
 
 Node = TypeVar("Node", bound=Hashable)
-Histogram = dict["Pattern", dict["Pattern", Counter["Pattern"]]]  # objects -> their primitives -> as read -> count
+Histogram = dict["Pattern", dict["Pattern", Counter["Pattern"]]]  # objects -> their primitives -> predicted -> count
 
 
 class Pattern:
-    """A small graph whose nodes have labels but no names: two are equal where they are isomorphic, as for LgEval.
+    """A small graph whose nodes have labels but no names; patterns are equal if they are isomorphic, as in LgEval.
 
-    `text` says it in words; of equal patterns one may be worded in another order.
+    `text` describes it; the descriptions of equal patterns may differ in order.
     """
 
     def __init__(self, nodes: Mapping[Node, Set[str]], edges: Mapping[tuple[Node, Node], Set[str]], text: str) -> None:
-        at = {node: index for index, node in enumerate(nodes)}
+        index = {node: place for place, node in enumerate(nodes)}
         self.text = text
         self.edges = {
-            (at[one], at[other]): frozenset(labels)
-            for (one, other), labels in edges.items()
-            if one in at and other in at and labels != NO_EDGE
+            (index[source], index[target]): frozenset(labels)
+            for (source, target), labels in edges.items()
+            if source in index and target in index and labels != NO_EDGE
         }
         names = [sorted(labels) for labels in nodes.values()]
-        around: list[list[str]] = [[] for _ in at]
-        for (one, other), labels in self.edges.items():
-            around[one].append(f"to {sorted(labels)} {names[other]}")
-            around[other].append(f"from {sorted(labels)} {names[one]}")
-        self.signs = [f"{name} {sorted(near)}" for name, near in zip(names, around, strict=True)]
+        adjacent: list[list[str]] = [[] for _ in index]
+        for (source, target), labels in self.edges.items():
+            adjacent[source].append(f"to {sorted(labels)} {names[target]}")
+            adjacent[target].append(f"from {sorted(labels)} {names[source]}")
+        # What an isomorphism preserves of each node: its labels and those of its edges and neighbors.
+        self.node_keys = [f"{name} {sorted(near)}" for name, near in zip(names, adjacent, strict=True)]
 
     def __hash__(self) -> int:
-        return hash(tuple(sorted(self.signs)))
+        return hash(tuple(sorted(self.node_keys)))
 
     def __eq__(self, other: object) -> bool:
-        """By search: the nodes of this one, in order, each on a free node of the other that fits those before."""
-        if not isinstance(other, Pattern) or sorted(self.signs) != sorted(other.signs):
+        """Search for an isomorphism: map the nodes in order, each to a free node that fits the earlier ones."""
+        if not isinstance(other, Pattern) or sorted(self.node_keys) != sorted(other.node_keys):
             return False
-        found: list[list[int]] = [[]]  # for the first nodes of this one, those of the other
-        while found and len(found[-1]) < len(self.signs):
-            images = found.pop()
-            found += [[*images, image] for image in range(len(self.signs)) if self._fits(other, images, image)]
-        return bool(found)
+        stack: list[list[int]] = [[]]  # partial maps: the images of this graph's first nodes
+        while stack and len(stack[-1]) < len(self.node_keys):
+            images = stack.pop()
+            stack += [[*images, image] for image in range(len(self.node_keys)) if self._fits(other, images, image)]
+        return bool(stack)
 
     def _fits(self, other: "Pattern", images: list[int], image: int) -> bool:
-        at = len(images)
+        node = len(images)
         return (
-            self.signs[at] == other.signs[image]
+            self.node_keys[node] == other.node_keys[image]
             and image not in images
             and all(
-                self.edges.get((at, k)) == other.edges.get((image, known))
-                and self.edges.get((k, at)) == other.edges.get((known, image))
-                for k, known in enumerate(images)
+                self.edges.get((node, earlier)) == other.edges.get((image, earlier_image))
+                and self.edges.get((earlier, node)) == other.edges.get((earlier_image, image))
+                for earlier, earlier_image in enumerate(images)
             )
         )
 
 
 def object_histogram(pairs: Iterable[tuple[Graph, Graph]], size: int) -> Histogram:
-    """Of (prediction, truth) pairs, every connected set of `size` true objects with an error in it."""
-    found: Histogram = {}
+    """Count, over (prediction, truth) pairs, the connected sets of `size` true objects that contain an error."""
+    histogram: Histogram = {}
     for prediction, truth in pairs:
         prediction, truth = _completed(prediction, truth), _completed(truth, prediction)
         objects, relations, _ = segment(truth)
@@ -78,27 +79,27 @@ def object_histogram(pairs: Iterable[tuple[Graph, Graph]], size: int) -> Histogr
             if group & wrong or (size > 1 and any(a in group and b in group for a, b in wrong_relations)):
                 members = {item: _letters(labels[item]) if size == 1 else labels[item] for item in group}
                 primitives = frozenset().union(*group)
-                target = Pattern(members, edges, _words(objects, relations, group))
-                by_target = found.setdefault(target, {})
-                by_target.setdefault(_piece(truth, primitives), Counter())[_piece(prediction, primitives)] += 1
-    return found
+                target = Pattern(members, edges, _describe(objects, relations, group))
+                by_target = histogram.setdefault(target, {})
+                by_target.setdefault(_subgraph(truth, primitives), Counter())[_subgraph(prediction, primitives)] += 1
+    return histogram
 
 
 def primitive_histogram(pairs: Iterable[tuple[Graph, Graph]], sizes: Collection[int]) -> Histogram:
-    """The same for sets of true primitives; target and its primitives are one here."""
-    found: Histogram = {}
+    """The same for sets of true primitives; here a target and its primitives are one pattern."""
+    histogram: Histogram = {}
     for prediction, truth in pairs:
         prediction, truth = _completed(prediction, truth), _completed(truth, prediction)
         for size in sizes:
             for group in substructures(truth.nodes(), truth.edges(), size):
-                true, read = _piece(truth, group, letters=size == 1), _piece(prediction, group)
-                if true != read:
-                    found.setdefault(true, {}).setdefault(true, Counter())[read] += 1
-    return found
+                true, predicted = _subgraph(truth, group, letters=size == 1), _subgraph(prediction, group)
+                if true != predicted:
+                    histogram.setdefault(true, {}).setdefault(true, Counter())[predicted] += 1
+    return histogram
 
 
 def substructures(nodes: Iterable[Node], edges: Iterable[tuple[Node, Node]], size: int) -> Iterator[frozenset[Node]]:
-    """Every connected set of `size` nodes that grows from one node along the edges, once."""
+    """Yield once each set of `size` nodes that grows from a single node along directed edges."""
     edges = list(edges)
     current = {frozenset([node]) for node in nodes}
     for _ in range(size - 1):
@@ -107,19 +108,19 @@ def substructures(nodes: Iterable[Node], edges: Iterable[tuple[Node, Node]], siz
 
 
 def _completed(graph: Graph, other: Graph) -> LabelGraph:
-    """A graph with the other's nodes, absent ones as such."""
+    """A graph with the nodes that only `other` has added as ABSENT."""
     return LabelGraph({**dict.fromkeys(other.nodes(), ABSENT), **graph.nodes()}, graph.edges())
 
 
 def _wrong_objects(prediction: LabelGraph, truth: LabelGraph) -> set[Primitives]:
-    found, nodes, true_nodes = segment(prediction).first, prediction.nodes(), truth.nodes()
+    predicted, nodes, true_nodes = segment(prediction).first, prediction.nodes(), truth.nodes()
     wrong = set()
     for primitive, item in segment(truth).first.items():
         if "ABSENT" in nodes[primitive] | true_nodes[primitive]:
             differs = len(nodes) > 1
         else:
             differs = nodes[min(item)] != true_nodes[min(item)]
-        if differs or found[primitive] != item:
+        if differs or predicted[primitive] != item:
             wrong.add(item)
     return wrong
 
@@ -129,16 +130,16 @@ def _letters(labels: Set[str]) -> Set[str]:
     return frozenset("".join(labels))
 
 
-def _piece(graph: LabelGraph, primitives: Primitives, letters: bool = False) -> Pattern:
-    """What stands on some primitives."""
+def _subgraph(graph: LabelGraph, primitives: Primitives, letters: bool = False) -> Pattern:
+    """The pattern of the subgraph on some primitives."""
     nodes = {one: graph.nodes()[one] for one in sorted(primitives)}
     edges = {pair: graph.edges()[pair] for pair in graph.edges() if nodes.keys() >= {*pair}}
     objects, relations, _ = segment(LabelGraph(nodes, edges))
-    words = _words(objects, relations, objects)
+    words = _describe(objects, relations, objects)
     return Pattern({one: _letters(labels) for one, labels in nodes.items()} if letters else nodes, edges, words)
 
 
-def _words(
+def _describe(
     objects: Mapping[Primitives, Set[str]],
     relations: Mapping[tuple[Primitives, Primitives], Set[str]],
     group: Iterable[Primitives],
@@ -151,24 +152,24 @@ def _words(
     return ", ".join(related + [name for item, name in names.items() if not any(item in pair for pair in inner)])
 
 
-def page(title: str, tables: Mapping[str, Histogram], least: int, date: str) -> str:
-    """The confHist page: true structures by how often they are wrong, each with what was found instead."""
+def page(title: str, tables: Mapping[str, Histogram], min_count: int, date: str) -> str:
+    """The confHist page: true structures by how often they are wrong, each with what was predicted instead."""
     parts = [
         f"<html><head><meta charset='utf-8'>{STYLE}</head><body>",
         "<h2>Structure Confusion Histograms</h2>",
         f"{escape(date)}<p><b>{escape(title)}</b></p>",
     ]
     for name, table in tables.items():
-        found = {
-            target: Counter({(true, read): n for true, counts in pieces.items() for read, n in counts.items()})
-            for target, pieces in table.items()
+        confusions = {
+            target: Counter({(true, read): n for true, counts in by_target.items() for read, n in counts.items()})
+            for target, by_target in table.items()
         }
-        errors = sum(counts.total() for counts in found.values())
+        errors = sum(counts.total() for counts in confusions.values())
         parts.append(f"<h2>{escape(name)}</h2><p>{len(table)} incorrect targets, {errors} errors.</p><table>")
-        for target, counts in sorted(found.items(), key=lambda item: (-item[1].total(), item[0].text)):
-            if counts.total() < least:
+        for target, counts in sorted(confusions.items(), key=lambda item: (-item[1].total(), item[0].text)):
+            if counts.total() < min_count:
                 continue
-            shown = [(read.text, count) for (_, read), count in counts.most_common() if count >= least]
+            shown = [(read.text, count) for (_, read), count in counts.most_common() if count >= min_count]
             other = counts.total() - sum(count for _, count in shown)
             cells = "".join(f"<td>{count}: {escape(text)}</td>" for text, count in shown)
             cells += f"<td>{other}: other errors</td>" if other else ""

@@ -1,6 +1,6 @@
 """Label graphs (.lg) as LgEval reads them: labels on primitives (strokes, or paths in a symLG) and on pairs of them.
 
-Two forms may stand in one file. By object: `O, id, label, weight, primitive, ...` and `R, parent, child, label, weight`
+A file may mix two forms. By object: `O, id, label, weight, primitive, ...` and `R, parent, child, label, weight`
 (or `EO`). By primitive: `N, primitive, label, weight` and `E, from, to, label, weight`. An object of several primitives
 is a clique of edges with its label; a relation holds from every primitive of the parent to every one of the child.
 """
@@ -45,23 +45,23 @@ class Segments(NamedTuple):
 
     objects: dict[Primitives, set[str]]
     relations: dict[tuple[Primitives, Primitives], set[str]]
-    first: dict[str, Primitives]  # a primitive's object by its first label; seldom has it another
+    first: dict[str, Primitives]  # primitive -> its object by its first label; few primitives have another
 
 
 def read(text: str, name: str = "label graph") -> LabelGraph:
     """Parse an .lg file as LgEval does: a relation of objects that no line before it defines is left out, a primitive
-    without a line is labeled "_". Raises InputError with the line for what is no label graph."""
+    without a line is labeled "_". Raises InputError naming a line that does not belong to a label graph."""
     lines = _Lines()
     for number, row in _rows(text, name):
         try:
             fault = "" if lines.add(row) else "not a line of a label graph"
         except ValueError:
-            fault = "the weight is no number"
+            fault = "the weight is not a number"
         if fault:
             raise InputError(f"{name}, line {number}: {fault}: {', '.join(row)[:60]!r}")
     for primitive in [end for pair in lines.edges for end in pair]:
         lines.nodes.setdefault(primitive, {"_": 1.0})
-    lines.spread()
+    lines.spread_broken()
     return LabelGraph(
         {primitive: labels.keys() for primitive, labels in lines.nodes.items()},
         {pair: labels.keys() for pair, labels in lines.edges.items()},
@@ -69,17 +69,17 @@ def read(text: str, name: str = "label graph") -> LabelGraph:
 
 
 class _Lines:
-    """What the lines of a file add up to."""
+    """Accumulates the lines of a file."""
 
     def __init__(self) -> None:
         self.nodes: defaultdict[str, Weights] = defaultdict(dict)
         self.edges: defaultdict[tuple[str, str], Weights] = defaultdict(dict)
         self.objects: dict[str, list[str]] = {}
-        self.grouped: set[tuple[str, str]] = set()  # by "*" edges
+        self.grouped: set[tuple[str, str]] = set()  # pairs joined by "*" edges
         self.broken: set[str] = set()
 
     def add(self, row: list[str]) -> bool:
-        """Adds a line; whether it is one of a label graph. Raises ValueError for a weight that is no number."""
+        """Add a line; False if it is not one of a label graph. Raises ValueError for a weight that is not a number."""
         match row:
             case ["O", name, label, weight, _, *_]:
                 self.objects[name] = members = row[4:]
@@ -107,7 +107,7 @@ class _Lines:
             if one in nodes:
                 nodes[one][label] = weight
             return
-        if label == "*":  # the older form of an object: the label is that of its primitives
+        if label == "*":  # the older notation of an object, whose label is that of its primitives
             if one in nodes and nodes[one] == nodes.get(other):
                 label = next(iter(nodes[one]))
                 self.grouped.add((one, other))
@@ -117,8 +117,8 @@ class _Lines:
                 self.broken |= {one, other}
         self.edges[one, other][label] = weight
 
-    def spread(self) -> None:
-        """What is grouped with a broken primitive is broken too."""
+    def spread_broken(self) -> None:
+        """Mark whatever is grouped with a broken primitive as broken."""
         todo = set(self.broken)
         while todo:
             primitive = todo.pop()
@@ -142,7 +142,7 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def merges(graph: Graph) -> dict[tuple[str, str], Set[str]]:
-    """The edges inside objects: pairs of primitives with a label that both and the edge have."""
+    """The edges within objects: pairs of primitives -> the labels that both primitives and the edge have."""
     nodes = graph.nodes()
     return {
         (one, other): common
@@ -153,7 +153,7 @@ def merges(graph: Graph) -> dict[tuple[str, str], Set[str]]:
 
 def segment(graph: Graph) -> Segments:
     """The objects and their relations. For each of its labels a primitive is in one object: itself and all that an
-    edge with this label, in either direction, joins to it. A relation's label stands on all pairs of primitives."""
+    edge with this label, in either direction, joins to it. A relation's label is on every edge from parent to child."""
     nodes, edges = graph.nodes(), graph.edges()
     groups: dict[str, dict[str, set[str]]] = {}  # primitive -> label -> its object
     for (one, other), common in merges(graph).items():
@@ -161,14 +161,14 @@ def segment(graph: Graph) -> Segments:
             by_label = groups.setdefault(primitive, {label: {primitive} for label in nodes[primitive]})
             for label in common:
                 by_label[label].add(neighbor)
-    members = {  # a primitive's objects, by its labels
+    members = {  # primitive -> its objects, in the order of its labels
         primitive: [frozenset(groups[primitive][label] if primitive in groups else {primitive}) for label in labels]
         for primitive, labels in nodes.items()
     }
-    found = Segments({}, {}, {primitive: items[0] for primitive, items in members.items()})
+    segments = Segments({}, {}, {primitive: items[0] for primitive, items in members.items()})
     for primitive, labels in nodes.items():
         for item, label in zip(members[primitive], labels, strict=True):
-            found.objects.setdefault(item, set()).add(label)
+            segments.objects.setdefault(item, set()).add(label)
     for (one, other), labels in edges.items():
         possible = labels - nodes[one] - nodes[other]
         if not possible or labels == NO_EDGE:
@@ -179,8 +179,8 @@ def segment(graph: Graph) -> Segments:
             for pair in product(sorted(parent), sorted(child)) if len(parent) + len(child) > 2 else ():
                 if (common := edges.get(pair, NO_EDGE)) == NO_EDGE:
                     break
-                possible &= common  # stays so for the next objects of these two, as in LgEval
+                possible &= common  # also for the remaining objects of these two primitives, as in LgEval
             else:
                 if possible:
-                    found.relations.setdefault((parent, child), set()).update(possible)
-    return found
+                    segments.relations.setdefault((parent, child), set()).update(possible)
+    return segments

@@ -29,13 +29,13 @@ class Comparison(NamedTuple):
     # One row per confused pair of labels: primitive, predicted label, true label; for edges both primitives.
     nodes: list[tuple[str, str, str]]
     edges: list[tuple[str, str, str, str]]
-    # (a, b): whether primitives a and b are one object differs; twice where both graphs have other labels there.
+    # (a, b): only one graph has primitives a and b in one object; twice where both do, but one under more labels.
     segments: list[tuple[str, str]]
 
     def diff(self) -> str:
         """LgEval's .diff text: empty if the graphs agree."""
-        lines = [f"*N,{path},{found},1.0,:vs:,{true},1.0\n" for path, found, true in self.nodes]
-        lines += [f"*E,{a},{b},{found},1.0,:vs:,{true},1.0\n" for a, b, found, true in self.edges]
+        lines = [f"*N,{path},{predicted},1.0,:vs:,{true},1.0\n" for path, predicted, true in self.nodes]
+        lines += [f"*E,{a},{b},{predicted},1.0,:vs:,{true},1.0\n" for a, b, predicted, true in self.edges]
         lines += [f"*S,{a},{b}\n" for a, b in self.segments]
         return "".join(lines)
 
@@ -45,22 +45,22 @@ class Comparison(NamedTuple):
 
 
 def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool = True) -> Comparison:
-    """Compare two graphs. `inter=False` counts the size of the larger difference of two label sets, as LgEval does
-    without INTER. `complete`: unrelated primitives have an edge "_", as in `evaluate`; it matters to nodeCorrect."""
-    prediction = p_nodes, p_edges = LabelGraph(prediction.nodes(), prediction.edges())
-    truth = g_nodes, g_edges = LabelGraph(truth.nodes(), truth.edges())
-    all_nodes = p_nodes.keys() | g_nodes.keys()
+    """Compare two graphs. With `inter=False` two label sets cost the size of their larger difference, as in LgEval
+    without INTER. `complete`: unrelated primitives have an edge "_", as in `evaluate`; only nodeCorrect changes."""
+    prediction = LabelGraph(prediction.nodes(), prediction.edges())  # once: a symLG builds them at every call
+    truth = LabelGraph(truth.nodes(), truth.edges())
+    all_nodes = prediction.node_labels.keys() | truth.node_labels.keys()
     n, n_edges = len(all_nodes), len(all_nodes) * (len(all_nodes) - 1)
-    d_c, node_rows = _differences(p_nodes, g_nodes, ABSENT, inter)
-    d_l, edge_rows = _differences(p_edges, g_edges, NO_EDGE, inter)
+    d_c, node_rows = _differences(prediction.node_labels, truth.node_labels, ABSENT, inter)
+    d_l, edge_rows = _differences(prediction.edge_labels, truth.edge_labels, NO_EDGE, inter)
     untouched = all_nodes - {row[0] for row in node_rows} - _ends_of_unmatched(prediction, truth, complete)
     inside = _merge_errors(prediction, truth, inter)
     d_s = inside.cost - inside.classes
     roots = sum(math.sqrt(max(errors, 0) / n_edges) for errors in (d_s, d_l)) if n_edges else 0.0
     true = segment(truth)
-    # In the order of the labels alike graphs may differ, and so in which objects a primitive of several is.
-    alike = prediction == truth and all(len(item) == 1 for item in true.objects)
-    found = true if alike else segment(prediction)
+    # Equal graphs may list labels in different orders, which matters to primitives in several objects.
+    same = prediction == truth and all(len(primitives) == 1 for primitives in true.objects)
+    predicted = true if same else segment(prediction)
     metrics = {
         "D_B": d_c + d_l,
         "D_C": d_c,
@@ -77,92 +77,93 @@ def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool 
         "edgeDiffClassCount": inside.classes,
         "undirDiffClassCount": len(inside.relabeled),
     }
-    metrics |= _of_objects(found, true, lacking=n - len(p_nodes), surplus=n - len(g_nodes))
+    metrics |= _object_metrics(
+        predicted, true, missing=n - len(prediction.node_labels), extra=n - len(truth.node_labels)
+    )
     return Comparison(metrics, node_rows, [(*edge, a, b) for edge, a, b in edge_rows], inside.segments)
 
 
-def _of_objects(found: Segments, true: Segments, lacking: int, surplus: int) -> dict[str, int]:
-    """The fields that count objects. The prediction is `lacking` some nodes of the truth, and has a `surplus`."""
-    places = found.objects.keys() & true.objects.keys()
-    located = {prims for prims in places if "ABSENT" not in found.objects[prims] | true.objects[prims]}
-    classified = sum(not found.objects[prims].isdisjoint(true.objects[prims]) for prims in located)
-    related = [pair for pair in found.relations.keys() & true.relations.keys() if located.issuperset(pair)]
-    labeled = sum(found.relations[pair] == true.relations[pair] for pair in related)
-    # Objects of the prediction, with those that it lacks; an absent primitive is an object by itself.
-    n_found, n_true = len(found.objects) + lacking, len(true.objects)
-    same_places = len(related) == len(found.relations) == len(true.relations)
+def _object_metrics(predicted: Segments, true: Segments, missing: int, extra: int) -> dict[str, int]:
+    """The fields that count objects. The prediction has `missing` nodes fewer and `extra` nodes more than the truth."""
+    places = predicted.objects.keys() & true.objects.keys()
+    located = {prims for prims in places if "ABSENT" not in predicted.objects[prims] | true.objects[prims]}
+    classified = sum(not predicted.objects[prims].isdisjoint(true.objects[prims]) for prims in located)
+    related = [pair for pair in predicted.relations.keys() & true.relations.keys() if located.issuperset(pair)]
+    labeled = sum(predicted.relations[pair] == true.relations[pair] for pair in related)
+    # LgEval adds the missing primitives to the prediction, each as an object by itself.
+    n_predicted, n_true = len(predicted.objects) + missing, len(true.objects)
+    same_places = len(related) == len(predicted.relations) == len(true.relations)
     return {
         "nSeg": n_true,
-        "detectedSeg": len(found.objects),
-        "dSegRelEdges": len(found.relations),
+        "detectedSeg": len(predicted.objects),
+        "dSegRelEdges": len(predicted.relations),
         "CorrectSegments": len(located),
         "CorrectSegmentsAndClass": classified,
-        "ClassError": sum(map(len, true.objects.values())) + surplus - classified,
+        "ClassError": sum(map(len, true.objects.values())) + extra - classified,
         "CorrectSegRels": labeled,
         "CorrectSegRelLocations": len(related),
-        "SegRelErrors": len(found.relations) - labeled,
-        "hasCorrectSegments": int(len(located) == n_true == n_found),
-        "hasCorrectSegLab": int(classified == n_true == n_found),
+        "SegRelErrors": len(predicted.relations) - labeled,
+        "hasCorrectSegments": int(len(located) == n_true == n_predicted),
+        "hasCorrectSegLab": int(classified == n_true == n_predicted),
         "hasCorrectRelationLocations": int(same_places),
-        "hasCorrectRelLab": int(labeled == len(found.relations) == len(true.relations)),
-        "hasCorrectStructure": int(same_places and len(located) == n_true == n_found),
+        "hasCorrectRelLab": int(labeled == len(predicted.relations) == len(true.relations)),
+        "hasCorrectStructure": int(same_places and len(located) == n_true == n_predicted),
     }
 
 
 def _differences(
-    found: Mapping[Key, Set[str]], true: Mapping[Key, Set[str]], absent: Set[str], inter: bool
+    predicted: Mapping[Key, Set[str]], true: Mapping[Key, Set[str]], absent: Set[str], inter: bool
 ) -> tuple[int, list[tuple[Key, str, str]]]:
-    """Cost over all nodes or edges, and where which labels are confused, in order."""
-    if found == true:
+    """The cost over all nodes or edges, and their confused labels in order: (node or edge, predicted, true)."""
+    if predicted == true:
         return 0, []
-    cost, rows = 0, []
-    for key in found.keys() | true.keys():
-        more, pairs = _difference(found.get(key, absent), true.get(key, absent), inter)
-        cost += more
+    total, rows = 0, []
+    for key in predicted.keys() | true.keys():
+        cost, pairs = _difference(predicted.get(key, absent), true.get(key, absent), inter)
+        total += cost
         rows += [(key, *pair) for pair in pairs]
-    return cost, sorted(rows)
+    return total, sorted(rows)
 
 
-def _difference(found: Set[str], true: Set[str], inter: bool) -> tuple[int, Pairs]:
-    """Cost, and the pairs of labels that are confused."""
-    if found == true or (inter and found & true):
+def _difference(predicted: Set[str], true: Set[str], inter: bool) -> tuple[int, Pairs]:
+    """The cost of two label sets, and their confused labels."""
+    if predicted == true or (inter and predicted & true):
         return 0, []
-    only_found, only_true = found - true, true - found
-    pairs = [(a, b) for a in sorted(only_found or NO_EDGE) for b in sorted(only_true or NO_EDGE)]
-    return 1 if inter else max(len(only_found), len(only_true)), pairs
+    only_predicted, only_true = predicted - true, true - predicted
+    pairs = [(a, b) for a in sorted(only_predicted or NO_EDGE) for b in sorted(only_true or NO_EDGE)]
+    return 1 if inter else max(len(only_predicted), len(only_true)), pairs
 
 
 class _MergeErrors(NamedTuple):
     cost: int
-    classes: int  # confused pairs of labels of edges inside an object in both graphs: no error of segmentation
-    relabeled: set[frozenset[str]]  # the pairs of primitives of these
+    classes: int  # label confusions on edges within an object in both graphs: not segmentation errors
+    relabeled: set[frozenset[str]]  # unordered pairs of primitives with confused labels
     segments: list[tuple[str, str]]
 
 
 def _merge_errors(prediction: Graph, truth: Graph, inter: bool) -> _MergeErrors:
-    """Differences of the edges inside objects, each direction by itself."""
-    found, true = merges(prediction), merges(truth)
-    cost, classes, relabeled, segments = 0, 0, set(), []
-    for pair in sorted(found.keys() | true.keys()):
+    """Differences between the edges within objects, counted per direction."""
+    predicted, true = merges(prediction), merges(truth)
+    total, classes, relabeled, segments = 0, 0, set(), []
+    for pair in sorted(predicted.keys() | true.keys()):
         other, primitive = pair
-        more, confused = _difference(found.get(pair, set()), true.get(pair, set()), inter)
-        cost += more
-        if pair not in found or pair not in true:
+        cost, confused = _difference(predicted.get(pair, set()), true.get(pair, set()), inter)
+        total += cost
+        if pair not in predicted or pair not in true:
             segments.append((primitive, other))
             continue
-        valid = sum(a in found[pair] and b in true[pair] for a, b in confused)
+        valid = sum(a in predicted[pair] and b in true[pair] for a, b in confused)
         classes += valid
         if confused:
             relabeled.add(frozenset(pair))
         if valid < len(confused):
             segments += [(primitive, other)] * 2
-    return _MergeErrors(cost, classes, relabeled, segments)
+    return _MergeErrors(total, classes, relabeled, segments)
 
 
 def _ends_of_unmatched(prediction: Graph, truth: Graph, complete: bool) -> set[str]:
-    """Nodes that LgEval counts as touched by an edge of one graph alone. In a complete graph one node too many touches
-    all others; an edge that both graphs have with different labels touches none, as LgEval counts before it looks
-    at those."""
+    """Nodes that LgEval counts as ends of an edge that only one graph has. In a complete graph, an extra node has an
+    edge to all others; edges in both graphs with different labels do not count, as LgEval compares labels later."""
     touched: set[str] = set()
     for one, other in ((prediction, truth), (truth, prediction)):
         if not complete:
@@ -179,7 +180,7 @@ FIELDS = tuple(compare(EMPTY_GRAPH, EMPTY_GRAPH).metrics)
 
 
 def summary(rows: Sequence[Mapping[str, int | float]], label: str, date: str, edition: Edition = PAPER.edition) -> str:
-    """LgEval's Summary.txt over the metrics of all files. `label` is its two lines that name the folders."""
+    """LgEval's Summary.txt over the metrics of all files; `label` names their folders or list."""
     total = {name: sum(int(row[name]) for row in rows) for name in FIELDS}
     nodes, edges, d_c = total["nNodes"], total["nEdges"], total["D_C"]
     pairs = edges // 2 if edition.whole_pairs else edges / 2
@@ -222,7 +223,7 @@ def _table(*entries: str | int | float) -> str:
 def _primitives(
     title: str, name: str, nodes: int, d_c: int, edges: float, d_l: int, segments: int, classes: int
 ) -> list[str]:
-    """`edges`, of which `d_l` are wrong, are the directed ones or the pairs of nodes."""
+    """`edges` counts directed edges or pairs of nodes, of which `d_l` are wrong."""
     total, errors = nodes + edges, d_c + d_l
     return [
         _table(title, "Rate(%)", "Total", "Correct", "Errors", "SegErr", "ClErr", "RelErr"), "-" * 81,
@@ -255,7 +256,7 @@ def _files(name: str, rows: Sequence[Mapping[str, int | float]], place: str, lab
 
 
 def histogram(errors: Sequence[int]) -> list[str]:
-    """How many values are 0, 1, ..., 5 and more; and how many are at most that."""
+    """The number of values equal to 0, 1, ..., 5 and above 5; then the cumulative numbers."""
     counts = [errors.count(k) for k in range(6)]
     return [
         _table("", *range(6), ">5"),

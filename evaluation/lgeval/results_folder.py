@@ -17,7 +17,7 @@ from evaluation.symlg.editions import Edition
 
 
 class Scored(NamedTuple):
-    """One file: its name without .lg, the prediction's path as given, both graphs, their comparison."""
+    """One compared file: its name without .lg, the prediction's path as given, both graphs, their comparison."""
 
     name: str
     source: str
@@ -32,7 +32,7 @@ def write(
     """Write all files of a results folder. `label` names the inputs; `stray` are predictions without truth, which
     count in labelsOutput.txt only, as in LgEval."""
     if os.path.lexists(folder) and not _replaceable(folder):
-        raise InputError(f"{folder}: exists and is no results folder; move it away")
+        raise InputError(f"{folder}: exists and is not a results folder; move it away")
     date = time.strftime("%c")
     rows = [item.comparison.metrics for item in files]
     sections = confusion.matrices((item.comparison, item.truth) for item in files)
@@ -81,7 +81,7 @@ def read_summary(path: str) -> dict[str, int]:
     structure = re.search(r"^ Structure +[\d.]+ +\d+ +(\d+) +\d+\s*$", text, re.MULTILINE)
     files = re.search(r"^Cum\. Files" + r" +(\d+)" * 7 + r"\s*$", text, re.MULTILINE)
     if structure is None or files is None or not int(files[7]):
-        raise InputError(f"{path}: not a whole LgEval summary; run the scorer again")
+        raise InputError(f"{path}: not a complete LgEval summary; run the scorer again")
     exact, le1, le2, le3, _, _, n = map(int, files.groups())
     return {"n": n, "exact": exact, "le1": le1, "le2": le2, "le3": le3, "structure": int(structure[1])}
 
@@ -106,14 +106,14 @@ def read_metrics(folder: str) -> dict[str, dict[str, float]]:
 
 @contextmanager
 def beside(path: str) -> Iterator[str]:
-    """A path in a scratch folder beside `path`: to be moved to `path` when it is whole, else it goes."""
+    """Yield a scratch path next to `path`, to be moved there once complete; otherwise it is deleted."""
     folder, name = os.path.split(path)
     with TemporaryDirectory(prefix=f"{name}.part", dir=folder or ".") as scratch:
         yield os.path.join(scratch, name)
 
 
 def put(path: str, text: str) -> None:
-    """Write one text file in a folder that is not in its place yet."""
+    """Write one text file directly, for folders that are not in place yet."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(text)
 

@@ -1,6 +1,6 @@
-"""The command-line scripts of convert2symLG and LgEval; README.md of this package lists where they differ from those.
+"""The command-line scripts of convert2symLG and LgEval; evaluation/README.md lists how they differ from the originals.
 
-They import the standard library alone, so that a process starts in a few hundredths of a second.
+All but mml2symlg import only the standard library, so that a process starts in a few hundredths of a second.
 """
 
 import fnmatch
@@ -18,26 +18,26 @@ from evaluation.lgeval.histograms import object_histogram, page, primitive_histo
 from evaluation.lgeval.label_graph import Graph, read
 from evaluation.lgeval.metrics import compare
 
-# id, tab, reason of every file that gave no .lg; `evaluate` reads it in the folder of the truth
+# lines ID<TAB>reason for every file that has no .lg; `evaluate` reads it in the folder of the ground truth
 UNCONVERTED = "unconverted.txt"
 
 Script = Callable[[list[str], symlg.Rules], int | None]
 
 
-def _script(least: int) -> Callable[[Script], Callable[[], int]]:
-    """A script of `least` arguments or more, which its docstring shows, and of options that name the rules."""
+def _script(min_arguments: int) -> Callable[[Script], Callable[[], int]]:
+    """Make a function an entry point: add options that choose the rules, show its docstring as the usage."""
 
     def program(script: Script) -> Callable[[], int]:
         def main() -> int:
-            options = ArgumentParser(add_help=False, allow_abbrev=False)
-            options.add_argument("--reading", default=symlg.PAPER.reading.name)
-            options.add_argument("--edition", default=symlg.PAPER.edition.name)
-            names, arguments = options.parse_known_args()
-            asked = not {"-h", "--help"}.isdisjoint(arguments)
-            if asked or len(arguments) < least:
+            parser = ArgumentParser(add_help=False, allow_abbrev=False)
+            parser.add_argument("--reading", default=symlg.PAPER.reading.name)
+            parser.add_argument("--edition", default=symlg.PAPER.edition.name)
+            options, arguments = parser.parse_known_args()
+            wants_help = not {"-h", "--help"}.isdisjoint(arguments)
+            if wants_help or len(arguments) < min_arguments:
                 print(cleandoc(script.__doc__ or ""), file=sys.stderr)
-                return 0 if asked else 2
-            return run_program(lambda: script(arguments, symlg.rules(names.reading, names.edition)))
+                return 0 if wants_help else 2
+            return run_program(lambda: script(arguments, symlg.rules(options.reading, options.edition)))
 
         return main
 
@@ -72,17 +72,17 @@ def mml2symlg(arguments: list[str], chosen: symlg.Rules) -> int:
 @_script(2)
 def lg2symlg(arguments: list[str], _: symlg.Rules) -> int:
     """Usage: lg2symlg LGDIR OUTDIR
-    Gives the objects of every .lg their paths.
+    Writes every ID.lg of LGDIR to OUTDIR/ID.lg, with the path of each object.
     """
     return _convert(arguments, ".lg", symlg.with_paths)
 
 
 def _convert(arguments: list[str], ending: str, convert: Callable[[str, str], str]) -> int:
-    """Convert each file by itself. What does not convert has no .lg afterwards, not even an older one."""
+    """Convert each file by itself. A file that does not convert has no .lg afterwards, not even an older one."""
     source, target = arguments[:2]
     names = _listing(source, ending)
     if os.path.lexists(target) and not os.path.isdir(target):
-        raise InputError(f"{target}: is no folder; name another one for the results")
+        raise InputError(f"{target}: is not a folder; choose another name for the results")
     if ending == ".lg" and os.path.isdir(target) and os.path.samefile(source, target):
         raise InputError(f"{target}: would be overwritten; name another folder for the results")
     os.makedirs(os.path.dirname(target.rstrip("/")) or ".", exist_ok=True)
@@ -125,13 +125,13 @@ def _merge(build: str, target: str, names: Sequence[str]) -> None:
 
 def _listing(folder: str, ending: str) -> list[str]:
     with readable(folder):
-        found = os.listdir(folder)
-    files = (name for name in found if name.endswith(ending) and not name.startswith(".") and name != UNCONVERTED)
+        entries = os.listdir(folder)
+    files = (name for name in entries if name.endswith(ending) and not name.startswith(".") and name != UNCONVERTED)
     names = sorted(name[: -len(ending)] for name in files)
     if not names:
         raise InputError(f"{folder}: holds no {ending} files")
     if odd := next((name for name in names if not name.isprintable()), None):
-        raise InputError(f"{folder}: {odd + ending!r} cannot be the name of a file in a table; rename it")
+        raise InputError(f"{folder}: the file name {odd + ending!r} is not printable; rename it")
     return names
 
 
@@ -149,7 +149,7 @@ def _read_lg(path: str, missing: Graph | None = None) -> Graph:
 def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
     """Usage: evaluate OUTDIR GTDIR [p|t|d|s|b] [--edition E]
            evaluate LISTFILE [p|t|d|s|b] [--edition E]   (lines: OUTPUT.lg TARGET.lg)
-    Compares label graphs and writes Results_<name>/ here. (The graph drawings are not made.)
+    Compares label graphs and writes Results_<name>/ to the current folder. Graphs are not drawn.
     """
     output, *rest = arguments[0].rstrip("/") or "/", *arguments[1:]
     stray, lost = [], set()
@@ -166,12 +166,12 @@ def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
     else:
         label, pairs = f"List File: {arguments[0]}", _pairs(output)
     files = []
-    for found, true in pairs:
-        name = _stem(true)
-        truth_graph = _read_lg(true, symlg.UNREADABLE if name in lost else None)
-        graph = _read_lg(found, symlg.EMPTY_GRAPH)
-        comparison = compare(graph, truth_graph, chosen.edition.inter)
-        files.append(results_folder.Scored(name, found, graph, truth_graph, comparison))
+    for source, target in pairs:
+        name = _stem(target)
+        truth_graph = _read_lg(target, symlg.UNREADABLE if name in lost else None)
+        prediction = _read_lg(source, symlg.EMPTY_GRAPH)
+        comparison = compare(prediction, truth_graph, chosen.edition.inter)
+        files.append(results_folder.Scored(name, source, prediction, truth_graph, comparison))
     base = os.path.basename(output)
     results_folder.write(f"Results_{base}", base, label, files, map(_read_lg, stray), chosen.edition)
     print(f"{label}\n\n{len(files)} files compared: Results_{base}/Summary.txt")
@@ -185,7 +185,7 @@ def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
         if count:
             print(f"note: {count} {text}", file=sys.stderr)
     if rest:
-        print("note: graph drawings are not made", file=sys.stderr)
+        print("note: graphs are not drawn", file=sys.stderr)
 
 
 def _unconverted(truth: str) -> set[str]:
@@ -195,19 +195,19 @@ def _unconverted(truth: str) -> set[str]:
     with open(path, encoding="utf-8", errors="replace") as file:
         names = {line.partition("\t")[0] for line in file if "\t" in line}
     if any({"/", "\ufffd"} & {*name} for name in names):
-        raise InputError(f"{path}: not as tex2symlg writes it; remove it or convert the ground truth again")
+        raise InputError(f"{path}: was not written by tex2symlg; remove it or convert the ground truth again")
     return {name for name in names if not os.path.exists(os.path.join(truth, name + ".lg"))}
 
 
 def _pairs(path: str) -> list[tuple[str, str]]:
-    """OUTPUT TARGET pairs of a list file, divided by blanks or a comma."""
+    """The OUTPUT TARGET pairs of a list file, separated by blanks or a comma."""
     with readable(path), open(path, encoding="utf-8") as file:
         rows = [line.replace(",", " ").split() for line in file if line.strip() and not line.startswith("#")]
     if not rows or any(len(row) < 2 for row in rows):
         raise InputError(f"{path}: every line must name an output and a target file")
-    (twice, count), *_ = Counter(_stem(row[1]) for row in rows).most_common(1)
+    (name, count), *_ = Counter(_stem(row[1]) for row in rows).most_common(1)
     if count > 1:
-        raise InputError(f"{path}: two targets are called {twice}; their results would share one file")
+        raise InputError(f"{path}: two targets are called {name}; their results would share one file")
     return [(row[0], row[1]) for row in rows]
 
 
@@ -218,12 +218,12 @@ def _stem(path: str) -> str:
 @_script(2)
 def evallg(arguments: list[str], chosen: symlg.Rules) -> None:
     """Usage: evallg OUTPUT.lg TARGET.lg [m|diff] [INTER] [--edition E]
-    evallg batch LIST [GT-FIRST] [MAT] [MATOBJ] [INTER]   (LIST: OUTPUT.lg,TARGET.lg a line)
+    evallg batch LIST [GT-FIRST] [MAT] [MATOBJ] [INTER]   (LIST: one OUTPUT.lg,TARGET.lg per line)
     """
     complete = "INTER" in arguments
     inter = complete and chosen.edition.inter
     if "MATRIX" in arguments:
-        raise InputError("MATRIX is not offered: compare whole graphs, matrices are objects of them")
+        raise InputError("MATRIX is not supported: compare whole graphs, which include their matrices")
     if arguments[0] == "batch":
         _evallg_batch(arguments[1], arguments[2:], inter)
         return
@@ -237,8 +237,8 @@ def evallg(arguments: list[str], chosen: symlg.Rules) -> None:
 def _evallg_batch(path: str, options: list[str], inter: bool) -> None:
     pairs = _pairs(path)
     if "GT-FIRST" in options:
-        pairs = [(found, true) for true, found in pairs]
-    graphs = [(_read_lg(found, symlg.EMPTY_GRAPH), _read_lg(true)) for found, true in pairs]
+        pairs = [(output, target) for target, output in pairs]
+    graphs = [(_read_lg(output, symlg.EMPTY_GRAPH), _read_lg(target)) for output, target in pairs]
     metrics, diffs = [], []
     for names, both in zip(pairs, graphs, strict=True):
         comparison = compare(*both, inter, complete=False)
@@ -256,7 +256,7 @@ def _evallg_batch(path: str, options: list[str], inter: bool) -> None:
 def conf_hist(arguments: list[str], _: symlg.Rules) -> None:
     """Usage: confHist DIR1 DIR2 SIZE [MINCOUNT] [strokes]
            confHist LISTFILE SIZE [MINCOUNT] [strokes]
-    Writes CH_<name>.html: substructures of SIZE symbols of the truth (DIR2) and what was found instead.
+    Writes CH_<name>.html: substructures of SIZE symbols of the truth (DIR2) and what was predicted instead.
     """
     if os.path.isdir(arguments[0]):
         if len(arguments) < 3:
@@ -269,15 +269,15 @@ def conf_hist(arguments: list[str], _: symlg.Rules) -> None:
         pairs, rest, title = _pairs(arguments[0]), arguments[1:], os.path.basename(arguments[0])
     numbers = [text for text in rest if text != "strokes"]
     try:
-        size, least = int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 1
+        size, min_count = int(numbers[0]), int(numbers[1]) if len(numbers) > 1 else 1
     except (ValueError, IndexError):
         raise InputError(f"SIZE and MINCOUNT must be numbers, not {' '.join(rest[:2])}") from None
     if not 1 <= size <= 5:
         raise InputError(f"SIZE must be between 1 and 5, not {size}")
-    graphs = [(_read_lg(found, symlg.EMPTY_GRAPH), _read_lg(true)) for found, true in pairs]
+    graphs = [(_read_lg(output, symlg.EMPTY_GRAPH), _read_lg(target)) for output, target in pairs]
     tables = {f"{size} objects": object_histogram(graphs, size)}
     tables |= {f"{size} primitives": primitive_histogram(graphs, (size,))} if "strokes" in rest else {}
-    results_folder.replace(f"CH_{title}.html", page(title, tables, least, time.strftime("%c")))
+    results_folder.replace(f"CH_{title}.html", page(title, tables, min_count, time.strftime("%c")))
     print(f"CH_{title}.html")
 
 

@@ -1,1 +1,1 @@
-"""From files of predictions and ground truth to a score, its interval, and tables of what went wrong."""
+"""From files of predictions and ground truth to a score, its interval, and tables of errors."""

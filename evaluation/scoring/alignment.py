@@ -1,9 +1,9 @@
-"""Where a prediction departs from the truth, symbol by symbol: for people to look at, never for a score.
+"""Where a prediction departs from the truth, symbol by symbol: for people to read, never for a score.
 
-The scorer knows a symbol by its path and does not align, so one symbol too many makes errors of all that follow. Here
-two layout trees are aligned at least cost (a symbol read as another, left out or put in costs 1, and so does a
-script that hangs on another relation), which tells what a reader would say. Where both graphs have the same paths the
-two agree.
+The scorer identifies a symbol by its path and does not align, so one extra symbol makes errors of all that follow.
+Here two layout trees are aligned at least cost (1 for a substituted, missing or extra symbol, and for a script attached
+by another relation), which finds the differences that a reader would name. Where both graphs have the same paths, the
+two methods agree.
 """
 
 import re
@@ -21,24 +21,24 @@ from evaluation.symlg.latex_commands import BRACKETS, LABELS, SYMBOLS
 _PATH = re.compile(r"(.*?)(R|Sub|Sup|Above|Below|Inside)")
 SCRIPTS = ("Above", "Below", "Inside", "Sub", "Sup")
 _SIDES = {"Above": "top", "Sup": "top", "Below": "bottom", "Sub": "bottom", "Inside": "within"}
-# Which rows of two symbols belong together: those of one relation, then those of one side, then what is left.
+# Which rows of two symbols correspond: those of one relation, then those of one side, then the rest.
 PARTNERS = sorted(product(SCRIPTS, repeat=2), key=lambda pair: (pair[0] != pair[1], _SIDES[pair[0]] != _SIDES[pair[1]]))
 MAX_SYMBOLS, MAX_DEPTH = 500, 40  # of a tree; the largest of CROHME has 109 symbols
-MAX_CELLS = 100_000  # pairs of symbols that are compared for one expression
+MAX_CELLS = 100_000  # pairs of symbols to compare for one expression
 
 Kind = Literal["label", "missing", "extra", "relation"]
 
 
 class TooLarge(ValueError):
-    """No expression that a page should draw; the message is the reason."""
+    """The expression is too large to draw or to align; the message is the reason."""
 
 
 @dataclass
 class Tree:
-    """The symbols of a graph in reading order (what hangs on a symbol comes before its right neighbor).
+    """The symbols of a graph in reading order (a symbol's scripts come before its right neighbor).
 
-    Symbols that share a path are one, as for the scorer. `parents` are indices (-1: the root, or a symbol whose
-    parent is not there), `relations` the last word of the path ("" for these).
+    Symbols that share a path are one, as for the scorer. `parents` holds indices (-1: the root, or a symbol whose
+    parent is missing), `relations` the last word of each path ("" where there is no parent).
     """
 
     labels: list[str]
@@ -49,7 +49,7 @@ class Tree:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Symbols of each: itself and what hangs on it, without its right neighbors."""
+        """The size of each subtree: a symbol and its scripts, without its right neighbors."""
         sizes = [1] * len(self.labels)
         for index in reversed(range(len(sizes))):
             for relation in SCRIPTS:
@@ -66,16 +66,16 @@ class Tree:
 
 
 def tree(graph: Graph) -> Tree:
-    """Raises TooLarge for more than MAX_SYMBOLS symbols or MAX_DEPTH scripts in each other."""
+    """The layout tree of a graph. Raises TooLarge for more than MAX_SYMBOLS symbols or MAX_DEPTH nested scripts."""
     nodes = graph.nodes()
     if len(nodes) > MAX_SYMBOLS:
         raise TooLarge(f"{len(nodes)} symbols, more than the {MAX_SYMBOLS} that are drawn")
-    below: dict[str, list[tuple[str, str]]] = {}
+    children: dict[str, list[tuple[str, str]]] = {}
     roots = []
     for path in nodes:
         match = _PATH.fullmatch(path)
         if match and match[1] in nodes:
-            below.setdefault(match[1], []).append((match[2], path))
+            children.setdefault(match[1], []).append((match[2], path))
         else:
             roots.append(path)
     order = {word: place for place, word in enumerate((*SCRIPTS, "R"))}
@@ -84,7 +84,7 @@ def tree(graph: Graph) -> Tree:
     while stack:
         path, parent, relation, depth = stack.pop()
         if depth > MAX_DEPTH:
-            raise TooLarge(f"more than {MAX_DEPTH} scripts in each other")
+            raise TooLarge(f"more than {MAX_DEPTH} nested scripts")
         index = len(found.labels)
         found.labels.append(" ".join(sorted(nodes[path])))
         found.parents.append(parent)
@@ -93,13 +93,13 @@ def tree(graph: Graph) -> Tree:
         found.children.append({})
         if parent >= 0:
             found.children[parent][relation] = index
-        for word, child in sorted(below.get(path, []), key=lambda item: order[item[0]], reverse=True):
+        for word, child in sorted(children.get(path, []), key=lambda item: order[item[0]], reverse=True):
             stack.append((child, index, word, depth + (word != "R")))
     return found
 
 
 class Difference(NamedTuple):
-    """`truth` and `prediction` are indices into the two trees; None where the symbol is in one of them only."""
+    """`truth` and `prediction` are indices into the two trees; None where only the other tree has the symbol."""
 
     kind: Kind
     truth: int | None
@@ -107,48 +107,48 @@ class Difference(NamedTuple):
 
     @property
     def index(self) -> int:
-        """In the truth, or of what is too much in the prediction."""
+        """The index in the truth; for an extra symbol, the index in the prediction."""
         index = self.prediction if self.truth is None else self.truth
         assert index is not None
         return index
 
 
 def differences(truth: Tree, prediction: Tree) -> list[Difference]:
-    """What turns the truth into the prediction, in reading order. Raises TooLarge."""
+    """The edits that turn the truth into the prediction, in reading order. Raises TooLarge."""
     if len(truth.labels) * len(prediction.labels) > MAX_CELLS:
         raise TooLarge(f"{len(prediction.labels)} against {len(truth.labels)} symbols are too many to align")
     partners = _Alignment(truth, prediction).run()
     found = [Difference("label", t, p) for t, p in partners.items() if _unlike(truth.labels[t], prediction.labels[p])]
-    backwards = {p: t for t, p in partners.items()}
+    inverse = {p: t for t, p in partners.items()}
     missing = [t for t in range(len(truth.labels)) if t not in partners]
-    extra = [p for p in range(len(prediction.labels)) if p not in backwards]
+    extra = [p for p in range(len(prediction.labels)) if p not in inverse]
     for t, p in product(missing, extra):  # the same label on the same parent: moved to another relation
         same_parent = partners.get(truth.parents[t]) == prediction.parents[p]
-        if t not in partners and p not in backwards and same_parent and truth.labels[t] == prediction.labels[p]:
-            partners[t], backwards[p] = p, t
+        if t not in partners and p not in inverse and same_parent and truth.labels[t] == prediction.labels[p]:
+            partners[t], inverse[p] = p, t
     for t, p in partners.items():
         same_parent = partners.get(truth.parents[t]) == prediction.parents[p]
         if same_parent and truth.relations[t] != prediction.relations[p]:
             found.append(Difference("relation", t, p))
     found += [Difference("missing", t, None) for t in missing if t not in partners]
-    found += [Difference("extra", None, p) for p in extra if p not in backwards]
+    found += [Difference("extra", None, p) for p in extra if p not in inverse]
 
     def place(difference: Difference) -> tuple[float, int]:
         if difference.truth is not None:
             return difference.truth, 0
-        before = (backwards[p] for p in range(difference.index, -1, -1) if p in backwards)
+        before = (inverse[p] for p in range(difference.index, -1, -1) if p in inverse)
         return next(before, -1) + 0.5, difference.index
 
     return sorted(found, key=place)
 
 
 def _unlike(one: str, other: str) -> bool:
-    """Whether symbols have no label in common."""
+    """Whether two symbols have no label in common."""
     return set(one.split()).isdisjoint(other.split())
 
 
 class _Alignment:
-    """Edit distance of rows, whose members cost what their own rows cost; every table is kept for the way back."""
+    """The edit distance of rows, where substituting symbols costs the distance of their own rows; keeps all tables."""
 
     def __init__(self, truth: Tree, prediction: Tree) -> None:
         self.truth, self.prediction = self.trees = truth, prediction
@@ -160,19 +160,19 @@ class _Alignment:
         roots = ([index for index, parent in enumerate(tree.parents) if parent < 0] for tree in self.trees)
         rows = list(zip(*roots, strict=False))
         while rows:
-            for a, b in self._way(*rows.pop()):
+            for a, b in self._matches(*rows.pop()):
                 matches[a] = b
                 rows += self._pairs(a, b)
         return matches
 
     def _pairs(self, a: int, b: int) -> list[tuple[int, int]]:
-        """The rows of two symbols that belong together."""
-        mine, other = dict(self.truth.children[a]), dict(self.prediction.children[b])
-        return [(mine.pop(r), other.pop(q)) for r, q in PARTNERS if r in mine and q in other]
+        """The corresponding rows of two symbols."""
+        true, predicted = dict(self.truth.children[a]), dict(self.prediction.children[b])
+        return [(true.pop(r), predicted.pop(q)) for r, q in PARTNERS if r in true and q in predicted]
 
     def _cost(self, a: int, b: int) -> int:
-        """Of reading symbol `a` as symbol `b`, with all that hangs on them: rows that belong together cost their
-        distance, all others their symbols."""
+        """The cost of reading symbol `a` as symbol `b`, scripts included: corresponding rows cost their distance, all
+        others their symbols."""
         cost = self.truth.sizes[a] - 1 + self.prediction.sizes[b] - 1
         cost += _unlike(self.truth.labels[a], self.prediction.labels[b])
         for t, p in self._pairs(a, b):
@@ -182,7 +182,7 @@ class _Alignment:
         return cost
 
     def _table(self, t: int, p: int) -> list[list[int]]:
-        """table[i][j]: cost of the row that begins with t, from its i-th symbol on, against p's from its j-th on."""
+        """table[i][j]: the distance from the row beginning with t, at its i-th symbol, to that of p, at its j-th."""
         if (t, p) in self.tables:
             return self.tables[t, p]
         left, right = self.truth.row(t), self.prediction.row(p)
@@ -198,9 +198,9 @@ class _Alignment:
         self.tables[t, p] = table
         return table
 
-    def _way(self, t: int, p: int) -> Iterator[tuple[int, int]]:
-        """Matched symbols of two rows. Of equal ways the one that matches from the left: what follows a symbol
-        that was read in another place is then found to have moved."""
+    def _matches(self, t: int, p: int) -> Iterator[tuple[int, int]]:
+        """The matched symbols of two rows. Of equal alignments, the one that matches from the left: what follows a
+        symbol that was read in another place then counts as moved."""
         table, left, right = self._table(t, p), self.truth.row(t), self.prediction.row(p)
         i, j = 0, 0
         while i < len(left) and j < len(right):
@@ -218,14 +218,14 @@ class _Alignment:
 
 
 def in_words(truth: Tree, prediction: Tree, found: Sequence[Difference]) -> list[str]:
-    """One phrase a difference; symbols are counted from 1 in the truth's reading order. Neighbors that are
-    missing or too much make one phrase."""
+    """One phrase per difference; symbols are counted from 1 in the truth's reading order. Adjacent missing or extra
+    symbols share a phrase."""
 
-    def run(numbered: tuple[int, Difference]) -> tuple[str, int]:
+    def run_key(numbered: tuple[int, Difference]) -> tuple[str, int]:
         place, item = numbered
         return (item.kind, item.index - place) if item.kind in ("missing", "extra") else ("", place)
 
-    return [_phrase(truth, prediction, [item for _, item in group]) for _, group in groupby(enumerate(found), run)]
+    return [_phrase(truth, prediction, [item for _, item in group]) for _, group in groupby(enumerate(found), run_key)]
 
 
 def _phrase(truth: Tree, prediction: Tree, group: list[Difference]) -> str:
@@ -266,23 +266,23 @@ def relations_in_words(truth: Graph, prediction: Graph, limit: int = 12) -> list
 
 
 def symbols_of(tokens: Sequence[str], graph: SymLG, tree: Tree) -> list[int] | None:
-    """For every token the index of its symbol in the tree, -1 for braces, scripts and \\limits.
+    """For every token the index of its symbol in the tree, -1 for braces, script marks and \\limits.
 
-    The reader makes its objects in the order of `_made`; None where that does not hold for this text.
+    Assumes that the converter creates objects in `_creation_order`; None where that does not hold for this text.
     """
     expected = list(_labels(tokens))
-    written = [place for place in _made(tokens) if expected[place]]
+    written = [place for place in _creation_order(tokens) if expected[place]]
     objects = [item for item in graph.objects if item.label]
     if [item.label for item in objects] != [expected[place] for place in written]:
         return None
-    at, found = {path: index for index, path in enumerate(tree.paths)}, [-1] * len(tokens)
+    index, symbols = {path: index for index, path in enumerate(tree.paths)}, [-1] * len(tokens)
     for place, item in zip(written, objects, strict=True):
-        found[place] = at[item.path]
-    return found
+        symbols[place] = index[item.path]
+    return symbols
 
 
-def _made(tokens: Sequence[str]) -> list[int]:
-    """The places of the tokens in the order in which their objects are made: a root's index after its radicand."""
+def _creation_order(tokens: Sequence[str]) -> list[int]:
+    """The places of the tokens in the order in which their objects are created: a root's index after its radicand."""
     order = list(range(len(tokens)))
     for root in reversed(range(len(tokens) - 1)):
         if tokens[root] == r"\sqrt" and tokens[root + 1] == "[":
@@ -293,7 +293,7 @@ def _made(tokens: Sequence[str]) -> list[int]:
 
 
 def _closing(tokens: Sequence[str], start: int) -> int:
-    """The place after what closes the bracket or brace at `start`."""
+    """The place after the partner of the bracket or brace at `start`."""
     open_: list[str] = []
     for place in range(start, len(tokens)):
         token = tokens[place]
@@ -307,11 +307,11 @@ def _closing(tokens: Sequence[str], start: int) -> int:
 
 
 def _labels(tokens: Sequence[str]) -> Iterator[str]:
-    """The label that each token's symbol has; "" for a token that is no symbol."""
-    roots, before = 0, ""  # indices of roots that are open
+    """The label of each token's symbol; "" for a token that is not a symbol."""
+    open_indices, previous = 0, ""  # an index is the [ ... ] of a root
     for token in tokens:
-        opens, closes = token == "[" and before == r"\sqrt", token == "]" and roots > 0
-        roots += opens - closes
+        opens, closes = token == "[" and previous == r"\sqrt", token == "]" and open_indices > 0
+        open_indices += opens - closes
         if opens or closes or token in ("{", "}", "_", "^", r"\limits"):
             yield ""
         elif token == r"\frac":
@@ -319,4 +319,4 @@ def _labels(tokens: Sequence[str]) -> Iterator[str]:
         else:
             text = SYMBOLS.get(token) or BRACKETS.get(token) or token
             yield LABELS.get(text, text).replace(",", "COMMA", 1)
-        before = token
+        previous = token

@@ -1,6 +1,6 @@
 """Which symbols and relations are confused, and on what kind of expression: tidy tables for figures.
 
-One symbol too many gives all that follow other paths, and the scorer makes "confusions" of them. `aligned` counts a
+One extra symbol changes the paths of all that follow, and the scorer counts these as confusions. `aligned` counts a
 confusion only where the prediction has the paths of the truth: there it is a real one.
 """
 
@@ -31,7 +31,7 @@ _WORD = re.compile("R|Sub|Sup|Above|Below|Inside")
 
 
 class Pair(NamedTuple):
-    """An expression with what was recognized, what is true, and LgEval's comparison of the two."""
+    """An expression with its prediction, its truth, and LgEval's comparison of the two."""
 
     expression: Expression
     prediction: Graph
@@ -40,16 +40,16 @@ class Pair(NamedTuple):
 
 
 def load(evaluation: Evaluation) -> list[Pair]:
-    """Read back the graphs of an evaluation from its folder, while that exists."""
+    """Read the graphs of an evaluation back from its folder, which must still exist."""
     assert evaluation.folder is not None
     pairs = []
     for expression in evaluation.expressions:
         paths = [evaluation.folder / part / f"{expression.id}.lg" for part in ("pred_symlg", "gt_symlg")]
-        found, true = (
+        prediction, truth = (
             read(path.read_text(encoding="utf-8", errors="replace"), str(path)) if path.exists() else EMPTY_GRAPH
             for path in paths
         )
-        pairs.append(Pair(expression, found, true, compare(found, true)))
+        pairs.append(Pair(expression, prediction, truth, compare(prediction, truth)))
     return pairs
 
 
@@ -59,7 +59,7 @@ def tables(pairs: list[Pair]) -> dict[str, Table]:
     for pair in pairs:
         for name in structures(pair.truth):
             groups[name].append(pair)
-    found = {
+    result = {
         "symbols": _confusions((pair, [row[-2:] for row in pair.comparison.nodes]) for pair in pairs),
         "relations": _confusions((pair, [row[-2:] for row in pair.comparison.edges]) for pair in pairs),
         "symbol_recall": symbol_recall(pairs),
@@ -67,12 +67,12 @@ def tables(pairs: list[Pair]) -> dict[str, Table]:
     }
     if all(pair.expression.bucket for pair in pairs):
         groups = {name: [pair for pair in pairs if pair.expression.bucket == name] for name in lengths.BUCKETS}
-        found["length"] = [_rates("bucket", name, group) for name, group in groups.items()]
-    return found
+        result["length"] = [_rates("bucket", name, group) for name, group in groups.items()]
+    return result
 
 
 def _confusions(pairs: Iterable[tuple[Pair, list[tuple[str, ...]]]]) -> Table:
-    """Confused labels (predicted, true): how often, how often with the truth's paths, in how many expressions."""
+    """Confused labels: how often, how often with the paths of the truth, and in how many expressions."""
     count, aligned, expressions = Counter(), Counter(), Counter()
     for pair, confused in pairs:
         count.update(confused)
@@ -85,7 +85,7 @@ def _confusions(pairs: Iterable[tuple[Pair, list[tuple[str, ...]]]]) -> Table:
 
 
 def symbol_recall(pairs: Iterable[Pair]) -> Table:
-    """How often each true symbol is found with its label at its place."""
+    """How often the prediction has each true symbol, with its label at its path."""
     total, right = Counter(), Counter()
     for pair in pairs:
         predicted = pair.prediction.nodes()
@@ -100,7 +100,7 @@ def symbol_recall(pairs: Iterable[Pair]) -> Table:
 
 def structures(graph: Graph) -> set[str]:
     """What a true expression contains: fraction, root, limits, script, nested script; else "line"."""
-    nodes = graph.nodes()  # by path, as some ground truths name their relations in another way (B for Below)
+    nodes = graph.nodes()  # by path, because some ground truths name relations differently (B for Below)
     kinds = set()
     for path, labels in nodes.items():
         words = _WORD.findall(path)

@@ -1,5 +1,5 @@
-"""How long scoring takes, with the captions of the test sets as predictions: from files to Summary.txt by the scripts,
-and all in one process."""
+"""Times scoring, with the captions of the test sets as predictions: by the scripts, from files to Summary.txt, and in
+one process."""
 
 import os
 import statistics
@@ -14,7 +14,7 @@ from evaluation.scoring import run_scripts
 from evaluation.scoring.inputs import GroundTruth, prediction_file, read_ground_truth
 
 REPEATS = 5  # runs to average
-SAMPLE = 20  # files of each set for LGEVAL_BIN's scripts, which take seconds for each
+SAMPLE = 20  # files of each set for LGEVAL_BIN's scripts, which take seconds per file
 Sets = dict[str, tuple[dict[str, str], GroundTruth]]  # year -> prediction files by id, and the truth
 
 
@@ -28,7 +28,7 @@ def load(archive: Path) -> Sets:
 
 
 def by_scripts(sets: Sets, folder: Path, sample: int | None = None) -> float:
-    """Seconds the scripts in use take over the first `sample` files of all sets, from prediction files on disk to
+    """Seconds that the scripts in use take for the first `sample` files of every set, from prediction files on disk to
     Summary.txt."""
     seconds = 0.0
     for year, (predictions, truth) in sets.items():
@@ -46,7 +46,7 @@ def by_scripts(sets: Sets, folder: Path, sample: int | None = None) -> float:
 
 
 def measure(run: Callable[[], object]) -> str:
-    """Mean, standard deviation and extremes of REPEATS runs, in seconds; processor time beside."""
+    """Mean, standard deviation and range of REPEATS runs in seconds, and their processor time."""
     before, times = sum(os.times()[:4]), timeit.repeat(run, number=1, repeat=REPEATS)
     processor, mean, spread = (sum(os.times()[:4]) - before) / REPEATS, statistics.mean(times), statistics.stdev(times)
     wall = f"{mean:.3f} s ± {spread:.3f} (n = {REPEATS}, {min(times):.3f}–{max(times):.3f})"
@@ -54,7 +54,7 @@ def measure(run: Callable[[], object]) -> str:
 
 
 def run(archive: Path) -> list[str]:
-    """The lines of the benchmark. Scripts of LGEVAL_BIN and ours are set side by side on SAMPLE files a set."""
+    """The lines of the benchmark. LGEVAL_BIN's scripts are compared with ours on SAMPLE files of each set."""
     sets = load(archive)
     files = sum(len(truth.symlg) for _, truth in sets.values())
     other = os.environ.pop("LGEVAL_BIN", None)

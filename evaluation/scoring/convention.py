@@ -1,4 +1,4 @@
-"""The same predictions under every edition and reading of the official scorer, and which of them a truth follows."""
+"""One set of predictions under all editions and readings of the official scorer, and the one a truth follows."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,12 +16,12 @@ UNDECIDED = "undecided"
 
 
 def table(predictions: Path, ground_truth: str) -> list[dict[str, Any]]:
-    """One row per edition and reading: counts of n expressions. Raises InputError."""
+    """Counts over n expressions, a row per edition and reading. Raises InputError."""
     texts, truth, _ = matched(predictions, ground_truth)
     graphs, tokens = truth.graphs(), None
     if truth.captions is not None:
-        found = {key: tokens_of(text) for key, text in texts.items()}
-        tokens = sum(found.get(key) == caption for key, caption in truth.captions.items())
+        predicted = {key: tokens_of(text) for key, text in texts.items()}
+        tokens = sum(predicted.get(key) == caption for key, caption in truth.captions.items())
     rows = []
     for edition in EDITIONS.values():
         for reading in READINGS.values():
@@ -31,8 +31,8 @@ def table(predictions: Path, ground_truth: str) -> list[dict[str, Any]]:
 
 
 def convention(graphs: Iterable[Graph]) -> tuple[str, Counter[str]]:
-    """Which Inside relations the roots of some graphs have; and how many roots show it. A root tells where its
-    radicand has two members and it has no index."""
+    """Which Inside relations most roots of some graphs have, and how many roots have which. A root tells only if it has
+    no index and its radicand has two members."""
     roots: Counter[str] = Counter()
     for graph in graphs:
         nodes, edges = graph.nodes(), graph.edges()
@@ -54,8 +54,8 @@ def convention(graphs: Iterable[Graph]) -> tuple[str, Counter[str]]:
 
 
 def other_convention(texts: dict[str, str], truth: Mapping[str, Graph], rules: Rules) -> str | None:
-    """What to say where the truth's roots follow another edition of the converter than the predictions: by how
-    many correct expressions that changes the score."""
+    """A note with the effect on the score, where the truth's roots follow another edition of the converter than the
+    predictions."""
     name, _ = convention(truth.values())
     if name == UNDECIDED or (name == TWO_CHILDREN) == rules.edition.second_inside:
         return None
@@ -65,5 +65,5 @@ def other_convention(texts: dict[str, str], truth: Mapping[str, Graph], rules: R
     )
     return (
         f"the ground truth follows the {name}, the predictions are converted the other way: "
-        f"{ours} expressions are right, by the truth's convention {theirs} would be"
+        f"{ours} expressions are right; under the truth's convention {theirs} would be"
     )

@@ -1,4 +1,4 @@
-"""Predictions and ground truth as files hold them. Nothing is unpacked to disk by the names in an archive."""
+"""Reads predictions and ground truth from files. Nothing is unpacked to disk under the names in an archive."""
 
 import json
 import re
@@ -26,7 +26,7 @@ class GroundTruth(NamedTuple):
     captions: dict[str, list[str]] | None
 
     def graphs(self) -> dict[str, label_graph.LabelGraph]:
-        """The symLGs by id. Raises InputError for what is none."""
+        """The parsed symLGs by id. Raises InputError for a malformed one."""
         return {key: label_graph.read(text, f"{key}.lg") for key, text in self.symlg.items()}
 
 
@@ -67,49 +67,50 @@ def read_ground_truth(spec: str) -> GroundTruth:
         raise InputError(f"{path}: no such archive or folder of ground truth")
     symlg = _unique(graphs, spec, ".lg files")
     captions = parse_captions(text, f"{spec} caption.txt")
-    for lacking, words in ((captions.keys() - symlg, "no symLG"), (symlg.keys() - captions, "no caption")):
-        if lacking:
-            raise InputError(f"{spec}: {len(lacking)} expressions have {words} ({', '.join(sorted(lacking)[:3])})")
+    for ids, fault in ((captions.keys() - symlg, "no symLG"), (symlg.keys() - captions, "no caption")):
+        if ids:
+            raise InputError(f"{spec}: {len(ids)} expressions have {fault} ({', '.join(sorted(ids)[:3])})")
     return GroundTruth(symlg, captions)
 
 
 def matched(predictions: Path, given: str | GroundTruth) -> tuple[dict[str, str], GroundTruth, int]:
-    """Predictions of which the truth knows the id, the truth, and how many others there are. Raises InputError."""
-    found, truth = read_predictions(Path(predictions)), read_ground_truth(given) if isinstance(given, str) else given
-    texts = {key: text for key, text in found.items() if key in truth.symlg}
-    if not texts:
+    """The predictions whose id the truth has, the truth, and the number of other predictions. Raises InputError."""
+    texts = read_predictions(Path(predictions))
+    truth = read_ground_truth(given) if isinstance(given, str) else given
+    known = {key: text for key, text in texts.items() if key in truth.symlg}
+    if not known:
         where = given if isinstance(given, str) else "the ground truth"
-        raise InputError(f"{predictions}: not one of its {len(found)} ids is in {where}")
-    return texts, truth, len(found) - len(texts)
+        raise InputError(f"{predictions}: none of its {len(texts)} ids is in {where}")
+    return known, truth, len(texts) - len(known)
 
 
 def parse_captions(text: str, name: str) -> dict[str, list[str]]:
-    """`ID<TAB>tokens` lines. Raises InputError for a line of another form or an id that comes twice."""
+    """Caption tokens by id, from `ID<TAB>tokens` lines. Raises InputError for a malformed line or a duplicate id."""
     captions: dict[str, list[str]] = {}
     for number, line in enumerate(text.splitlines(), 1):
         key, tab, tokens = line.partition("\t")
         if not line.strip():
             continue
         if not tab or not key or key in captions:
-            fault = "id comes twice" if key in captions else "not ID<TAB>tokens"
+            fault = "duplicate id" if key in captions else "not ID<TAB>tokens"
             raise InputError(f"{name}, line {number}: {fault}")
         captions[key] = tokens.split()
     return captions
 
 
 def _unique(entries: Iterator[tuple[str, str]], source: object, what: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for key, text in entries:
-        if key in found:
-            raise InputError(f"{source}: {key} comes twice")
+        if key in texts:
+            raise InputError(f"{source}: duplicate id {key}")
         if not _ID.fullmatch(key) or not key.isprintable():
             raise InputError(f"{source}: {key!r} cannot be the id of an expression")
-        found[key] = text
-        if len(found) > MAX_FILES:
+        texts[key] = text
+        if len(texts) > MAX_FILES:
             raise InputError(f"{source}: more than {MAX_FILES} files")
-    if not found:
+    if not texts:
         raise InputError(f"{source}: holds no {what}")
-    return found
+    return texts
 
 
 def _text(file: IO[bytes], name: object) -> str:
@@ -129,8 +130,8 @@ def _folder(path: Path, ending: str) -> Iterator[tuple[str, str]]:
     with readable(path):
         files = sorted(file for file in path.iterdir() if file.name.endswith(ending))
     for file in files:
-        if not file.is_file():  # a pipe would wait for ever
-            raise InputError(f"{file}: is no file")
+        if not file.is_file():  # reading a pipe would block
+            raise InputError(f"{file}: is not a regular file")
         yield file.name[: -len(ending)], read_text(file)
 
 
@@ -153,7 +154,7 @@ def _unzip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> str:
         raise
     except UnicodeDecodeError:
         raise InputError(f"{name}: is not UTF-8 text") from None
-    except Exception as error:  # of zipfile, zlib and lzma, which share no class
+    except Exception as error:  # those of zipfile, zlib and lzma share no base class
         raise InputError(f"{name}: damaged, or cannot be unpacked ({error})") from None
 
 
@@ -162,20 +163,20 @@ def _zip(path: Path, ending: str) -> Iterator[tuple[str, str]]:
         for info in archive.infolist():
             parts = info.filename.replace("\\", "/").split("/")
             if ".." in parts or info.filename.startswith("/"):
-                raise InputError(f"{path}: entry {info.filename!r} climbs out of the archive")
+                raise InputError(f"{path}: entry {info.filename!r} leads outside the archive")
             if parts[-1].endswith(ending) and "__MACOSX" not in parts:
                 yield parts[-1][: -len(ending)], _unzip(archive, info)
 
 
 @lru_cache(maxsize=1)
-def _kept_open(path: Path, _changed: int) -> zipfile.ZipFile:
-    """CROHME's archive lists 25,000 files, which takes a quarter of a second: once for all of its sets."""
+def _cached_zip(path: Path, _mtime_ns: int) -> zipfile.ZipFile:
+    """Keep the last archive open: listing the 25,000 files of CROHME's takes a quarter of a second."""
     return _open_zip(path)
 
 
 def _archive_split(path: Path, split: str) -> tuple[str, Iterator[tuple[str, str]]]:
-    """The captions of a split, and id and symLG of every expression."""
-    archive, start = _kept_open(path, path.stat().st_mtime_ns), f"data/{split}/symLg/"
+    """The text of a split's captions, and the id and symLG of every expression."""
+    archive, start = _cached_zip(path, path.stat().st_mtime_ns), f"data/{split}/symLg/"
     try:
         captions = archive.getinfo(f"data/{split}/caption.txt")
     except KeyError:
@@ -196,17 +197,17 @@ def _jsonl(path: Path) -> Iterator[tuple[str, str]]:
             if isinstance(tokens, str):
                 tokens = tokens.split()
             try:
-                "".join(tokens).encode()  # JSON can write halves of characters, "\ud800", that no file can hold
-                texts = isinstance(key, str) and isinstance(tokens, list)
+                "".join(tokens).encode()  # JSON may hold lone surrogates ("\ud800"), which no file can
+                valid = isinstance(key, str) and isinstance(tokens, list)
             except (TypeError, UnicodeEncodeError):
-                texts = False
-            if not texts:
-                raise InputError(f"{path}, line {number}: id must be a text and tokens a list of texts")
+                valid = False
+            if not valid:
+                raise InputError(f"{path}, line {number}: id must be a string and tokens a list of strings")
             yield key, prediction_file(key, tokens)
 
 
 def tokens_of(text: str) -> list[str]:
-    """The tokens in a prediction file's text, none where it holds no formula."""
+    """The tokens in a prediction file's text; none if it holds no formula."""
     try:
         return formula_in(text).split()
     except Unconverted:

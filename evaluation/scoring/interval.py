@@ -1,4 +1,4 @@
-"""The interval of a rate, in plain Python: a machine that only trains, recognizes and scores has no scipy."""
+"""The interval of a rate, in plain Python, so that scoring need not import scipy (half a second)."""
 
 import math
 from statistics import NormalDist
@@ -10,7 +10,7 @@ def proportion_interval(count: int, n: int, confidence: float = 0.95) -> tuple[f
     Raises ValueError for n < 1 or count outside 0..n.
     """
     if not 0 <= count <= n or n < 1:
-        raise ValueError(f"{count} of {n} is no rate")
+        raise ValueError(f"{count} of {n} is not a rate")
     z, rate = NormalDist().inv_cdf((1 + confidence) / 2), count / n
     middle = (2 * count + z * z) / (2 * (n + z * z))
     width = z / (2 * (n + z * z)) * math.sqrt(4 * n * rate * (1 - rate) + z * z)
@@ -18,11 +18,11 @@ def proportion_interval(count: int, n: int, confidence: float = 0.95) -> tuple[f
 
 
 def percent(count: int, n: int) -> float:
-    """A rate as it is printed, to two places."""
+    """A rate in percent, rounded to two places for printing."""
     return round(100 * count / n, 2)
 
 
 def printed_interval(percent: float, n: int) -> tuple[float, float]:
-    """The interval, in percent, of a rate as it is printed: the count behind it is the rate times n, rounded."""
+    """The interval, in percent, of a printed rate, from which the count is recovered by rounding."""
     low, high = proportion_interval(round(percent * n / 100), n)
     return 100 * low, 100 * high

@@ -9,7 +9,7 @@ BUCKETS = ("(0,10]", "(10,20]", "(20,30]", "(30,40]", "(40,50]", "50+")
 
 @dataclass(frozen=True)
 class Bucket:
-    """The n expressions of some lengths, and how many of them are exact; `exprate` in percent, None if it is empty."""
+    """The n expressions of some lengths, and how many are exact; `exprate` in percent, None if there are none."""
 
     bucket: str
     n: int
@@ -18,12 +18,12 @@ class Bucket:
 
 
 def bucket(tokens: int) -> str:
-    """The bucket of a caption of so many tokens."""
+    """The bucket of a caption with this many tokens."""
     return BUCKETS[min(max(tokens - 1, 0) // 10, 5)]
 
 
 def by_bucket(lengths: dict[str, int], exact: dict[str, bool]) -> list[Bucket]:
-    """Every bucket; keys are ids."""
+    """All buckets, from the lengths and verdicts by id."""
     rows = []
     for name in BUCKETS:
         ids = [key for key, length in lengths.items() if bucket(length) == name]

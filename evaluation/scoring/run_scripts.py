@@ -1,7 +1,7 @@
 """The LgEval-compatible scripts, run as subprocesses: `tex2symlg`, then `evaluate`; or the same in this process.
 
-LGEVAL_BIN puts another set of scripts (the official one, say) in the place of ours: a folder, or several
-divided by ":", that hold both names. A file that gets lost on the way is an error, never a silent zero.
+LGEVAL_BIN names other scripts to run instead of ours, such as the official ones: a folder, or several separated
+by ":", with both scripts. A file that gets lost on the way is an error, never a silent zero.
 """
 
 import os
@@ -39,22 +39,22 @@ def run_scripts(
     predictions: dict[str, str], truth: dict[str, str], workdir: Path, rules: Rules = PAPER
 ) -> tuple[Counts, Metrics]:
     """Convert and evaluate in `workdir` (older results there are replaced). Returns the counts of Summary.txt and
-    every file's metrics. Raises InputError if a script fails or files got lost."""
+    every file's metrics. Raises InputError if a script fails or loses files."""
     for name in FOLDERS:
         shutil.rmtree(workdir / name, ignore_errors=True)
     write_all(workdir / "result", predictions, ".txt")
     write_all(workdir / "gt_symlg", truth, ".lg")
-    said = run_script("tex2symlg", ["result", "pred_symlg"], workdir, rules)
+    hint = run_script("tex2symlg", ["result", "pred_symlg"], workdir, rules)
     symlgs, results = workdir / "pred_symlg", str(workdir / "Results_pred_symlg")
     symlgs.mkdir(exist_ok=True)
     absent = [key for key in predictions if not (symlgs / f"{key}.lg").exists()]
     if lost := [key for key in absent if converted(predictions[key], rules) is not None]:
-        raise InputError(f"{scripts()}: tex2symlg lost {len(lost)} of {len(predictions)} files ({lost[0]}, ...){said}")
-    said = run_script("evaluate", ["pred_symlg", "gt_symlg"], workdir, rules)
+        raise InputError(f"{scripts()}: tex2symlg lost {len(lost)} of {len(predictions)} files ({lost[0]}, ...){hint}")
+    hint = run_script("evaluate", ["pred_symlg", "gt_symlg"], workdir, rules)
     counts = results_folder.read_summary(f"{results}/Summary.txt")
     rows = results_folder.read_metrics(results)
     if counts["n"] != len(truth) or rows.keys() != truth.keys():
-        raise InputError(f"{scripts()}: evaluate scored {counts['n']} of {len(truth)} expressions{said}")
+        raise InputError(f"{scripts()}: evaluate scored {counts['n']} of {len(truth)} expressions{hint}")
     recounted = _counts(rows)
     if any(counts[key] != recounted[key] for key in ("exact", "le1", "le2", "le3")):
         raise InputError(f"{scripts()}: Summary.txt and the metrics of the files disagree")
@@ -62,28 +62,29 @@ def run_scripts(
 
 
 def run_script(name: str, arguments: list[str], workdir: Path, rules: Rules = PAPER) -> str:
-    """Run one script; its last words, to be put after an error message. LGEVAL_BIN's follow the rules they have."""
+    """Run one script and return its last line on stderr, to append to an error message. LGEVAL_BIN's scripts ignore
+    `rules`."""
     if own_scripts():
         options = ["--reading", rules.reading.name, "--edition", rules.edition.name]
         command = [sys.executable, str(OWN_SCRIPTS / name), *arguments, *options]
     elif path := shutil.which(name, path=scripts()):
         command = [os.path.abspath(path), *arguments]
     else:
-        raise InputError(f"LGEVAL_BIN={scripts()}: holds no {name} that can be run")
+        raise InputError(f"LGEVAL_BIN={scripts()}: holds no executable {name}")
     try:
         done = subprocess.run(command, cwd=workdir, capture_output=True, encoding="utf-8", errors="replace")
     except OSError as error:
         raise InputError(f"{command[0]}: cannot be run ({error.strerror})") from None
-    words = [line for line in done.stderr.splitlines() if line.strip()]
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
     if done.returncode and own_scripts():
-        raise InputError(f"{name}: {words[-1] if words else 'failed'}")
-    return f"; it said: {words[-1][:200]}" if words else ""
+        raise InputError(f"{name}: {lines[-1] if lines else 'failed'}")
+    return f"; it said: {lines[-1][:200]}" if lines else ""
 
 
 def in_process(
     predictions: dict[str, str], truth: Mapping[str, Graph], rules: Rules = PAPER
 ) -> tuple[Counts, Metrics, set[str]]:
-    """What `run_scripts` gives, by our own code in this process and without a file; and the ids that converted."""
+    """The result of `run_scripts`, by our own code in this process and without files; and the ids that converted."""
     graphs = {key: converted(text, rules) for key, text in predictions.items() if key in truth}
     rows = {
         key: metrics.compare(graphs.get(key) or symlg.EMPTY_GRAPH, true, rules.edition.inter).metrics
@@ -100,7 +101,7 @@ def _counts(rows: Metrics) -> Counts:
 
 
 def converted(text: str, rules: Rules = PAPER) -> symlg.SymLG | None:
-    """The symLG of a prediction file's text, None where it has none."""
+    """The symLG of a prediction file's text; None if it does not convert."""
     try:
         return symlg.from_latex(symlg.formula_in(text), rules)
     except symlg.Unconverted:
@@ -108,7 +109,7 @@ def converted(text: str, rules: Rules = PAPER) -> symlg.SymLG | None:
 
 
 def write_all(folder: Path, texts: dict[str, str], ending: str) -> None:
-    """Write texts as NAME + ending in a new folder."""
+    """Write texts by name as files NAME + `ending` in a new folder."""
     folder.mkdir(parents=True)
     for key, text in texts.items():
         results_folder.put(os.path.join(folder, key + ending), text)
@@ -116,7 +117,7 @@ def write_all(folder: Path, texts: dict[str, str], ending: str) -> None:
 
 # --- self-check ------------------------------------------------------------------------------------------
 
-# prediction, truth, D_B: what the official scorer says
+# prediction, truth, and the official scorer's D_B
 CASES = (
     ("a + b", "a + b", 0),
     ("a + c", "a + b", 1),
@@ -132,16 +133,16 @@ CASES = (
 
 
 def self_check() -> list[str]:
-    """Run the scripts in use on ten expressions with known error counts; those they get wrong."""
+    """Run the scripts in use on ten expressions with known error counts; a line for each they get wrong."""
     cases = {f"case{k}": case for k, case in enumerate(CASES)}
-    predictions = {key: prediction_file(key, found.split()) for key, (found, _, _) in cases.items()}
+    predictions = {key: prediction_file(key, predicted.split()) for key, (predicted, _, _) in cases.items()}
     truth = {key: symlg.write(symlg.from_latex(true), key) for key, (_, true, _) in cases.items()}
     try:
         with tempfile.TemporaryDirectory() as folder:
             _, rows = run_scripts(predictions, truth, Path(folder))
         return [
-            f"{found!r} against {true!r}: {int(rows[key]['D_B'])} errors, should be {errors}"
-            for key, (found, true, errors) in cases.items()
+            f"{predicted!r} against {true!r}: {int(rows[key]['D_B'])} errors, should be {errors}"
+            for key, (predicted, true, errors) in cases.items()
             if rows[key]["D_B"] != errors
         ]
     except InputError as error:

@@ -1,4 +1,4 @@
-"""A score from files of predictions and ground truth, by the LgEval-compatible scripts or by their code."""
+"""A score from files of predictions and ground truth, by the LgEval-compatible scripts or in process."""
 
 import tempfile
 from dataclasses import dataclass, replace
@@ -19,8 +19,8 @@ NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
 @dataclass(frozen=True)
 class Score:
     """Counts over the n expressions of a ground truth, and rates in percent. Length and token fields are
-    None where no captions are known. `missing`: expressions without a prediction; `unconverted`:
-    predictions that are not LaTeX. Both count as wrong. `ci95`: Wilson interval of the expression rate."""
+    None without captions. `missing`: expressions without a prediction; `unconverted`: predictions that do
+    not convert. Both count as wrong. `ci95`: Wilson interval of the expression rate."""
 
     n: int
     exact: int
@@ -69,18 +69,18 @@ class Expression:
 
     def __post_init__(self) -> None:
         if min(self.errors, self.label_errors, self.relation_errors) < 0:
-            raise ValueError("fewer than no errors")
+            raise ValueError("negative error count")
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A score, what it is made of, and what was left out of it."""
+    """A score with its expressions, and what was left out of it."""
 
     score: Score
     expressions: list[Expression]
-    folder: Path | None  # holds pred_symlg/, gt_symlg/ and Results_pred_symlg/ while `workdir` lives
+    folder: Path | None  # holds pred_symlg/, gt_symlg/ and Results_pred_symlg/ while `workdir` exists
     stray: int  # predictions without ground truth, left out
-    note: str | None  # what it costs that the truth follows another edition, where it does
+    note: str | None  # the effect on the score, if the truth follows another edition
 
 
 def evaluate(
@@ -92,11 +92,11 @@ def evaluate(
     rules: Rules = PAPER,
 ) -> Evaluation:
     """Score predictions (folder of ID.txt, zip, .jsonl) against `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT`, a folder of
-    .lg, or a truth that was read already, expression by expression. Raises InputError.
+    .lg, or a GroundTruth, expression by expression. Raises InputError.
 
-    `fields` are the signature's set, search, select and, where it is not the authors', padding. Without `workdir` our
-    own code counts in this process, to the same numbers; with one the scripts run there and their files stay. The
-    scripts of LGEVAL_BIN always run, if need be in a folder that does not stay.
+    `fields` are the signature's set, search, select and, unless it is the authors', padding. Without `workdir` our own
+    code scores in this process; with it, the scripts run there, with the same result, and their files are kept. The
+    scripts of LGEVAL_BIN always run, without `workdir` in a temporary folder.
     """
     texts, truth, stray = matched(predictions, ground_truth)
     if captions is not None:
@@ -104,9 +104,7 @@ def evaluate(
     if truth.captions is not None and len(truth.captions) < len(truth.symlg):
         raise InputError(f"{ground_truth}: {len(truth.symlg) - len(truth.captions)} expressions have no caption")
     if not own_scripts() and rules != PAPER:
-        raise InputError(
-            f"LGEVAL_BIN={scripts()}: these scripts have rules of their own; leave out reading and edition"
-        )
+        raise InputError(f"LGEVAL_BIN={scripts()}: these scripts follow their own rules; leave out reading and edition")
     signature = str(Signature.of(len(truth.symlg), fields, rules if own_scripts() else None))
     if workdir is None and not own_scripts():
         with tempfile.TemporaryDirectory() as folder:
@@ -145,7 +143,7 @@ def _refuse_to_replace(workdir: Path, sources: list[Path]) -> None:
     held = {path.name for path in workdir.iterdir()}
     inside = any(workdir.resolve() in path.resolve().parents for path in sources)
     if held & FOLDERS and (held - FOLDERS or inside):
-        raise InputError(f"{workdir}: its {min(held & FOLDERS)} would be replaced; give a folder of its own as workdir")
+        raise InputError(f"{workdir}: its {min(held & FOLDERS)} would be replaced; use a separate folder as workdir")
 
 
 def _score(counts: dict[str, int], rows: list[Expression], signature: str) -> Score:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from evaluation import InputError
 from evaluation.symlg import PAPER, Rules
 
-# Rises when the same predictions and truth may get another number under the same fields. 1.0 named no edition: it
-# followed the paper's, and differed in what it made of \text, of matrices, of $ and of lone brackets as arguments.
+# Raised when the same predictions and truth may get another number under the same fields. 1.0 named no edition: it
+# followed the paper's, but read \text, matrices, $ and lone brackets as arguments differently.
 VERSION = "2"
 
 
@@ -22,10 +22,11 @@ class Signature:
 
     @classmethod
     def of(cls, n: int, named: dict[str, str], rules: Rules | None = PAPER) -> "Signature":
-        """Of n expressions; `named` are set, search, select and, where it is not the authors', padding; no `rules` are
-        known of the scripts of LGEVAL_BIN. Raises InputError for what cannot stand in a signature."""
+        """The signature of a score over n expressions. `named` are set, search, select and, unless it is the authors',
+        padding; `rules` is None for the scripts of LGEVAL_BIN, whose rules are unknown. Raises InputError for text that
+        a signature cannot hold."""
         if odd := [text for text in named.values() if "|" in text or not text.isprintable()]:
-            raise InputError(f"{odd[0]!r}: cannot stand in a signature; leave out | and line breaks")
+            raise InputError(f"{odd[0]!r}: cannot be part of a signature; leave out | and line breaks")
         scorer = rules.versions if rules else {"scorer": "LGEVAL_BIN"}
         fields = {"set": named["set"], "n": str(n), "metric": "symlg", **scorer, "search": named["search"]}
         fields |= {"padding": named["padding"]} if "padding" in named else {}
@@ -33,7 +34,7 @@ class Signature:
 
     @classmethod
     def parse(cls, text: str) -> "Signature":
-        """Read a signature; one of version 1.0 followed the paper's edition. Raises InputError."""
+        """Parse a signature; version 1.0 implies the paper's edition. Raises InputError."""
         name, *parts = text.split("|")
         pairs = dict(part.split(":", 1) for part in parts if ":" in part)
         if name != "ExpRate" or len(pairs) < len(parts) or "v" not in pairs:

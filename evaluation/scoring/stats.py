@@ -1,5 +1,5 @@
-"""Intervals (of 95 % unless said otherwise) and tests for expression rates, on scipy.stats: over the images of a set,
-and over seeds. Scoring needs none of it, and is spared the half second that scipy takes to import."""
+"""Intervals (of 95 % by default) and tests for expression rates, on scipy.stats: over the images of a set and over
+seeds. Scoring needs none of them and does without scipy, which takes half a second to import."""
 
 import math
 import warnings
@@ -17,7 +17,7 @@ def prediction_interval(values: Sequence[float], confidence: float = 0.95) -> tu
     """Where one more value falls with this confidence: mean ± t s sqrt(1 + 1/n), exact for normal values.
     Raises ValueError for fewer than two."""
     if len(values) < 2:
-        raise ValueError(f"two values at least are needed, not {len(values)}")
+        raise ValueError(f"at least two values are needed, not {len(values)}")
     t = stats.t.ppf((1 + confidence) / 2, len(values) - 1)
     mean, width = np.mean(values), t * np.std(values, ddof=1) * math.sqrt(1 + 1 / len(values))
     return float(mean - width), float(mean + width)
@@ -78,10 +78,10 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
 
 def permutation(a: np.ndarray, b: np.ndarray) -> float:
-    """Two-sided p value of the paired permutation test on the mean difference (exact where cheaper)."""
-    changed = a != b  # pairs that agree add nothing to any permutation
+    """Two-sided p value of the paired permutation test on the mean difference (exact where that is cheaper)."""
+    changed = a != b  # equal pairs contribute nothing to any permutation
     if changed.sum() < 2:
-        return 1.0  # one pair turned round is as far from 0; scipy wants two
+        return 1.0  # swapping one pair leaves the distance from 0 as it is; scipy needs two
     result = stats.permutation_test(
         (a[changed], b[changed]),
         lambda x, y, axis: np.sum(x - y, axis=axis),
@@ -115,18 +115,18 @@ def difference_interval(both: int, only_a: int, only_b: int, n: int) -> tuple[fl
 
 @dataclass(frozen=True)
 class SeedComparison:
-    """A figure of two rows, each at several seeds: B - A, Welch's interval of it, and two-sided p values."""
+    """A metric of two rows over several seeds each: B - A with Welch's interval, and two-sided p values."""
 
     difference: float
     interval: tuple[float, float]
-    welch_p: float  # takes the seeds' figures as normal
-    permutation_p: float  # takes nothing, and cannot go below 2 / (number of ways to divide the seeds)
+    welch_p: float  # assumes normal values
+    permutation_p: float  # assumes nothing; at least 2 / (number of ways to divide the seeds)
 
 
 def compare_seeds(a: Sequence[float], b: Sequence[float]) -> SeedComparison:
-    """Compare a figure of two rows over their seeds. Raises ValueError for fewer than two seeds of one."""
+    """Compare a metric of two rows over their seeds. Raises ValueError for fewer than two seeds of either."""
     if min(len(a), len(b)) < 2:
-        raise ValueError(f"two seeds of each row at least are needed, not {len(a)} and {len(b)}")
+        raise ValueError(f"at least two seeds of each row are needed, not {len(a)} and {len(b)}")
     difference = float(np.mean(b) - np.mean(a))
     test = stats.permutation_test(
         (np.asarray(b), np.asarray(a)),
@@ -145,7 +145,7 @@ def compare_seeds(a: Sequence[float], b: Sequence[float]) -> SeedComparison:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p values, in the given order: those below 0.05 are right together in 95 % of all families
+    """Holm's adjusted p values, in the given order: rejecting all below 0.05 keeps the family-wise error rate at 5 %
     (Scandinavian Journal of Statistics 6, 1979)."""
     adjusted, least = [0.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -155,7 +155,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def pairs_needed(differences: np.ndarray, power: float = 0.8, level: float = 0.05) -> int | None:
-    """Pairs by which a paired test sees the mean of `differences` at their spread; None where it is 0."""
+    """Number of pairs at which a paired test detects the mean of `differences` with this power; None if it is 0."""
     mean = float(np.mean(differences))
     if not mean:
         return None
@@ -164,7 +164,7 @@ def pairs_needed(differences: np.ndarray, power: float = 0.8, level: float = 0.0
 
 
 def seeds_needed(difference: float, deviation: float, power: float = 0.8, level: float = 0.05) -> int | None:
-    """Seeds of each of two rows by which a t test sees `difference` at this spread; None for more than 1,000."""
+    """Number of seeds per row at which a t test detects `difference` with this power; None for more than 1,000."""
     for n in range(2, 1001):
         freedom, shift = 2 * n - 2, abs(difference) / deviation * math.sqrt(n / 2) if deviation else math.inf
         if shift == math.inf or stats.nct.sf(stats.t.isf(level / 2, freedom), freedom, shift) >= power:

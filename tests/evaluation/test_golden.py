@@ -1,4 +1,4 @@
-"""The official CROHME scorer's own numbers: every pair, probe, case and released file must come out the same.
+"""The official CROHME scorer's own numbers: every pair, probe, case and released file must give the same.
 
 GOLDEN_DIR names the folder (its README.md says what it holds), CROHME the archive with the ground truth of the
 released predictions. There is no list of exceptions.
@@ -26,9 +26,9 @@ from tests.helpers.places import GOLDEN
 YEARS = sorted(path.stem.split("_")[1] for path in GOLDEN.glob("comer_released/predictions_*.zip"))
 pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden folder {GOLDEN}")
 
-# Made by hand from the paper's figure and the official Summary.txt: exact, <= 1, <= 2, <= 3.
+# From the paper's figure and the official Summary.txt: exact, <= 1, <= 2, <= 3.
 RELEASED = {"2014": (585, 707, 746, 768), "2016": (687, 853, 921, 948)}
-# LgEval 0.3.8 alone takes two expressions of 2016 away, convert2symLG 1.5 fifty more.
+# LgEval 0.3.8 alone costs two expressions of 2016, convert2symLG 1.5 another fifty.
 OF_EDITIONS = {
     "2014": {"mixed": RELEASED["2014"], "current": (547, 697, 743, 767)},
     "2016": {"mixed": (685, 853, 921, 948), "current": (635, 840, 914, 948)},
@@ -58,7 +58,7 @@ def content(graph: symlg.SymLG | None) -> object:
 
 
 def official(text: str | None) -> object:
-    """What `content` gives of a graph, from its official text."""
+    """The `content` of a graph, from its official text."""
     if text is None:
         return None
     rows = [line.split(", ") for line in text.splitlines() if line.startswith(("O, ", "R, "))]

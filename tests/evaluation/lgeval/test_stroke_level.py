@@ -1,8 +1,8 @@
-"""Label graphs of strokes, with errors of segmentation: what LgEval itself counts on invented pairs.
+"""Label graphs of strokes with segmentation errors: LgEval's own counts on invented pairs.
 
-tests/fixtures/stroke_level.jsonl: in its first line the names of the fields, the Summary.txt and label lists of
+The first line of tests/fixtures/stroke_level.jsonl has the names of the fields, the Summary.txt and label lists of
 `evaluate` (LgEval 0.3.5) over all pairs but the `missing` predictions, and the counts of `confHist` over the `counted`
-pairs by size (one list per target; one number per wrong reading). Then one pair a line: the values of the fields by
+pairs by size (one list per target; one number per wrong reading). Then one pair per line: the values of the fields by
 `evaluate` of both editions and by `evallg` without INTER, and the lines of the .diff.
 """
 
@@ -38,8 +38,7 @@ def test_every_field_of_every_pair(official: str, inter: bool, complete: bool):
             assert sorted(found.diff().splitlines()) == pair["diff"], pair
 
 
-def test_the_pairs_are_hard_enough():
-    """Every field differs somewhere, and the rules tell the pairs apart."""
+def test_the_pairs_exercise_every_field_and_rule():
     values = [dict(zip(FIELDS, pair["0.3.5 evaluate"].split(), strict=True)) for pair in PAIRS]
     assert all(len({row[name] for row in values}) > 1 for name in FIELDS)
     assert sum(row["D_S"] != "0" for row in values) > 30
@@ -77,7 +76,7 @@ def test_conf_hist_counts(size: int):
     assert sorted(table for by in primitives.values() for table in counts(by)) == HEAD["confHist"][str(size)]["prims"]
 
 
-def test_patterns_are_equal_up_to_names():
+def test_patterns_are_equal_if_isomorphic():
     def ring(order: list[int], *labels: str) -> Pattern:
         edges = {(a, b): {"Right"} for a, b in zip(order, [*order[1:], order[0]], strict=True)}
         return Pattern({node: {labels[node % len(labels)]} for node in order}, edges, "")
@@ -90,7 +89,7 @@ def test_patterns_are_equal_up_to_names():
         {(a, b): {"Right"} for a, b in ((0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3))},
         "",
     )
-    assert hash(six) == hash(two_threes) and six != two_threes  # alike everywhere, and not the same
+    assert hash(six) == hash(two_threes) and six != two_threes  # locally alike, but not isomorphic
     assert Pattern({}, {}, "") == Pattern({}, {}, "")
 
 
@@ -102,7 +101,7 @@ def test_substructures_grow_along_the_relations():
 def test_objects_and_relations():
     text = "O, o, x, 1.0, 1, 2\nO, p, +, 1.0, 3\nR, q, p, Sub, 1.0\nO, q, y, 1.0, 4\nR, o, p, Right, 1.0\n"
     one, other = frozenset("12"), frozenset("3")
-    found = segment(read(text))  # a relation before its object is left out
+    found = segment(read(text))  # a relation that precedes its object is left out
     assert found.objects == {one: {"x"}, other: {"+"}, frozenset("4"): {"y"}}
     assert found.relations == {(one, other): {"Right"}}
     by_primitive = "N,1,x\nN,2,x\nN,3,+\nN,4,y\nE,1,2,*\nE,2,1,*\nE,1,3,Right,1.0\nE,2,3,Right,1.0\n"
@@ -130,8 +129,8 @@ def test_old_merges_of_different_labels_are_broken():
         ("N, 1", "not a line of a label graph"),
         ("\x00\x01", "line 2"),
         ("Q, 1", "not a line of a label graph"),
-        ("O, x, x, heavy, 1", "the weight is no number"),
-        ("E, 1, 2, Right, ", "the weight is no number"),
+        ("O, x, x, heavy, 1", "the weight is not a number"),
+        ("E, 1, 2, Right, ", "the weight is not a number"),
         ("E, 1, 2", "not a line of a label graph"),
         ("N, " + "1" * 200_000, "line 2"),
     ],

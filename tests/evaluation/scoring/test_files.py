@@ -33,7 +33,7 @@ def run(script: str, *arguments: object, cwd: Path) -> subprocess.CompletedProce
 
 
 def one_line(done: subprocess.CompletedProcess[str]) -> str:
-    """The one line a failing script leaves."""
+    """The only line that a failed script writes to stderr."""
     assert done.returncode == 1
     lines = done.stderr.strip().splitlines()
     assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
@@ -111,7 +111,7 @@ def test_scripts_from_files_to_summary(tmp_path: Path, truth: Path):
 
 def test_evaluate_replaces_stale_results(tmp_path: Path, truth: Path):
     lg_folder(tmp_path / "out", TRUTH | {"e0": "a"})
-    (tmp_path / "out/._e0.lg").write_bytes(b"\x00\x05\x16\x07\xff")  # as macOS leaves beside a file
+    (tmp_path / "out/._e0.lg").write_bytes(b"\x00\x05\x16\x07\xff")  # macOS leaves such files beside others
     assert run("evaluate", "out", truth, cwd=tmp_path).returncode == 0
     (tmp_path / "out/e0.lg").write_text((truth / "e0.lg").read_text())
     assert run("evaluate", "out", truth, cwd=tmp_path).returncode == 0
@@ -146,7 +146,7 @@ def test_a_truth_that_does_not_convert_stays_in_the_denominator(tmp_path: Path):
     assert (counts["n"], counts["exact"], counts["le3"]) == (5, 4, 4)
 
 
-def test_one_bad_file_does_not_drop_others_and_a_stale_one_goes(tmp_path: Path):
+def test_a_bad_file_drops_no_others_and_leaves_no_stale_lg(tmp_path: Path):
     tex = tex_folder(tmp_path / "tex", TRUTH)
     assert run("tex2symlg", tex, "out", cwd=tmp_path).returncode == 0
     (tex / "e1.txt").write_bytes(b"%e1\n$x \xff$")
@@ -269,7 +269,7 @@ def test_unfinished_mathml_is_searched_once():
         with pytest.raises(Unconverted, match="no <math>"):
             from_mathml("<math>" * 300_000)
 
-    assert loops(search) < 200  # less than one; searched from every place anew, thousands
+    assert loops(search) < 200  # below one; searching anew from every place would take thousands
 
 
 def test_mml2symlg(tmp_path: Path):
@@ -296,14 +296,14 @@ def test_mml2symlg(tmp_path: Path):
         ("extract_exprate", ["1"]),
     ],
 )
-def test_a_script_answers_bad_arguments_in_one_line(tmp_path: Path, truth: Path, script: str, arguments: list[str]):
+def test_scripts_refuse_bad_arguments_in_one_line(tmp_path: Path, truth: Path, script: str, arguments: list[str]):
     lg_folder(tmp_path / "out", TRUTH)
     lg_folder(tmp_path / "broken", TRUTH)
     (tmp_path / "broken/e1.lg").write_text("O, x\n")
     (tmp_path / "empty").mkdir()
     before = sorted(tmp_path.rglob("*"))
     one_line(run(script, *arguments, cwd=tmp_path))
-    assert sorted(tmp_path.rglob("*")) == before  # nothing written half-way
+    assert sorted(tmp_path.rglob("*")) == before  # nothing was written
 
 
 def test_malformed_prediction_lg_leaves_earlier_results(tmp_path: Path, truth: Path):
@@ -315,29 +315,29 @@ def test_malformed_prediction_lg_leaves_earlier_results(tmp_path: Path, truth: P
     assert (tmp_path / "Results_out/Summary.txt").read_text() == before
 
 
-def test_a_folder_that_is_no_results_folder_is_not_replaced(tmp_path: Path, truth: Path):
+def test_only_a_results_folder_is_replaced(tmp_path: Path, truth: Path):
     (tmp_path / "Results_gt").mkdir()
     (tmp_path / "Results_gt/thesis.tex").write_text("years of work")
-    assert "no results folder" in one_line(run("evaluate", "gt", "gt", cwd=tmp_path))
+    assert "is not a results folder" in one_line(run("evaluate", "gt", "gt", cwd=tmp_path))
     assert (tmp_path / "Results_gt/thesis.tex").exists()
 
 
 def test_results_behind_a_link_are_left_alone(tmp_path: Path, truth: Path):
     (tmp_path / "elsewhere/Metrics").mkdir(parents=True)
     (tmp_path / "Results_gt").symlink_to("elsewhere")
-    assert "no results folder" in one_line(run("evaluate", "gt", "gt", cwd=tmp_path))
+    assert "is not a results folder" in one_line(run("evaluate", "gt", "gt", cwd=tmp_path))
     assert (tmp_path / "Results_gt").is_symlink() and not list(tmp_path.glob("*.old*"))
 
 
-def test_a_list_of_unconverted_files_cannot_lead_elsewhere(tmp_path: Path, truth: Path):
+def test_a_list_of_unconverted_files_cannot_name_other_folders(tmp_path: Path, truth: Path):
     for line in (b"../../e9\ta reason\n", b"\xff\ta reason\n"):
         (truth / "unconverted.txt").write_bytes(line)
-        assert "not as tex2symlg writes it" in one_line(run("evaluate", "gt", "gt", cwd=tmp_path))
+        assert "was not written by tex2symlg" in one_line(run("evaluate", "gt", "gt", cwd=tmp_path))
 
 
 def test_converting_in_place(tmp_path: Path):
     tex_folder(tmp_path / "mix", TRUTH | {"bad": "{ a"})
-    for _ in range(2):  # the second time unconverted.txt lies among the sources
+    for _ in range(2):  # the second time, unconverted.txt is among the sources
         assert run("tex2symlg", "mix", "mix", cwd=tmp_path).stdout == "5 files, 4 converted to mix\n"
     before = sorted(path.read_bytes() for path in (tmp_path / "mix").iterdir())
     assert "would be overwritten" in one_line(run("lg2symlg", "mix", "mix", cwd=tmp_path))
@@ -345,15 +345,15 @@ def test_converting_in_place(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", [b"\xff.txt", b"a\nb.txt", b"a\tb.txt"])
-def test_a_file_name_that_fits_in_no_table_is_refused(tmp_path: Path, name: bytes):
+def test_an_unprintable_file_name_is_refused(tmp_path: Path, name: bytes):
     folder = tex_folder(tmp_path / "tex", TRUTH)
     Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).write_text("%a\n$x$")
-    assert "cannot be the name" in one_line(run("tex2symlg", "tex", "out", cwd=tmp_path))
+    assert "is not printable" in one_line(run("tex2symlg", "tex", "out", cwd=tmp_path))
     with pytest.raises(InputError, match="cannot be the id"):
         inputs.read_predictions(folder)
 
 
-def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path, truth: Path):
+def test_a_full_disk_on_stdout_is_one_error_line(tmp_path: Path, truth: Path):
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
     for words in ([BIN / "evallg", "gt/e0.lg", "gt/e1.lg"], ["-m", "evaluation", "doctor"]):
         with open("/dev/full", "w") as full:
@@ -378,14 +378,14 @@ def test_a_full_disk_behind_the_output_is_one_line(tmp_path: Path, truth: Path):
         " Structure    100.00         0         0         0\nCum. Files 0 0 0 0 0 0 0\n",
     ],
 )
-def test_a_summary_that_is_not_whole_is_refused(tmp_path: Path, text: str):
+def test_an_incomplete_summary_is_refused(tmp_path: Path, text: str):
     (tmp_path / "Summary.txt").write_text(text)
-    with pytest.raises(InputError, match="not a whole LgEval summary"):
+    with pytest.raises(InputError, match="not a complete LgEval summary"):
         results_folder.read_summary(str(tmp_path / "Summary.txt"))
     assert "error: " in one_line(run("extract_exprate", "²", "Summary.txt", cwd=tmp_path))
 
 
-def test_metrics_that_are_no_numbers_are_refused(tmp_path: Path):
+def test_metrics_that_are_not_numbers_are_refused(tmp_path: Path):
     (tmp_path / "Metrics").mkdir()
     for value in (b"x", b"\xff", b"nan", b"1,more,1"):
         (tmp_path / "Metrics/e0.csv").write_bytes(b",".join(b"D_B," + value for _ in range(28)))
@@ -400,8 +400,8 @@ def test_too_few_arguments_show_the_usage(tmp_path: Path):
     assert run(script, "-h", cwd=tmp_path).returncode == 0
 
 
-def test_scripts_need_the_standard_library_alone(tmp_path: Path, truth: Path):
-    """They start fast and on any Python: no scipy, numpy, typer."""
+def test_scripts_need_only_the_standard_library(tmp_path: Path, truth: Path):
+    """So that they start fast, and on any Python."""
     code = "import sys; import evaluation.lgeval.scripts, evaluation.lgeval.confusion; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=BIN.parents[1], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
@@ -411,7 +411,7 @@ def test_scripts_need_the_standard_library_alone(tmp_path: Path, truth: Path):
 # --- predictions and ground truth -------------------------------------------------------------------------
 
 
-def test_three_forms_of_predictions_are_one(tmp_path: Path):
+def test_three_forms_of_predictions_are_equivalent(tmp_path: Path):
     folder = tex_folder(tmp_path / "tex", TRUTH)
     with zipfile.ZipFile(tmp_path / "result.zip", "w") as file:
         for path in folder.iterdir():
@@ -426,7 +426,7 @@ def test_three_forms_of_predictions_are_one(tmp_path: Path):
     assert inputs.read_predictions(tmp_path / "text.jsonl") == {"e0": "%e0\n$a + b$"}
 
 
-def test_three_forms_of_truth_are_one(tmp_path: Path, archive: Path, truth: Path):
+def test_three_forms_of_truth_are_equivalent(tmp_path: Path, archive: Path, truth: Path):
     with zipfile.ZipFile(archive) as file:
         file.extractall(tmp_path / "unpacked")
     from_zip = inputs.read_ground_truth(f"{archive}:2014")
@@ -438,7 +438,7 @@ def test_three_forms_of_truth_are_one(tmp_path: Path, archive: Path, truth: Path
 
 
 def bad_predictions(folder: Path) -> dict[str, Path]:
-    """Every kind of bad predictions, by what the message must say."""
+    """Bad predictions of every kind, by what the message must say."""
     made: dict[str, Path] = {"no such file": folder / "nowhere"}
 
     def file(says: str, name: str, data: bytes) -> None:
@@ -455,17 +455,17 @@ def bad_predictions(folder: Path) -> dict[str, Path]:
     file("line 1: not a JSON object with id", "a.jsonl", b"[1]\n")
     file("line 2: not a JSON object with id", "b.jsonl", b'{"id": "a", "tokens": []}\n{"id": "b"}\n')
     file("line 1: id must be", "c.jsonl", b'{"id": 3, "tokens": ["x"]}\n')
-    file("e0 comes twice", "d.jsonl", b'{"id": "e0", "tokens": []}\n' * 2)
+    file("duplicate id e0", "d.jsonl", b'{"id": "e0", "tokens": []}\n' * 2)
     file("cannot be the id", "e.jsonl", b'{"id": "../e0", "tokens": []}\n')
     file("f.jsonl: is not UTF-8", "f.jsonl", b'{"id": "\xff"}')
     file("g.jsonl: holds no predictions", "g.jsonl", b"")
     file("line 1: not a JSON", "h.jsonl", b"[" * 100_000)
     file("'\\x1b[0m' cannot be the id", "i.jsonl", b'{"id": "\\u001b[0m", "tokens": []}')
-    file("tokens a list of texts", "j.jsonl", b'{"id": "a", "tokens": ["\\ud800"]}')
+    file("tokens a list of strings", "j.jsonl", b'{"id": "a", "tokens": ["\\ud800"]}')
     file("cannot be read as a zip", "cut.zip", b"PK\x03\x04")
-    archive("climbs out", "climb.zip", [("../../e0.txt", b"x")])
-    archive("climbs out of", "root.zip", [("/etc/e0.txt", b"x")])
-    archive("e1 comes twice", "twice.zip", [("a/e1.txt", b"x"), ("b/e1.txt", b"x")])
+    archive("leads outside", "climb.zip", [("../../e0.txt", b"x")])
+    archive("leads outside the archive", "root.zip", [("/etc/e0.txt", b"x")])
+    archive("duplicate id e1", "twice.zip", [("a/e1.txt", b"x"), ("b/e1.txt", b"x")])
     archive("larger than", "bomb.zip", [("e0.txt", b"0" * (inputs.MAX_BYTES + 1))], zipfile.ZIP_DEFLATED)
     archive("e2.txt: is not UTF-8", "bytes.zip", [("e2.txt", b"\xff")])
     archive("empty.zip: holds no predictions", "empty.zip", [])
@@ -480,11 +480,11 @@ def bad_predictions(folder: Path) -> dict[str, Path]:
     made["e0.txt: is not UTF-8 text"] = folder / "latin"
     (folder / "pipe").mkdir()
     os.mkfifo(folder / "pipe/e0.txt")
-    made["e0.txt: is no file"] = folder / "pipe"
+    made["e0.txt: is not a regular file"] = folder / "pipe"
     return made
 
 
-def test_bad_predictions_are_answered_in_one_line(tmp_path: Path):
+def test_bad_predictions_are_refused_in_one_line(tmp_path: Path):
     for says, path in bad_predictions(tmp_path).items():
         with pytest.raises(InputError) as caught:
             inputs.read_predictions(path)
@@ -505,10 +505,10 @@ def test_bad_predictions_are_answered_in_one_line(tmp_path: Path):
         ("short.zip:2014", "1 expressions have no symLG (e9)"),
         ("more.zip:2014", "1 expressions have no caption (e9)"),
         ("caption.zip:2014", "line 1: not ID<TAB>tokens"),
-        ("double.zip:2014", "line 2: id comes twice"),
+        ("double.zip:2014", "line 2: duplicate id"),
     ],
 )
-def test_bad_ground_truth_is_answered_in_one_line(
+def test_bad_ground_truth_is_refused_in_one_line(
     tmp_path: Path, archive: Path, truth: Path, monkeypatch: pytest.MonkeyPatch, spec: str, says: str
 ):
     monkeypatch.chdir(tmp_path)
@@ -560,7 +560,7 @@ def test_score(tmp_path: Path, archive: Path, truth: Path):
     assert (tmp_path / "work/Results_pred_symlg/Summary.txt").exists()
     captions = {key: text.split() for key, text in TRUTH.items()}
     assert score_files(tex, str(truth), captions=captions).token_exact == 1
-    with pytest.raises(InputError, match="cannot stand in a signature"):
+    with pytest.raises(InputError, match="cannot be part of a signature"):
         score_files(tex, str(truth), set="tiny|n:9000")
     with pytest.raises(InputError, match="3 expressions have no caption"):
         score_files(tex, str(truth), captions={"e0": ["a"]})
@@ -580,7 +580,7 @@ def test_windows_files_are_read(tmp_path: Path):
         assert (score.n, score.exact, score.token_exact) == (1, 1, 1)
 
 
-def test_a_workdir_is_not_emptied_of_other_things(tmp_path: Path, truth: Path):
+def test_a_workdir_keeps_what_is_not_its_own(tmp_path: Path, truth: Path):
     tex = tex_folder(tmp_path / "work/result", TRUTH | {"stray": "q"})
     for others in (False, True):  # the predictions themselves; then another folder of the same name
         if others:
@@ -588,13 +588,13 @@ def test_a_workdir_is_not_emptied_of_other_things(tmp_path: Path, truth: Path):
         with pytest.raises(InputError, match="its result would be replaced"):
             score_files(tex_folder(tmp_path / "tex", TRUTH) if others else tex, str(truth), workdir=tmp_path / "work")
     assert (tex / "stray.txt").exists()
-    for _ in range(2):  # its own results are
+    for _ in range(2):  # its own results are replaced
         assert score_files(tmp_path / "tex", str(truth), workdir=tmp_path / "new").exact == 4
 
 
 def test_predictions_of_another_set_are_refused(tmp_path: Path, archive: Path):
     tex = tex_folder(tmp_path / "tex", {"q0": "a", "q1": "b"})
-    with pytest.raises(InputError, match="not one of its 2 ids"):
+    with pytest.raises(InputError, match="none of its 2 ids"):
         score_files(tex, f"{archive}:2014")
 
 
@@ -605,7 +605,7 @@ def test_self_check_of_our_own_scripts(monkeypatch: pytest.MonkeyPatch):
 
 
 def other_scripts(folder: Path, tex2symlg: str, evaluate: str) -> None:
-    """A foreign set of scripts: ours with a line of shell behind."""
+    """Another set of scripts: ours, each followed by a line of shell."""
     folder.mkdir()
     for name, more in (("tex2symlg", tex2symlg), ("evaluate", evaluate)):
         script = folder / name
@@ -623,11 +623,11 @@ def other_scripts(folder: Path, tex2symlg: str, evaluate: str) -> None:
         ("", "rm Results_pred_symlg/Metrics/e0.csv", "evaluate scored 4 of 4 expressions"),
         ("", ": > Results_pred_symlg/Metrics/e0.csv", "left no metrics for this file"),
         ("", "sed -i 's/D_B,0/D_B,1/' Results_pred_symlg/Metrics/e0.csv", "Summary.txt and the metrics"),
-        ("", "head -5 Results_pred_symlg/Summary.txt > s; mv s Results_pred_symlg/Summary.txt", "not a whole LgEval"),
+        ("", "head -5 Results_pred_symlg/Summary.txt > s; mv s Results_pred_symlg/Summary.txt", "not a complete"),
         ("", "rm gt_symlg/e0.lg; cd Results_pred_symlg; sed -i 's/ 4$/ 3/' Summary.txt", "evaluate scored 3 of 4"),
     ],
 )
-def test_another_scorer_in_our_place(
+def test_another_scorer_instead_of_ours(
     tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, tex2symlg: str, evaluate: str, says: str | None
 ):
     other_scripts(tmp_path / "other", tex2symlg, evaluate)
@@ -650,7 +650,7 @@ def test_a_scorer_that_is_wrong_or_missing_fails_the_self_check(tmp_path: Path, 
     monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "lax"))
     assert any("x _ 2" in failure for failure in run_scripts.self_check())
     monkeypatch.setenv("LGEVAL_BIN", str(tmp_path / "nowhere"))
-    assert run_scripts.self_check() == [f"LGEVAL_BIN={tmp_path}/nowhere: holds no tex2symlg that can be run"]
+    assert run_scripts.self_check() == [f"LGEVAL_BIN={tmp_path}/nowhere: holds no executable tex2symlg"]
 
 
 # --- command line -----------------------------------------------------------------------------------------
@@ -681,7 +681,7 @@ def test_command_line(tmp_path: Path, archive: Path):
     (tmp_path / "newer/r.lg").write_text(symlg.write(newer, "r"))
     tex_folder(tmp_path / "roots", {"r": r"\sqrt { a b }"})
     said = command("score", "--predictions", "roots", "--ground-truth", "newer", cwd=tmp_path)
-    assert "0 expressions are right, by the truth's convention 1 would be" in said.stderr
+    assert "0 expressions are right; under the truth's convention 1 would be" in said.stderr
     said = command("score", "--predictions", "roots", "--ground-truth", "newer", "--edition", "current", cwd=tmp_path)
     assert "exact     1 of 1" in said.stdout and not said.stderr
     assert "two-children" not in command("convention", "newer", cwd=tmp_path).stdout

@@ -1,4 +1,4 @@
-"""Intervals, paired tests, length buckets and error tables, against numbers worked out elsewhere."""
+"""Intervals, paired tests, length buckets and error tables, against independently computed numbers."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def test_interval_of_the_paper_example():
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_interval_holds_its_rate(case: tuple[int, int]):
+def test_interval_contains_its_rate(case: tuple[int, int]):
     count, n = case
     low, high = proportion_interval(count, n)
     assert 0 <= low <= count / n <= high <= 1
@@ -33,7 +33,7 @@ def test_interval_holds_its_rate(case: tuple[int, int]):
 
 
 @given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_interval_is_scipys(case: tuple[int, int]):
+def test_interval_equals_scipys(case: tuple[int, int]):
     expected = binomtest(*case).proportion_ci(0.95, method="wilson")
     assert proportion_interval(*case) == pytest.approx((expected.low, expected.high), abs=1e-14)
 
