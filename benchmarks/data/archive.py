@@ -1,6 +1,6 @@
-"""CROHME in the layout CoMER publishes it: data/SPLIT/{caption.txt, img/ID.bmp, symLg/ID.lg}.
+"""CROHME in the layout published with CoMER: data/SPLIT/{caption.txt, img/ID.bmp, symLg/ID.lg}.
 
-The embedded set (synthetic.py) and anybody's own archive in this layout are read by the same code.
+The embedded set (synthetic.py) and user-supplied archives in this layout are read by the same code.
 """
 
 import hashlib
@@ -38,9 +38,9 @@ PUBLISHED = {  # md5 of each caption.txt
 
 
 class Archive:
-    """A checked archive. Captions are read at once, images and symLG on demand; nothing is kept but captions.
+    """A validated archive. Captions are kept in memory; images and symLG are read on demand.
 
-    Raises UserError, on opening or on reading, for whatever is not as the layout wants it.
+    Raises UserError, on opening or on reading, for anything that violates the layout.
     """
 
     def __init__(self, store: Store):
@@ -51,10 +51,10 @@ class Archive:
                 f"{self.path}: no data/train/caption.txt in it, so not an archive in CoMER's layout; "
                 "fetch CROHME with `make crohme`, or leave the archive out to use the embedded set"
             )
-        found = {match[1] for name in store.sizes if (match := _SPLIT.fullmatch(name))} - {"train"}
-        self.test_splits: tuple[str, ...] = tuple(sorted(found))
+        splits = {match[1] for name in store.sizes if (match := _SPLIT.fullmatch(name))}
+        self.test_splits: tuple[str, ...] = tuple(sorted(splits - {"train"}))
         self.splits: tuple[str, ...] = ("train", *self.test_splits)
-        self._caption_files = {s: store.read(f"{s}/caption.txt", MAX_TEXT_BYTES) for s in self.splits}
+        self._caption_files = {split: store.read(f"{split}/caption.txt", MAX_TEXT_BYTES) for split in self.splits}
         self._captions = {split: self._parse_captions(split) for split in self.splits}
         for split in self.splits:
             self._check_complete(split)
@@ -86,7 +86,7 @@ class Archive:
         return captions
 
     def _check_complete(self, split: str) -> None:
-        """Every caption has its image, and its ground truth; only train may come without any ground truth."""
+        """Check that every caption has its image and its ground truth; train may have no ground truth at all."""
         scored = split != "train" or self.has_ground_truth("train")
         for id_ in self._captions[split]:
             files = [("image", f"{split}/img/{id_}.bmp"), ("ground truth", f"{split}/symLg/{id_}.lg")]
@@ -95,13 +95,13 @@ class Archive:
                     raise UserError(f"{self.path}: no {kind} data/{name} for its caption; add it, or drop the caption")
 
     def captions(self, split: str) -> dict[str, list[str]]:
-        """Tokens by id, in the order of caption.txt."""
+        """Tokens by id, in the order of caption.txt. Raises UserError for an unknown split."""
         if split not in self._captions:
             raise UserError(f"{self.path}: no split {split!r} in it; there are {', '.join(self.splits)}")
         return self._captions[split]
 
     def caption_md5(self, split: str) -> str:
-        """md5 of a split's caption.txt, in hex."""
+        """MD5 of a split's caption.txt, in hex."""
         return hashlib.md5(self._caption_files[split], usedforsecurity=False).hexdigest()
 
     def image(self, split: str, id_: str) -> np.ndarray:
@@ -110,16 +110,16 @@ class Archive:
         return _decode_bmp(self._store.read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}")
 
     def samples(self, split: str) -> list[Sample]:
-        """All samples in the order of caption.txt. Read again at every call (train is 0.32 GB)."""
+        """All samples in the order of caption.txt; images are decoded anew at every call (train: 0.32 GB)."""
         captions = self.captions(split)
         return [Sample(id_, tuple(tokens), self.image(split, id_)) for id_, tokens in captions.items()]
 
     def has_ground_truth(self, split: str) -> bool:
-        """Whether there is any symLG of a split."""
+        """Whether a split has any symLG file."""
         return any(name.startswith(f"{split}/symLg/") for name in self._store.sizes)
 
     def ground_truth(self, split: str) -> dict[str, str]:
-        """symLG text by id: what scoring compares with, not the captions (the two disagree for a few ids)."""
+        """symLG text by id: the reference for scoring, which differs from the caption for a few ids."""
         texts = {}
         for id_ in self.captions(split):
             name = f"{split}/symLg/{id_}.lg"
@@ -130,12 +130,12 @@ class Archive:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over name, size and CRC-32 of captions, images and symLG: equal for zip and folder."""
+        """SHA-256 over name, size and CRC-32 of captions, images and symLG: equal for zip and folder."""
         return _digest(self._store, sorted(filter(_CONTENT.fullmatch, self._store.sizes)))
 
     @cached_property
     def mark(self) -> dict | None:
-        """data/EMBEDDED.json of the embedded set, None in any other archive."""
+        """Contents of data/EMBEDDED.json; None for any archive but the embedded set."""
         if EMBEDDED_MARKER not in self._store.sizes:
             return None
         try:
@@ -153,7 +153,7 @@ class Archive:
 
     @cached_property
     def edition(self) -> str:
-        """One line for people: which known edition this is, or how it differs from CROHME's."""
+        """One-line description: the known edition, or how the archive differs from CROHME."""
         counts = "/".join(f"{len(self.captions(split)):,}" for split in self.splits)
         if self.name == "crohme":
             return f"{EDITION} ({counts})"
@@ -161,29 +161,29 @@ class Archive:
             return f"embedded synthetic set, generator {self.mark['generator']}, seed {self.mark['seed']} ({counts})"
         differences = [f"{split} is missing" for split in PUBLISHED if split not in self.splits]
         differences += [f"{split} is not in {EDITION}" for split in self.splits if split not in PUBLISHED]
-        kept = [split for split in self.splits if split in PUBLISHED]
-        differences += [f"{split} has other captions" for split in kept if self.caption_md5(split) != PUBLISHED[split]]
+        known = [split for split in self.splits if split in PUBLISHED]
+        differences += [f"{split} has other captions" for split in known if self.caption_md5(split) != PUBLISHED[split]]
         return f"foreign archive ({counts}): {'; '.join(differences)}"
 
     @cached_property
     def ink(self) -> ZipStore:
-        """The pen strokes of the training set, .../ID.inkml: the file inkml/train.zip beside the archive."""
+        """InkML files of the training set, .../ID.inkml: the file inkml/train.zip next to the archive."""
         path = ink_beside(self.path)
         if not path.is_file():
             raise UserError(
-                f"{path}: no such archive; lay the InkML files of CROHME's training set there, "
-                "or set data.sub_expressions and data.substitution to 0, to train on the images alone"
+                f"{path}: no such archive; put the InkML files of CROHME's training set there, "
+                "or set data.sub_expressions and data.substitution to 0 to train on the images alone"
             )
         return ZipStore(path, root="")
 
     @cached_property
     def ink_digest(self) -> str:
-        """As `digest`, of the InkML files. Raises UserError where there are none."""
+        """Digest of the InkML files, computed as in `digest`. Raises UserError if there are none."""
         return _digest(self.ink, sorted(name for name in self.ink.sizes if name.endswith(".inkml")))
 
 
 def ink_beside(archive: Path) -> Path:
-    """Where the pen strokes of an archive's training set lie."""
+    """Path of the InkML files that belong to an archive."""
     return archive.parent / "inkml" / "train.zip"
 
 
@@ -193,7 +193,7 @@ def _digest(store: Store, names: Sequence[str]) -> str:
 
 
 def _decode_bmp(content: bytes, where: str) -> np.ndarray:
-    """A BMP file as (H, W) uint8; its header is checked before a decoder sees it."""
+    """Decode a BMP file to (H, W) uint8; its header is validated before the decoder sees it."""
     if len(content) < 30 or content[:2] != b"BM":
         raise UserError(f"{where} is not a BMP image; convert it (8-bit gray, white ink on black)")
     offset, _, width, height, _, depth = struct.unpack_from("<IIiiHH", content, 10)
@@ -209,12 +209,12 @@ def _decode_bmp(content: bytes, where: str) -> np.ndarray:
 
 
 def open_archive(path: Path | str) -> Archive:
-    """Opens CoMER's data.zip, or the same layout unpacked (the folder holding data/, or data/ itself).
+    """Open CoMER's data.zip, or the same layout unpacked (the folder that contains data/, or data/ itself).
 
-    Captions are checked on opening, against the vocabulary and for completeness; images and symLG when read.
+    Captions are validated on opening (vocabulary, completeness), images and symLG when they are read.
     Raises UserError, one line naming archive, entry and fix.
     """
     path = Path(path)
     if not path.exists():
-        raise UserError(f"{path}: no such archive; fetch it with `make crohme`, or leave it out: the embedded set")
+        raise UserError(f"{path}: no such archive; fetch it with `make crohme`, or omit it to use the embedded set")
     return Archive(FolderStore(path) if path.is_dir() else ZipStore(path))

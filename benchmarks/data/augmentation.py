@@ -1,6 +1,7 @@
-"""Random distortions of training images: the authors' scaling, and affine maps, strokes and elastic displacements.
+"""Random augmentation of training images: the authors' scaling, affine maps, stroke width and elastic displacements.
 
-A distortion is drawn before any pixel is touched, so that batches can be planned."""
+A distortion is drawn before any pixel is touched, so that batches can be planned by size.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -11,23 +12,23 @@ import numpy as np
 from benchmarks.config import Augmentation, Data
 from benchmarks.data.samples import Sample
 
-LOW, HIGH, WIDE = 16, 256, 1024  # the authors' limits of an image's sides, px
-THICKER, THINNER = 1, 2  # strokes
+LOW, HIGH, WIDE = 16, 256, 1024  # the authors' limits on image sides, px
+THICKER, THINNER = 1, 2  # changes of the stroke width; 0 is none
 Draw = np.random.Generator
 
 
 def rescale(image: np.ndarray, factor: float) -> np.ndarray:
-    """The authors' resize: sides are round-half-even(side * factor), but at least 1, sampled bilinearly at 1/factor."""
+    """The authors' resize: sides of round-half-even(side * factor), at least 1, sampled bilinearly at 1/factor."""
     if factor == 1:
         return image
     if min(sides(image)) * factor > 0.5:
         return cv2.resize(image, None, fx=factor, fy=factor, interpolation=cv2.INTER_LINEAR)
-    height, width = (rounded(side * factor) for side in sides(image))  # OpenCV would round to none and refuse
+    height, width = (rounded(side * factor) for side in sides(image))  # OpenCV would round a side to 0 and fail
     return cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
 
 
 def rounded(side: float) -> int:
-    """To the nearest whole pixel, half to even, and never to none."""
+    """Round to whole pixels, half to even, at least 1."""
     return max(1, round(side))
 
 
@@ -38,7 +39,7 @@ def sides(image: np.ndarray) -> tuple[int, int]:
 
 
 def within_limits(height: int, width: int, scale: float = 1.0) -> float:
-    """The factor that brings an image into the authors' range of sides (16..256 high, 16..1024 wide, times `scale`)."""
+    """Factor that brings an image into the authors' range of sides (16..256 high, 16..1024 wide, times `scale`)."""
     low, high, wide = LOW * scale, HIGH * scale, WIDE * scale
     if height > high or width > wide:
         return min(high / height, wide / width)
@@ -48,10 +49,13 @@ def within_limits(height: int, width: int, scale: float = 1.0) -> float:
 
 
 def load(samples: Iterable[Sample], data: Data, scale: float = 1.0) -> list[Sample]:
-    """Drops what the protocol skips and scales the images by `data.scale` (area average), once for all epochs; a search
-    wants them larger or smaller than that by `scale`."""
-    kept, factor = [s for s in samples if s.image.size <= data.max_area], data.scale * scale
-    return kept if factor == 1 else [replace(s, image=_scaled(s.image, factor)) for s in kept]
+    """Drop images over `data.max_area` and scale the rest by `data.scale` (area average), once for all epochs.
+
+    A search at several sizes multiplies that factor by `scale`.
+    """
+    kept = [sample for sample in samples if sample.image.size <= data.max_area]
+    factor = data.scale * scale
+    return kept if factor == 1 else [replace(sample, image=_scaled(sample.image, factor)) for sample in kept]
 
 
 def _scaled(image: np.ndarray, scale: float) -> np.ndarray:
@@ -62,7 +66,7 @@ def _scaled(image: np.ndarray, scale: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Distortion:
-    """What happens to one image in one epoch."""
+    """The augmentation of one image in one epoch."""
 
     factor: float
     limit: float  # a second scaling, into the authors' range of sides
@@ -79,7 +83,7 @@ class Distortion:
         kernel = np.ones((2, 2), np.uint8)
         if stroke == THICKER:
             image = cv2.dilate(image, kernel)
-        elif stroke == THINNER:  # mixed with the original, so that it never vanishes
+        elif stroke == THINNER:  # blended with the original, so that no stroke vanishes
             image = cv2.addWeighted(cv2.erode(image, kernel), 0.6, image, 0.4, 0)
         forward, size = self.forward(*sides(image)), (self.width, self.height)
         if coarse is None:
@@ -92,8 +96,8 @@ class Distortion:
         return cv2.remap(image, field, None, cv2.INTER_LINEAR)  # type: ignore[call-overload] (its stubs want two maps)
 
     def effects(self, augmentation: Augmentation, draw: Draw) -> tuple[int, np.ndarray | None]:
-        """What is drawn beside the matrix: the stroke (0, THICKER, THINNER), and the coarse float32 [h,w,2] grid of an
-        elastic displacement (x, y), in pixels."""
+        """Draw the effects besides the matrix: the change of the stroke width, and a coarse float32 [h,w,2] grid of
+        elastic displacements (x, y) in pixels, or None."""
         stroke, coarse = 0, None
         if augmentation.thickness and draw.random() < augmentation.thickness:
             stroke = THICKER if draw.random() < 0.5 else THINNER
@@ -103,14 +107,14 @@ class Distortion:
         return stroke, coarse
 
     def forward(self, height: int, width: int) -> np.ndarray:
-        """The affine map [2,3] from an image of height x width to the distorted one, center to center."""
+        """Affine map [2,3] from an image of height x width to the distorted one, center to center."""
         assert self.matrix is not None
         shift = np.array([self.width / 2, self.height / 2]) - self.matrix @ np.array([width / 2, height / 2])
         return np.hstack([self.matrix, shift[:, None]])
 
 
 def distort(augmentation: Augmentation | None, height: int, width: int, draw: Draw, scale: float = 1.0) -> Distortion:
-    """Draws a distortion for an image of height x width; `scale` is the factor the stored images were shrunk by."""
+    """Draw a distortion for an image of height x width; `scale` is the factor by which stored images were shrunk."""
     factor = draw.uniform(*augmentation.scale) if augmentation and augmentation.scale else 1.0
     if augmentation is None or augmentation.only_scale:
         h, w = (rounded(side * factor) for side in (height, width))

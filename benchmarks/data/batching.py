@@ -1,7 +1,7 @@
 """From samples to padded batches: size-aware grouping, padding, the plan of an epoch.
 
-Every random number is drawn from a generator keyed by (seed, epoch, sample), so neither the order in which samples
-are visited, nor the number of workers, nor a restart changes what a sample looks like.
+Every random number comes from a generator keyed by (seed, epoch, sample), so neither the order in which samples
+are visited, nor the number of workers, nor a restart changes how a sample is augmented.
 """
 
 import math
@@ -25,18 +25,18 @@ from models.vocab import bidirectional_targets
 
 CELL = 16  # the encoder's largest stride: padded sides are multiples of it
 STEPS = 8  # in order `shape`, labels are padded to multiples of it
-STRETCH_OF_SHAPES = 1.12  # each width of the grid of padded shapes is this much larger than the one before
-COARSE_CELL, COARSE_STRETCH = 32, 1.2  # the same of the coarse grid: heights are multiples of it
+STRETCH = 1.12  # ratio of consecutive widths in the grid of padded shapes
+COARSE_CELL, COARSE_STRETCH = 32, 1.2  # of the coarse grid: heights are multiples of COARSE_CELL
 COARSE_STEPS = (8, 16, 24, 32, 48, 64, 96, 208)
 
 Sizes = Sequence[tuple[int, int]]  # heights and widths
 Item = TypeVar("Item")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """b images padded right and below to one size, with their labels."""
+    """b images padded at the right and bottom to one size, with their labels."""
 
     ids: list[str]
     images: Tensor  # uint8 [b,1,H,W], ink 255 on 0
@@ -45,13 +45,13 @@ class Batch:
     other_sizes: Sequence[tuple[Tensor, Tensor]] = ()  # the same images in other sizes, each with its mask
 
     def part(self, rows: slice) -> "Batch":
-        """Some of its images, padded as before."""
+        """The given rows of the batch, padded as before."""
         others = [(images[rows], mask[rows]) for images, mask in self.other_sizes]
         return Batch(self.ids[rows], self.images[rows], self.mask[rows], self.tokens[rows], others)
 
 
 class Inputs(NamedTuple):
-    """What a training step reads."""
+    """The tensors that a training step reads."""
 
     images: Tensor  # uint8 [b,1,H,W], ink 255 on 0
     mask: Tensor  # bool [b,H,W], True = padding
@@ -63,10 +63,10 @@ class Inputs(NamedTuple):
 
 
 def area_batches(sizes: Sizes, size: int, pixels: int) -> list[list[int]]:
-    """The authors' batches: sort by area, then fill until `size` images or `pixels` (largest image x images)."""
+    """The authors' batches: sort by area, then fill up to `size` images or `pixels` (largest image x images)."""
     areas = [height * width for height, width in sizes]
     batches: list[list[int]] = []
-    for index in sorted(range(len(sizes)), key=lambda i: areas[i]):  # so an image is the largest of its batch so far
+    for index in sorted(range(len(sizes)), key=areas.__getitem__):  # so the newest image is the largest of its batch
         if not batches or len(batches[-1]) == size or areas[index] * (len(batches[-1]) + 1) > pixels:
             batches.append([])
         batches[-1].append(index)
@@ -76,11 +76,11 @@ def area_batches(sizes: Sizes, size: int, pixels: int) -> list[list[int]]:
 def padded(height: int, width: int, coarse: bool = False) -> tuple[int, int]:
     """The smallest shape of the grid that holds height x width: a few dozen shapes serve every image.
 
-    The coarse grid is for a GPU. On CROHME's training set (preset fast, 120 epochs, labels counted) the fine one gives
-    1,285 shapes, of which the most frequent 384 serve 67 % of all batches; the coarse one 408 and 99.9 %, with 8 % more
-    pixels.
+    The coarse grid is for GPUs, which record a plan for each shape. On CROHME's training set (preset fast, 120 epochs,
+    shapes told apart by label length, too) the fine grid gives 1,285 shapes, of which the 384 most frequent serve 67 %
+    of all batches; the coarse one gives 408, which serve 99.9 %, for 8 % more pixels.
     """
-    cell, stretch = (COARSE_CELL, COARSE_STRETCH) if coarse else (CELL, STRETCH_OF_SHAPES)
+    cell, stretch = (COARSE_CELL, COARSE_STRETCH) if coarse else (CELL, STRETCH)
     wide = 2 * CELL
     while wide < width:
         cells = wide * stretch / CELL
@@ -89,41 +89,41 @@ def padded(height: int, width: int, coarse: bool = False) -> tuple[int, int]:
 
 
 def shrunk(shape: tuple[int, int], ratio: float) -> tuple[int, int]:
-    """What any image that `shape` holds needs at `ratio` of its size, rounded to pixels both times."""
+    """Padded shape for any image of `shape` scaled by `ratio`, with room for rounding to pixels twice."""
     height, width = (-(-math.ceil(side * ratio + 1) // CELL) * CELL for side in shape)
     return height, width
 
 
 def padded_steps(steps: int, coarse: bool = False) -> int:
-    """As `padded`, of the steps of a label."""
+    """Padded length of a label, as `padded` for an image."""
     fine = -(-steps // STEPS) * STEPS
-    return next((few for few in COARSE_STEPS if few >= steps), fine) if coarse else fine
+    return next((length for length in COARSE_STEPS if length >= steps), fine) if coarse else fine
 
 
 def shape_batches(
     sizes: Sizes, lengths: Sequence[int], size: int, pixels: int, draw: Draw, coarse: bool = False
 ) -> list[list[int]]:
-    """Batches whose images share a padded shape; what does not fill a batch moves on to the next larger shape.
+    """Batches of images with a common padded shape; images that do not fill one move on to the next larger shape.
 
-    Within a shape, labels of similar length meet (a factor of up to 1.5, drawn again each epoch, blurs the order):
-    the decoder pays for the longest label of a batch.
+    The decoder pays for the longest label of a batch, so within a shape images are sorted by label length, each length
+    multiplied by a random factor of up to 1.5 so that batches differ between epochs.
     """
     shapes: dict[tuple[int, int], list[int]] = {}
     for index in np.argsort(np.asarray(lengths) * draw.uniform(1.0, 1.5, len(lengths)), kind="stable"):
         shapes.setdefault(padded(*sizes[index], coarse=coarse), []).append(int(index))
     batches: list[list[int]] = []
-    higher: list[tuple[int, int]] = []  # (width, index) left over by the lower rows of the grid
+    waiting: list[tuple[int, int]] = []  # (width, index) of images that did not fill a batch
     for height in sorted({h for h, _ in shapes}):
-        for width, index in higher:
+        for width, index in waiting:
             shapes.setdefault((height, width), []).append(index)
-        higher = []
+        waiting = []
         for width in sorted(w for h, w in shapes if h == height):
-            higher += [(width, index) for index in shapes[height, width]]
+            waiting += [(width, index) for index in shapes[height, width]]
             count = max(1, min(size, pixels // (height * width)))
-            while len(higher) >= count:
-                batches.append([index for _, index in higher[:count]])
-                higher = higher[count:]
-    rest = [index for _, index in sorted(higher)]
+            while len(waiting) >= count:
+                batches.append([index for _, index in waiting[:count]])
+                waiting = waiting[count:]
+    rest = [index for _, index in sorted(waiting)]
     while rest:
         tall, wide = (max(sizes[i][axis] for i in rest) for axis in (0, 1))
         count = max(1, min(size, pixels // (tall * wide)))
@@ -133,8 +133,8 @@ def shape_batches(
 
 
 def pad(images: Sequence[np.ndarray], shape: tuple[int, int] | None = None) -> tuple[Tensor, Tensor]:
-    """Stacks uint8 [h,w] images into [b,1,H,W] and its mask [b,H,W] (True = padding), of `shape` or large enough."""
-    height, width = shape or (max(i.shape[0] for i in images), max(i.shape[1] for i in images))
+    """Stack uint8 [h,w] images into [b,1,H,W] with a mask [b,H,W] (True = padding), of `shape` or the largest sides."""
+    height, width = shape or (max(image.shape[0] for image in images), max(image.shape[1] for image in images))
     stack = torch.zeros(len(images), 1, height, width, dtype=torch.uint8)
     mask = torch.ones(len(images), height, width, dtype=torch.bool)
     for row, image in enumerate(images):
@@ -150,7 +150,7 @@ def pad(images: Sequence[np.ndarray], shape: tuple[int, int] | None = None) -> t
 class TrainingSet:
     """The training batches of any epoch, each a pure function of (config, epoch, position).
 
-    One is made in two steps: `prepare` in any thread, then `inputs` by whoever trains with it.
+    A batch is made in two steps: `prepare` in any thread, then `inputs` in the training thread.
     """
 
     def __init__(
@@ -167,28 +167,28 @@ class TrainingSet:
         self.by_length = sorted(range(len(self.samples)), key=lambda i: len(self.samples[i].tokens))
 
     def plan(self, epoch: int) -> list[list[int]]:
-        """The epoch's batches in order: sample numbers, padded to whole steps as a distributed sampler does."""
+        """The epoch's batches of sample numbers, in order; as in a distributed sampler, some repeat to fill a step."""
         size, pixels = self.batching.size, self.batching.pixels
-        reached = min(1.0, (epoch + 1) / (self.batching.curriculum + 1))  # of the expressions, shortest first
-        learnt = self.by_length[: max(1, round(reached * len(self.samples)))]
+        share = min(1.0, (epoch + 1) / (self.batching.curriculum + 1))
+        chosen = self.by_length[: max(1, round(share * len(self.samples)))]
         if self.batching.order == "area":
-            learnt = sorted(learnt)
-            batches = area_batches([self.sizes[i] for i in learnt], size, pixels)
+            chosen = sorted(chosen)
+            batches = area_batches([self.sizes[i] for i in chosen], size, pixels)
         else:
-            draws = (self.distortion(epoch, index)[0] for index in learnt)
-            sizes, lengths = [(d.height, d.width) for d in draws], [len(self.samples[i].tokens) for i in learnt]
+            distortions = (self.distortion(epoch, i)[0] for i in chosen)
+            sizes, lengths = [(d.height, d.width) for d in distortions], [len(self.samples[i].tokens) for i in chosen]
             draw = self._draw(epoch, len(self.samples) + 1)
             batches = shape_batches(sizes, lengths, size, pixels, draw, self.batching.coarse)
         order = self._draw(epoch, len(self.samples)).permutation(len(batches))
-        order = np.resize(order, len(order) + -len(order) % self.batching.micro_batches)  # from its beginning again
-        return [[learnt[i] for i in batches[number]] for number in order]
+        order = np.resize(order, len(order) + -len(order) % self.batching.micro_batches)  # repeats from the start
+        return [[chosen[i] for i in batches[number]] for number in order]
 
     def batch(self, epoch: int, indices: Sequence[int]) -> Batch:
-        """Augmented and padded."""
+        """The samples at `indices`, augmented and padded."""
         images, chosen = [], []
         for index in indices:
             sample = self.samples[index]
-            if self.substitution:  # with a generator of its own: the distortions are the same without it
+            if self.substitution:  # with its own generator, so that distortions are the same without it
                 sample = self.substitution(sample, np.random.default_rng((self.config.seed, epoch, index, 1)))
             distortion, draw = self.distortion(epoch, index)
             images.append(distortion.apply(sample.image, self.config.augmentation, draw))
@@ -197,28 +197,28 @@ class TrainingSet:
         return Batch([s.id for s in chosen], *pad(images, shape), [s.tokens for s in chosen])
 
     def prepare(self, epoch: int, indices: Sequence[int]) -> Any:
-        """What `inputs` needs of a batch."""
+        """The part of a batch that is made on the host, as an argument for `inputs`."""
         batch = self.batch(epoch, indices)
         return Inputs(batch.images, batch.mask, *self.targets(batch.tokens))
 
     def inputs(self, prepared: Any) -> Inputs:
-        """A prepared batch on the device."""
+        """Move a prepared batch to the device."""
         return Inputs(*(send(tensor, self.device) for tensor in prepared))
 
     def targets(self, labels: Iterable[Sequence[str]]) -> tuple[Tensor, Tensor]:
-        """Tokens and targets of labels; few lengths in order `shape`, as few image shapes: kernels are reused."""
+        """Decoder inputs and targets of labels; in order `shape`, padded to few lengths so that kernels are reused."""
         tokens, targets = bidirectional_targets([self.encode(label) for label in labels])
         steps = tokens.shape[1]
         extra = padded_steps(steps, self.batching.coarse) - steps if self.batching.order == "shape" else 0
         return F.pad(tokens, (0, extra)), F.pad(targets, (0, extra))
 
     def shape(self, sizes: Sizes) -> tuple[int, int]:
-        """The padded height and width of a batch of images of these sizes."""
+        """Padded height and width of a batch of images of these sizes."""
         height, width = max(h for h, _ in sizes), max(w for _, w in sizes)
         return (height, width) if self.batching.order == "area" else padded(height, width, self.batching.coarse)
 
     def distortion(self, epoch: int, index: int) -> tuple[Distortion, Draw]:
-        """That of a sample in an epoch, and the generator that its effects are drawn from next."""
+        """Distortion of a sample in an epoch, and the generator from which to draw its effects."""
         draw = self._draw(epoch, index)
         return distort(self.config.augmentation, *self.sizes[index], draw, self.config.data.scale), draw
 
@@ -227,23 +227,23 @@ class TrainingSet:
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """To the device; from pinned memory, so that nobody waits for a GPU that is still at the step before."""
+    """Copy to the device, from pinned memory so that the host does not wait for a GPU busy with the step before."""
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
-def ahead(prepare: Callable[[Item], Made], items: Iterable[Item], workers: int, depth: int = 4) -> Iterator[Made]:
-    """prepare(item) of all items in order, by `workers` threads, at most `depth` for each ahead of their use."""
+def ahead(prepare: Callable[[Item], Result], items: Iterable[Item], workers: int, depth: int = 4) -> Iterator[Result]:
+    """Yield prepare(item) of all items in order, computed by `workers` threads, each at most `depth` items ahead."""
     if not workers:
         yield from map(prepare, items)
         return
     with ThreadPoolExecutor(workers) as pool:
-        todo = iter(items)
-        coming = [pool.submit(prepare, item) for item in islice(todo, depth * workers)]
+        remaining = iter(items)
+        pending = [pool.submit(prepare, item) for item in islice(remaining, depth * workers)]
         try:
-            while coming:
-                made = coming.pop(0).result()
-                coming += [pool.submit(prepare, item) for item in islice(todo, 1)]
-                yield made
+            while pending:
+                result = pending.pop(0).result()
+                pending += [pool.submit(prepare, item) for item in islice(remaining, 1)]
+                yield result
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -251,21 +251,21 @@ def ahead(prepare: Callable[[Item], Made], items: Iterable[Item], workers: int, 
 def evaluation_batches(
     samples: Iterable[Sample], config: Config, size: int, scales: Sequence[float] = (1.0,)
 ) -> list[Batch]:
-    """Un-augmented batches of at most `size` images, within the authors' limits, grouped as in training.
+    """Un-augmented batches of at most `size` images within the authors' limits, grouped as in training.
 
-    Every image comes in several sizes, each made from the stored image: `scales` are relative to that of training.
-    In order `shape` every image is padded to its own shape of the grid, in other sizes to that shape shrunk, and meets
-    only such images, so that what is recognized does not depend on its neighbors; in order `area` it does, as in the
-    authors' program.
+    Every image comes at all `scales`, relative to the scale of training, each resized from the stored image. In order
+    `shape`, an image is padded to its shape in the grid (at other scales, to that shape scaled) and batched with images
+    of that shape only, so that its hypotheses do not depend on the rest of the batch; in order `area` they do, as in
+    the authors' program.
     """
     batching, samples = config.training.batching, list(samples)
     loaded = [load(samples, config.data, scale) for scale in scales]
     images = [  # those that `load` has scaled are within the limits
         [
             s.image if config.data.scale * scale != 1 else rescale(s.image, within_limits(*sides(s.image)))
-            for s in of_scale
+            for s in scaled
         ]
-        for of_scale, scale in zip(loaded, scales, strict=True)
+        for scaled, scale in zip(loaded, scales, strict=True)
     ]
     kept, top = loaded[0], max(range(len(scales)), key=scales.__getitem__)
     groups: list[tuple[Sequence[tuple[int, int] | None], list[int]]] = []  # padded shapes at all scales, images
@@ -273,17 +273,15 @@ def evaluation_batches(
         batches = area_batches([sides(s.image) for s in loaded[top]], size, batching.pixels)
         groups += [([None] * len(scales), indices) for indices in batches]
     else:
-        alike: dict[tuple[int, int], list[int]] = {}
+        by_shape: dict[tuple[int, int], list[int]] = {}
         for index, image in enumerate(images[top]):
-            alike.setdefault(padded(*sides(image), batching.coarse), []).append(index)
-        for shape, indices in sorted(alike.items()):
+            by_shape.setdefault(padded(*sides(image), batching.coarse), []).append(index)
+        for shape, indices in sorted(by_shape.items()):
             shapes = [shape if scale == scales[top] else shrunk(shape, scale / scales[top]) for scale in scales]
             count = max(1, min(size, batching.pixels // (shape[0] * shape[1])))
             groups += [(shapes, indices[start : start + count]) for start in range(0, len(indices), count)]
-    made: list[Batch] = []
+    result: list[Batch] = []
     for shapes, indices in groups:
-        first, *others = (
-            pad([of_scale[i] for i in indices], shape) for of_scale, shape in zip(images, shapes, strict=True)
-        )
-        made.append(Batch([kept[i].id for i in indices], *first, [kept[i].tokens for i in indices], others))
-    return made
+        main, *others = (pad([scaled[i] for i in indices], shape) for scaled, shape in zip(images, shapes, strict=True))
+        result.append(Batch([kept[i].id for i in indices], *main, [kept[i].tokens for i in indices], others))
+    return result

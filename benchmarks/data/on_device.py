@@ -1,11 +1,11 @@
-"""The training set on the device: uploaded once, distorted and padded there; the host only draws random numbers.
+"""The training set on the device: uploaded once, augmented and padded there; the host only draws random numbers.
 
-A batch shows the distortions of TrainingSet's, drawn by the same code from the same generators; what OpenCV does with
-them is repeated with tensors, a whole batch at once. Against OpenCV 5.0, in gray levels of 255: plain scaling (the
-authors' augmentation) and strokes are equal; affine and elastic sampling differ by 1 at most, in fewer than one pixel
-in a thousand. (OpenCV 4 rounds the coordinates of these two to 1/32 px: up to 8 levels at an edge.)
+Distortions are drawn as in TrainingSet, by the same code from the same generators; OpenCV's arithmetic is repeated with
+tensors, a whole batch at once. Compared with OpenCV 5.0, in gray levels out of 255, plain scaling (the authors'
+augmentation) and stroke widths are equal; affine and elastic sampling differ by at most 1, in fewer than one pixel in a
+thousand. (OpenCV 4 rounds the sampling coordinates of these two to 1/32 px: up to 8 levels at an edge.)
 
-Names carry shapes: b images, h x w pixels as stored, H x W as padded, T steps.
+Suffixes of names are shapes: b images, h x w pixels as stored, H x W as padded, T steps.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,10 +22,11 @@ from benchmarks.data.augmentation import THICKER, THINNER, rounded
 from benchmarks.data.batching import Inputs, TrainingSet, send
 from benchmarks.data.samples import Sample
 
-SCALING_UNIT = 2048  # OpenCV's weights of scaling are whole numbers of 1/2048
+SCALING_UNIT = 2048  # OpenCV's interpolation weights are multiples of 1/2048
 
-# what the device is told of an image: its number, its sides as stored, as scaled once, and in the end; the two factors
-# of plain scaling; the stroke; the sides of its grid of displacements; the map from distorted to stored coordinates
+# Sent to the device for each image: its number; its sides as stored, after the first scaling, and in the end; the two
+# factors of plain scaling; the stroke change; the sides of its displacement grid; the map from distorted to stored
+# coordinates.
 DRAWN_NUMBERS: list[str] = [
     *("sample", "height", "width", "middle_height", "middle_width", "out_height", "out_width", "factor", "limit"),
     *("stroke", "grid_height", "grid_width", "xx", "xy", "x", "yx", "yy", "y"),
@@ -34,18 +35,18 @@ DRAWN_NUMBERS: list[str] = [
 
 @dataclass(frozen=True)
 class Drawn:
-    """A batch as the host knows it."""
+    """The part of a batch that is made on the host."""
 
-    numbers: Tensor  # float64 [18,b], a row each of DRAWN_NUMBERS
+    numbers: Tensor  # float64 [18,b], one row for each of DRAWN_NUMBERS
     grids: Tensor | None  # float32 [b,grid,grid,2]: coarse displacements (x, y), padded
-    stored: tuple[int, int]  # the largest sides of an image as stored,
-    middle: tuple[int, int] | None  # as scaled once, where some image is scaled twice,
-    shape: tuple[int, int]  # and padded
-    targets: tuple[Tensor, Tensor]  # of both directions
+    stored: tuple[int, int]  # largest sides as stored
+    middle: tuple[int, int] | None  # largest sides after the first scaling, if any image is scaled twice
+    shape: tuple[int, int]  # padded sides
+    targets: tuple[Tensor, Tensor]  # decoder inputs and targets, both directions
 
 
 class OnDeviceSet(TrainingSet):
-    """TrainingSet's batches: `prepare` draws on the host, `inputs` makes them on the device."""
+    """TrainingSet's batches: `prepare` draws them on the host, `inputs` makes them on the device."""
 
     def __init__(self, samples: Iterable[Sample], config: Config, device: torch.device):
         super().__init__(samples, config, device)
@@ -55,23 +56,22 @@ class OnDeviceSet(TrainingSet):
         self.pixels = torch.from_numpy(np.concatenate([np.zeros(0, np.uint8), *images])).to(device)
 
     def prepare(self, epoch: int, indices: Sequence[int]) -> Drawn:
-        """The random part of a batch; nothing here touches a pixel or the device."""
+        """Draw the random part of a batch, without touching a pixel or the device."""
         rows, grids = [], []
         for index in indices:
             height, width = self.sizes[index]
-            found, draw = self.distortion(epoch, index)
+            distortion, draw = self.distortion(epoch, index)
             stroke, grid, inverse = 0, np.zeros((0, 0, 2), np.float32), np.zeros((2, 3))
-            if found.matrix is not None:
+            if distortion.matrix is not None:
                 assert self.config.augmentation is not None
-                stroke, coarse = found.effects(self.config.augmentation, draw)
+                stroke, coarse = distortion.effects(self.config.augmentation, draw)
                 grid = grid if coarse is None else coarse
-                inverse = cv2.invertAffineTransform(found.forward(height, width))
-            first, final = (height, width), (found.height, found.width)
-            middle = rounded(height * found.factor), rounded(width * found.factor)
-            # OpenCV copies an image whose sides stay as they are, whatever the factor
-            factors = 1.0 if middle == first else found.factor, 1.0 if final == middle else found.limit
-            row = (index, *first, *middle, *final, *factors, stroke, *grid.shape[:2])
-            rows.append([*row, *inverse.ravel()])
+                inverse = cv2.invertAffineTransform(distortion.forward(height, width))
+            stored, final = (height, width), (distortion.height, distortion.width)
+            middle = rounded(height * distortion.factor), rounded(width * distortion.factor)
+            # OpenCV copies an image whose sides do not change, whatever the factor
+            factors = 1.0 if middle == stored else distortion.factor, 1.0 if final == middle else distortion.limit
+            rows.append((index, *stored, *middle, *final, *factors, stroke, *grid.shape[:2], *inverse.ravel()))
             grids.append(grid)
         columns = dict[str, tuple](zip(DRAWN_NUMBERS, zip(*rows, strict=True), strict=True))
 
@@ -92,13 +92,13 @@ class OnDeviceSet(TrainingSet):
 
     @torch.no_grad()
     def inputs(self, prepared: Drawn) -> Inputs:
-        """The tensors of a batch, by some fifty to two hundred small operations; the host waits for none of them."""
+        """Make the tensors of a batch, in fifty to two hundred small operations that the host does not wait for."""
         drawn, n = prepared, dict(zip(DRAWN_NUMBERS, send(prepared.numbers, self.device), strict=True))
         index = n["sample"].long()
         images_bhw = self._stored(index, n["height"], n["width"], drawn.stored)
         if not self.plain:
             images_bhw = strokes(images_bhw, n["stroke"])
-            images_bhw *= inside(n["height"], n["width"], drawn.stored)  # a thicker stroke ends at the image's edge
+            images_bhw *= inside(n["height"], n["width"], drawn.stored)  # thicker strokes end at the image's edge
             images_bHW = warp(images_bhw, *self._coordinates(n, drawn))
         elif drawn.middle is None:
             images_bHW = scale(images_bhw, n["height"], n["width"], n["factor"], drawn.shape)
@@ -109,14 +109,14 @@ class OnDeviceSet(TrainingSet):
         return Inputs((images_bHW * image_bHW)[:, None], ~image_bHW, *(send(ids, self.device) for ids in drawn.targets))
 
     def _stored(self, index: Tensor, height_b: Tensor, width_b: Tensor, shape: tuple[int, int]) -> Tensor:
-        """The images, padded."""
+        """The stored images, padded: uint8 [b,h,w]."""
         image_bhw = inside(height_b, width_b, shape)
         y, x = positions(shape, self.device)
-        places_bhw = self.starts[index][:, None, None] + y * width_b.long()[:, None, None] + x
-        return self.pixels[places_bhw * image_bhw] * image_bhw
+        offsets_bhw = self.starts[index][:, None, None] + y * width_b.long()[:, None, None] + x
+        return self.pixels[offsets_bhw * image_bhw] * image_bhw
 
     def _coordinates(self, n: dict[str, Tensor], drawn: Drawn) -> tuple[Tensor, Tensor]:
-        """Where in the stored image each pixel is read: x and y, float32 [b,H,W]."""
+        """Coordinates in the stored image at which each pixel is sampled: x and y, float32 [b,H,W]."""
         y, x = (axis.float() for axis in positions(drawn.shape, self.device))
         xx, xy, x0, yx, yy, y0 = (n[name].float()[:, None, None] for name in DRAWN_NUMBERS[-6:])
         x_bHW, y_bHW = xx * x + xy * y + x0, yx * x + yy * y + y0
@@ -127,12 +127,12 @@ class OnDeviceSet(TrainingSet):
 
 
 def positions(shape: tuple[int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """y [H,1] and x [1,W]"""
+    """Pixel coordinates y [H,1] and x [1,W]."""
     return torch.arange(shape[0], device=device)[:, None], torch.arange(shape[1], device=device)[None]
 
 
 def inside(height_b: Tensor, width_b: Tensor, shape: tuple[int, int]) -> Tensor:
-    """bool [b,H,W]: the pixels of the images in a padded batch."""
+    """bool [b,H,W]: True for pixels of an image, False for padding."""
     y, x = positions(shape, height_b.device)
     return (y < height_b[:, None, None]) & (x < width_b[:, None, None])
 
@@ -141,26 +141,26 @@ def inside(height_b: Tensor, width_b: Tensor, shape: tuple[int, int]) -> Tensor:
 
 
 def scale(images_bhw: Tensor, height_b: Tensor, width_b: Tensor, factor_b: Tensor, shape: tuple[int, int]) -> Tensor:
-    """cv2.resize by a factor, bilinear, of uint8 images: whole numbers throughout, so equal on every device.
+    """cv2.resize by a factor, bilinear, of uint8 images: integer arithmetic throughout, so equal on every device.
 
-    (But for a factor of exactly 1/2, where OpenCV averages: the last pixel of an odd side may differ by 1.)
+    (Except for a factor of exactly 1/2, where OpenCV averages: the last pixel of an odd side may differ by 1.)
     """
     above_bH, below_bH, weight_bH, other_bH = taps(height_b, factor_b, shape[0])
     left_bW, right_bW, weight_bW, other_bW = taps(width_b, factor_b, shape[1], flush=True)
-    rows = torch.arange(len(images_bhw), device=images_bhw.device)[:, None, None]
+    number_b11 = torch.arange(len(images_bhw), device=images_bhw.device)[:, None, None]
 
-    def line(y_bH: Tensor) -> Tensor:
-        left, right = (images_bhw[rows, y_bH[:, :, None], x_bW[:, None]].int() for x_bW in (left_bW, right_bW))
+    def across(y_bH: Tensor) -> Tensor:
+        left, right = (images_bhw[number_b11, y_bH[:, :, None], x_bW[:, None]].int() for x_bW in (left_bW, right_bW))
         return (left * weight_bW[:, None] + right * other_bW[:, None]) >> 4
 
-    upper, lower = (weight_bH[:, :, None] * line(above_bH)) >> 16, (other_bH[:, :, None] * line(below_bH)) >> 16
+    upper, lower = (weight_bH[:, :, None] * across(above_bH)) >> 16, (other_bH[:, :, None] * across(below_bH)) >> 16
     return ((upper + lower + 2) >> 2).to(torch.uint8)
 
 
 def taps(length_b: Tensor, factor_b: Tensor, count: int, flush: bool = False) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of `count` pixels of an axis scaled by a factor: the two pixels that each is read from and their weights.
+    """For `count` pixels of an axis scaled by a factor, the two source pixels of each and their integer weights.
 
-    Beyond the ends both are the last pixel; `flush` gives it to the first of the two, as OpenCV does in rows only.
+    Beyond the ends both are the border pixel; `flush` gives the first all the weight, as OpenCV does in rows only.
     """
     at_bn = centers(1 / factor_b, count)
     first_bn, last_b1 = at_bn.floor(), length_b[:, None] - 1
@@ -172,50 +172,50 @@ def taps(length_b: Tensor, factor_b: Tensor, count: int, flush: bool = False) ->
 
 
 def centers(step_b: Tensor, count: int) -> Tensor:
-    """Where the centers of `count` pixels lie on an axis of pixels `step` times as fine; OpenCV rounds to float32."""
-    number_n = torch.arange(count, dtype=torch.float64, device=step_b.device)
-    return ((number_n + 0.5) * step_b[:, None] - 0.5).float()
+    """Centers of `count` pixels on the source axis, `step` source pixels apart; rounded to float32, as in OpenCV."""
+    index_n = torch.arange(count, dtype=torch.float64, device=step_b.device)
+    return ((index_n + 0.5) * step_b[:, None] - 0.5).float()
 
 
 def strokes(images_bhw: Tensor, stroke_b: Tensor) -> Tensor:
-    """cv2.dilate and cv2.erode with a 2x2 kernel, which reaches up and left; the erosion mixed with the original."""
+    """cv2.dilate and cv2.erode with a 2x2 kernel, which reaches up and left; the erosion blended with the original."""
     height, width = images_bhw.shape[1:]
 
-    def around(outside: int) -> Tensor:
-        grown = F.pad(images_bhw, (1, 0, 1, 0), value=outside)
-        return torch.stack([grown[:, y : y + height, x : x + width] for y in (0, 1) for x in (0, 1)])
+    def neighbors(outside: int) -> Tensor:
+        padded = F.pad(images_bhw, (1, 0, 1, 0), value=outside)
+        return torch.stack([padded[:, y : y + height, x : x + width] for y in (0, 1) for x in (0, 1)])
 
-    thicker, thinner = around(0).amax(0), around(255).amin(0)
+    thicker, thinner = neighbors(0).amax(0), neighbors(255).amin(0)
     thinner = (thinner * 0.6 + images_bhw * 0.4).round().to(torch.uint8)
     stroke_b11 = stroke_b[:, None, None]
     return thicker.where(stroke_b11 == THICKER, thinner.where(stroke_b11 == THINNER, images_bhw))
 
 
 def warp(images_bhw: Tensor, x_bHW: Tensor, y_bHW: Tensor) -> Tensor:
-    """cv2.warpAffine and cv2.remap: bilinear reading at x and y, 0 outside."""
+    """cv2.warpAffine and cv2.remap: bilinear sampling at x and y, 0 outside the image."""
     height, width = images_bhw.shape[1:]
     framed = F.pad(images_bhw, (1, 1, 1, 1))
     x0, y0 = x_bHW.floor(), y_bHW.floor()
-    right, below = x_bHW - x0, y_bHW - y0
-    rows = torch.arange(len(images_bhw), device=images_bhw.device)[:, None, None]
+    right_share, lower_share = x_bHW - x0, y_bHW - y0
+    number_b11 = torch.arange(len(images_bhw), device=images_bhw.device)[:, None, None]
     xs = [(x0 + k).clamp(-1, width).long() + 1 for k in (0, 1)]
     ys = [(y0 + k).clamp(-1, height).long() + 1 for k in (0, 1)]
 
-    def line(y: Tensor) -> Tensor:
-        first, second = (framed[rows, y, x].float() for x in xs)
-        return first + right * (second - first)
+    def across(y: Tensor) -> Tensor:
+        left, right = (framed[number_b11, y, x].float() for x in xs)
+        return left + right_share * (right - left)
 
-    upper, lower = (line(y) for y in ys)
-    return (upper + below * (lower - upper)).round().to(torch.uint8)
+    upper, lower = (across(y) for y in ys)
+    return (upper + lower_share * (lower - upper)).round().to(torch.uint8)
 
 
 def displacements(grids_bhw2: Tensor, n: dict[str, Tensor], shape: tuple[int, int]) -> Tensor:
-    """cv2.resize, bicubic, of each image's grid to its size: float32 [b,H,W,2]."""
+    """cv2.resize, bicubic, of each image's displacement grid to the image's size: float32 [b,H,W,2]."""
     height, width = shape
     b, rows, _, _ = grids_bhw2.shape
     x_bW4, across_bW4 = cubic_taps(n["grid_width"], n["out_width"], width)
     y_bH4, down_bH4 = cubic_taps(n["grid_height"], n["out_height"], height)
-    wide_bhW2, field_bHW2 = torch.zeros(2, 1, device=grids_bhw2.device)
+    wide_bhW2 = field_bHW2 = torch.zeros((), device=grids_bhw2.device)
     for x_bW, weight_bW in zip(x_bW4.unbind(-1), across_bW4.unbind(-1), strict=True):
         read_bhW2 = grids_bhw2.gather(2, x_bW[:, None, :, None].expand(b, rows, width, 2))
         wide_bhW2 = wide_bhW2 + read_bhW2 * weight_bW[:, None, :, None]
@@ -226,7 +226,7 @@ def displacements(grids_bhw2: Tensor, n: dict[str, Tensor], shape: tuple[int, in
 
 
 def cubic_taps(length_b: Tensor, out_b: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The four pixels that each of `count` is read from and their weights (Keys' cubic, a = -0.75): [b,count,4]."""
+    """The four source pixels of each of `count` pixels and their weights (Keys' cubic, a = -0.75): [b,count,4]."""
     at_bn = centers(1 / (out_b / length_b), count)
     first_bn = at_bn.floor()
     t, a = at_bn - first_bn, -0.75
@@ -234,5 +234,5 @@ def cubic_taps(length_b: Tensor, out_b: Tensor, count: int) -> tuple[Tensor, Ten
     here = ((a + 2) * t - (a + 3)) * t * t + 1
     after = ((a + 2) * (1 - t) - (a + 3)) * (1 - t) * (1 - t) + 1
     last_b1 = length_b[:, None] - 1
-    places = [torch.minimum((first_bn + k).clamp(min=0), last_b1).long() for k in (-1, 0, 1, 2)]
-    return torch.stack(places, -1), torch.stack([before, here, after, 1 - before - here - after], -1)
+    sources = [torch.minimum((first_bn + k).clamp(min=0), last_b1).long() for k in (-1, 0, 1, 2)]
+    return torch.stack(sources, -1), torch.stack([before, here, after, 1 - before - here - after], -1)

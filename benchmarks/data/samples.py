@@ -1,4 +1,4 @@
-"""An expression with its image; how a few of many are chosen, and some are held out."""
+"""An expression with its image; evenly spaced subsets and held-out splits of a set of them."""
 
 import re
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Sample:
-    """One expression: its id, its tokens, its image (H, W) uint8, white ink on black, its pen strokes where known."""
+    """An expression: id, tokens, image (H, W) uint8 with white ink on black, and its pen strokes if known."""
 
     id: str
     tokens: tuple[str, ...]
@@ -28,46 +28,48 @@ class Sample:
 
 
 def with_ink(samples: Sequence[Sample], store: ZipStore) -> list[Sample]:
-    """The samples with their pen strokes, which are sought by id among the InkML files of `store`.
+    """The samples with their pen strokes, looked up by id among the InkML files of `store`.
 
-    Some stay without: see `symbols_of`. Raises UserError where all do.
+    A sample without a usable file (`symbols_of`) is returned as it is. Raises UserError if none has one.
     """
     names = {PurePosixPath(name).stem: name for name in store.sizes if name.endswith(".inkml")}
-    found = list(samples)
+    result = list(samples)
     for number, sample in enumerate(track(samples, "  reading pen strokes", console=aside, transient=True)):
         text = store.read(names[sample.id], MAX_INK_BYTES) if sample.id in names else b""
         if symbols := symbols_of(text, sample.tokens):
             ink = Ink(symbols, Canvas.under(symbols.values(), *sample.image.shape))
-            found[number] = replace(sample, ink=ink)
-    if not any(sample.ink for sample in found):
+            result[number] = replace(sample, ink=ink)
+    if not any(sample.ink for sample in result):
         raise UserError(f"{store.path}: holds no segmented pen strokes (ID.inkml) of these training expressions")
-    return found
+    return result
 
 
 def evenly(items: Sequence[Item], limit: int | None) -> list[Item]:
-    """At most `limit` of the items, evenly spaced: captions are sorted by length, the first n would be the easiest."""
+    """At most `limit` items, evenly spaced: captions are sorted by length, so the first n would be the easiest."""
     if limit is None or limit >= len(items):
         return list(items)
     return [items[i * len(items) // limit] for i in range(limit)]
 
 
 def split_heldout(samples: list[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
-    """(training, held out): whole groups of expressions whose ids differ only in their last number - one writer's
-    sheet, where ids tell - are set aside until `share` of the set is reached. Of these, formulas that are trained on,
-    too, are left out, unless all are: CROHME's writers wrote the same ones, and a network knows 4 in 10 of them by
-    heart, of a test set's 2 in 100."""
+    """Split into (training, held out) by groups of ids that differ only in their last number: one writer's sheet.
+
+    Random groups are held out until they make up `share` of the set. Formulas that also occur in training are dropped
+    from the held-out part, unless all do: CROHME's writers copied the same formulas, so a network knows 4 in 10 of them
+    by heart, but only 2 in 100 of a test set's.
+    """
     groups: dict[str, list[Sample]] = {}
     for sample in samples:
         groups.setdefault(re.sub(r"[-_]?(equation|em_|sub_)?\d+$", "", sample.id), []).append(sample)
     wanted = share * len(samples)
     sheets = [groups[name] for name in sorted(groups) if len(groups[name]) <= max(1, wanted)]
-    if len(sheets) < 10:  # ids that tell nothing
+    if len(sheets) < 10:  # the ids do not tell writers apart
         sheets = [[sample] for sample in samples]
-    out: set[str] = set()
+    held_ids: set[str] = set()
     for index in np.random.default_rng((seed, len(samples))).permutation(len(sheets)):
-        if len(out) >= wanted:
+        if len(held_ids) >= wanted:
             break
-        out |= {sample.id for sample in sheets[index]}
-    training = [sample for sample in samples if sample.id not in out]
-    held, formulas = [sample for sample in samples if sample.id in out], {sample.tokens for sample in training}
+        held_ids |= {sample.id for sample in sheets[index]}
+    training = [sample for sample in samples if sample.id not in held_ids]
+    held, formulas = [sample for sample in samples if sample.id in held_ids], {sample.tokens for sample in training}
     return training, [sample for sample in held if sample.tokens not in formulas] or held

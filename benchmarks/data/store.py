@@ -1,4 +1,4 @@
-"""Bytes by name out of an untrusted archive: a zip file, or the same layout unpacked as a folder."""
+"""Files of an untrusted archive by name: a zip file, or the same layout unpacked as a folder."""
 
 import struct
 import zipfile
@@ -12,14 +12,14 @@ from benchmarks.errors import UserError
 MAX_ENTRIES = 500_000
 MAX_TOTAL = 8 << 30  # bytes unpacked; CROHME is 0.46 GB
 TRUSTED = "take an archive from a trusted source"
-# what zipfile raises for damaged, encrypted or oddly packed archives
+# what zipfile raises for damaged, encrypted or unsupported archives
 DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
 
 
 class ZipStore:
-    """A zip file, read in place: nothing is ever unpacked to disk. Names are relative to the folder `root` in it.
+    """A zip file, read in place and never unpacked to disk. Names are relative to the folder `root` in it.
 
-    Raises UserError for anything that is not a whole, plain zip of reasonable size.
+    Raises UserError for anything but a complete, plain zip of reasonable size.
     """
 
     def __init__(self, path: Path, root: str = "data/"):
@@ -28,7 +28,7 @@ class ZipStore:
             self._zip = zipfile.ZipFile(path)
         except DAMAGED as error:
             raise UserError(
-                f"{path}: truncated, or not a zip archive at all ({error}); "
+                f"{path}: truncated, or not a zip archive ({error}); "
                 "fetch it again (`make crohme` fetches CROHME's images)"
             ) from None
         infos = [info for info in self._zip.infolist() if not info.is_dir()]
@@ -42,26 +42,26 @@ class ZipStore:
             if name.startswith("/") or "\\" in name or ":" in name or ".." in PurePosixPath(name).parts:
                 raise UserError(f"{path}: entry {name!r} climbs out of the folder; {TRUSTED}")
             if count > 1:
-                raise UserError(f"{path}: entry {name!r} is there twice; pack the archive again")
+                raise UserError(f"{path}: entry {name!r} occurs {count} times; pack the archive again")
         self._infos = {info.filename[len(root) :]: info for info in infos if info.filename.startswith(root)}
         # unpacked bytes by name, such as "train/caption.txt"
         self.sizes = {name: info.file_size for name, info in self._infos.items()}
 
     def holds(self, name: str) -> bool:
-        """Whether there is such an entry."""
+        """Whether the entry exists."""
         return name in self._infos
 
     def crc(self, name: str) -> int:
-        """CRC-32 of an entry, as the zip directory declares it; `read` holds the entry to it."""
+        """CRC-32 of an entry as declared in the zip directory; `read` verifies it."""
         return self._infos[name].CRC
 
     def read(self, name: str, limit: int) -> bytes:
-        """An entry's bytes. Raises UserError when they are more than `limit`, damaged or not as declared."""
+        """An entry's bytes. Raises UserError if they exceed `limit`, are damaged, or are not as declared."""
         where, declared = f"{self.path}: {self._root}{name}", self.sizes[name]
         refuse_large(where, declared, limit)
         try:
             with self._zip.open(self._infos[name]) as stream:
-                content = stream.read(declared)  # no further, whatever it inflates to; checks the CRC at the end
+                content = stream.read(declared)  # no more, whatever it would inflate to; verifies the CRC at the end
         except DAMAGED as error:
             raise UserError(f"{where} is damaged ({error}); fetch the archive again") from None
         if len(content) != declared:
@@ -70,7 +70,7 @@ class ZipStore:
 
 
 class FolderStore:
-    """The same layout unpacked: the folder that holds data/, or the data/ folder itself."""
+    """The same layout unpacked: the folder that contains data/, or the data/ folder itself."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -83,7 +83,7 @@ class FolderStore:
         return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
 
     def holds(self, name: str) -> bool:
-        """Without looking at any other file: a wrong folder may be a whole disk."""
+        """Whether the file exists; lists no folder, as a wrong path may be a whole disk."""
         return (self._root / name).is_file()
 
     def crc(self, name: str) -> int:
@@ -91,7 +91,7 @@ class FolderStore:
         return zlib.crc32((self._root / name).read_bytes())
 
     def read(self, name: str, limit: int) -> bytes:
-        """A file's bytes. Raises UserError when they are more than `limit`, OSError when they cannot be read."""
+        """A file's bytes. Raises UserError if they exceed `limit`, OSError if they cannot be read."""
         refuse_large(f"{self._root / name}:", self.sizes[name], limit)
         return (self._root / name).read_bytes()
 
@@ -100,6 +100,6 @@ Store = ZipStore | FolderStore
 
 
 def refuse_large(where: str, size: int, limit: int) -> None:
-    """Raises UserError for what is larger than a file of its kind ever is."""
+    """Raise UserError for a file larger than any of its kind can be."""
     if size > limit:
         raise UserError(f"{where} holds {size:,} bytes, more than {limit:,}; {TRUSTED}")

@@ -1,9 +1,9 @@
-r"""Sub-expressions: more, and shorter, training expressions, cut out of the pen strokes of the training set.
+r"""Sub-expressions: additional, shorter training expressions, cut out of the pen strokes of the training set.
 
 A well-formed part of one line of an expression (`x ^ { 2 } + 1` of `\frac { x ^ { 2 } + 1 } { y }`) becomes a training
-expression of its own. Its strokes are drawn again in the size in which CROHME's images show an expression, as if the
-part had been all that was written (Le, Indurkhya and Nakagawa, Pattern Recognition Letters 128, 2019: "decomposition").
-What is cut depends on the expression alone, not on the seed of a training nor on the other expressions.
+expression of its own. Its strokes are rendered at the size at which CROHME's images show an expression, as if nothing
+else had been written (Le, Indurkhya and Nakagawa, Pattern Recognition Letters 128, 2019: "decomposition"). The cuts
+depend on the expression alone, neither on the training seed nor on the other expressions.
 """
 
 import zlib
@@ -14,21 +14,21 @@ import numpy as np
 from benchmarks.data.ink import INKLESS, Canvas, Ink, Symbol
 from benchmarks.data.samples import Sample
 
-GENERATOR = 1  # key of its draws; whoever changes what is cut or drawn raises config.SCHEMA, too: another run
+GENERATOR = 1  # key of the random draws; a change of what is cut or drawn must also raise config.SCHEMA
 
-SYMBOL_HEIGHT = 28  # px, the mean of an image of CROHME (median over train; it varies by a fifth)
-ENLARGED = 2.5  # times the size in the whole expression at most
+SYMBOL_HEIGHT = 28  # px, mean of a CROHME image (median over train; it varies by a fifth)
+MAX_ENLARGEMENT = 2.5  # relative to the size in the whole expression
 
 CLOSING = {"(": ")", "[": "]", r"\{": r"\}"}
-# No part begins or ends with one of these, as no expression does; a minus may begin one.
-BETWEEN = frozenset("+-=</>,.!|") | {r"\times", r"\div", r"\pm", r"\leq", r"\geq", r"\neq", r"\rightarrow"}
-BETWEEN |= {r"\in", r"\cdot", r"\exists", r"\forall"}
+# No part begins or ends with one of these, as no expression does; but a minus may begin one.
+INFIX = frozenset("+-=</>,.!|") | {r"\times", r"\div", r"\pm", r"\leq", r"\geq", r"\neq", r"\rightarrow"}
+INFIX |= {r"\in", r"\cdot", r"\exists", r"\forall"}
 
-Span = tuple[int, int]  # of tokens: from, to before
+Span = tuple[int, int]  # token positions [start, stop)
 
 
 def sub_expressions(samples: Sequence[Sample], count: int) -> list[Sample]:
-    """At most `count` parts of each sample whose ink is known, longer ones more often, drawn as images."""
+    """At most `count` parts of each sample with known ink, rendered as images; longer parts are more likely."""
     cut = []
     for sample in samples:
         if not sample.ink or not (spans := parts(sample.tokens)):
@@ -36,10 +36,10 @@ def sub_expressions(samples: Sequence[Sample], count: int) -> list[Sample]:
         draw, symbols = np.random.default_rng((GENERATOR, zlib.crc32(sample.id.encode()))), sample.ink.symbols
         lengths = np.array([stop - start for start, stop in spans])
         chosen = draw.choice(len(spans), min(count, len(spans)), replace=False, p=lengths / lengths.sum())
-        largest = ENLARGED * SYMBOL_HEIGHT / _mean_height(symbols.values())
+        max_scale = MAX_ENLARGEMENT * SYMBOL_HEIGHT / _mean_height(symbols.values())
         for start, stop in (spans[index] for index in chosen):
             part = {place - start: symbol for place, symbol in symbols.items() if start <= place < stop}
-            canvas = Canvas.of(part.values(), min(largest, SYMBOL_HEIGHT / _mean_height(part.values())))
+            canvas = Canvas.of(part.values(), min(max_scale, SYMBOL_HEIGHT / _mean_height(part.values())))
             name, image = f"{sample.id}-{start}-{stop}", canvas.draw(part.values())
             cut.append(Sample(name, sample.tokens[start:stop], image, Ink(part, canvas)))
     return cut
@@ -50,8 +50,8 @@ def _mean_height(symbols: Iterable[Symbol]) -> float:
 
 
 def parts(tokens: Sequence[str]) -> list[Span]:
-    """The spans of a caption that are expressions by themselves: of two symbols at least, and less than all."""
-    found = set()
+    """Spans of a caption that are expressions by themselves: at least two symbols, but not the whole caption."""
+    spans = set()
     for line in lines(tokens):
         for first in range(len(line)):
             open_brackets: list[str] = []
@@ -63,48 +63,46 @@ def parts(tokens: Sequence[str]) -> list[Span]:
                 elif token in CLOSING.values() and (not open_brackets or open_brackets.pop() != token):
                     break
                 minus = tokens[start] == "-" and last > first
-                lone = token in BETWEEN or (tokens[start] in BETWEEN and not minus)
+                dangling = token in INFIX or (tokens[start] in INFIX and not minus)
                 symbols = sum(token not in INKLESS for token in tokens[start:stop])
-                if not open_brackets and not lone and symbols > 1 and (start, stop) != (0, len(tokens)):
-                    found.add((start, stop))
-    return sorted(found)
+                if not open_brackets and not dangling and symbols > 1 and (start, stop) != (0, len(tokens)):
+                    spans.add((start, stop))
+    return sorted(spans)
 
 
 def lines(tokens: Sequence[str]) -> list[list[Span]]:
-    """The lines of a caption (itself, numerators, scripts …), each as the spans of its symbols with all they carry.
+    """The lines of a caption (itself, numerators, scripts …), each as the spans of its symbols with arguments and
+    scripts; empty for a caption that is not well-formed."""
+    result: list[list[Span]] = []
 
-    None of a caption that is not well-formed.
-    """
-    found: list[list[Span]] = []
-
-    def line(place: int, end: str | None) -> int:
-        """Reads to the token `end`, or to the end of the caption; returns the place after it."""
+    def read_line(place: int, end: str | None) -> int:
+        """Read up to the token `end`, or to the end of the caption; return the position after it."""
         spans: list[Span] = []
-        found.append(spans)
+        result.append(spans)
         while place < len(tokens) and tokens[place] != end:
-            start, place = place, after_symbol(place)
+            start, place = place, read_symbol(place)
             while place < len(tokens) and tokens[place] in ("^", "_", r"\limits"):
-                place = place + 1 if tokens[place] == r"\limits" else after_group(place + 1)
+                place = place + 1 if tokens[place] == r"\limits" else read_group(place + 1)
             spans.append((start, place))
         if end is not None and place == len(tokens):
-            raise ValueError(f"no {end} closes it")
+            raise ValueError(f"missing {end}")
         return place + 1
 
-    def after_symbol(place: int) -> int:
+    def read_symbol(place: int) -> int:
         if tokens[place] in ("{", "}", "^", "_"):
-            raise ValueError("a group or a script of nothing")
+            raise ValueError(f"{tokens[place]} without a symbol before it")
         if tokens[place] == r"\frac":
-            return after_group(after_group(place + 1))
+            return read_group(read_group(place + 1))
         if tokens[place] == r"\sqrt":
-            index = tokens[place + 1] == "["
-            return after_group(line(place + 2, "]") if index else place + 1)
+            has_index = tokens[place + 1] == "["
+            return read_group(read_line(place + 2, "]") if has_index else place + 1)
         return place + 1
 
-    def after_group(place: int) -> int:
-        return line(place + 1, "}") if tokens[place] == "{" else place + 1
+    def read_group(place: int) -> int:
+        return read_line(place + 1, "}") if tokens[place] == "{" else place + 1
 
     try:
-        line(0, None)
+        read_line(0, None)
     except (ValueError, IndexError, RecursionError):
         return []
-    return found
+    return result

@@ -1,7 +1,7 @@
-"""The embedded set: expressions out of a small grammar, typeset, then distorted like handwriting.
+"""The embedded set: expressions from a small grammar, typeset, then distorted to resemble handwriting.
 
-Made on the spot, it needs no download and holds nothing of CROHME. Its archive has CROHME's layout,
-vocabulary and normal form, so the whole way from data to tables runs on it; its figures say nothing of
+Generated locally, it needs no download and contains nothing from CROHME. Its archive has CROHME's layout,
+vocabulary and normal form, so the whole pipeline from data to tables runs on it; its scores say nothing about
 handwriting. Every expression and image comes from a generator keyed by (seed, split, index) alone.
 """
 
@@ -28,12 +28,12 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically, zipped
 from evaluation import symlg
 
-GENERATOR = 1  # raise it whenever an expression or an image would come out otherwise
+GENERATOR = 1  # raise it with every change of an expression or an image
 
 # --------------------------------------------------------------------------------------- expressions
 
-# Symbols from frequent to rare. Zipf's law with a floor: a small network can learn the frequent ones in minutes,
-# and every one is met in a set of the default size.
+# Symbols from frequent to rare, drawn by Zipf's law with a floor: a small network learns the frequent ones in minutes,
+# and a set of the default size contains them all.
 SYMBOLS = {
     "<atom>": "1 x 2 a 3 n y 0 4 b 5 z i c \\theta \\alpha d 6 8 t \\pi \\beta f p k 7 9 \\infty A m r e X B "
     "u C q j g v h R s F E w N L S Y l o P V H M T G I \\cdots \\phi \\gamma \\sigma \\mu \\ldots \\Delta "
@@ -45,7 +45,7 @@ SYMBOLS = {
     "<name>": "f g P h p",
 }
 
-# Weight and form of an expression; <x> is an expression again, <s> a script, any other slot one of SYMBOLS.
+# Weight and form of an expression; <x> is another expression, <s> a script, any other slot one of SYMBOLS.
 EXPRESSIONS = [
     (10, "<atom>"),
     (9, "<x> <op> <x>"),
@@ -80,7 +80,7 @@ EXPRESSIONS = [
     (0.4, "\\exists <letter> \\in <x>"),
     (0.4, "<atom> , \\ldots , <atom>"),
 ]
-SCRIPTS = [  # short ones only: set small, longer ones could not be read
+SCRIPTS = [  # short ones only: at script size, longer ones would be illegible
     (9, "<atom>"),
     (1, "<digit> <digit>"),
     (1, "<letter> <letter>"),
@@ -101,10 +101,9 @@ def expression(rng: np.random.Generator) -> list[str]:
 
 
 def _grow(rng: np.random.Generator, length: int) -> list[str]:
-    """An expression of `length` tokens (scripts count as one): a form that fits, filled with the rest."""
-    fits = [(w, f.split()) for w, f in EXPRESSIONS]
-    fits = [(w, f) for w, f in fits if len(f) == length or (len(f) < length and "<x>" in f)]
-    form = _choose(rng, fits)
+    """An expression of `length` tokens (a script counts as one): a form that fits, its <x> filled recursively."""
+    forms = [(weight, form.split()) for weight, form in EXPRESSIONS]
+    form = _choose(rng, [(w, f) for w, f in forms if len(f) == length or (len(f) < length and "<x>" in f)])
     shares = rng.dirichlet(np.ones(form.count("<x>"))) if "<x>" in form else np.ones(1)
     extra = rng.multinomial(length - len(form), shares).tolist()
     tokens: list[str] = []
@@ -112,14 +111,14 @@ def _grow(rng: np.random.Generator, length: int) -> list[str]:
         if part == "<x>":
             tokens += _grow(rng, 1 + extra.pop())
         elif part == "<s>":
-            tokens += [_symbol(rng, p) for p in _choose(rng, SCRIPTS).split()]
+            tokens += [_symbol(rng, slot) for slot in _choose(rng, SCRIPTS).split()]
         else:
             tokens.append(_symbol(rng, part))
     return tokens
 
 
 def _symbol(rng: np.random.Generator, part: str) -> str:
-    """The part itself, or a symbol for it when it is a slot."""
+    """A random symbol for a slot; any other part as it is."""
     if part not in SYMBOLS:
         return part
     return _choose(rng, [(_zipf(rank) + 0.004, symbol) for rank, symbol in enumerate(SYMBOLS[part].split())])
@@ -140,7 +139,7 @@ FONTS = ("dejavusans", "dejavuserif", "cm", "stix", "stixsans")
 UNIT = TextToPath.FONT_SCALE  # outlines are in units of 1/100 em
 _typeset = TextToPath()
 _INTEGRAL = re.compile(r"\\int \\limits _ { (\S+) } \^ { (\S+) }")
-_outlines: dict = {}  # of glyphs met so far, by font and glyph; filled by Matplotlib
+_outlines: dict = {}  # by font and glyph; Matplotlib adds glyphs as they occur
 
 
 def drawing(tokens: list[str], rng: np.random.Generator) -> np.ndarray:
@@ -154,14 +153,14 @@ def drawing(tokens: list[str], rng: np.random.Generator) -> np.ndarray:
     width, height = np.ceil(points.max(0)).astype(int) + MARGIN
     canvas = np.zeros((height, width), np.uint8)
     pieces = np.split(np.round(points).astype(np.int32), np.cumsum(sizes)[:-1])
-    for symbol in contours:  # each by itself: even-odd filling would cut holes where symbols overlap
+    for symbol in contours:  # separately: even-odd filling would cut holes where symbols overlap
         cv2.fillPoly(canvas, [pieces.pop(0) for _ in symbol], 1)
     pen = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3)) if rng.random() < 0.3 else np.ones((3, 3), np.uint8)
     return cv2.dilate(thin(canvas), pen) * 255
 
 
 def _symbols(tokens: list[str], font: str) -> Iterator[list[np.ndarray]]:
-    """The typeset symbols, each a list of closed contours (n, 2), y upwards; bars are symbols too."""
+    """The typeset symbols, each a list of closed contours (n, 2), y upwards; a bar is a symbol, too."""
     global _outlines
     source = _INTEGRAL.sub(r"\\overset{\2}{\\underset{\1}{\\int}}", " ".join(tokens))
     source = source.replace("\\limits", "").replace("\\frac", "\\dfrac")  # \sum and \lim have limits by themselves
@@ -225,16 +224,16 @@ def _rotation(angle: float) -> np.ndarray:
 
 
 def embedded(path: Path, seed: int = 7, train: int = 2400, test: int = 300) -> Path:
-    """Makes sure the embedded set of this seed and these sizes lies at `path` (a zip), and returns `path`.
+    """Make the embedded set of this seed and these sizes at `path` (a zip) unless it exists, and return `path`.
 
-    Quick when it is there already. Raises UserError when something else is: nobody's archive is overwritten.
+    Raises UserError if `path` is any other archive: only an embedded set is overwritten.
     """
     mark = {"generator": GENERATOR, "seed": seed, "train": train, "test": test}
     if path.exists():
-        found = open_archive(path).mark
-        if found is None:
-            raise UserError(f"{path}: is not an embedded set; move it, or choose another place for the set")
-        if found.items() >= mark.items():
+        existing = open_archive(path).mark
+        if existing is None:
+            raise UserError(f"{path}: not an embedded set; move it, or choose another path for the set")
+        if existing.items() >= mark.items():
             return path
     sizes = {"train": train, "test": test}
     files = {EMBEDDED_MARKER: json.dumps(mark | {"matplotlib": matplotlib.__version__}), **_files(seed, sizes)}
@@ -243,7 +242,8 @@ def embedded(path: Path, seed: int = 7, train: int = 2400, test: int = 300) -> P
 
 
 def _files(seed: int, sizes: dict[str, int]) -> dict[str, str | bytes]:
-    """Test expressions of more than three tokens are not in train; shorter ones are too few to keep apart."""
+    """The archive's files by name. Test expressions of more than three tokens do not occur in train; there are too few
+    shorter ones to keep the splits disjoint."""
     known: set[str] = set()
     work = [(split, index) for split, size in sizes.items() for index in range(size)]
     captions, files = dict.fromkeys(sizes, ""), dict[str, str | bytes]()

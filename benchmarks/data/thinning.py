@@ -1,6 +1,6 @@
-"""What a pen's path would be: the one-pixel skeleton of an ink mask.
+"""Thinning: the one-pixel skeleton of an ink mask, which approximates the path of the pen.
 
-T. Y. Zhang and C. Y. Suen, A fast parallel algorithm for thinning digital patterns (1984), as two look-up tables.
+T. Y. Zhang and C. Y. Suen, A fast parallel algorithm for thinning digital patterns (1984), as two lookup tables.
 """
 
 import cv2
@@ -22,7 +22,7 @@ _KEEP = _tables()
 
 
 def thin(image: np.ndarray) -> np.ndarray:
-    """The skeleton of a 0/1 image (H, W) uint8, 0/1 again."""
+    """The skeleton of a 0/1 image, uint8 (H, W), as a 0/1 image."""
     while True:
         before = image
         for keep in _KEEP:

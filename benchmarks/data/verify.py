@@ -1,4 +1,4 @@
-"""What is in an archive: read whole, measured, compared with the published edition."""
+"""Verification of an archive: read in full, measured, compared with the published edition."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ from models.vocab import Vocabulary
 
 
 def verify(archive: Archive) -> dict[str, Any]:
-    """Reads every byte of an archive and measures it, split by split. Raises UserError at the first flaw."""
+    """Read every byte of an archive and measure each split. Raises UserError at the first flaw."""
     seen = {token for tokens in archive.captions("train").values() for token in tokens}
     return {
         "path": str(archive.path),
@@ -26,9 +26,9 @@ def verify(archive: Archive) -> dict[str, Any]:
 
 
 def _measure(archive: Archive, split: str) -> dict[str, Any]:
-    """Sizes are (smallest, median, largest) in pixels, `ink` the share of lit ones; `buckets` counts by length (the
-    paper's Fig. 3); `published`: captions as in the known edition, None where that has no such split; `skipped` by the
-    authors' loader: id -> reason."""
+    """Measure a split: `height` and `width` are (smallest, median, largest) in pixels, `ink` the share of ink pixels,
+    `buckets` the counts by length (the paper's Fig. 3); `published` says whether captions equal the known edition's
+    (None: no such split there); `skipped` maps ids that the authors' loader skips to the reason."""
     captions, md5 = archive.captions(split), archive.caption_md5(split)
     sizes, ink, skipped = [], 0, {}
     for id_, tokens in captions.items():
@@ -58,7 +58,7 @@ def _measure(archive: Archive, split: str) -> dict[str, Any]:
 
 
 def skip_reason(height: int, width: int, tokens: int) -> str | None:
-    """Why the authors' loader leaves an expression out, if it does."""
+    """Why the authors' loader skips an expression; None if it does not."""
     reasons = []
     if height * width > AUTHORS_MAX_PIXELS:
         reasons.append(f"{height} x {width} = {height * width:,} pixels (more than {AUTHORS_MAX_PIXELS:,})")
@@ -68,27 +68,27 @@ def skip_reason(height: int, width: int, tokens: int) -> str | None:
 
 
 def describe(archive: Archive, as_json: bool = False) -> dict[str, Any]:
-    """The verb `data`: verifies an archive and prints what it holds, as a table or as JSON."""
-    found = verify(archive)
+    """The command `data`: verify an archive and print its contents, as a table or as JSON."""
+    report = verify(archive)
     if as_json:
-        print(json.dumps(found, indent=2))
-        return found
+        print(json.dumps(report, indent=2))
+        return report
     rows: dict[str, dict[str, object]] = {}
-    for name, split in found["splits"].items():
+    for name, split in report["splits"].items():
         cells = {"expressions": split["n"]}
         cells |= {f"{length} tokens": count for length, count in zip(BUCKETS, split["buckets"], strict=True)}
         cells |= {"symbols": split["symbols"]}
         cells |= {f"{side}, px": "–".join(map(str, split[side])) for side in ("height", "width")}
-        cells |= {"Mpx in all": round(split["pixels"] / 1e6, 1), "ink, %": round(100 * split["ink"], 1)}
+        cells |= {"total, Mpx": round(split["pixels"] / 1e6, 1), "ink, %": round(100 * split["ink"], 1)}
         cells |= {"as published": {True: "yes", False: "no", None: "–"}[split["published"]]}
         for heading, cell in cells.items():
             rows.setdefault(heading, {"": heading})[name] = cell
-    show(f"{found['edition']}\ndigest {found['digest'][:16]}", list(rows.values()))
-    for name, split in found["splits"].items():
+    show(f"{report['edition']}\ndigest {report['digest'][:16]}", list(rows.values()))
+    for name, split in report["splits"].items():
         for id_, reason in split["skipped"].items():
             print(f"{name}: the authors' loader skips {id_}: {reason}")
         if not split["with_ground_truth"]:
             print(f"{name}: no symLG, so no scores")
-    if unused := " ".join(found["unused_symbols"]):
-        print(f"train never shows {unused}")
-    return found
+    if unused := " ".join(report["unused_symbols"]):
+        print(f"train: no occurrence of {unused}")
+    return report

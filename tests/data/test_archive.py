@@ -1,4 +1,4 @@
-"""Reading archives: the published one equals its known figures, every bad one gets one line that names it."""
+"""Reading archives: the published one has its known figures; a bad one gets a one-line error that names it."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ def pack(path: Path, files: Entries) -> Path:
 
 
 def refusal(path: Path) -> str:
-    """The one line with which reading an archive to its end is refused."""
+    """The one-line error of reading an archive to its end."""
     with pytest.raises(UserError) as caught:
         verify(open_archive(path))
     message = str(caught.value)
@@ -64,7 +64,7 @@ def test_samples_come_in_caption_order_as_uint8(tmp_path, entries):
     assert archive.ground_truth("2014")["b-1"].startswith("# IUD")
 
 
-def test_zip_folder_and_data_folder_are_one(tmp_path, entries):
+def test_zip_folder_and_data_folder_give_the_same_archive(tmp_path, entries):
     zipped = pack(tmp_path / "a.zip", entries)
     shutil.unpack_archive(zipped, tmp_path / "unpacked")
     (tmp_path / "unpacked/data/notes.txt").write_text("not part of the layout")
@@ -102,7 +102,7 @@ HUGE = bmp()[:18] + struct.pack("<ii", 100_000, 100_000) + bmp()[26:]
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         (CAPTION, None, "no data/train/caption.txt"),
         (CAPTION, b"", "holds no expression"),
@@ -125,12 +125,12 @@ HUGE = bmp()[:18] + struct.pack("<ii", 100_000, 100_000) + bmp()[26:]
         ("C:evil", b"", "climbs out"),
     ],
 )
-def test_bad_entry_is_named(tmp_path, entries, name, content, told):
+def test_bad_entry_is_named(tmp_path, entries, name, content, message):
     if content is None:
         del entries[name]
     else:
         entries[name] = content
-    assert told in refusal(pack(tmp_path / "a.zip", entries))
+    assert message in refusal(pack(tmp_path / "a.zip", entries))
 
 
 def test_missing_truncated_and_other_files_are_named(tmp_path, entries):
@@ -163,18 +163,18 @@ def test_bombs_are_refused_before_they_unpack(tmp_path, entries, monkeypatch):
 
 
 def test_entry_larger_than_declared_is_refused(tmp_path, entries):
-    """The directory says 100 bytes, the data inflates to 50 MB: 100 are taken and the CRC tells."""
+    """The directory says 100 bytes, the data inflates to 50 MB: only 100 are read, and their CRC is wrong."""
     entries[TRUTH] = bytes(50 << 20)
     path = pack(tmp_path / "lie.zip", entries)
     path.write_bytes(path.read_bytes().replace(struct.pack("<I", 50 << 20), struct.pack("<I", 100)))
     assert f"{TRUTH} is damaged" in refusal(path)
 
 
-def test_entry_there_twice_is_refused(tmp_path, entries):
+def test_duplicate_entry_is_refused(tmp_path, entries):
     path = pack(tmp_path / "a.zip", entries)
     with pytest.warns(UserWarning), zipfile.ZipFile(path, "a") as archive:
         archive.writestr(CAPTION, "a_1\tx\n")
-    assert "there twice" in refusal(path)
+    assert "occurs 2 times" in refusal(path)
 
 
 def test_unknown_split_is_named(tmp_path, entries):

@@ -1,4 +1,4 @@
-"""Scaling and batches against the authors' program (PARITY_DIR), and what our own shapes promise."""
+"""Scaling and batches against the authors' program (PARITY_DIR), and the properties of the grid of shapes."""
 
 import gzip
 import json
@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks.config import Augmentation, Batching, Config, Data, Training, resolve
 from benchmarks.data.archive import open_archive
@@ -57,20 +58,20 @@ def test_scaling_is_the_authors():
     assert checked >= 20
 
 
-def test_an_epochs_distortion_is_scaling_then_limits():
+def test_the_authors_distortion_is_scaling_then_limits():
     arrays = np.load(PARITY / "scaling.npz")
     image = arrays["img0"].astype(np.uint8)
     draw = np.random.default_rng(0)
-    found = distort(Augmentation(scale=(1.4, 1.4)), *sides(image), draw)
-    np.testing.assert_array_equal(found.apply(image, None, draw), arrays["img0/aug1.4_limit"])
-    assert (found.height, found.width) == arrays["img0/aug1.4_limit"].shape
+    distortion = distort(Augmentation(scale=(1.4, 1.4)), *sides(image), draw)
+    np.testing.assert_array_equal(distortion.apply(image, None, draw), arrays["img0/aug1.4_limit"])
+    assert (distortion.height, distortion.width) == arrays["img0/aug1.4_limit"].shape
 
 
-def test_an_image_of_one_row_keeps_it():
+def test_an_image_keeps_its_only_row():
     for factor in (0.5, 1.0):
-        found = distort(Augmentation(scale=(factor, factor)), 1, 2400, np.random.default_rng(0))
-        image = found.apply(np.full((1, 2400), 255, np.uint8), None, np.random.default_rng(0))
-        assert image.shape == (found.height, found.width) == (1, 1024)
+        distortion = distort(Augmentation(scale=(factor, factor)), 1, 2400, np.random.default_rng(0))
+        image = distortion.apply(np.full((1, 2400), 255, np.uint8), None, np.random.default_rng(0))
+        assert image.shape == (distortion.height, distortion.width) == (1, 1024)
 
 
 def test_batches_are_the_authors(crohme):
@@ -86,8 +87,8 @@ def test_batches_are_the_authors(crohme):
             if s.image.size <= run["max_area"] and len(s.tokens) <= run["max_label_len"]
         ]
         assert len(samples) == run["n_used"]
-        found = area_batches([s.image.shape for s in samples], run["batch_size"], run["max_area"])
-        assert [[samples[i].id for i in batch] for batch in found] == run["batches"]
+        batches = area_batches([s.image.shape for s in samples], run["batch_size"], run["max_area"])
+        assert [[samples[i].id for i in batch] for batch in batches] == run["batches"]
 
 
 def test_shape_batches_use_every_image_once_within_their_limits():
@@ -116,17 +117,17 @@ def test_a_sample_depends_on_seed_epoch_and_number_alone(augmentation):
     samples = made_up()
     once = TrainingSet(samples, config(augmentation))
     again = TrainingSet(samples, config(augmentation))
-    again.plan(3)  # drawing something else in between changes nothing
+    again.plan(3)  # other draws in between change nothing
     plan = once.plan(1)
     assert plan == again.plan(1) != once.plan(2)
-    few = list(ahead(partial(once.batch, 1), plan, workers=0))
-    many = list(ahead(partial(again.batch, 1), plan, workers=3))
-    assert [b.ids for b in few] == [b.ids for b in many]
-    assert all(bool((a.images == b.images).all() and (a.mask == b.mask).all()) for a, b in zip(few, many, strict=True))
+    serial = list(ahead(partial(once.batch, 1), plan, workers=0))
+    threaded = list(ahead(partial(again.batch, 1), plan, workers=3))
+    for one, other in zip(serial, threaded, strict=True):
+        assert one.ids == other.ids and torch.equal(one.images, other.images) and torch.equal(one.mask, other.mask)
     alone = once.batch(1, [plan[0][0]])
     h, w = (~alone.mask[0]).any(1).sum(), (~alone.mask[0]).any(0).sum()
-    assert (alone.images[0, 0, :h, :w] == few[0].images[0, 0, :h, :w]).all()
-    changed = bool((once.batch(2, plan[0]).images.float().mean() != few[0].images.float().mean()).item())
+    assert (alone.images[0, 0, :h, :w] == serial[0].images[0, 0, :h, :w]).all()
+    changed = bool((once.batch(2, plan[0]).images.float().mean() != serial[0].images.float().mean()).item())
     assert changed == (augmentation is not None)
 
 
@@ -136,13 +137,13 @@ def test_distortion_keeps_the_ink():
     strong = Augmentation(scale=(1, 1), stretch=0.2, rotation=8, shear=0.2, elastic=2, thickness=1)
     for seed in range(20):
         draw = np.random.default_rng(seed)
-        found = distort(strong, *sides(image), draw).apply(image, strong, draw)
-        assert 0.85 < found.sum() / image.sum() < 1.15
+        distorted = distort(strong, *sides(image), draw).apply(image, strong, draw)
+        assert 0.85 < distorted.sum() / image.sum() < 1.15
 
 
 @pytest.mark.parametrize("micro_batches", [4, 50])
-def test_steps_are_whole_as_with_a_distributed_sampler(micro_batches):
-    """However many micro-batches a step has: few expressions are then learned several times in it."""
+def test_batches_repeat_to_fill_the_last_step(micro_batches):
+    """Even if a step has more micro-batches than an epoch has batches: some are then repeated within the step."""
     training = TrainingSet(made_up(61), config(order="area", size=3, micro_batches=micro_batches))
     plan = training.plan(0)
     assert plan and len(plan) % micro_batches == 0
@@ -156,12 +157,12 @@ def test_padding_is_marked_and_black():
 
 
 @pytest.mark.parametrize("order", ["area", "shape"])
-def test_evaluation_batches_hold_every_image_the_protocol_takes(order):
+def test_evaluation_batches_contain_every_image_that_the_protocol_keeps(order):
     samples = [*made_up(40), Sample("huge", ("x",), np.zeros((600, 600), np.uint8))]
     batches = evaluation_batches(samples, config(order=order), 4)
     assert sorted(name for b in batches for name in b.ids) == sorted(f"made_{n}" for n in range(40))
     assert all(len(b.ids) <= 4 for b in batches)
-    if order == "shape":  # an image is padded the same whatever its neighbors are
+    if order == "shape":  # the padding of an image does not depend on the rest of its batch
         alone = {b.ids[0]: b for b in evaluation_batches(samples, config(order=order), 1)}
         for batch in batches:
             for row, name in enumerate(batch.ids):
@@ -171,7 +172,7 @@ def test_evaluation_batches_hold_every_image_the_protocol_takes(order):
 @pytest.mark.parametrize("scale", [1.0, 0.4, 0.375])
 @pytest.mark.parametrize("coarse", [False, True])
 def test_an_image_fits_its_shape_in_every_size(scale, coarse):
-    """Also thin and tiny images, and those beyond the authors' limits, on which sizes are rounded and limited."""
+    """Including thin and tiny images, and those beyond the authors' limits, whose sizes are rounded and limited."""
     draw, few = np.random.default_rng(1), (1, 5, 15, 16, 17, 33, 200, 256, 257, 500)
     sizes = [(h, w) for h in few for w in (*few, 1023, 1025, 1500, 2400) if h * w <= 320_000]
     samples = [Sample(f"{h}x{w}", ("x",), np.full((h, w), 255, np.uint8)) for h, w in sizes]
@@ -184,7 +185,7 @@ def test_an_image_fits_its_shape_in_every_size(scale, coarse):
                 assert (images[:, 0].bool() == ~mask).all()
 
 
-def test_images_are_shrunk_once():
+def test_images_are_shrunk_when_loaded():
     half = config().model_copy(update={"data": Data(scale=0.5)})
     training = TrainingSet(made_up(5), half)
     for sample, stored in zip(made_up(5), training.samples, strict=True):
@@ -192,28 +193,28 @@ def test_images_are_shrunk_once():
         assert abs(stored.image.mean() - sample.image.mean()) < 3
 
 
-def test_a_part_of_a_set_is_evenly_spaced():
+def test_a_subset_is_evenly_spaced():
     assert evenly(range(10), None) == evenly(range(10), 10) == list(range(10))
     assert evenly(range(10), 4) == [0, 2, 5, 7]
 
 
 def test_the_coarse_grid_leaves_a_gpu_few_shapes(crohme):
-    """Batches of four epochs of `fast` on CROHME: what a GPU makes plans for, and how many of them recordings serve."""
+    """Shapes in four epochs of `fast` on CROHME, and the share of batches that the recorded CUDA graphs serve."""
     archive = open_archive(crohme)
     config, samples = resolve("comer-fusion", "fast", 7, archive), archive.samples("train")
-    found = {}
+    measured = {}
     for coarse in (True, False):
-        way = config.changed({"training.batching.coarse": coarse})
-        images, seen, pixels = TrainingSet(samples, way), Counter(), 0
+        training = TrainingSet(samples, config.changed({"training.batching.coarse": coarse}))
+        shapes, pixels = Counter(), 0
         for epoch in (10, 40, 70, 100):
-            for indices in images.plan(epoch):
-                drawn = [images.distortion(epoch, index)[0] for index in indices]
-                shape = images.shape([(d.height, d.width) for d in drawn])
-                steps = padded_steps(1 + max(len(images.samples[index].tokens) for index in indices), coarse)
-                seen[len(indices), *shape, steps] += 1
+            for indices in training.plan(epoch):
+                distortions = [training.distortion(epoch, index)[0] for index in indices]
+                shape = training.shape([(d.height, d.width) for d in distortions])
+                steps = padded_steps(1 + max(len(training.samples[index].tokens) for index in indices), coarse)
+                shapes[len(indices), *shape, steps] += 1
                 pixels += len(indices) * shape[0] * shape[1]
-        served = sum(count for _, count in seen.most_common(config.training.graphs)) / seen.total()
-        found[coarse] = len(seen), served, pixels
-    (few, served, pixels), (many, fewer_served, least) = found[True], found[False]
+        served = sum(count for _, count in shapes.most_common(config.training.graphs)) / shapes.total()
+        measured[coarse] = len(shapes), served, pixels
+    (few, served, pixels), (many, fewer_served, least) = measured[True], measured[False]
     assert few < 350 and served > 0.99 and pixels < 1.1 * least
     assert many > 600 and fewer_served < 0.8

@@ -1,4 +1,4 @@
-"""Downloading against a local server that can cut, refuse, redirect and swap the file."""
+"""Downloading from a local server that can cut, refuse, redirect and swap the file."""
 
 import contextlib
 import hashlib
@@ -21,13 +21,13 @@ def blob(content: bytes) -> str:
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `content` at /data.zip; `cut_at` ends a reply early; `ranges`: can it continue one."""
+    """Serves `content` at /data.zip; `cut_at` ends a reply early; `ranges`: whether it can resume one."""
 
     content, etag, cut_at, ranges = CONTENT, '"one"', 0, True
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: list[str | None] = []
+        self.ranges_requested: list[str | None] = []
 
     @property
     def url(self) -> str:
@@ -49,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def send_file(self) -> None:
         server, wanted = self.server, self.headers["Range"]
-        server.asked.append(wanted)
+        server.ranges_requested.append(wanted)
         start = 0
         if wanted and server.ranges and self.headers["If-Range"] in (None, server.etag):
             start = int(wanted.removeprefix("bytes=").removesuffix("-"))
@@ -96,7 +96,7 @@ def cut(server: Server, folder: Path, at: int = 300_000) -> None:
     assert not (folder / "data.zip").exists()
 
 
-def test_a_whole_download_leaves_one_file(server: Server, tmp_path: Path) -> None:
+def test_a_complete_download_leaves_one_file(server: Server, tmp_path: Path) -> None:
     target = fetch(server, tmp_path / "new")
     assert target.read_bytes() == CONTENT and os.listdir(target.parent) == ["data.zip"]
 
@@ -105,16 +105,16 @@ def test_a_cut_connection_is_resumed(server: Server, tmp_path: Path) -> None:
     cut(server, tmp_path)
     cut(server, tmp_path, 700_000)
     assert fetch(server, tmp_path).read_bytes() == CONTENT
-    assert server.asked == [None, "bytes=300000-", "bytes=700000-"]
+    assert server.ranges_requested == [None, "bytes=300000-", "bytes=700000-"]
 
 
-def test_a_whole_part_is_not_asked_for_again(server: Server, tmp_path: Path) -> None:
+def test_a_complete_part_is_not_requested_again(server: Server, tmp_path: Path) -> None:
     (tmp_path / "data.zip.part").write_bytes(CONTENT)
-    assert fetch(server, tmp_path).read_bytes() == CONTENT and not server.asked
+    assert fetch(server, tmp_path).read_bytes() == CONTENT and not server.ranges_requested
 
 
 @pytest.mark.parametrize("change", ["no ranges", "another file", "too long a part"])
-def test_what_cannot_be_resumed_starts_again(server: Server, tmp_path: Path, change: str) -> None:
+def test_a_download_that_cannot_be_resumed_starts_again(server: Server, tmp_path: Path, change: str) -> None:
     cut(server, tmp_path)
     if change == "no ranges":
         server.ranges = False
@@ -130,7 +130,7 @@ def test_what_cannot_be_resumed_starts_again(server: Server, tmp_path: Path, cha
 
 def test_a_wrong_file_keeps_the_old_one(server: Server, tmp_path: Path) -> None:
     (tmp_path / "data.zip").write_bytes(b"old")
-    with pytest.raises(UserError, match=f"git blob {blob(CONTENT)} came, 00 is wanted"):
+    with pytest.raises(UserError, match=f"expected git blob 00, got {blob(CONTENT)}"):
         download(tmp_path / "data.zip", server.url, "00")
     assert (tmp_path / "data.zip").read_bytes() == b"old" and os.listdir(tmp_path) == ["data.zip"]
 
@@ -140,7 +140,7 @@ def test_a_redirect_is_followed(server: Server, tmp_path: Path) -> None:
     assert download(tmp_path / "d.zip", moved, blob(CONTENT)).read_bytes() == CONTENT
 
 
-def test_what_goes_wrong_is_a_line(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_are_one_line(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="returned error: 404"):
         download(tmp_path / "d.zip", server.url + "x")
     (tmp_path / "full.zip.part").symlink_to("/dev/full")

@@ -1,4 +1,4 @@
-"""The training set on the device: the same batches as by OpenCV on the host, within what the module says."""
+"""The training set on the device: the batches that OpenCV makes on the host, within the documented tolerance."""
 
 import cv2
 import numpy as np
@@ -16,7 +16,7 @@ from models import Vocabulary
 from models.vocab import bidirectional_targets
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-WORST = 1 if int(cv2.__version__.split(".")[0]) >= 5 else 8  # gray levels, of sampling at free coordinates
+WORST = 1 if int(cv2.__version__.split(".")[0]) >= 5 else 8  # gray levels, of affine and elastic sampling
 
 AUGMENTATIONS = {
     "none": None,
@@ -28,7 +28,7 @@ AUGMENTATIONS = {
 
 
 def made_up(gray: bool, count: int = 24) -> list[Sample]:
-    """Random images, a few of them outside of the authors' range of sides."""
+    """Random images, a few of them outside the authors' range of sides."""
     draw = np.random.default_rng(int(gray))
     samples = []
     for number in range(count):
@@ -47,7 +47,7 @@ def samples(request: pytest.FixtureRequest) -> list[Sample]:
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_batches_are_those_made_with_opencv(name, samples):
+def test_batches_equal_those_made_with_opencv(name, samples):
     order = "shape" if name == "fast" else "area"
     batching = Batching(order=order, size=8, pixels=2_000_000)
     config = Config(recipe="r", preset="p", augmentation=AUGMENTATIONS[name], training=Training(batching=batching))
@@ -55,16 +55,16 @@ def test_batches_are_those_made_with_opencv(name, samples):
     assert host.plan(1) == device.plan(1)
     different = total = 0
     for indices in host.plan(1):
-        expected, found = host.batch(1, indices), device.inputs(device.prepare(1, indices))
-        assert torch.equal(found.mask.cpu(), expected.mask)
-        levels = (found.images.cpu().int() - expected.images.int()).abs()
+        expected, actual = host.batch(1, indices), device.inputs(device.prepare(1, indices))
+        assert torch.equal(actual.mask.cpu(), expected.mask)
+        levels = (actual.images.cpu().int() - expected.images.int()).abs()
         assert levels.max() <= (0 if name in ("none", "authors") else WORST)
-        assert not found.images.cpu()[:, 0][expected.mask].any()
+        assert not actual.images.cpu()[:, 0][expected.mask].any()
         different, total = different + int((levels > 0).sum()), total + int((~expected.mask).sum())
         both = bidirectional_targets([Vocabulary().encode(tokens) for tokens in expected.tokens])
         steps = padded_steps(both[0].shape[1]) if order == "shape" else both[0].shape[1]
-        for ids, wanted in zip((found.tokens, found.targets), both, strict=True):
-            assert torch.equal(ids.cpu(), F.pad(wanted, (0, steps - wanted.shape[1])))
+        for ids, unpadded in zip((actual.tokens, actual.targets), both, strict=True):
+            assert torch.equal(ids.cpu(), F.pad(unpadded, (0, steps - unpadded.shape[1])))
     assert WORST > 1 or different < 1e-3 * total
 
 
@@ -73,10 +73,10 @@ def test_scaling_is_opencvs(factor):
     image = np.random.default_rng(0).integers(0, 256, (41, 83), dtype=np.uint8)
     expected = rescale(image, factor)
     sides = torch.tensor(image.shape, dtype=torch.float64)
-    moved = torch.tensor([1.0 if expected.shape == image.shape else factor], dtype=torch.float64)
-    found = scale(torch.from_numpy(image)[None], sides[:1], sides[1:], moved, expected.shape)
-    found = found[0].numpy().astype(int)
-    if factor == 0.5:  # there, the last pixel of an odd side is rounded otherwise
-        assert abs(found - expected).max() <= 1
-        found, expected = found[:, :-1], expected[:, :-1]
-    np.testing.assert_array_equal(found, expected)
+    effective = torch.tensor([1.0 if expected.shape == image.shape else factor], dtype=torch.float64)
+    scaled = scale(torch.from_numpy(image)[None], sides[:1], sides[1:], effective, expected.shape)
+    actual = scaled[0].numpy().astype(int)
+    if factor == 0.5:  # the last pixel of an odd side is rounded differently
+        assert abs(actual - expected).max() <= 1
+        actual, expected = actual[:, :-1], expected[:, :-1]
+    np.testing.assert_array_equal(actual, expected)

@@ -1,4 +1,4 @@
-"""Sub-expressions: well-formed, drawn as CROHME draws, the same every time, and never in the way of bad ink."""
+"""Sub-expressions: well-formed, rendered as in CROHME, reproducible, and without those of unusable ink."""
 
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def test_entities_are_refused() -> None:
         read_symbols(bomb.encode())
 
 
-def test_parts_are_drawn_in_the_size_of_whole_expressions(ink: ZipStore) -> None:
+def test_parts_are_rendered_at_the_size_of_whole_expressions(ink: ZipStore) -> None:
     found = sub_expressions(with_ink(SAMPLES, ink), 3)
     by_caption = {" ".join(part.tokens): part for part in found}
     assert set(by_caption) <= {text for caption in CAPTIONS.values() for text in spans(caption)}
@@ -101,7 +101,7 @@ def test_parts_are_drawn_in_the_size_of_whole_expressions(ink: ZipStore) -> None
         assert rows[0] == 12 and part.image.shape[0] - 1 - rows[-1] in (11, 12, 13)
 
 
-def test_what_is_cut_depends_on_the_expression_alone(ink: ZipStore) -> None:
+def test_cuts_depend_on_the_expression_alone(ink: ZipStore) -> None:
     together, alone = (sub_expressions(with_ink(few, ink), 2) for few in (SAMPLES, SAMPLES[1:2]))
     again = [part for part in together if part.id.startswith("a-2")]
     assert [part.id for part in again] == [part.id for part in alone]
@@ -135,7 +135,7 @@ def test_a_preset_with_ink_is_tied_to_it(tmp_path: Path, key: str) -> None:
         resolve("comer-fusion", str(preset), 7, open_archive(archive.path))
 
 
-def test_what_is_held_out_gives_no_parts(tmp_path: Path) -> None:
+def test_held_out_expressions_give_no_parts(tmp_path: Path) -> None:
     archive = open_archive(tiny_archive(tmp_path / "crohme", train=60))
     (tmp_path / "inkml").mkdir()
     packed(tmp_path / "inkml/train.zip", {id_: inkml(" ".join(t)) for id_, t in archive.captions("train").items()})

@@ -1,4 +1,4 @@
-"""Symbol substitution: other formulas of the same shape, drawn where the old ones stood, the same every time."""
+"""Symbol substitution: other formulas of the same layout, rendered in the boxes of the originals, reproducibly."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from benchmarks.data.batching import TrainingSet
 from benchmarks.data.ink import Canvas, Ink, Symbol
 from benchmarks.data.samples import Sample, evenly, split_heldout, with_ink
 from benchmarks.data.store import ZipStore
-from benchmarks.data.substitution import Substitution, alike, fitted
+from benchmarks.data.substitution import Substitution, fitted, replacements
 from benchmarks.errors import UserError
 from tests.helpers.ink import inkml, packed
 from tests.helpers.places import CROHME, INK
@@ -27,29 +27,29 @@ def box(width: float, height: float, x: float = 0, y: float = 0) -> tuple[np.nda
 
 
 def written(id_: str, tokens: str, width: float = 30) -> Sample:
-    """Boxes side by side, with an image that shows them."""
+    """A sample of boxes side by side, with their image."""
     symbols = {n: Symbol(token, box(width, 40, 50 * n)) for n, token in enumerate(tokens.split())}
     canvas = Canvas.of(symbols.values(), 1.0)
     return Sample(id_, tuple(tokens.split()), canvas.draw(symbols.values()), Ink(symbols, canvas))
 
 
-def test_each_symbol_becomes_one_of_its_kind() -> None:
+def test_each_symbol_becomes_an_interchangeable_one() -> None:
     samples = [written("a", "1 + x = b"), written("b", "2 - y = d"), written("c", "3 + z = h", width=31)]
-    other = Substitution(samples, 1.0)
-    found = [other(samples[0], np.random.default_rng(seed)) for seed in range(50)]
-    for sample in found:
+    substitute = Substitution(samples, 1.0)
+    results = [substitute(samples[0], np.random.default_rng(seed)) for seed in range(50)]
+    for sample in results:
         assert sample.id == "a" and sample.image.shape == samples[0].image.shape
-        assert all(new in alike(old) for new, old in zip(sample.tokens, samples[0].tokens, strict=True))
-    assert {sample.tokens[0] for sample in found} == {"1", "2", "3"}
-    assert {sample.tokens[2] for sample in found} == {"x", "z"}  # y reaches below the line
-    assert {sample.tokens[4] for sample in found} == {"b", "d", "h"}
-    assert {sample.tokens[1] for sample in found} == {"+"}
+        assert all(new in replacements(old) for new, old in zip(sample.tokens, samples[0].tokens, strict=True))
+    assert {sample.tokens[0] for sample in results} == {"1", "2", "3"}
+    assert {sample.tokens[2] for sample in results} == {"x", "z"}  # y reaches below the line
+    assert {sample.tokens[4] for sample in results} == {"b", "d", "h"}
+    assert {sample.tokens[1] for sample in results} == {"+"}
 
 
-def test_only_symbols_of_like_proportions_change_places() -> None:
+def test_replacements_have_similar_proportions() -> None:
     samples = [written("a", "1"), written("b", "2", width=10), written("c", "3", width=33)]
-    other = Substitution(samples, 1.0)
-    assert {other(samples[0], np.random.default_rng(seed)).tokens for seed in range(30)} == {("1",), ("3",)}
+    substitute = Substitution(samples, 1.0)
+    assert {substitute(samples[0], np.random.default_rng(seed)).tokens for seed in range(30)} == {("1",), ("3",)}
 
 
 def test_without_ink_or_share_an_expression_stays_as_it_is() -> None:
@@ -62,16 +62,16 @@ def test_without_ink_or_share_an_expression_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize("width, height", [(30, 40), (0, 40), (30, 0), (0, 0), (1e-12, 5)])
 @pytest.mark.parametrize("wide, high", [(20, 50), (0, 50), (20, 0), (0, 0)])
-def test_another_symbol_stands_where_the_first_one_stood(width: float, height: float, wide: float, high: float) -> None:
+def test_a_replacement_fits_the_box_of_the_original(width: float, height: float, wide: float, high: float) -> None:
     place, symbol = Symbol("a", box(width, height, 100, 200)), Symbol("b", box(wide, high, -7, 9))
-    found = fitted(symbol, place)
-    assert np.isfinite(found.low).all() and (found.extent <= place.extent.max() + 1e-9).all()
-    np.testing.assert_allclose(found.low + found.extent / 2, place.low + place.extent / 2)
+    result = fitted(symbol, place)
+    assert np.isfinite(result.low).all() and (result.extent <= place.extent.max() + 1e-9).all()
+    np.testing.assert_allclose(result.low + result.extent / 2, place.low + place.extent / 2)
     if min(width, height, wide, high) > 1:
-        np.testing.assert_allclose(found.extent, place.extent)
+        np.testing.assert_allclose(result.extent, place.extent)
 
 
-def test_batches_are_planned_as_without_it_and_differ_from_epoch_to_epoch(tmp_path: Path) -> None:
+def test_substitution_keeps_the_plan_and_differs_between_epochs(tmp_path: Path) -> None:
     archive = open_archive(tiny_archive(tmp_path / "crohme", train=24))
     config = tiny_config(archive.path, {})
     files = {id_: inkml(" ".join(tokens)) for id_, tokens in archive.captions("train").items()}
@@ -86,7 +86,7 @@ def test_batches_are_planned_as_without_it_and_differ_from_epoch_to_epoch(tmp_pa
     assert [len(tokens) for tokens in old.tokens] == [len(tokens) for tokens in new.tokens]
 
 
-def test_what_is_held_out_is_not_trained_on_under_another_name() -> None:
+def test_held_out_formulas_do_not_occur_in_training() -> None:
     image = np.zeros((9, 9), np.uint8)
     samples = [Sample(f"{sheet}-{n}", (str(n % 7), str(sheet % 5)), image) for sheet in range(20) for n in range(4)]
     samples += [Sample(f"{sheet}-9", (f"only{sheet}",), image) for sheet in range(20)]
@@ -95,14 +95,14 @@ def test_what_is_held_out_is_not_trained_on_under_another_name() -> None:
     assert not {sample.id.split("-")[0] for sample in training} & {sample.id.split("-")[0] for sample in held}
 
 
-def test_images_that_stay_on_a_device_are_refused(tmp_path: Path) -> None:
+def test_images_resident_on_a_device_are_refused(tmp_path: Path) -> None:
     (tmp_path / "both.yaml").write_text("{data: {substitution: 0.3}, training: {resident: true}}")
     with pytest.raises(UserError, match=r"both\.yaml.*data\.substitution redraws images"):
         resolve("comer-fusion", str(tmp_path / "both.yaml"), 7)
 
 
 @pytest.mark.skipif(not INK.exists(), reason=f"no {INK}")
-def test_crohmes_images_show_their_ink_where_it_is_sought() -> None:
+def test_crohmes_images_show_their_ink_where_the_canvas_puts_it() -> None:
     samples = with_ink(evenly(open_archive(CROHME).samples("train"), 150), ZipStore(INK, root=""))
     assert sum(sample.ink is not None for sample in samples) >= 135
     for sample in samples:
@@ -111,8 +111,8 @@ def test_crohmes_images_show_their_ink_where_it_is_sought() -> None:
             assert (cv2.dilate(drawn.astype(np.uint8), np.ones((3, 3))) * image).sum() > 0.9 * image.sum()
 
 
-def test_crohmes_formulas_are_written_again_and_again(crohme: Path) -> None:
-    """What the docstrings of substitution and split_heldout, CHANGELOG and results/README say of CROHME."""
+def test_crohmes_formulas_repeat(crohme: Path) -> None:
+    """The figures of CROHME in the docstrings of substitution and split_heldout, CHANGELOG and results/README."""
     archive, image = open_archive(crohme), np.zeros((1, 1), np.uint8)
     samples = [Sample(id_, tuple(tokens), image) for id_, tokens in archive.captions("train").items()]
     formulas = {sample.tokens for sample in samples}

@@ -1,4 +1,4 @@
-"""The embedded set: the same bytes for the same seed, every symbol, convertible truth, disjoint splits."""
+"""The embedded set: the same bytes for the same seed, every symbol, convertible captions, disjoint splits."""
 
 import re
 import zipfile
@@ -53,7 +53,7 @@ def test_samples_do_not_depend_on_the_size_of_the_set(small, tmp_path):
         assert np.array_equal(sample.image, larger.image("test", sample.id))
 
 
-def test_existing_set_is_kept_and_replaced_when_another_is_wanted(small, tmp_path, monkeypatch):
+def test_existing_set_is_kept_unless_another_is_requested(small, tmp_path, monkeypatch):
     path = tmp_path / "set.zip"
     embedded(path, seed=3, train=20, test=5)
     before = path.stat().st_mtime_ns
@@ -73,7 +73,7 @@ def test_foreign_archive_is_not_overwritten(small, tmp_path):
             if not name.endswith("EMBEDDED.json"):
                 copy.writestr(name, source.read(name))
     before = path.read_bytes()
-    with pytest.raises(UserError, match="is not an embedded set"):
+    with pytest.raises(UserError, match="not an embedded set"):
         embedded(path, seed=3)
     assert path.read_bytes() == before
 
@@ -98,7 +98,7 @@ def test_default_train_shows_every_symbol_and_suits_a_small_network(seed):
     assert 4 <= np.median(lengths) <= 6 and 18 <= max(lengths) <= 40
 
 
-def test_truth_is_the_captions_conversion(small):
+def test_ground_truth_is_the_converted_caption(small):
     archive = open_archive(small)
     for split in archive.splits:
         truth = archive.ground_truth(split)
@@ -135,12 +135,12 @@ def test_test_expressions_are_not_in_train(small):
     ],
 )
 def test_layout_is_two_dimensional(layout, line):
-    """Scripts, limits and fractions stand above and below, not in line: the drawing is narrower for its height."""
+    """Scripts, limits and fractions are set above and below the line, so the image is narrower for its height."""
     shapes = [np.mean([draw(caption, i).shape for i in range(8)], axis=0) for caption in (layout, line)]
     assert shapes[0][1] / shapes[0][0] < 0.95 * shapes[1][1] / shapes[1][0]
 
 
-def test_every_symbol_leaves_ink():
+def test_every_symbol_has_ink():
     structure = {"{", "}", "^", "_", "\\limits", "\\frac", "\\sqrt"}
     drawn = {symbol: draw(symbol) for symbol in Vocabulary().words[3:] if symbol not in structure}
     assert all(image.sum() > 255 * 5 for image in drawn.values())
