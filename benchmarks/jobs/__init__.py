@@ -1,1 +1,1 @@
-"""Where jobs run: processes of this machine, or the nodes of a Ray cluster."""
+"""Where jobs run: processes on this machine, or the nodes of a Ray cluster."""

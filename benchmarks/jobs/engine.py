@@ -1,7 +1,7 @@
-"""Which engine runs jobs: processes of this machine, or the nodes of a Ray cluster.
+"""The engine that runs jobs: processes on this machine, or the nodes of a Ray cluster.
 
-An engine starts named jobs and says which have ended, with what they raised. A job is a function whose first argument
-is its Place.
+An engine starts named jobs and reports which have ended, with what they raised. A job is a function whose first
+argument is its Place.
 """
 
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ ENGINES = ("local", "ray")
 
 @dataclass(frozen=True)
 class Placing:
-    """The engine; how many jobs at a time share the cores of this machine, or work on a study; and what a cluster gives
-    each of them: CPUs, and GPUs (None: one where there are any)."""
+    """The engine, the number of jobs at a time (runs on this machine, or workers of a study), and the CPUs and GPUs of
+    each on a cluster; `gpus` None: one if any node has a GPU."""
 
     engine: str = "local"
     jobs: int = 1
@@ -35,7 +35,7 @@ class Placing:
             raise UserError(f"no engine called '{self.engine}': choose {' or '.join(ENGINES)}")
 
     def open(self, archive: Archive, workspace: Path, logs: Path) -> "Engine":
-        """The engine itself; on this machine jobs say what they do in `logs`."""
+        """Start the engine. Jobs on this machine log to `logs`."""
         if self.engine == "ray":
             from benchmarks.jobs.ray_cluster import Ray
 

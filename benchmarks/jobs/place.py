@@ -1,4 +1,4 @@
-"""What a job works on and in, wherever it runs; every job resumes from what its folder holds."""
+"""The archive and the folder of a job, wherever it runs; a job resumes from the files in its folder."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ from benchmarks.data.archive import Archive, open_archive
 
 
 class Died(Exception):
-    """A job that did not end but went away (killed, out of memory, its node lost), and can be started again."""
+    """A job was killed from outside (by a signal, for want of memory, with its node) and can be started again."""
 
 
 class Place:
-    """The archive, and the workspace in which a job keeps its folder: on this machine, the workspace itself."""
+    """The archive, and the workspace that contains a job's folder: on this machine, the workspace itself."""
 
     def __init__(self, archive: Path, workspace: Path):
         self.archive_path, self.workspace = archive, workspace
@@ -20,8 +20,8 @@ class Place:
         return open_archive(self.archive_path)
 
     def pull(self, name: str) -> Path:
-        """The folder `name` of the workspace, with all that earlier attempts left in it."""
+        """The folder `name` of the workspace, with everything that earlier attempts left in it."""
         return self.workspace / name
 
     def push(self, name: str) -> None:
-        """Keeps what the folder holds now, should this job die."""
+        """Save the folder's present files, in case this job dies."""

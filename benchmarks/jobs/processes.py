@@ -1,4 +1,4 @@
-"""Jobs as processes of this machine."""
+"""Jobs as processes on this machine."""
 
 import os
 import signal
@@ -20,31 +20,31 @@ from benchmarks.libraries import settle
 
 
 class Processes:
-    """Each job a process of its own, all at once; none outlives this one. What they say on stderr goes to `logs`."""
+    """Each job is a process of its own, all run at once, and none outlives this one. Their stderr goes to `logs`."""
 
     def __init__(self, archive: Path, workspace: Path, logs: Path, share: int):
         self.place, self.logs = Place(archive, workspace), logs
         self.threads = None if "OMP_NUM_THREADS" in os.environ else max(1, cores() // share)
         self.devices = torch.cuda.device_count()
-        self.running: dict[str, tuple[Any, connection.Connection, int | None]] = {}  # process, what it sends, device
+        self.running: dict[str, tuple[Any, connection.Connection, int | None]] = {}  # process, result, device
 
     def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
-        """Starts job(place, *arguments) in a process of its own."""
-        context = get_context("spawn")  # a fork would copy threads and devices in the middle of their work
-        ours, theirs = context.Pipe(duplex=False)
-        taken = Counter(device for *_, device in self.running.values())
-        device = min(range(self.devices), key=taken.__getitem__) if self.devices > 1 else None
-        arguments = theirs, self._log(name), self.threads, device, job, self.place, *arguments
-        process = context.Process(target=_process, args=arguments, name=name)
+        """Start job(place, *arguments) in a process of its own."""
+        context = get_context("spawn")  # neither threads nor CUDA survive a fork
+        receiver, sender = context.Pipe(duplex=False)
+        jobs_on = Counter(device for *_, device in self.running.values())
+        device = min(range(self.devices), key=jobs_on.__getitem__) if self.devices > 1 else None
+        settings = sender, self._log(name), self.threads, device
+        process = context.Process(target=_process, args=(*settings, job, self.place, *arguments), name=name)
         process.start()
-        theirs.close()
-        self.running[name] = process, ours, device
+        sender.close()
+        self.running[name] = process, receiver, device
 
     def ended(self, seconds: float) -> dict[str, Exception | None]:
-        """The jobs that ended since, waiting at most `seconds` for one, with what they raised."""
+        """Wait at most `seconds` for a job to end; return the jobs that ended, with what they raised."""
         connection.wait([process.sentinel for process, *_ in self.running.values()], seconds)
-        over = [name for name, (process, *_) in self.running.items() if not process.is_alive()]
-        return {name: self._result(name, *self.running.pop(name)[:2]) for name in over}
+        names = [name for name, (process, *_) in self.running.items() if not process.is_alive()]
+        return {name: self._result(name, *self.running.pop(name)[:2]) for name in names}
 
     def _result(self, name: str, process: Any, pipe: connection.Connection) -> Exception | None:
         process.join()
@@ -59,7 +59,7 @@ class Processes:
         return self.logs / f"{name}.log"
 
     def stop(self) -> None:
-        """Kills what still runs."""
+        """Kill the jobs that are still running."""
         for process, *_ in self.running.values():
             process.kill()
             process.join()
@@ -74,7 +74,7 @@ def _process(
     job: Callable[..., None],
     *arguments: Any,
 ) -> None:
-    """A job's process: ends with its parent, leaves Ctrl-C to it, and hands back what the job raises."""
+    """Run a job in this process, which ends with its parent, leaves Ctrl-C to it, and sends it what the job raises."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()
     assert parent is not None

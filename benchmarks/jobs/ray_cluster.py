@@ -19,15 +19,15 @@ try:
 except ImportError:
     raise UserError("the engine 'ray' needs Ray: pip install 'hmerbench[ray]'") from None
 
-Times = dict[str, int]  # path inside a folder -> time of its last change, in ns
-Files = dict[str, tuple[bytes, int]]  # with the content
+Times = dict[str, int]  # path inside a folder -> modification time, in ns
+Files = dict[str, tuple[bytes, int]]  # path inside a folder -> content, modification time
 
 
 class Ray:
     """Jobs on the nodes of a Ray cluster: the one at RAY_ADDRESS, else one running here, else one started here.
 
-    A node needs hmerbench installed and nothing else: it is sent the archive, works in a scratch folder, and hands
-    its files back after every epoch. So a job whose node died resumes elsewhere from the last one.
+    A node needs nothing but hmerbench: it receives the archive, works in a scratch folder, and returns its files after
+    every epoch, so that a job whose node dies resumes elsewhere from its last epoch.
     """
 
     def __init__(self, archive: Archive, workspace: Path, cpus: float, gpus: float | None):
@@ -54,17 +54,17 @@ class Ray:
         self.running: dict[Any, str] = {}
 
     def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
-        """Queues job(place, *arguments) until a node has room."""
+        """Queue job(place, *arguments) until a node has room."""
         task = ray.remote(max_retries=0, scheduling_strategy="SPREAD", **self.needs)(_task)
         self.running[task.options(name=name).remote(self.place, job, *arguments)] = name
 
     def ended(self, seconds: float) -> dict[str, Exception | None]:
-        """The jobs that ended since, waiting at most `seconds` for one, with what they raised."""
+        """Wait at most `seconds` for a job to end; return the jobs that ended, with what they raised."""
         ready, _ = ray.wait(list(self.running), num_returns=1, timeout=seconds)
         return {self.running.pop(reference): _error_of(reference) for reference in ready}
 
     def stop(self) -> None:
-        """Cancels what still runs, and shuts down a cluster that was started here."""
+        """Cancel the jobs that are still running, and shut down a cluster that was started here."""
         for reference in self.running:
             ray.cancel(reference, force=True)
         self.running.clear()
@@ -83,14 +83,14 @@ def _error_of(reference: Any) -> Exception | None:
 
 
 def sent_files(archive: Archive) -> dict[str, bytes]:
-    """The archive and its pen strokes, by path in its folder; none of an unpacked one, a path that all nodes have."""
+    """The archive and its pen strokes by path in its folder; nothing if it is unpacked, at a path all nodes share."""
     folder = archive.path.parent
     files = (archive.path, ink_beside(archive.path)) if archive.path.is_file() else ()
     return {str(file.relative_to(folder)): file.read_bytes() for file in files if file.is_file()}
 
 
 class Depot:
-    """An actor beside the driver: the workspace's folders, read and written for nodes that do not share its disk."""
+    """An actor next to the driver that reads and writes the workspace for nodes that do not share its disk."""
 
     def __init__(self, workspace: Path):
         self.workspace = workspace
@@ -100,20 +100,20 @@ class Depot:
         return _files(self.workspace / name, {})
 
     def write(self, name: str, files: Files) -> None:
-        """Puts files into a folder. Raises UserError for a path that leaves it."""
+        """Write files into a folder. Raises UserError for a path outside of it."""
         _put(self.workspace / name, files)
 
 
 class NodePlace(Place):
-    """A scratch folder on a node, in step with the driver's workspace by way of its depot."""
+    """A scratch folder on a node, synchronized with the driver's workspace through its depot."""
 
     def __init__(self, archive: Path, content: dict[str, Any], depot: Any):
         super().__init__(archive, Path())
         self.content, self.depot = content, depot
-        self.known: dict[str, Times] = {}  # folder -> what the depot has of it
+        self.known: dict[str, Times] = {}  # folder -> files that the depot has
 
     def archive(self) -> Archive:
-        """The archive, sent to this node with its pen strokes if it is a file."""
+        """The archive; if it is a file, copied to this node with its pen strokes."""
         if not self.content:
             return super().archive()
         for name, content in self.content.items():
@@ -121,14 +121,14 @@ class NodePlace(Place):
         return open_archive(self.workspace / self.archive_path.name)
 
     def pull(self, name: str) -> Path:
-        """The scratch folder, with all that the driver has of it."""
+        """The scratch folder, filled with the driver's files."""
         files: Files = ray.get(self.depot.read.remote(name))
         _put(self.workspace / name, files)
         self.known[name] = {file: time for file, (_, time) in files.items()}
         return self.workspace / name
 
     def push(self, name: str) -> None:
-        """Sends the driver what changed since."""
+        """Send the driver the files changed since the last synchronization."""
         files = _files(self.workspace / name, self.known[name])
         ray.get(self.depot.write.remote(name, files))
         self.known[name] |= {file: time for file, (_, time) in files.items()}
@@ -142,10 +142,10 @@ def _task(place: NodePlace, job: Callable[..., None], *arguments: Any) -> None:
 
 
 def _files(folder: Path, known: Times) -> Files:
-    """The files that are not as they are known."""
+    """The files of a folder whose modification times differ from the `known` ones."""
     changed: Files = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and not path.name.startswith("."):  # hidden ones are half written
+        if path.is_file() and not path.name.startswith("."):  # hidden files are half written
             name, time = path.relative_to(folder).as_posix(), path.stat().st_mtime_ns
             if known.get(name) != time:
                 changed[name] = path.read_bytes(), time
@@ -153,10 +153,10 @@ def _files(folder: Path, known: Times) -> Files:
 
 
 def _put(folder: Path, files: Files) -> None:
-    """Writes files with their times, by which later stages know what is fresh."""
-    for name, (content, changed) in files.items():
+    """Write files with their modification times, by which later stages tell what is up to date."""
+    for name, (content, time) in files.items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
             raise UserError(f"{name}: not a path inside {folder}")
         write_atomically(path, content)
-        os.utime(path, ns=(changed, changed))
+        os.utime(path, ns=(time, time))

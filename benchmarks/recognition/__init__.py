@@ -1,1 +1,1 @@
-"""From images to hypotheses: test sets, single images, photographs, and where a network looks."""
+"""From images to hypotheses: test sets, single images, photographs; and the network's attention."""

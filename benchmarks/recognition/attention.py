@@ -1,8 +1,9 @@
-"""Where a network looks, step by step: attention and refinement term as arrays.
+"""Attention and refinement term of a network at every decoding step, as arrays.
 
 The refinement term R (CoMER, section 3.4) is what coverage subtracts from the attention energies: large where the
-network has looked before. The softmax does not see what is the same in all cells, so R is shown above its smallest
-cell of each step."""
+network has attended before. The softmax is invariant to a constant over all cells, so R is shown relative to its
+minimum at each step.
+"""
 
 import copy
 from collections.abc import Sequence
@@ -23,23 +24,23 @@ END = "<eos>"
 
 @dataclass(frozen=True)
 class Attention:
-    """What the cross-attention did at every step t, at which tokens[t] was predicted from the tokens before. J layers,
-    H heads, T steps, h x w cells; the cells cover the image from its upper left corner and may jut out."""
+    """Cross-attention at every step t, which predicts tokens[t] from the tokens before it. J layers, H heads, T steps,
+    h x w cells; the cells cover the image from its upper left corner and may extend beyond it."""
 
     tokens: tuple[str, ...]  # the last one is <eos>
     image: np.ndarray  # uint8, white ink on black
     cell: tuple[float, float]  # height and width of a cell in pixels of `image`
     weights_JHThw: np.ndarray  # float32, sum to 1 over the cells
-    refinement_JHThw: np.ndarray | None  # float32, of the layers from the second on: J - 1; None without coverage
+    refinement_JHThw: np.ndarray | None  # float32, of the J - 1 layers after the first; None without coverage
 
     @property
     def looked_Thw(self) -> np.ndarray:
-        """Attention weights of the last layer, mean of its heads."""
+        """Attention weights of the last layer, averaged over its heads."""
         return self.weights_JHThw[-1].mean(0)
 
     @property
     def suppressed_Thw(self) -> np.ndarray | None:
-        """Refinement term of the last layer, mean of its heads, above the smallest of each step."""
+        """Refinement term of the last layer, averaged over its heads, minus the minimum of each step."""
         if self.refinement_JHThw is None:
             return None
         mean_Thw = self.refinement_JHThw[-1].mean(0)
@@ -47,25 +48,27 @@ class Attention:
 
     @property
     def maps(self) -> dict[str, np.ndarray]:
-        """What there is to show, each [T, h, w]: attention and, where the network has coverage, the refinement term."""
+        """Maps to show, each [T, h, w]: attention and, if the network has coverage, the refinement term."""
         suppressed = self.suppressed_Thw
         return {"attention": self.looked_Thw} | ({} if suppressed is None else {"R": suppressed})
 
 
 @torch.no_grad()
 def trace(model: CoMER, config: Config, image: np.ndarray, tokens: Sequence[str]) -> Attention:
-    """Attention of `model` while it is made to read `tokens` off `image` (H, W) uint8, white on black, left to right.
-    Computed in float64 on the CPU: no machine's rounding shows in a picture. Raises UserError for an image that is too
-    large for the run, ValueError for unknown tokens."""
+    """Attention of `model` when forced to decode `tokens` left to right from `image` (H, W) uint8, white on black.
+
+    Computed in float64 on the CPU, so that no machine's rounding shows in a picture. Raises UserError for an image
+    that is too large for the run, ValueError for unknown tokens.
+    """
     batches = evaluation_batches([Sample("", (), image)], config, 1)
     if not batches:
-        raise UserError(f"an image of {image.shape[1]} x {image.shape[0]} px is larger than this run reads")
+        raise UserError(f"an image of {image.shape[1]} x {image.shape[0]} px exceeds this run's data.max_area")
     images, mask = batches[0].images, batches[0].mask
     inputs_BT, _ = bidirectional_targets([Vocabulary().encode(tokens)])
     exact, layers = copy.deepcopy(model).cpu().double().eval(), Trace()
     features, mask_bhw = exact.encode(images.double() / 255, mask)
     exact.decode(features, mask_bhw, inputs_BT[:1], layers)
-    high, wide = (int((~mask[0]).any(side).sum()) for side in (1, 0))  # without padding, in pixels
+    height, width = (int((~mask[0]).any(side).sum()) for side in (1, 0))  # without padding, in pixels
     h, w = (int((~mask_bhw[0]).any(side).sum()) for side in (1, 0))  # in cells
 
     def cells(values_1HTL: list[torch.Tensor]) -> np.ndarray:
@@ -75,7 +78,7 @@ def trace(model: CoMER, config: Config, image: np.ndarray, tokens: Sequence[str]
     return Attention(
         (*tokens, END),
         image,
-        (model.config.stride * image.shape[0] / high, model.config.stride * image.shape[1] / wide),
+        (model.config.stride * image.shape[0] / height, model.config.stride * image.shape[1] / width),
         cells([layer.attention for layer in layers]),
         cells(refinement) if refinement else None,
     )

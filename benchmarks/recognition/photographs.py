@@ -1,7 +1,8 @@
-"""From a photograph or a scan to ink as CROHME draws it.
+"""From a photograph or a scan to ink as CROHME renders it.
 
-CROHME's images are drawn from pen strokes: binary, strokes three pixels wide, symbols of one size. So ink is told from
-paper, scaled to the size of CROHME's symbols and drawn again along its middle."""
+CROHME's images are rendered from pen strokes: binary, strokes three pixels wide, symbols of one size. So ink is
+separated from paper, scaled to the size of CROHME's symbols and redrawn along its skeleton.
+"""
 
 import warnings
 from pathlib import Path
@@ -16,17 +17,17 @@ from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
 
 FORMATS = ("PNG", "BMP", "JPEG")
-MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, or a decompression bomb
+MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, but maybe a decompression bomb
 MAX_PROPORTION = 100  # of the longer to the shorter side: no expression is that long and thin
 WORKING_SIDE = 2000  # px; larger images are shrunk first
-PEN = 3  # px, width of a stroke in CROHME
+PEN = 3  # px, stroke width in CROHME
 TYPICAL = 37.3  # px: median of `_symbol_height` over CROHME's training images
-TYPICAL_LOW, TYPICAL_HIGH = 28.0, 50.0  # nine in ten are between these, and stay as they are
+TYPICAL_LOW, TYPICAL_HIGH = 28.0, 50.0  # px: the range of nine in ten; images within it are not scaled
 NO_INK = "{}: no ink on it that stands out from the paper; give a sharper or closer picture"
 
 
 def read_gray(path: Path) -> np.ndarray:
-    """A PNG, BMP or JPEG file as (H, W) uint8, upright, transparency filled in, no side above 2,000 px."""
+    """Read a PNG, BMP or JPEG file as (H, W) uint8: upright, transparency filled in, no side above 2,000 px."""
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as picture:
             if picture.width * picture.height > MAX_PIXELS:
@@ -53,30 +54,32 @@ def _check_proportion(gray: np.ndarray, name: str) -> None:
 
 
 def _gray(picture: Image.Image) -> np.ndarray:
-    if picture.mode.startswith(("I", "F")):  # 16 bits and more: whatever part of the range is used
+    if picture.mode.startswith(("I", "F")):  # 16 bits and more: stretch the part of the range that is used
         values = np.asarray(picture, np.float64)
         low, high = values.min(), values.max()
         return ((values - low) * (255 / max(high - low, 1))).astype(np.uint8)
     if not picture.has_transparency_data:
         return np.asarray(picture.convert("L"))
     gray, alpha = (np.asarray(band, np.float32) for band in picture.convert("LA").split())
-    seen = alpha > 127
-    if seen.mean() > 0.5:  # a picture with holes: fill them with its paper
-        paper = float(np.median(gray[seen]))
-    else:  # ink on nothing: on whatever it can be seen on
+    opaque = alpha > 127
+    if opaque.mean() > 0.5:  # a picture with holes: fill them with its paper
+        paper = float(np.median(gray[opaque]))
+    else:  # ink on a transparent background: choose black or white, whichever contrasts
         paper = 0.0 if (gray * alpha).sum() > 127 * alpha.sum() else 255.0
     return (paper + (gray - paper) * alpha / 255).round().astype(np.uint8)
 
 
 def short(error: Exception) -> str:
-    """What an error says, in one line of 120 characters at most."""
+    """An error's message in one line of at most 120 characters."""
     return (" ".join(str(error).split()) or type(error).__name__)[:120]
 
 
 def as_crohme(gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -> np.ndarray:
-    """The ink of a gray image (H, W) uint8 as CROHME draws it: uint8, 255 on 0, 12 px margin, 3 px strokes. Ink that
-    has that size already keeps every pixel. Raises UserError where there is no ink, or none that can be an
-    expression."""
+    """Render the ink of a gray image (H, W) uint8 as CROHME does: uint8, 255 on 0, 12 px margin, 3 px strokes.
+
+    Ink that already has this size and stroke width is not changed. Raises UserError if there is no ink, or none that
+    can be an expression.
+    """
     _check_proportion(gray, name)
     ink = _crop(_without_specks(_ink(gray, name)))
     stroke = _stroke(ink)
@@ -87,21 +90,21 @@ def as_crohme(gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -
         factor = 1.0
     else:
         factor = (TYPICAL - PEN) / (typical - stroke)
-    a, rim = ink.size, 2 * (MARGIN + PEN)
+    a, rim = ink.size, 2 * (MARGIN + PEN)  # at most max_area pixels with the rim: the root of a quadratic equation
     b = rim * sum(ink.shape)
-    factor = min(factor, (np.sqrt(b**2 + 4 * a * (max_area - rim**2)) - b) / (2 * a))  # with its rim, max_area pixels
+    factor = min(factor, (np.sqrt(b**2 + 4 * a * (max_area - rim**2)) - b) / (2 * a))
     if factor != 1 or not PEN - 0.5 < stroke < PEN + 1:
         ink = _redraw(ink, factor, stroke)
-    if not ink.any():  # nothing but specks, too fine for this scale
+    if not ink.any():  # nothing but specks that vanish at this scale
         raise UserError(NO_INK.format(name))
     return np.pad(ink * np.uint8(255), (MARGIN, MARGIN - 1))  # CROHME has one row less below and to the right
 
 
 def _ink(gray: np.ndarray, name: str) -> np.ndarray:
-    """0/1 ink mask: Otsu's threshold on the contrast with the paper, which need not be evenly lit."""
+    """0/1 ink mask by Otsu's threshold on the contrast with the paper, which may be unevenly lit."""
     paper = _paper(gray)
     difference = gray.astype(np.float32) - paper
-    dark = (difference**3).sum() < 0  # ink is what lies far from the paper
+    dark = (difference**3).sum() < 0  # ink differs from the paper more than noise does
     room = np.maximum(paper if dark else 255 - paper, 32)
     contrast = np.clip((-difference if dark else difference) / room, 0, 1)
     _, mask = cv2.threshold((contrast * 255).astype(np.uint8), 0, 1, cv2.THRESH_BINARY | cv2.THRESH_OTSU)
@@ -113,7 +116,7 @@ def _ink(gray: np.ndarray, name: str) -> np.ndarray:
 
 
 def _paper(gray: np.ndarray) -> np.ndarray:
-    """Brightness of the paper at every pixel, float32: the median of a wide neighborhood."""
+    """Brightness of the paper at every pixel, float32: the median over a wide neighborhood."""
     shrink = min(1.0, 400 / max(gray.shape))
     small = cv2.resize(gray, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA) if shrink < 1 else gray
     width = max(63, max(small.shape) // 4) | 1
@@ -122,7 +125,7 @@ def _paper(gray: np.ndarray) -> np.ndarray:
 
 
 def _without_specks(ink: np.ndarray) -> np.ndarray:
-    """Leaves out dirt: what is much smaller than a dot of the pen that wrote the rest."""
+    """Remove dirt: components much smaller than a dot of the pen that wrote the rest."""
     _, labels, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     areas = stats[:, cv2.CC_STAT_AREA]
     keep = areas >= min(max(3, _stroke(ink) ** 2 / 4), areas[1:].max())
@@ -136,8 +139,10 @@ def _crop(ink: np.ndarray) -> np.ndarray:
 
 
 def _symbol_height(ink: np.ndarray, stroke: float) -> float | None:
-    """Mean height of the connected pieces, each weighted by its height, in pixels: bars and dots hardly count. None
-    where there is nothing else, so that the pen alone tells the size."""
+    """Mean height in pixels of the connected components, weighted by height so that bars and dots hardly count.
+
+    None if there are only bars and dots, so that nothing but the stroke width tells the scale.
+    """
     _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     width, height = stats[1:, cv2.CC_STAT_WIDTH].astype(float), stats[1:, cv2.CC_STAT_HEIGHT].astype(float)
     if np.all((height < width / 2) | (np.maximum(height, width) < 2.5 * stroke)):
@@ -146,15 +151,15 @@ def _symbol_height(ink: np.ndarray, stroke: float) -> float | None:
 
 
 def _stroke(ink: np.ndarray) -> float:
-    """Mean width of the strokes in pixels, from the mean distance of ink to the paper: w = 4 d - 2 - 1/w."""
+    """Mean stroke width in pixels, from the mean distance d of ink pixels to the paper: w = 4 d - 2 - 1/w."""
     padded = np.pad(ink, 1)
     distance = cv2.distanceTransform(padded, cv2.DIST_L2, 5)[padded > 0].mean()
     return max(1.0, 4 * distance - 2.33)
 
 
 def _redraw(ink: np.ndarray, factor: float, stroke: float) -> np.ndarray:
-    """Scales ink by `factor` and draws it with CROHME's pen along its middle."""
-    first = max(factor, min(1.0, 4 * PEN / stroke))  # thinning takes a step for every pixel of a stroke
+    """Scale ink by `factor` and redraw its skeleton with CROHME's pen."""
+    first = max(factor, min(1.0, 4 * PEN / stroke))  # shrinks thick strokes: thinning takes a step per pixel of width
     method = cv2.INTER_AREA if first < 1 else cv2.INTER_LINEAR
     scaled = cv2.resize(np.pad(ink * np.uint8(255), PEN), None, fx=first, fy=first, interpolation=method)
     points = np.argwhere(thin((scaled > 127).astype(np.uint8))) * (factor / first)

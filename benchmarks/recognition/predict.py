@@ -1,4 +1,4 @@
-"""Recognition: approximate joint search over the images of a split, into CROHME's text form and scores beside it."""
+"""Recognition: approximate joint search over the images of a split; predictions in CROHME's text form, and scores."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -23,15 +23,17 @@ from models.inference.folded_decoder import FoldedNetwork
 from models.inference.options import Hypothesis, SearchOptions
 from models.weights import load_weights
 
-QUIET_SECONDS = 15  # between two lines on progress, where there is no terminal for a bar
+QUIET_SECONDS = 15  # between two lines of progress without a terminal
 SCORES = ("score", "forward", "reverse", "direction")  # of a hypothesis
-Found = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (tokens of the best hypothesis, all, best first)
+Predictions = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (best tokens, hypotheses, best first)
 
 
 def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
-    """Writes predictions/<split>.zip (ID.txt: `%ID`, newline, `$tokens$`) and <split>.jsonl (n-best, scores). Images
-    that the protocol skips get no prediction and count as errors. Raises UserError without trained weights and for a
-    run of other settings."""
+    """Write predictions/<split>.zip (ID.txt: `%ID`, newline, `$tokens$`) and <split>.jsonl (n-best, scores).
+
+    Images that the protocol skips get no prediction and count as errors. Raises UserError without trained weights, and
+    for a folder with a run of other settings.
+    """
     config = run.settings
     check_folder(config, run.path)
     if not run.has_weights:
@@ -40,26 +42,26 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     model = load_weights(run.weights, config.model).to(device).eval()
     for split in splits:
         samples = evenly(archive.samples(split), config.search.limit)
-        found = recognize(model, config, samples, device, split)
-        write_predictions(run, split, {s.id: found[s.id] for s in samples if s.id in found})
+        predictions = recognize(model, config, samples, device, split)
+        write_predictions(run, split, {s.id: predictions[s.id] for s in samples if s.id in predictions})
 
 
-def recognize(model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str) -> Found:
-    """Joint search over `samples`; ids in the order in which they were recognized."""
+def recognize(model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str) -> Predictions:
+    """Joint search over `samples`, named `what` in progress; ids in the order in which they were recognized."""
     decode = Vocabulary().decode
-    found = search(model, config, samples, device, what)
-    return {name: (tuple(decode(best[0].ids)) if best else (), best) for name, best in found.items()}
+    nbest = search(model, config, samples, device, what)
+    return {id_: (tuple(decode(best[0].ids)) if best else (), best) for id_, best in nbest.items()}
 
 
-def _told(batches: list[Batch], what: str) -> Iterator[Batch]:
-    """The batches, with a bar on a terminal, else with a line now and then."""
+def _with_progress(batches: list[Batch], what: str) -> Iterator[Batch]:
+    """The batches, with a progress bar on a terminal, else with an occasional line."""
     if aside.is_terminal:
         yield from track(batches, f"  recognizing {what}", console=aside, transient=True)
         return
-    said = time.monotonic()
+    printed = time.monotonic()
     for number, batch in enumerate(batches):
-        if time.monotonic() - said > QUIET_SECONDS:
-            said = time.monotonic()
+        if time.monotonic() - printed > QUIET_SECONDS:
+            printed = time.monotonic()
             aside.print(f"  recognizing {what}: {100 * number // len(batches)} %")
         yield batch
 
@@ -68,25 +70,27 @@ def _told(batches: list[Batch], what: str) -> Iterator[Batch]:
 def search(
     model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str | None = None
 ) -> dict[str, list[Hypothesis]]:
-    """The hypotheses of each image: the one to predict, then the others, best first; `what` is named on progress."""
-    found: dict[str, list[Hypothesis]] = {}
+    """Hypotheses by id: the one to predict, then the others, best first. Progress is shown if it has a name, `what`."""
+    result: dict[str, list[Hypothesis]] = {}
     batches = evaluation_batches(samples, config, config.search.batch_size, config.search.scales)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.search.bf16):
         network = FoldedNetwork(model)
-        for batch in _told(batches, what) if what else batches:
-            here = _search(network, batch, config.search.options, device)
-            found |= {name: ranked(of_it, config) for name, of_it in zip(batch.ids, here, strict=True)}
-    return found
+        for batch in _with_progress(batches, what) if what else batches:
+            nbest = _search(network, batch, config.search.options, device)
+            result |= {id_: ranked(hypotheses, config) for id_, hypotheses in zip(batch.ids, nbest, strict=True)}
+    return result
 
 
 def _search(
     network: FoldedNetwork, batch: Batch, options: SearchOptions, device: torch.device
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of a batch, by halves where a GPU lacks the memory: they stay padded as they were, so they are
-    read the same. Raises UserError where it has no room for a single image."""
+    """The hypotheses of a batch, split in halves as long as GPU memory runs out.
+
+    Halves keep their padding, so results are the same. Raises UserError if not even a single image fits.
+    """
     try:
-        return _at_once(network, batch, options, device)
-    except torch.OutOfMemoryError as error:  # which holds on to the search's tensors while it is handled
+        return _search_at_once(network, batch, options, device)
+    except torch.OutOfMemoryError as error:  # its traceback keeps the search's tensors alive until this block ends
         lacking = shortage(error)
     size = len(batch.ids)
     height, width = max(mask.shape[1:] for mask in (batch.mask, *(mask for _, mask in batch.other_sizes)))
@@ -96,10 +100,10 @@ def _search(
     torch.cuda.empty_cache()
     aside.print(f"{lacking}: {size} images of {height} x {width} px are split in half and searched")
     halves = batch.part(slice(size // 2)), batch.part(slice(size // 2, size))
-    return [of_it for half in halves for of_it in _search(network, half, options, device)]
+    return [hypotheses for half in halves for hypotheses in _search(network, half, options, device)]
 
 
-def _at_once(
+def _search_at_once(
     network: FoldedNetwork, batch: Batch, options: SearchOptions, device: torch.device
 ) -> list[list[Hypothesis]]:
     views = [(batch.images, batch.mask), *batch.other_sizes]
@@ -108,7 +112,7 @@ def _at_once(
 
 
 def ranked(hypotheses: list[Hypothesis], config: Config) -> list[Hypothesis]:
-    """Hypotheses, best first, with the one to predict before the others."""
+    """The hypotheses, best first, with the one to predict moved to the front (`search.convertible`)."""
     for hypothesis in hypotheses if config.search.convertible else ():
         try:
             from_latex(Vocabulary().decode(hypothesis.ids))
@@ -118,13 +122,13 @@ def ranked(hypotheses: list[Hypothesis], config: Config) -> list[Hypothesis]:
     return hypotheses
 
 
-def write_predictions(run: RunFolder, split: str, found: Found) -> None:
-    """Both files of a split, each replaced whole; the zip last, as it says that both are there."""
+def write_predictions(run: RunFolder, split: str, predictions: Predictions) -> None:
+    """Replace both files of a split atomically; the zip last, since it marks the split as recognized."""
     decode, rows = Vocabulary().decode, []
-    for name, (tokens, hypotheses) in sorted(found.items()):
+    for id_, (tokens, hypotheses) in sorted(predictions.items()):
         nbest = [{"tokens": " ".join(decode(h.ids)), **{key: getattr(h, key) for key in SCORES}} for h in hypotheses]
         score = hypotheses[0].score if hypotheses else None
-        rows.append({"id": name, "tokens": " ".join(tokens), "score": score, "nbest": nbest})
-    texts = {f"{name}.txt": prediction_file(name, tokens) for name, (tokens, _) in found.items()}
+        rows.append({"id": id_, "tokens": " ".join(tokens), "score": score, "nbest": nbest})
+    texts = {f"{id_}.txt": prediction_file(id_, tokens) for id_, (tokens, _) in predictions.items()}
     run.write(f"predictions/{split}.jsonl", rows)
     run.write(f"predictions/{split}.zip", zipped(texts))

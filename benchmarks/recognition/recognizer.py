@@ -1,4 +1,4 @@
-"""Recognition of single images: a file in any common form becomes ink as CROHME draws it (photographs.py), then LaTeX.
+"""Recognition of single images: an image file becomes ink as CROHME renders it (photographs.py), then LaTeX.
 
     from benchmarks.recognition.recognizer import Recognizer
     recognizer = Recognizer.load()
@@ -26,35 +26,35 @@ from models import CoMER, Hypothesis, Vocabulary
 from models.lightning import import_lightning
 from models.weights import load_weights
 
-# A reading of a lower mean probability a token is told to be doubtful: chosen with the preset `hour` on patterns and
-# on training images, as they are and distorted beyond what was learnt from (test_recognizer.py repeats it in small,
-# also with the best committed network). It tells what is no expression; most mistakes are made with more confidence.
+# A result with a lower mean probability per token is reported as doubtful. Chosen with the preset `hour` on patterns
+# and on training images, plain and distorted beyond the training augmentation (test_recognizer.py repeats it on a small
+# scale, also with the best committed network). It detects images of no expression; most errors are more confident.
 DOUBTFUL = 0.7
 
 
 class Candidate(Hypothesis):
-    """One hypothesis of the joint search; scores are log-probabilities a token, `score` = `forward` + `reverse`."""
+    """A hypothesis of the joint search; scores are log-probabilities per token, `score` = `forward` + `reverse`."""
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """In reading order."""
+        """The tokens in reading order."""
         return tuple(Vocabulary().decode(self.ids))
 
     @property
     def latex(self) -> str:
-        """The tokens, separated by blanks."""
+        """The tokens, separated by spaces."""
         return " ".join(self.tokens)
 
     @property
     def confidence(self) -> float:
-        """Geometric mean of the tokens' probabilities, over the directions and sizes that were read, from 0 to 1."""
+        """Geometric mean of the token probabilities over all directions and image sizes, from 0 to 1."""
         return math.exp(self.score / (2 if self.reverse else 1))
 
 
 @dataclass(frozen=True)
 class Recognition:
-    """What an image says: its candidates, best first and each once, and the ink they were read from. `ink` is (H, W)
-    uint8, white on black, in the size of CROHME's images."""
+    """The distinct candidates for an image, best first, and the ink they were read from: `ink` is (H, W) uint8, white
+    on black, at the scale of CROHME's images."""
 
     name: str
     ink: np.ndarray
@@ -62,25 +62,31 @@ class Recognition:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Those of the best candidate."""
+        """Tokens of the best candidate."""
         return self.nbest[0].tokens
 
     @property
     def latex(self) -> str:
-        """That of the best candidate."""
+        """LaTeX of the best candidate."""
         return self.nbest[0].latex
 
     @property
     def doubtful(self) -> bool:
-        """Whether the network trusts its reading so little that there may be no expression on the image."""
+        """Whether the confidence is so low that the image may not show an expression."""
         return self.nbest[0].confidence < DOUBTFUL
 
     def as_json(self, count: int) -> str:
         """One line of JSON with the best `count` candidates."""
-        best = [{"latex": c.latex, **{key: getattr(c, key) for key in SCORES}} for c in self.nbest[:count]]
-        found = {"image": self.name, "latex": self.latex, "score": self.nbest[0].score}
-        found |= {"confidence": round(self.nbest[0].confidence, 4), "doubtful": self.doubtful}
-        return json.dumps(found | {"nbest": best})
+        best = self.nbest[0]
+        fields = {
+            "image": self.name,
+            "latex": best.latex,
+            "score": best.score,
+            "confidence": round(best.confidence, 4),
+            "doubtful": self.doubtful,
+            "nbest": [{"latex": c.latex, **{key: getattr(c, key) for key in SCORES}} for c in self.nbest[:count]],
+        }
+        return json.dumps(fields)
 
 
 class Recognizer:
@@ -92,8 +98,8 @@ class Recognizer:
 
     @classmethod
     def load(cls, weights: Path | str | None = None) -> "Recognizer":
-        """From a run folder, the weights file in one, or a Lightning checkpoint (.ckpt) of CoMER's authors. Left out,
-        it is the best of the committed runs. Raises UserError or CheckpointError where there is nothing to load."""
+        """Load a run folder, a weights file in one, or a Lightning checkpoint (.ckpt) of CoMER's authors; by default,
+        the best committed run. Raises UserError or CheckpointError if the weights cannot be loaded."""
         path = best_run() if weights is None else Path(weights)
         if path.suffix == ".ckpt":
             model = import_lightning(path)
@@ -108,18 +114,17 @@ class Recognizer:
         return cls(load_weights(file, run.settings.model), run.settings)
 
     def __call__(self, image: Path | str | np.ndarray) -> Recognition:
-        """Recognizes an image file, or a gray image (H, W) uint8. Raises UserError for what cannot be recognized."""
-        name = "image" if isinstance(image, np.ndarray) else str(image)
-        gray = image if isinstance(image, np.ndarray) else read_gray(Path(image))
+        """Recognize an image file, or a gray image (H, W) uint8. Raises UserError if it is unreadable or has no ink."""
+        name, gray = ("image", image) if isinstance(image, np.ndarray) else (str(image), read_gray(Path(image)))
         ink = as_crohme(gray, name, self.config.data.max_area)
         best: dict[tuple[int, ...], Candidate] = {}
         for hypothesis in search(self.model, self.config, [Sample("", (), ink)], self.device)[""]:
             candidate = Candidate(**vars(hypothesis))
-            best.setdefault(candidate.ids, candidate)  # both directions find the same; the better one stays
+            best.setdefault(candidate.ids, candidate)  # both directions may find it; the first is the better one
         return Recognition(name, ink, tuple(best.values()))
 
     def attention(self, recognition: Recognition) -> Attention:
-        """Where the network looks while it reads what it read best."""
+        """Attention of the network while it reads the best candidate."""
         return trace(self.model, self.config, recognition.ink, recognition.tokens)
 
 

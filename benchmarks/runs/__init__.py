@@ -1,1 +1,1 @@
-"""Run folders: reading and writing them, listing them, packing them; where runs on an archive lie."""
+"""Run folders: reading, writing, listing and packing them; the workspace of an archive's runs."""

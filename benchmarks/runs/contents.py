@@ -1,6 +1,6 @@
-"""What the files of a run hold, as types: a file that holds something else is damaged.
+"""Types of the files in a run folder: a file that does not match is damaged.
 
-What scores/ holds are Score and Expression of evaluation.scoring.score.
+The types of scores/ are Score and Expression in evaluation.scoring.score.
 """
 
 from typing import Any, NotRequired
@@ -11,7 +11,7 @@ from typing_extensions import TypedDict  # before Python 3.12, pydantic takes no
 
 @with_config(ConfigDict(extra="allow"))
 class Open(TypedDict):
-    """Keeps what it does not name."""
+    """A TypedDict that keeps unknown keys."""
 
 
 class Data(Open, total=False):
@@ -36,7 +36,8 @@ class Search(Open, total=False):
 
 
 class Settings(Open):
-    """config.yaml, as far as it is read without being validated: it may be of another version of the suite."""
+    """The part of config.yaml that is read without full validation, as another version of the suite may have written
+    the file."""
 
     recipe: str
     preset: str
@@ -49,8 +50,8 @@ class Settings(Open):
 
 
 class Epoch(Open):
-    """A line of history.jsonl. `loss`: mean over the micro-batches; `val_token_exprate`: token match in percent, where
-    the epoch was validated."""
+    """A line of history.jsonl. `loss`: mean over the micro-batches; `val_token_exprate`: token match in percent, if the
+    epoch was validated."""
 
     epoch: int
     loss: float
@@ -63,7 +64,7 @@ class Epoch(Open):
 
 
 class Environment(Open, total=False):
-    """environment.json: where and when the training began. `trained_in`: the folder whose training was taken over."""
+    """environment.json: where and when training began. `trained_in`: the folder from which weights were reused."""
 
     started: str
     device: str
@@ -74,7 +75,7 @@ class Environment(Open, total=False):
 
 
 class State(Open):
-    """checkpoint.json: how far the training is."""
+    """checkpoint.json: the progress of training."""
 
     epoch: int
     step: NotRequired[int]
@@ -83,7 +84,7 @@ class State(Open):
 
 
 class Confusion(Open):
-    """A label read as another: how often, how often at its own place, in how many expressions."""
+    """A label read as another: how often, how often at the same position, and in how many expressions."""
 
     truth: str
     prediction: str
@@ -93,7 +94,7 @@ class Confusion(Open):
 
 
 class Structure(Open):
-    """The n expressions that contain a structure, and how many of them are right."""
+    """The n expressions that contain a structure, and how many of them are correct."""
 
     structure: str
     n: int
@@ -101,7 +102,7 @@ class Structure(Open):
 
 
 class Length(Open):
-    """The n expressions of some lengths, and how many of them are right."""
+    """The n expressions in a bucket of lengths, and how many of them are correct."""
 
     bucket: str
     n: int
@@ -109,7 +110,7 @@ class Length(Open):
 
 
 class Errors(Open):
-    """errors/<set>.json: what is confused how often."""
+    """errors/<set>.json: confusions and their counts."""
 
     n: int
     symbols: list[Confusion]

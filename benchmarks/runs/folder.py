@@ -1,6 +1,6 @@
-"""A run folder: what it holds, how far the run is, and the names by which a store finds it again.
+"""A run folder: its contents, the progress of the run, and the keys by which the tracking store identifies it.
 
-The names are made of what the folder says, not of where it lies, so that a copy of the folder is the same run.
+Keys depend on the folder's contents, not on its path, so that a copy of the folder is the same run.
 """
 
 import csv
@@ -35,14 +35,14 @@ PARSERS = {
 class RunFolder:
     """A recipe at a preset and seed, in a folder of its own.
 
-    What it holds is read once, when first asked for, and is empty where a later stage has yet to write it; how far the
-    run is, is looked up each time. Reading raises UserError for what is damaged.
+    Contents are read once, on first access, and are empty if a later stage has yet to write them; the progress of the
+    run is looked up at every access. Reading raises UserError for a damaged file.
     """
 
     def __init__(self, path: Path, settings: Config | None = None):
-        """`settings` are those of a run that may not have begun; else the folder's own."""
+        """`settings` default to those in the folder; a run that has not begun needs them."""
         self.path = path
-        self._held: dict[str, Any] = {}  # what was read, by the name of the file
+        self._cache: dict[str, Any] = {}  # contents by file name
         if settings is not None:
             self.settings = settings
 
@@ -50,46 +50,46 @@ class RunFolder:
     def under(cls, *roots: Path) -> list["RunFolder"]:
         """The run folders at or below `roots`, sorted within each, seed 10 after seed 9."""
 
-        def natural(path: Path) -> list[str | int]:
-            parts = re.split(r"([0-9]+)", path.as_posix())  # every second is a number
+        def natural_key(path: Path) -> list[str | int]:
+            parts = re.split(r"([0-9]+)", path.as_posix())  # every second part is a number
             return [int(part) if number % 2 else part for number, part in enumerate(parts)]
 
-        return [cls(path.parent) for root in roots for path in sorted(root.rglob("config.yaml"), key=natural)]
+        return [cls(path.parent) for root in roots for path in sorted(root.rglob("config.yaml"), key=natural_key)]
 
-    # ------------------------------------------------------------------------------------------------ what it holds
+    # ----------------------------------------------------------------------------------------------------- contents
 
-    def _read(self, name: str, held: Any) -> Any:
-        """A file that holds a value of type `held`, a list for .jsonl and .csv.
+    def _read(self, name: str, type_: Any) -> Any:
+        """Read a file as a value of `type_`, a list for .jsonl and .csv.
 
-        Raises UserError, which names the file and what is wrong in it, where it is missing or damaged.
+        Raises UserError if the file is missing or damaged; the message names the file and the fault.
         """
         path = self.path / name
         fix = "score this run again" if name.startswith("scores") else "restore it, or delete this run folder"
         try:
-            if name not in self._held:
+            if name not in self._cache:
                 plain = PARSERS[path.suffix](path.read_text(encoding="utf-8"))
-                text = json.dumps(plain, default=str)  # by way of JSON: strict types, yet YAML's dates are text
-                self._held[name] = _adapter(held).validate_json(text, strict=path.suffix != ".csv")
-            return self._held[name]
+                text = json.dumps(plain, default=str)  # through JSON: strict types, but YAML's dates become text
+                self._cache[name] = _adapter(type_).validate_json(text, strict=path.suffix != ".csv")
+            return self._cache[name]
         except FileNotFoundError:
             raise UserError(f"{path}: missing; {fix}") from None
         except ValidationError as error:
-            words = first_fault(error, start=int(path.suffix in (".jsonl", ".csv")))  # lines count from 1
-            raise UserError(f"{path}: damaged ({words}); {fix}") from None
+            fault = first_fault(error, start=int(path.suffix in (".jsonl", ".csv")))  # lines count from 1
+            raise UserError(f"{path}: damaged ({fault}); {fix}") from None
         except (ValueError, TypeError, yaml.YAMLError, csv.Error):
             raise UserError(f"{path}: damaged or incomplete; {fix}") from None
 
     def write(self, name: str, content: Any) -> None:
-        """A file that is there whole or not at all: plain data as .json or .jsonl, else text or bytes as they are."""
+        """Write a file atomically: plain data as .json or .jsonl, text and bytes as they are."""
         if name.endswith(".json") and not isinstance(content, str):
             content = json.dumps(content, indent=1) + "\n"
         elif name.endswith(".jsonl"):
             content = "".join(json.dumps(entry) + "\n" for entry in content)
         write_atomically(self.path / name, content)
-        self._held.pop(name, None)
+        self._cache.pop(name, None)
 
     def sets(self, pattern: str) -> list[str]:
-        """The test sets that there is a file of, such as scores/*.json."""
+        """The test sets with a file that matches `pattern`, such as scores/*.json."""
         return sorted(path.stem for path in self.path.glob(pattern))
 
     def expressions(self, split: str) -> dict[str, Expression]:
@@ -98,7 +98,7 @@ class RunFolder:
 
     @property
     def config(self) -> Settings:
-        """config.yaml as it stands there."""
+        """config.yaml as it is."""
         if not (self.path / "config.yaml").exists():
             raise UserError(f"{self.path}: not a run folder (no config.yaml in it)")
         return self._read("config.yaml", Settings)
@@ -115,13 +115,13 @@ class RunFolder:
 
     @property
     def environment(self) -> Environment:
-        """Hardware, versions, revision."""
+        """Hardware, versions and git revision of the training."""
         return self._read("environment.json", Environment) if (self.path / "environment.json").exists() else {}
 
     @property
     def state(self) -> State | None:
-        """The checkpoint's plain state, as it is now; a committed run has none."""
-        self._held.pop("checkpoint.json", None)
+        """State of the current checkpoint, read anew; a committed run has none."""
+        self._cache.pop("checkpoint.json", None)
         return self._read("checkpoint.json", State) if (self.path / "checkpoint.json").exists() else None
 
     @property
@@ -131,45 +131,45 @@ class RunFolder:
 
     @property
     def errors(self) -> dict[str, Errors]:
-        """errors/<set>.json by test set: what is confused how often."""
+        """errors/<set>.json by test set."""
         return {split: self._read(f"errors/{split}.json", Errors) for split in self.sets("errors/*.json")}
 
     @property
     def exprate(self) -> float:
-        """In percent, over all its test sets together; 0 where it has none."""
+        """ExpRate in percent over all its test sets together; 0 if there are none."""
         scores = self.scores.values()
         return 100 * sum(score.exact for score in scores) / max(1, sum(score.n for score in scores))
 
     @property
     def weights(self) -> Path:
-        """The file of the weights to recognize with."""
+        """Path of the weights used for recognition."""
         return self.path / "best.safetensors"
 
-    # ------------------------------------------------------------------------------------------------- how far it is
+    # ----------------------------------------------------------------------------------------------------- progress
 
     @property
     def has_weights(self) -> bool:
-        """Whether it can recognize."""
+        """Whether there are weights to recognize with."""
         return self.weights.exists()
 
     @property
     def finished(self) -> bool:
-        """Whether its training is over; a committed run's is."""
+        """Whether training is over; that of a committed run, which has no checkpoint, is."""
         return (state := self.state) is None or state["finished"]
 
     @property
     def trained(self) -> bool:
-        """Whether there is nothing left to train, here."""
+        """Whether training was finished in this folder; False for a committed run, which has no checkpoint."""
         with suppress(UserError):
             return (state := self.state) is not None and state["finished"] and self.has_weights
         return False
 
     def recognized(self, split: str) -> bool:
-        """Whether a test set was recognized with the present weights."""
+        """Whether a test set was recognized with the current weights."""
         return self.trained and self._fresh(f"predictions/{split}.zip", "best.safetensors")
 
     def scored(self, split: str) -> bool:
-        """Whether the present predictions of a test set are scored."""
+        """Whether the current predictions of a test set are scored."""
         return self.recognized(split) and self._fresh(f"scores/{split}.json", f"predictions/{split}.zip")
 
     def _fresh(self, name: str, source: str) -> bool:
@@ -177,13 +177,13 @@ class RunFolder:
         return path.exists() and path.stat().st_mtime_ns >= source_path.stat().st_mtime_ns
 
     def forget_training(self) -> None:
-        """The next training starts afresh; weights, predictions, scores stay until newer ones replace them."""
+        """Make the next training start afresh; weights, predictions and scores stay until newer ones replace them."""
         with only_one(self.path):
-            self.write("history.jsonl", [])  # a training has begun, so that no other run's weights are taken
+            self.write("history.jsonl", [])  # its presence keeps another run's weights from being reused
             for name in ("checkpoint.safetensors", "checkpoint.json"):
                 (self.path / name).unlink(missing_ok=True)
 
-    # ----------------------------------------------------------------------------------------------- what it is called
+    # ----------------------------------------------------------------------------------------------- names and keys
 
     @property
     def recipe(self) -> str:
@@ -202,53 +202,53 @@ class RunFolder:
 
     @property
     def data(self) -> str:
-        """What it was trained on: crohme, embedded or foreign."""
+        """Name of the training archive: crohme, embedded or foreign."""
         return self.config["data"].get("name") or "unknown"
 
     @cached_property
     def digest(self) -> str:
-        """The configuration's, by which the folder is called."""
+        """Digest of the configuration, which is part of the folder's name."""
         return self._digest(self.config)
 
     @cached_property
     def recipe_hash(self) -> str:
-        """The same for all seeds of a row."""
+        """Digest of the configuration without its seed: the same for all seeds of a row."""
         return self._digest(self.config | {"seed": 0})
 
     def _digest(self, config: Mapping[str, Any]) -> str:
         text = json.dumps({"schema_version": 1} | dict(config), sort_keys=True, separators=(",", ":"), default=str)
         try:
             return Config.model_validate_json(text).digest
-        except ValueError:  # of another version of the suite
+        except ValueError:  # written by another version of the suite
             return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
     def table_key(self) -> str:
-        """Of the table that it belongs to: data and preset."""
+        """Key of the table that the run belongs to: data and preset."""
         return store_key(f"table/{self.data}-{self.config['data'].get('digest', '')[:8]}/{self.preset}")
 
     @property
     def row_key(self) -> str:
-        """Of the table's row: the recipe with all its settings."""
+        """Key of the table's row: the recipe with all its settings."""
         return store_key(f"{self.table_key}/{self.recipe}-{self.recipe_hash}")
 
     @property
     def run_key(self) -> str:
-        """Of the run itself."""
+        """Key of the run itself."""
         return f"{self.row_key}/seed{self.seed}-{self.digest}"
 
     # ------------------------------------------------------------------------------------------------------------ time
 
     @property
     def started(self) -> int:
-        """Milliseconds since 1970, as MLflow counts."""
+        """Start of the training in milliseconds since 1970, as in MLflow."""
         with suppress(UserError, ValueError):
             return int(datetime.fromisoformat(self.environment.get("started", "")).timestamp() * 1000)
         return int((self.path / "config.yaml").stat().st_mtime * 1000)
 
     @property
     def seconds(self) -> list[float]:
-        """How long the training had taken at the end of each epoch, validation included."""
+        """Training time up to the end of each epoch, validation included."""
         return list(accumulate(entry["seconds"] + entry.get("val_seconds", 0) for entry in self.history))
 
     @property
@@ -258,10 +258,10 @@ class RunFolder:
 
 
 @cache
-def _adapter(held: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(held)
+def _adapter(type_: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(type_)
 
 
 def store_key(text: str) -> str:
-    """Fit to stand in a search filter."""
+    """Replace the characters that may not occur in a search filter of MLflow."""
     return re.sub(r"[^\w./ -]", "_", text)

@@ -1,7 +1,7 @@
-"""Reproduced runs: run folders packed small under results/reproduced/.
+"""Reproduced runs: run folders packed for the repository, under results/reproduced/, where the tables read them.
 
-Packing leaves out what only training needs (the checkpoint) and what can be made again (n-best lists); weights become
-float16, with a model card beside them. The tables read what lies there.
+Packing leaves out what only training needs (the checkpoint) and what can be regenerated (n-best lists); weights become
+float16, with a model card beside them.
 """
 
 import os
@@ -21,9 +21,9 @@ PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "errors",
 
 
 def pack(folder: Path, weights: bool = True) -> Path:
-    """Copies a scored run on CROHME to reproduced/<recipe>/<preset>-seed<k> of its workspace, and returns that place.
+    """Copy a scored run on CROHME to reproduced/<recipe>/<preset>-seed<k> of its workspace, and return that path.
 
-    What was there before is replaced whole. Raises UserError for a run that is not finished and scored.
+    An earlier copy is replaced as a whole. Raises UserError for a run that is not finished and scored.
     """
     run = RunFolder(folder)
     if run.data != "crohme":
@@ -45,7 +45,7 @@ def pack(folder: Path, weights: bool = True) -> Path:
             network = load_weights(run.weights).to(torch.float16)
             write_atomically(fresh / "best.safetensors", pack_weights(network))
             (fresh / "README.md").write_text(card(run, sum(p.numel() for p in network.parameters())))
-        # a folder cannot be replaced in one step: the old one is moved aside first, and back if that fails
+        # a folder cannot be replaced atomically: the old one is moved aside first, and back on failure
         if target.exists():
             os.replace(target, old)
         try:
@@ -58,24 +58,23 @@ def pack(folder: Path, weights: bool = True) -> Path:
 
 
 def card(run: RunFolder, parameters: int) -> str:
-    """The model card: what these weights are, how they came about, what they score."""
-    place = run.environment
+    """The model card: what the weights are, how they were trained, and their scores."""
+    environment = run.environment
     lines = [
         f"# {run.recipe}, preset {run.preset}, seed {run.seed}",
         "",
         f"{parameters / 1e6:.2f} M parameters (float16), trained on CROHME's training set: {len(run.history)} epochs "
         f"in {run.seconds[-1] / 60:.0f} minutes. Epoch selected by: {run.settings.select}.",
-        f"Hardware: {place.get('device', 'unknown')}, {place.get('threads', 'unknown')} CPU threads; "
-        f"revision {place.get('revision', 'unknown')}; "
-        "versions in environment.json.",
+        f"Hardware: {environment.get('device', 'unknown')}, {environment.get('threads', 'unknown')} CPU threads; "
+        f"revision {environment.get('revision', 'unknown')}; versions in environment.json.",
         "",
         "| set | n | ExpRate | ≤1 | ≤2 | ≤3 | 95 % interval |",
         "|---|--:|--:|--:|--:|--:|---|",
     ]
-    for name, found in run.scores.items():
-        rates = (found.exprate, found.exprate_le1, found.exprate_le2, found.exprate_le3)
-        low, high = proportion_interval(found.exact, found.n)
-        cells = [name, str(found.n), *(f"{rate:.2f}" for rate in rates), f"{100 * low:.1f}–{100 * high:.1f}"]
+    for name, score in run.scores.items():
+        rates = (score.exprate, score.exprate_le1, score.exprate_le2, score.exprate_le3)
+        low, high = proportion_interval(score.exact, score.n)
+        cells = [name, str(score.n), *(f"{rate:.2f}" for rate in rates), f"{100 * low:.1f}–{100 * high:.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
@@ -86,7 +85,7 @@ def card(run: RunFolder, parameters: int) -> str:
 
 
 def copy_part(source: Path, target: Path) -> None:
-    """A file, or a folder without its n-best lists; nothing where there is none."""
+    """Copy a file, or a folder without its n-best lists; do nothing if `source` does not exist."""
     if source.is_dir():
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.jsonl"))
     elif source.exists():

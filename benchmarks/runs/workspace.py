@@ -1,4 +1,4 @@
-"""Where runs on an archive lie, and what is said of the data before anything starts."""
+"""The workspace of an archive's runs, and the announcement of the data before anything starts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from benchmarks.printing import console
 
 
 def open_data(crohme: Path | None, results: Path) -> Archive:
-    """The archive to work on; without CROHME the embedded set, made on the spot."""
+    """The archive to work on: `crohme`, or else the embedded set, generated if necessary."""
     if crohme is not None:
         return open_archive(crohme)
     from benchmarks.data.synthetic import embedded  # needs matplotlib
@@ -18,15 +18,15 @@ def open_data(crohme: Path | None, results: Path) -> Archive:
 
 
 def workspace(archive: Archive, results: Path) -> Path:
-    """Where runs on this archive lie: results/ for CROHME, a place apart for anything else."""
+    """The folder that contains runs/ for this archive: results/ for CROHME, one under results/local/ for other data."""
     if archive.name == "crohme":
         return results
-    apart = archive.name if archive.name == "embedded" else f"{archive.name}-{archive.digest[:8]}"
-    return results / "local" / apart
+    name = archive.name if archive.name == "embedded" else f"{archive.name}-{archive.digest[:8]}"
+    return results / "local" / name
 
 
 def test_splits(archive: Archive, years: Sequence[str]) -> list[str]:
-    """The test sets of these years, all where none is named. Raises UserError for one that is not there."""
+    """The test sets of these years, by default all. Raises UserError for one that the archive lacks."""
     for year in years:
         if year not in archive.test_splits:
             have = ", ".join(archive.test_splits)
@@ -35,7 +35,7 @@ def test_splits(archive: Archive, years: Sequence[str]) -> list[str]:
 
 
 def announce(archive: Archive) -> None:
-    """Says what is worked on; loudly where it is not CROHME."""
+    """Print which data is used, with a warning if it is not CROHME."""
     console.print(f"data: {archive.path}, {archive.edition}", markup=False)
     if archive.name != "crohme":
         console.print(

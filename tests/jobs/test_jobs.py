@@ -1,4 +1,4 @@
-"""Where jobs run: what an engine says of one that ends, fails, is killed, or loses its node."""
+"""Engines: what they report of a job that ends, fails, is killed, or loses its node."""
 
 import json
 import os
@@ -39,11 +39,11 @@ def ends(place: Place, name: str) -> None:
 
 
 def fails(place: Place) -> None:
-    print("what it said before", file=sys.stderr)
+    print("a line on stderr", file=sys.stderr)
     raise UserError("a fix")
 
 
-def stumbles(place: Place) -> None:
+def crashes(place: Place) -> None:
     raise KeyError("2016")
 
 
@@ -52,7 +52,7 @@ def waits(place: Place, name: str) -> None:
     time.sleep(600)
 
 
-def until(path: Path, seconds: float = 300) -> str:
+def wait_for(path: Path, seconds: float = 300) -> str:
     deadline = time.monotonic() + seconds
     while not path.exists() or not path.read_text():
         assert time.monotonic() < deadline, f"nothing wrote {path}"
@@ -65,34 +65,34 @@ def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None
     processes.start("one", ends, "written")
     processes.start("two", fails)
     processes.start("three", waits, "pid")
-    processes.start("four", stumbles)
-    os.kill(int(until(tmp_path / "pid")), signal.SIGKILL)
-    over: dict[str, Exception | None] = {}
-    while len(over) < 4:
-        over |= processes.ended(10)
-    assert over["one"] is None and (tmp_path / "written").read_text() == "foreign"
-    assert isinstance(over["two"], UserError) and str(over["two"]) == "a fix"
-    assert (tmp_path / "two.log").read_text() == "what it said before\n"
-    assert isinstance(over["three"], Died) and "killed by SIGKILL" in str(over["three"])
-    assert str(over["four"]) == f"KeyError: '2016'; {tmp_path}/four.log shows where"
-    assert "in stumbles" in (tmp_path / "four.log").read_text()
+    processes.start("four", crashes)
+    os.kill(int(wait_for(tmp_path / "pid")), signal.SIGKILL)
+    ended: dict[str, Exception | None] = {}
+    while len(ended) < 4:
+        ended |= processes.ended(10)
+    assert ended["one"] is None and (tmp_path / "written").read_text() == "foreign"
+    assert isinstance(ended["two"], UserError) and str(ended["two"]) == "a fix"
+    assert (tmp_path / "two.log").read_text() == "a line on stderr\n"
+    assert isinstance(ended["three"], Died) and "killed by SIGKILL" in str(ended["three"])
+    assert str(ended["four"]) == f"KeyError: '2016'; {tmp_path}/four.log shows where"
+    assert "in crashes" in (tmp_path / "four.log").read_text()
     assert processes.ended(0) == {}
 
 
-def tells_its_device(place: Place, name: str) -> None:
+def writes_its_device(place: Place, name: str) -> None:
     place.pull(name).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
     if name == "first":
-        until(place.pull("third"))
+        wait_for(place.pull("third"))
 
 
-def test_a_job_gets_the_device_that_is_free(archive: Path, tmp_path: Path) -> None:
+def test_a_job_gets_the_free_device(archive: Path, tmp_path: Path) -> None:
     processes = Processes(archive, tmp_path, tmp_path, 2)
     processes.devices = 2
-    processes.start("one", tells_its_device, "first")
-    processes.start("two", tells_its_device, "second")
+    processes.start("one", writes_its_device, "first")
+    processes.start("two", writes_its_device, "second")
     while "two" in processes.running:
         assert not any(processes.ended(10).values())
-    processes.start("three", tells_its_device, "third")
+    processes.start("three", writes_its_device, "third")
     while processes.running:
         assert not any(processes.ended(10).values())
     assert [(tmp_path / name).read_text() for name in ("first", "second", "third")] == ["0", "1", "1"]
@@ -109,7 +109,7 @@ def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(program)
     command = [sys.executable, str(tmp_path / "program.py"), str(archive), str(tmp_path)]
     parent = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    child = Path("/proc") / until(tmp_path / "pid")
+    child = Path("/proc") / wait_for(tmp_path / "pid")
     parent.kill()
     parent.wait()
     while child.exists() and "\nState:\tZ" not in (child / "status").read_text():
@@ -138,7 +138,7 @@ def test_files_of_a_node_stay_inside_the_workspace(tmp_path: Path) -> None:
         ray_cluster._put(tmp_path / "run", {"../../other": (b"", 0)})
 
 
-def test_an_engine_that_is_not_there(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_engines_are_refused(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny_config(archive)
     given = ["--preset", str(archive / "tiny.yaml"), "--crohme", str(archive), "--results", str(tmp_path)]
     with pytest.raises(UserError, match="no engine called 'slurm': choose local or ray"):
@@ -151,7 +151,7 @@ def test_an_engine_that_is_not_there(archive: Path, tmp_path: Path, monkeypatch:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator:
-    """A head that takes no runs, and two nodes of one CPU: processes of their own here, as on machines of their own."""
+    """A head that takes no runs, and two nodes of one CPU each: separate processes, like separate machines."""
     pytest.importorskip("ray")
     import ray
     from ray.cluster_utils import Cluster
@@ -166,13 +166,13 @@ def cluster() -> Iterator:
     nodes.shutdown()
 
 
-def test_runs_go_on_when_a_node_dies(cluster, archive: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_runs_resume_when_a_node_dies(cluster, archive: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     nodes, (first, _) = cluster
     config = tiny_config(archive, {"training": {"epochs": 30, "validate_every": 30}})
     monkeypatch.setattr("benchmarks.reproduce.MIRROR_SECONDS", 0.2)
     killed: list[int] = []
 
-    def watch(*_, **__) -> None:  # as the driver looks at the runs, both of which are under way
+    def watch(*_, **__) -> None:  # called when the driver mirrors a run; waits wait_for both have trained
         epochs = [len(path.read_text().splitlines()) for path in tmp_path.glob("local/*/runs/*/*/history.jsonl")]
         if not killed and len(epochs) == 2 and min(epochs) >= 3:
             killed.append(max(epochs))
@@ -181,9 +181,9 @@ def test_runs_go_on_when_a_node_dies(cluster, archive: Path, tmp_path: Path, mon
     monkeypatch.setattr("benchmarks.tracking.track.track", watch)
     preset, rows = str(archive / "tiny.yaml"), ["comer-fusion", "bttr"]
     reproduce(rows, preset, [7], archive, tmp_path, placing=Placing("ray"))
-    assert killed and killed[0] < 30, "no node died while runs were under way"
-    said = capsys.readouterr().out
-    assert said.count("it is started again") == 1 and said.count(": done") == 2
+    assert killed and killed[0] < 30, "no node died during the runs"
+    printed = capsys.readouterr().out
+    assert printed.count("restarting it") == 1 and printed.count(": done") == 2
     (space,) = tmp_path.glob("local/foreign-*")
     assert len((space / "table2.csv").read_text().splitlines()) == 3
     for folder in (space / "runs").glob("*/*"):
@@ -198,7 +198,7 @@ def test_runs_go_on_when_a_node_dies(cluster, archive: Path, tmp_path: Path, mon
 
 
 def test_tuning_on_a_cluster(cluster, archive: Path, tmp_path: Path, monkeypatch) -> None:
-    """On the node that is left. It shares a database with the driver, no folder."""
+    """On the remaining node, which shares a database with the driver, but no folder."""
     tiny_config(archive, {"select": "last", "training": {"epochs": 2, "schedule": {"name": "cosine"}}})
     space = {"budget": {"heldout": 0.3}, "parameters": {"training.optimizer.lr": {"low": 0.001, "high": 0.1}}}
     (tmp_path / "space.yaml").write_text(json.dumps(space))

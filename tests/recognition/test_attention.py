@@ -1,4 +1,4 @@
-"""Attention and refinement term of an expression: what the arrays hold, and the pictures made of them."""
+"""Attention and refinement term of an expression: the arrays, and the figures made from them."""
 
 import io
 from dataclasses import replace
@@ -37,7 +37,7 @@ def traced(hour: Recognizer) -> Attention:
     return trace(hour.model, hour.config, INK, TOKENS)
 
 
-def test_what_the_arrays_hold(traced: Attention, hour: Recognizer) -> None:
+def test_shapes_and_sums_of_the_arrays(traced: Attention, hour: Recognizer) -> None:
     model = hour.config.model
     J, H, T, h, w = traced.weights_JHThw.shape
     assert (model.num_decoder_layers, model.nhead, len(TOKENS) + 1) == (J, H, T)
@@ -49,8 +49,8 @@ def test_what_the_arrays_hold(traced: Attention, hour: Recognizer) -> None:
     assert traced.cell == pytest.approx((32, 32), rel=0.02)  # 16 px of an image at half resolution
 
 
-def test_the_arrays_are_those_of_the_network(traced: Attention, hour: Recognizer) -> None:
-    """The decoder's own trace, in its own precision, on the padded grid."""
+def test_the_arrays_equal_the_decoders_own_trace(traced: Attention, hour: Recognizer) -> None:
+    """The trace of the decoder in float32 on the padded grid."""
     batch, layers = evaluation_batches([Sample("", (), INK)], hour.config, 1)[0], Trace()
     inputs_BT, _ = bidirectional_targets([Vocabulary().encode(TOKENS)])
     with torch.no_grad():
@@ -67,8 +67,8 @@ def test_the_arrays_are_those_of_the_network(traced: Attention, hour: Recognizer
     np.testing.assert_allclose(traced.refinement_JHThw[-1], own, atol=1e-2)
 
 
-def test_attention_reads_on_and_coverage_follows(traced: Attention) -> None:
-    """Left to right over the symbols of a line; what is behind is suppressed more than what lies ahead."""
+def test_attention_advances_and_coverage_follows(traced: Attention) -> None:
+    """Left to right over the symbols of a line; what has been read is suppressed more than what is to come."""
     places = traced.looked_Thw.sum(1) @ np.arange(traced.looked_Thw.shape[2])  # mean column
     reading = [places[step] for step in inked(traced)[:-1]]
     assert np.corrcoef(reading, np.arange(len(reading)))[0, 1] > 0.95
@@ -87,7 +87,7 @@ def test_a_network_without_coverage_has_no_refinement_term(tmp_path: Path) -> No
     assert len(animation(traced)) > 1000
 
 
-def test_what_cannot_be_traced(hour: Recognizer) -> None:
+def test_untraceable_input_is_refused(hour: Recognizer) -> None:
     with pytest.raises(UserError, match="700 x 700 px"):
         trace(hour.model, hour.config, np.zeros((700, 700), np.uint8), TOKENS)
     with pytest.raises(ValueError, match="nonsense"):

@@ -1,4 +1,4 @@
-"""What is predicted of what the search found."""
+"""From the hypotheses of a search to predictions."""
 
 import weakref
 from dataclasses import replace
@@ -22,12 +22,12 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[CoMER, Config, list[Sample]]:
-    """A network that has learnt nothing, so that most of what it reads is no expression."""
+    """A network that has learned nothing, so that most of its hypotheses are no valid expressions."""
     folder = tiny_archive(tmp_path_factory.mktemp("tiny"))
     config = tiny_config(folder, {"search": {"beam_size": 10, "max_len": 4}})
     torch.manual_seed(3)
     model, words = CoMER(config.model).eval(), Vocabulary().ids
-    with torch.no_grad():  # its favorites are chance: let it like what does not convert
+    with torch.no_grad():  # make it prefer hypotheses that do not convert
         model.decoder.proj.bias[[words["{"], words["}"], words["x"]]] += torch.tensor([1.0, 1.0, 2.0])
     return model, config, open_archive(folder).samples("2014")
 
@@ -45,7 +45,7 @@ def converts(hypothesis: Hypothesis) -> bool:
 
 
 @pytest.mark.parametrize("scales", [(1.0,), (1.0, 1.5)])
-def test_where_memory_lacks_a_batch_is_read_by_halves(untrained, monkeypatch, capsys, scales) -> None:
+def test_a_batch_is_halved_when_memory_runs_out(untrained, monkeypatch, capsys, scales) -> None:
     model, config, samples = untrained
     config, sizes, room, real = changed(config, batch_size=5, scales=scales), [], 2, predict.joint_search
     expected = recognize(model, config, samples, CPU, "2014")
@@ -53,7 +53,7 @@ def test_where_memory_lacks_a_batch_is_read_by_halves(untrained, monkeypatch, ca
     before: list[weakref.ref] = []
 
     def scarce(network, images, *others):
-        assert not any(earlier() is not None for earlier in before)  # what had no room is gone
+        assert not any(earlier() is not None for earlier in before)  # tensors that did not fit have been freed
         before.append(weakref.ref(images))
         sizes.append(len(images))
         if len(images) > room:
@@ -66,7 +66,7 @@ def test_where_memory_lacks_a_batch_is_read_by_halves(untrained, monkeypatch, ca
     for name, (tokens, hypotheses) in expected.items():
         assert found[name][0] == tokens
         assert [h.ids for h in found[name][1]] == [h.ids for h in hypotheses]
-        # some processors round the products of a smaller batch otherwise
+        # some processors round the products of a smaller batch differently
         assert [h.score for h in found[name][1]] == pytest.approx([h.score for h in hypotheses], rel=1e-5)
     assert "9.00 GiB: 5 images" in " ".join(capsys.readouterr().err.split())
     room = 0
@@ -86,10 +86,10 @@ def test_the_best_hypothesis_that_converts_is_predicted(untrained) -> None:
         assert hypotheses == [best, *(h for h in plain[name][1] if h is not best)]
         assert tokens == tuple(Vocabulary().decode(best.ids))
         moved += hypotheses != plain[name][1]
-    assert moved > 0  # or nothing was to be chosen
+    assert moved > 0  # else the test would show nothing
 
 
-def test_where_nothing_converts_the_best_stays(untrained) -> None:
+def test_if_nothing_converts_the_best_is_predicted(untrained) -> None:
     config = changed(untrained[1], convertible=True)
     brace = Hypothesis((Vocabulary().ids["{"],), -1.0, -0.5, -0.5, "l2r")
     both = [brace, replace(brace, score=-2.0)]
@@ -98,7 +98,7 @@ def test_where_nothing_converts_the_best_stays(untrained) -> None:
 
 
 @pytest.mark.parametrize("order", ["area", "shape"])
-def test_images_are_searched_at_the_scales(untrained, order: str) -> None:
+def test_images_are_searched_at_all_scales(untrained, order: str) -> None:
     _, config, samples = untrained
     config, scales = config.changed({"training.batching.order": order}), [1.0, 1.5, 0.7]
     alone = {batch.ids[0]: batch for batch in evaluation_batches(samples, config, 1, scales)}
@@ -109,7 +109,7 @@ def test_images_are_searched_at_the_scales(untrained, order: str) -> None:
             for scale, (images, mask) in zip(scales, views, strict=True):
                 assert int((~mask[row]).sum()) == round(scale * height) * round(scale * width)
                 assert int(images[row].bool().sum()) > 0
-            if order == "shape":  # in every size it is padded the same whatever its neighbors are
+            if order == "shape":  # at every scale, the padding does not depend on the rest of the batch
                 singly = [(alone[name].images, alone[name].mask), *alone[name].other_sizes]
                 assert all(
                     (a[row] == b[0]).all()
@@ -118,7 +118,7 @@ def test_images_are_searched_at_the_scales(untrained, order: str) -> None:
                 )
 
 
-def test_reading_in_several_sizes_is_another_search(untrained) -> None:
+def test_a_search_at_several_scales_gives_other_hypotheses(untrained) -> None:
     model, config, samples = untrained
     once = recognize(model, config, samples, CPU, "2014")
     twice = recognize(model, changed(config, scales=(1.0, 1.5)), samples, CPU, "2014")

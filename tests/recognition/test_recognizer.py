@@ -1,4 +1,4 @@
-"""Single images: what they are drawn on and how they are stored does not matter, and bad ones do not stop the rest."""
+"""Single images: background and file format do not matter, and bad images do not stop the others."""
 
 import io
 import json
@@ -40,8 +40,8 @@ def hour() -> Recognizer:
     return Recognizer.load(HOUR)
 
 
-def on_glass(ink: int) -> Image.Image:
-    """Ink of one brightness on nothing."""
+def on_transparency(ink: int) -> Image.Image:
+    """Ink of one brightness on a transparent background."""
     image = Image.new("L", PAPER.size, ink).convert("LA")
     image.putalpha(ImageOps.invert(PAPER))
     return image
@@ -85,8 +85,8 @@ AS_STORED: dict[str, Callable[[], tuple[str, Image.Image, dict]]] = {
     "chalk on green": lambda: ("x.jpg", colors((240, 240, 230), (30, 90, 60)), {"quality": 80}),
     "palette": lambda: ("x.png", PAPER.convert("P"), {}),
     "16 bit": lambda: ("x.png", Image.fromarray((255 - INK).astype(np.uint16) * 200 + 5000), {}),
-    "dark on glass": lambda: ("x.png", on_glass(20), {}),
-    "light on glass": lambda: ("x.png", on_glass(235), {}),
+    "dark on glass": lambda: ("x.png", on_transparency(20), {}),
+    "light on glass": lambda: ("x.png", on_transparency(235), {}),
     "paper with holes": lambda: ("x.png", with_holes(), {}),
     "wide margin": lambda: ("x.png", ImageOps.expand(PAPER, 150, 255), {}),
     "no margin": lambda: ("x.png", PAPER.crop(ImageOps.invert(PAPER).getbbox()), {}),
@@ -98,7 +98,7 @@ LARGER: dict[str, Callable[[], tuple[str, Image.Image, dict]]] = {
 
 
 @pytest.mark.parametrize("kind", AS_STORED)
-def test_the_same_ink_comes_out_of_every_form(kind: str, tmp_path: Path) -> None:
+def test_every_format_gives_the_same_ink(kind: str, tmp_path: Path) -> None:
     name, image, options = AS_STORED[kind]()
     image.save(tmp_path / name, **options)
     ink = as_crohme(read_gray(tmp_path / name), name)
@@ -111,13 +111,13 @@ def test_the_same_ink_comes_out_of_every_form(kind: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["dark on light PNG", "light on dark BMP", "JPEG", "dark on glass", *LARGER])
-def test_the_same_latex_comes_out_of_every_form(kind: str, tmp_path: Path, hour: Recognizer) -> None:
+def test_every_format_gives_the_same_latex(kind: str, tmp_path: Path, hour: Recognizer) -> None:
     name, image, options = (AS_STORED | LARGER)[kind]()
     image.save(tmp_path / name, **options)
     assert hour(tmp_path / name).latex == LATEX
 
 
-def test_ink_of_any_size_and_pen_becomes_crohmes() -> None:
+def test_ink_of_any_size_and_pen_is_rendered_as_crohmes() -> None:
     plain = as_crohme(255 - INK, "plain")
     height = plain.shape[0]
     for factor in (0.5, 3, 8):
@@ -141,7 +141,7 @@ def test_bars_and_long_lines(hour: Recognizer) -> None:
 
 
 def pattern(kind: str, draw: np.random.Generator) -> np.ndarray:
-    """Dark on light and no expression: dots or lines in disorder, a grid."""
+    """A dark pattern on a light background that is no expression: random dots or lines, or a grid."""
     image = np.full((120, 300), 255, np.uint8)
     places = [(int(x), int(y)) for x, y in draw.integers((10, 10), (290, 110), (40, 2))]
     for one, other in pairwise(places):
@@ -155,7 +155,7 @@ def pattern(kind: str, draw: np.random.Generator) -> np.ndarray:
     return image
 
 
-def test_a_reading_that_deserves_no_trust_is_told(
+def test_doubtful_results_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cv2.imwrite(str(tmp_path / "dots.png"), pattern("dots", np.random.default_rng(0)))
@@ -170,7 +170,7 @@ def test_a_reading_that_deserves_no_trust_is_told(
 
 
 @pytest.mark.parametrize("weights", [HOUR, None], ids=["hour", "the best"])
-def test_doubt_tells_patterns_from_expressions(weights: Path | None, crohme: Path) -> None:
+def test_doubt_separates_patterns_from_expressions(weights: Path | None, crohme: Path) -> None:
     draw, archive, recognizer = np.random.default_rng(0), open_archive(crohme), Recognizer.load(weights)
     patterns = [recognizer(pattern(kind, draw)) for kind in ("dots", "lines", "grid") for _ in range(8)]
     read = [(recognizer(sample.image), sample.tokens) for sample in evenly(archive.samples("train"), 40)]
@@ -179,7 +179,7 @@ def test_doubt_tells_patterns_from_expressions(weights: Path | None, crohme: Pat
     assert len(right) > 20 and sum(found.doubtful for found in right) <= 0.05 * len(right)
 
 
-def test_hypotheses_are_ordered_and_differ(hour: Recognizer) -> None:
+def test_candidates_are_sorted_and_distinct(hour: Recognizer) -> None:
     found = hour(255 - INK)
     assert found.latex == " ".join(found.tokens) == LATEX
     scores = [c.score for c in found.nbest]
@@ -192,7 +192,7 @@ def test_hypotheses_are_ordered_and_differ(hour: Recognizer) -> None:
     )
 
 
-def test_crohme_images_stay_as_they_are_and_are_read(hour: Recognizer, crohme: Path) -> None:
+def test_crohme_images_are_not_changed_and_are_recognized(hour: Recognizer, crohme: Path) -> None:
     archive = open_archive(crohme)
     for id_ in ("18_em_13", "502_em_19", "RIT_2014_234"):
         image = archive.image("2014", id_)
@@ -250,8 +250,8 @@ def program(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int | st
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:
-    """Bad images are said on stderr, the others are read, and the exit code tells."""
-    last = os.fsdecode(b"b\xff.jpg")  # no UTF-8
+    """Bad images are reported on stderr and by the exit code; the others are recognized."""
+    last = os.fsdecode(b"b\xff.jpg")  # not UTF-8
     PAPER.save(tmp_path / "a.png")
     PAPER.save(tmp_path / last)
     (tmp_path / "text.png").write_text("not an image")
@@ -265,7 +265,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert all(line.startswith(f"error: {tmp_path / name}: ") for line, name in said)
 
 
-def test_trouble_that_nobody_foresaw_stops_no_other_image(
+def test_an_unexpected_error_does_not_stop_the_other_images(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     PAPER.save(tmp_path / "a.png")
@@ -285,7 +285,7 @@ def test_trouble_that_nobody_foresaw_stops_no_other_image(
     )
 
 
-def test_one_image_is_one_line(
+def test_one_image_prints_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     PAPER.save(tmp_path / "a.png")
@@ -320,7 +320,7 @@ def test_the_best_committed_run_is_the_default() -> None:
     assert rates[best_run()] == max(rates.values())
 
 
-def test_weights_that_cannot_be_used(tmp_path: Path) -> None:
+def test_unusable_weights_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such weights"):
         Recognizer.load(tmp_path)
     (tmp_path / "lone.safetensors").write_bytes((HOUR / "best.safetensors").read_bytes())
@@ -328,8 +328,8 @@ def test_weights_that_cannot_be_used(tmp_path: Path) -> None:
         Recognizer.load(tmp_path / "lone.safetensors")
 
 
-def test_a_run_of_ones_own(tmp_path: Path) -> None:
-    """Any run folder will do, and its search options are used."""
+def test_any_run_folder_can_be_loaded(tmp_path: Path) -> None:
+    """Its own search options are used."""
     from models import CoMER
     from models.weights import pack_weights
 

@@ -1,4 +1,4 @@
-"""A run folder gives back what was written into it, and never half of it."""
+"""A run folder returns what was written into it, and never half of it."""
 
 import re
 import shutil
@@ -22,12 +22,12 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     run.write("history.jsonl", lines)
     run.write("checkpoint.json", {"finished": False, "epoch": 1})
     run.write("best.safetensors", b"\0\1")
-    assert run.history == RunFolder(run.path).history == lines  # what it knew before is forgotten
+    assert run.history == RunFolder(run.path).history == lines  # writing discards what was cached
     assert run.state == {"finished": False, "epoch": 1}
     assert (run.path / "best.safetensors").read_bytes() == b"\0\1"
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     run.write("checkpoint.json", {"finished": False, "epoch": 1})
     with pytest.raises(TypeError):
@@ -37,7 +37,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     ]
 
 
-def test_a_damaged_history_is_one_line_that_names_it(tmp_path: Path) -> None:
+def test_a_damaged_history_is_named_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").write_text('{"epoch": 1')
     with pytest.raises(UserError, match=r"history\.jsonl: damaged .*; restore it"):
         _ = RunFolder(tmp_path).history
@@ -80,7 +80,7 @@ WRONG: list[tuple[str, tuple[str | int, ...], object, str]] = [
 
 
 @pytest.mark.parametrize(("name", "where", "value", "words"), WRONG, ids=[f"{row[0]} {row[1]}" for row in WRONG])
-def test_a_value_of_another_type_is_one_line_that_names_it(
+def test_a_value_of_the_wrong_type_is_named_in_one_line(
     tmp_path: Path, committed: Path, name: str, where: tuple[str | int, ...], value: object, words: str
 ) -> None:
     shutil.copytree(committed, tmp_path / "run", ignore=shutil.ignore_patterns("*.safetensors", "*.zip"))

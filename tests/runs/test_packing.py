@@ -1,4 +1,4 @@
-"""Reference runs: what is packed is small, whole, replaces what was there, and recognizes again what it did."""
+"""Packed runs: small and complete; they replace earlier ones and repeat their predictions."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ from tests.helpers.tiny import tiny_archive, tiny_config
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A tiny run, trained and scored, that says it is of CROHME."""
+    """A tiny run, trained and scored, whose settings claim CROHME."""
     archive = tiny_archive(tmp_path / "archive")
     config = tiny_config(archive, {"training": {"epochs": 1}})
     folder = tmp_path / "results/runs" / config.run_name
@@ -29,12 +29,12 @@ def run(tmp_path: Path) -> Path:
     train(RunFolder(folder, config), opened)
     predict(RunFolder(folder, config), opened, ["2014"])
     score(RunFolder(folder, config), opened, ["2014"])
-    of_crohme = (folder / "config.yaml").read_text().replace("name: foreign", "name: crohme")
-    (folder / "config.yaml").write_text(of_crohme)
+    settings = (folder / "config.yaml").read_text()
+    (folder / "config.yaml").write_text(settings.replace("name: foreign", "name: crohme"))
     return folder
 
 
-def test_a_packed_run_is_small_and_whole(run: Path, tmp_path: Path) -> None:
+def test_a_packed_run_is_small_and_complete(run: Path, tmp_path: Path) -> None:
     target = pack(run)
     assert target == tmp_path / "results/reproduced/comer-fusion/tiny-seed7"
     names = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
@@ -52,7 +52,7 @@ def test_a_packed_run_is_small_and_whole(run: Path, tmp_path: Path) -> None:
     assert f"| 2014 | 5 | {exprate:.2f} |" in (target / "README.md").read_text()
 
 
-def test_packing_again_replaces_the_whole(run: Path) -> None:
+def test_packing_again_replaces_the_folder(run: Path) -> None:
     target = pack(run)
     (target / "stale.txt").write_text("left over")
     assert pack(run, weights=False) == target
@@ -60,7 +60,7 @@ def test_packing_again_replaces_the_whole(run: Path) -> None:
     assert not [path for path in target.parent.iterdir() if path != target]
 
 
-def test_what_is_no_reference_run_is_refused(run: Path, tmp_path: Path) -> None:
+def test_unfinished_runs_and_other_data_are_refused(run: Path, tmp_path: Path) -> None:
     (run / "scores/2014.json").unlink()
     with pytest.raises(UserError, match=r"not trained, recognized and scored yet \(2014\)"):
         pack(run)
@@ -72,14 +72,14 @@ def test_what_is_no_reference_run_is_refused(run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "results/reproduced").exists()
 
 
-def test_a_reproduced_run_recognizes_again_what_it_did(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_reproduced_run_repeats_its_predictions(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     pack(run)
     results, archive = tmp_path / "results", tmp_path / "archive"
     evaluate(archive, ["2014"], [], results)
     rate = json.loads((run / "scores/2014.json").read_text())["exprate"]
-    said = capsys.readouterr().out
-    assert [f"{rate:.2f}"] * 2 + ["5 of 5"] == [cell.strip() for cell in _row(said)[3:6]]
-    assert "rounded to float16" in said and "outside the committed one's 95 % interval" in said
+    printed = capsys.readouterr().out
+    assert [f"{rate:.2f}"] * 2 + ["5 of 5"] == [cell.strip() for cell in _row(printed)[3:6]]
+    assert "rounded to float16" in printed and "outside the committed one's 95 % interval" in printed
     with pytest.raises(UserError, match="no reproduced run with weights of these recipes"):
         evaluate(archive, [], ["bttr"], results)
     with pytest.raises(UserError, match="give it with CROHME="):
@@ -88,5 +88,5 @@ def test_a_reproduced_run_recognizes_again_what_it_did(run: Path, tmp_path: Path
         evaluate(tiny_archive(tmp_path / "other", train=8), [], [], results)
 
 
-def _row(said: str) -> list[str]:
-    return next(line for line in said.splitlines() if "comer-fusion/tiny-seed7" in line).strip("│").split("│")
+def _row(printed: str) -> list[str]:
+    return next(line for line in printed.splitlines() if "comer-fusion/tiny-seed7" in line).strip("│").split("│")
