@@ -1,8 +1,8 @@
-"""The recipe schema: one row of the paper's tables x how much to spend x a seed fixes a run.
+"""The settings of a run: a recipe (a row of the paper's tables), a preset (how much to spend) and a seed fix them all.
 
 The defaults *are* the authors' training (CoMER's released program). A preset changes how much is spent, a recipe
-says which row of the table is trained; `resolve` merges defaults <- preset <- recipe and refuses what it does not know.
-What each key means, and where the authors' value is from, stands in presets/paper.yaml.
+selects the row of the table; `resolve` merges defaults <- preset <- recipe and refuses unknown keys.
+presets/paper.yaml documents the meaning of each key and the source of the authors' value.
 """
 
 import difflib
@@ -21,25 +21,25 @@ from models.config import MAX_STEPS, CoMERConfig
 from models.inference.options import SearchOptions
 from models.vocab import Vocabulary
 
-SCHEMA = 3  # version of the settings below: goes up when one comes, goes, or comes to mean something else
-SEED_LIMIT = 2**64  # torch takes smaller ones
+SCHEMA = 3  # version of the settings below: raise it when one is added or removed or changes its meaning
+SEED_LIMIT = 2**64  # torch takes smaller seeds
 FILLED_IN = {"schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"}  # by the run
-# What the authors' loader takes: larger images and longer labels are left out, in training and in prediction.
+# Limits of the authors' loader, which skips larger images and longer labels in training and in prediction.
 AUTHORS_MAX_PIXELS = 320_000
 AUTHORS_MAX_TOKENS = 200
-SHIPPED = Path(__file__).parent  # with recipes/, presets/ and spaces/
+SHIPPED = Path(__file__).parent  # contains recipes/, presets/ and spaces/
 Settings = TypeVar("Settings", bound=BaseModel)
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
 
 
 class Strict(BaseModel):
-    """No unknown keys, no silent coercion, no infinity, no change after the fact."""
+    """Immutable settings: no unknown keys, no silent coercion, no infinity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Data(Strict):
-    """What is trained on. `name`, `digest` and `ink` are filled in from the archive, so that a run is tied to it."""
+    """The training data. `name`, `digest` and `ink` are filled in from the archive, so that a run is tied to it."""
 
     name: str = ""
     digest: str = ""
@@ -53,12 +53,12 @@ class Data(Strict):
 
     @property
     def needs_ink(self) -> bool:
-        """Whether the pen strokes of the training set are trained on, too."""
+        """Whether training uses the pen strokes of the training set."""
         return bool(self.sub_expressions or self.substitution)
 
 
 class Augmentation(Strict):
-    """Random distortions of a training image; every value is the half-width of a uniform draw but `scale`, a range."""
+    """Random distortions of a training image: `scale` is a range, the other values are half-widths of uniform draws."""
 
     scale: tuple[Factor, Factor] | None = (0.7, 1.4)
     stretch: float = Field(default=0.0, ge=0, lt=1)
@@ -75,12 +75,12 @@ class Augmentation(Strict):
 
     @property
     def only_scale(self) -> bool:
-        """Whether this is the authors' augmentation, for which their exact resize is used."""
+        """Whether this is the authors' augmentation, which uses their exact resize."""
         return not (self.stretch or self.rotation or self.shear or self.elastic or self.thickness)
 
 
 class Batching(Strict):
-    """How images become batches: `area` is the authors' (fixed, sorted by area), `shape` pads to a few shapes."""
+    """How images are batched: order `area` is the authors' (fixed, sorted by area), `shape` pads to a few shapes."""
 
     order: Literal["area", "shape"] = "area"
     coarse: bool = False
@@ -91,7 +91,7 @@ class Batching(Strict):
 
 
 class Optimizer(Strict):
-    """The optimizer and its settings; `clip` is the largest norm of a gradient, None for no limit."""
+    """The optimizer and its settings; `clip` limits the gradient norm, None: no limit."""
 
     name: Literal["sgd", "adamw", "muon"] = "sgd"
     lr: float = Field(default=0.08, gt=0)
@@ -101,7 +101,8 @@ class Optimizer(Strict):
 
 
 class Schedule(Strict):
-    """`plateau` multiplies the rate by `factor` after `patience` validations without gain; `cosine` falls to 0."""
+    """`plateau` multiplies the learning rate by `factor` after `patience` validations without gain; `cosine` decays it
+    to 0."""
 
     name: Literal["plateau", "cosine"] = "plateau"
     factor: float = Field(default=0.25, gt=0, lt=1)
@@ -110,7 +111,7 @@ class Schedule(Strict):
 
 
 class Training(Strict):
-    """How long and on what a run is trained; presets/paper.yaml describes every key."""
+    """How a run is trained; presets/paper.yaml describes every key."""
 
     epochs: int = Field(default=300, gt=0)
     batching: Batching = Batching()
@@ -155,7 +156,7 @@ class Search(Strict):
 
 
 class Config(Strict):
-    """One run, completely."""
+    """All settings of a run."""
 
     schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)
     recipe: str
@@ -190,38 +191,38 @@ class Config(Strict):
         return self
 
     def changed(self, values: Mapping[str, Any], source: str = "changed settings") -> "Config":
-        """The same with other values, by full names such as training.optimizer.lr; sections are merged key by key.
+        """A copy with other values, by full names such as training.optimizer.lr; sections are merged key by key.
 
-        Raises UserError, beginning with `source`, for what the schema does not take.
+        Raises UserError, beginning with `source`, for values that violate the schema.
         """
         return validate(Config, merge(self.model_dump(mode="json"), nested(values)), source)
 
     @property
     def digest(self) -> str:
-        """Eight hex digits over the canonical JSON of every setting, defaults too: another default is another run."""
+        """Eight hex digits over the canonical JSON of all settings, defaults included: another default, another run."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     @property
     def run_name(self) -> str:
-        """RECIPE/PRESET-seedN-DIGEST: where the run lies below runs/."""
+        """RECIPE/PRESET-seedN-DIGEST: the run's folder below runs/."""
         return f"{self.recipe}/{self.preset}-seed{self.seed}-{self.digest}"
 
     def to_yaml(self) -> str:
-        """What config.yaml holds."""
+        """Contents of config.yaml."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
 def names(kind: str) -> list[str]:
-    """The shipped recipes, presets or spaces of settings."""
+    """Names of the shipped recipes, presets or tuning spaces."""
     return sorted(path.stem for path in (SHIPPED / kind).glob("*.yaml"))
 
 
 def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
-    """Defaults <- preset <- recipe, tied to the archive's name and digest.
+    """Merge defaults <- preset <- recipe, tied to the archive's name and digest.
 
-    `recipe` and `preset` are shipped names or paths of YAML files. A test split to select on that the archive
-    does not have (the embedded set has no 2014) becomes `heldout`; the embedded set has no pen strokes either.
+    `recipe` and `preset` are shipped names or paths of YAML files. `select` becomes `heldout` if it names a test split
+    that the archive lacks; on the embedded set, which has no pen strokes, the settings that need them become 0.
     """
     recipe_name, recipe_keys, recipe_source = read_named("recipes", recipe)
     preset_name, preset_keys, preset_source = read_named("presets", preset)
@@ -240,7 +241,7 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
 
 
 def load(path: Path) -> Config:
-    """Reads the `config.yaml` of a run folder. An older one keeps its schema version: it is not trained further."""
+    """Read the `config.yaml` of a run folder. An older one keeps its schema version, so it is not trained further."""
     if not path.exists():
         raise UserError(f"{path}: no such file, so this is not a run folder; `python -m benchmarks ls` lists runs")
     keys = {"schema_version": 1} | read_yaml(path)
@@ -250,25 +251,25 @@ def load(path: Path) -> Config:
 
 
 def check_folder(config: Config, folder: Path) -> None:
-    """Raises UserError where `folder` holds a run of other settings; the message names every key that differs."""
+    """Raise UserError if `folder` contains a run of other settings; the message names every key that differs."""
     path = folder / "config.yaml"
     if not path.exists():
         return
-    # a key that came after the folder was made has its default there; the schema's version tells of such keys
+    # keys added since the folder was made count as defaults there; the schema version still tells the two apart
     there = merge(Config(recipe="", preset="").model_dump(mode="json"), {"schema_version": 1} | read_yaml(path))
     old, new = flat(there), flat(config.model_dump(mode="json"))
-    if differ := [name for name in new | old if old.get(name, "absent") != new.get(name, "absent")]:
-        changes = (f"{name} {old.get(name, 'absent')} instead of {new.get(name, 'absent')}" for name in differ)
+    if different := [name for name in new | old if old.get(name, "absent") != new.get(name, "absent")]:
+        changes = (f"{name} {old.get(name, 'absent')} instead of {new.get(name, 'absent')}" for name in different)
         raise UserError(
             f"{path}: a run of other settings ({', '.join(changes)}); choose another folder, or delete that one"
         )
 
 
 def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], str]:
-    """The name, the keys and the source of a shipped recipe, preset or space of settings, or of a YAML file.
+    """Name, keys and source of a shipped recipe, preset or tuning space, or of a YAML file.
 
-    A file with a key `base` changes keys of the one that it names (a file beside itself, or a shipped one); those
-    `above` are built on this one.
+    A file with a key `base` overrides keys of the file that it names (one next to it, or a shipped one). `above` are
+    the files based on this one, to detect cycles.
     """
     if name in above:
         raise UserError(f"{kind}: {' is based on '.join((*above, name))}; take one `base` out")
@@ -287,8 +288,10 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 1e-3, without a point, as text, and takes the last of two equal keys; people mean a number, and
-    one of the keys by mistake."""
+    """SafeLoader that reads 1e-3 as a number and refuses duplicate keys.
+
+    YAML 1.1 would read a float without a decimal point as text, and silently keep the last of two equal keys.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: list[Any] = []
@@ -296,7 +299,7 @@ class _Loader(yaml.SafeLoader):
             keys.append(self.construct_object(key))
             if keys[-1] in keys[:-1]:
                 line = key.start_mark.line + 1
-                raise yaml.YAMLError(f"line {line}: the key '{keys[-1]}' is there twice; take one out")
+                raise yaml.YAMLError(f"line {line}: the key '{keys[-1]}' occurs twice; take one out")
         return super().construct_mapping(node, deep)
 
 
@@ -306,7 +309,7 @@ _Loader.add_implicit_resolver(
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The keys and values of a file. Raises UserError for anything else."""
+    """The keys and values of a YAML file. Raises UserError for any other content."""
     try:
         value = yaml.load(path.read_text(), _Loader)
     except FileNotFoundError:
@@ -319,7 +322,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`over` laid over `base`, section by section."""
+    """`base` updated with `over`, section by section."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
@@ -329,53 +332,55 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def flat(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"training": {"optimizer": {"lr": 1}}} -> {"training.optimizer.lr": 1}"""
-    found = {}
+    result = {}
     for key, value in keys.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
+        result |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return result
 
 
 def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
     """{"training.optimizer.lr": 1} -> {"training": {"optimizer": {"lr": 1}}}"""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, value in keys.items():
         for part in reversed(name.split(".")):
             value = {part: value}
-        found = merge(found, value)
-    return found
+        result = merge(result, value)
+    return result
 
 
 def refuse_filled_in(keys: Mapping[str, Any], source: str) -> None:
-    """Raises UserError where a file of settings holds what the run itself fills in."""
+    """Raise UserError if a file sets a key that the run itself fills in."""
     for name in sorted(FILLED_IN & flat(keys).keys()):
         fix = "give it as --seed (SEEDS=)" if name == "seed" else "the run fills it in"
         raise UserError(f"{source}: {name}: no setting of a recipe or preset; take it out, {fix}")
 
 
 def validate(model: type[Settings], keys: Mapping[str, Any], source: str) -> Settings:
-    """The `model`, such as Config, that `keys` hold. Raises UserError, beginning with `source`, with the first thing
-    that is wrong; an unknown key comes with the known one that it is most like."""
-    try:  # by way of JSON: strict types, yet YAML's lists may be tuples
+    """Validate `keys` as a `model`, such as Config.
+
+    Raises UserError, beginning with `source`, for the first fault; for an unknown key, it suggests the closest one.
+    """
+    try:  # through JSON: strict types, but YAML's lists are accepted as tuples
         return model.model_validate_json(json.dumps(keys, default=str))
     except ValidationError as error:
-        first, count, words = error.errors()[0], error.error_count(), first_fault(error)
+        first, count, fault = error.errors()[0], error.error_count(), first_fault(error)
         if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             where = ".".join(map(str, first["loc"]))
-            like = _nearest(where, list(schema(model)))
-            words = f"{where}: no such key{f'; did you mean {like}?' if like else ''}"
+            nearest = _nearest(where, list(schema(model)))
+            fault = f"{where}: no such key{f'; did you mean {nearest}?' if nearest else ''}"
         more = f" (and {count - 1} more)" if count > 1 else ""
-        raise UserError(f"{source}: {words}{more}") from None
+        raise UserError(f"{source}: {fault}{more}") from None
 
 
 def first_fault(error: ValidationError, start: int = 0) -> str:
-    """The first thing that is wrong, after its place: keys, and numbers in lists, which begin at `start`."""
+    """The first fault, after its location: keys, and list indices, which count from `start`."""
     first = error.errors()[0]
     where = ".".join(str(part + start) if isinstance(part, int) else part for part in first["loc"])
     return f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
 
 
 def schema(model: type[BaseModel] = Config) -> dict[str, dict[str, Any]]:
-    """Every key, sections too: its full name (training.optimizer.lr) -> its JSON schema."""
+    """JSON schema of every key and section, by full name (training.optimizer.lr)."""
     whole = model.model_json_schema()
 
     def fields(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -389,7 +394,7 @@ def schema(model: type[BaseModel] = Config) -> dict[str, dict[str, Any]]:
 
 
 def _nearest(name: str, names: Sequence[str]) -> str | None:
-    """The like of it among its siblings, else anywhere."""
+    """The most similar key, among siblings first, then anywhere."""
     section, _, key = name.rpartition(".")
     siblings = {full.rpartition(".")[2]: full for full in names if full.rpartition(".")[0] == section}
     anywhere = {full.rpartition(".")[2]: full for full in reversed(names)}

@@ -1,4 +1,4 @@
-"""Where a run is made: the device with its switches; hardware, versions, revision, written beside every result."""
+"""The environment of a run: the device and its switches; hardware, versions, revision, recorded with every result."""
 
 import os
 import platform
@@ -19,22 +19,22 @@ PACKAGES = ["hmerbench", "torch", "numpy", "opencv-python-headless", "safetensor
 
 
 def best_device(number: int = 0) -> torch.device:
-    """What to work on: a GPU where there is one, with what slows it down or rounds its numbers switched off.
+    """A GPU if there is one, else the CPU; on a GPU, switches off what slows down the search or reduces precision.
 
-    Raises UserError for a GPU whose driver is too old, rather than work on the CPU without a word.
+    Raises UserError for a GPU whose driver is too old, rather than silently use the CPU.
     """
     if not torch.cuda.is_available():
         if "too old" in (reason := why_no_gpu()) and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
             raise UserError(f"{reason}; update it, or set CUDA_VISIBLE_DEVICES= (to nothing) to work on the CPU")
         return torch.device("cpu")
     torch.backends.cuda.enable_cudnn_sdp(False)  # builds a plan for every step of a search, 0.4 s each on Hopper
-    torch.backends.cuda.matmul.allow_tf32 = False  # of 23 bits TF32 keeps 10; torch's convolutions use it unasked
+    torch.backends.cuda.matmul.allow_tf32 = False  # TF32 keeps 10 of 23 bits; torch's convolutions use it by default
     torch.backends.cudnn.allow_tf32 = False
     return torch.device(f"cuda:{number}")
 
 
 def why_no_gpu() -> str:
-    """What torch says where it finds no GPU to work on, in a sentence; nothing where it finds one."""
+    """The first sentence of torch's error if it finds no usable GPU; "" if it finds one."""
     try:
         torch.cuda.init()
     except (AssertionError, RuntimeError) as error:
@@ -43,7 +43,7 @@ def why_no_gpu() -> str:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """System facts as plain data."""
+    """Hardware, versions and revision as plain data."""
     versions = {}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -66,20 +66,20 @@ def cores() -> int:
 
 
 def processor() -> str:
-    """The CPU's own name, where the system tells it."""
+    """The CPU's model name if the system gives it, else its architecture."""
     cpuinfo = Path("/proc/cpuinfo")
-    named = re.search(r"^model name\s*: *(.+)", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else None
-    return named[1].strip() if named else platform.processor() or platform.machine()
+    model = re.search(r"^model name\s*: *(.+)", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else None
+    return model[1].strip() if model else platform.processor() or platform.machine()
 
 
 def bf16_unit() -> str | None:
-    """What the processor multiplies bf16 with in hardware, so that bf16 pays; None where nothing does."""
-    units = {"matrix unit": "_is_amx_tile_supported", "AVX-512": "_is_avx512_bf16_supported"}  # private: they may go
+    """The processor's hardware unit for bf16 products; None if it has none, so that bf16 does not pay off."""
+    units = {"matrix unit": "_is_amx_tile_supported", "AVX-512": "_is_avx512_bf16_supported"}  # private, may disappear
     return next((unit for unit, check in units.items() if getattr(torch.cpu, check, bool)()), None)
 
 
 def revision() -> str | None:
-    """The git revision of this checkout, with `+` after it where files were changed; None outside a checkout."""
+    """The git revision of this checkout, followed by `+` if files were changed; None outside a checkout."""
     describe = ["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]
     with suppress(OSError, subprocess.CalledProcessError):
         done = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)

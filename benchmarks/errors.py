@@ -1,17 +1,17 @@
-"""The one error a user of the drivers is meant to see, and words for a GPU's."""
+"""Errors that are shown to users, and the wording of a GPU's."""
 
 
 class UserError(Exception):
-    """Bad input or a condition the user can fix.
+    """Bad input, or a condition that the user can fix.
 
-    Its message is one line that names the file and the fix; `python -m benchmarks` prints it, no traceback.
+    Its message is one line that names the file and the fix; `python -m benchmarks` prints it without a traceback.
     """
 
 
 class Diverged(UserError):
-    """A loss that is no longer finite: a fault of the settings, which tuning takes as a result."""
+    """The loss is no longer finite: a fault of the settings, which tuning counts as a result."""
 
 
 def shortage(error: BaseException) -> str:
-    """What torch says of memory that a GPU lacks: "CUDA out of memory. Tried to allocate 2.00 GiB"."""
+    """The beginning of torch's out-of-memory message: "CUDA out of memory. Tried to allocate 2.00 GiB"."""
     return ". ".join(str(error).split(". ")[:2]).rstrip(".")

@@ -1,4 +1,4 @@
-"""Files that are never half written. Imports no torch, so that tables and figures load none."""
+"""Atomic writes and locks. Imports no torch, so that tables and figures load none."""
 
 import errno
 import fcntl
@@ -16,7 +16,7 @@ from benchmarks.errors import UserError
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Writes beside the target, makes it durable, then replaces it: a reader sees the old file or the new one."""
+    """Write and sync a temporary file, then replace the target: a reader sees either the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -25,7 +25,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-    except OSError as error:  # a full disk names no file
+    except OSError as error:  # the error of a full disk names no file
         error.filename = error.filename or str(path)
         raise
     finally:
@@ -33,20 +33,20 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def zipped(files: Mapping[str, str | bytes]) -> bytes:
-    """A zip of files by name: the same bytes for the same files."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
+    """A deterministic zip archive of files by name: the same bytes for the same files."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(files):
             archive.writestr(zipfile.ZipInfo(name), files[name], zipfile.ZIP_DEFLATED)
-    return packed.getvalue()
+    return buffer.getvalue()
 
 
 @contextmanager
 def only_one(folder: Path, name: str = ".training", seconds: float = 0) -> Iterator[None]:
-    """While this lasts no other process works in `folder` under the lock `name`.
+    """Hold the lock `name` in `folder`, so that no other process works there at the same time.
 
-    Waits at most `seconds` for one that does, then raises UserError. The lock is the open file's, so a process that is
-    killed lets go of it; where a file system has no locks, none is held.
+    Waits at most `seconds` for another process, then raises UserError. The lock belongs to the open file, so a killed
+    process releases it; on a file system without locks, none is held.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / name, "a+") as file:
@@ -54,8 +54,8 @@ def only_one(folder: Path, name: str = ".training", seconds: float = 0) -> Itera
         while not _lock(file):
             if time.monotonic() >= deadline:
                 file.seek(0)
-                who = file.read() or "another process"
-                raise UserError(f"{folder}: {who} works in it; wait until that ends, or choose another folder")
+                holder = file.read() or "another process"
+                raise UserError(f"{folder}: {holder} works in it; wait until that ends, or choose another folder")
             time.sleep(0.1)
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")

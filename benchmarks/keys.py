@@ -1,7 +1,7 @@
-"""Every key of a recipe or preset: what it may be, from the schema, and what it means, from presets/paper.yaml.
+"""Every key of a recipe or preset: its type, from the schema, and its meaning, from presets/paper.yaml.
 
-That file sets each key on a line of its own with a comment, so that the authors' training can be read without reading
-Python; here the comments are read back, and nothing is said twice.
+That file sets each key on a line of its own with a comment, so that the authors' training can be read without Python;
+the comments are read back here instead of being repeated.
 """
 
 import json
@@ -19,7 +19,7 @@ _BOUNDS = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "
 
 @dataclass(frozen=True)
 class Key:
-    """A key by its full name, as training.optimizer.lr; `default` is JSON, `meaning` ends with where it is from."""
+    """A key by its full name, such as training.optimizer.lr; `default` is JSON, `meaning` ends with its source."""
 
     name: str
     type: str
@@ -28,30 +28,30 @@ class Key:
 
 
 def settable() -> list[Key]:
-    """All that a recipe or preset may set, in the order of the schema."""
-    found, said = schema(), comments()
-    sections = {name.rpartition(".")[0] for name in found}
+    """All keys that a recipe or preset may set, in the order of the schema."""
+    fields, meanings = schema(), comments()
+    sections = {name.rpartition(".")[0] for name in fields}
     return [
-        Key(name, _type(field), json.dumps(field["default"]), said.get(name, ""))
-        for name, field in found.items()
+        Key(name, _type(field), json.dumps(field["default"]), meanings.get(name, ""))
+        for name, field in fields.items()
         if name not in FILLED_IN | sections
     ]
 
 
 def comments() -> dict[str, str]:
-    """What presets/paper.yaml says beside each key."""
-    found, sections = {}, list[tuple[int, str]]()
+    """The comment on each key in presets/paper.yaml."""
+    result, sections = {}, list[tuple[int, str]]()
     for line in (SHIPPED / "presets/paper.yaml").read_text(encoding="utf-8").splitlines():
         if match := _LINE.match(line):
             sections = [(depth, key) for depth, key in sections if depth < len(match["indent"])]
             sections.append((len(match["indent"]), match["key"]))
             if match["value"]:
-                found[".".join(key for _, key in sections)] = match["comment"] or ""
-    return found
+                result[".".join(key for _, key in sections)] = match["comment"] or ""
+    return result
 
 
 def lines() -> Iterator[str]:
-    """The list as people read it."""
+    """The keys as lines of text."""
     for key in settable():
         yield f"{key.name} = {key.default}    {key.type}"
         yield f"    {key.meaning}"

@@ -1,4 +1,4 @@
-"""Rows as CSV for files and as a table for the terminal."""
+"""Consoles for results and for progress; tables for the terminal."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,13 @@ from rich.console import Console
 from rich.table import Table
 
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
-aside = Console(stderr=True, highlight=False)  # for progress and warnings, which are no results
+aside = Console(stderr=True, highlight=False)  # for progress and warnings
 
-Row = Mapping[str, object]  # by the names of the columns; None is left empty
+Row = Mapping[str, object]  # by column name; None is an empty cell
 
 
 def show(title: str, rows: Sequence[Row], caption: str | None = None) -> None:
-    """Prints the columns of the first row; numbers with four digits, to the right."""
+    """Print `rows` with the columns of the first; numbers with four significant digits, right-aligned."""
     table = Table(title=title, title_justify="left", caption=caption)
     for name in rows[0]:
         numbers = any(isinstance(row[name], int | float) for row in rows)

@@ -1,7 +1,7 @@
-"""The main job: every row of the ablation table trained, recognized, scored and logged, then the tables.
+"""The main job: train, recognize, score and log every row of the ablation table, then write the tables.
 
-Each stage reads the files of the one before and is skipped where its own are there and not older; so the job
-resumes where it was stopped, and any stage can be run again alone (`python -m benchmarks train|predict|score`).
+Each stage reads the files of the one before and is skipped if its own exist and are not older, so the job resumes
+where it was stopped, and any stage can be repeated alone (`python -m benchmarks train|predict|score`).
 """
 
 import json
@@ -33,23 +33,23 @@ from benchmarks.runs.workspace import announce, workspace
 if TYPE_CHECKING:
     from benchmarks.jobs.engine import Engine
 
-TRAINING = 0.8  # of the minutes granted; the rest is for recognition, scoring and tables
-MIRROR_SECONDS = 30  # between two looks at runs side by side
-ATTEMPTS = 4  # at a run whose process or node dies, as often as that happens without the run being at fault
+TRAINING_SHARE = 0.8  # of the time limit; the rest is for recognition, scoring and tables
+MIRROR_SECONDS = 30  # at most between two updates of parallel runs in MLflow
+ATTEMPTS = 4  # to complete a run whose process or node dies
 
 
 class OutOfTime(Exception):
-    """The minutes granted are over; everything done lies in the run folders."""
+    """The time limit is reached; everything done so far is in the run folders."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How the main job is done. Raises UserError for what only this machine's own engine can do."""
+    """How to do the main job. Raises UserError for options that only the engine `local` supports."""
 
-    force: bool = False  # do again what is done
-    minutes: float | None = None  # that it may take
+    force: bool = False  # repeat what is done
+    minutes: float | None = None  # time limit
     placing: Placing = field(default_factory=Placing)
-    began: float = field(default_factory=lambda: time.perf_counter())  # when the minutes began
+    began: float = field(default_factory=lambda: time.perf_counter())  # start of the time limit
 
     def __post_init__(self) -> None:
         if self.minutes is not None and self.placing.engine != "local":
@@ -61,24 +61,24 @@ class Options:
 def reproduce(
     configs: Sequence[Config], archive: Archive, splits: Sequence[str], results: Path, options: Options
 ) -> bool:
-    """Trains, recognizes and scores what is not done yet, with `force` all of it, and writes the tables.
+    """Train, recognize and score what is not done yet (with `force`, everything), and write the tables.
 
-    What is not CROHME stays apart, in results/local/<name>/. On this machine runs are done one after another, or
-    `placing.jobs` side by side; on a cluster all at once. Given `minutes`, all runs get as many epochs as fit into
-    them (`fitted`); after them it ends with the epoch or stage in hand (side by side: at once, from where the
-    checkpoints resume). Whether everything was done is returned.
+    Results on data other than CROHME go to results/local/<name>/. On this machine, runs are done one after another or
+    `placing.jobs` in parallel; on a cluster, all at once. With `minutes`, all runs get as many epochs as fit
+    (`fitted`), and the job stops after the epoch or stage in which the time is up; parallel runs are killed at once and
+    resume from their checkpoints later. Returns whether everything is done.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("reproduce runs one process: torchrun the verb train for each row, reproduce does the rest")
+        raise UserError("reproduce runs one process: use torchrun with the command train for each row, then reproduce")
     if not configs:
-        raise UserError("no row or no seed is named: leave out --recipes and --seeds for all rows of seed 7")
-    place, placing = workspace(archive, results), options.placing
+        raise UserError("no recipe or no seed is given: omit --recipes and --seeds for all rows of seed 7")
+    space, placing = workspace(archive, results), options.placing
     runs: list[RunFolder] = []
     deadline = math.inf if options.minutes is None else options.began + 60 * options.minutes
     with suppress(OutOfTime):
         if options.minutes is not None:
-            configs = fitted(configs, archive, place / "runs", options.minutes, deadline)
-        runs = [RunFolder(place / "runs" / config.run_name, config) for config in configs]
+            configs = fitted(configs, archive, space / "runs", options.minutes, deadline)
+        runs = [RunFolder(space / "runs" / config.run_name, config) for config in configs]
         for run in runs:
             check_folder(run.settings, run.path)
         for run in runs if options.force else ():
@@ -86,23 +86,23 @@ def reproduce(
         announce(archive)
         _print_plan(runs, splits)
         if placing.engine == "local" and placing.jobs == 1:
-            _one_after_another(runs, archive, splits, deadline)
+            _sequentially(runs, archive, splits, deadline)
         else:
-            engine = placing.open(archive, place, place / "runs/logs")
-            _side_by_side(runs, splits, engine, placing.jobs if placing.engine == "local" else len(runs), deadline)
+            engine = placing.open(archive, space, space / "runs/logs")
+            _in_parallel(runs, splits, engine, placing.jobs if placing.engine == "local" else len(runs), deadline)
     if scored := [run for run in runs if run.sets("scores/*.json")]:
         _finish(archive, scored, results, time.perf_counter() - options.began)
     done = sum(_done(run, splits) for run in runs)
     if done < len(configs):
-        console.print(f"the time is over: {done} of {len(configs)} runs are done; the same command resumes")
+        console.print(f"out of time: {done} of {len(configs)} runs are done; the same command resumes")
     return done == len(configs)
 
 
 def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: float, deadline: float) -> list[Config]:
-    """The settings with as many epochs as the minutes allow, the same for all, so that rows can be compared.
+    """The settings with as many epochs as fit into `minutes`, the same number for all, so that rows can be compared.
 
-    Another number of epochs is another run, so the choice is kept in runs/fitted.json: the same command finds it again.
-    Raises UserError where not even the curriculum fits, OutOfTime where the deadline passes while an epoch is measured.
+    Another number of epochs is another run, so the choice is kept in runs/fitted.json, where the same command finds it.
+    Raises UserError if not even the curriculum fits, OutOfTime if the deadline passes while an epoch is measured.
     """
     path = runs / "fitted.json"
     chosen: dict[str, int] = {}
@@ -114,13 +114,13 @@ def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: flo
     key = f"{minutes:g} minutes: {' '.join(sorted(config.run_name for config in configs))}"
     if key not in chosen:
         seconds = _measured_epoch(configs, archive, runs, deadline)
-        left = TRAINING * (deadline - time.perf_counter())
-        todo = [config.training.epochs - len(RunFolder(runs / config.run_name).history) for config in configs]
+        left = TRAINING_SHARE * (deadline - time.perf_counter())
+        remaining = [config.training.epochs - len(RunFolder(runs / config.run_name).history) for config in configs]
         epochs, least = int(left / seconds / len(configs)), 1 + configs[0].training.batching.curriculum
-        if sum(todo) * seconds <= left:
+        if sum(remaining) * seconds <= left:
             epochs = max(config.training.epochs for config in configs)
         elif epochs < least:
-            needed = math.ceil(least * len(configs) * seconds / TRAINING / 60)
+            needed = math.ceil(least * len(configs) * seconds / TRAINING_SHARE / 60)
             raise UserError(
                 f"--minutes {minutes:g}: {len(configs)} runs at {seconds:.3g} s an epoch have no time for {least} "
                 f"epochs each, the least that preset {configs[0].preset} learns in; give {needed} or more (MINUTES=)"
@@ -139,9 +139,9 @@ def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: flo
 
 
 def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, deadline: float) -> float:
-    """Seconds of the first epoch after the curriculum, of the network with most coverage: it costs most.
+    """Seconds of the first epoch after the curriculum, for the network with the most coverage, which is the slowest.
 
-    It is trained in its own folder, with all the epochs of its preset, which a command without minutes resumes.
+    It is trained in its own folder, set up for all epochs of its preset, which a command without minutes resumes.
     """
     from benchmarks.training.trainer import train
 
@@ -149,20 +149,20 @@ def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, dea
         pass
 
     config = max(configs, key=lambda config: config.model.cross_coverage + config.model.self_coverage)
-    folder, wanted = runs / config.run_name, min(config.training.batching.curriculum + 1, config.training.epochs)
+    folder, needed = runs / config.run_name, min(config.training.batching.curriculum + 1, config.training.epochs)
 
     def stop(line: dict[str, Any]) -> None:
-        if line["epoch"] >= wanted:
+        if line["epoch"] >= needed:
             raise Measured
         _check_time(deadline)
 
-    if len(RunFolder(folder).history) < wanted:
+    if len(RunFolder(folder).history) < needed:
         _check_time(deadline)
         check_folder(config, folder)
         console.print(f"measuring an epoch of {config.recipe}", markup=False)
         with suppress(Measured):
             train(RunFolder(folder, config), archive, stop)
-    return epoch_seconds(RunFolder(folder).history[:wanted])
+    return epoch_seconds(RunFolder(folder).history[:needed])
 
 
 def _check_time(deadline: float) -> None:
@@ -171,28 +171,31 @@ def _check_time(deadline: float) -> None:
 
 
 def epoch_seconds(history: Sequence[Epoch]) -> float:
-    """Seconds of the last epoch, with its share of the validations until then."""
+    """Seconds of the last epoch, plus the mean time per epoch of all validations."""
     return history[-1]["seconds"] + sum(line.get("val_seconds", 0.0) for line in history) / len(history)
 
 
-def _one_after_another(runs: Sequence[RunFolder], archive: Archive, splits: Sequence[str], deadline: float) -> None:
-    """Raises OutOfTime after the deadline (of time.perf_counter)."""
+def _sequentially(runs: Sequence[RunFolder], archive: Archive, splits: Sequence[str], deadline: float) -> None:
+    """Do one run after another. Raises OutOfTime after the deadline, a value of time.perf_counter."""
     from benchmarks.tracking.live import live
     from benchmarks.tracking.track import track
 
-    in_time = partial(_check_time, deadline)
+    check_time = partial(_check_time, deadline)
     for run in runs:
-        in_time()
+        check_time()
         if not run.trained:
             console.rule(f"{_name(run)}: training", align="left")
         with nullcontext() if run.trained else live(run.path):
-            if not _stages(run, archive, splits, in_time):
-                console.print(f"{_name(run)}: done already ({run.path})", markup=False)
+            if not _stages(run, archive, splits, check_time):
+                console.print(f"{_name(run)}: already done ({run.path})", markup=False)
         track(run.path)
 
 
-def _stages(run: RunFolder, archive: Archive, splits: Sequence[str], keep: Callable[[], None]) -> bool:
-    """Does what is not done yet of a run; whether there was anything. `keep` is called after every epoch and stage."""
+def _stages(run: RunFolder, archive: Archive, splits: Sequence[str], after_each: Callable[[], None]) -> bool:
+    """Do the stages of a run that are not done yet, and call `after_each` after every epoch and stage.
+
+    Returns whether there was anything to do.
+    """
     from benchmarks.recognition.predict import predict
     from benchmarks.score import score
     from benchmarks.training.trainer import train
@@ -200,23 +203,26 @@ def _stages(run: RunFolder, archive: Archive, splits: Sequence[str], keep: Calla
     if _done(run, splits):
         return False
     if not run.trained:
-        train(run, archive, lambda _: keep())
+        train(run, archive, lambda _: after_each())
     if unrecognized := [split for split in splits if not run.recognized(split)]:
-        keep()
+        after_each()
         predict(run, archive, unrecognized)
     if unscored := [split for split in splits if not run.scored(split)]:
-        keep()
+        after_each()
         for result in score(run, archive, unscored).values():
             console.print(f"{_name(run)}: {result}", markup=False)
-    keep()
+    after_each()
     return True
 
 
-def _side_by_side(
+def _in_parallel(
     runs: Sequence[RunFolder], splits: Sequence[str], engine: "Engine", at_once: int, deadline: float
 ) -> None:
-    """Ends at the deadline. A run whose process or node dies is started again from what it left here; one that fails
-    lets the others end, and is told after."""
+    """Do at most `at_once` runs in parallel until all are done or the deadline has passed.
+
+    A run whose process or node dies is restarted from the files it left. A run that fails does not stop the others;
+    its error is raised at the end.
+    """
     from benchmarks.tracking.track import track
 
     attempts, epochs, errors = Counter[str](), Counter[str](), []
@@ -232,7 +238,7 @@ def _side_by_side(
                 run = running.pop(name)
                 attempts[name] += 1
                 if isinstance(error, Died) and attempts[name] < ATTEMPTS:
-                    console.print(f"{name}: {error}; it is started again", markup=False)
+                    console.print(f"{name}: {error}; restarting it", markup=False)
                     waiting[name] = run
                     continue
                 if (run.path / "config.yaml").exists():
@@ -241,11 +247,11 @@ def _side_by_side(
                 errors += [error] if error else []
             for name, run in running.items():
                 if history := RunFolder(run.path).history:
-                    if len(history) > epochs[name]:  # a line for every epoch that is over, as nobody sees bars
+                    if len(history) > epochs[name]:  # the progress bars of other processes are not visible
                         epochs[name], last = len(history), history[-1]
-                        which = f"epoch {last['epoch']}/{run.settings.training.epochs}"
-                        told = f"loss {last['loss']:.4f}, {last['images_per_s']:.0f} images/s"
-                        console.print(f"{_name(run)}: {which}, {told}", markup=False)
+                        epoch = f"epoch {last['epoch']}/{run.settings.training.epochs}"
+                        rates = f"loss {last['loss']:.4f}, {last['images_per_s']:.0f} images/s"
+                        console.print(f"{_name(run)}: {epoch}, {rates}", markup=False)
                     track(run.path)
     finally:
         engine.stop()
@@ -254,7 +260,7 @@ def _side_by_side(
 
 
 def _on_node(place: Place, settings: Config, splits: Sequence[str]) -> None:
-    """A run in a process or on a node of its own, which hands its files to the driver as it goes."""
+    """Do a run in another process or on a node, sending its files to the driver after every epoch and stage."""
     name = f"runs/{settings.run_name}"
     archive, folder = place.archive(), place.pull(name)
     _stages(RunFolder(folder, settings), archive, splits, lambda: place.push(name))
@@ -272,26 +278,26 @@ def _print_plan(runs: Sequence[RunFolder], splits: Sequence[str]) -> None:
     rows = []
     for run in runs:
         done = ["trained", *(split for split in splits if run.scored(split))] if run.trained else []
-        row = {"row": run.settings.recipe, "seed": run.settings.seed, "done already": ", ".join(done) or "-"}
-        rows.append(row | {"training takes": "-" if run.trained else _duration(expected_seconds(run))})
+        row = {"row": run.settings.recipe, "seed": run.settings.seed, "already done": ", ".join(done) or "-"}
+        rows.append(row | {"training time": "-" if run.trained else _duration(expected_seconds(run))})
     show(f"plan: preset {runs[0].settings.preset}, test sets {', '.join(splits)}", rows)
 
 
 def expected_seconds(run: RunFolder) -> float | None:
-    """What trainings at this preset on this data took here before: their median."""
+    """Median duration of finished trainings at this preset in the same workspace; None if there are none."""
     others = map(RunFolder, run.path.parents[1].glob(f"*/{run.settings.preset}-seed*"))
-    took = [other.seconds[-1] for other in others if other.trained and other.history]
-    return median(took) if took else None
+    durations = [other.seconds[-1] for other in others if other.trained and other.history]
+    return median(durations) if durations else None
 
 
 def _duration(seconds: float | None) -> str:
     if seconds is None:
-        return "unknown yet"
+        return "unknown"
     return f"~{seconds:.0f} s" if seconds < 120 else f"~{seconds / 60:.0f} min"
 
 
 def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds: float) -> None:
-    """The tables, written and printed, and where everything lies."""
+    """Write and print the tables, and print the paths of all results."""
     from benchmarks.report import tables
     from benchmarks.tracking.track import track
     from benchmarks.tracking.tracking_store import store

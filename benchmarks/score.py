@@ -1,4 +1,4 @@
-"""Scoring of a run's predictions by the LgEval-compatible scripts: JSON and CSV a split."""
+"""Scoring of a run's predictions with the LgEval-compatible scorer: JSON and CSV files for each split."""
 
 import json
 import tempfile
@@ -18,10 +18,12 @@ from evaluation.scoring.score import Evaluation, Score, evaluate
 
 
 def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, Score]:
-    """Writes scores/<split>.json (counts, rates, interval, signature), .csv (one row per expression), .txt (LgEval's
-    Summary.txt), symlg/<split>.zip (the converted predictions) and errors/<split>.json (what is confused how often).
-    Where the preset recognizes n evenly spaced expressions of a split only, these alone are scored; n says so. Raises
-    UserError where nothing was recognized yet, evaluation.InputError for what cannot be scored."""
+    """Write scores/<split>.json (counts, rates, interval, signature), .csv (one row per expression), .txt (LgEval's
+    Summary.txt), symlg/<split>.zip (the converted predictions) and errors/<split>.json (confusions and their counts).
+
+    If the preset recognizes only n evenly spaced expressions of a split, only these are scored; n in the score says so.
+    Raises UserError if nothing was recognized yet, evaluation.InputError for predictions that cannot be scored.
+    """
     scores, config = {}, run.settings
     for split in splits:
         predictions = run.path / "predictions" / f"{split}.zip"
@@ -30,25 +32,27 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
         captions = dict(evenly(list(archive.captions(split).items()), config.search.limit))
         fields = {"set": f"{archive.name}{split}", "search": config.search.name, "select": config.select}
         if config.model.mask_padding:
-            fields["padding"] = "masked"  # an image is recognized as alone; unsaid, as the authors do
-        known = {id_: text for id_, text in sorted(archive.ground_truth(split).items()) if id_ in captions}
+            fields["padding"] = "masked"  # independent of the batch; not stated for the authors' unmasked padding
+        truth = {id_: text for id_, text in sorted(archive.ground_truth(split).items()) if id_ in captions}
         with tempfile.TemporaryDirectory() as workdir:
             folder = Path(workdir)
-            result = evaluate(predictions, GroundTruth(known, captions), fields, folder)
+            result = evaluate(predictions, GroundTruth(truth, captions), fields, folder)
             rows = [asdict(row) for row in result.expressions]
             converted = {path.name: path.read_text() for path in (folder / "pred_symlg").glob("*.lg")}
             run.write(f"symlg/{split}.zip", zipped(converted))
             run.write(f"errors/{split}.json", _errors(result))
             run.write(f"scores/{split}.txt", (folder / "Results_pred_symlg" / "Summary.txt").read_text())
             run.write(f"scores/{split}.csv", csv_text(list(rows[0]), rows))
-            run.write(f"scores/{split}.json", asdict(result.score))  # the last, as it says that all is there
+            run.write(f"scores/{split}.json", asdict(result.score))  # last, since it marks the split as scored
         scores[split] = result.score
     return scores
 
 
 def _errors(result: Evaluation) -> str:
-    """The tables of errors, a line for each row: counts over a set, so they may lie where the ground truth may not.
-    Left out is what only a shift in one expression made look confused."""
+    """The error tables as JSON, one row per line. Counts over a set may be published where its ground truth may not.
+
+    Symbol confusions that occur in a single expression and only at a shifted position are left out.
+    """
     tables = analysis.tables(analysis.load(result))
     tables["symbols"] = [row for row in tables["symbols"] if row["aligned"] or row["expressions"] != 1]
     parts = [f'"n": {result.score.n}', f'"signature": {json.dumps(result.score.signature)}']

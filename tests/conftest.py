@@ -1,6 +1,6 @@
-"""One thread per test process: several run side by side, and sums come out the same on every machine.
+"""One thread per test process: several run in parallel, and sums are rounded the same on every machine.
 
-With CI set, a test that is skipped although it should run there fails the whole run.
+With CI set, a test that is skipped although it must run there fails the whole run.
 """
 
 import os
@@ -9,7 +9,7 @@ from benchmarks.libraries import settle
 
 settle()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["HMERBENCH_RESULTS"] = "results"  # of the folder a test works in, not the project's
+os.environ["HMERBENCH_RESULTS"] = "results"  # relative to a test's working folder, not the project's
 os.environ.setdefault("MPLBACKEND", "agg")
 
 import re  # noqa: E402
@@ -23,14 +23,14 @@ from tests.helpers.places import CROHME, PARITY  # noqa: E402
 
 torch.set_num_threads(1)
 
-# what a public machine lacks: data under a license, reference sets made from it, a GPU, LaTeX, the rights of root
+# what a public machine lacks: licensed data, reference sets made from it, a GPU, LaTeX, root privileges
 MAY_BE_SKIPPED = re.compile(r"CROHME|golden|/ink|inkml|GPU|LaTeX|root may|on Linux only", re.IGNORECASE)
 skipped: list[str] = []
 
 
 @pytest.fixture(scope="session")
 def crohme() -> Path:
-    """CoMER's data.zip: the path in CROHME, else beside the checkout; skips the test where there is neither."""
+    """CoMER's data.zip: the path in CROHME, else ../shared; the test is skipped if there is neither."""
     if not CROHME.exists():
         pytest.skip("CROHME is not here: `make crohme`, or set CROHME to its data.zip")
     return CROHME
@@ -38,7 +38,7 @@ def crohme() -> Path:
 
 @pytest.fixture(scope="session")
 def parity() -> Path:
-    """The folder of the authors' activations, gradients and search results; there is always one."""
+    """The folder of the authors' activations, gradients and search results, which always exists."""
     return PARITY
 
 

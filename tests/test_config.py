@@ -1,4 +1,4 @@
-"""Recipes and presets: every shipped one parses, and what is wrong in one is said in a line."""
+"""Recipes and presets: every shipped one is valid, and faults are reported in one line."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def test_paper_is_the_authors_training():
     assert (config.select, config.search.beam_size, config.search.max_len) == ("2014", 10, 200)
 
 
-OTHER = {  # another value for every setting; a run of the laptop's settings is asked for each
+OTHER = {  # a value for every setting that differs from the preset laptop's
     "schema_version": 1,
     "recipe": "bttr",
     "preset": "smoke",
@@ -132,7 +132,7 @@ def leaves(keys: dict, *path: str) -> dict[tuple[str, ...], Any]:
 
 
 def with_other(config: Config, path: tuple[str, ...]) -> Config:
-    """The configuration with the setting at `path` changed, without the checks that would forbid some."""
+    """The configuration with the setting at `path` changed, without validation, which would forbid some."""
     value: Any = OTHER
     for key in path:
         value = value[key]
@@ -166,14 +166,14 @@ def test_another_setting_is_another_run(path, tmp_path):
     for stage in stages[: 1 if path == ("schema_version",) else 3]:
         with pytest.raises(UserError) as error:
             stage()
-        said = str(error.value)
-        assert f"({'.'.join(path)} " in said and said.count(" instead of ") == 1 and "\n" not in said
-        assert "config.yaml: a run of other settings" in said and "choose another folder" in said
+        message = str(error.value)
+        assert f"({'.'.join(path)} " in message and message.count(" instead of ") == 1 and "\n" not in message
+        assert "config.yaml: a run of other settings" in message and "choose another folder" in message
     assert (tmp_path / "config.yaml").read_text() == made.to_yaml()
 
 
 def test_another_default_is_another_run():
-    """A run is what it was made with, not what the suite would make today."""
+    """A run is identified by the settings it was made with, not by today's defaults."""
 
     class Later(Optimizer):
         momentum: float = 0.5
@@ -183,8 +183,8 @@ def test_another_default_is_another_run():
     assert later.digest != made.digest
 
 
-def test_settings_of_an_older_suite(tmp_path):
-    """Its results are read; its runs are not gone on with, whether or not a setting differs otherwise."""
+def test_settings_of_an_older_version(tmp_path):
+    """Its results are read, but its runs are not trained further, even if no other setting differs."""
     made = configs.resolve("comer-fusion", "laptop", 7)
     (tmp_path / "config.yaml").write_text(made.to_yaml().replace(f"schema_version: {SCHEMA}\n", ""))
     older = configs.load(tmp_path / "config.yaml")
@@ -201,8 +201,8 @@ def test_settings_of_an_older_suite(tmp_path):
         configs.resolve("comer-fusion", str(tmp_path / "mine.yaml"), 7)
 
 
-def test_the_papers_preset_holds_every_key_and_the_schemas_defaults():
-    """So that the authors' training can be read without Python, and the list of keys is whole."""
+def test_the_papers_preset_sets_every_key_to_its_default():
+    """So that the authors' training can be read without Python, and the list of keys is complete."""
     recipe_keys = {"model.cross_coverage": True, "model.self_coverage": True}
     plain = Config(recipe="comer-fusion", preset="paper").model_dump(mode="json")
     assert configs.resolve("comer-fusion", "paper", 7).model_dump(mode="json") == plain
@@ -225,7 +225,7 @@ def _flat(tree, prefix=""):
             yield prefix + name, value
 
 
-def test_digest_follows_everything_that_matters(tmp_path):
+def test_digest_depends_on_recipe_preset_and_seed(tmp_path):
     base = configs.resolve("comer-fusion", "paper", 7)
     digests = {base.digest, configs.resolve("comer-fusion", "paper", 8).digest}
     digests |= {configs.resolve("bttr", "paper", 7).digest, configs.resolve("comer-fusion", "fast", 7).digest}
@@ -237,7 +237,7 @@ def test_digest_follows_everything_that_matters(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("trainng: {}", "trainng: no such key; did you mean training?"),
         ("training: {epoch: 3}", "training.epoch: no such key; did you mean training.epochs?"),
@@ -266,18 +266,18 @@ def test_digest_follows_everything_that_matters(tmp_path):
         ("search: {beam_size: 57}", "search.beam_size must be at most 56"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(tmp_path, text, said):
+def test_a_fault_is_reported_in_one_line(tmp_path, text, message):
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(UserError) as error:
         configs.resolve("comer-fusion", str(path), 7)
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "mine.yaml" in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_a_file_may_change_another(tmp_path):
-    """By its name or its place beside the file; what it takes over is what it would have if all were written out."""
+def test_a_file_may_override_another(tmp_path):
+    """The base is a shipped name or a file next to it; keys that are not overridden keep the base's values."""
     laptop, ink = (configs.resolve("comer-fusion", name, 7).model_dump() for name in ("laptop", "ink"))
     changed = {name for name, value in _flat(ink) if value != dict(_flat(laptop))[name]}
     assert {name for name in changed if name.startswith("model.")} == set() and "training.epochs" in changed
@@ -289,7 +289,7 @@ def test_a_file_may_change_another(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("base", "said"),
+    ("base", "message"),
     [
         ("mine.yaml", r"mine\.yaml is based on .*mine\.yaml; take one `base` out"),
         ("nothing", "no preset called 'nothing': choose one of brief"),
@@ -297,14 +297,14 @@ def test_a_file_may_change_another(tmp_path):
         ("[ink]", r"mine\.yaml: base: must be the name of one of the presets, or a YAML file, not \['ink'\]"),
     ],
 )
-def test_a_base_that_is_none(tmp_path, base, said):
+def test_an_invalid_base_is_refused(tmp_path, base, message):
     (tmp_path / "mine.yaml").write_text(f"base: {base}")
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         configs.resolve("comer-fusion", str(tmp_path / "mine.yaml"), 7)
 
 
-def test_no_number_of_the_schema_may_be_infinite(tmp_path):
-    """Every float by its name, each of them given nan, inf and -inf."""
+def test_every_number_must_be_finite(tmp_path):
+    """nan, inf and -inf are refused for every float of the schema."""
     path, base = tmp_path / "mine.yaml", configs.resolve("comer-fusion", "paper", 7).model_dump(mode="json")
     floats = [name for name in configs.schema() if isinstance(_at(base, name), float)]
     floats += ["training.optimizer.clip"]  # none by default
@@ -331,19 +331,19 @@ def _at(config, name):
 
 
 @pytest.mark.parametrize("rate", ["1e-3", "1.0e-3", "0.001", "1E-3"])
-def test_numbers_as_people_write_them(tmp_path, rate):
+def test_notations_of_a_number(tmp_path, rate):
     (tmp_path / "mine.yaml").write_text(f"training: {{optimizer: {{lr: {rate}}}}}")
     assert configs.resolve("bttr", str(tmp_path / "mine.yaml"), 7).training.optimizer.lr == 0.001
 
 
 @pytest.mark.parametrize("digest", ["7e3f00aa", "12e5d3"])
-def test_a_digest_is_no_number(tmp_path, digest):
+def test_a_digest_is_not_read_as_a_number(tmp_path, digest):
     made = configs.resolve("bttr", "smoke", 7).changed({"data.digest": digest})
     (tmp_path / "config.yaml").write_text(made.to_yaml())
     assert configs.load(tmp_path / "config.yaml").data.digest == digest
 
 
-def test_unknown_names_list_the_known():
+def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(UserError, match=r"no recipe called 'comer'.*comer-fusion"):
         configs.resolve("comer", "paper", 7)
     with pytest.raises(UserError, match="no such file"):
@@ -355,8 +355,8 @@ def test_config_cannot_be_changed():
         Config(recipe="r", preset="p").seed = 3  # type: ignore[misc]
 
 
-def test_a_folder_made_before_a_key_was_there_is_still_its_own(tmp_path):
-    """As committed runs are: `predict FOLDER` and `evaluate` take their settings from the folder itself."""
+def test_a_folder_older_than_a_key_accepts_its_own_settings(tmp_path):
+    """Like committed runs: `predict FOLDER` and `evaluate` take the settings from the folder itself."""
     older = yaml.safe_load(configs.resolve("comer-fusion", "smoke", 7).to_yaml())
     del older["schema_version"], older["data"]["sub_expressions"], older["data"]["ink"]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(older))

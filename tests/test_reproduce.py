@@ -1,4 +1,4 @@
-"""The main job on a tiny archive and a tiny network: what is done once is not done again, and each stage runs alone."""
+"""The main job on a tiny archive and a tiny network: what is done is not repeated, and each stage can run alone."""
 
 import json
 import time
@@ -53,7 +53,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def reproduce(
     rows: list[str], preset: str, seeds: list[int], archive: Path, results: Path, years=(), **options
 ) -> bool:
-    """The main job, as its verb calls it."""
+    """The main job, as the command line calls it."""
     opened = open_archive(archive)
     configs = [resolve(row, preset, seed, opened) for row in rows for seed in seeds]
     return job.reproduce(configs, opened, splits_of(opened, years), results, job.Options(**options))
@@ -64,7 +64,7 @@ def preset_of(archive: Path) -> str:
     return str(archive / "tiny.yaml")
 
 
-def test_all_stages_once_and_never_again(archive: Path, tmp_path: Path, stages: list[str], capsys) -> None:
+def test_stages_that_are_done_are_not_repeated(archive: Path, tmp_path: Path, stages: list[str], capsys) -> None:
     preset = preset_of(archive)
     reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path)
     assert stages == ["train", "predict", "score"] * 2
@@ -80,12 +80,12 @@ def test_all_stages_once_and_never_again(archive: Path, tmp_path: Path, stages: 
 
     stages.clear()
     reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path)
-    assert stages == [] and "done already" in capsys.readouterr().out
+    assert stages == [] and "already done" in capsys.readouterr().out
     reproduce(["bttr"], preset, [7], archive, tmp_path, force=True)
     assert stages == ["train", "predict", "score"]
 
 
-def test_runs_side_by_side_are_the_runs_one_after_another(
+def test_parallel_runs_equal_sequential_runs(
     archive: Path, tmp_path: Path, stages: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     preset = preset_of(archive)
@@ -105,7 +105,7 @@ def test_runs_side_by_side_are_the_runs_one_after_another(
     )
 
 
-def test_side_by_side_time_runs_out_and_one_failure_lets_the_others_end(
+def test_parallel_runs_stop_at_the_deadline_but_not_for_a_failure(
     archive: Path, tmp_path: Path, stages: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     preset = preset_of(archive)
@@ -122,7 +122,7 @@ def test_side_by_side_time_runs_out_and_one_failure_lets_the_others_end(
         reproduce(["bttr"], preset, [7, 8], archive, tmp_path, placing=Placing("ray", 2))
 
 
-def test_what_is_stale_is_made_again_and_nothing_else(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+def test_only_what_is_stale_is_repeated(archive: Path, tmp_path: Path, stages: list[str]) -> None:
     preset = preset_of(archive)
     reproduce(["bttr"], preset, [7], archive, tmp_path)
     (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
@@ -159,7 +159,7 @@ def test_each_stage_alone(archive: Path, tmp_path: Path, stages: list[str], caps
         cli.app(["predict", str(folder), "--crohme", str(other)], standalone_mode=False)
 
 
-def test_stages_say_what_they_lack(archive: Path, tmp_path: Path) -> None:
+def test_missing_input_is_named(archive: Path, tmp_path: Path) -> None:
     given = ["--crohme", str(archive), "--results", str(tmp_path)]
     folder = tmp_path / "runs/bttr"
     folder.mkdir(parents=True)
@@ -172,7 +172,7 @@ def test_stages_say_what_they_lack(archive: Path, tmp_path: Path) -> None:
         cli.app(["reproduce", "--years", "2016", *given], standalone_mode=False)
 
 
-def test_a_part_of_a_set_is_scored_as_one(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+def test_a_subset_is_scored_as_such(archive: Path, tmp_path: Path, stages: list[str]) -> None:
     config = tiny_config(archive, {"training": {"epochs": 1}, "search": {"limit": 3}})
     opened = open_archive(archive)
     reproduce(["comer-fusion"], str(archive / "tiny.yaml"), [7], archive, tmp_path)
@@ -181,7 +181,7 @@ def test_a_part_of_a_set_is_scored_as_one(archive: Path, tmp_path: Path, stages:
     assert "foreign 2014 [3 evenly spaced]" in (space / "table2.csv").read_text()
 
 
-def test_interrupted_training_leaves_earlier_results(archive: Path, tmp_path: Path, stages, monkeypatch) -> None:
+def test_interrupted_training_keeps_earlier_results(archive: Path, tmp_path: Path, stages, monkeypatch) -> None:
     preset = preset_of(archive)
     reproduce(["bttr"], preset, [7], archive, tmp_path)
     (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
@@ -196,7 +196,7 @@ def test_interrupted_training_leaves_earlier_results(archive: Path, tmp_path: Pa
     assert kept and all(path.read_bytes() == content for path, content in kept.items())
 
 
-def test_when_the_time_is_over_it_stops_and_goes_on_later(archive: Path, tmp_path: Path, stages: list[str], capsys):
+def test_it_stops_at_the_deadline_and_resumes_later(archive: Path, tmp_path: Path, stages: list[str], capsys):
     tiny_config(archive, {"training": {"epochs": 2}})
     rows, preset = ["bttr", "comer-fusion"], str(archive / "tiny.yaml")
     assert not reproduce(rows, preset, [7], archive, tmp_path, minutes=1e-6)
@@ -214,25 +214,25 @@ def test_when_the_time_is_over_it_stops_and_goes_on_later(archive: Path, tmp_pat
 
 
 def test_epochs_are_fitted_to_the_minutes(archive: Path, tmp_path: Path, stages: list[str], monkeypatch, capsys):
-    """Measured at 10 s an epoch; the choice is kept, so what is cut short is resumed and what is done stays done."""
+    """At 10 s an epoch; the number is kept, so that interrupted runs resume and finished ones are not repeated."""
     tiny_config(archive, {"training": {"epochs": 40}})
     preset, seconds = str(archive / "tiny.yaml"), 10.0
     monkeypatch.setattr(job, "epoch_seconds", lambda history: seconds)
-    monkeypatch.setattr(job.time, "perf_counter", lambda: 1000.0)  # nothing else takes time
+    monkeypatch.setattr(job.time, "perf_counter", lambda: 1000.0)  # the clock of the job stands still
     monkeypatch.setattr("benchmarks.training.trainer.time", FakeTime)
 
-    def cut_short(_: object) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "_one_after_another", lambda *_: cut_short(_))
+        patch.setattr(job, "_sequentially", interrupted)
         with pytest.raises(KeyboardInterrupt):
             reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path, minutes=1)
     assert stages == ["train"] and "up to 2 epochs for each run, at 10 s an epoch" in capsys.readouterr().out
     (space,) = tmp_path.glob("local/foreign-*")
-    (measured,) = space.glob("runs/comer-fusion/*")  # the dearer of the two
+    (measured,) = space.glob("runs/comer-fusion/*")  # the slower of the two
     assert len((measured / "history.jsonl").read_text().splitlines()) == 1 and measured.name.startswith("tiny-seed7-")
-    seconds = 1.0  # another speed is another choice only where there is none
+    seconds = 1.0  # a number that was kept is not fitted again
     assert reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path, minutes=1)
     assert stages == ["train", *["train", "predict", "score"] * 2]
     for row in ("bttr", "comer-fusion"):
@@ -248,7 +248,9 @@ def test_epochs_are_fitted_to_the_minutes(archive: Path, tmp_path: Path, stages:
     assert "tiny-2-epochs" in table
 
 
-def test_minutes_that_hold_everything_or_nothing(archive: Path, tmp_path: Path, stages: list[str], monkeypatch) -> None:
+def test_minutes_enough_for_all_epochs_or_for_none(
+    archive: Path, tmp_path: Path, stages: list[str], monkeypatch
+) -> None:
     config = tiny_config(archive, {"training": {"epochs": 3}})
     monkeypatch.setattr(job.time, "perf_counter", lambda: 0.0)
     monkeypatch.setattr("benchmarks.training.trainer.time", FakeTime)
@@ -268,12 +270,12 @@ def test_minutes_that_hold_everything_or_nothing(archive: Path, tmp_path: Path, 
 
 
 class FakeTime:
-    """The trainer's own clock, which goes on while that of the job is set."""
+    """The trainer's own clock, which runs while that of the job is set."""
 
     perf_counter = staticmethod(time.process_time)
 
 
-def test_a_plan_knows_what_training_took(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+def test_the_plan_estimates_training_time_from_earlier_runs(archive: Path, tmp_path: Path, stages: list[str]) -> None:
     config = tiny_config(archive, {"training": {"epochs": 1}})
     run = RunFolder(workspace(open_archive(archive), tmp_path) / "runs" / config.run_name, config)
     assert job.expected_seconds(run) is None
@@ -281,14 +283,14 @@ def test_a_plan_knows_what_training_took(archive: Path, tmp_path: Path, stages: 
     assert (job.expected_seconds(run) or 0) > 0
 
 
-def test_no_rows_are_no_job(archive: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no row or no seed is named"):
+def test_a_job_without_rows_is_refused(archive: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no recipe or no seed is given"):
         reproduce(["bttr"], "smoke", [], archive, tmp_path)
 
 
 def test_torchrun_is_for_training_alone(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="torchrun the verb train"):
+    with pytest.raises(UserError, match="use torchrun with the command train"):
         job.reproduce([], open_archive(archive), [], tmp_path, job.Options())
 
 

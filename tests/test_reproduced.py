@@ -1,4 +1,4 @@
-"""The reproduced runs: complete, readable, and scored again from their predictions to the same counts."""
+"""The reproduced runs: complete, readable, and with scores that follow from their predictions."""
 
 import json
 
@@ -42,7 +42,7 @@ def test_a_reference_run_is_complete(run):
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}/{run.name}")
-def test_its_scores_follow_from_its_predictions(run, tmp_path, crohme):
+def test_a_reference_run_is_scored_to_the_same_counts(run, tmp_path, crohme):
     (tmp_path / "predictions").symlink_to(run / "predictions")
     years = [path.stem for path in sorted(run.glob("predictions/*.zip"))]
     assert "2014" in years
@@ -65,8 +65,8 @@ def test_the_committed_tables_are_what_make_tables_writes(tmp_path):
 
 
 @pytest.mark.skipif(not INK.exists(), reason=f"no {INK}")
-def test_in_four_sizes_more_is_read_than_in_one(crohme):
-    """What the sizes of the preset ink were chosen by: training expressions with a quarter of their symbols new."""
+def test_four_scales_recognize_more_than_one(crohme):
+    """The criterion for the scales of the preset ink: training expressions, a quarter of their symbols replaced."""
     run, archive = RunFolder(ROOT / "results/reproduced/comer-fusion/ink-seed7"), open_archive(crohme)
     samples = [s for s in with_ink(evenly(archive.samples("train"), 60), archive.ink) if s.ink]
     write = Substitution(samples, run.settings.data.substitution)

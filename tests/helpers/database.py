@@ -1,4 +1,4 @@
-"""A PostgreSQL of one's own for a test: Debian's package, a cluster in a temporary folder, a free port of the loopback.
+"""A PostgreSQL server for tests: Debian's package, a cluster in a temporary folder, a free port on the loopback device.
 
 def test_something(postgres: Postgres) -> None:
     url = postgres.url("a_new_database")
@@ -30,7 +30,7 @@ class Postgres:
         self.call("pg_ctl", "start", "-w", "-l", str(self.folder / "log"), "-o", options)
 
     def stop(self) -> None:
-        """At once, as by a power cut."""
+        """Stop immediately, as in a power failure."""
         self.call("pg_ctl", "stop", "-m", "immediate")
 
     def call(self, program: str, *arguments: str) -> None:
@@ -53,17 +53,16 @@ class Postgres:
         connection.autocommit = True
         connection.cursor().execute(f'CREATE DATABASE "{database}"')
         connection.close()
-        return f"{where.replace('://', '+psycopg2://')}/{database}"  # as SQLAlchemy has them
+        return f"{where.replace('://', '+psycopg2://')}/{database}"  # SQLAlchemy's form
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """Skips where it is not installed."""
+    """A running server; the test is skipped if PostgreSQL is not installed."""
     pytest.importorskip("psycopg2")
-    found = shutil.which("initdb")
-    binaries = (
-        [Path(found).parent] if found and shutil.which("pg_ctl") else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    )
+    binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if (initdb := shutil.which("initdb")) and shutil.which("pg_ctl"):
+        binaries = [Path(initdb).parent]
     if not binaries:
         pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
     folder = Path(tempfile.mkdtemp(prefix="hmerbench-postgres-"))

@@ -1,4 +1,4 @@
-"""InkML of a few slanted bars, which is as good as handwriting to what reads it."""
+"""InkML files whose symbols are slanted bars, which readers do not tell from handwriting."""
 
 import zipfile
 from pathlib import Path
@@ -9,7 +9,7 @@ ELEMENTS = {r"\frac": "mfrac", r"\sqrt": "msqrt"}
 
 
 def inkml(caption: str, height: float = 280, forget: str | None = None) -> str:
-    """A file whose symbols are slanted bars side by side; the MathML is flat, which leaves its order."""
+    """Slanted bars side by side under flat MathML, in the caption's order; `forget` omits a token from the MathML."""
     tokens = [token for token in caption.split() if token not in ("{", "}", "^", "_", r"\limits")]
     traces = groups = math = ""
     for number, token in enumerate(tokens):

@@ -1,4 +1,4 @@
-"""Files of runs that never were: whole, with made-up numbers, and `over` in place of some of them."""
+"""Complete files of fictitious runs with made-up numbers; `over` replaces some of them."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ def put(path: Path, content: str) -> None:
 
 
 def put_score(folder: Path, split: str, n: int, exact: int, **over: Any) -> None:
-    """scores/<split>.json: of what is wrong, every second expression has one error, and so on."""
+    """scores/<split>.json: half of the wrong expressions have one error, half of the rest two, and so on."""
     le1, le2, le3 = (n - (n - exact) // 2**k for k in (1, 2, 3))
     by_length = [Bucket(BUCKETS[0], n, exact, percent(exact, n)), *(Bucket(name, 0, 0, None) for name in BUCKETS[1:])]
     made: dict[str, Any] = {"n": n, "exact": exact, "le1": le1, "le2": le2, "le3": le3, "structure": le3}
@@ -37,7 +37,7 @@ def put_score(folder: Path, split: str, n: int, exact: int, **over: Any) -> None
 
 
 def put_expressions(folder: Path, split: str, errors: Iterable[int]) -> None:
-    """scores/<split>.csv: e0, e1, ... with so many errors."""
+    """scores/<split>.csv: expressions e0, e1, ... with these numbers of errors."""
     rows = [
         asdict(Expression(f"e{k}", "converted", wrong, wrong, 0, wrong == 0, wrong == 0, None, None, None))
         for k, wrong in enumerate(errors)

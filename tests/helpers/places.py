@@ -1,4 +1,4 @@
-"""Where tests find the checkout, and what may lie beside it."""
+"""Paths of the checkout and of the data that may lie next to it."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"
 CROHME = Path(os.environ.get("CROHME", SHARED / "crohme/data.zip"))
 INK = CROHME.parent / "inkml/train.zip"  # the pen strokes of its training set
-FIXTURES = ROOT / "tests/fixtures"  # what may be passed on: enough to check every proof anywhere
+FIXTURES = ROOT / "tests/fixtures"  # reference data that may be redistributed
 PARITY = next(
     folder
     for folder in (Path(os.environ.get("PARITY_DIR", SHARED / "parity")), FIXTURES / "parity")

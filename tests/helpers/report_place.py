@@ -1,4 +1,4 @@
-"""Two scored runs on a small archive, the first with weights, and the report made of them."""
+"""Two scored runs on a small archive, the first with weights, and their report page."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ HOSTILE = "x </script><script>window.hacked=1</script> <img src=x onerror=window
 
 LIMITS = r"\sum \limits _ { i = 1 } ^ { n } i"
 
-# id: truth, what run A read, what run B read (None: nothing)
+# id: truth, prediction of run A, prediction of run B (None: none)
 EXPRESSIONS: dict[str, tuple[str, str | None, str | None]] = {
     "moved": ("x ^ { 2 } + 1", "x 2 + 1", "x ^ { 2 } + 1"),
     "label": ("a + b", "a + c", "a + c"),
@@ -41,7 +41,7 @@ EXPRESSIONS: dict[str, tuple[str, str | None, str | None]] = {
     "hostile": ("a b", "a b", HOSTILE),
     "long": ("1 + 2 + 3 + 4 + 5 + 6", "1 + 2 + 3 + 4 + 5 + 6", "1 + 2 + 3 + 4 + 5 + 6"),
 }
-FILLERS = 50  # right in both runs
+FILLERS = 50  # correct in both runs
 N = len(EXPRESSIONS) + FILLERS
 
 
@@ -77,7 +77,7 @@ def make_run(results: Path, archive: Archive, recipe: str, side: int) -> tuple[C
 
 
 class Place:
-    """An archive, a results folder with two scored runs, the first with weights, and the page made of them."""
+    """An archive, a results folder with two scored runs, the first with weights, and their report page."""
 
     def __init__(self, root: Path):
         self.results = root / "results"

@@ -1,4 +1,4 @@
-"""Made-up run folders, and what a tracking store must hold of them."""
+"""Made-up run folders, and the contents that a tracking store must have for them."""
 
 import json
 import multiprocessing
@@ -59,8 +59,8 @@ def artifacts(client: MlflowClient, run_id: str, path: str | None = None) -> set
 
 
 def track_at_once(folders: list[Path], uri: str) -> list[str | None]:
-    """Every folder tracked by a process of its own, all at the same moment."""
-    processes = multiprocessing.get_context("forkserver")  # it imports once what takes long
+    """Track every folder in a process of its own, all at the same time."""
+    processes = multiprocessing.get_context("forkserver")  # does the slow imports once
     processes.set_forkserver_preload(
         ["mlflow.store.tracking.sqlalchemy_store", "benchmarks.tracking.track", "benchmarks.config"]
     )
@@ -69,12 +69,12 @@ def track_at_once(folders: list[Path], uri: str) -> list[str | None]:
 
 
 def _use(uri: str) -> None:
-    """Set here, as the environment of the fork server may be that of an earlier test."""
+    """Set the address in the worker, as the fork server may have the environment of an earlier test."""
     os.environ["MLFLOW_TRACKING_URI"] = uri
 
 
 def check_complete(client: MlflowClient, run_id: str, folder: Path) -> None:
-    """The store has all of the folder, and nothing twice: every point, parameter, input and file is counted."""
+    """Assert that the store has everything in the folder exactly once: points, parameters, inputs and files."""
     history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     for name in METRICS:
         points = client.get_metric_history(run_id, name)

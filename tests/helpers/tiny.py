@@ -1,7 +1,7 @@
-"""A tiny archive in CROHME's layout and a tiny network: what a test trains on in seconds.
+"""A tiny archive in CROHME's layout and a tiny network, which trains on it in seconds.
 
-`python -m tests.helpers.tiny ARCHIVE FOLDER OVERRIDES` trains that network, so that tests can kill it; with
-`STEPS SECONDS` behind, it kills itself (-9) in the optimizer step after so many, with a checkpoint every so often.
+`python -m tests.helpers.tiny ARCHIVE FOLDER OVERRIDES` trains that network, so that tests can kill it; with two more
+arguments, `STEPS SECONDS`, it kills itself (-9) after STEPS optimizer steps, and saves a checkpoint every SECONDS.
 """
 
 import itertools
@@ -38,7 +38,7 @@ SETTINGS = {
 
 
 def tiny_archive(folder: Path, train: int = 24, test: int = 5) -> Path:
-    """Symbols are bars of different heights, left to right: enough to learn something."""
+    """An archive whose symbols are bars of different heights, left to right: enough to learn something."""
     for split, count in {"train": train, "2014": test}.items():
         draw = np.random.default_rng(len(split))
         (folder / "data" / split / "img").mkdir(parents=True)
@@ -63,7 +63,7 @@ def tiny_archive(folder: Path, train: int = 24, test: int = 5) -> Path:
 def tiny_config(archive: Path, overrides: dict | None = None, recipe: str = "comer-fusion") -> Config:
     """The tiny network under a shipped recipe; `overrides` are merged over SETTINGS as a preset's keys would be."""
     preset = archive / "tiny.yaml"
-    # at once: of two ranks that begin together, one must not read the file half written by the other, or still empty
+    # atomically: of two ranks that start together, one must not read a file half written by the other
     write_atomically(preset, json.dumps(configs.merge(SETTINGS, overrides or {})))
     return configs.resolve(recipe, str(preset), 7, open_archive(archive))
 
@@ -84,6 +84,6 @@ if __name__ == "__main__":
     if len(sys.argv) > 4:
         die_after(int(sys.argv[4]))
         training.CHECKPOINT_SECONDS = float(sys.argv[5])
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell has its children ignore Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # children of a background shell ignore Ctrl-C
     where = Path(sys.argv[1])
     training.train(RunFolder(Path(sys.argv[2]), tiny_config(where, json.loads(sys.argv[3]))), open_archive(where))

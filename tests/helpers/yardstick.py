@@ -1,4 +1,4 @@
-"""How much work something is, told without seconds, which a slow or busy machine stretches tenfold."""
+"""Measures of work other than seconds, which a slow or busy machine stretches tenfold."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def lines_run(action: Callable[[], object]) -> int:
-    """The lines of Python that `action` runs: the same number on every machine."""
+    """Number of Python lines that `action` executes, which is the same on every machine."""
     lines = 0
 
     def trace(frame: FrameType, event: str, arg: object) -> Any:
@@ -28,8 +28,8 @@ def lines_run(action: Callable[[], object]) -> int:
 def loops(action: Callable[[], object]) -> float:
     """CPU time of `action`, in passes of an empty loop of a million steps timed around it.
 
-    For work inside one call of a regular expression, where no line of Python is run. The machine's pace can
-    change tenfold from one moment to the next, so only a difference of orders of magnitude says anything.
+    For work inside a single call, such as a regular expression's, which executes no Python line. The machine's speed
+    can change tenfold from one moment to the next, so only orders of magnitude are meaningful.
     """
     before = _loop()
     began = time.process_time()
