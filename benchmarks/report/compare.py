@@ -1,16 +1,16 @@
-"""Compare rows over seeds and images: does the paper's ordering hold, and is each difference significant?
+"""Compare rows over seeds and images: does coverage help, does the paper's ordering hold?
 
 Two sources of variation are tested separately. Over images: do these particular networks differ on expressions like
 these (McNemar's test with one seed per row, otherwise a paired permutation test of each image's mean over the seeds)?
-Over seeds: would the rows still differ if they were trained again (Welch's test)? A step of the ordering counts as
-shown if both tests are significant at 5 % after Holm's correction over all steps; seeds are tested only with at least
-MIN_SEEDS per row. One year has about a thousand images, too few to resolve two points; all years pooled (POOLED) have
-3,332.
+Over seeds: would the rows still differ if they were trained again (Welch's test, with at least MIN_SEEDS per row)? A
+difference counts as shown if both tests are significant at 5 %. The paper's claim, that coverage helps (CLAIM), is
+tested by itself; the steps of its ordering are one family, with Holm's correction. One year has about a thousand
+images, too few to resolve two points; all years pooled (POOLED) have 3,332.
 """
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, combinations, pairwise
 from pathlib import Path
@@ -27,8 +27,15 @@ from evaluation.scoring import stats
 from evaluation.scoring.signature import Signature
 
 ORDER: tuple[str, ...] = tuple(reference()["recipes"])  # the paper's Table 1, worst first
+CLAIM = "bttr-baseline", "comer-fusion"  # no coverage, and both kinds of it
 MIN_SEEDS = 3
 LEVEL = 0.05  # of significance
+REPORTED = {  # recipe -> the paper's ExpRate on CROHME 2014, in percent
+    recipe: row["exprate"]
+    for recipe, names in reference()["recipes"].items()
+    for row in reference()["table1"]
+    if row["model"] == names["table1"]
+}
 POOLED = "all"  # the union of all test sets a run was scored on
 WIDTH = 118  # characters in a printed line
 
@@ -62,22 +69,23 @@ class Row:
 class Step:
     """The difference between two rows, `upper` (better according to the paper) minus `lower`, in percentage points.
 
-    All p-values are two-sided; those ending in _holm are corrected over all steps. `images_needed` and `seeds_needed`
-    (per row, at the pooled spread) are the sample sizes that would show a difference of this size with 80 % power, at
-    the level the correction requires of the smallest p-value; None if no feasible size does.
+    `low` and `high` bound its 95 % interval: over seeds with MIN_SEEDS per row, otherwise over images. All p-values are
+    two-sided; those ending in _holm are corrected over the family of the step. `seeds_needed` (per row, at the spread
+    of these two) and `images_needed` would show the difference that the paper reports (`reported`) with 80 % power, at
+    the level the correction requires of the smallest p-value; None if unknown or more than 1,000 seeds.
     """
 
     lower: str
     upper: str
     difference: float
+    low: float
+    high: float
     image_p: float
     image_p_holm: float
-    images_needed: int | None = None
-    seed_low: float | None = None
-    seed_high: float | None = None
     seed_p: float | None = None
     seed_p_holm: float | None = None
-    permutation_p: float | None = None  # over seeds, without assuming normality
+    reported: float | None = None  # on CROHME 2014
+    images_needed: int | None = None
     seeds_needed: int | None = None
     verdict: str = "too few seeds"  # shown | opposite | open | too few seeds
 
@@ -89,10 +97,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs with equal conditions: their rows, the steps between them, and the verdict on the paper's ordering."""
+    """Runs with equal conditions: their rows, the steps between them, and the verdict on the paper's ordering. `claim`
+    is the difference that both kinds of coverage make, if both rows are there and not every pair is tested."""
 
     conditions: str
     rows: list[Row]
+    claim: Step | None
     steps: list[Step]
     verdict: str  # holds | does not hold | cannot tell
     words: str
@@ -150,29 +160,35 @@ def _compare(conditions: str, runs: Sequence[ScoredRun], every_pair: bool) -> Co
     for run in sorted(runs, key=lambda run: (order.index(run.recipe), run.seed)):
         rows.setdefault(run.recipe, []).append(run)
     paper_rows = [recipe for recipe in rows if recipe in ORDER]
-    pairs = list(combinations(rows, 2) if every_pair else pairwise(paper_rows))  # one family for Holm's correction
-    level = LEVEL / max(1, len(pairs))
-    steps = [_test_step(rows[a], rows[b], level) for a, b in pairs]
-    for step, p in zip(steps, stats.holm([step.image_p for step in steps]), strict=True):
-        step.image_p_holm = p
-    variances = [variance(run.exprate for run in seeds) for seeds in rows.values() if len(seeds) >= MIN_SEEDS]
-    over_seeds = [(step, step.seed_p) for step in steps if step.seed_p is not None]
-    for (step, _), p in zip(over_seeds, stats.holm([p for _, p in over_seeds]), strict=True):
-        step.seed_p_holm = p
-        step.seeds_needed = stats.seeds_needed(step.difference, mean(variances) ** 0.5, level=level)
-        direction = "shown" if step.difference > 0 else "opposite"
-        step.verdict = direction if step.image_p_holm < LEVEL and p < LEVEL else "open"
+    steps = _test_family(rows, list(combinations(rows, 2) if every_pair else pairwise(paper_rows)))
+    claims = [] if every_pair or not rows.keys() >= {*CLAIM} else _test_family(rows, [CLAIM])
     summaries = []
     for recipe, seeds in rows.items():
         rates = [run.exprate for run in seeds]
         spread = (stdev(rates), *stats.mean_interval(rates)) if len(rates) > 1 else (None, None, None)
         numbers = " ".join(str(run.seed) for run in seeds)
         summaries.append(Row(recipe, model_name(recipe), len(rates), mean(rates), *spread, numbers))
-    return Comparison(conditions, summaries, steps, *_conclude(summaries, steps, paper_rows))
+    verdict, words = _conclude(summaries, steps, paper_rows)
+    if claims:
+        words = f"{CLAIM_WORDS[claims[0].verdict]}: {_describe_step(claims[0])}. {words}"
+    return Comparison(conditions, summaries, next(iter(claims), None), steps, verdict, words)
+
+
+def _test_family(rows: Mapping[str, Sequence[ScoredRun]], pairs: Sequence[tuple[str, str]]) -> list[Step]:
+    """Test the differences between pairs of rows, corrected as one family."""
+    steps = [_test_step(rows[lower], rows[upper], LEVEL / len(pairs)) for lower, upper in pairs]
+    for step, p in zip(steps, stats.holm([step.image_p for step in steps]), strict=True):
+        step.image_p_holm = p
+    over_seeds = [(step, step.seed_p) for step in steps if step.seed_p is not None]
+    for (step, _), p in zip(over_seeds, stats.holm([p for _, p in over_seeds]), strict=True):
+        step.seed_p_holm = p
+        direction = "shown" if step.difference > 0 else "opposite"
+        step.verdict = direction if step.image_p_holm < LEVEL and p < LEVEL else "open"
+    return steps
 
 
 def _test_step(a: Sequence[ScoredRun], b: Sequence[ScoredRun], level: float) -> Step:
-    """Test the difference between two rows, uncorrected; `level` is the one for `images_needed`."""
+    """Test the difference between two rows, uncorrected; `level` is the one for the sample sizes needed."""
     ids = sorted(a[0].errors)
     if any(run.errors.keys() != a[0].errors.keys() for run in (*a, *b)):
         raise UserError(f"{a[0].recipe} and {b[0].recipe}: scored on other expressions; score them again")
@@ -181,16 +197,27 @@ def _test_step(a: Sequence[ScoredRun], b: Sequence[ScoredRun], level: float) -> 
         image_p = stats.mcnemar(int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum()))
     else:
         image_p = stats.permutation(right_a.mean(0), right_b.mean(0))
-    rates_a, rates_b = ([run.exprate for run in row] for row in (a, b))
-    needed = stats.pairs_needed(right_b.mean(0) - right_a.mean(0), level=level)
-    step = Step(a[0].recipe, b[0].recipe, mean(rates_b) - mean(rates_a), image_p, image_p, needed)
+    gains = 100 * (right_b.mean(0) - right_a.mean(0))  # of each image, in points
+    lower, upper = a[0].recipe, b[0].recipe
+    step = Step(lower, upper, float(gains.mean()), *stats.mean_interval(gains.tolist()), image_p, image_p)
+    if lower in REPORTED and upper in REPORTED:
+        step.reported = reported = REPORTED[upper] - REPORTED[lower]
+        step.images_needed = stats.pairs_needed(reported, float(gains.std()), level=level)
     if min(len(a), len(b)) >= MIN_SEEDS:
-        seeds = stats.compare_seeds(rates_a, rates_b)
-        (step.seed_low, step.seed_high), step.seed_p = seeds.interval, seeds.welch_p
-        step.permutation_p = seeds.permutation_p
+        rates_a, rates_b = ([run.exprate for run in row] for row in (a, b))
+        (step.low, step.high), step.seed_p = stats.welch(rates_a, rates_b)
+        if step.reported:
+            deviation = mean((variance(rates_a), variance(rates_b))) ** 0.5
+            step.seeds_needed = stats.seeds_needed(step.reported, deviation, level=level)
     return step
 
 
+CLAIM_WORDS = {  # verdict of CLAIM -> opening of the sentence
+    "shown": "Coverage helps",
+    "opposite": "Coverage hurts",
+    "open": "Whether coverage helps is open",
+    "too few seeds": f"Whether coverage helps is not tested over seeds, which takes {MIN_SEEDS} per row",
+}
 VERDICT_WORDS = {  # verdict of a step -> opening of the sentence that lists such steps
     "shown": "shown at 5 % over seeds and images",
     "opposite": "the other way round, at 5 % over seeds and images",
@@ -224,19 +251,19 @@ def _conclude(rows: Sequence[Row], steps: Sequence[Step], paper_rows: Sequence[s
 
 
 def _describe_step(step: Step) -> str:
-    """A step with its corrected p-values and, if it is not shown, the sample sizes that would show it."""
-    seeds = "" if step.seed_p_holm is None else f"p{_p(step.seed_p_holm)} over seeds, "
+    """A step with its corrected p-values and, if it is not shown, the sample sizes that would show the paper's."""
+    seeds = "" if step.seed_p_holm is None else f"p{_p(step.seed_p_holm, '=')} over seeds, "
     needs = []
-    if step.seed_p_holm is not None and step.seed_p_holm >= LEVEL:
+    if step.reported and step.seed_p_holm is not None and step.seed_p_holm >= LEVEL:
         needs.append(f"{step.seeds_needed or 'over 1,000'} seeds per row")
-    if step.image_p_holm >= LEVEL:
-        needs.append(f"{step.images_needed:,} images" if step.images_needed else "more images than there are")
-    power = f"; 80 % power takes {' and '.join(needs)}" if needs else ""
-    return f"{step.name} {step.difference:+.2f} points ({seeds}p{_p(step.image_p_holm)} over images{power})"
+    if step.reported and step.image_p_holm >= LEVEL:
+        needs.append(f"{step.images_needed:,} images")
+    power = f"; 80 % power for the paper's {step.reported:+.2f} takes {' and '.join(needs)}" if needs else ""
+    return f"{step.name} {step.difference:+.2f} points ({seeds}p{_p(step.image_p_holm, '=')} over images{power})"
 
 
-def _p(p: float, equals: str = "=") -> str:
-    return "<0.001" if p < 0.001 else f"{equals}{p:.3f}"
+def _p(p: float | None, equals: str = "") -> str:
+    return "–" if p is None else "<0.001" if p < 0.001 else f"{equals}{p:.3f}"
 
 
 def as_text(comparison: Comparison) -> str:
@@ -244,16 +271,15 @@ def as_text(comparison: Comparison) -> str:
     heading = f"{comparison.conditions}: ExpRate in percent, mean ± standard deviation and 95 % interval over seeds"
     lines = [textwrap.fill(heading, WIDTH), ""]
     for row in comparison.rows:
-        spread = "" if row.sd is None else f" ± {row.sd:.2f}, {row.low:.2f} to {row.high:.2f}"
-        lines.append(f"  {row.model:<16}{row.mean:6.2f}{spread}, seed{'s' * (row.n > 1)} {row.seeds}")
-    lines += [""] * bool(comparison.steps)
-    for step in comparison.steps:
-        seeds = "not tested"
-        if step.seed_p is not None:
-            assert step.seed_p_holm is not None and step.permutation_p is not None
-            seeds = f"p{_p(step.seed_p)} (Holm {_p(step.seed_p_holm, '')}, permutation {_p(step.permutation_p, '')})"
-        images = f"p{_p(step.image_p)} (Holm {_p(step.image_p_holm, '')})"
-        lines.append(f"  {step.name} {step.difference:+.2f}: images {images}, seeds {seeds}: {step.verdict}")
+        spread = "" if row.sd is None else f" ± {row.sd:.2f}  {row.low:.2f} to {row.high:.2f}"
+        lines.append(f"  {row.model:<16}{row.mean:6.2f}{spread}  seed{'s' * (row.n > 1)} {row.seeds}")
+    if steps := [*([comparison.claim] if comparison.claim else []), *comparison.steps]:
+        width = max(len(step.name) for step in steps)
+        lines += ["", f"  {'difference in points':<{width + 7}}  95 % interval   p, seeds  p, images"]
+    for step in steps:
+        interval = f"{step.low:+.2f} to {step.high:+.2f}"
+        tests = f"{_p(step.seed_p_holm):>9}  {_p(step.image_p_holm):>9}"
+        lines.append(f"  {step.name:<{width}} {step.difference:+6.2f}  {interval:<15}{tests}  {step.verdict}")
     return "\n".join([*lines, "", textwrap.fill(comparison.words, WIDTH), ""])
 
 

@@ -113,35 +113,22 @@ def difference_interval(both: int, only_a: int, only_b: int, n: int) -> tuple[fl
     return difference - width(p_a - low_a, high_b - p_b), difference + width(high_a - p_a, p_b - low_b)
 
 
-@dataclass(frozen=True)
-class SeedComparison:
-    """A metric of two rows over several seeds each: B - A with Welch's interval, and two-sided p values."""
+def welch(a: Sequence[float], b: Sequence[float]) -> tuple[tuple[float, float], float]:
+    """Interval of mean(b) - mean(a) and two-sided p value of Welch's test, which assumes normal values.
 
-    difference: float
-    interval: tuple[float, float]
-    welch_p: float  # assumes normal values
-    permutation_p: float  # assumes nothing; at least 2 / (number of ways to divide the seeds)
-
-
-def compare_seeds(a: Sequence[float], b: Sequence[float]) -> SeedComparison:
-    """Compare a metric of two rows over their seeds. Raises ValueError for fewer than two seeds of either."""
+    Without any spread the p value is that of the permutation test: no smaller one can be known. Raises ValueError for
+    fewer than two values of either.
+    """
     if min(len(a), len(b)) < 2:
         raise ValueError(f"at least two seeds of each row are needed, not {len(a)} and {len(b)}")
-    difference = float(np.mean(b) - np.mean(a))
-    test = stats.permutation_test(
-        (np.asarray(b), np.asarray(a)),
-        lambda x, y, axis: np.mean(x, axis=axis) - np.mean(y, axis=axis),
-        vectorized=True,
-        n_resamples=9_999,
-        rng=np.random.default_rng(7),
-    )
-    if not np.ptp(a) and not np.ptp(b):  # no spread at all: Welch's test divides by it
-        return SeedComparison(difference, (difference, difference), float(test.pvalue), float(test.pvalue))
-    with warnings.catch_warnings():  # scipy warns where one row has no spread; the other's is enough
+    if not np.ptp(a) and not np.ptp(b):
+        difference = float(np.mean(b) - np.mean(a))
+        return (difference, difference), 2 / math.comb(len(a) + len(b), len(a)) if difference else 1.0
+    with warnings.catch_warnings():  # scipy warns if one row has no spread; the other's is enough
         warnings.simplefilter("ignore", RuntimeWarning)
-        welch: Any = stats.ttest_ind(b, a, equal_var=False)
-    low, high = map(float, welch.confidence_interval())
-    return SeedComparison(difference, (low, high), float(welch.pvalue), float(test.pvalue))
+        test: Any = stats.ttest_ind(b, a, equal_var=False)
+    low, high = map(float, test.confidence_interval())
+    return (low, high), float(test.pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -154,13 +141,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def pairs_needed(differences: np.ndarray, power: float = 0.8, level: float = 0.05) -> int | None:
-    """Number of pairs at which a paired test detects the mean of `differences` with this power; None if it is 0."""
-    mean = float(np.mean(differences))
-    if not mean:
-        return None
+def pairs_needed(difference: float, deviation: float, power: float = 0.8, level: float = 0.05) -> int:
+    """Number of pairs at which a z test detects this mean difference, given the standard deviation of a pair's."""
     z = stats.norm.isf(level / 2) + stats.norm.isf(1 - power)
-    return math.ceil((z * float(np.std(differences)) / mean) ** 2)
+    return math.ceil((z * deviation / difference) ** 2)
 
 
 def seeds_needed(difference: float, deviation: float, power: float = 0.8, level: float = 0.05) -> int | None:

@@ -45,17 +45,18 @@ def compare_rows(root: Path, rates: dict[str, float], seeds: Sequence[int], spre
 
 def test_an_ordering_that_holds(tmp_path: Path) -> None:
     found = compare_rows(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.6, 0.7), strict=True)), range(5))
-    assert found.verdict == "holds" and found.words.startswith(
-        "The paper's order holds: the means are in the order BTTR <"
-    )
-    assert found.words.count("p<0.001 over images") == 4 and "not shown" not in found.words
+    assert found.words.startswith("Coverage helps: BTTR (baseline) → CoMER (Fusion) +")
+    assert found.verdict == "holds" and "The paper's order holds: the means are in the order BTTR <" in found.words
+    assert found.words.count("p<0.001 over images") == 5 and "not shown" not in found.words
     assert [row.model for row in found.rows] == [
         "BTTR", "BTTR (baseline)", "CoMER (Self)", "CoMER (Cross)", "CoMER (Fusion)",
     ]  # fmt: skip
     assert [(step.lower, step.upper) for step in found.steps] == list(pairwise(ORDER))
     for step in found.steps:
-        assert step.verdict == "shown" and step.seed_low and step.seed_low > 0
+        assert step.verdict == "shown" and 0 < step.low < step.difference < step.high
         assert step.seed_p_holm and step.seed_p and step.seed_p <= step.seed_p_holm < 0.05
+    assert found.claim and (found.claim.lower, found.claim.upper) == comparing.CLAIM
+    assert found.claim.seed_p_holm == found.claim.seed_p and found.claim.difference == pytest.approx(30, abs=2)
 
 
 def test_an_ordering_that_does_not_hold(tmp_path: Path) -> None:
@@ -70,10 +71,13 @@ def test_data_that_cannot_tell(tmp_path: Path) -> None:
     rates = dict(zip(ORDER, (0.5345, 0.5517, 0.5751, 0.5811, 0.5933), strict=True))
     found = compare_rows(tmp_path, rates, range(3), spread=0.01)
     assert found.verdict == "cannot tell" and "Whether the paper's order holds is open: " in found.words
-    assert "; not shown: " in found.words and "80 % power takes " in found.words
+    assert "; not shown: " in found.words and [f"{step.reported:.2f}" for step in found.steps] == [
+        "1.72", "2.34", "0.60", "1.22",
+    ]  # fmt: skip
     for step in found.steps:
         if step.verdict == "open" and (step.seed_p_holm or 0) >= 0.05:
-            assert step.seeds_needed and f"takes {step.seeds_needed} seeds per row" in found.words
+            needed = f"80 % power for the paper's {step.reported:+.2f} takes {step.seeds_needed} seeds per row"
+            assert step.seeds_needed and needed in found.words
         if step.verdict == "open" and step.image_p_holm >= 0.05:
             assert f"{step.images_needed:,} images" in found.words
     assert any(step.verdict == "open" for step in found.steps)
@@ -91,7 +95,8 @@ def test_too_few_seeds_are_reported(tmp_path: Path) -> None:
     found = compare_rows(tmp_path, {"bttr": 0.3, "comer-fusion": 0.7}, [7])
     (step,) = found.steps
     assert found.verdict == "cannot tell" and step.verdict == "too few seeds"
-    assert step.seed_p is step.seed_low is step.permutation_p is None and step.image_p < 1e-6
+    assert step.seed_p is step.seed_p_holm is step.seeds_needed is None and step.image_p < 1e-6
+    assert step.low < 40 < step.high  # over images
     assert found.rows[0].sd is found.rows[0].low is None
     assert "there is no run of BTTR (baseline), CoMER (Self), CoMER (Cross)." in found.words
     assert "not tested over seeds, which takes 3 per row: BTTR → CoMER (Fusion) +40" in found.words
@@ -125,7 +130,8 @@ def test_years_are_pooled(tmp_path: Path) -> None:
     alone = [one.steps[0].image_p for one in every[:3]]
     assert pooled.steps[0].image_p < min(alone)
     assert pooled.steps[0].difference == pytest.approx(np.mean([one.steps[0].difference for one in every[:3]]))
-    assert pooled.steps[0].images_needed and pooled.steps[0].images_needed < 900
+    widths = [one.steps[0].high - one.steps[0].low for one in (pooled, every[0])]
+    assert widths[0] < widths[1]
 
 
 def test_runs_on_different_sets_are_pooled_separately(tmp_path: Path) -> None:
@@ -193,25 +199,20 @@ def test_holm_corrects_p_values() -> None:
     assert stats.holm([0.5, 0.9]) == pytest.approx([1.0, 1.0]) and stats.holm([]) == []
 
 
-def test_seeds_are_compared_by_welch_and_by_permutation() -> None:
+def test_seeds_are_compared_by_welch() -> None:
     a, b = [50.1, 51.2, 49.7], [52.0, 53.1, 52.6, 51.9]
-    found = stats.compare_seeds(a, b)
-    assert found.difference == pytest.approx(52.4 - 151 / 3)
-    assert found.welch_p == pytest.approx(ttest_ind(a, b, equal_var=False)[1])
-    assert found.interval[0] < found.difference < found.interval[1]
-    assert found.permutation_p == pytest.approx(2 / 35)  # the most extreme of C(7, 3) divisions, both ways
-    same = stats.compare_seeds([50.0, 50.0], [51.0, 51.0])
-    assert same.welch_p == same.permutation_p == pytest.approx(1 / 3)
+    (low, high), p = stats.welch(a, b)
+    assert p == pytest.approx(ttest_ind(a, b, equal_var=False)[1])
+    assert low < 52.4 - 151 / 3 < high
+    assert stats.welch([50.0, 50.0], [51.0, 51.0]) == ((1.0, 1.0), pytest.approx(1 / 3))  # 2 of C(4, 2) divisions
+    assert stats.welch([50.0, 50.0], [50.0, 50.0])[1] == 1
     with pytest.raises(ValueError, match="two seeds"):
-        stats.compare_seeds([1.0], [1.0, 2.0])
+        stats.welch([1.0], [1.0, 2.0])
 
 
 def test_pairs_needed() -> None:
-    """The sample size of the z-test, computed by hand."""
-    differences = np.array([1.0] * 60 + [-1.0] * 40 + [0.0] * 100)
-    n = stats.pairs_needed(differences)
-    assert n == 385  # (1.95996 + 0.84162)^2 * (0.5 - 0.1^2) / 0.1^2 = 384.6
-    assert stats.pairs_needed(np.array([1.0, -1.0])) is None
+    """The sample size of the z-test, computed by hand: (1.95996 + 0.84162)^2 * (0.5 - 0.1^2) / 0.1^2 = 384.6."""
+    assert stats.pairs_needed(0.1, 0.49**0.5) == 385
 
 
 def test_seeds_needed() -> None:
