@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import asdict
@@ -131,6 +132,15 @@ def test_rates_by_length_match_paper_and_scores() -> None:
     assert [round(rate, 2) for rate in drawn] == [row["exprate"] for row in score["by_length"]]
 
 
+def test_presets_with_a_single_row_are_left_out_of_fig_3(tmp_path: Path) -> None:
+    put_run(tmp_path)
+    assert len(plots.by_length(figures.read_runs(tmp_path)).axes) == 2  # there is nothing better to show
+    for recipe in ("bttr", "comer-self"):
+        put_run(tmp_path, recipe, preset="fast")
+    titles = [axis.get_title("left") for axis in plots.by_length(figures.read_runs(tmp_path)).axes]
+    assert titles == ["reported", "reproduced, preset fast"]
+
+
 def test_the_reported_lengths_add_up_to_table_1() -> None:
     """Counts from the rates by length sum up to Table 1's, but for the row with the misprint."""
     table = {row["model"]: row["exprate"] for row in reference()["table1"]}
@@ -188,8 +198,13 @@ def test_errors_are_drawn_for_the_first_seed_of_a_row(tmp_path: Path) -> None:
     for seed in (8, 7):
         put_run(tmp_path, seed=seed)
     put_run(tmp_path, preset="fast", seed=8)
+    other = put_run(tmp_path, preset="fast", seed=9)
     drawn = {name for name, _ in figures.draw(tmp_path) if name.startswith("errors")}
     assert drawn == {"errors-bttr-paper-seed7", "errors-bttr-fast-seed8"}
+    config = yaml.safe_load((other / "config.yaml").read_text()) | {"data": {"scale": 0.5}}
+    (other / "config.yaml").write_text(yaml.safe_dump(config))
+    drawn = {re.sub(r"fast-\w{8}", "fast-DIGEST", name) for name, _ in figures.draw(tmp_path)}
+    assert drawn >= {"errors-bttr-fast-DIGEST-seed8", "errors-bttr-fast-DIGEST-seed9", "training-fast-DIGEST"}
 
 
 def test_errors_match_the_tables(tmp_path: Path) -> None:

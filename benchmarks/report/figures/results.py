@@ -87,11 +87,11 @@ def label_rows(axis: Axes, names: Sequence[str], **text: Any) -> None:
 
 def by_length(runs: Sequence[RunFolder]) -> Figure:
     """Fig. 3, ExpRate on CROHME 2014 by length: a panel with the reported rates, then one per preset that repeats them
-    behind its own."""
+    behind its own. Presets with a single row, which compares nothing, are left out if another has more."""
     paper, sizes = reference()["fig3"], reference()["fig3"]["n"]
     recipes = {names["table1"]: recipe for recipe, names in reference()["recipes"].items()}
     by_paper = {recipes[model]: list(map(reported, percents, sizes)) for model, percents in paper["rates"].items()}
-    panels: dict[str, dict[str, list[Rate]]] = {"reported": by_paper}
+    panels: dict[str, dict[str, list[Rate]]] = {}
     for (recipe, preset), seeds in seeds_of_rows(runs).items():
         buckets = [rows for run in seeds if (rows := run.scores[YEAR].by_length)]
         if not buckets:
@@ -99,6 +99,8 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
         counts = np.mean([[row.exact for row in rows] for rows in buckets], axis=0)
         rates = [rate(count, n) for count, n in zip(counts, sizes, strict=True)]
         panels.setdefault(f"reproduced, preset {preset}", {})[recipe] = rates
+    panels = {name: panel for name, panel in panels.items() if len(panel) > 1} or panels
+    panels = {"reported": by_paper} | panels
     figure = Figure(figsize=(WIDTH, 0.9 + 1.4 * len(panels)))
     axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     drawn_recipes = sorted({recipe for panel in panels.values() for recipe in panel}, key=_position)

@@ -18,6 +18,7 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.report.figures import error_figure
 from benchmarks.report.figures import results as plots
+from benchmarks.report.presets import preset_labels
 from benchmarks.runs.folder import RunFolder
 
 STYLE = "benchmarks.report.figures.style"
@@ -58,14 +59,14 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
     yield "table1-forest", plots.forest(runs)
     if not runs:
         yield "training, errors", f"there is no run under {results / 'reproduced'}; python -m benchmarks pack adds one"
-    for preset in sorted({run.preset for run in runs}):
-        yield f"training-{preset}", plots.training([run for run in runs if run.preset == preset])
+    labels = {run: label.replace(" ", "-") for run, label in preset_labels(runs).items()}
+    for preset in sorted({*labels.values()}):
+        yield f"training-{preset}", plots.training([run for run in runs if labels[run] == preset])
     if any(run.seconds for run in runs):
         yield "exprate-minutes", plots.minutes(runs)
     missing = "no errors/*.json; python -m benchmarks score makes them"
-    for run in {(run.recipe, run.preset): run for run in reversed(runs)}.values():  # the first seed of each row
-        drawn = error_figure.taxonomy(run) if run.errors else missing
-        yield f"errors-{run.recipe}-{run.preset}-seed{run.seed}", drawn
+    for (recipe, preset), run in {(run.recipe, labels[run]): run for run in reversed(runs)}.items():  # the first seed
+        yield f"errors-{recipe}-{preset}-seed{run.seed}", error_figure.taxonomy(run) if run.errors else missing
     table = results / "speed" / "growth.csv"
     try:
         drawn = plots.growth(pd.read_csv(table)) if table.exists() else f"there is no {table}; make bench measures it"
