@@ -10,15 +10,15 @@ from benchmarks.cli import data, runs, results, images, checks  # noqa: F401  (i
 
 # isort: on
 from benchmarks.cli.options import app
-from benchmarks.errors import UserError, shortage
-from benchmarks.libraries import settle
+from benchmarks.errors import UserError, out_of_memory_reason
+from benchmarks.libraries import configure_libraries
 from evaluation import InputError
 from models.errors import CheckpointError
 
 
 def main() -> int:
     """Run the command line; return the exit code. HMERBENCH_DEBUG=1 shows tracebacks."""
-    settle()
+    configure_libraries()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # file names that are not UTF-8 are printed unchanged
         sys.stdout.reconfigure(errors="surrogateescape")
@@ -51,7 +51,7 @@ def _message(error: BaseException) -> str:
         return text
     if type(error).__name__ == "OutOfMemoryError":  # torch's; importing torch for the class would be slow
         fix = "reduce training.batching.pixels, or set CUDA_VISIBLE_DEVICES= (to nothing) to use the CPU"
-        return f"{shortage(error)}; {fix}"
+        return f"{out_of_memory_reason(error)}; {fix}"
     if isinstance(error, OSError):
         fixes = {
             errno.ENOSPC: "free disk space and run the same command again",

@@ -24,7 +24,7 @@ def best_device(number: int = 0) -> torch.device:
     Raises UserError for a GPU whose driver is too old, rather than silently use the CPU.
     """
     if not torch.cuda.is_available():
-        if "too old" in (reason := why_no_gpu()) and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
+        if "too old" in (reason := gpu_error()) and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
             raise UserError(f"{reason}; update it, or set CUDA_VISIBLE_DEVICES= (to nothing) to work on the CPU")
         return torch.device("cpu")
     torch.backends.cuda.enable_cudnn_sdp(False)  # builds a plan for every step of a search, 0.4 s each on Hopper
@@ -33,7 +33,7 @@ def best_device(number: int = 0) -> torch.device:
     return torch.device(f"cuda:{number}")
 
 
-def why_no_gpu() -> str:
+def gpu_error() -> str:
     """The first sentence of torch's error if it finds no usable GPU; "" if it finds one."""
     try:
         torch.cuda.init()

@@ -12,6 +12,6 @@ class Diverged(UserError):
     """The loss is no longer finite: a fault of the settings, which tuning counts as a result."""
 
 
-def shortage(error: BaseException) -> str:
+def out_of_memory_reason(error: BaseException) -> str:
     """The beginning of torch's out-of-memory message: "CUDA out of memory. Tried to allocate 2.00 GiB"."""
     return ". ".join(str(error).split(". ")[:2]).rstrip(".")

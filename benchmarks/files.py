@@ -42,7 +42,7 @@ def zipped(files: Mapping[str, str | bytes]) -> bytes:
 
 
 @contextmanager
-def only_one(folder: Path, name: str = ".training", seconds: float = 0) -> Iterator[None]:
+def locked(folder: Path, name: str = ".training", seconds: float = 0) -> Iterator[None]:
     """Hold the lock `name` in `folder`, so that no other process works there at the same time.
 
     Waits at most `seconds` for another process, then raises UserError. The lock belongs to the open file, so a killed

@@ -8,7 +8,7 @@ TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # as glibc's malloc.h numb
 MIB = 1 << 20
 
 
-def settle() -> None:
+def configure_libraries() -> None:
     """Set the environment for fast, repeatable training and quiet libraries; variables the user has set are kept."""
     settings = {
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "65536",  # caches the kernels of every padded shape

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
-aside = Console(stderr=True, highlight=False)  # for progress and warnings
+err_console = Console(stderr=True, highlight=False)  # for progress and warnings
 
 Row = Mapping[str, object]  # by column name; None is an empty cell
 

@@ -132,10 +132,10 @@ def doctor(_: Namespace) -> None:
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser("python -m evaluation", description=__doc__)
-    verbs = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def verb(run: Callable[[Namespace], None]) -> Callable[..., object]:
-        added = verbs.add_parser(run.__name__, help=run.__doc__, description=run.__doc__)
+    def command(run: Callable[[Namespace], None]) -> Callable[..., object]:
+        added = commands.add_parser(run.__name__, help=run.__doc__, description=run.__doc__)
         added.set_defaults(run=run)
         return added.add_argument
 
@@ -143,7 +143,7 @@ def _parser() -> ArgumentParser:
     truth = {"help": "ARCHIVE.zip:SPLIT, FOLDER:SPLIT, or a folder of .lg"}
     captions = {"type": Path, "help": "ID<TAB>tokens lines, for a folder of .lg"}
 
-    add = verb(score)
+    add = command(score)
     add("--predictions", action="append", **predictions | {"help": f"{predictions['help']}; once per set"})
     add("--ground-truth", action="append", required=True, **truth)
     add("--captions", **captions)
@@ -156,31 +156,31 @@ def _parser() -> ArgumentParser:
     add("--reading", default=PAPER.reading.name, help=f"how LaTeX is parsed: {', '.join(READINGS)} (%(default)s)")
     add("--edition", default=PAPER.edition.name, help=f"versions of the tools: {', '.join(EDITIONS)} (%(default)s)")
 
-    add = verb(compare)
+    add = command(compare)
     add("a", type=Path, help="predictions of system A")
     add("b", type=Path, help="predictions of system B")
     add("--ground-truth", required=True, **truth)
     add("--json", action="store_true", help="print the comparison as JSON")
     add("--changed", type=Path, help="write the expressions that only one system gets right as CSV")
 
-    add = verb(editions)
+    add = command(editions)
     add("--predictions", **predictions)
     add("--ground-truth", required=True, **truth)
     add("--json", action="store_true", help="print the rows as JSON")
 
-    add = verb(convention)
+    add = command(convention)
     add("ground_truth", **truth)
 
-    add = verb(errors)
+    add = command(errors)
     add("--predictions", **predictions)
     add("--ground-truth", required=True, **truth)
     add("--out", type=Path, required=True, help="folder for the tables (CSV)")
     add("--captions", **captions)
 
-    add = verb(bench)
+    add = command(bench)
     add("archive", type=Path, help="CROHME's data.zip")
 
-    verb(doctor)
+    command(doctor)
     return parser
 
 

@@ -5,9 +5,9 @@ With CI set, a test that is skipped although it must run there fails the whole r
 
 import os
 
-from benchmarks.libraries import settle
+from benchmarks.libraries import configure_libraries
 
-settle()
+configure_libraries()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HMERBENCH_RESULTS"] = "results"  # relative to a test's working folder, not the project's
 os.environ.setdefault("MPLBACKEND", "agg")

@@ -231,7 +231,9 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
-def ahead(prepare: Callable[[Item], Result], items: Iterable[Item], workers: int, depth: int = 4) -> Iterator[Result]:
+def prefetched(
+    prepare: Callable[[Item], Result], items: Iterable[Item], workers: int, depth: int = 4
+) -> Iterator[Result]:
     """Yield prepare(item) of all items in order, computed by `workers` threads, each at most `depth` items ahead."""
     if not workers:
         yield from map(prepare, items)

@@ -12,7 +12,7 @@ from rich.progress import track
 from benchmarks.data.ink import MAX_INK_BYTES, Canvas, Ink, symbols_of
 from benchmarks.data.store import ZipStore
 from benchmarks.errors import UserError
-from benchmarks.printing import aside
+from benchmarks.printing import err_console
 
 Item = TypeVar("Item")
 
@@ -34,7 +34,7 @@ def with_ink(samples: Sequence[Sample], store: ZipStore) -> list[Sample]:
     """
     names = {PurePosixPath(name).stem: name for name in store.sizes if name.endswith(".inkml")}
     result = list(samples)
-    for number, sample in enumerate(track(samples, "  reading pen strokes", console=aside, transient=True)):
+    for number, sample in enumerate(track(samples, "  reading pen strokes", console=err_console, transient=True)):
         text = store.read(names[sample.id], MAX_INK_BYTES) if sample.id in names else b""
         if symbols := symbols_of(text, sample.tokens):
             ink = Ink(symbols, Canvas.under(symbols.values(), *sample.image.shape))

@@ -16,7 +16,7 @@ import torch
 from benchmarks.environment import cores
 from benchmarks.errors import UserError
 from benchmarks.jobs.place import Died, Place
-from benchmarks.libraries import settle
+from benchmarks.libraries import configure_libraries
 
 
 class Processes:
@@ -79,7 +79,7 @@ def _process(
     parent = parent_process()
     assert parent is not None
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-    settle()
+    configure_libraries()
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "a") as file:
         os.dup2(file.fileno(), sys.stderr.fileno())

@@ -10,7 +10,7 @@ from benchmarks.data.archive import Archive, ink_beside, open_archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.jobs.place import Died, Place
-from benchmarks.libraries import settle
+from benchmarks.libraries import configure_libraries
 
 try:
     import ray
@@ -135,7 +135,7 @@ class NodePlace(Place):
 
 
 def _task(place: NodePlace, job: Callable[..., None], *arguments: Any) -> None:
-    settle()
+    configure_libraries()
     with tempfile.TemporaryDirectory(prefix="hmerbench-") as scratch:
         place.workspace = Path(scratch)
         job(place, *arguments)

@@ -29,7 +29,7 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.environment import cores, processor, revision
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.printing import aside, show
+from benchmarks.printing import err_console, show
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.loss import token_loss
@@ -295,9 +295,9 @@ def speed(
         raise UserError(f"--only {unknown[0]}: no such benchmark; choose from {', '.join(names)} or parts{hint}")
     wanted = [name for name in names if not only or any(part in name for part in only)]
     if (load := os.getloadavg()[0]) > QUIET:
-        aside.print(f"the machine is not quiet (load {load:.1f}): do not publish these numbers", style="yellow")
+        err_console.print(f"the machine is not quiet (load {load:.1f}): do not publish these numbers", style="yellow")
     rows: list[Row] = []
-    for name in track(wanted, "measuring", console=aside, transient=True):
+    for name in track(wanted, "measuring", console=err_console, transient=True):
         if name == "growth":
             lines = list(growth(sizes, min(repeats, 3)))
             write_atomically(folder / "growth.csv", csv_text(list(lines[0]), lines))

@@ -30,16 +30,16 @@ from benchmarks.config import Config, resolve
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.data.on_device import Drawn
 from benchmarks.data.samples import evenly
-from benchmarks.environment import best_device, environment, why_no_gpu
-from benchmarks.errors import UserError, shortage
+from benchmarks.environment import best_device, environment, gpu_error
+from benchmarks.errors import UserError, out_of_memory_reason
 from benchmarks.files import write_atomically
 from benchmarks.performance.bench import versions
-from benchmarks.printing import aside, show
+from benchmarks.printing import err_console, show
 from benchmarks.recognition.predict import recognize, write_predictions
 from benchmarks.runs.folder import RunFolder
 from benchmarks.score import score
 from benchmarks.training.cuda_graphs import own_stream
-from benchmarks.training.team import Team, repeatable
+from benchmarks.training.team import Team, make_deterministic
 from benchmarks.training.trainer import Trainer
 from evaluation import csv_text
 from models.weights import load_weights
@@ -58,7 +58,7 @@ def gpu_check(crohme: Path | None, results: Path) -> None:
     """Check this machine's GPU. Raises UserError without a GPU or without CROHME."""
     device = best_device()
     if device.type != "cuda":
-        raise UserError(f"gpu-check needs a GPU: {why_no_gpu()}; make doctor lists the devices")
+        raise UserError(f"gpu-check needs a GPU: {gpu_error()}; make doctor lists the devices")
     if crohme is None:
         raise UserError("gpu-check searches CROHME 2014: give it with CROHME=data.zip")
     archive = open_archive(crohme)
@@ -91,7 +91,7 @@ def tests(archive: Archive) -> Iterator[Measurement]:
         done = subprocess.run([*pytest, GRAPHS, ON_DEVICE], cwd=CHECKOUT, env=variables, capture_output=True, text=True)
         if not report.exists():  # pytest or the tests are not installed
             output = (done.stderr or done.stdout).strip().splitlines()
-            aside.print(f"the tests did not run: {output[-1] if output else done.returncode}", markup=False)
+            err_console.print(f"the tests did not run: {output[-1] if output else done.returncode}", markup=False)
             yield "tests", "all", "did not run", 1, "tests"
             return
         cases = list(ElementTree.parse(report).iter("testcase"))
@@ -106,13 +106,13 @@ def tests(archive: Archive) -> Iterator[Measurement]:
 def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Measurement]:
     """Time the micro-batch at shapes from small to large, until memory runs out; then the optimizer; report memory."""
     team = Team(0, 1, device)
-    repeatable(team, config.training.threads)
+    make_deterministic(team, config.training.threads)
     with tempfile.TemporaryDirectory() as folder, own_stream(device):
         trainer = Trainer(RunFolder(Path(folder), config), archive, team)
         trainer.model.train()
         last = config.training.epochs - 1
-        began, plan = time.perf_counter(), trainer.set.plan(last)
-        drawn = [trainer.set.prepare(last, indices) for indices in plan]
+        began, plan = time.perf_counter(), trainer.training_set.plan(last)
+        drawn = [trainer.training_set.prepare(last, indices) for indices in plan]
         yield "epoch", "last", "batches", len(plan), "batches"
         yield "epoch", "last", "planned and drawn on the host", time.perf_counter() - began, "s"
         # images, height, width, decoding steps
@@ -123,7 +123,7 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Me
             try:
                 measured = timed(trainer, shapes[shape], device)
             except torch.OutOfMemoryError as error:
-                aside.print(f"{case}: {shortage(error)}")
+                err_console.print(f"{case}: {out_of_memory_reason(error)}")
                 yield "step", case, "no memory", pixels, "px"
                 break
             for measure, value in measured.items():

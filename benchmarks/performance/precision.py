@@ -21,7 +21,7 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.samples import evenly, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.printing import aside, show
+from benchmarks.printing import err_console, show
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.loss import teacher_forced
 from benchmarks.training.trainer import train
@@ -59,7 +59,7 @@ def precision(
         short = resolve(recipe, preset, seed, archive).changed(values | {"data.limit": len(chosen)})
         config = short.model_copy(update={"select": "last"})  # also for `plateau`, whose rate then stays constant
         folder = results / f"local/precision/{sizes.limit}-{sizes.heldout}" / config.run_name
-        aside.print(f"training {number} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
+        err_console.print(f"training {number} of {2 * len(set(seeds))}: seed {seed}, bf16: {bf16}")
         train(RunFolder(folder, config), archive, samples=kept)
         run = RunFolder(folder)
         row: dict[str, object] = {"recipe": config.recipe, "preset": config.preset}

@@ -11,9 +11,9 @@ from benchmarks.data.archive import Archive
 from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.samples import Sample, evenly
 from benchmarks.environment import best_device
-from benchmarks.errors import UserError, shortage
+from benchmarks.errors import UserError, out_of_memory_reason
 from benchmarks.files import zipped
-from benchmarks.printing import aside
+from benchmarks.printing import err_console
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.inputs import prediction_file
 from evaluation.symlg import Unconverted, from_latex
@@ -55,14 +55,14 @@ def recognize(model: CoMER, config: Config, samples: list[Sample], device: torch
 
 def _with_progress(batches: list[Batch], what: str) -> Iterator[Batch]:
     """The batches, with a progress bar on a terminal, else with an occasional line."""
-    if aside.is_terminal:
-        yield from track(batches, f"  recognizing {what}", console=aside, transient=True)
+    if err_console.is_terminal:
+        yield from track(batches, f"  recognizing {what}", console=err_console, transient=True)
         return
     printed = time.monotonic()
     for number, batch in enumerate(batches):
         if time.monotonic() - printed > QUIET_SECONDS:
             printed = time.monotonic()
-            aside.print(f"  recognizing {what}: {100 * number // len(batches)} %")
+            err_console.print(f"  recognizing {what}: {100 * number // len(batches)} %")
         yield batch
 
 
@@ -91,14 +91,14 @@ def _search(
     try:
         return _search_at_once(network, batch, options, device)
     except torch.OutOfMemoryError as error:  # its traceback keeps the search's tensors alive until this block ends
-        lacking = shortage(error)
+        lacking = out_of_memory_reason(error)
     size = len(batch.ids)
     height, width = max(mask.shape[1:] for mask in (batch.mask, *(mask for _, mask in batch.other_sizes)))
     if size == 1:
         fix = "CUDA_VISIBLE_DEVICES= (to nothing) searches on the CPU"
         raise UserError(f"{lacking}, to search {batch.ids[0]} ({height} x {width} px); {fix}")
     torch.cuda.empty_cache()
-    aside.print(f"{lacking}: {size} images of {height} x {width} px are split in half and searched")
+    err_console.print(f"{lacking}: {size} images of {height} x {width} px are split in half and searched")
     halves = batch.part(slice(size // 2)), batch.part(slice(size // 2, size))
     return [hypotheses for half in halves for hypotheses in _search(network, half, options, device)]
 

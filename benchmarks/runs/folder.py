@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError, conlist
 
 from benchmarks.config import Config, first_fault, load
 from benchmarks.errors import UserError
-from benchmarks.files import only_one, write_atomically
+from benchmarks.files import locked, write_atomically
 from benchmarks.runs.contents import Environment, Epoch, Errors, Settings, State
 from evaluation.scoring.score import Expression, Score
 
@@ -178,7 +178,7 @@ class RunFolder:
 
     def forget_training(self) -> None:
         """Make the next training start afresh; weights, predictions and scores stay until newer ones replace them."""
-        with only_one(self.path):
+        with locked(self.path):
             self.write("history.jsonl", [])  # its presence keeps another run's weights from being reused
             for name in ("checkpoint.safetensors", "checkpoint.json"):
                 (self.path / name).unlink(missing_ok=True)

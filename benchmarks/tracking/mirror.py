@@ -25,7 +25,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run,
 from mlflow.exceptions import MlflowException
 
 from benchmarks.config import flat
-from benchmarks.files import only_one
+from benchmarks.files import locked
 from benchmarks.runs.folder import RunFolder, store_key
 from benchmarks.tracking.tracking_store import has_content, sqlite_path
 
@@ -291,7 +291,7 @@ def _mean_and_spread(seeds: Sequence[Run]) -> dict[str, float]:
 
 def _create(path: Path) -> None:
     """Create MLflow's tables in a temporary file first: MLflow never repairs a database left half-made."""
-    with only_one(path.parent, f"{path.name}.lock", LOCK_SECONDS):
+    with locked(path.parent, f"{path.name}.lock", LOCK_SECONDS):
         if not has_content(path):
             for leftover in path.parent.glob(f"{path.name}.*.part"):
                 leftover.unlink()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from benchmarks.printing import aside
+from benchmarks.printing import err_console
 from benchmarks.runs.folder import RunFolder
 from benchmarks.tracking.tracking_store import bounded, reach, store, tracking_uri, without_password, workspace_of
 
@@ -73,4 +73,4 @@ def warn(uri: str, message: str) -> None:
     """Print a warning, once per store until it works again."""
     if uri not in _warned:
         _warned.add(uri)
-        aside.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
+        err_console.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)

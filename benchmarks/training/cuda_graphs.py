@@ -27,7 +27,7 @@ from torch import Tensor
 
 from benchmarks.data.batching import Inputs
 from benchmarks.errors import UserError
-from benchmarks.printing import aside
+from benchmarks.printing import err_console
 
 EAGER = 2  # the first batches of each shape run kernel by kernel, to warm up what is created on first use
 FREE = 0.25  # share of the device's memory below which no more shapes are recorded
@@ -69,7 +69,7 @@ class Replays:
         recorded = self.record(partial(self.step, buffers, first))
         if recorded is None:
             self.limit = len(self.replays)
-            aside.print(f"no memory for more than {self.limit} recorded steps: other shapes run kernel by kernel")
+            err_console.print(f"no memory for more than {self.limit} recorded steps: other shapes run kernel by kernel")
         else:
             self.replays[key] = (buffers, *recorded)
 

@@ -5,7 +5,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from benchmarks.config import Config
-from benchmarks.printing import aside
+from benchmarks.printing import err_console
 
 
 class Report(Progress):
@@ -14,7 +14,7 @@ class Report(Progress):
     def __init__(self, config: Config, done: int, quiet: bool):
         description, note = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
         columns = (description, BarColumn(), MofNCompleteColumn(), note, TimeRemainingColumn())
-        super().__init__(*columns, console=aside, disable=quiet)
+        super().__init__(*columns, console=err_console, disable=quiet)
         self.config, self.epochs = config, config.training.epochs
         title = f"{config.recipe} ({config.preset})"
         self.run_task = self.add_task(title, total=self.epochs, completed=done, note="epochs")

@@ -9,7 +9,7 @@ from torch import distributed
 from benchmarks.environment import best_device
 
 
-def repeatable(team: "Team", threads: int | None) -> None:
+def make_deterministic(team: "Team", threads: int | None) -> None:
     """Make torch deterministic, once per process, and divide `threads` CPU threads among the team."""
     if threads and team.device.type == "cpu":
         torch.set_num_threads(max(1, threads // team.world))

@@ -21,12 +21,12 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from benchmarks.config import SCHEMA, Config, check_folder
 from benchmarks.data.archive import Archive
-from benchmarks.data.batching import Inputs, ahead
+from benchmarks.data.batching import Inputs, prefetched
 from benchmarks.data.samples import Sample
 from benchmarks.environment import environment
-from benchmarks.errors import Diverged, UserError, shortage
-from benchmarks.files import only_one
-from benchmarks.printing import aside
+from benchmarks.errors import Diverged, UserError, out_of_memory_reason
+from benchmarks.files import locked
+from benchmarks.printing import err_console
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.checkpoint import (
@@ -41,7 +41,7 @@ from benchmarks.training.loss import token_loss
 from benchmarks.training.optimizer import make_optimizer, set_rate, update_average
 from benchmarks.training.progress import Report
 from benchmarks.training.statistics import batch_norms, momentum, recalibrated
-from benchmarks.training.team import Team, repeatable
+from benchmarks.training.team import Team, make_deterministic
 from benchmarks.training.training_data import training_data
 from models import CoMER
 from models.weights import pack_weights
@@ -91,12 +91,12 @@ def train(
             "results stay readable, but it is not trained further; name recipe, preset and seed to train it again"
         )
     team = Team.gather()
-    with only_one(folder) if team.rank == 0 else nullcontext():
+    with locked(folder) if team.rank == 0 else nullcontext():
         check_folder(config, folder)
         if team.rank == 0 and samples is None and (source := adopt_training(run)):
-            aside.print(f"{folder}: differs from {source} only in its search, so that run's weights are used")
+            err_console.print(f"{folder}: differs from {source} only in its search, so that run's weights are used")
         team.wait()
-        repeatable(team, config.training.threads)
+        make_deterministic(team, config.training.threads)
         Trainer(run, archive, team, on_epoch, samples).run()
 
 
@@ -120,14 +120,14 @@ class Trainer:
                 "set training.batching.micro_batches to a multiple"
             )
         self.share = training.batching.micro_batches // team.world  # micro-batches per process and step
-        self.set, self.validation = training_data(config, archive, samples, team.device)
+        self.training_set, self.validation = training_data(config, archive, samples, team.device)
         self.model = initialized(config).to(team.device)
         # faster for bf16 convolutions and for matrix products in place of 1x1 ones, with the same results
         self.layout = torch.channels_last if training.bf16 or cuda else torch.contiguous_format
         self.model.to(memory_format=self.layout)  # type: ignore[call-overload]
         self.parallel = DistributedDataParallel(self.model) if team.world > 1 else self.model
         self.norms = batch_norms(self.model)
-        record = recorder(team)
+        record = make_recorder(team)
         self.replays = Replays(self._gradients, record, training.graphs) if training.graphs and record else None
         averaged = self.model.named_parameters() if training.average else ()
         self.average = {name: parameter.detach().clone() for name, parameter in averaged}
@@ -158,7 +158,7 @@ class Trainer:
                     self._epoch(report)
                     continue
                 except torch.OutOfMemoryError as error:  # keeps the step's tensors alive inside this block
-                    reason = shortage(error)
+                    reason = out_of_memory_reason(error)
                 self._free_memory(reason)
         self._finish()
 
@@ -169,7 +169,7 @@ class Trainer:
                 f"{self.folder.path}: {reason}; halve training.batching.pixels or size and double micro_batches to "
                 "halve the memory of a step (this makes it a new run); what was trained so far is kept"
             )
-        aside.print(f"{reason}: {recorded} recorded steps are given up to free memory")
+        err_console.print(f"{reason}: {recorded} recorded steps are given up to free memory")
         self.optimizer.zero_grad()  # gradients of the interrupted step
         self._resume()
 
@@ -178,7 +178,7 @@ class Trainer:
         plan, micro_batches = next(self.plans), training.batching.micro_batches
         steps = len(plan) // micro_batches
         mine = plan[state.position * micro_batches + team.rank :: team.world]
-        batches = ahead(partial(self.set.prepare, state.epoch), mine, training.workers)
+        batches = prefetched(partial(self.training_set.prepare, state.epoch), mine, training.workers)
         saved = time.perf_counter()
         loss_sum = torch.tensor(state.loss, dtype=torch.float64, device=team.device)  # read back only every CHECK_STEPS
         self.model.train()
@@ -224,7 +224,7 @@ class Trainer:
 
     def micro_step(self, prepared: Any, k: int) -> torch.Tensor:
         """Add the gradient of this process's k-th micro-batch of a step, and return its loss."""
-        inputs, index = self.set.inputs(prepared), k * self.team.world + self.team.rank
+        inputs, index = self.training_set.inputs(prepared), k * self.team.world + self.team.rank
         # dropout depends only on (seed, step, micro-batch)
         key = np.random.SeedSequence((self.config.seed, self.state.step, index)).generate_state(1, np.uint64)
         seed = int(key[0] >> 1)
@@ -293,10 +293,10 @@ class Trainer:
         model, training = CoMER(self.config.model).to(self.team.device), self.config.training
         model.load_state_dict(self.model.state_dict() | self.average)
         if training.recalibrate:
-            plan = self.set.plan(training.epochs)[: training.recalibrate]
+            plan = self.training_set.plan(training.epochs)[: training.recalibrate]
             with recalibrated(model):
-                for batch in ahead(partial(self.set.prepare, training.epochs), plan, training.workers):
-                    self._loss(model, self.set.inputs(batch))
+                for batch in prefetched(partial(self.training_set.prepare, training.epochs), plan, training.workers):
+                    self._loss(model, self.training_set.inputs(batch))
         return model.eval()
 
     # ---------------------------------------------------------------------------------- files, progress, the end
@@ -324,11 +324,13 @@ class Trainer:
                 for group in self.optimizer.param_groups:
                     group["lr"] = self.state.lr
             if not self.state.finished:
-                aside.print(f"resuming {self.folder.path} at epoch {self.state.epoch + 1}, step {self.state.step}")
+                where = f"epoch {self.state.epoch + 1}, step {self.state.step}"
+                err_console.print(f"resuming {self.folder.path} at {where}")
         elif self.team.rank == 0:
             self.folder.write("history.jsonl", [])
         # each epoch is planned while the one before is trained
-        self.plans = ahead(self.set.plan, range(self.state.epoch, self.config.training.epochs), workers=1, depth=1)
+        epochs = range(self.state.epoch, self.config.training.epochs)
+        self.plans = prefetched(self.training_set.plan, epochs, workers=1, depth=1)
 
     def _write_latest(self) -> None:
         """If due, write latest.safetensors: the weights for recognition if the training ended here, in float16."""
@@ -355,6 +357,6 @@ def initialized(config: Config) -> CoMER:
         return CoMER(config.model)
 
 
-def recorder(team: Team) -> Record | None:
+def make_recorder(team: Team) -> Record | None:
     """What records steps; None on a CPU, and with several processes, which exchange gradients within a step."""
     return CudaRecord() if team.device.type == "cuda" and team.world == 1 else None

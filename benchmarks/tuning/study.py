@@ -23,7 +23,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
-from benchmarks.files import only_one
+from benchmarks.files import locked
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died
 from benchmarks.printing import console
@@ -53,7 +53,7 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
     announce(archive)
     for name in problem.left_out:
         console.print(f"left as it is: {name}, which the recipe sets", markup=False)
-    with only_one(folder, ".tuning"):
+    with locked(folder, ".tuning"):
         _repair(folder / "journal.log")
         job = Job(problem, storage or str(folder.resolve() / "journal.log"), trials, str(folder.resolve()))
         engine, logger = placing.open(archive, space, folder), TrialLogger()

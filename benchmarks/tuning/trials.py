@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.data.archive import Archive
 from benchmarks.errors import Diverged, UserError
-from benchmarks.files import only_one
+from benchmarks.files import locked
 from benchmarks.jobs.place import Place
 from benchmarks.runs.folder import RunFolder
 from benchmarks.tuning.space import Problem
@@ -204,7 +204,7 @@ class Trial:
                         self.over = True
                         raise optuna.TrialPruned
 
-        with only_one(folder, ".lock", math.inf):  # the same settings may be on trial twice, or wrongly taken for dead
+        with locked(folder, ".lock", math.inf):  # the same settings may be on trial twice, or wrongly taken for dead
             state = RunFolder(folder).state
             if state is None or not state["finished"]:
                 self._report(trial, folder)

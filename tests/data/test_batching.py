@@ -14,12 +14,12 @@ from benchmarks.data.archive import open_archive
 from benchmarks.data.augmentation import distort, rescale, sides, within_limits
 from benchmarks.data.batching import (
     TrainingSet,
-    ahead,
     area_batches,
     evaluation_batches,
     pad,
     padded,
     padded_steps,
+    prefetched,
     shape_batches,
 )
 from benchmarks.data.samples import Sample, evenly
@@ -120,8 +120,8 @@ def test_a_sample_depends_on_seed_epoch_and_number_alone(augmentation):
     again.plan(3)  # other draws in between change nothing
     plan = once.plan(1)
     assert plan == again.plan(1) != once.plan(2)
-    serial = list(ahead(partial(once.batch, 1), plan, workers=0))
-    threaded = list(ahead(partial(again.batch, 1), plan, workers=3))
+    serial = list(prefetched(partial(once.batch, 1), plan, workers=0))
+    threaded = list(prefetched(partial(again.batch, 1), plan, workers=3))
     for one, other in zip(serial, threaded, strict=True):
         assert one.ids == other.ids and torch.equal(one.images, other.images) and torch.equal(one.mask, other.mask)
     alone = once.batch(1, [plan[0][0]])

@@ -142,7 +142,7 @@ def test_held_out_expressions_give_no_parts(tmp_path: Path) -> None:
     overrides = {"data": {"sub_expressions": 3}, "select": "heldout", "heldout": 0.3}
     trainer = Trainer(RunFolder(tmp_path / "run", tiny_config(archive.path, overrides)), archive, Team.gather(), None)
     held = {sample.id for sample in trainer.validation}
-    cut = [sample.id.rsplit("-", 2)[0] for sample in trainer.set.samples if "-" in sample.id]
+    cut = [sample.id.rsplit("-", 2)[0] for sample in trainer.training_set.samples if "-" in sample.id]
     assert cut and held and not held & set(cut)
 
 

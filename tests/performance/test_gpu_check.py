@@ -34,7 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch, place: tuple[Path, Path]) -> None:
-    monkeypatch.setattr(training, "recorder", lambda team: rehearsed)
+    monkeypatch.setattr(training, "make_recorder", lambda team: rehearsed)
     monkeypatch.setattr(check, "GRAPHS", str(place[1] / "test_passes.py"))
     monkeypatch.setattr(check, "ON_DEVICE", str(place[1] / "test_fails.py"))
 
@@ -78,7 +78,7 @@ def test_wrong_recordings_and_little_memory_turn_switches_off(place, tmp_path, m
         return lambda: (launch(), launch()), loss
 
     monkeypatch.setattr(training.Trainer, "_gradients", scarce)
-    monkeypatch.setattr(training, "recorder", lambda team: wrong)
+    monkeypatch.setattr(training, "make_recorder", lambda team: wrong)
     found = examined(place, tmp_path)
     assert len(found["step", "replayed"]) >= 2 and all(float(share) > 0.5 for share in found["step", "difference"])
     assert found["set", "training.graphs"] == ["0"]

@@ -119,7 +119,7 @@ def test_replays_train_what_eager_steps_do(archive, tmp_path, monkeypatch):
     team = Team(0, 1, torch.device("cpu"))
     eager, expected = trained(config, archive, tmp_path / "eager", team)
     assert eager.replays is None
-    monkeypatch.setattr(training, "recorder", lambda team: rehearsed)
+    monkeypatch.setattr(training, "make_recorder", lambda team: rehearsed)
     trainer, weights = trained(config, archive, tmp_path / "replayed", team)
     assert trainer.replays is not None
     assert sum(trainer.replays.seen[key] - EAGER for key in trainer.replays.replays) > 8
@@ -139,7 +139,7 @@ def test_recordings_are_given_up_for_memory(archive, tmp_path, monkeypatch, caps
             raise LACKING  # with half of the step's gradients already added
         return loss
 
-    monkeypatch.setattr(training, "recorder", lambda team: rehearsed)
+    monkeypatch.setattr(training, "make_recorder", lambda team: rehearsed)
     monkeypatch.setattr(Trainer, "_gradients", scarce)
     trainer, weights = trained(config, archive, tmp_path / "scarce", team)
     assert failed and failed[0] > 0 and trainer.replays is not None and not trainer.replays.replays
@@ -273,7 +273,7 @@ def test_a_step_reads_nothing_back(archive, tmp_path, mask_padding):
     config = tiny_config(archive, overrides)
     trainer = Trainer(RunFolder(tmp_path, config), open_archive(archive), Team(0, 1, torch.device("cpu")))
     with_torch_dropout(trainer.model)  # as on a GPU; that for the CPU draws on the host
-    batches = [trainer.set.prepare(0, indices) for indices in trainer.set.plan(0)[:2]]
+    batches = [trainer.training_set.prepare(0, indices) for indices in trainer.training_set.plan(0)[:2]]
     trainer.model.train()
     with Operations() as operations:
         for k, batch in enumerate(batches):
@@ -293,7 +293,7 @@ def test_replays_on_a_gpu_train_what_eager_steps_do(archive, tmp_path, monkeypat
     config = config.changed({"training.bf16": bf16})
     trainer, weights = trained(config, archive, tmp_path / "replayed", team)
     assert trainer.replays is not None and trainer.replays.replays
-    monkeypatch.setattr(training, "recorder", lambda team: None)
+    monkeypatch.setattr(training, "make_recorder", lambda team: None)
     _, expected = trained(config, archive, tmp_path / "eager", team)
     for name, tensor in expected.items():
         torch.testing.assert_close(weights[name], tensor, rtol=1e-2 if bf16 else 1e-4, atol=1e-3 if bf16 else 1e-5)

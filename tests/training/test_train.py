@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from benchmarks.data.archive import open_archive
-from benchmarks.data.batching import ahead
+from benchmarks.data.batching import prefetched
 from benchmarks.data.samples import Sample, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
@@ -246,7 +246,7 @@ def test_an_interrupted_training_leaves_usable_weights(archive, tmp_path, monkey
 
 def test_the_next_epoch_is_planned_in_the_background():
     planned: list[int] = []
-    plans = ahead(lambda epoch: planned.append(epoch) or [[epoch]], range(3), workers=1, depth=1)
+    plans = prefetched(lambda epoch: planned.append(epoch) or [[epoch]], range(3), workers=1, depth=1)
     assert next(plans) == [[0]]
     deadline = time.monotonic() + 60
     while planned != [0, 1] and time.monotonic() < deadline:
@@ -489,11 +489,11 @@ def test_a_bare_machine_trains_recognizes_and_scores(archive, tmp_path):
     tiny_config(archive, {"training": {"epochs": 1}})
     run = ["--recipe", "bttr", "--preset", str(archive / "tiny.yaml")]
     data = ["--crohme", str(archive), "--results", str(tmp_path)]
-    for verb in ("train", "predict", "score"):
-        command = [sys.executable, "-c", BARE, CORE, verb, *run, *data]
+    for name in ("train", "predict", "score"):
+        command = [sys.executable, "-c", BARE, CORE, name, *run, *data]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        if verb == "train":
+        if name == "train":
             run = [done.stdout.partition("trained: ")[2].strip()]
     assert "ExpRate|set:foreign2014|n:5" in done.stdout
     refused = subprocess.run([sys.executable, "-c", BARE, CORE, "tables"], cwd=ROOT, capture_output=True, text=True)

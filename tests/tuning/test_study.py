@@ -23,7 +23,7 @@ from benchmarks import __main__ as cli
 from benchmarks import config as configs
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import Diverged, UserError
-from benchmarks.files import only_one
+from benchmarks.files import locked
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died, Place
 from benchmarks.runs.folder import RunFolder
@@ -298,7 +298,7 @@ def test_a_truncated_journal_is_repaired_and_a_damaged_one_reported(inline, give
 
 def test_a_study_has_one_driver_per_machine(inline, given) -> None:
     folder = tune(given, trials=1, workers=1)
-    with only_one(folder, ".tuning"), pytest.raises(UserError, match=r"process \d+ on .* works in it; wait"):
+    with locked(folder, ".tuning"), pytest.raises(UserError, match=r"process \d+ on .* works in it; wait"):
         tune(given, trials=2, workers=1)
 
 

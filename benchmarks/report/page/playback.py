@@ -14,7 +14,7 @@ from rich.progress import track
 from benchmarks.data.archive import Archive
 from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
-from benchmarks.printing import aside
+from benchmarks.printing import err_console
 from benchmarks.report.page.browser import Json, TestSet, key, title
 from benchmarks.runs.folder import RunFolder
 from models.errors import CheckpointError
@@ -43,7 +43,7 @@ def add_attention(
             sample = {*evenly(list(entries), count), *evenly(wrong, count)}
             maps: dict[str, Json] = {}
             label = f"  attention of {title(run)} on {test_set.name}"
-            for id_ in track([id_ for id_ in entries if id_ in sample], label, console=aside, transient=True):
+            for id_ in track([id_ for id_ in entries if id_ in sample], label, console=err_console, transient=True):
                 tokens = entries[id_]["tokens"].split()
                 if found := _maps(model, run, archive.image(test_set.name, id_), tokens):
                     maps[id_] = found

@@ -709,7 +709,7 @@ def test_command_line(tmp_path: Path, archive: Path):
     assert (done.returncode, done.stderr) == (1, "error: nowhere: no such file or folder of predictions\n")
     done = command("score", "--predictions", "a", *where, "--per-expression", "no/such/rows.csv", cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-    for words in ((), ("no-such-verb",), ("score",), ("bench",)):
+    for words in ((), ("no-such-command",), ("score",), ("bench",)):
         done = command(*words, cwd=tmp_path)
         assert done.returncode == 2 and done.stderr.startswith("usage: ") and not done.stdout
     with pytest.raises(InputError, match="exists and is not a file; choose another name"):
