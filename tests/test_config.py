@@ -33,7 +33,8 @@ def test_every_recipe_resolves_with_every_preset(recipe, preset):
     config = configs.resolve(recipe, preset, 7)
     assert config.model.cross_coverage == (recipe in ("comer-cross", "comer-fusion"))
     assert config.model.self_coverage == (recipe in ("comer-self", "comer-fusion"))
-    assert (config.augmentation is None) == (recipe == "bttr")
+    fusion = configs.resolve("comer-fusion", preset, 7).augmentation
+    assert config.augmentation == (fusion and fusion.model_copy(update={"scale": None}) if recipe == "bttr" else fusion)
 
 
 def test_paper_is_the_authors_training():
