@@ -18,7 +18,7 @@ from benchmarks.runs.folder import RunFolder
 from benchmarks.training.trainer import train
 from models import CoMERConfig
 
-PRESETS = ["brief", "fast", "hour", "ink", "laptop", "paper", "smoke", "whole"]
+PRESETS = ["brief", "fast", "hour", "ink", "ink-single", "laptop", "paper", "smoke", "whole"]
 RECIPES = ["bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"]
 
 

@@ -275,7 +275,8 @@ def as_text(comparison: Comparison) -> str:
         lines.append(f"  {row.model:<16}{row.mean:6.2f}{spread}  seed{'s' * (row.n > 1)} {row.seeds}")
     if steps := [*([comparison.claim] if comparison.claim else []), *comparison.steps]:
         width = max(len(step.name) for step in steps)
-        lines += ["", f"  {'difference in points':<{width + 7}}  95 % interval   p, seeds  p, images"]
+        over = "/".join(sorted({"images" if step.seed_p is None else "seeds" for step in steps}))
+        lines += ["", f"  {'difference in points':<{width + 7}}  95 %, {over:<10}p, seeds  p, images"]
     for step in steps:
         interval = f"{step.low:+.2f} to {step.high:+.2f}"
         tests = f"{_p(step.seed_p_holm):>9}  {_p(step.image_p_holm):>9}"

@@ -38,7 +38,7 @@ NOTE = (
     "Percentages come from counts. Several seeds of a row give the mean rate. The interval (`ci_low`, `ci_high`) is "
     "Wilson's, 95 %, of ExpRate for the n images of the set: all seeds meet the same images, so more of them do not "
     "narrow it; `sd` is the standard deviation of ExpRate between them. For reported rows the count behind the "
-    "interval is the reported rate times n, rounded. `added`: what a preset trains on in addition to the paper's "
+    "interval is the reported rate times n, rounded. `added`: what a preset trains on in addition to the archive's "
     "8,834 expressions: parts cut out of each of them, and a share of symbols replaced by others at each visit."
 )
 README_MARKS = "<!-- written by make tables -->\n", "<!-- end of what make tables writes -->\n"
@@ -133,8 +133,9 @@ def summary(results: Path) -> str:
     )
     text += pd.DataFrame(descriptions).to_markdown(index=False, disable_numparse=True) + "\n"
     comparisons = compare.compare([results / "reproduced"], results, compare.POOLED)
-    if compared := [comparison for comparison in comparisons if comparison.steps]:
-        text += "\nThe three years pooled (`python -m benchmarks compare --set all`):\n\n```text\n"
+    tested = [comparison for comparison in comparisons if any(step.seed_p is not None for step in comparison.steps)]
+    if compared := tested or [comparison for comparison in comparisons if comparison.steps]:
+        text += "\nThe three years pooled (from `python -m benchmarks compare --set all`):\n\n```text\n"
         text += "\n".join(map(compare.as_text, compared)) + "```\n"
     return text
 

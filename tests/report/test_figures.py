@@ -207,6 +207,16 @@ def test_errors_are_drawn_for_the_first_seed_of_a_row(tmp_path: Path) -> None:
     assert drawn >= {"errors-bttr-fast-DIGEST-seed8", "errors-bttr-fast-DIGEST-seed9", "training-fast-DIGEST"}
 
 
+def test_a_run_with_the_weights_of_another_is_not_drawn(tmp_path: Path) -> None:
+    put_run(tmp_path)
+    other = put_run(tmp_path, preset="fast")
+    (other / "environment.json").write_text(json.dumps(RunFolder(other).environment | {"trained_in": "paper-seed7"}))
+    drawn = {name: figure for name, figure in figures.draw(tmp_path) if not isinstance(figure, str)}
+    assert drawn.keys() >= {"training-paper", "errors-bttr-paper-seed7"}
+    assert not {"training-fast", "errors-bttr-fast-seed7"} & drawn.keys()
+    assert [text.get_text() for text in drawn["exprate-minutes"].axes[0].texts] == ["paper"]
+
+
 def test_errors_match_the_tables(tmp_path: Path) -> None:
     put_run(tmp_path)
     (run,) = figures.read_runs(tmp_path / "reproduced")

@@ -135,6 +135,7 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
         put_environment(cross, threads=2)
     more = CROHME | {"scale": 0.5, "sub_expressions": 3, "substitution": 0.4}
     put_run(tmp_path / "reproduced", "comer-fusion", "laptop", data=more, scales=(1.0, 1.3))
+    put_run(tmp_path / "reproduced", "comer-cross", "laptop", data=more, scales=(1.0, 1.3))
     readme = tmp_path / "README.md"
     readme.write_text("above\n" + "what was there\n".join(tables.README_MARKS) + "below\n")
     for _ in range(2):
@@ -152,6 +153,7 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
         ["`laptop`", "48", "0.5", "8,834", "3 parts, 40% substituted", "300", "1, 1.3", "0", "1"],
     ]
     assert text.count("Whether the paper's order holds") == 1 and "CoMER (Cross) → CoMER (Fusion) +10.14 points" in text
+    assert "too few seeds" not in text  # single runs are compared by `compare` alone
     readme.write_text("no marks\n")
     with pytest.raises(UserError, match="lacks the lines"):
         tables.write_summary(tmp_path, readme)

@@ -53,8 +53,11 @@ def rendered(figure: Figure, kind: str) -> bytes:
 
 
 def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
-    """Yield the name of every figure with the figure, or with the reason why there is none."""
-    runs = read_runs(results / "reproduced")
+    """Yield the name of every figure with the figure, or with the reason why there is none.
+
+    Runs that read images with the weights of another are left to the tables.
+    """
+    runs = [run for run in read_runs(results / "reproduced") if "trained_in" not in run.environment]
     yield "fig3-by-length", plots.by_length(runs)
     yield "table1-forest", plots.forest(runs)
     if not runs:
