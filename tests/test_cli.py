@@ -114,7 +114,8 @@ def test_error_messages(capsys: pytest.CaptureFixture[str]) -> None:
     assert "choose a writable folder" in report(sealed, capsys)[1]
     assert "hmerbench[suite]" in report(ModuleNotFoundError("No module named 'pandas'"), capsys)[1]
     scarce = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of …")
-    assert "out of memory. Tried to allocate 2.00 GiB; reduce training.batching.pixels" in report(scarce, capsys)[1]
+    began = "error: CUDA out of memory. Tried to allocate 2.00 GiB; reduce training.batching.pixels"
+    assert report(scarce, capsys)[1].startswith(began)
     code, line = report(RuntimeError("several\nlines"), capsys)
     assert code == 1 and line.startswith("error: RuntimeError: several lines") and line.count("\n") == 1
 

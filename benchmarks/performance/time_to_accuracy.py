@@ -38,7 +38,7 @@ def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
 
 
 def row(run: RunFolder) -> dict[str, object]:
-    """Times of one run. An interrupted epoch counts only from where it was resumed. Raises UserError if unfinished."""
+    """Times of one run. Raises UserError if unfinished."""
     config, history, scored = run.config, run.history, run.scores.get("2014")
     if not history or not run.finished:
         raise UserError(f"{run.path}: not trained to its end; there is no time to accuracy yet")

@@ -72,7 +72,7 @@ class Step:
     `low` and `high` bound its 95 % interval: over seeds with MIN_SEEDS per row, otherwise over images. All p-values are
     two-sided; those ending in _holm are corrected over the family of the step. `seeds_needed` (per row, at the spread
     of these two) and `images_needed` would show the difference that the paper reports (`reported`) with 80 % power, at
-    the level the correction requires of the smallest p-value; None if unknown or more than 1,000 seeds.
+    the level the correction requires of the smallest p-value; None without any spread, and for more than 1,000 seeds.
     """
 
     lower: str
@@ -199,15 +199,16 @@ def _test_step(a: Sequence[ScoredRun], b: Sequence[ScoredRun], level: float) -> 
         image_p = stats.permutation(right_a.mean(0), right_b.mean(0))
     gains = 100 * (right_b.mean(0) - right_a.mean(0))  # of each image, in points
     lower, upper = a[0].recipe, b[0].recipe
-    step = Step(lower, upper, float(gains.mean()), *stats.mean_interval(gains.tolist()), image_p, image_p)
+    interval = stats.mean_interval(gains.tolist()) if len(ids) > 1 else (-100.0, 100.0)
+    step = Step(lower, upper, float(gains.mean()), *interval, image_p, image_p)
     if lower in REPORTED and upper in REPORTED:
         step.reported = reported = REPORTED[upper] - REPORTED[lower]
         step.images_needed = stats.pairs_needed(reported, float(gains.std()), level=level)
     if min(len(a), len(b)) >= MIN_SEEDS:
         rates_a, rates_b = ([run.exprate for run in row] for row in (a, b))
         (step.low, step.high), step.seed_p = stats.welch(rates_a, rates_b)
+        deviation = mean((variance(rates_a), variance(rates_b))) ** 0.5
         if step.reported:
-            deviation = mean((variance(rates_a), variance(rates_b))) ** 0.5
             step.seeds_needed = stats.seeds_needed(step.reported, deviation, level=level)
     return step
 
@@ -254,9 +255,9 @@ def _describe_step(step: Step) -> str:
     """A step with its corrected p-values and, if it is not shown, the sample sizes that would show the paper's."""
     seeds = "" if step.seed_p_holm is None else f"p{_p(step.seed_p_holm, '=')} over seeds, "
     needs = []
-    if step.reported and step.seed_p_holm is not None and step.seed_p_holm >= LEVEL:
+    if step.reported and step.low < step.high and step.seed_p_holm is not None and step.seed_p_holm >= LEVEL:
         needs.append(f"{step.seeds_needed or 'over 1,000'} seeds per row")
-    if step.reported and step.image_p_holm >= LEVEL:
+    if step.images_needed and step.image_p_holm >= LEVEL:
         needs.append(f"{step.images_needed:,} images")
     power = f"; 80 % power for the paper's {step.reported:+.2f} takes {' and '.join(needs)}" if needs else ""
     return f"{step.name} {step.difference:+.2f} points ({seeds}p{_p(step.image_p_holm, '=')} over images{power})"

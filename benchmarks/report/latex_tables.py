@@ -47,8 +47,8 @@ def table(cells: pd.DataFrame, title: str, label: str) -> str:
     options = {"hrules": True, "column_format": layout, "caption": caption, "label": label}
     if len(frame) > LONG:
         text = style.to_latex(environment="longtable", **options)
-        return "{\\footnotesize\\setlength{\\tabcolsep}{3pt}\n" + text + "}\n"
-    commands = {"vspace": ":{1ex};", "footnotesize": ":;", "setlength": r":{\tabcolsep}{3pt};"}
+        return "{\\footnotesize\\setlength{\\tabcolsep}{2pt}\n" + text + "}\n"
+    commands = {"vspace": ":{1ex};", "footnotesize": ":;", "setlength": r":{\tabcolsep}{2pt};"}
     style.set_table_styles([{"selector": command, "props": value} for command, value in commands.items()])
     return style.to_latex(position="tbp", position_float="centering", **options)
 

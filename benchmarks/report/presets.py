@@ -17,7 +17,7 @@ def settings_digest(run: RunFolder) -> str:
     """Digest of all settings except the seed and those that distinguish the rows of the paper's Table 1."""
     config = run.config
     model = {key: value for key, value in config.get("model", {}).items() if not key.endswith("_coverage")}
-    augmentation = {key: value for key, value in (config.get("augmentation") or {}).items() if key != "scale"}
+    augmentation = {name: size for name, size in (config.get("augmentation") or {}).items() if name != "scale" and size}
     rest = {key: config[key] for key in config if key not in ("schema_version", "recipe", "seed")}
     text = json.dumps(rest | {"model": model, "augmentation": augmentation}, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:8]

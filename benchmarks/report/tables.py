@@ -119,7 +119,8 @@ def summary(results: Path) -> str:
     rates = pd.DataFrame(columns).rename_axis("model").fillna("")
     text = rates.to_markdown(disable_numparse=True, colalign=["left", *["right"] * len(columns)]) + "\n"
     runs: dict[str, list[RunFolder]] = {}
-    for run, preset in presets.preset_labels(RunFolder.under(results / "reproduced")).items():
+    scored = [run for run in RunFolder.under(results / "reproduced") if run.scores]
+    for run, preset in presets.preset_labels(scored).items():
         runs.setdefault(f"`{preset}`", []).append(run)
     if not runs:
         return text

@@ -102,6 +102,21 @@ def test_too_few_seeds_are_reported(tmp_path: Path) -> None:
     assert "not tested over seeds, which takes 3 per row: BTTR → CoMER (Fusion) +40" in found.words
 
 
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_rows_without_any_spread_need_no_number_of_images(tmp_path: Path, seeds: int) -> None:
+    """Two rows that read everything say nothing of what the paper's step would take."""
+    found = compare_rows(tmp_path, {"bttr": 1.0, "bttr-baseline": 1.0}, range(seeds), spread=0.0)
+    assert found.steps[0].images_needed is found.steps[0].seeds_needed is None and "80 % power" not in found.words
+    assert "+0.00 to +0.00" in comparing.as_text(found)
+
+
+def test_a_set_of_one_expression_says_nothing(tmp_path: Path) -> None:
+    for recipe, rate in (("bttr", 0.0), ("bttr-baseline", 1.0)):
+        make_run(tmp_path / "runs", recipe, 7, rate, n=1)
+    (found,) = compare([], tmp_path, "2014")
+    assert (found.steps[0].low, found.steps[0].high) == (-100, 100)
+
+
 def test_a_single_row_and_missing_rows(tmp_path: Path) -> None:
     alone = compare_rows(tmp_path / "a", {"comer-fusion": 0.5}, [7])
     assert alone.verdict == "cannot tell" and not alone.steps and "at least two rows" in alone.words
@@ -213,13 +228,14 @@ def test_seeds_are_compared_by_welch() -> None:
 def test_pairs_needed() -> None:
     """The sample size of the z-test, computed by hand: (1.95996 + 0.84162)^2 * (0.5 - 0.1^2) / 0.1^2 = 384.6."""
     assert stats.pairs_needed(0.1, 0.49**0.5) == 385
+    assert stats.pairs_needed(0.1, 0.0) is None
 
 
 def test_seeds_needed() -> None:
     """Cohen 1988, table 2.4.1: 17 a group for d = 1, 64 for d = 0.5, at power 0.8."""
     assert stats.seeds_needed(1.0, 1.0) == 17
     assert stats.seeds_needed(-0.5, 1.0) == 64
-    assert stats.seeds_needed(1.0, 0.0) == 2 and stats.seeds_needed(0.01, 1.0) is None
+    assert stats.seeds_needed(1.0, 0.0) is stats.seeds_needed(0.01, 1.0) is None
 
 
 def test_mean_and_prediction_intervals() -> None:

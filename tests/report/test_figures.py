@@ -173,7 +173,7 @@ def test_the_forest_shows_rates_intervals_and_seeds(tmp_path: Path) -> None:
 
 def test_training_matches_the_history() -> None:
     history = [json.loads(line) for line in (RUN / "history.jsonl").read_text().splitlines()]
-    figure = plots.training(committed())
+    figure = plots.training(committed(), "hour")
     assert len(figure.axes) == 3  # token match was not measured
     for key in ("loss", "lr", "images_per_s"):
         epochs, values = points(figure, f"comer-fusion, seed 7, {key}")

@@ -13,6 +13,8 @@ import yaml
 from benchmarks.errors import UserError
 from benchmarks.report import tables
 from benchmarks.report.paper import reference
+from benchmarks.report.presets import preset_labels
+from benchmarks.runs.folder import RunFolder
 from tests.helpers.made_up import put_environment, put_expressions, put_history, put_score
 from tests.helpers.places import ROOT
 
@@ -159,7 +161,8 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
         tables.write_summary(tmp_path, readme)
 
 
-def test_a_readme_without_runs(tmp_path: Path) -> None:
+def test_a_readme_without_scored_runs(tmp_path: Path) -> None:
+    (put_run(tmp_path / "reproduced", "bttr") / "scores/2014.json").unlink()
     lines = tables.summary(tmp_path).splitlines()
     assert lines[0].split() == ["|", "model", "|", "reported", "|"] and len(lines) == 8
 
@@ -173,6 +176,13 @@ def test_runs_of_other_settings_are_never_pooled(tmp_path: Path) -> None:
     assert len(local) == 4 and ("mine", "smoke") in presets and {row["seeds"] for row in local} == {1}
     (self_preset,) = {preset for model, preset in presets if model == "CoMER (Self)"}
     assert self_preset.startswith("smoke ") and ("BTTR", self_preset) in presets
+
+
+def test_no_distortion_at_all_is_no_distortion_but_scale(tmp_path: Path) -> None:
+    runs = [RunFolder(put_run(tmp_path, recipe)) for recipe in ("bttr", "comer-self")]
+    for run, distortions in zip(runs, (None, {"scale": [0.7, 1.4], "rotation": 0.0}), strict=True):
+        (run.path / "config.yaml").write_text(yaml.safe_dump(run.config | {"augmentation": distortions}))
+    assert set(preset_labels([RunFolder(run.path) for run in runs]).values()) == {"smoke"}
 
 
 def test_the_last_scored_run_of_a_seed_counts(tmp_path: Path) -> None:

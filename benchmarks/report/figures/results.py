@@ -172,9 +172,9 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
 PANELS = {"loss": "loss", "lr": "learning rate", "images_per_s": "images / s", "val_token_exprate": "token match (%)"}
 
 
-def training(runs: Sequence[RunFolder]) -> Figure:
-    """Loss, learning rate, images per second and, if measured, token match on held-out data by epoch, for the runs of
-    one preset."""
+def training(runs: Sequence[RunFolder], preset: str) -> Figure:
+    """Loss, learning rate, images per second and, if measured, token match on held-out data by epoch, for the runs
+    labeled `preset`."""
     panels = [key for key in PANELS if any(key in line for run in runs for line in run.history)]
     figure = Figure(figsize=(WIDTH, 0.6 + 0.95 * len(panels)))
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
@@ -189,8 +189,7 @@ def training(runs: Sequence[RunFolder]) -> Figure:
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.align_ylabels(list(axes))
     handles = [handle(model_name(recipe), *look(recipe)) for recipe in dict.fromkeys(run.recipe for run in runs)]
-    title = f"preset {runs[0].preset}"
-    figure.legend(handles=handles, title=title, title_fontsize=8, loc="outside upper center", ncols=2)
+    figure.legend(handles=handles, title=f"preset {preset}", title_fontsize=8, loc="outside upper center", ncols=2)
     return figure
 
 

@@ -623,7 +623,7 @@ def other_scripts(folder: Path, tex2symlg: str, evaluate: str) -> None:
         ("", "rm Results_pred_symlg/Metrics/e0.csv", "evaluate scored 4 of 4 expressions"),
         ("", ": > Results_pred_symlg/Metrics/e0.csv", "left no metrics for this file"),
         ("", "sed -i 's/D_B,0/D_B,1/' Results_pred_symlg/Metrics/e0.csv", "Summary.txt and the metrics"),
-        ("", "head -5 Results_pred_symlg/Summary.txt > s; mv s Results_pred_symlg/Summary.txt", "not a complete"),
+        ("", "head -5 Results_pred_symlg/Summary.txt > s; mv s Results_pred_symlg/Summary.txt", "a complete LgEval"),
         ("", "rm gt_symlg/e0.lg; cd Results_pred_symlg; sed -i 's/ 4$/ 3/' Summary.txt", "evaluate scored 3 of 4"),
     ],
 )
