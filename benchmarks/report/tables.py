@@ -130,7 +130,8 @@ def summary(results: Path) -> str:
             descriptions.append({"preset": preset} | presets.describe_preset(runs[preset][0].settings, runs[preset]))
     text += (
         f"\nExpRate on the {reference()['test_sets']['2014']} images of 2014: mean over the seeds ± standard deviation "
-        "(95 % interval for that many images).\n\n"
+        "(95 % interval for that many images). BTTR (reported) is the number of BTTR's paper, BTTR a rerun by CoMER's "
+        "authors. Added: parts cut out of expressions, and the share of symbols replaced by others.\n\n"
     )
     text += pd.DataFrame(descriptions).to_markdown(index=False, disable_numparse=True) + "\n"
     comparisons = compare.compare([results / "reproduced"], results, compare.POOLED)

@@ -72,12 +72,15 @@ def _follow(folder: Path, seconds: float) -> None:
 
 
 def _measure(monitor: Any, run_id: str, uri: str) -> Any:
-    """Return MLflow's monitor of CPU, memory, disk, network and GPUs, restarted if an error ended it."""
+    """Return MLflow's monitor of CPU, memory, disk, network and GPUs, restarted if an error ended it or the run is
+    another one."""
     from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor
 
     thread = getattr(monitor, "_process", None)
     if thread is not None and thread.is_alive() and getattr(monitor, "_run_id", None) == run_id:
         return monitor
+    if monitor is not None:
+        monitor.finish()
     monitor = SystemMetricsMonitor(run_id, SAMPLE_SECONDS, resume_logging=True, tracking_uri=bounded(uri))
     monitor.start()
     return monitor

@@ -240,7 +240,7 @@ def _phrase(truth: Tree, prediction: Tree, group: list[Difference]) -> str:
     names = " ".join(tree.labels[item.index] for item in group)
     where = "" if tree.parents[first] < 0 else f" ({_relation(tree, first)} of {tree.labels[tree.parents[first]]})"
     if kind == "extra":
-        return f"too much: {names}{where}"
+        return f"extra: {names}{where}"
     numbers = f"s {first + 1}–{last + 1}" if last > first else f" {first + 1}"
     return f"symbol{numbers} missing: {names}{where}"
 
@@ -256,7 +256,7 @@ def relations_in_words(truth: Graph, prediction: Graph, limit: int = 12) -> list
     for parent, child, found, true in compare(prediction, truth).edges:
         what = f"{found} instead of {true}"
         if "_" in (found, true):
-            what = f"{true} missing" if found == "_" else f"{found} too much"
+            what = f"{true} missing" if found == "_" else f"{found} extra"
         ends = f"between {' '.join(sorted(nodes[parent]))} and {' '.join(sorted(nodes[child]))}"
         phrases.append(f"relation {what} {ends}")
     return phrases[:limit] + [f"and {len(phrases) - limit} more"] * (len(phrases) > limit)

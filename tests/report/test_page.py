@@ -43,7 +43,7 @@ def words(truth: str, prediction: str) -> list[str]:
         ("a + b", "a + b", []),
         ("x", "X", ["symbol 1: x read as X"]),
         ("a b c d", "a d", ["symbols 2–3 missing: b c (Right of a)"]),
-        ("a d", "a b c d", ["too much: b c (Right of a)"]),
+        ("a d", "a b c d", ["extra: b c (Right of a)"]),
         ("x ^ 2 + 1", "x 2 + 1", ["symbol 2: 2, Sup of x read as Right"]),
         ("P a", "p _ a", ["symbol 1: P read as p", "symbol 2: a, Right of P read as Sub"]),
         (
@@ -53,7 +53,7 @@ def words(truth: str, prediction: str) -> list[str]:
         ),
         (r"\frac { a } { b + c }", r"\frac { a } { b - d }", ["symbol 4: + read as -", "symbol 5: c read as d"]),
         (r"\sqrt [ 3 ] { x }", r"\sqrt { x }", [r"symbol 2 missing: 3 (Above of \sqrt)"]),
-        ("a", "b _ { c }", ["symbol 1: a read as b", "too much: c (Sub of b)"]),
+        ("a", "b _ { c }", ["symbol 1: a read as b", "extra: c (Sub of b)"]),
     ],
 )
 def test_differences_in_words(truth: str, prediction: str, expected: list[str]) -> None:
