@@ -175,6 +175,7 @@ PANELS = {"loss": "loss", "lr": "learning rate", "images_per_s": "images / s", "
 def training(runs: Sequence[RunFolder], preset: str) -> Figure:
     """Loss, learning rate, images per second and, if measured, token match on held-out data by epoch, for the runs
     labeled `preset`."""
+    runs = sorted(runs, key=lambda run: (_position(run.recipe), run.seed))
     panels = [key for key in PANELS if any(key in line for run in runs for line in run.history)]
     figure = Figure(figsize=(WIDTH, 0.6 + 0.95 * len(panels)))
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
