@@ -3,29 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-SHELL := /bin/bash
-.DEFAULT_GOAL := help
 
-# Options of the main job; all are optional.
-CROHME ?=
-PRESET ?=
-RECIPES ?=
-SEEDS ?=
-YEARS ?=
-FORCE ?=
-MINUTES ?=
-RESULTS ?=
-# Placement of runs (ENGINE=local, or ray with CPUS and GPUS per run) and options of tuning.
-ENGINE ?=
-JOBS ?=
-CPUS ?=
-GPUS ?=
-RECIPE ?=
-TRIALS ?=
-WORKERS ?=
-SPACE ?=
-STORAGE ?=
-ATTENTION ?=
 data_options = $(if $(CROHME),--crohme "$(CROHME)") $(if $(RESULTS),--results "$(RESULTS)")
 run_options = $(if $(PRESET),--preset "$(PRESET)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(SEEDS),--seeds "$(SEEDS)") \
 	$(if $(YEARS),--years "$(YEARS)") $(if $(filter-out 0,$(FORCE)),--force) $(if $(MINUTES),--minutes "$(MINUTES)")
@@ -119,7 +97,7 @@ bench: $(READY) ## time plain and fast training and search on a quiet machine: r
 	@$(BIN)/python -m benchmarks speed $(if $(CROHME),--crohme "$(CROHME)")
 
 gpu-check: $(READY) ## check a new GPU in five minutes (CROHME=): CUDA tests, steps, a search, settings: results/speed/gpu.csv
-	@$(BIN)/python -m benchmarks gpu-check $(if $(CROHME),--crohme "$(CROHME)") $(if $(RESULTS),--results "$(RESULTS)")
+	@$(BIN)/python -m benchmarks gpu-check $(data_options)
 
 timings: $(READY) ## time to accuracy of the committed runs: results/speed/training.csv
 	@$(BIN)/python -m benchmarks timings $(if $(RESULTS),--results "$(RESULTS)")

@@ -7,7 +7,6 @@ the comments are read back here instead of being repeated.
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.config import FILLED_IN, SHIPPED, schema
@@ -17,22 +16,15 @@ _NAMES = {"integer": "whole number", "boolean": "true or false", "string": "text
 _BOUNDS = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "below", "maximum": "to"}
 
 
-@dataclass(frozen=True)
-class Key:
-    """A key by its full name, such as training.optimizer.lr; `default` is JSON, `meaning` ends with its source."""
+def settable() -> list[dict[str, str]]:
+    """All keys that a recipe or preset may set, in the order of the schema.
 
-    name: str
-    type: str
-    default: str
-    meaning: str
-
-
-def settable() -> list[Key]:
-    """All keys that a recipe or preset may set, in the order of the schema."""
+    `name` is the full one, such as training.optimizer.lr; `default` is JSON; `meaning` ends with its source.
+    """
     fields, meanings = schema(), comments()
     sections = {name.rpartition(".")[0] for name in fields}
     return [
-        Key(name, _type(field), json.dumps(field["default"]), meanings.get(name, ""))
+        {"name": name, "type": _type(field), "default": json.dumps(field["default"]), "meaning": meanings.get(name, "")}
         for name, field in fields.items()
         if name not in FILLED_IN | sections
     ]
@@ -53,8 +45,8 @@ def comments() -> dict[str, str]:
 def lines() -> Iterator[str]:
     """The keys as lines of text."""
     for key in settable():
-        yield f"{key.name} = {key.default}    {key.type}"
-        yield f"    {key.meaning}"
+        yield f"{key['name']} = {key['default']}    {key['type']}"
+        yield f"    {key['meaning']}"
 
 
 def _type(field: dict[str, Any]) -> str:

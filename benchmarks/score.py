@@ -40,7 +40,7 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
             rows = [asdict(row) for row in result.expressions]
             converted = {path.name: path.read_text() for path in (folder / "pred_symlg").glob("*.lg")}
             run.write(f"symlg/{split}.zip", zipped(converted))
-            run.write(f"errors/{split}.json", _errors(result))
+            run.write(f"errors/{split}.json", _errors(result, folder))
             run.write(f"scores/{split}.txt", (folder / "Results_pred_symlg" / "Summary.txt").read_text())
             run.write(f"scores/{split}.csv", csv_text(list(rows[0]), rows))
             run.write(f"scores/{split}.json", asdict(result.score))  # last, since it marks the split as scored
@@ -48,12 +48,12 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
     return scores
 
 
-def _errors(result: Evaluation) -> str:
+def _errors(result: Evaluation, folder: Path) -> str:
     """The error tables as JSON, one row per line. Counts over a set may be published where its ground truth may not.
 
     Symbol confusions that occur in a single expression and only at a shifted position are left out.
     """
-    tables = analysis.tables(analysis.load(result))
+    tables = analysis.tables(analysis.load(result.expressions, folder))
     tables["symbols"] = [row for row in tables["symbols"] if row["aligned"] or row["expressions"] != 1]
     parts = [f'"n": {result.score.n}', f'"signature": {json.dumps(result.score.signature)}']
     for name, rows in tables.items():

@@ -105,7 +105,7 @@ def errors(args: Namespace) -> None:
 
     with tempfile.TemporaryDirectory() as folder, _path_in_errors(folder):
         result = evaluate(args.predictions, args.ground_truth, NO_FIELDS, Path(folder), _captions(args.captions))
-        tables = analysis.tables(analysis.load(result))
+        tables = analysis.tables(analysis.load(result.expressions, Path(folder)))
     args.out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
         write_csv(args.out / f"{name}.csv", rows, analysis.COLUMNS[name])

@@ -23,10 +23,9 @@ from models.vocab import PAD
 
 @dataclass(frozen=True)
 class LayerTrace:
-    """The cross-attention of one layer, each [B, H, T, L]: energies E, refinement term R (None without ARM), and the
-    weights softmax(E - R), in training after dropout."""
+    """The cross-attention of one layer, each [B, H, T, L]: the refinement term R (None without ARM) and the weights, in
+    training after dropout."""
 
-    energies: Tensor
     refinement: Tensor | None
     attention: Tensor
 
@@ -137,7 +136,7 @@ class DecoderStack(nn.Module):
             x = layer.finish(x, weights, value).view(B, T, -1)
             if trace is not None:
                 refinement = None if refinement is None else by_row(refinement, rows)
-                trace.append(LayerTrace(by_row(energies, rows), refinement, by_row(weights, rows)))
+                trace.append(LayerTrace(refinement, by_row(weights, rows)))
         return x.unflatten(0, (b, rows)).transpose(0, 1).flatten(0, 1)
 
 

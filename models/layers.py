@@ -85,28 +85,22 @@ def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> T
     indexing, which makes the host wait for a GPU.
     """
     x, valid = float32(x_NChw), valid_N1hw.to(x_NChw.dtype)
-    mean_C, var_C = norm.running_mean, norm.running_var
+    mean_C, var_C, batches = norm.running_mean, norm.running_var, norm.num_batches_tracked
+    assert mean_C is not None and var_C is not None and batches is not None
     if norm.training:
+        running_C = mean_C, var_C
         count = valid.sum(dtype=x.dtype).clamp(min=1)
         mean_C = (x * valid).sum((0, 2, 3)) / count
         var_C = ((x - mean_C[:, None, None]) * valid).square().sum((0, 2, 3)) / count
-        update_running_statistics(norm, mean_C.detach(), var_C.detach() * count / (count - 1).clamp(min=1))
-    assert mean_C is not None and var_C is not None
+        with torch.no_grad():
+            batches.add_(1)
+            # momentum None: the plain average over all batches, as for recalibration
+            weight = batches.reciprocal() if norm.momentum is None else norm.momentum
+            for old_C, new_C in zip(running_C, (mean_C, var_C * count / (count - 1).clamp(min=1)), strict=True):
+                old_C.add_((new_C - old_C) * weight)
     scale_C = norm.weight * torch.rsqrt(var_C + norm.eps)
     shift_C = norm.bias - mean_C * scale_C
     return ((x * scale_C[:, None, None] + shift_C[:, None, None]) * valid).to(x_NChw.dtype)
-
-
-@torch.no_grad()
-def update_running_statistics(norm: _BatchNorm, mean_C: Tensor, unbiased_var_C: Tensor) -> None:
-    """Move the running statistics of `norm` towards those of a batch, as torch's BatchNorm does."""
-    mean, var, batches = norm.running_mean, norm.running_var, norm.num_batches_tracked
-    assert mean is not None and var is not None and batches is not None
-    batches.add_(1)
-    # momentum None: the plain average over all batches, as for recalibration
-    weight = batches.reciprocal() if norm.momentum is None else norm.momentum
-    mean.add_((mean_C - mean) * weight)
-    var.add_((unbiased_var_C - var) * weight)
 
 
 class BatchNorm2d(nn.BatchNorm2d):

@@ -29,7 +29,6 @@
 import copy
 import os
 import tempfile
-import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -47,6 +46,8 @@ from benchmarks.data.synthetic import embedded
 from benchmarks.recognition.attention import trace
 from benchmarks.recognition.predict import recognize
 from benchmarks.report.figures.attention import figure
+from benchmarks.runs.folder import RunFolder
+from evaluation.scoring.inputs import read_predictions, tokens_of
 from models import CoMER
 from models.weights import load_weights
 
@@ -177,20 +178,15 @@ for name, model in readers.items():
 
 
 # %%
-def predictions(run: Path) -> dict[str, tuple[str, ...]]:
-    with zipfile.ZipFile(run / "predictions/2014.zip") as texts:
-        lines = {Path(name).stem: texts.read(name).decode().split("\n", 1)[1] for name in texts.namelist()}
-    return {id_: tuple(line.strip("$").split()) for id_, line in lines.items()}
+def predictions(run: RunFolder) -> dict[str, tuple[str, ...]]:
+    texts = read_predictions(run.path / "predictions/2014.zip")
+    return {id_: tuple(tokens_of(text)) for id_, text in texts.items()}
 
 
-def runs(recipe: str) -> dict[str, Path]:
+def runs(recipe: str) -> dict[str, RunFolder]:
     """The run of seed 7 with predictions, by preset; a committed run takes precedence."""
-    folders = [
-        path.parents[1]
-        for kind in ("runs", "reproduced")
-        for path in sorted(ROOT.glob(f"results/{kind}/{recipe}/*-seed7*/predictions/2014.zip"))
-    ]
-    return {load(folder / "config.yaml").preset: folder for folder in folders}
+    found = RunFolder.under(*(ROOT / "results" / kind / recipe for kind in ("runs", "reproduced")))
+    return {run.preset: run for run in found if run.seed == 7 and "2014" in run.sets("predictions/*.zip")}
 
 
 baseline, fusion = runs("bttr-baseline"), runs("comer-fusion")

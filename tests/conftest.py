@@ -10,7 +10,6 @@ from benchmarks.libraries import configure_libraries
 configure_libraries()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HMERBENCH_RESULTS"] = "results"  # relative to a test's working folder, not the project's
-os.environ.setdefault("MPLBACKEND", "agg")
 
 import re  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -18,8 +17,10 @@ from pathlib import Path  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+from benchmarks.recognition.recognizer import Recognizer  # noqa: E402
 from tests.helpers.database import postgres  # noqa: E402, F401  (a fixture)
-from tests.helpers.places import CROHME, PARITY  # noqa: E402
+from tests.helpers.places import CROHME, HOUR  # noqa: E402
+from tests.helpers.tiny import tiny_archive  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -36,10 +37,15 @@ def crohme() -> Path:
     return CROHME
 
 
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny archive for the tests of a module."""
+    return tiny_archive(tmp_path_factory.mktemp("tiny"))
+
+
 @pytest.fixture(scope="session")
-def parity() -> Path:
-    """The folder of the authors' activations, gradients and search results, which always exists."""
-    return PARITY
+def hour() -> Recognizer:
+    return Recognizer.load(HOUR)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

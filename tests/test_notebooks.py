@@ -9,10 +9,6 @@ from tests.helpers.places import ROOT
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
 
 
-def test_there_are_notebooks():
-    assert NOTEBOOKS
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path, monkeypatch):
     monkeypatch.delenv("CROHME", raising=False)

@@ -20,11 +20,6 @@ from benchmarks.runs.workspace import workspace
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_archive(tmp_path_factory.mktemp("tiny"))
-
-
 @pytest.fixture
 def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the stages that ran, in order; MLflow is left out (test_tracking.py)."""

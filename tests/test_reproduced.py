@@ -24,10 +24,6 @@ def _row(run):
     return run.parent / run.name.rpartition("-seed")[0]
 
 
-def test_there_are_reference_runs():
-    assert RUNS
-
-
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}/{run.name}")
 def test_a_reference_run_is_complete(run):
     config = load(run / "config.yaml")

@@ -208,7 +208,7 @@ def list_(
     if keys:
         from benchmarks.keys import lines, settable
 
-        print(json.dumps([asdict(key) for key in settable()], indent=1) if as_json else "\n".join(lines()))
+        print(json.dumps(settable(), indent=1) if as_json else "\n".join(lines()))
     elif as_json:
         shipped = {kind: listing.shipped(kind) for kind in ("recipes", "presets")}
         print(json.dumps(shipped | {"runs": [asdict(run) for run in listing.runs(results)]}, indent=1))

@@ -67,12 +67,12 @@ def skip_reason(height: int, width: int, tokens: int) -> str | None:
     return " and ".join(reasons) or None
 
 
-def describe(archive: Archive, as_json: bool = False) -> dict[str, Any]:
+def describe(archive: Archive, as_json: bool) -> None:
     """The command `data`: verify an archive and print its contents, as a table or as JSON."""
     report = verify(archive)
     if as_json:
         print(json.dumps(report, indent=2))
-        return report
+        return
     rows: dict[str, dict[str, object]] = {}
     for name, split in report["splits"].items():
         cells = {"expressions": split["n"]}
@@ -91,4 +91,3 @@ def describe(archive: Archive, as_json: bool = False) -> dict[str, Any]:
             print(f"{name}: no symLG, so no scores")
     if unused := " ".join(report["unused_symbols"]):
         print(f"train: no occurrence of {unused}")
-    return report

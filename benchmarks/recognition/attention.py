@@ -24,33 +24,19 @@ END = "<eos>"
 
 @dataclass(frozen=True)
 class Attention:
-    """Cross-attention at every step t, which predicts tokens[t] from the tokens before it. J layers, H heads, T steps,
-    h x w cells; the cells cover the image from its upper left corner and may extend beyond it."""
+    """Cross-attention of the last layer, mean over its heads, at every step t, which predicts tokens[t] from the tokens
+    before it. T steps, h x w cells; the cells cover the image from its upper left corner and may extend beyond it."""
 
     tokens: tuple[str, ...]  # the last one is <eos>
     image: np.ndarray  # uint8, white ink on black
     cell: tuple[float, float]  # height and width of a cell in pixels of `image`
-    weights_JHThw: np.ndarray  # float32, sum to 1 over the cells
-    refinement_JHThw: np.ndarray | None  # float32, of the J - 1 layers after the first; None without coverage
-
-    @property
-    def looked_Thw(self) -> np.ndarray:
-        """Attention weights of the last layer, averaged over its heads."""
-        return self.weights_JHThw[-1].mean(0)
-
-    @property
-    def suppressed_Thw(self) -> np.ndarray | None:
-        """Refinement term of the last layer, averaged over its heads, minus the minimum of each step."""
-        if self.refinement_JHThw is None:
-            return None
-        mean_Thw = self.refinement_JHThw[-1].mean(0)
-        return mean_Thw - mean_Thw.min((1, 2), keepdims=True)
+    looked_Thw: np.ndarray  # attention weights, float32, sum to 1 over the cells
+    suppressed_Thw: np.ndarray | None  # refinement term minus the minimum of each step, float32; None without coverage
 
     @property
     def maps(self) -> dict[str, np.ndarray]:
         """Maps to show, each [T, h, w]: attention and, if the network has coverage, the refinement term."""
-        suppressed = self.suppressed_Thw
-        return {"attention": self.looked_Thw} | ({} if suppressed is None else {"R": suppressed})
+        return {"attention": self.looked_Thw} | ({} if self.suppressed_Thw is None else {"R": self.suppressed_Thw})
 
 
 @torch.no_grad()
@@ -71,14 +57,14 @@ def trace(model: CoMER, config: Config, image: np.ndarray, tokens: Sequence[str]
     height, width = (int((~mask[0]).any(side).sum()) for side in (1, 0))  # without padding, in pixels
     h, w = (int((~mask_bhw[0]).any(side).sum()) for side in (1, 0))  # in cells
 
-    def cells(values_1HTL: list[torch.Tensor]) -> np.ndarray:
-        return torch.cat(values_1HTL).unflatten(-1, mask_bhw.shape[1:])[..., :h, :w].float().numpy()
+    def mean(values_1HTL: torch.Tensor) -> np.ndarray:
+        return values_1HTL[0].unflatten(-1, mask_bhw.shape[1:])[..., :h, :w].float().numpy().mean(0)
 
-    refinement = [layer.refinement for layer in layers if layer.refinement is not None]
+    refinement = None if layers[-1].refinement is None else mean(layers[-1].refinement)
     return Attention(
         (*tokens, END),
         image,
         (model.config.stride * image.shape[0] / height, model.config.stride * image.shape[1] / width),
-        cells([layer.attention for layer in layers]),
-        cells(refinement) if refinement else None,
+        mean(layers[-1].attention),
+        None if refinement is None else refinement - refinement.min((1, 2), keepdims=True),
     )

@@ -24,7 +24,7 @@ from benchmarks.report.paper import model_name, reference
 from benchmarks.runs.folder import RunFolder
 from evaluation import InputError
 from evaluation.scoring import stats
-from evaluation.scoring.signature import Signature
+from evaluation.scoring.signature import fields_of
 
 ORDER: tuple[str, ...] = tuple(reference()["recipes"])  # the paper's Table 1, worst first
 CLAIM = "bttr-baseline", "comer-fusion"  # no coverage, and both kinds of it
@@ -142,7 +142,7 @@ def _read(run: RunFolder, preset: str, sets: Sequence[str]) -> ScoredRun:
     errors, signatures = dict[str, int](), list[dict[str, str]]()
     for name in sets:
         try:
-            signatures.append(Signature.parse(run.scores[name].signature).fields)
+            signatures.append(fields_of(run.scores[name].signature))
         except InputError as error:
             raise UserError(f"{run.path / 'scores' / name}.json: {error}; score the run again") from None
         errors |= {f"{name}/{id_}": row.errors for id_, row in run.expressions(name).items()}

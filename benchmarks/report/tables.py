@@ -30,7 +30,6 @@ SHORT = ("dataset", "model", "source", "exprate", "interval", "le1", "le2", "le3
 ADDED = " + data"  # appended to the preset of a run with added training data
 INTERVAL = ("ci_low", "ci_high")
 RATES = ("exprate", "le1", "le2", "le3", *INTERVAL, "sd")
-FLAGS = {"scale_aug": "scale augmentation", "self_cov": "self coverage", "cross_cov": "cross coverage"}  # in Table 1
 COUNTS = {"exprate": "exact", "le1": "le1", "le2": "le2", "le3": "le3"}  # column <- key in a score file
 SOURCES = ("reported", "reproduced", "local")
 
@@ -66,7 +65,7 @@ def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
     paths = []
     for name, table in tables.items():
         title, cells = heading(name, crohme=crohme), printable(table)
-        flags = cells.columns.intersection(list(FLAGS))
+        flags = cells.columns.intersection(list(latex.FLAGS))
         texts = {
             "csv": table.to_csv(index=False, float_format="%.2f"),
             "md": f"**{title}**\n\n{cells.to_markdown(index=False, disable_numparse=True)}\n\n{NOTE}\n",
@@ -185,7 +184,7 @@ def _rows(root: Path, source: str) -> list[dict[str, Any]]:
         row["sd"] = stdev(100 * score.exact / row["n"] for score in scores) if len(scores) > 1 else None
         for column, count in COUNTS.items():
             row[column] = 100 * sum(getattr(score, count) for score in scores) / (row["n"] * len(scores))
-        rows.append(row | {flag: reference()["recipes"].get(row["recipe"], {}).get(flag) for flag in FLAGS})
+        rows.append(row | {flag: reference()["recipes"].get(row["recipe"], {}).get(flag) for flag in latex.FLAGS})
     return rows
 
 
@@ -198,7 +197,9 @@ def _dataset(run: RunFolder, split: str, n: int) -> str:
 
 def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
     """Rows with their intervals, in the paper's order; the sources of a model stand next to each other."""
-    recipes, order = reference()["recipes"], reference()["order"]
+    recipes = reference()["recipes"]
+    ours = [names[name] for names in recipes.values()]  # below the other systems of the paper
+    order = [row["model"] for row in rows if row.get("model", ours[0]) not in ours] + ours
     rows = [
         {"model": recipes.get(row.get("recipe"), {}).get(name, row.get("recipe"))}
         | dict(zip(INTERVAL, printed_interval(row["exprate"], row["n"]), strict=True))
@@ -212,7 +213,7 @@ def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
         preset = row.get("preset", "").partition(" ")[0], row.get("added", "")
         return year, rank, row["model"], SOURCES.index(row["source"]), row["dataset"], preset
 
-    columns = [*COLUMNS, *(FLAGS if name == "table1" else ())]
+    columns = [*COLUMNS, *(latex.FLAGS if name == "table1" else ())]
     frame = pd.DataFrame(sorted(rows, key=position), columns=columns)
     frame[list(RATES)] = frame[list(RATES)].astype(float)
     return frame.astype({"n": "Int64", "seeds": "Int64"})
@@ -229,7 +230,7 @@ def printable(frame: pd.DataFrame) -> pd.DataFrame:
     def text(column: str, value: Any) -> str:
         if pd.isna(value):
             return "–"
-        if column in FLAGS:
+        if column in latex.FLAGS:
             return "✓" if value else "✗"
         return f"{value:.2f}" if column in RATES else str(value)
 

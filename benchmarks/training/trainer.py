@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from benchmarks.config import SCHEMA, Config, check_folder
+from benchmarks.config import SCHEMA, check_folder
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import Inputs, prefetched
 from benchmarks.data.samples import Sample
@@ -121,7 +121,9 @@ class Trainer:
             )
         self.share = training.batching.micro_batches // team.world  # micro-batches per process and step
         self.training_set, self.validation = training_data(config, archive, samples, team.device)
-        self.model = initialized(config).to(team.device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)  # so the first weights depend only on the settings
+            self.model = CoMER(config.model).to(team.device)
         # faster for bf16 convolutions and for matrix products in place of 1x1 ones, with the same results
         self.layout = torch.channels_last if training.bf16 or cuda else torch.contiguous_format
         self.model.to(memory_format=self.layout)  # type: ignore[call-overload]
@@ -348,13 +350,6 @@ class Trainer:
             (self.folder.path / "latest.safetensors").unlink(missing_ok=True)
         self.state.finished = True
         self._save()
-
-
-def initialized(config: Config) -> CoMER:
-    """The network before its first step, which depends only on the settings."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        return CoMER(config.model)
 
 
 def make_recorder(team: Team) -> Record | None:

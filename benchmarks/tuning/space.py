@@ -47,7 +47,7 @@ class Parameter(Strict):
         return self
 
     def suggest(self, trial: optuna.Trial, name: str, integer: bool) -> Any:
-        """Sample the setting's value for a trial, as accepted by `Problem.config`."""
+        """Sample the setting's value for a trial, as accepted by `Config.changed`."""
         if self.choices is not None:
             return json.loads(trial.suggest_categorical(name, [_text(choice) for choice in self.choices]))
         assert self.low is not None and self.high is not None
@@ -118,10 +118,6 @@ class Problem:
             name: parameter.suggest(trial, name, type(self.defaults[name]) is int)
             for name, parameter in self.parameters.items()
         }
-
-    def config(self, values: Mapping[str, Any]) -> Config:
-        """The configuration of a trial. Raises UserError if the schema rejects the values."""
-        return self.base.changed(values, "this trial")
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Decode the parameters stored for a trial."""

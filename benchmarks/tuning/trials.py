@@ -190,7 +190,7 @@ class Trial:
         where = f"{socket.gethostname()}, process {os.getpid()}"
         for name, value in {"worker": self.worker, "owner": self.job.owner, "where": where}.items():
             trial.set_user_attr(name, value)
-        config = self.job.problem.config(self.job.problem.suggest(trial))
+        config = self.job.problem.base.changed(self.job.problem.suggest(trial), "this trial")
         name = f"tuning/{Path(self.job.owner).name}/{config.preset}-seed{config.seed}-{config.digest}"
         trial.set_user_attr("folder", Path(name).name)
         folder = self.place.pull(name)

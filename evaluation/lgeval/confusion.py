@@ -32,7 +32,7 @@ def matrices(compared: Iterable[tuple[Comparison, Graph]]) -> list[Section]:
     edges: Matrix = Counter()
     truth_labels: set[str] = set()
     for comparison, truth in compared:
-        truth_labels.update(*truth.nodes().values())
+        truth_labels.update(*truth.nodes.values())
         nodes.update(row[-2:] for row in comparison.nodes)
         edges.update(row[-2:] for row in comparison.edges)
     node_labels, edge_labels = ({label for pair in matrix for label in pair} for matrix in (nodes, edges))

@@ -71,10 +71,10 @@ def object_histogram(pairs: Iterable[tuple[Graph, Graph]], size: int) -> Histogr
         wrong_relations = {
             ends
             for ends in relations
-            if any(prediction.edges().get((a, b)) != truth.edges()[a, b] for a in ends[0] for b in ends[1])
+            if any(prediction.edges.get((a, b)) != truth.edges[a, b] for a in ends[0] for b in ends[1])
         }
-        labels = {primitives: truth.nodes()[min(primitives)] for primitives in objects}
-        edges = {(a, b): truth.edges()[min(a), min(b)] for a, b in relations}
+        labels = {primitives: truth.nodes[min(primitives)] for primitives in objects}
+        edges = {(a, b): truth.edges[min(a), min(b)] for a, b in relations}
         for group in substructures(objects, relations, size):
             if group & wrong or (size > 1 and any(a in group and b in group for a, b in wrong_relations)):
                 members = {item: _letters(labels[item]) if size == 1 else labels[item] for item in group}
@@ -91,7 +91,7 @@ def primitive_histogram(pairs: Iterable[tuple[Graph, Graph]], sizes: Collection[
     for prediction, truth in pairs:
         prediction, truth = _completed(prediction, truth), _completed(truth, prediction)
         for size in sizes:
-            for group in substructures(truth.nodes(), truth.edges(), size):
+            for group in substructures(truth.nodes, truth.edges, size):
                 true, predicted = _subgraph(truth, group, letters=size == 1), _subgraph(prediction, group)
                 if true != predicted:
                     histogram.setdefault(true, {}).setdefault(true, Counter())[predicted] += 1
@@ -109,11 +109,11 @@ def substructures(nodes: Iterable[Node], edges: Iterable[tuple[Node, Node]], siz
 
 def _completed(graph: Graph, other: Graph) -> LabelGraph:
     """A graph with the nodes that only `other` has added as ABSENT."""
-    return LabelGraph({**dict.fromkeys(other.nodes(), ABSENT), **graph.nodes()}, graph.edges())
+    return LabelGraph({**dict.fromkeys(other.nodes, ABSENT), **graph.nodes}, graph.edges)
 
 
 def _wrong_objects(prediction: LabelGraph, truth: LabelGraph) -> set[Primitives]:
-    predicted, nodes, true_nodes = segment(prediction).first, prediction.nodes(), truth.nodes()
+    predicted, nodes, true_nodes = segment(prediction).first, prediction.nodes, truth.nodes
     wrong = set()
     for primitive, item in segment(truth).first.items():
         if "ABSENT" in nodes[primitive] | true_nodes[primitive]:
@@ -132,8 +132,8 @@ def _letters(labels: Set[str]) -> Set[str]:
 
 def _subgraph(graph: LabelGraph, primitives: Primitives, letters: bool = False) -> Pattern:
     """The pattern of the subgraph on some primitives."""
-    nodes = {one: graph.nodes()[one] for one in sorted(primitives)}
-    edges = {pair: graph.edges()[pair] for pair in graph.edges() if nodes.keys() >= {*pair}}
+    nodes = {one: graph.nodes[one] for one in sorted(primitives)}
+    edges = {pair: graph.edges[pair] for pair in graph.edges if nodes.keys() >= {*pair}}
     objects, relations, _ = segment(LabelGraph(nodes, edges))
     words = _describe(objects, relations, objects)
     return Pattern({one: _letters(labels) for one, labels in nodes.items()} if letters else nodes, edges, words)

@@ -25,16 +25,8 @@ _BROKEN = "MergeError"
 class LabelGraph(NamedTuple):
     """A label graph by primitive, as `read` makes it: labels of primitives, and of pairs (from, to)."""
 
-    node_labels: Mapping[str, Set[str]]
-    edge_labels: Mapping[tuple[str, str], Set[str]]
-
-    def nodes(self) -> Mapping[str, Set[str]]:
-        """Primitive -> its labels."""
-        return self.node_labels
-
-    def edges(self) -> Mapping[tuple[str, str], Set[str]]:
-        """(from, to) -> the labels of the pair."""
-        return self.edge_labels
+    nodes: Mapping[str, Set[str]]
+    edges: Mapping[tuple[str, str], Set[str]]
 
 
 Graph = LabelGraph | SymLG  # what can be compared; the primitives of a symLG are its paths
@@ -143,10 +135,10 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
 
 def merges(graph: Graph) -> dict[tuple[str, str], Set[str]]:
     """The edges within objects: pairs of primitives -> the labels that both primitives and the edge have."""
-    nodes = graph.nodes()
+    nodes = graph.nodes
     return {
         (one, other): common
-        for (one, other), labels in graph.edges().items()
+        for (one, other), labels in graph.edges.items()
         if not labels.isdisjoint(nodes[one]) and (common := labels & nodes[one] & nodes[other]) and labels != NO_EDGE
     }
 
@@ -154,7 +146,7 @@ def merges(graph: Graph) -> dict[tuple[str, str], Set[str]]:
 def segment(graph: Graph) -> Segments:
     """The objects and their relations. For each of its labels a primitive is in one object: itself and all that an
     edge with this label, in either direction, joins to it. A relation's label is on every edge from parent to child."""
-    nodes, edges = graph.nodes(), graph.edges()
+    nodes, edges = graph.nodes, graph.edges
     groups: dict[str, dict[str, set[str]]] = {}  # primitive -> label -> its object
     for (one, other), common in merges(graph).items():
         for primitive, neighbor in ((one, other), (other, one)):

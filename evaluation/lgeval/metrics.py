@@ -47,12 +47,12 @@ class Comparison(NamedTuple):
 def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool = True) -> Comparison:
     """Compare two graphs. With `inter=False` two label sets cost the size of their larger difference, as in LgEval
     without INTER. `complete`: unrelated primitives have an edge "_", as in `evaluate`; only nodeCorrect changes."""
-    prediction = LabelGraph(prediction.nodes(), prediction.edges())  # once: a symLG builds them at every call
-    truth = LabelGraph(truth.nodes(), truth.edges())
-    all_nodes = prediction.node_labels.keys() | truth.node_labels.keys()
+    prediction = LabelGraph(prediction.nodes, prediction.edges)  # once: a symLG builds them at every call
+    truth = LabelGraph(truth.nodes, truth.edges)
+    all_nodes = prediction.nodes.keys() | truth.nodes.keys()
     n, n_edges = len(all_nodes), len(all_nodes) * (len(all_nodes) - 1)
-    d_c, node_rows = _differences(prediction.node_labels, truth.node_labels, ABSENT, inter)
-    d_l, edge_rows = _differences(prediction.edge_labels, truth.edge_labels, NO_EDGE, inter)
+    d_c, node_rows = _differences(prediction.nodes, truth.nodes, ABSENT, inter)
+    d_l, edge_rows = _differences(prediction.edges, truth.edges, NO_EDGE, inter)
     untouched = all_nodes - {row[0] for row in node_rows} - _ends_of_unmatched(prediction, truth, complete)
     inside = _merge_errors(prediction, truth, inter)
     d_s = inside.cost - inside.classes
@@ -77,9 +77,7 @@ def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool 
         "edgeDiffClassCount": inside.classes,
         "undirDiffClassCount": len(inside.relabeled),
     }
-    metrics |= _object_metrics(
-        predicted, true, missing=n - len(prediction.node_labels), extra=n - len(truth.node_labels)
-    )
+    metrics |= _object_metrics(predicted, true, missing=n - len(prediction.nodes), extra=n - len(truth.nodes))
     return Comparison(metrics, node_rows, [(*edge, a, b) for edge, a, b in edge_rows], inside.segments)
 
 
@@ -167,9 +165,9 @@ def _ends_of_unmatched(prediction: Graph, truth: Graph, complete: bool) -> set[s
     touched: set[str] = set()
     for one, other in ((prediction, truth), (truth, prediction)):
         if not complete:
-            touched.update(end for edge in one.edges().keys() - other.edges().keys() for end in edge)
-        elif one.nodes().keys() - other.nodes().keys():
-            touched |= one.nodes().keys()
+            touched.update(end for edge in one.edges.keys() - other.edges.keys() for end in edge)
+        elif one.nodes.keys() - other.nodes.keys():
+            touched |= one.nodes.keys()
     return touched
 
 

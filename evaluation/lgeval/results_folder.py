@@ -126,6 +126,6 @@ def replace(path: str, text: str) -> None:
 
 
 def _label_file(graphs: Sequence[Graph]) -> str:
-    nodes = {label for graph in graphs for labels in graph.nodes().values() for label in labels}
-    edges = {label for graph in graphs for labels in graph.edges().values() for label in labels}
+    nodes = {label for graph in graphs for labels in graph.nodes.values() for label in labels}
+    edges = {label for graph in graphs for labels in graph.edges.values() for label in labels}
     return "\n".join(["NODE LABELS:", *sorted(nodes), "", "EDGE LABELS:", *sorted(edges)]) + "\n"

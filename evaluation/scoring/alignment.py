@@ -67,7 +67,7 @@ class Tree:
 
 def tree(graph: Graph) -> Tree:
     """The layout tree of a graph. Raises TooLarge for more than MAX_SYMBOLS symbols or MAX_DEPTH nested scripts."""
-    nodes = graph.nodes()
+    nodes = graph.nodes
     if len(nodes) > MAX_SYMBOLS:
         raise TooLarge(f"{len(nodes)} symbols, more than the {MAX_SYMBOLS} that are drawn")
     children: dict[str, list[tuple[str, str]]] = {}
@@ -251,7 +251,7 @@ def _relation(tree: Tree, index: int) -> str:
 
 def relations_in_words(truth: Graph, prediction: Graph, limit: int = 12) -> list[str]:
     """The scorer's relation errors between two graphs of the same paths, at most `limit` of them."""
-    nodes = truth.nodes()
+    nodes = truth.nodes
     phrases = []
     for parent, child, found, true in compare(prediction, truth).edges:
         what = f"{found} instead of {true}"

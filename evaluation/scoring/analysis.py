@@ -7,13 +7,14 @@ confusion only where the prediction has the paths of the truth: there it is a re
 import re
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from evaluation.lgeval.label_graph import Graph, read
 from evaluation.lgeval.metrics import Comparison, compare
 from evaluation.scoring import lengths
 from evaluation.scoring.interval import percent, proportion_interval
-from evaluation.scoring.score import Evaluation, Expression
+from evaluation.scoring.score import Expression
 from evaluation.symlg import EMPTY_GRAPH
 
 Table = list[dict[str, str | int | float | None]]
@@ -39,12 +40,11 @@ class Pair(NamedTuple):
     comparison: Comparison
 
 
-def load(evaluation: Evaluation) -> list[Pair]:
-    """Read the graphs of an evaluation back from its folder, which must still exist."""
-    assert evaluation.folder is not None
+def load(expressions: list[Expression], workdir: Path) -> list[Pair]:
+    """Read the graphs of an evaluation back from its workdir."""
     pairs = []
-    for expression in evaluation.expressions:
-        paths = [evaluation.folder / part / f"{expression.id}.lg" for part in ("pred_symlg", "gt_symlg")]
+    for expression in expressions:
+        paths = [workdir / part / f"{expression.id}.lg" for part in ("pred_symlg", "gt_symlg")]
         prediction, truth = (
             read(path.read_text(encoding="utf-8", errors="replace"), str(path)) if path.exists() else EMPTY_GRAPH
             for path in paths
@@ -88,8 +88,8 @@ def symbol_recall(pairs: Iterable[Pair]) -> Table:
     """How often the prediction has each true symbol, with its label at its path."""
     total, right = Counter(), Counter()
     for pair in pairs:
-        predicted = pair.prediction.nodes()
-        for path, labels in pair.truth.nodes().items():
+        predicted = pair.prediction.nodes
+        for path, labels in pair.truth.nodes.items():
             total.update(labels)
             right.update(labels & predicted.get(path, set()))
     return [
@@ -100,7 +100,7 @@ def symbol_recall(pairs: Iterable[Pair]) -> Table:
 
 def structures(graph: Graph) -> set[str]:
     """What a true expression contains: fraction, root, limits, script, nested script; else "line"."""
-    nodes = graph.nodes()  # by path, because some ground truths name relations differently (B for Below)
+    nodes = graph.nodes  # by path, because some ground truths name relations differently (B for Below)
     kinds = set()
     for path, labels in nodes.items():
         words = _WORD.findall(path)

@@ -35,7 +35,7 @@ def convention(graphs: Iterable[Graph]) -> tuple[str, Counter[str]]:
     no index and its radicand has two members."""
     roots: Counter[str] = Counter()
     for graph in graphs:
-        nodes, edges = graph.nodes(), graph.edges()
+        nodes, edges = graph.nodes, graph.edges
         inside: dict[str, set[str]] = {}
         for (parent, child), labels in edges.items():
             if "Inside" in labels and r"\sqrt" in nodes[parent]:

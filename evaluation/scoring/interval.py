@@ -4,14 +4,14 @@ import math
 from statistics import NormalDist
 
 
-def proportion_interval(count: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval (JASA 22, 1927) of count / n, as fractions.
+def proportion_interval(count: int, n: int) -> tuple[float, float]:
+    """Wilson's score interval (JASA 22, 1927) of 95 % for count / n, as fractions.
 
     Raises ValueError for n < 1 or count outside 0..n.
     """
     if not 0 <= count <= n or n < 1:
         raise ValueError(f"{count} of {n} is not a rate")
-    z, rate = NormalDist().inv_cdf((1 + confidence) / 2), count / n
+    z, rate = NormalDist().inv_cdf(0.975), count / n
     middle = (2 * count + z * z) / (2 * (n + z * z))
     width = z / (2 * (n + z * z)) * math.sqrt(4 * n * rate * (1 - rate) + z * z)
     return middle - width if count else 0.0, middle + width if count < n else 1.0

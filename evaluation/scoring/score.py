@@ -1,7 +1,7 @@
 """A score from files of predictions and ground truth, by the LgEval-compatible scripts or in process."""
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from evaluation import InputError
@@ -10,7 +10,7 @@ from evaluation.scoring.inputs import GroundTruth, matched, tokens_of
 from evaluation.scoring.interval import percent, proportion_interval
 from evaluation.scoring.lengths import BUCKETS, Bucket, bucket, by_bucket
 from evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, run_scripts, scripts
-from evaluation.scoring.signature import Signature
+from evaluation.scoring.signature import signature_of
 from evaluation.symlg import PAPER, Rules
 
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
@@ -78,7 +78,6 @@ class Evaluation:
 
     score: Score
     expressions: list[Expression]
-    folder: Path | None  # holds pred_symlg/, gt_symlg/ and Results_pred_symlg/ while `workdir` exists
     stray: int  # predictions without ground truth, left out
     note: str | None  # the effect on the score, if the truth follows another edition
 
@@ -105,11 +104,10 @@ def evaluate(
         raise InputError(f"{ground_truth}: {len(truth.symlg) - len(truth.captions)} expressions have no caption")
     if not own_scripts() and rules != PAPER:
         raise InputError(f"LGEVAL_BIN={scripts()}: these scripts follow their own rules; leave out reading and edition")
-    signature = str(Signature.of(len(truth.symlg), fields, rules if own_scripts() else None))
+    signature = signature_of(len(truth.symlg), fields, rules if own_scripts() else None)
     if workdir is None and not own_scripts():
         with tempfile.TemporaryDirectory() as folder:
-            result = evaluate(predictions, ground_truth, fields, Path(folder), captions, rules)
-            return replace(result, folder=None)
+            return evaluate(predictions, ground_truth, fields, Path(folder), captions, rules)
     graphs = truth.graphs()
     if workdir is None:
         counts, metrics, converted = in_process(texts, graphs, rules)
@@ -135,7 +133,7 @@ def evaluate(
         )
         rows.append(row)
     note = other_convention(texts, graphs, rules) if own_scripts() else None
-    return Evaluation(_score(counts, rows, signature), rows, workdir, stray, note)
+    return Evaluation(_score(counts, rows, signature), rows, stray, note)
 
 
 def _refuse_to_replace(workdir: Path, sources: list[Path]) -> None:

@@ -3,44 +3,31 @@
 In the manner of sacreBLEU's signatures: two numbers may be compared if their signatures agree.
 """
 
-from dataclasses import dataclass
-
 from evaluation import InputError
-from evaluation.symlg import PAPER, Rules
+from evaluation.symlg import Rules
 
 # Raised when the same predictions and truth may get another number under the same fields. 1.0 named no edition: it
 # followed the paper's, but read \text, matrices, $ and lone brackets as arguments differently.
 VERSION = "2"
 
 
-@dataclass(frozen=True)
-class Signature:
-    """`fields` in order, without the version: set, n, metric, conv, pandoc, lgeval, search, padding, select."""
+def signature_of(n: int, named: dict[str, str], rules: Rules | None) -> str:
+    """The signature of a score over n expressions. `named` are set, search, select and, unless it is the authors',
+    padding; `rules` is None for the scripts of LGEVAL_BIN, whose rules are unknown. Raises InputError for text that
+    a signature cannot hold."""
+    if odd := [text for text in named.values() if "|" in text or not text.isprintable()]:
+        raise InputError(f"{odd[0]!r}: cannot be part of a signature; leave out | and line breaks")
+    scorer = rules.versions if rules else {"scorer": "LGEVAL_BIN"}
+    fields = {"set": named["set"], "n": str(n), "metric": "symlg", **scorer, "search": named["search"]}
+    fields |= {"padding": named["padding"]} if "padding" in named else {}
+    fields |= {"select": named["select"], "v": VERSION}
+    return "|".join(["ExpRate", *(f"{key}:{text}" for key, text in fields.items())])
 
-    fields: dict[str, str]
-    version: str = VERSION
 
-    @classmethod
-    def of(cls, n: int, named: dict[str, str], rules: Rules | None = PAPER) -> "Signature":
-        """The signature of a score over n expressions. `named` are set, search, select and, unless it is the authors',
-        padding; `rules` is None for the scripts of LGEVAL_BIN, whose rules are unknown. Raises InputError for text that
-        a signature cannot hold."""
-        if odd := [text for text in named.values() if "|" in text or not text.isprintable()]:
-            raise InputError(f"{odd[0]!r}: cannot be part of a signature; leave out | and line breaks")
-        scorer = rules.versions if rules else {"scorer": "LGEVAL_BIN"}
-        fields = {"set": named["set"], "n": str(n), "metric": "symlg", **scorer, "search": named["search"]}
-        fields |= {"padding": named["padding"]} if "padding" in named else {}
-        return cls(fields | {"select": named["select"]})
-
-    @classmethod
-    def parse(cls, text: str) -> "Signature":
-        """Parse a signature; version 1.0 implies the paper's edition. Raises InputError."""
-        name, *parts = text.split("|")
-        pairs = dict(part.split(":", 1) for part in parts if ":" in part)
-        if name != "ExpRate" or len(pairs) < len(parts) or "v" not in pairs:
-            raise InputError(f"{text[:80]!r}: no signature of an expression rate")
-        version = pairs.pop("v")
-        return cls(pairs | (PAPER.versions if version == "1.0" else {}), version)
-
-    def __str__(self) -> str:
-        return "|".join(["ExpRate", *(f"{key}:{text}" for key, text in self.fields.items()), f"v:{self.version}"])
+def fields_of(signature: str) -> dict[str, str]:
+    """The fields of a signature. Raises InputError."""
+    name, *parts = signature.split("|")
+    fields = dict(part.split(":", 1) for part in parts if ":" in part)
+    if name != "ExpRate" or len(fields) < len(parts) or "v" not in fields:
+        raise InputError(f"{signature[:80]!r}: no signature of an expression rate")
+    return fields

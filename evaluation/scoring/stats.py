@@ -23,9 +23,9 @@ def prediction_interval(values: Sequence[float], confidence: float = 0.95) -> tu
     return float(mean - width), float(mean + width)
 
 
-def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     """Student's interval of the mean. Raises ValueError for fewer than two values."""
-    low, high = prediction_interval(values, confidence)
+    low, high = prediction_interval(values)
     middle, width = (low + high) / 2, (high - low) / 2 / math.sqrt(len(values) + 1)
     return middle - width, middle + width
 

@@ -41,6 +41,7 @@ class SymLG(NamedTuple):
     objects: tuple[Object, ...]
     relations: tuple[Relation, ...]
 
+    @property
     def nodes(self) -> dict[str, set[str]]:
         """Path -> labels of the symbols there."""
         nodes: dict[str, set[str]] = {}
@@ -48,6 +49,7 @@ class SymLG(NamedTuple):
             nodes.setdefault(item.path, set()).add(item.label)
         return nodes
 
+    @property
     def edges(self) -> dict[tuple[str, str], set[str]]:
         """(parent path, child path) -> relations between them."""
         path = {item.id: item.path for item in self.objects}

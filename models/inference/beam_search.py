@@ -56,7 +56,9 @@ def joint_search(
     if 2 * options.beam_size > network.vocab_size:
         classes = network.vocab_size
         raise ValueError(f"beam_size must be at most half of the {classes} classes, not {options.beam_size}")
-    with network.readers((images_b1HW, mask_bHW), *other_sizes) as readers:
+    views = ((images_b1HW, mask_bHW), *other_sizes)
+    with torch.autocast(images_b1HW.device.type, enabled=False):  # nothing is cast again
+        readers = [Reader(network.decoder, *network.encoder(*view)) for view in views]
         found = BeamSearch(readers, options).run()
         both = options.direction == "both"
         reverse_N = rescore(readers, found, options) if both else torch.zeros_like(found.forward_N)

@@ -9,8 +9,7 @@ of a linear layer, L = h * w, H heads, E = D / H, C coverage channels, V classes
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -236,13 +235,6 @@ class FoldedNetwork:
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
         with torch.autocast(device, enabled=False):
             self.encoder, self.decoder = FoldedEncoder(model.encoder, dtype), FoldedDecoder(model.decoder, dtype)
-
-    @contextmanager
-    def readers(self, *views: tuple[Tensor, Tensor]) -> Iterator[list[Reader]]:
-        """A reader for each batch of images [b,1,H,W] and masks [b,H,W], as for `CoMER.encode`; autocast is off inside,
-        so that nothing is cast again."""
-        with torch.autocast(views[0][0].device.type, enabled=False):
-            yield [Reader(self.decoder, *self.encoder(*view)) for view in views]
 
 
 def distinct_prefixes(inputs_RT: Tensor, length_R: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -192,8 +192,8 @@ def test_published_crohme_is_known(capsys, crohme):
     archive = open_archive(crohme)
     assert archive.name == "crohme"
     assert archive.edition == "CROHME as published with CoMER (8,834/986/1,147/1,199)"
-    report = describe(archive, as_json=True)
-    assert json.loads(capsys.readouterr().out)["splits"]["2016"]["n"] == 1147
+    describe(archive, as_json=True)
+    report = json.loads(capsys.readouterr().out)
     assert tuple(report["splits"]) == ("train", "2014", "2016", "2019")
     assert {split: (r["n"], *r["buckets"]) for split, r in report["splits"].items()} == {
         "train": (8834, 3808, 2332, 1605, 700, 242, 147),

@@ -7,10 +7,8 @@ ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"
 CROHME = Path(os.environ.get("CROHME", SHARED / "crohme/data.zip"))
 INK = CROHME.parent / "inkml/train.zip"  # the pen strokes of its training set
+HOUR = ROOT / "results/reproduced/comer-fusion/hour-seed7"  # a committed run with weights
 FIXTURES = ROOT / "tests/fixtures"  # reference data that may be redistributed
-PARITY = next(
-    folder
-    for folder in (Path(os.environ.get("PARITY_DIR", SHARED / "parity")), FIXTURES / "parity")
-    if folder.is_dir() or folder.is_relative_to(FIXTURES)
-)
+_GIVEN = Path(os.environ.get("PARITY_DIR", SHARED / "parity"))
+PARITY = _GIVEN if _GIVEN.is_dir() else FIXTURES / "parity"
 GOLDEN = Path(os.environ.get("GOLDEN_DIR", SHARED / "golden"))

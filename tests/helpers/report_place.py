@@ -30,11 +30,7 @@ EXPRESSIONS: dict[str, tuple[str, str | None, str | None]] = {
     "label": ("a + b", "a + c", "a + c"),
     "fraction": (r"\frac { a } { b }", r"\frac { a } { b }", r"\frac { a } { d }"),
     "root": (r"\sqrt [ 3 ] { x }", r"\sqrt { x }", r"\sqrt [ 3 ] { x }"),
-    "limits": (
-        r"\sum \limits _ { i = 1 } ^ { n } i",
-        r"\sum _ { i = 1 } ^ { n } i",
-        r"\sum \limits _ { i = 1 } ^ { n } i",
-    ),
+    "limits": (LIMITS, r"\sum _ { i = 1 } ^ { n } i", LIMITS),
     "nested": ("x _ { a _ { b } }", "x _ { a _ { b } }", "x _ { a b }"),
     "unclosed": ("y = z", "y = {", "y = z"),
     "nothing": ("1 + 1", None, "1 + 1"),

@@ -25,13 +25,8 @@ from benchmarks.training.trainer import train
 from benchmarks.tuning.space import pose
 from benchmarks.tuning.study import tune
 from tests.helpers.places import ROOT
-from tests.helpers.tiny import tiny_archive, tiny_config
+from tests.helpers.tiny import tiny_config
 from tests.test_reproduce import reproduce
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_archive(tmp_path_factory.mktemp("tiny"))
 
 
 def ends(place: Place, name: str) -> None:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from models import CoMER, CoMERConfig, Vocabulary, bidirectional_targets
-from models.coverage import exclusive_coverage
 from models.decoder import Trace
 from models.layers import Conv2d, Dropout, masked_batch_norm, pointwise
 
@@ -145,12 +144,6 @@ def test_masked_batch_norm_is_batch_norm_of_the_valid_positions() -> None:
             torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
 
 
-def test_coverage_sums_the_steps_strictly_before() -> None:
-    attention = torch.rand(2, 3, 7, 5)
-    expected = torch.stack([attention[:, :, :t].sum(2) for t in range(7)], dim=2)
-    torch.testing.assert_close(exclusive_coverage(attention), expected)
-
-
 def test_refinement_sees_only_earlier_steps_and_reaches_all_of_them() -> None:
     model = small()
     features, mask = model.encode(*padded(IMAGES[:1]))
@@ -165,7 +158,6 @@ def test_refinement_sees_only_earlier_steps_and_reaches_all_of_them() -> None:
             continue
         difference = (before.refinement - after.refinement).abs().amax((0, 1, 3))
         assert not difference[:4].any() and difference[4:].all()  # R of step 3 cannot know step 3
-        assert (before.energies - after.energies).abs().amax((0, 1, 3))[3] > 1e-4
     first, second, _ = traces[0]
     assert second.refinement is not None
     (gradient,) = torch.autograd.grad(second.refinement[:, :, -1].square().sum(), first.attention)
@@ -207,7 +199,7 @@ def test_bfloat16_autocast_trains(mask_padding: bool) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         logits = model.decode(*model.encode(images, mask), inputs, trace)
     assert logits.dtype == torch.float32
-    assert all(layer.attention.dtype == layer.energies.dtype == torch.float32 for layer in trace)
+    assert all(layer.attention.dtype == torch.float32 for layer in trace)
     assert trace[1].refinement is not None and trace[1].refinement.dtype == torch.float32
     assert 0 < (logits - exact).abs().max() < 0.5
     F.cross_entropy(logits.flatten(0, 1), outputs.flatten(), ignore_index=0).backward()
@@ -278,12 +270,6 @@ def test_vocabulary_round_trip() -> None:
     for outside in (-1, 113):
         with pytest.raises(ValueError, match=str(outside)):
             vocabulary.decode([outside])
-
-
-def test_bidirectional_targets() -> None:
-    inputs, outputs = bidirectional_targets([[5, 6, 7], [8]])
-    assert inputs.tolist() == [[1, 5, 6, 7], [1, 8, 0, 0], [2, 7, 6, 5], [2, 8, 0, 0]]
-    assert outputs.tolist() == [[5, 6, 7, 2], [8, 2, 0, 0], [7, 6, 5, 1], [8, 1, 0, 0]]
 
 
 @pytest.mark.parametrize("shape", [(40, 50, 60), (7, 12, 20, 31)])

@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import evaluation_batches
 from benchmarks.errors import UserError
@@ -89,7 +88,8 @@ def test_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert len(histories) == 4
     before = [path.stat().st_mtime_ns for path in histories]
     archive.name = "crohme"  # so that the tables are written
-    monkeypatch.setattr(precision, "resolve", lambda *names, old=precision.resolve: foreign(old(*names)))
+    real = precision.resolve
+    monkeypatch.setattr(precision, "resolve", lambda *names: real(*names).changed({"data.name": "foreign"}))
     assert precision.precision(archive, results, "comer-fusion", preset, (7, 8), sizes) == found
     assert [path.stat().st_mtime_ns for path in histories] == before  # no run is trained twice
     table: Any = pd.read_csv(results / "speed/precision.csv")
@@ -98,10 +98,6 @@ def test_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert (first["fp32"] != first["bf16"]).all()  # different arithmetic,
     np.testing.assert_allclose(first["fp32"], first["bf16"], rtol=0.02)  # same batches
     assert len(pd.read_csv(results / "speed/precision_verdict.csv")) == 3
-
-
-def foreign(config: Config) -> Config:
-    return config.changed({"data.name": "foreign"})
 
 
 def test_too_few_seeds_or_expressions(tmp_path: Path) -> None:

@@ -16,20 +16,14 @@ from benchmarks.errors import UserError
 from benchmarks.recognition.attention import Attention, trace
 from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.report.figures import attention
-from benchmarks.report.figures.attention import animation, figure, figure4, inked, picture
+from benchmarks.report.figures.attention import animation, beside, figure, figure4, inked
 from models import CoMER, Vocabulary, bidirectional_targets
 from models.decoder import Trace
-from tests.helpers.places import ROOT
+from tests.helpers.places import HOUR
 from tests.helpers.tiny import tiny_archive, tiny_config
 
-HOUR = ROOT / "results/reproduced/comer-fusion/hour-seed7"
 TOKENS = list("x^{2}+x^{2}+x^{2}")
 INK = drawing(TOKENS, np.random.default_rng(1))
-
-
-@pytest.fixture(scope="module")
-def hour() -> Recognizer:
-    return Recognizer.load(HOUR)
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +31,11 @@ def traced(hour: Recognizer) -> Attention:
     return trace(hour.model, hour.config, INK, TOKENS)
 
 
-def test_shapes_and_sums_of_the_arrays(traced: Attention, hour: Recognizer) -> None:
-    model = hour.config.model
-    J, H, T, h, w = traced.weights_JHThw.shape
-    assert (model.num_decoder_layers, model.nhead, len(TOKENS) + 1) == (J, H, T)
-    assert traced.tokens == (*TOKENS, "<eos>")
-    np.testing.assert_allclose(traced.weights_JHThw.sum((3, 4)), 1, atol=1e-5)
-    assert traced.refinement_JHThw is not None and traced.refinement_JHThw.shape == (J - 1, H, T, h, w)
+def test_shapes_and_sums_of_the_arrays(traced: Attention) -> None:
+    T, h, w = traced.looked_Thw.shape
+    assert traced.tokens == (*TOKENS, "<eos>") and len(TOKENS) + 1 == T
+    np.testing.assert_allclose(traced.looked_Thw.sum((1, 2)), 1, atol=1e-5)
+    assert traced.suppressed_Thw is not None and traced.suppressed_Thw.shape == (T, h, w)
     assert (h - 1) * traced.cell[0] < INK.shape[0] <= h * traced.cell[0] + 1e-6
     assert (w - 1) * traced.cell[1] < INK.shape[1] <= w * traced.cell[1] + 1e-6
     assert traced.cell == pytest.approx((32, 32), rel=0.02)  # 16 px of an image at half resolution
@@ -56,15 +48,13 @@ def test_the_arrays_equal_the_decoders_own_trace(traced: Attention, hour: Recogn
     with torch.no_grad():
         features, mask = hour.model.encode(batch.images.float() / 255, batch.mask)
         hour.model.decode(features, mask, inputs_BT[:1], layers)
-    _, _, T, h, w = traced.weights_JHThw.shape
-    grid = mask.shape[1:]
-    for j, layer in enumerate(layers):
-        own = layer.attention[0].view(-1, T, *grid)
-        np.testing.assert_allclose(traced.weights_JHThw[j], own[..., :h, :w], atol=1e-4)
-        assert own.sum() == pytest.approx(own[..., :h, :w].sum().item(), rel=1e-5)  # nothing lies in the padding
-    assert traced.refinement_JHThw is not None and layers[-1].refinement is not None
-    own = layers[-1].refinement[0].view(-1, T, *grid)[..., :h, :w]
-    np.testing.assert_allclose(traced.refinement_JHThw[-1], own, atol=1e-2)
+    T, h, w = traced.looked_Thw.shape
+    own = layers[-1].attention[0].mean(0).view(T, *mask.shape[1:])
+    np.testing.assert_allclose(traced.looked_Thw, own[:, :h, :w], atol=1e-4)
+    assert own.sum() == pytest.approx(own[:, :h, :w].sum().item(), rel=1e-5)  # nothing lies in the padding
+    assert traced.suppressed_Thw is not None and layers[-1].refinement is not None
+    own = layers[-1].refinement[0].mean(0).view(T, *mask.shape[1:])[:, :h, :w]
+    np.testing.assert_allclose(traced.suppressed_Thw, own - own.amin((1, 2), keepdim=True), atol=2e-2)
 
 
 def test_attention_advances_and_coverage_follows(traced: Attention) -> None:
@@ -82,8 +72,8 @@ def test_attention_advances_and_coverage_follows(traced: Attention) -> None:
 def test_a_network_without_coverage_has_no_refinement_term(tmp_path: Path) -> None:
     config = tiny_config(tiny_archive(tmp_path), recipe="bttr-baseline")
     traced = trace(CoMER(config.model), config, INK, TOKENS)
-    assert traced.refinement_JHThw is None and traced.suppressed_Thw is None
-    assert Image.open(io.BytesIO(picture(traced))).width == 1400
+    assert traced.suppressed_Thw is None
+    assert Image.open(beside(tmp_path / "drawn", traced)).width == 1400
     assert len(animation(traced)) > 1000
 
 
@@ -95,7 +85,7 @@ def test_untraceable_input_is_refused(hour: Recognizer) -> None:
 
 
 def test_every_symbol_has_its_tile(traced: Attention) -> None:
-    drawn = figure([traced, replace(traced, refinement_JHThw=None)])
+    drawn = figure([traced, replace(traced, suppressed_Thw=None)])
     titles = [axes.get_title(loc="left") for part in drawn.subfigs for axes in part.axes]
     shown = [f"{step + 1}  {traced.tokens[step]}" for step in inked(traced)]
     assert [title for title in titles if title] == ["(a) input", *shown, "(b) input", *shown]

@@ -25,19 +25,13 @@ from benchmarks.errors import UserError
 from benchmarks.recognition import photographs
 from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.recognizer import Recognizer, best_run
-from tests.helpers.places import ROOT
+from tests.helpers.places import HOUR, ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
-HOUR = ROOT / "results/reproduced/comer-fusion/hour-seed7"
 TOKENS = list("x^{2}+y^{2}=z^{2}")
 LATEX = " ".join(TOKENS)
 INK = drawing(TOKENS, np.random.default_rng(1))  # white on black, as CROHME's images
 PAPER = Image.fromarray(255 - INK)
-
-
-@pytest.fixture(scope="module")
-def hour() -> Recognizer:
-    return Recognizer.load(HOUR)
 
 
 def on_transparency(ink: int) -> Image.Image:

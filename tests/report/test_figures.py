@@ -16,7 +16,6 @@ import yaml
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from benchmarks.errors import UserError
 from benchmarks.report.figures import error_figure
 from benchmarks.report.figures import results as plots
 from benchmarks.report.figures import write as figures
@@ -272,13 +271,3 @@ def test_nothing_is_cut_off_or_too_small(tmp_path: Path, fill: Any) -> None:
         assert box.x1 < figure.get_figwidth() + 0.01 and box.y1 < figure.get_figheight() + 0.01, f"{name}: {box}"
         for text in figure.findobj(Text):
             assert isinstance(text, Text) and float(text.get_fontsize()) >= 6
-
-
-@pytest.mark.parametrize("name", ["config.yaml", "history.jsonl", "scores/2014.json", "errors/2014.json"])
-@pytest.mark.parametrize("content", ["{", "[1]", '{"n": 3}'])
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str) -> None:
-    path = put_run(tmp_path) / name
-    path.write_text(content)
-    with pytest.raises(UserError, match=f"{path.name}: damaged") as caught:
-        list(figures.figures(tmp_path, ("svg",)))
-    assert "\n" not in str(caught.value)

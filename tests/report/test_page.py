@@ -1,7 +1,6 @@
 """The content of the report, and its notes on missing or damaged data."""
 
 import base64
-import json
 import re
 import shutil
 import subprocess
@@ -21,7 +20,7 @@ from benchmarks.report.page.playback import add_attention
 from evaluation import symlg
 from evaluation.scoring import alignment
 from tests.helpers.places import ROOT
-from tests.helpers.report_place import EXPRESSIONS, FILLERS, N, Place, errors_of, make_archive
+from tests.helpers.report_place import EXPRESSIONS, N, Place, errors_of, make_archive
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def test_an_extra_symbol_does_not_shift_the_alignment() -> None:
 
 def test_relations_that_do_not_change_paths_are_named() -> None:
     truth, prediction = (symlg.from_latex(latex) for latex in (r"\sqrt { a b }", r"\sqrt [ ] { a b }"))
-    assert truth.nodes() == prediction.nodes()
+    assert truth.nodes == prediction.nodes
     assert alignment.relations_in_words(truth, prediction) == [r"relation Inside missing between \sqrt and b"]
 
 
@@ -176,18 +175,6 @@ def test_an_incomplete_run_becomes_a_note(place: Place, tmp_path: Path, spoil, n
     page = render(material, results)
     assert any(note in line for line in material.notes), material.notes
     assert all(str(line).count("\n") == 0 for line in material.notes) and "comer-fusion" in page
-
-
-def test_jsonl_predictions_are_accepted_and_a_corrupt_line_is_named(place: Place, tmp_path: Path) -> None:
-    results, run = copy(place, tmp_path)
-    (run / "predictions/test.zip").unlink()
-    lines = [json.dumps({"id": id_, "tokens": row[1]}) for id_, row in EXPRESSIONS.items() if row[1]]
-    lines += [json.dumps({"id": f"filler{k}", "tokens": "1 2"}) for k in range(FILLERS)]
-    (run / "predictions/test.jsonl").write_text("\n".join(lines))
-    assert not any("test" in note for note in gather(place.crohme, results, 0).notes)
-    (run / "predictions/test.jsonl").write_text("\n".join([*lines[:4], lines[5][:9]]))
-    (note,) = [note for note in gather(place.crohme, results, 0).notes if "jsonl" in note]
-    assert "test.jsonl, line 5: not a JSON object" in note
 
 
 def test_verdicts_on_other_predictions_are_detected(place: Place, tmp_path: Path) -> None:

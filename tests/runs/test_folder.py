@@ -37,12 +37,6 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     ]
 
 
-def test_a_damaged_history_is_named_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "history.jsonl").write_text('{"epoch": 1')
-    with pytest.raises(UserError, match=r"history\.jsonl: damaged .*; restore it"):
-        _ = RunFolder(tmp_path).history
-
-
 def test_runs_are_sorted_by_number(tmp_path: Path) -> None:
     names = ["a/laptop-seed7", "a/laptop-seed9", "a/laptop-seed10", "b/hour-seed7"]
     for name in reversed(names):

@@ -19,7 +19,7 @@ from benchmarks.training.cuda_graphs import EAGER, CudaRecord, Replays, own_stre
 from benchmarks.training.optimizer import update_average
 from benchmarks.training.team import Team
 from benchmarks.training.trainer import Trainer
-from tests.helpers.tiny import tiny_archive, tiny_config
+from tests.helpers.tiny import tiny_config
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 GRAPHS = {
@@ -101,11 +101,6 @@ def test_no_recording_without_free_memory(capsys):
         assert replays(batch, True, 0) == batch.tokens.sum()
     assert len(attempts) == 1
     assert "no memory for more than 0 recorded steps" in " ".join(capsys.readouterr().err.split())
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory) -> Path:
-    return tiny_archive(tmp_path_factory.mktemp("tiny"))
 
 
 def trained(config: Config, archive: Path, folder: Path, team: Team) -> tuple[Trainer, dict[str, Tensor]]:

@@ -29,7 +29,7 @@ from benchmarks.jobs.place import Died, Place
 from benchmarks.runs.folder import RunFolder
 from benchmarks.tuning import study as driver
 from benchmarks.tuning.space import pose
-from benchmarks.tuning.trials import Job, KeyedTPE
+from benchmarks.tuning.trials import KeyedTPE
 from tests.helpers.made_up import put_environment
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -47,11 +47,6 @@ SPACE = {
     },
 }
 LAST = {"select": "last", "training": {"schedule": {"name": "cosine"}}}
-
-
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_archive(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture
@@ -131,7 +126,7 @@ def test_shipped_spaces_fit_their_presets(tmp_path: Path, preset: str) -> None:
     ZipFile(tmp_path / "inkml/train.zip", "w").close()  # laptop names the digest of the pen strokes
     problem = pose("comer-fusion", preset, 7, open_archive(archive))
     assert problem.left_out == () and problem.base.select == "heldout"
-    assert problem.config(problem.defaults) == problem.base
+    assert problem.base.changed(problem.defaults) == problem.base
     assert pose("bttr", preset, 7, open_archive(archive)).left_out[0].startswith("augmentation.")
 
 
@@ -381,11 +376,3 @@ def test_make_passes_its_variables_on() -> None:
     said = subprocess.check_output(["make", "-n", "--no-print-directory", "tune", *given], cwd=ROOT, text=True)
     words = " ".join(said.replace('"', "").split("benchmarks tune ")[1].split())
     assert words == "--recipe bttr --preset laptop --trials 3 --storage sqlite:///x --engine ray --cpus 2"
-
-
-def test_jobs_can_be_pickled(archive: Path, given) -> None:
-    import pickle
-
-    problem = pose("comer-fusion", given["preset"], 7, open_archive(archive), given["space"])
-    job = Job(problem, "sqlite://", 3, "here")
-    assert pickle.loads(pickle.dumps(job)).problem.name == problem.name != job.on_other_data().problem.name

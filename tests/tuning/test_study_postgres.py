@@ -22,7 +22,7 @@ from tests.helpers.database import Postgres
 from tests.tuning import test_study as local
 from tests.tuning.test_study import fake_train, with_
 
-archive, given = local.archive, local.given  # fixtures
+given = local.given  # a fixture
 
 
 def numbers(found: list[FrozenTrial], *states: TrialState) -> list[int]:

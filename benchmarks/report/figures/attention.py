@@ -88,17 +88,12 @@ def _expression(part: Any, attention: Attention, rows: int, letter: str) -> None
             axes.set_ylabel(name, labelpad=2)
 
 
-def picture(attention: Attention) -> bytes:
-    """Render the figure of one expression as PNG."""
-    with style(FRAMED):
-        return rendered(figure([attention]), "png")
-
-
 def beside(image: Path, attention: Attention) -> Path:
     """Write the figure to IMAGE.attention.png and return that path. Raises UserError if it cannot be written."""
     target = Path(f"{image}.attention.png")
     try:
-        write_atomically(target, picture(attention))
+        with style(FRAMED):
+            write_atomically(target, rendered(figure([attention]), "png"))
     except OSError as error:
         raise UserError(f"{target}: {error.strerror}; copy the image to a folder that can be written") from None
     return target

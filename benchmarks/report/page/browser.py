@@ -126,10 +126,9 @@ def _without_copies(runs: Sequence[RunFolder]) -> list[RunFolder]:
 
 def _scored(run: RunFolder, name: str, notes: list[str]) -> Scored | None:
     """Read a run's verdicts and predictions on a set; None, with a note, if either is missing or damaged."""
-    files = [run.path / "predictions" / f"{name}{ending}" for ending in (".zip", ".jsonl")]
-    predictions = next((path for path in files if path.exists()), None)
-    if predictions is None or name not in run.sets("scores/*.csv"):
-        missing = "not recognized, predict it" if predictions is None else "not scored yet, score it"
+    predictions = run.path / "predictions" / f"{name}.zip"
+    if not predictions.exists() or name not in run.sets("scores/*.csv"):
+        missing = "not scored yet, score it" if predictions.exists() else "not recognized, predict it"
         notes.append(f"{run.path}: {name} is {missing}")
         return None
     try:
@@ -181,7 +180,7 @@ def _truth(truth: Truth) -> Json:
     symbols = None
     with suppress(symlg.Unconverted):
         graph = symlg.from_latex(truth.tokens)
-        if graph.nodes() == truth.graph.nodes():
+        if graph.nodes == truth.graph.nodes:
             symbols = alignment.symbols_of(truth.tokens, graph, truth.tree)
     return entry | {"graph": _drawn(truth.tree), "symbols": symbols}
 
@@ -217,7 +216,7 @@ def _compared(graph: SymLG, tokens: list[str], exact: bool, truth: Truth | None)
     except alignment.TooLarge as reason:
         return {"reason": str(reason)}
     shown["words"] = alignment.in_words(truth.tree, tree, differences)
-    if graph.nodes().keys() == truth.graph.nodes().keys():
+    if graph.nodes.keys() == truth.graph.nodes.keys():
         shown["words"] += alignment.relations_in_words(truth.graph, graph)
     marks = {"truth": ["."] * len(truth.tree.labels), "prediction": ["."] * len(tree.labels)}
     for difference in differences:

@@ -32,10 +32,8 @@ function leaf(label) {
     if ("|!".includes(SIGNS[label])) ["lspace", "rspace"].forEach((side) => sign.setAttribute(side, "0"));
     return sign;
   }
-  if (label in LETTERS) return mathElement("mi", LETTERS[label]);
   if (/^[0-9.]$/.test(label)) return mathElement("mn", label);
-  if (/^\\[a-z]+$/.test(label)) return mathElement("mi", label.slice(1));
-  return mathElement("mi", label);
+  return mathElement("mi", LETTERS[label] ?? label.replace(/^\\(?=[a-z]+$)/, ""));
 }
 
 // <math> for a tree {labels, parents, relations}; `marks` has one letter per symbol. Returns that element, and the

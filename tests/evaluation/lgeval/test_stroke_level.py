@@ -112,10 +112,10 @@ def test_objects_and_relations():
 
 def test_old_merges_of_different_labels_are_broken():
     graph = read("N,1,x\nN,2,x\nN,3,y\nN,4,x\nE,1,2,*,1.0\nE,2,3,*,1.0\nE,5,4,Right,1.0\nE,4,4,z,1.0\n")
-    assert {node: set(labels) for node, labels in graph.nodes().items()} == {
+    assert {node: set(labels) for node, labels in graph.nodes.items()} == {
         "1": {"MergeError"}, "2": {"MergeError"}, "3": {"MergeError"}, "4": {"x", "z"}, "5": {"_"},
     }  # fmt: skip
-    assert {pair: set(labels) for pair, labels in graph.edges().items()} == {
+    assert {pair: set(labels) for pair, labels in graph.edges.items()} == {
         ("1", "2"): {"MergeError"}, ("2", "3"): {"MergeError"}, ("5", "4"): {"Right"},
     }  # fmt: skip
 
@@ -144,5 +144,5 @@ def test_a_malformed_line_is_named(line: str, says: str):
 def test_a_symlg_is_a_label_graph():
     for text in (r"x ^ 2 + \frac { a } { b }", r"{ x ^ 2 } ^ 3", "a"):
         graph, again = from_latex(text), read(write(from_latex(text), "id"))
-        assert (graph.nodes(), graph.edges()) == (again.nodes(), again.edges())
+        assert (graph.nodes, graph.edges) == (again.nodes, again.edges)
     assert read("") == LabelGraph({}, {})

@@ -259,9 +259,9 @@ def test_broken_matrices_convert(body: str):
 )
 def test_labels_of_mathml_fit_in_a_line(body: str, labels: set[str]):
     graph = from_mathml(MATH.format(body))
-    assert graph.nodes() == {"O": labels}
+    assert graph.nodes == {"O": labels}
     again = label_graph.read(symlg.write(graph, "id"))
-    assert (again.nodes(), again.edges()) == (graph.nodes(), graph.edges())
+    assert (again.nodes, again.edges) == (graph.nodes, graph.edges)
 
 
 def test_unfinished_mathml_is_searched_once():
@@ -596,12 +596,6 @@ def test_predictions_of_another_set_are_refused(tmp_path: Path, archive: Path):
     tex = tex_folder(tmp_path / "tex", {"q0": "a", "q1": "b"})
     with pytest.raises(InputError, match="none of its 2 ids"):
         score_files(tex, f"{archive}:2014")
-
-
-def test_self_check_of_our_own_scripts(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("LGEVAL_BIN", raising=False)
-    assert run_scripts.self_check() == [] and run_scripts.scripts() == str(BIN)
-    assert len(run_scripts.CASES) == 10
 
 
 def other_scripts(folder: Path, tex2symlg: str, evaluate: str) -> None:

@@ -19,19 +19,6 @@ settings.load_profile("busy machine")
 COUNTS = st.lists(st.integers(0, 5), min_size=1, max_size=40)
 
 
-def test_interval_of_the_paper_example():
-    low, high = proportion_interval(585, 986)
-    assert (round(100 * low, 1), round(100 * high, 1)) == (56.2, 62.4)
-
-
-@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_interval_contains_its_rate(case: tuple[int, int]):
-    count, n = case
-    low, high = proportion_interval(count, n)
-    assert 0 <= low <= count / n <= high <= 1
-    assert proportion_interval(count, n, 0.99)[0] <= low
-
-
 @given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_interval_equals_scipys(case: tuple[int, int]):
     expected = binomtest(*case).proportion_ci(0.95, method="wilson")
@@ -147,6 +134,6 @@ def test_graphs_are_read_back_from_an_evaluation(tmp_path: Path):
         (tmp_path / f"tex/{key}.txt").write_text(f"%{key}\n${found}$")
         (tmp_path / f"gt/{key}.lg").write_text(symlg.write(symlg.from_latex(true), key))
     result = evaluate(tmp_path / "tex", str(tmp_path / "gt"), NO_FIELDS, tmp_path / "work")
-    pairs = analysis.load(result)
+    pairs = analysis.load(result.expressions, tmp_path / "work")
     assert [item.expression.errors for item in pairs] == [item.comparison.metrics["D_B"] for item in pairs] == [1, 1]
     assert "length" not in analysis.tables(pairs)

@@ -48,7 +48,7 @@ def convert(text: str | list[str]) -> SymLG | None:
 
 
 def labels(text: str) -> dict[str, set[str]]:
-    return symlg.from_latex(text).nodes()
+    return symlg.from_latex(text).nodes
 
 
 @settings(max_examples=500)
@@ -85,7 +85,7 @@ def test_writing_and_reading_gives_the_same_graph(text: str):
     graph = symlg.from_latex(text)
     written = symlg.write(graph, "id")
     again = read(written)
-    assert (again.nodes(), again.edges()) == (graph.nodes(), graph.edges())
+    assert (again.nodes, again.edges) == (graph.nodes, graph.edges)
     assert symlg.with_paths(written) == written
 
 
@@ -94,12 +94,9 @@ def test_error_count_is_the_set_formula_and_symmetric(one: str, other: str):
     a, b = symlg.from_latex(one), symlg.from_latex(other)
     values = metrics.compare(a, b).metrics
     nodes = sum(
-        not (a.nodes().get(path, {"ABSENT"}) & b.nodes().get(path, {"ABSENT"}))
-        for path in a.nodes().keys() | b.nodes().keys()
+        not (a.nodes.get(path, {"ABSENT"}) & b.nodes.get(path, {"ABSENT"})) for path in a.nodes.keys() | b.nodes.keys()
     )
-    edges = sum(
-        not (a.edges().get(edge, {"_"}) & b.edges().get(edge, {"_"})) for edge in a.edges().keys() | b.edges().keys()
-    )
+    edges = sum(not (a.edges.get(edge, {"_"}) & b.edges.get(edge, {"_"})) for edge in a.edges.keys() | b.edges.keys())
     assert (values["D_C"], values["D_L"], values["D_B"]) == (nodes, edges, nodes + edges)
     assert metrics.compare(b, a).metrics["D_B"] == values["D_B"]
     assert (values["D_B"] == 0) == (not metrics.compare(a, b).diff())
@@ -111,7 +108,7 @@ def test_error_count_is_the_set_formula_and_symmetric(one: str, other: str):
 def test_an_empty_prediction_costs_every_symbol_and_relation(text: str):
     graph = symlg.from_latex(text)
     values = metrics.compare(EMPTY_GRAPH, graph).metrics
-    assert values["D_B"] == len(graph.nodes()) + len(graph.edges())
+    assert values["D_B"] == len(graph.nodes) + len(graph.edges)
     assert values["detectedSeg"] == 0
 
 
@@ -282,7 +279,7 @@ def test_scripts_of_an_empty_group_start_a_second_root():
     ],
 )
 def test_a_root_is_inside_related_to_its_second_member_too(text: str, inside: set[tuple[str, str]]):
-    found = symlg.from_latex(text).edges()
+    found = symlg.from_latex(text).edges
     assert {edge for edge, words in found.items() if "Inside" in words} == inside
 
 
@@ -375,13 +372,13 @@ def test_lg_corner_cases():
         "O, a_1, a, 1.0, O\nN, OR, b, 1.0\n  # comment\n   \nEO, a_1, zz, Right, 1.0\nO, _2, , 1.0, OSub\n"
         "R, a_1, _2, Sub, 1.0\nR, zz, a_1, Right, 1.0\nN, ORR, c"
     )
-    assert graph.nodes() == {"O": {"a"}, "OR": {"b"}, "OSub": {""}, "ORR": {"c"}}
-    assert graph.edges() == {("O", "OSub"): {"Sub"}}  # the relation of an unknown object is left out
+    assert graph.nodes == {"O": {"a"}, "OR": {"b"}, "OSub": {""}, "ORR": {"c"}}
+    assert graph.edges == {("O", "OSub"): {"Sub"}}  # the relation of an unknown object is left out
 
 
 def test_symbols_of_one_path_are_one_node_without_a_relation_to_itself():
     graph = read("O, a, a, 1.0, O\nO, b, b, 1.0, O\nR, a, b, Right, 1.0")
-    assert (graph.nodes(), graph.edges()) == ({"O": {"a", "b"}}, {})
+    assert (graph.nodes, graph.edges) == ({"O": {"a", "b"}}, {})
 
 
 def test_the_official_text_format():

@@ -12,6 +12,7 @@ from torch import Tensor
 from models import CoMER, CoMERConfig, Hypothesis, SearchOptions, joint_search
 from models.inference.plain_search import plain_search
 from models.vocab import EOS, PAD, SOS
+from tests.models.test_models import padded
 from tests.models.test_parity import VARIANTS, arrays, authors_model, sidecar
 
 beam_search: Any = importlib.import_module("models.inference.beam_search")
@@ -121,14 +122,10 @@ def random_model(seed: int, **changes: Any) -> CoMER:
     return model
 
 
-def random_images(seed: int, sizes: tuple[tuple[int, int], ...] = ((40, 70), (33, 100), (17, 20))) -> Images:
-    generator = torch.Generator().manual_seed(seed)
-    H, W = (max(side) for side in zip(*sizes, strict=True))
-    images, mask = torch.zeros(len(sizes), 1, H, W, dtype=torch.float64), torch.ones(len(sizes), H, W).bool()
-    for i, (h, w) in enumerate(sizes):
-        images[i, :, :h, :w] = torch.rand(1, h, w, generator=generator, dtype=torch.float64)
-        mask[i, :h, :w] = False
-    return images, mask
+def random_images(seed: int) -> Images:
+    generator, sizes = torch.Generator().manual_seed(seed), ((40, 70), (33, 100), (17, 20))
+    images, mask = padded([torch.rand(size, generator=generator, dtype=torch.float64) for size in sizes])
+    return images.double(), mask
 
 
 OPTIONS = {
