@@ -53,7 +53,7 @@ def _type(field: dict[str, Any]) -> str:
     if "anyOf" in field:
         return " or ".join(_type(part) for part in field["anyOf"])
     if "enum" in field:
-        return " | ".join(field["enum"])
+        return " | ".join(map(str, field["enum"]))
     if field["type"] == "array":
         parts = field.get("prefixItems")
         return f"[{', '.join(map(_type, parts))}]" if parts else f"list of: {_type(field['items'])}"

@@ -57,7 +57,9 @@ def _infer_config(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any
 
     layers = tuple(count(rf"encoder\.model\.dense{block}\.\d+\.") for block in (1, 2, 3))
     names = [field.name for field in fields(CoMERConfig)]
-    known = {name: hyperparameters[name] for name in names if isinstance(hyperparameters.get(name), int | float)}
+    known: dict[str, Any] = {
+        name: hyperparameters[name] for name in names if isinstance(hyperparameters.get(name), int | float)
+    }
     known |= {
         "d_model": state["encoder.feature_proj.weight"].shape[0],
         "growth_rate": state["encoder.model.dense1.0.conv2.weight"].shape[0],
@@ -69,7 +71,8 @@ def _infer_config(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any
     }
     conv = state.get("decoder.model.arm.conv.weight")
     if conv is None:
-        return CoMERConfig(**known | {"cross_coverage": False, "self_coverage": False})
+        known["cross_coverage"] = known["self_coverage"] = False
+        return CoMERConfig(**known)
     known["dc"], known["nhead"] = conv.shape[0], state["decoder.model.arm.proj.weight"].shape[0]
     if conv.shape[1] == 2 * known["nhead"]:
         known["cross_coverage"] = known["self_coverage"] = True
