@@ -1,13 +1,22 @@
 """Sizes and switches of the network."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, PositiveInt
+from pydantic import ConfigDict, Field, PositiveInt, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 from pydantic.dataclasses import dataclass
 
 MAX_STEPS = 500  # rows of the word table, a buffer of the authors' checkpoints
 
-Depths = Annotated[tuple[PositiveInt, PositiveInt, PositiveInt], Field(strict=False)]  # JSON and YAML have no tuples
+
+def _one_or_three(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return validate(value)
+    except ValidationError:  # which would list the faults of either form
+        raise ValueError(f"must be one or three whole numbers above 0, not {value!r}") from None
+
+
+Three = Annotated[tuple[PositiveInt, PositiveInt, PositiveInt], Field(strict=False)]  # JSON and YAML have no tuples
+Depths = Annotated[PositiveInt | Three, WrapValidator(_one_or_three)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -17,7 +26,7 @@ class CoMERConfig:
 
     d_model: Annotated[int, Field(gt=0, multiple_of=4)] = 256  # sine, cosine; two axes
     growth_rate: PositiveInt = 24
-    num_layers: PositiveInt | Depths = 16  # bottlenecks per dense block: one number for all three, or one each
+    num_layers: Depths = 16  # bottlenecks per dense block: one number for all three, or one each
     stride: Literal[16, 8] = 16  # side of a feature cell in pixels; 8 omits the second pooling (unlike the authors)
     nhead: PositiveInt = 8
     num_decoder_layers: PositiveInt = 3

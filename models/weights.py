@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -105,4 +106,7 @@ def _checksum(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> str:
 
 def one_line(error: object) -> str:
     """The text of an error on one line of at most 200 characters, for use inside a message."""
+    if isinstance(error, ValidationError):  # whose own text ends with an address
+        first = error.errors()[0]
+        error = f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
     return " ".join(str(error).split())[:200]

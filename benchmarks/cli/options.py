@@ -22,7 +22,8 @@ Results = Annotated[Path, typer.Option(help="folder of runs and tables", envvar=
 Preset = Annotated[
     str,
     typer.Option(
-        help="smoke | brief | laptop | ink | whole | hour | paper | fast | YAML file; empty: fast on a GPU, else smoke"
+        help="smoke | brief | laptop | ink | ink-single | whole | hour | paper | fast | YAML file; "
+        "empty: fast on a GPU, else smoke"
     ),
 ]
 Years = Annotated[str, typer.Option(help="test sets, separated by spaces or commas; default: all")]

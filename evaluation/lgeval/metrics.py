@@ -47,7 +47,7 @@ class Comparison(NamedTuple):
 def compare(prediction: Graph, truth: Graph, inter: bool = True, complete: bool = True) -> Comparison:
     """Compare two graphs. With `inter=False` two label sets cost the size of their larger difference, as in LgEval
     without INTER. `complete`: unrelated primitives have an edge "_", as in `evaluate`; only nodeCorrect changes."""
-    prediction = LabelGraph(prediction.nodes, prediction.edges)  # once: a symLG builds them at every call
+    prediction = LabelGraph(prediction.nodes, prediction.edges)  # once: a symLG builds them at every access
     truth = LabelGraph(truth.nodes, truth.edges)
     all_nodes = prediction.nodes.keys() | truth.nodes.keys()
     n, n_edges = len(all_nodes), len(all_nodes) * (len(all_nodes) - 1)

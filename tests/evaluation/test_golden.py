@@ -185,6 +185,7 @@ def test_released_summary(scored: tuple[str, Path]):
 
 def test_released_score(crohme: Path):
     score = evaluate(GOLDEN / "comer_released/predictions_2014.zip", f"{crohme}:2014", NO_FIELDS).score
+    assert (score.exact, score.le1, score.le2, score.le3) == RELEASED["2014"]
     assert [row.exact for row in score.by_length or []] == BY_LENGTH_2014
     assert [row.n for row in score.by_length or []] == [400, 287, 192, 56, 26, 25]
     assert str(score).endswith("= 59.33 (56.2–62.4)")

@@ -157,7 +157,8 @@ def test_refinement_sees_only_earlier_steps_and_reaches_all_of_them() -> None:
         if before.refinement is None or after.refinement is None:
             continue
         difference = (before.refinement - after.refinement).abs().amax((0, 1, 3))
-        assert not difference[:4].any() and difference[4:].all()  # R of step 3 cannot know step 3
+        assert not difference[:4].any() and difference[4:].all()  # R of step 3 cannot know step 3 …
+        assert (before.attention - after.attention).abs().amax((0, 1, 3))[3] > 1e-4  # … whose attention has changed
     first, second, _ = traces[0]
     assert second.refinement is not None
     (gradient,) = torch.autograd.grad(second.refinement[:, :, -1].square().sum(), first.attention)

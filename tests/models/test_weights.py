@@ -16,7 +16,7 @@ from torch._utils import _rebuild_tensor_v2
 from benchmarks import __main__ as cli
 from models import CheckpointError, CoMER, CoMERConfig, Vocabulary
 from models.lightning import import_lightning
-from models.weights import load_weights, pack_weights
+from models.weights import load_weights, pack_tensors, pack_weights, read_tensors
 
 CONFIG = CoMERConfig(d_model=16, growth_rate=4, num_layers=2, nhead=2, dim_feedforward=24, dc=5)
 
@@ -65,6 +65,21 @@ def test_other_vocabulary(weights: Path, tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "reversed.txt").write_text("\n".join(reversed(Vocabulary().words[3:])))
     monkeypatch.setattr("models.vocab.DICTIONARY", tmp_path / "reversed.txt")
     with fails_with("another vocabulary", weights):
+        load_weights(weights)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"d_model": "x"}, "d_model: Input should be a valid integer"),
+        ({"heads": 8}, "heads: Unexpected keyword argument"),
+        ({"num_layers": [1, 2]}, r"num_layers: must be one or three whole numbers above 0, not \[1, 2\]"),
+    ],
+)
+def test_unknown_configuration(weights: Path, changes: dict[str, object], words: str) -> None:
+    header, tensors = read_tensors(weights)
+    weights.write_bytes(pack_tensors(tensors, header | {"config": header["config"] | changes}))
+    with fails_with(rf"unknown configuration \({words}\); update this suite", weights):
         load_weights(weights)
 
 
