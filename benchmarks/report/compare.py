@@ -46,6 +46,7 @@ class ScoredRun:
 
     recipe: str
     seed: int
+    preset: str
     conditions: str  # test set, preset, search, epoch selection; only runs with equal conditions are compared
     exprate: float
     errors: dict[str, int]
@@ -94,18 +95,29 @@ class Step:
         """Both rows under the paper's names."""
         return f"{model_name(self.lower)} → {model_name(self.upper)}"
 
+    @property
+    def p(self) -> float | None:
+        """The larger of both corrected p-values: below 5 %, both tests are significant; None with too few seeds."""
+        return None if self.seed_p_holm is None else max(self.seed_p_holm, self.image_p_holm)
+
 
 @dataclass(frozen=True)
 class Comparison:
     """Runs with equal conditions: their rows, the steps between them, and the verdict on the paper's ordering. `claim`
     is the difference that both kinds of coverage make, if both rows are there and not every pair is tested."""
 
+    preset: str
     conditions: str
     rows: list[Row]
     claim: Step | None
     steps: list[Step]
     verdict: str  # holds | does not hold | cannot tell
     words: str
+
+    @property
+    def every_step(self) -> list[Step]:
+        """The claim, if tested, and the steps."""
+        return [*([self.claim] if self.claim else []), *self.steps]
 
 
 def compare(
@@ -133,7 +145,7 @@ def compare(
         if not groups:
             fix = "score one, or name another set with --set"
             raise UserError(f"{', '.join(map(str, roots))}: no run scored on {name}; {fix}")
-        comparisons += [_compare(same, list(runs.values()), every_pair) for same, runs in sorted(groups.items())]
+        comparisons += [_compare(list(runs.values()), every_pair) for _, runs in sorted(groups.items())]
     return comparisons
 
 
@@ -150,10 +162,10 @@ def _read(run: RunFolder, preset: str, sets: Sequence[str]) -> ScoredRun:
     search, select = signatures[0]["search"], signatures[0]["select"]
     conditions = f"{names} ({n:,} expressions), preset {preset}, search {search}, epoch by {select}"
     exprate = 100 * sum(count == 0 for count in errors.values()) / len(errors)
-    return ScoredRun(run.recipe, run.seed, conditions, exprate, errors)
+    return ScoredRun(run.recipe, run.seed, preset, conditions, exprate, errors)
 
 
-def _compare(conditions: str, runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
+def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
     """Test each step of the paper's ordering, or every pair of rows, on runs with equal conditions."""
     order = [*ORDER, *sorted({run.recipe for run in runs} - set(ORDER))]
     rows: dict[str, list[ScoredRun]] = {}
@@ -171,7 +183,8 @@ def _compare(conditions: str, runs: Sequence[ScoredRun], every_pair: bool) -> Co
     verdict, words = _conclude(summaries, steps, paper_rows)
     if claims:
         words = f"{CLAIM_WORDS[claims[0].verdict]}: {_describe_step(claims[0])}. {words}"
-    return Comparison(conditions, summaries, next(iter(claims), None), steps, verdict, words)
+    claim = claims[0] if claims else None
+    return Comparison(runs[0].preset, runs[0].conditions, summaries, claim, steps, verdict, words)
 
 
 def _test_family(rows: Mapping[str, Sequence[ScoredRun]], pairs: Sequence[tuple[str, str]]) -> list[Step]:
@@ -253,17 +266,18 @@ def _conclude(rows: Sequence[Row], steps: Sequence[Step], paper_rows: Sequence[s
 
 def _describe_step(step: Step) -> str:
     """A step with its corrected p-values and, if it is not shown, the sample sizes that would show the paper's."""
-    seeds = "" if step.seed_p_holm is None else f"p{_p(step.seed_p_holm, '=')} over seeds, "
+    seeds = "" if step.seed_p_holm is None else f"p{printed_p(step.seed_p_holm, '=')} over seeds, "
     needs = []
     if step.reported and step.low < step.high and step.seed_p_holm is not None and step.seed_p_holm >= LEVEL:
         needs.append(f"{step.seeds_needed or 'over 1,000'} seeds per row")
     if step.images_needed and step.image_p_holm >= LEVEL:
         needs.append(f"{step.images_needed:,} images")
     power = f"; 80 % power for the paper's {step.reported:+.2f} takes {' and '.join(needs)}" if needs else ""
-    return f"{step.name} {step.difference:+.2f} points ({seeds}p{_p(step.image_p_holm, '=')} over images{power})"
+    return f"{step.name} {step.difference:+.2f} points ({seeds}p{printed_p(step.image_p_holm, '=')} over images{power})"
 
 
-def _p(p: float | None, equals: str = "") -> str:
+def printed_p(p: float | None, equals: str = "") -> str:
+    """Format a p-value with three decimals, `equals` before it where it is not below 0.001; a dash for None."""
     return "–" if p is None else "<0.001" if p < 0.001 else f"{equals}{p:.3f}"
 
 
@@ -274,13 +288,13 @@ def as_text(comparison: Comparison) -> str:
     for row in comparison.rows:
         spread = "" if row.sd is None else f" ± {row.sd:.2f}  {row.low:.2f} to {row.high:.2f}"
         lines.append(f"  {row.model:<16}{row.mean:6.2f}{spread}  seed{'s' * (row.n > 1)} {row.seeds}")
-    if steps := [*([comparison.claim] if comparison.claim else []), *comparison.steps]:
+    if steps := comparison.every_step:
         width = max(len(step.name) for step in steps)
         over = "/".join(sorted({"images" if step.seed_p is None else "seeds" for step in steps}))
         lines += ["", f"  {'difference in points':<{width + 7}}  95 %, {over:<10}p, seeds  p, images"]
     for step in steps:
         interval = f"{step.low:+.2f} to {step.high:+.2f}"
-        tests = f"{_p(step.seed_p_holm):>9}  {_p(step.image_p_holm):>9}"
+        tests = f"{printed_p(step.seed_p_holm):>9}  {printed_p(step.image_p_holm):>9}"
         lines.append(f"  {step.name:<{width}} {step.difference:+6.2f}  {interval:<15}{tests}  {step.verdict}")
     return "\n".join([*lines, "", textwrap.fill(comparison.words, WIDTH), ""])
 

@@ -5,7 +5,7 @@ results/reproduced/, `local` rows from runs on this machine. The committed resul
 two and are written only by `make tables`; results/local/table*.{csv,md,tex} hold all three.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import stdev
@@ -112,33 +112,63 @@ def summary(results: Path) -> str:
     `compare` on all sets pooled."""
     columns: dict[str, dict[str, str]] = {}
     for row in committed(results)["table1"].to_dict("records"):
-        column = f"`{row['preset']}`" if row["source"] == "reproduced" else "reported"
+        column = row["preset"] if row["source"] == "reproduced" else "reported"
         columns.setdefault(column, {})[row["model"]] = _rate(row)
     columns = dict(sorted(columns.items(), key=lambda column: -len(column[1])))  # the presets with most rows first
-    rates = pd.DataFrame(columns).rename_axis("model").fillna("")
-    text = rates.to_markdown(disable_numparse=True, colalign=["left", *["right"] * len(columns)]) + "\n"
     runs: dict[str, list[RunFolder]] = {}
     scored = [run for run in RunFolder.under(results / "reproduced") if run.scores]
     for run, preset in presets.preset_labels(scored).items():
-        runs.setdefault(f"`{preset}`", []).append(run)
+        runs.setdefault(preset, []).append(run)
+    text = _by_preset(columns, "model")
     if not runs:
         return text
-    descriptions = [{"preset": "authors'"} | presets.describe_preset(Config(recipe="", preset=""))]
+    descriptions = {"authors'": presets.describe_preset(Config(recipe="", preset=""))}
     for preset in (column for column in columns if column in runs):
         with suppress(UserError):  # settings of another version of the suite
-            descriptions.append({"preset": preset} | presets.describe_preset(runs[preset][0].settings, runs[preset]))
+            descriptions[f"`{preset}`"] = presets.describe_preset(runs[preset][0].settings, runs[preset])
     text += (
         f"\nExpRate on the {reference()['test_sets']['2014']} images of 2014: mean over the seeds ± standard deviation "
         "(95 % interval for that many images). BTTR (reported) is the number of BTTR's paper, BTTR a rerun by CoMER's "
         "authors. Added: parts cut out of expressions, and the share of symbols replaced by others.\n\n"
     )
-    text += pd.DataFrame(descriptions).to_markdown(index=False, disable_numparse=True) + "\n"
-    comparisons = compare.compare([results / "reproduced"], results, compare.POOLED)
-    tested = [comparison for comparison in comparisons if any(step.seed_p is not None for step in comparison.steps)]
-    if compared := tested or [comparison for comparison in comparisons if comparison.steps]:
-        text += "\nThe three years pooled (from `python -m benchmarks compare --set all`):\n\n```text\n"
-        text += "\n".join(map(compare.as_text, compared)) + "```\n"
-    return text
+    rows = [{"preset": preset, **row} for preset, row in descriptions.items()]
+    text += pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True) + "\n"
+    compared = compare.compare([results / "reproduced"], results, compare.POOLED)
+    compared.sort(key=lambda comparison: list(columns).index(comparison.preset))
+    return text + _differences([comparison for comparison in compared if comparison.steps])
+
+
+def _differences(comparisons: Sequence[compare.Comparison]) -> str:
+    """The differences between rows, a column per preset, and the verdicts of the presets with enough seeds."""
+    columns: dict[str, dict[str, str]] = {"reported, 2014": {}}
+    for step in (step for comparison in comparisons for step in comparison.every_step):
+        columns["reported, 2014"][step.name] = "" if step.reported is None else f"{step.reported:+.2f}"
+    for comparison in comparisons:
+        columns[comparison.preset] = {step.name: _difference(step) for step in comparison.every_step}
+    text = "\nDifferences in ExpRate over the three years pooled, in points (95 % interval over seeds):\n\n"
+    text += _by_preset(columns, "from → to")
+    text += (
+        "\n**Bold**: significant at 5 % both over seeds and over images; p is the larger of the two, corrected for the "
+        "four steps of the paper's order. Without p: fewer than three seeds per row, interval over images. In words "
+        "(`python -m benchmarks compare --set all`):\n\n"
+    )
+    tested = [comparison for comparison in comparisons if any(step.p is not None for step in comparison.steps)]
+    return text + "".join(f"- `{comparison.preset}`: {comparison.words}\n" for comparison in tested)
+
+
+def _difference(step: compare.Step) -> str:
+    text = f"{step.difference:+.2f} ({step.low:+.1f} to {step.high:+.1f})"
+    if step.p is None:
+        return text
+    settled = step.verdict in ("shown", "opposite")
+    return f"{f'**{text}**' if settled else text}, p{compare.printed_p(step.p, '=')}"
+
+
+def _by_preset(columns: Mapping[str, Mapping[str, str]], index: str) -> str:
+    """A Markdown table of columns: presets, except those called reported."""
+    names = {name: name if name.startswith("reported") else f"`{name}`" for name in columns}
+    frame = pd.DataFrame(columns).rename(columns=names).rename_axis(index).fillna("")
+    return frame.to_markdown(disable_numparse=True, colalign=["left", *["right"] * len(columns)]) + "\n"
 
 
 def _rate(row: Mapping[str, Any]) -> str:

@@ -132,7 +132,7 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
         put_environment(cross, threads=2)
     more = CROHME | {"scale": 0.5, "sub_expressions": 3, "substitution": 0.4}
     put_run(tmp_path / "reproduced", "comer-fusion", "laptop", data=more, scales=(1.0, 1.3))
-    put_run(tmp_path / "reproduced", "comer-cross", "laptop", data=more, scales=(1.0, 1.3))
+    put_run(tmp_path / "reproduced", "comer-cross", "laptop", exact=393, data=more, scales=(1.0, 1.3))
     readme = tmp_path / "README.md"
     readme.write_text("above\n" + "what was there\n".join(tables.README_MARKS) + "below\n")
     for _ in range(2):
@@ -144,13 +144,18 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
     assert ["CoMER (Fusion)", "59.33", "50.51 ± 0.51 (47.4–53.6)", "50.00 (46.9–53.1)"] in table
     assert ["CoMER (Self)", "57.51", "", ""] in table
     assert table[8][:3] + table[8][-2:] == ["preset", "dense layers", "image scale", "core-minutes", "seeds"]
-    assert table[10:] == [
+    assert table[10:13] == [
         ["authors'", "48", "1", "8,834", "nothing", "300", "1", "", ""],
         ["`fast`", "48", "1", "8,834", "nothing", "300", "1", "0–180", "3"],
         ["`laptop`", "48", "0.5", "8,834", "3 parts, 40% substituted", "300", "1, 1.3", "0", "1"],
     ]
-    assert text.count("Whether the paper's order holds") == 1 and "CoMER (Cross) → CoMER (Fusion) +10.14 points" in text
-    assert "too few seeds" not in text  # single runs are compared by `compare` alone
+    assert table[13] == ["from → to", "reported, 2014", "`fast`", "`laptop`"]
+    step, reported, tested, untested = table[15]
+    assert (step, reported) == ("CoMER (Cross) → CoMER (Fusion)", "+1.22")
+    assert tested == "**+10.14 (+9.0 to +11.3)**, p<0.001"
+    assert untested == "+10.14 (+8.3 to +12.0)"  # one seed: over images, and no verdict
+    assert text.count("Whether the paper's order holds") == 1
+    assert "- `fast`: " in text and "CoMER (Cross) → CoMER (Fusion) +10.14 points" in text
     readme.write_text("no marks\n")
     with pytest.raises(UserError, match="lacks the lines"):
         tables.write_summary(tmp_path, readme)
