@@ -1,11 +1,11 @@
 """Compare rows over seeds and images: does coverage help, does the paper's ordering hold?
 
-Two sources of variation are tested separately. Over images: do these particular networks differ on expressions like
-these (McNemar's test with one seed per row, otherwise a paired permutation test of each image's mean over the seeds)?
-Over seeds: would the rows still differ if they were trained again (Welch's test, with at least MIN_SEEDS per row)? A
-difference counts as shown if both tests are significant at 5 %. The paper's claim, that coverage helps (CLAIM), is
-tested by itself; the steps of its ordering are one family, with Holm's correction. One year has about a thousand
-images, too few to resolve two points; all years pooled (POOLED) have 3,332.
+Two sources of variation are tested. Over images: do these particular networks differ on expressions like these (a
+paired permutation test of each image's mean over the seeds; with one seed per row, McNemar's test)? Over seeds: would
+the rows still differ if they were trained again (Welch's test, with at least MIN_SEEDS per row)? A difference is shown
+if both tests are significant at 5 %, that is, if the larger p-value is. The paper's claim, that coverage helps (CLAIM),
+is tested by itself; the steps of its ordering are one family, with Holm's correction. With one seed per row, one year
+has too few images to resolve two points; all years pooled (POOLED) have 3,332.
 """
 
 import json
@@ -47,7 +47,7 @@ class ScoredRun:
     recipe: str
     seed: int
     preset: str
-    conditions: str  # test set, preset, search, epoch selection; only runs with equal conditions are compared
+    conditions: str  # test sets, preset, search, epoch selection, scorer; only runs with equal conditions are compared
     exprate: float
     errors: dict[str, int]
 
@@ -71,9 +71,10 @@ class Step:
     """The difference between two rows, `upper` (better according to the paper) minus `lower`, in percentage points.
 
     `low` and `high` bound its 95 % interval: over seeds with MIN_SEEDS per row, otherwise over images. All p-values are
-    two-sided; those ending in _holm are corrected over the family of the step. `seeds_needed` (per row, at the spread
-    of these two) and `images_needed` would show the difference that the paper reports (`reported`) with 80 % power, at
-    the level the correction requires of the smallest p-value; None without any spread, and for more than 1,000 seeds.
+    two-sided; `p` is the larger of the two, corrected over the family of the step. With `seeds_needed` per row on these
+    images, or `images_needed` with these networks, that test would show the difference that the paper reports
+    (`reported`) with 80 % power, at the level the correction requires of the smallest p-value; None without any spread,
+    and for more than 1,000 seeds.
     """
 
     lower: str
@@ -81,10 +82,11 @@ class Step:
     difference: float
     low: float
     high: float
+    images: int
+    seeds: int  # of the row with fewer
     image_p: float
-    image_p_holm: float
     seed_p: float | None = None
-    seed_p_holm: float | None = None
+    p: float = 1.0
     reported: float | None = None  # on CROHME 2014
     images_needed: int | None = None
     seeds_needed: int | None = None
@@ -94,11 +96,6 @@ class Step:
     def name(self) -> str:
         """Both rows under the paper's names."""
         return f"{model_name(self.lower)} → {model_name(self.upper)}"
-
-    @property
-    def p(self) -> float | None:
-        """The larger of both corrected p-values: below 5 %, both tests are significant; None with too few seeds."""
-        return None if self.seed_p_holm is None else max(self.seed_p_holm, self.image_p_holm)
 
 
 @dataclass(frozen=True)
@@ -159,8 +156,12 @@ def _read(run: RunFolder, preset: str, sets: Sequence[str]) -> ScoredRun:
             raise UserError(f"{run.path / 'scores' / name}.json: {error}; score the run again") from None
         errors |= {f"{name}/{id_}": row.errors for id_, row in run.expressions(name).items()}
     names, n = " + ".join(fields["set"] for fields in signatures), sum(int(fields["n"]) for fields in signatures)
-    search, select = signatures[0]["search"], signatures[0]["select"]
-    conditions = f"{names} ({n:,} expressions), preset {preset}, search {search}, epoch by {select}"
+    rest = [{key: text for key, text in fields.items() if key not in ("set", "n")} for fields in signatures]
+    search, select = (" and ".join(dict.fromkeys(fields.pop(key) for fields in rest)) for key in ("search", "select"))
+    scorer = " and ".join(dict.fromkeys(", ".join(f"{key} {text}" for key, text in fields.items()) for fields in rest))
+    conditions = (
+        f"{names} ({n:,} expressions), preset {preset}, search {search}, epoch by {select}, scored with {scorer}"
+    )
     exprate = 100 * sum(count == 0 for count in errors.values()) / len(errors)
     return ScoredRun(run.recipe, run.seed, preset, conditions, exprate, errors)
 
@@ -190,34 +191,28 @@ def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
 def _test_family(rows: Mapping[str, Sequence[ScoredRun]], pairs: Sequence[tuple[str, str]]) -> list[Step]:
     """Test the differences between pairs of rows, corrected as one family."""
     steps = [_test_step(rows[lower], rows[upper], LEVEL / len(pairs)) for lower, upper in pairs]
-    for step, p in zip(steps, stats.holm([step.image_p for step in steps]), strict=True):
-        step.image_p_holm = p
-    over_seeds = [(step, step.seed_p) for step in steps if step.seed_p is not None]
-    for (step, _), p in zip(over_seeds, stats.holm([p for _, p in over_seeds]), strict=True):
-        step.seed_p_holm = p
-        direction = "shown" if step.difference > 0 else "opposite"
-        step.verdict = direction if step.image_p_holm < LEVEL and p < LEVEL else "open"
+    for step, p in zip(steps, stats.holm([max(step.image_p, step.seed_p or 0.0) for step in steps]), strict=True):
+        step.p = p
+        if step.seed_p is not None:
+            step.verdict = "open" if p >= LEVEL else "shown" if step.difference > 0 else "opposite"
     return steps
 
 
 def _test_step(a: Sequence[ScoredRun], b: Sequence[ScoredRun], level: float) -> Step:
-    """Test the difference between two rows, uncorrected; `level` is the one for the sample sizes needed."""
+    """Test the difference between two rows, uncorrected; `level` is that of the sample sizes."""
     ids = sorted(a[0].errors)
     if any(run.errors.keys() != a[0].errors.keys() for run in (*a, *b)):
         raise UserError(f"{a[0].recipe} and {b[0].recipe}: scored on other expressions; score them again")
     right_a, right_b = (np.array([[run.errors[key] == 0 for key in ids] for run in row]) for row in (a, b))
-    if len(a) == len(b) == 1:
-        image_p = stats.mcnemar(int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum()))
-    else:
-        image_p = stats.permutation(right_a.mean(0), right_b.mean(0))
+    image_p = stats.permutation(right_b.sum(0) * len(a) - right_a.sum(0) * len(b))  # whole numbers: exact
     gains = 100 * (right_b.mean(0) - right_a.mean(0))  # of each image, in points
     lower, upper = a[0].recipe, b[0].recipe
     interval = stats.mean_interval(gains.tolist()) if len(ids) > 1 else (-100.0, 100.0)
-    step = Step(lower, upper, float(gains.mean()), *interval, image_p, image_p)
+    step = Step(lower, upper, float(gains.mean()), *interval, len(ids), min(len(a), len(b)), image_p)
     if lower in REPORTED and upper in REPORTED:
         step.reported = reported = REPORTED[upper] - REPORTED[lower]
         step.images_needed = stats.pairs_needed(reported, float(gains.std()), level=level)
-    if min(len(a), len(b)) >= MIN_SEEDS:
+    if step.seeds >= MIN_SEEDS:
         rates_a, rates_b = ([run.exprate for run in row] for row in (a, b))
         (step.low, step.high), step.seed_p = stats.welch(rates_a, rates_b)
         deviation = mean((variance(rates_a), variance(rates_b))) ** 0.5
@@ -233,7 +228,7 @@ CLAIM_WORDS = {  # verdict of CLAIM -> opening of the sentence
     "too few seeds": f"Whether coverage helps is not tested over seeds, which takes {MIN_SEEDS} per row",
 }
 VERDICT_WORDS = {  # verdict of a step -> opening of the sentence that lists such steps
-    "shown": "shown at 5 % over seeds and images",
+    "shown": "shown at 5 %, over seeds and images",
     "opposite": "the other way round, at 5 % over seeds and images",
     "open": "not shown",
     "too few seeds": f"not tested over seeds, which takes {MIN_SEEDS} per row",
@@ -265,15 +260,16 @@ def _conclude(rows: Sequence[Row], steps: Sequence[Step], paper_rows: Sequence[s
 
 
 def _describe_step(step: Step) -> str:
-    """A step with its corrected p-values and, if it is not shown, the sample sizes that would show the paper's."""
-    seeds = "" if step.seed_p_holm is None else f"p{printed_p(step.seed_p_holm, '=')} over seeds, "
+    """A step with its corrected p-value and, if it is not shown, the sample sizes that would show the paper's."""
     needs = []
-    if step.reported and step.low < step.high and step.seed_p_holm is not None and step.seed_p_holm >= LEVEL:
-        needs.append(f"{step.seeds_needed or 'over 1,000'} seeds per row")
-    if step.images_needed and step.image_p_holm >= LEVEL:
-        needs.append(f"{step.images_needed:,} images")
-    power = f"; 80 % power for the paper's {step.reported:+.2f} takes {' and '.join(needs)}" if needs else ""
-    return f"{step.name} {step.difference:+.2f} points ({seeds}p{printed_p(step.image_p_holm, '=')} over images{power})"
+    if step.seeds_needed and step.seeds_needed > step.seeds:
+        needs.append(f"about {step.seeds_needed} seeds per row")
+    if step.images_needed and step.images_needed > step.images:
+        needs.append(f"{step.images_needed:,} images in the test over images")
+    shown = step.verdict == "shown" or not needs
+    power = "" if shown else f"; 80 % power for the paper's {step.reported:+.2f} takes {' and '.join(needs)}"
+    over = " over images" if step.seed_p is None else ""
+    return f"{step.name} {step.difference:+.2f} points (p{printed_p(step.p, '=')}{over}{power})"
 
 
 def printed_p(p: float | None, equals: str = "") -> str:
@@ -291,10 +287,10 @@ def as_text(comparison: Comparison) -> str:
     if steps := comparison.every_step:
         width = max(len(step.name) for step in steps)
         over = "/".join(sorted({"images" if step.seed_p is None else "seeds" for step in steps}))
-        lines += ["", f"  {'difference in points':<{width + 7}}  95 %, {over:<10}p, seeds  p, images"]
+        lines += ["", f"  {'difference in points':<{width + 7}}  95 %, {over:<10}p, seeds  p, images  corrected"]
     for step in steps:
         interval = f"{step.low:+.2f} to {step.high:+.2f}"
-        tests = f"{printed_p(step.seed_p_holm):>9}  {printed_p(step.image_p_holm):>9}"
+        tests = f"{printed_p(step.seed_p):>9}  {printed_p(step.image_p):>9}  {printed_p(step.p):>9}"
         lines.append(f"  {step.name:<{width}} {step.difference:+6.2f}  {interval:<15}{tests}  {step.verdict}")
     return "\n".join([*lines, "", textwrap.fill(comparison.words, WIDTH), ""])
 

@@ -34,11 +34,11 @@ COUNTS = {"exprate": "exact", "le1": "le1", "le2": "le2", "le3": "le3"}  # colum
 SOURCES = ("reported", "reproduced", "local")
 
 NOTE = (
-    "Percentages come from counts. Several seeds of a row give the mean rate. The interval (`ci_low`, `ci_high`) is "
-    "Wilson's, 95 %, of ExpRate for the n images of the set: all seeds meet the same images, so more of them do not "
-    "narrow it; `sd` is the standard deviation of ExpRate between them. For reported rows the count behind the "
-    "interval is the reported rate times n, rounded. `added`: what a preset trains on in addition to the archive's "
-    "8,834 expressions: parts cut out of each of them, and a share of symbols replaced by others at each visit."
+    "Percentages come from counts. With several seeds of a row they are means, and `sd` is the standard deviation of "
+    "ExpRate. The interval (`ci_low`, `ci_high`) is Wilson's, 95 %, of one run with this rate on the n images of the "
+    "set; it leaves out the spread between seeds. For reported rows the count behind the interval is the reported rate "
+    "times n, rounded. `added`: what a preset trains on in addition to the archive's 8,834 expressions: parts cut out "
+    "of each of them, and a share of symbols replaced by others at each visit."
 )
 README_MARKS = "<!-- written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 
@@ -148,20 +148,21 @@ def _differences(comparisons: Sequence[compare.Comparison]) -> str:
     text = "\nDifferences in ExpRate over the three years pooled, in points (95 % interval over seeds):\n\n"
     text += _by_preset(columns, "from → to")
     text += (
-        "\n**Bold**: significant at 5 % both over seeds and over images; p is the larger of the two, corrected for the "
-        "four steps of the paper's order. Without p: fewer than three seeds per row, interval over images. In words "
-        "(`python -m benchmarks compare --set all`):\n\n"
+        "\np is the larger of those over seeds and over images, corrected for the four steps of the paper's order; the "
+        "first line is a claim by itself. **Bold**: below 5 %. (images: …) with fewer than three seeds per row: the "
+        "interval leaves out how much runs differ, so is too narrow. In words (`python -m benchmarks compare --set "
+        "all`):\n\n"
     )
-    tested = [comparison for comparison in comparisons if any(step.p is not None for step in comparison.steps)]
+    tested = [comparison for comparison in comparisons if any(step.seed_p is not None for step in comparison.steps)]
     return text + "".join(f"- `{comparison.preset}`: {comparison.words}\n" for comparison in tested)
 
 
 def _difference(step: compare.Step) -> str:
-    text = f"{step.difference:+.2f} ({step.low:+.1f} to {step.high:+.1f})"
-    if step.p is None:
-        return text
-    settled = step.verdict in ("shown", "opposite")
-    return f"{f'**{text}**' if settled else text}, p{compare.printed_p(step.p, '=')}"
+    interval = f"{step.low:+.1f} to {step.high:+.1f}"
+    if step.seed_p is None:
+        return f"{step.difference:+.2f} (images: {interval})"
+    text = f"{step.difference:+.2f} ({interval})"
+    return f"{f'**{text}**' if step.p < compare.LEVEL else text}, p{compare.printed_p(step.p, '=')}"
 
 
 def _by_preset(columns: Mapping[str, Mapping[str, str]], index: str) -> str:

@@ -153,7 +153,7 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
     step, reported, tested, untested = table[15]
     assert (step, reported) == ("CoMER (Cross) → CoMER (Fusion)", "+1.22")
     assert tested == "**+10.14 (+9.0 to +11.3)**, p<0.001"
-    assert untested == "+10.14 (+8.3 to +12.0)"  # one seed: over images, and no verdict
+    assert untested == "+10.14 (images: +8.3 to +12.0)"  # one seed: no verdict
     assert text.count("Whether the paper's order holds") == 1
     assert "- `fast`: " in text and "CoMER (Cross) → CoMER (Fusion) +10.14 points" in text
     readme.write_text("no marks\n")

@@ -1,7 +1,9 @@
 """Intervals, paired tests, length buckets and error tables, against independently computed numbers."""
 
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,8 +55,14 @@ def test_paired_comparison_is_antisymmetric(case: tuple[list[int], list[int]]):
     assert one.interval[0] - 1e-9 <= one.difference <= one.interval[1] + 1e-9
     assert one.mcnemar_p == other.mcnemar_p
     assert one.exact_a == sum(x == 0 for x in a)
-    assert 0 < one.permutation_p <= 1
-    assert stats.compare_paired(a, b) == one  # same seed, same p value
+    assert 0 < one.permutation_p <= 1 and one.permutation_p == other.permutation_p
+
+
+@given(st.lists(st.integers(-6, 6), max_size=9))
+def test_the_permutation_test_counts_every_choice_of_signs(differences: list[int]):
+    sums = [sum(signs) for signs in product(*((d, -d) for d in differences))]
+    expected = np.mean([abs(total) >= abs(sum(differences)) for total in sums])
+    assert stats.permutation(np.array(differences, dtype=int)) == pytest.approx(float(expected))
 
 
 def test_permutation_test():
