@@ -77,7 +77,7 @@ def reproduce(
     deadline = math.inf if options.minutes is None else options.began + 60 * options.minutes
     with suppress(OutOfTime):
         if options.minutes is not None:
-            configs = fitted(configs, archive, space / "runs", options.minutes, deadline)
+            configs = fitted(configs, archive, space / "runs", options.minutes, deadline, force=options.force)
         runs = [RunFolder(space / "runs" / config.run_name, config) for config in configs]
         for run in runs:
             check_folder(run.settings, run.path)
@@ -94,15 +94,19 @@ def reproduce(
         _finish(archive, scored, results, time.perf_counter() - options.began)
     done = sum(_done(run, splits) for run in runs)
     if done < len(configs):
-        console.print(f"out of time: {done} of {len(configs)} runs are done; the same command resumes")
+        without = " without --force (FORCE=1)" if options.force else ""
+        console.print(f"out of time: {done} of {len(configs)} runs are done; the same command{without} resumes")
     return done == len(configs)
 
 
-def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: float, deadline: float) -> list[Config]:
+def fitted(
+    configs: Sequence[Config], archive: Archive, runs: Path, minutes: float, deadline: float, *, force: bool = False
+) -> list[Config]:
     """The settings with as many epochs as fit into `minutes`, the same number for all, so that rows can be compared.
 
-    Another number of epochs is another run, so the choice is kept in runs/fitted.json, where the same command finds it.
-    Raises UserError if not even the curriculum fits, OutOfTime if the deadline passes while an epoch is measured.
+    Another number of epochs is another run, so the choice is kept in runs/fitted.json, where the same command finds it;
+    with `force` it is made anew, and no epoch counts as trained. Raises UserError if not even the curriculum fits,
+    OutOfTime if the deadline passes while an epoch is measured.
     """
     path = runs / "fitted.json"
     chosen: dict[str, int] = {}
@@ -112,10 +116,11 @@ def fitted(configs: Sequence[Config], archive: Archive, runs: Path, minutes: flo
         except ValidationError:
             raise UserError(f"{path}: damaged; restore it, or delete it to measure again") from None
     key = f"{minutes:g} minutes: {' '.join(sorted(config.run_name for config in configs))}"
-    if key not in chosen:
+    if key not in chosen or force:
         seconds = _measured_epoch(configs, archive, runs, deadline)
         left = TRAINING_SHARE * (deadline - time.perf_counter())
-        remaining = [config.training.epochs - len(RunFolder(runs / config.run_name).history) for config in configs]
+        trained = [0 if force else len(RunFolder(runs / config.run_name).history) for config in configs]
+        remaining = [config.training.epochs - count for config, count in zip(configs, trained, strict=True)]
         epochs, least = int(left / seconds / len(configs)), 1 + configs[0].training.batching.curriculum
         if sum(remaining) * seconds <= left:
             epochs = max(config.training.epochs for config in configs)

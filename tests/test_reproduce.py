@@ -198,7 +198,7 @@ def test_it_stops_at_the_deadline_and_resumes_later(archive: Path, tmp_path: Pat
     assert stages == [] and "0 of 2 runs are done; the same command resumes" in capsys.readouterr().out
     calls = iter([0.0, 1.0, 100.0])  # began, before the first run, after its first epoch
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "fitted", lambda configs, *_: configs)
+        patch.setattr(job, "fitted", lambda configs, *_, **__: configs)
         patch.setattr(job.time, "perf_counter", lambda: next(calls, 101.0))
         patch.setattr("benchmarks.training.trainer.time", FakeTime)
         assert not reproduce(rows, preset, [7], archive, tmp_path, minutes=1)
@@ -252,6 +252,8 @@ def test_minutes_enough_for_all_epochs_or_for_none(
     data, runs = open_archive(archive), tmp_path / "runs"
     monkeypatch.setattr(job, "epoch_seconds", lambda history: 20.0)
     assert job.fitted([config], data, runs, 1, 60.0) == [config]  # two are left, and 48 s
+    (shorter,) = job.fitted([config], data, runs, 1, 60.0, force=True)  # all three are left
+    assert shorter.training.epochs == 2 and job.fitted([config], data, runs, 1, 60.0) == [shorter]
     monkeypatch.setattr(job, "epoch_seconds", lambda history: 50.0)
     with pytest.raises(UserError, match=r"1 runs at 50 s an epoch have no time for 1 epochs .* give 2 or more"):
         job.fitted([config], data, runs, 0.9, 54.0)

@@ -21,6 +21,7 @@ from benchmarks.data.augmentation import Distortion, Draw, distort, load, rescal
 from benchmarks.data.samples import Sample
 from benchmarks.data.substitution import Substitution
 from models import Vocabulary
+from models.config import MAX_STEPS
 from models.vocab import bidirectional_targets
 
 CELL = 16  # the encoder's largest stride: padded sides are multiples of it
@@ -96,7 +97,7 @@ def shrunk(shape: tuple[int, int], ratio: float) -> tuple[int, int]:
 
 def padded_steps(steps: int, coarse: bool = False) -> int:
     """Padded length of a label, as `padded` for an image."""
-    fine = -(-steps // STEPS) * STEPS
+    fine = min(-(-steps // STEPS) * STEPS, MAX_STEPS)
     return next((length for length in COARSE_STEPS if length >= steps), fine) if coarse else fine
 
 

@@ -64,7 +64,8 @@ class Epoch(Open):
 
 
 class Environment(Open, total=False):
-    """environment.json: where and when training began. `trained_in`: the folder from which weights were reused."""
+    """environment.json: where and when training began, and other environments in which it was `resumed`. `trained_in`:
+    the folder from which weights were reused."""
 
     started: str
     device: str
@@ -72,6 +73,7 @@ class Environment(Open, total=False):
     versions: dict[str, str]
     revision: str | None
     trained_in: str
+    resumed: list[dict[str, Any]]
 
 
 class State(Open):

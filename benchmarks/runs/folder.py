@@ -179,9 +179,9 @@ class RunFolder:
     def forget_training(self) -> None:
         """Make the next training start afresh; weights, predictions and scores stay until newer ones replace them."""
         with locked(self.path):
-            self.write("history.jsonl", [])  # its presence keeps another run's weights from being reused
-            for name in ("checkpoint.safetensors", "checkpoint.json"):
+            for name in ("checkpoint.json", "checkpoint.safetensors"):  # without the first, the run is not done
                 (self.path / name).unlink(missing_ok=True)
+            self.write("history.jsonl", [])  # an empty one keeps another run's weights from being reused
 
     # ----------------------------------------------------------------------------------------------- names and keys
 

@@ -53,10 +53,11 @@ def load_checkpoint(run: RunFolder) -> tuple[dict[str, torch.Tensor], dict[str, 
 def adopt_training(run: RunFolder) -> Path | None:
     """Copy the finished training of a sibling run that differs only in its search into `run`, and return its path.
 
-    Returns None, and writes nothing, if there is no such run or it is damaged, if `run` has a history (even an empty
-    one), or if the search takes part in selecting the epoch.
+    Returns None, and writes nothing, if there is no such run or it is damaged, if the training of `run` has begun (an
+    empty history is enough), or if the search takes part in selecting the epoch.
     """
-    if run.settings.select != "last" or (run.path / "history.jsonl").exists():
+    begun = (run.path / "checkpoint.json").exists() or ((run.path / "history.jsonl").exists() and not run.history)
+    if run.settings.select != "last" or begun:
         return None
     for path in sorted(run.path.parent.glob("*/checkpoint.json")):
         other = RunFolder(path.parent)
@@ -72,9 +73,9 @@ def adopt_training(run: RunFolder) -> Path | None:
     run.write("config.yaml", run.settings.to_yaml())
     run.write("environment.json", environment | {"trained_in": other.path.name})
     run.write("best.safetensors", weights)
+    run.write("history.jsonl", history)
     tensors, state = checkpoint
-    save_checkpoint(run, tensors, state | {"digest": run.settings.digest})
-    run.write("history.jsonl", history)  # last: an interrupted copy has no history and is made again
+    save_checkpoint(run, tensors, state | {"digest": run.settings.digest})  # an interrupted copy is made again
     return other.path
 
 

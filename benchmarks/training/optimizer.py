@@ -1,7 +1,7 @@
 """Optimizers, the learning-rate schedule, and the moving average of the weights."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -23,10 +23,11 @@ def make_optimizer(model: nn.Module, settings: Optimizer) -> optim.Optimizer:
         )
     # each row of embedding and classifier belongs to one word: these are not linear maps between spaces
     words = [parameters.pop(name) for name in ("decoder.word_embed.0.weight", "decoder.proj.weight")]
-    matrices = [p for p in parameters.values() if p.ndim > 1]
+    matrices = {name: p for name, p in parameters.items() if p.ndim > 1}
     vectors = [p for p in parameters.values() if p.ndim <= 1]
+    packed = [name.endswith("in_proj_weight") for name in matrices]  # queries, keys and values in one
     groups = [
-        {"params": matrices, "orthogonal": settings.name == "muon"},
+        {"params": list(matrices.values()), "orthogonal": settings.name == "muon", "packed": packed},
         {"params": words, "orthogonal": False},
         {"params": vectors, "orthogonal": False, "weight_decay": 0.0},
     ]
@@ -38,7 +39,8 @@ class Muon(optim.AdamW):
 
     Jordan et al., 2024, kellerjordan.github.io/posts/muon, scaled to the size of AdamW's steps (Liu et al.,
     arXiv:2502.16982, sec. 2.2), so that one learning rate serves both. Unlike torch.optim.Muon, it takes convolution
-    kernels, too, as matrices with a row per output channel.
+    kernels, too, as matrices with a row per output channel, and parameters that hold three matrices, for which such a
+    group's list `packed` is True.
     """
 
     @torch.no_grad()
@@ -55,7 +57,8 @@ class Muon(optim.AdamW):
     def _orthogonal_step(self, group: dict[str, Any]) -> list[Tensor]:
         """Update the parameters of a group that have a gradient, and return them."""
         momentum, rate = group["betas"][0], group["lr"]
-        parameters = [p for p in group["params"] if p.grad is not None]
+        matrices = {p: 3 if packed else 1 for p, packed in zip(group["params"], group["packed"], strict=True)}
+        parameters = [p for p in matrices if p.grad is not None]
         by_shape: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
         for p in parameters:
             if not self.state[p]:  # with a step, which AdamW expects in every state
@@ -63,7 +66,7 @@ class Muon(optim.AdamW):
             average = self.state[p]["momentum_buffer"].lerp_(p.grad, 1 - momentum)
             update = p.grad.lerp(average, momentum)  # Nesterov's
             p.mul_(1 - rate * group["weight_decay"])
-            for part, matrix in zip(projections(p), projections(update.flatten(1)), strict=True):
+            for part, matrix in zip(p.chunk(matrices[p]), update.flatten(1).chunk(matrices[p]), strict=True):
                 rows, columns = matrix.shape
                 shape = rows, -(-columns // COLUMN_MULTIPLE) * COLUMN_MULTIPLE
                 by_shape.setdefault(shape, []).append((part, matrix))
@@ -76,11 +79,6 @@ class Muon(optim.AdamW):
                 size = 0.2 * math.sqrt(max(change.shape))
                 part.sub_(direction[:, : change.shape[1]].reshape(part.shape), alpha=rate * size)
         return parameters
-
-
-def projections(p: Tensor) -> Sequence[Tensor]:
-    """The matrices of a parameter: attention packs those of queries, keys and values into one."""
-    return p.chunk(3) if p.shape[0] == 3 * p[0].numel() else (p,)
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
@@ -96,14 +94,12 @@ def orthogonal(matrices: Tensor) -> Tensor:
 def set_rate(optimizer: optim.Optimizer, schedule: Schedule, peak: float, progress: float) -> float:
     """Set and return the learning rate of a step; `progress` runs from 0 to 1 over the whole training.
 
-    After the warmup, a plateau schedule keeps its current rate.
+    `peak` is the rate after the warmup; of a plateau schedule, the current one.
     """
     if progress < schedule.warmup:
         rate = peak * (progress + 1e-3) / (schedule.warmup + 1e-3)
-    elif schedule.name == "plateau":
-        return optimizer.param_groups[0]["lr"]
     else:
-        rate = peak * 0.5 * (1 + math.cos(math.pi * progress))
+        rate = peak if schedule.name == "plateau" else peak * 0.5 * (1 + math.cos(math.pi * progress))
     for group in optimizer.param_groups:
         group["lr"] = rate
     return rate

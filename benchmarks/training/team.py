@@ -42,6 +42,12 @@ class Team:
         if self.world > 1:
             distributed.barrier()
 
+    def decide(self, decision: bool) -> bool:
+        """Rank 0's decision, in all processes: two that decide by their own clocks wait for each other for ever."""
+        if self.world == 1:
+            return decision
+        return bool(self.sum(torch.tensor(float(decision and self.rank == 0), device=self.device)))
+
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all processes, in place."""
         if self.world > 1:

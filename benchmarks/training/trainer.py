@@ -62,13 +62,13 @@ class State:
     epoch: int = 0  # the epoch in progress, from 0
     position: int = 0  # optimizer steps done in this epoch
     step: int = 0  # optimizer steps in all
-    loss: float = 0.0  # sum over this epoch's micro-batches on rank 0
+    loss: float = 0.0  # sum over this epoch's micro-batches
     seconds: float = 0.0  # spent on earlier epochs, including validation
     epoch_seconds: float = 0.0  # spent on this epoch
     best: float = -1.0  # token-match ExpRate of the selected epoch
     best_epoch: int = -1
     stale: int = 0  # validations since then
-    lr: float = 0.0  # plateau only
+    lr: float = 0.0  # after the warmup; plateau only
     plateau: dict[str, Any] | None = None
     finished: bool = False
 
@@ -127,7 +127,10 @@ class Trainer:
         # faster for bf16 convolutions and for matrix products in place of 1x1 ones, with the same results
         self.layout = torch.channels_last if training.bf16 or cuda else torch.contiguous_format
         self.model.to(memory_format=self.layout)  # type: ignore[call-overload]
-        self.parallel = DistributedDataParallel(self.model) if team.world > 1 else self.model
+        self.parallel: nn.Module = self.model
+        if team.world > 1:  # a single decoder layer leaves the refinement module unused
+            unused = config.model.num_decoder_layers == 1
+            self.parallel = DistributedDataParallel(self.model, find_unused_parameters=unused)
         self.norms = batch_norms(self.model)
         record = make_recorder(team)
         self.replays = Replays(self._gradients, record, training.graphs) if training.graphs and record else None
@@ -137,32 +140,46 @@ class Trainer:
         schedule, self.plateau = training.schedule, None
         if schedule.name == "plateau":
             self.plateau = ReduceLROnPlateau(self.optimizer, "max", schedule.factor, schedule.patience)
-        self.state = State(config.digest)
+        self.state = State(config.digest, lr=training.optimizer.lr)
         self.next_weights = LATEST_SECONDS  # seconds of training after which latest.safetensors is due
 
     # ------------------------------------------------------------------------------------------------ the loop
 
     def run(self) -> None:
         """Train to the end, resuming from the last checkpoint, if any."""
-        self._resume()
+        resumed = self._resume()
         if self.state.finished:
             return
         if self.team.rank == 0:
             self.folder.write("config.yaml", self.config.to_yaml())
-            self.folder.write("environment.json", environment(self.team.device))
-        if self.replays and self.folder.state is None:
+            self._write_environment(resumed)
+        if self.replays and not resumed:
             self._save()  # to resume from if recordings must be given up in the first minute
-        gc.freeze()  # scanning these long-lived objects repeatedly would take a twentieth of a step
         training, stream = self.config.training, own_stream(self.team.device) if self.replays else nullcontext()
-        with stream, Report(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
-            while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
-                try:
-                    self._epoch(report)
-                    continue
-                except torch.OutOfMemoryError as error:  # keeps the step's tensors alive inside this block
-                    reason = out_of_memory_reason(error)
-                self._free_memory(reason)
+        gc.freeze()  # scanning these long-lived objects repeatedly would take a twentieth of a step
+        try:
+            with stream, Report(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
+                while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
+                    try:
+                        self._epoch(report)
+                        continue
+                    except torch.OutOfMemoryError as error:  # keeps the step's tensors alive inside this block
+                        reason = out_of_memory_reason(error)
+                    self._free_memory(reason)
+        finally:
+            gc.unfreeze()  # or the memory of this training would not be freed for the next one
         self._finish()
+
+    def _write_environment(self, resumed: bool) -> None:
+        """Record where training begins, and, if it is resumed in another environment, that one, too."""
+        here, began = environment(self.team.device), self.folder.environment if resumed else {}
+        if not began:
+            self.folder.write("environment.json", here)
+            return
+        later = began.get("resumed", [])
+        last = later[-1] if later else began
+        if any(last.get(key) != here[key] for key in here if key != "started"):
+            self.folder.write("environment.json", began | {"resumed": [*later, here]})
 
     def _free_memory(self, reason: str) -> None:
         """Give up recorded steps to free their memory, and resume; UserError if there are none."""
@@ -182,12 +199,14 @@ class Trainer:
         mine = plan[state.position * micro_batches + team.rank :: team.world]
         batches = prefetched(partial(self.training_set.prepare, state.epoch), mine, training.workers)
         saved = time.perf_counter()
-        loss_sum = torch.tensor(state.loss, dtype=torch.float64, device=team.device)  # read back only every CHECK_STEPS
+        # of this process; summed over all and read back only every CHECK_STEPS
+        loss_sum = torch.tensor(state.loss * (team.rank == 0), dtype=torch.float64, device=team.device)
         self.model.train()
         report.epoch(state.epoch, steps, state.position)
         while state.position < steps:
             progress = (state.epoch + state.position / steps) / training.epochs
-            rate = set_rate(self.optimizer, training.schedule, training.optimizer.lr, progress)
+            peak = state.lr if self.plateau else training.optimizer.lr
+            rate = set_rate(self.optimizer, training.schedule, peak, progress)
             losses = [self.micro_step(batch, k) for k, batch in zip(range(self.share), batches, strict=False)]
             if training.optimizer.clip:
                 nn.utils.clip_grad_norm_(self.model.parameters(), training.optimizer.clip)
@@ -198,15 +217,15 @@ class Trainer:
             state.step += 1
             loss_sum += torch.stack(losses).double().sum()
             if state.position % CHECK_STEPS == 0 or state.position == steps:
-                report.step(state.position, self._finite(loss_sum) / (state.position * self.share))
+                report.step(state.position, self._finite(loss_sum) / (state.position * micro_batches))
             now = time.perf_counter()
-            if now - saved > CHECKPOINT_SECONDS and state.position < steps:
-                state.loss, state.epoch_seconds = float(loss_sum), state.epoch_seconds + now - saved
+            if state.position < steps and self._checkpoint_due(now - saved):
+                state.loss, state.epoch_seconds = self._finite(loss_sum), state.epoch_seconds + now - saved
                 saved = now
                 self._save()
         seconds = state.epoch_seconds + time.perf_counter() - saved
         state.loss, state.epoch_seconds, state.seconds = 0.0, 0.0, state.seconds + seconds
-        mean = float(team.sum(loss_sum.clone())) / (steps * micro_batches)
+        mean = self._finite(loss_sum) / (steps * micro_batches)
         line = {"epoch": state.epoch + 1, "step": state.step, "loss": round(mean, 6), "lr": rate}
         line |= {"seconds": round(seconds, 3), "images_per_s": round(sum(map(len, plan)) / seconds, 2)}
         state.epoch, state.position = state.epoch + 1, 0
@@ -253,8 +272,15 @@ class Trainer:
             logits = model(images.contiguous(memory_format=self.layout), inputs.mask, inputs.tokens)
         return token_loss(logits, inputs.targets, training.label_smoothing)
 
+    def _checkpoint_due(self, seconds: float) -> bool:
+        """Whether to write a checkpoint within the epoch, `seconds` after the last; several processes agree on it."""
+        if self.team.world > 1 and self.state.position % CHECK_STEPS:  # between these steps none waits for another
+            return False
+        return self.team.decide(seconds > CHECKPOINT_SECONDS)
+
     def _finite(self, loss_sum: torch.Tensor) -> float:
-        if math.isfinite(value := float(loss_sum)):
+        """The sum over all processes, which must be finite."""
+        if math.isfinite(value := float(self.team.sum(loss_sum.clone()))):
             return value
         raise Diverged(
             f"{self.folder.path}: the loss is no longer finite in epoch {self.state.epoch + 1}, step "
@@ -283,7 +309,10 @@ class Trainer:
         if rate > state.best:
             state.best, state.best_epoch, state.stale = rate, state.epoch, 0
         if self.plateau:
+            for group in self.optimizer.param_groups:
+                group["lr"] = state.lr
             self.plateau.step(rate)
+            state.lr = self.optimizer.param_groups[0]["lr"]
         seconds = time.perf_counter() - began
         state.seconds += seconds
         return {"val_token_exprate": round(rate, 4), "val_seconds": round(seconds, 3)}
@@ -307,14 +336,15 @@ class Trainer:
         if self.team.rank == 0:
             if self.plateau:
                 self.state.plateau = {k: v for k, v in self.plateau.state_dict().items() if isinstance(v, int | float)}
-                self.state.lr = self.optimizer.param_groups[0]["lr"]
             tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
             tensors |= {f"average.{name}": tensor for name, tensor in self.average.items()}
             save_checkpoint(self.folder, tensors | flatten_optimizer(self.optimizer), asdict(self.state))
         self.team.wait()
 
-    def _resume(self) -> None:
-        if checkpoint := load_checkpoint(self.folder):
+    def _resume(self) -> bool:
+        """Restore the last checkpoint, or begin a history; returns whether there was one."""
+        checkpoint = load_checkpoint(self.folder)
+        if checkpoint:
             tensors, self.state = checkpoint[0], State(**checkpoint[1])
             model = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
             self.model.load_state_dict(model)
@@ -323,8 +353,8 @@ class Trainer:
             restore_optimizer(self.optimizer, tensors)
             if self.plateau and self.state.plateau:
                 self.plateau.load_state_dict(self.state.plateau)
-                for group in self.optimizer.param_groups:
-                    group["lr"] = self.state.lr
+            if self.team.rank == 0:  # again: a kill may have come between the two files
+                self.folder.write("checkpoint.json", checkpoint[1])
             if not self.state.finished:
                 where = f"epoch {self.state.epoch + 1}, step {self.state.step}"
                 err_console.print(f"resuming {self.folder.path} at {where}")
@@ -333,6 +363,7 @@ class Trainer:
         # each epoch is planned while the one before is trained
         epochs = range(self.state.epoch, self.config.training.epochs)
         self.plans = prefetched(self.training_set.plan, epochs, workers=1, depth=1)
+        return checkpoint is not None
 
     def _write_latest(self) -> None:
         """If due, write latest.safetensors: the weights for recognition if the training ended here, in float16."""

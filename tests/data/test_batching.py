@@ -102,6 +102,11 @@ def test_shape_batches_use_every_image_once_within_their_limits():
         assert len(batch) == 1 or len(batch) * shape[0] * shape[1] <= 100_000
 
 
+def test_padded_steps_stay_within_the_networks():
+    assert [padded_steps(n) for n in (1, 8, 9, 496, 497, 500)] == [8, 8, 16, 496, 500, 500]
+    assert [padded_steps(n, coarse=True) for n in (1, 25, 97, 209, 499)] == [8, 32, 208, 216, 500]
+
+
 def test_padded_shapes_are_few_and_close():
     shapes = {padded(h, w) for h in range(16, 257) for w in range(16, 1025, 7)}
     assert len(shapes) < 16 * 40

@@ -83,7 +83,7 @@ if __name__ == "__main__":
 
     if len(sys.argv) > 4:
         die_after(int(sys.argv[4]))
-        training.CHECKPOINT_SECONDS = float(sys.argv[5])
+        training.CHECKPOINT_SECONDS, training.CHECK_STEPS = float(sys.argv[5]), 1
     signal.signal(signal.SIGINT, signal.default_int_handler)  # children of a background shell ignore Ctrl-C
     where = Path(sys.argv[1])
     training.train(RunFolder(Path(sys.argv[2]), tiny_config(where, json.loads(sys.argv[3]))), open_archive(where))

@@ -1,5 +1,7 @@
 """Recorded steps: what is recorded and when, and that replays train exactly what eager steps do."""
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -119,6 +121,10 @@ def test_replays_train_what_eager_steps_do(archive, tmp_path, monkeypatch):
     assert trainer.replays is not None
     assert sum(trainer.replays.seen[key] - EAGER for key in trainer.replays.replays) > 8
     assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
+    alive = weakref.ref(trainer)
+    del trainer
+    gc.collect()
+    assert alive() is None  # or the next training would lack the memory of its recordings
 
 
 def test_recordings_are_given_up_for_memory(archive, tmp_path, monkeypatch, capsys):

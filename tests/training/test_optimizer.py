@@ -6,15 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.config import Optimizer
-from benchmarks.training.optimizer import Muon, make_optimizer, orthogonal
+from benchmarks.config import Optimizer, Schedule
+from benchmarks.training.optimizer import Muon, make_optimizer, orthogonal, set_rate
 from models import CoMER, CoMERConfig
 
 RATE, DECAY, MOMENTUM = 0.02, 0.1, 0.9
 
 
-def ours(*parameters: nn.Parameter) -> Muon:
-    group = {"params": parameters, "orthogonal": True}
+def ours(*parameters: nn.Parameter, packed: Sequence[nn.Parameter] = ()) -> Muon:
+    marks = [any(p is one for one in packed) for p in parameters]
+    group = {"params": parameters, "orthogonal": True, "packed": marks}
     return Muon([group], RATE, (MOMENTUM, 0.99), weight_decay=DECAY, fused=True)
 
 
@@ -49,7 +50,7 @@ def test_packed_projections_are_three_matrices_and_kernels_are_one():
     three = [nn.Parameter(part.detach().clone()) for part in packed.chunk(3)]
     flat = [nn.Parameter(kernels.detach().clone())]
     kernels = nn.Parameter(kernels.detach().view(24, 10, 3, 3).to(memory_format=torch.channels_last))
-    mine, other = ours(packed, kernels), theirs(*three, *flat)
+    mine, other = ours(packed, kernels, packed=[packed]), theirs(*three, *flat)
     [gradient, change] = matrices(1, (96, 32), (24, 90))
     packed.grad, kernels.grad = gradient.detach(), change.detach().view(24, 10, 3, 3)
     for p, part in zip([*three, *flat], [*gradient.detach().chunk(3), change.detach()], strict=True):
@@ -75,3 +76,19 @@ def test_adamw_updates_words_norms_and_biases():
     assert names == {"decoder.word_embed.0.weight", "decoder.proj.weight"}
     assert vectors["weight_decay"] == 0 and all(p.ndim == 1 for p in vectors["params"])
     assert sum(len(group["params"]) for group in (matrices, words, vectors)) == len(list(network.parameters()))
+
+
+def test_attention_alone_is_packed():
+    """Not a layer of the same shape, three times as wide as the network."""
+    network = CoMER(CoMERConfig(d_model=32, nhead=2, growth_rate=4, num_layers=1, dim_feedforward=96))
+    group = make_optimizer(network, Optimizer(name="muon")).param_groups[0]
+    packed = [p for p, three in zip(group["params"], group["packed"], strict=True) if three]
+    names = [name for name, p in network.named_parameters() if any(p is one for one in packed)]
+    assert len(names) == 6 and all(name.endswith("attn.in_proj_weight") for name in names)
+
+
+def test_a_plateau_begins_at_the_full_rate_after_its_warmup():
+    optimizer = torch.optim.SGD(matrices(1, (2, 2)), 0.08)
+    schedule = Schedule(name="plateau", warmup=0.02)
+    rates = [set_rate(optimizer, schedule, 0.08, step / 100) for step in range(100)]
+    assert rates[0] < rates[1] < 0.08 and rates[2:] == [0.08] * 98 and optimizer.param_groups[0]["lr"] == 0.08

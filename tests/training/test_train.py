@@ -108,7 +108,9 @@ def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, steps, res
     Images that are kept on the device (`resident`) give the same training."""
     overrides = {"training": {"resident": True}} if resident else {}
     assert kill_after(steps, 0, archive, tmp_path, overrides)["step"] == steps
+    began = RunFolder(tmp_path).environment
     train(RunFolder(tmp_path, tiny_config(archive, overrides)), open_archive(archive))
+    assert began and RunFolder(tmp_path).environment == began
     assert same(weights(tmp_path), weights(straight))
     assert (tmp_path / "best.safetensors").read_bytes() == (straight / "best.safetensors").read_bytes()
     assert recorded(tmp_path) == recorded(straight)
@@ -155,6 +157,42 @@ def test_two_runs_are_bit_equal(archive, tmp_path, bf16):
         assert first == second, name
 
 
+@pytest.mark.parametrize("name", ["checkpoint.json", "checkpoint.safetensors"])
+def test_a_kill_between_two_files_of_a_checkpoint(archive, straight, tmp_path, monkeypatch, name):
+    """Killed at the end after writing the first file, or in --force before deleting the second: the run stays done."""
+    run = RunFolder(tmp_path / "run", tiny_config(archive))
+    shutil.copytree(straight, run.path)
+    if name == "checkpoint.json":
+        run.write(name, (run.state or {}) | {"finished": False})
+    else:
+
+        def killed(path: Path, missing_ok: bool = False) -> None:
+            if path.name == name:
+                raise KeyboardInterrupt
+            os.unlink(path)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Path, "unlink", killed)
+            run.forget_training()
+    assert not run.trained
+    train(run, open_archive(archive))
+    assert run.trained and recorded(run.path) == recorded(straight) and same(weights(run.path), weights(straight))
+
+
+def test_another_environment_is_recorded_beside_the_first(archive, tmp_path, monkeypatch):
+    run, environments = RunFolder(tmp_path, tiny_config(archive)), iter([1, 1, 4])
+
+    def interrupt(_: dict) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer, "environment", lambda _: {"started": time.ctime(), "threads": next(environments)})
+    for resumed in ([], [], [4]):
+        with pytest.raises(KeyboardInterrupt):
+            train(run, open_archive(archive), interrupt)
+        found = json.loads((tmp_path / "environment.json").read_text())
+        assert [found["threads"], *(later["threads"] for later in found.get("resumed", []))] == [1, *resumed]
+
+
 def test_another_seed_is_another_run(archive, straight, tmp_path):
     config = tiny_config(archive).model_copy(update={"seed": 8})
     train(RunFolder(tmp_path, config), open_archive(archive))
@@ -167,22 +205,38 @@ def test_a_finished_run_is_left_alone(archive, straight):
     assert (straight / "checkpoint.safetensors").stat().st_mtime_ns == before
 
 
-def test_two_processes_train_what_one_does(archive, straight, tmp_path):
-    """Two gloo processes average gradients over the same micro-batches with the same dropout."""
+def train_together(archive: Path, folder: Path, overrides: dict, *arguments: tuple[str, str]) -> list[int]:
+    """Train in a gloo process per tuple of further arguments; returns their exit codes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    ranks = [common | {"RANK": str(r), "LOCAL_RANK": str(r)} for r in (0, 1)]
-    team = [program(archive, tmp_path, environment=rank) for rank in ranks]
-    said = [process.communicate(timeout=600)[1] for process in team]
-    assert [process.returncode for process in team] == [0, 0], said
-    ours, theirs = weights(tmp_path), weights(straight)
+    common = {"WORLD_SIZE": str(len(arguments)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    ranks = [common | {"RANK": str(r), "LOCAL_RANK": str(r)} for r in range(len(arguments))]
+    team = [
+        program(archive, folder, overrides, *more, environment=rank)
+        for more, rank in zip(arguments, ranks, strict=True)
+    ]
+    for process in team:
+        process.communicate(timeout=600)
+    return [process.returncode for process in team]
+
+
+def test_two_processes_train_what_one_does(archive, tmp_path):
+    """They average gradients over the same micro-batches with the same dropout, agree on checkpoints though only one
+    finds it time for them, and resume within an epoch with the same loss; also if a part of the network is not used."""
+    overrides = {"model": {"num_decoder_layers": 1}}
+    always, never = "0", "1e9"  # seconds between checkpoints
+    assert -signal.SIGKILL in train_together(archive, tmp_path / "two", overrides, ("5", always), ("5", never))
+    state = json.loads((tmp_path / "two/checkpoint.json").read_text())
+    assert (state["epoch"], state["position"]) == (1, 2)
+    assert train_together(archive, tmp_path / "two", overrides, ("99", always), ("99", never)) == [0, 0]
+    train(RunFolder(tmp_path / "one", tiny_config(archive, overrides)), open_archive(archive))
+    ours, theirs = weights(tmp_path / "two"), weights(tmp_path / "one")
     for name, tensor in theirs.items():
         if tensor.is_floating_point():
             torch.testing.assert_close(ours[name], tensor, rtol=2e-3, atol=2e-4, msg=name)
-    first, second = ((f / "history.jsonl").read_text().splitlines()[0] for f in (tmp_path, straight))
-    assert json.loads(first)["loss"] == pytest.approx(json.loads(second)["loss"], rel=1e-4)
+    first, second = ([line["loss"] for line in recorded(tmp_path / folder)] for folder in ("two", "one"))
+    assert first == pytest.approx(second, rel=1e-4)
 
 
 def test_processes_must_share_the_micro_batches_evenly(archive, tmp_path):
@@ -367,6 +421,7 @@ def test_an_interrupted_adoption_is_repeated(last_epoch, tmp_path, monkeypatch, 
     with pytest.raises(OSError, match="No space"):
         adopt_training(other)
     monkeypatch.undo()
+    assert not other.trained
     assert adopt_training(other) == tmp_path / "first" and other.trained
     assert other.environment.get("trained_in") == "first" and other.history == last_epoch.history
 
