@@ -20,6 +20,7 @@ Weights = dict[str, float]  # label -> weight, in the order of the file
 ABSENT = frozenset(["ABSENT"])  # the label of a node that only the other graph has
 NO_EDGE = frozenset(["_"])
 _BROKEN = "MergeError"
+MAX_EDGES = 1_000_000  # of one file; one object of 1,000 primitives has as many and takes 0.4 GB
 
 
 class LabelGraph(NamedTuple):
@@ -49,6 +50,8 @@ def read(text: str, name: str = "label graph") -> LabelGraph:
             fault = "" if lines.add(row) else "not a line of a label graph"
         except ValueError:
             fault = "the weight is not a number"
+        except OverflowError:
+            fault = f"more than {MAX_EDGES:,} pairs of primitives"
         if fault:
             raise InputError(f"{name}, line {number}: {fault}: {', '.join(row)[:60]!r}")
     for primitive in [end for pair in lines.edges for end in pair]:
@@ -89,6 +92,8 @@ class _Lines:
         return True
 
     def _relate(self, parents: list[str], children: list[str], label: str, weight: float) -> None:
+        if len(self.edges) + len(parents) * len(children) > MAX_EDGES:
+            raise OverflowError
         for one, other in product(parents, children):
             if one != other:
                 self.edges[one, other][label] = weight

@@ -15,6 +15,9 @@ from evaluation.lgeval import confusion, metrics
 from evaluation.lgeval.label_graph import Graph
 from evaluation.symlg.editions import Edition
 
+# lines ID<TAB>reason for every file that tex2symlg gave no .lg
+UNCONVERTED = "unconverted.txt"
+
 
 class Scored(NamedTuple):
     """One compared file: its name without .lg, the prediction's path as given, both graphs, their comparison."""
@@ -102,6 +105,18 @@ def read_metrics(folder: str) -> dict[str, dict[str, float]]:
             raise InputError(f"{folder}/Metrics/{entry}: the scorer left no metrics for this file")
         rows[entry[:-4]] = row
     return rows
+
+
+def unconverted(truth: str) -> set[str]:
+    """The names without .lg in a folder of converted ground truth."""
+    path = os.path.join(truth, UNCONVERTED)
+    if not os.path.exists(path):
+        return set()
+    with open(path, encoding="utf-8", errors="replace") as file:
+        names = {line.partition("\t")[0] for line in file if "\t" in line}
+    if any({"/", "\ufffd"} & {*name} for name in names):
+        raise InputError(f"{path}: was not written by tex2symlg; remove it or convert the ground truth again")
+    return {name for name in names if not os.path.exists(os.path.join(truth, name + ".lg"))}
 
 
 @contextmanager

@@ -17,9 +17,7 @@ from evaluation.lgeval import results_folder
 from evaluation.lgeval.histograms import object_histogram, page, primitive_histogram
 from evaluation.lgeval.label_graph import Graph, read
 from evaluation.lgeval.metrics import compare
-
-# lines ID<TAB>reason for every file that has no .lg; `evaluate` reads it in the folder of the ground truth
-UNCONVERTED = "unconverted.txt"
+from evaluation.lgeval.results_folder import UNCONVERTED, unconverted
 
 Script = Callable[[list[str], symlg.Rules], int | None]
 
@@ -34,7 +32,8 @@ def _script(min_arguments: int) -> Callable[[Script], Callable[[], int]]:
             parser.add_argument("--edition", default=symlg.PAPER.edition.name)
             options, arguments = parser.parse_known_args()
             wants_help = not {"-h", "--help"}.isdisjoint(arguments)
-            if wants_help or len(arguments) < min_arguments:
+            unknown = any(argument.startswith("--") for argument in arguments)
+            if wants_help or unknown or len(arguments) < min_arguments:
                 print(cleandoc(script.__doc__ or ""), file=sys.stderr)
                 return 0 if wants_help else 2
             return run_program(lambda: script(arguments, symlg.rules(options.reading, options.edition)))
@@ -79,20 +78,21 @@ def lg2symlg(arguments: list[str], _: symlg.Rules) -> int:
 
 def _convert(arguments: list[str], ending: str, convert: Callable[[str, str], str]) -> int:
     """Convert each file by itself. A file that does not convert has no .lg afterwards, not even an older one."""
-    source, target = arguments[:2]
+    source, target = arguments[0], os.path.realpath(arguments[1])  # files cannot be moved through a link
     names = _listing(source, ending)
     if os.path.lexists(target) and not os.path.isdir(target):
-        raise InputError(f"{target}: is not a folder; choose another name for the results")
+        raise InputError(f"{arguments[1]}: is not a folder; choose another name for the results")
     if ending == ".lg" and os.path.isdir(target) and os.path.samefile(source, target):
-        raise InputError(f"{target}: would be overwritten; name another folder for the results")
-    os.makedirs(os.path.dirname(target.rstrip("/")) or ".", exist_ok=True)
+        raise InputError(f"{arguments[1]}: would be overwritten; name another folder for the results")
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    within = os.path.join(target, ".converted") if os.path.isdir(target) else target  # on the same file system
     refused: dict[str, str] = {}
     unreadable = 0
-    with results_folder.beside(target.rstrip("/")) as build:
+    with results_folder.beside(within) as build:
         os.mkdir(build)
         for name in names:
             try:
-                with open(os.path.join(source, name + ending), encoding="utf-8") as file:
+                with open(os.path.join(source, name + ending), encoding="utf-8-sig") as file:
                     text = convert(file.read(), name)
                 results_folder.put(os.path.join(build, name + ".lg"), text)
             except symlg.Unconverted as reason:
@@ -106,7 +106,7 @@ def _convert(arguments: list[str], ending: str, convert: Callable[[str, str], st
         _merge(build, target, names)
     for name, reason in refused.items():
         print(f"{name}{ending}: not converted: {reason}", file=sys.stderr)
-    print(f"{len(names)} files, {len(names) - len(refused)} converted to {target}")
+    print(f"{len(names)} files, {len(names) - len(refused)} converted to {arguments[1]}")
     return 1 if unreadable else 0
 
 
@@ -158,7 +158,7 @@ def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
             raise InputError(f"{output}: is a folder; name the folder of the ground truth after it")
         truth, *rest = rest
         label = f"Output File Directory:  {arguments[0]}\nGround Truth Directory: {truth}"
-        lost = _unconverted(truth)
+        lost = unconverted(truth)
         names = sorted({*_listing(truth, ".lg"), *lost})
         pairs = [(f"{output}/{name}.lg", os.path.join(truth, name + ".lg")) for name in names]
         others = {*fnmatch.filter(os.listdir(output), "[!.]*.lg")} - {f"{name}.lg" for name in names}
@@ -188,20 +188,9 @@ def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
         print("note: graphs are not drawn", file=sys.stderr)
 
 
-def _unconverted(truth: str) -> set[str]:
-    path = os.path.join(truth, UNCONVERTED)
-    if not os.path.exists(path):
-        return set()
-    with open(path, encoding="utf-8", errors="replace") as file:
-        names = {line.partition("\t")[0] for line in file if "\t" in line}
-    if any({"/", "\ufffd"} & {*name} for name in names):
-        raise InputError(f"{path}: was not written by tex2symlg; remove it or convert the ground truth again")
-    return {name for name in names if not os.path.exists(os.path.join(truth, name + ".lg"))}
-
-
 def _pairs(path: str) -> list[tuple[str, str]]:
     """The OUTPUT TARGET pairs of a list file, separated by blanks or a comma."""
-    with readable(path), open(path, encoding="utf-8") as file:
+    with readable(path), open(path, encoding="utf-8-sig") as file:
         rows = [line.replace(",", " ").split() for line in file if line.strip() and not line.startswith("#")]
     if not rows or any(len(row) < 2 for row in rows):
         raise InputError(f"{path}: every line must name an output and a target file")

@@ -10,7 +10,8 @@ from typing import IO, NamedTuple
 
 from evaluation import InputError, readable
 from evaluation.lgeval import label_graph
-from evaluation.symlg import Unconverted, formula_in
+from evaluation.lgeval.results_folder import unconverted
+from evaluation.symlg import UNREADABLE, Unconverted, formula_in, write
 
 MAX_FILES = 200_000
 MAX_BYTES = 4 << 20  # of one file; the largest symLG of CROHME has 30 kB
@@ -26,8 +27,12 @@ class GroundTruth(NamedTuple):
     captions: dict[str, list[str]] | None
 
     def graphs(self) -> dict[str, label_graph.LabelGraph]:
-        """The parsed symLGs by id. Raises InputError for a malformed one."""
-        return {key: label_graph.read(text, f"{key}.lg") for key, text in self.symlg.items()}
+        """The parsed symLGs by id. Raises InputError for a malformed one, and for one without symbols, which a missing
+        prediction would equal."""
+        graphs = {key: label_graph.read(text, f"{key}.lg") for key, text in self.symlg.items()}
+        if empty := [key for key, graph in graphs.items() if not graph.nodes]:
+            raise InputError(f"{empty[0]}.lg: ground truth without symbols; restore it")
+        return graphs
 
 
 def read_predictions(path: Path) -> dict[str, str]:
@@ -51,7 +56,8 @@ def read_predictions(path: Path) -> dict[str, str]:
 def read_ground_truth(spec: str) -> GroundTruth:
     """`ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` (with data/SPLIT/caption.txt, symLg/ID.lg), or a folder of .lg."""
     if Path(spec).is_dir():
-        return GroundTruth(_unique(_folder(Path(spec), ".lg"), spec, ".lg files"), None)
+        graphs = _unique(_folder(Path(spec), ".lg"), spec, ".lg files")
+        return GroundTruth(graphs | {key: write(UNREADABLE, key) for key in unconverted(spec)}, None)
     name, _, split = spec.rpartition(":")
     path = Path(name)
     if not name or not split or "/" in split:
@@ -138,7 +144,7 @@ def _folder(path: Path, ending: str) -> Iterator[tuple[str, str]]:
 def _open_zip(path: Path) -> zipfile.ZipFile:
     try:
         archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
+    except Exception as error:  # a damaged directory also gives NotImplementedError, UnicodeDecodeError, ...
         raise InputError(f"{path}: cannot be read as a zip ({error}); fetch or make it again") from None
     if sum(info.file_size for info in archive.infolist()) > MAX_TOTAL:
         raise InputError(f"{path}: unpacks to more than {MAX_TOTAL >> 30} GB")

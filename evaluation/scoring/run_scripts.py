@@ -38,10 +38,8 @@ def own_scripts() -> bool:
 def run_scripts(
     predictions: dict[str, str], truth: dict[str, str], workdir: Path, rules: Rules = PAPER
 ) -> tuple[Counts, Metrics]:
-    """Convert and evaluate in `workdir` (older results there are replaced). Returns the counts of Summary.txt and
-    every file's metrics. Raises InputError if a script fails or loses files."""
-    for name in FOLDERS:
-        shutil.rmtree(workdir / name, ignore_errors=True)
+    """Convert and evaluate in `workdir`, which has none of FOLDERS yet. Returns the counts of Summary.txt and every
+    file's metrics. Raises InputError if a script fails or loses files."""
     write_all(workdir / "result", predictions, ".txt")
     write_all(workdir / "gt_symlg", truth, ".lg")
     hint = run_script("tex2symlg", ["result", "pred_symlg"], workdir, rules)

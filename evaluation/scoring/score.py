@@ -1,5 +1,6 @@
 """A score from files of predictions and ground truth, by the LgEval-compatible scripts or in process."""
 
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,8 +115,13 @@ def evaluate(
     else:
         sources = [Path(given) for given in (predictions, ground_truth) if not isinstance(given, GroundTruth)]
         _refuse_to_replace(workdir, sources)
-        counts, metrics = run_scripts(texts, truth.symlg, workdir, rules)
-        converted = {key for key in texts if (workdir / "pred_symlg" / f"{key}.lg").exists()}
+        # apart: another scoring in the same workdir must not mix its files with these
+        with tempfile.TemporaryDirectory(prefix=".scoring", dir=workdir) as scratch:
+            counts, metrics = run_scripts(texts, truth.symlg, Path(scratch), rules)
+            converted = {key for key in texts if Path(scratch, "pred_symlg", f"{key}.lg").exists()}
+            for name in FOLDERS:
+                shutil.rmtree(workdir / name, ignore_errors=True)
+                Path(scratch, name).rename(workdir / name)
     rows = []
     for key in truth.symlg:
         text, values, caption = texts.get(key), metrics[key], (truth.captions or {}).get(key)
@@ -138,9 +144,10 @@ def evaluate(
 
 def _refuse_to_replace(workdir: Path, sources: list[Path]) -> None:
     workdir.mkdir(parents=True, exist_ok=True)
-    held = {path.name for path in workdir.iterdir()}
+    held = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
     inside = any(workdir.resolve() in path.resolve().parents for path in sources)
-    if held & FOLDERS and (held - FOLDERS or inside):
+    scored = (workdir / "Results_pred_symlg" / "Metrics").is_dir()
+    if held & FOLDERS and (held - FOLDERS or inside or not scored):
         raise InputError(f"{workdir}: its {min(held & FOLDERS)} would be replaced; use a separate folder as workdir")
 
 

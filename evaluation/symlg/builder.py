@@ -6,7 +6,7 @@ from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from evaluation.symlg.editions import PAPER, Edition
-from evaluation.symlg.graph import RELATIONS, Object, Relation, SymLG, Unconverted
+from evaluation.symlg.graph import MAX_SYMBOLS, RELATIONS, Object, Relation, SymLG, Unconverted
 from evaluation.symlg.latex_commands import LABELS
 
 
@@ -90,6 +90,8 @@ class Builder:
 
     def object(self, label: str, name: str, number: int) -> Item:
         """Add an object without relations; the converter would give it the id `name`_`number`."""
+        if len(self.labels) == MAX_SYMBOLS:  # tokens are counted before, but one may be a number of many digits
+            raise Unconverted(f"more than {MAX_SYMBOLS} symbols")
         self.labels.append(label)
         self.names.append(name)
         self.numbers.append(number)

@@ -344,6 +344,54 @@ def test_converting_in_place(tmp_path: Path):
     assert sorted(path.read_bytes() for path in (tmp_path / "mix").iterdir()) == before
 
 
+def test_converting_into_the_current_folder_or_through_a_link(tmp_path: Path):
+    tex_folder(tmp_path / "tex", TRUTH)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "link").symlink_to("here")
+    for folder, name in (("here", "."), (".", "link")):
+        done = run("tex2symlg", tmp_path / "tex", name, cwd=tmp_path / folder)
+        assert done.stdout == f"4 files, 4 converted to {name}\n", done.stderr
+        assert sorted(path.name for path in (tmp_path / "here").iterdir()) == [f"{key}.lg" for key in TRUTH]
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_a_mistyped_option_is_refused(tmp_path: Path, truth: Path):
+    done = run("evaluate", "gt", "gt", "--editon", "mixed", cwd=tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith("Usage: evaluate") and not list(tmp_path.glob("Results*"))
+
+
+def test_lists_and_graphs_may_begin_with_a_byte_order_mark(tmp_path: Path, truth: Path):
+    (tmp_path / "list").write_text("gt/e0.lg gt/e0.lg\n", encoding="utf-8-sig")
+    assert not run("evaluate", "list", cwd=tmp_path).stderr
+    assert results_folder.read_summary(str(tmp_path / "Results_list/Summary.txt"))["exact"] == 1
+    marked = tmp_path / "marked/e0.lg"
+    marked.parent.mkdir()
+    marked.write_text("O, a, a, 1.0, 0\nO, b, b, 1.0, 1\nR, a, b, Right, 1.0\n", encoding="utf-8-sig")
+    run("lg2symlg", "marked", "paths", cwd=tmp_path)
+    assert (tmp_path / "paths/e0.lg").read_text().startswith("O, a, a, 1.0, O\n")
+
+
+def test_graphs_of_too_many_pairs_are_refused():
+    text = "O, a, a, 1.0, " + ", ".join(map(str, range(1_100)))
+    with pytest.raises(InputError, match="line 1: more than 1,000,000 pairs of primitives"):
+        label_graph.read(text)
+
+
+def test_digits_count_one_by_one_where_an_edition_splits_them():
+    digits = "1" * 10_001
+    assert symlg.from_latex(digits).objects
+    with pytest.raises(Unconverted, match="more than 10000 symbols"):
+        symlg.from_latex(digits, symlg.rules(edition="current"))
+
+
+def test_a_zip_with_a_damaged_directory_is_refused(tmp_path: Path, archive: Path):
+    content = bytearray(archive.read_bytes())
+    content[content.index(b"PK\x01\x02") + 6] = 255  # the version needed to unpack
+    archive.write_bytes(content)
+    with pytest.raises(InputError, match="cannot be read as a zip"):
+        inputs.read_ground_truth(f"{archive}:2014")
+
+
 @pytest.mark.parametrize("name", [b"\xff.txt", b"a\nb.txt", b"a\tb.txt"])
 def test_an_unprintable_file_name_is_refused(tmp_path: Path, name: bytes):
     folder = tex_folder(tmp_path / "tex", TRUTH)
@@ -590,6 +638,45 @@ def test_a_workdir_keeps_what_is_not_its_own(tmp_path: Path, truth: Path):
     assert (tex / "stray.txt").exists()
     for _ in range(2):  # its own results are replaced
         assert score_files(tmp_path / "tex", str(truth), workdir=tmp_path / "new").exact == 4
+
+
+def test_a_workdir_of_something_else_is_refused(tmp_path: Path, truth: Path):
+    """Its only folder is called as one of ours, but we have not scored there."""
+    tex_folder(tmp_path / "work/result", {"x": "a"})
+    with pytest.raises(InputError, match="its result would be replaced"):
+        score_files(tex_folder(tmp_path / "tex", TRUTH), str(truth), workdir=tmp_path / "work")
+    assert (tmp_path / "work/result/x.txt").exists()
+
+
+def test_two_scorings_in_one_workdir_are_kept_apart(tmp_path: Path, truth: Path, monkeypatch: pytest.MonkeyPatch):
+    """The second begins and ends between the two scripts of the first."""
+    right, wrong = tex_folder(tmp_path / "right", TRUTH), tex_folder(tmp_path / "wrong", dict.fromkeys(TRUTH, "z"))
+    real, found = run_scripts.run_script, []
+
+    def between(name: str, *arguments: Any) -> str:
+        if name == "evaluate" and not found:
+            found.append(None)
+            found.append(score_files(right, str(truth), workdir=tmp_path / "work").exact)
+        return real(name, *arguments)
+
+    monkeypatch.setattr(run_scripts, "run_script", between)
+    assert score_files(wrong, str(truth), workdir=tmp_path / "work").exact == 0 and found == [None, 4]
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == sorted(run_scripts.FOLDERS)
+
+
+def test_a_truth_without_symbols_is_refused(tmp_path: Path, truth: Path):
+    """A missing prediction would equal it."""
+    (truth / "e1.lg").write_text("")
+    with pytest.raises(InputError, match=r"e1\.lg: ground truth without symbols"):
+        score_files(tex_folder(tmp_path / "tex", {"e0": "a + b"}), str(truth))
+
+
+@pytest.mark.parametrize("workdir", [None, "work"])
+def test_a_truth_that_did_not_convert_counts_as_wrong(tmp_path: Path, workdir: str | None):
+    tex = tex_folder(tmp_path / "tex", TRUTH | {"odd": "{ a"})
+    assert run("tex2symlg", "tex", "gt", cwd=tmp_path).returncode == 0
+    score = score_files(tex, str(tmp_path / "gt"), workdir=tmp_path / workdir if workdir else None)
+    assert (score.n, score.exact) == (5, 4)
 
 
 def test_predictions_of_another_set_are_refused(tmp_path: Path, archive: Path):
