@@ -25,7 +25,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "error: Python 3.11 or newer is required: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }
 	@echo "setting up $(VENV) (once; takes a few minutes)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
@@ -74,7 +74,7 @@ evaluate: $(READY) ## recognize CROHME= with the committed weights; compare with
 notebooks: $(READY) ## execute the notebooks (CROHME= or the embedded set): results/local/notebooks/*.ipynb
 	@mkdir -p results/local/notebooks
 	@for name in notebooks/*.py; do $(BIN)/python -m jupytext --quiet --to ipynb --output results/local/notebooks/$$(basename $$name .py).ipynb $$name; done
-	@$(if $(CROHME),CROHME="$(abspath $(CROHME))") PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m jupyter execute --inplace results/local/notebooks/*.ipynb
+	@$(if $(CROHME),CROHME="$$(realpath "$(CROHME)")") PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m jupyter execute --inplace results/local/notebooks/*.ipynb
 	@ls results/local/notebooks/*.ipynb
 
 report: $(READY) ## write the HTML report results/report/index.html: tables, figures, cost, every expression (ATTENTION=n)
@@ -84,7 +84,7 @@ regress: $(READY) ## compare scores and metrics of a short, fixed job with resul
 	@$(BIN)/python -m benchmarks regress $(if $(CROHME),--crohme "$(CROHME)")
 
 regress-update: $(READY) ## make the measurements of regress the new baseline: REASON='why it changes'; RECORD=20 retrains
-	@$(BIN)/python -m benchmarks regress --update --reason "$(REASON)" $(if $(CROHME),--crohme "$(CROHME)") \
+	@$(BIN)/python -m benchmarks regress --update --reason "$$REASON" $(if $(CROHME),--crohme "$(CROHME)") \
 		$(if $(RECORD),--record "$(RECORD)")
 
 doctor: $(READY) ## check versions, devices, data, scorer, tracking and disk space
@@ -103,8 +103,9 @@ timings: $(READY) ## time to accuracy of the committed runs: results/speed/train
 	@$(BIN)/python -m benchmarks timings $(if $(RESULTS),--results "$(RESULTS)")
 
 bench-scoring: $(READY) ## time the scoring of the test sets of CROHME= (OFFICIAL=checkout of Green-Wood/CoMER: compare with its scripts)
-	@$(if $(OFFICIAL),LgEvalDir="$(abspath $(OFFICIAL))/lgeval" Convert2SymLGDir="$(abspath $(OFFICIAL))/convert2symLG") \
-	  $(if $(OFFICIAL),LGEVAL_BIN="$(abspath $(OFFICIAL))/convert2symLG:$(abspath $(OFFICIAL))/lgeval/bin") \
+	@$(if $(OFFICIAL),official="$$(realpath "$(OFFICIAL)")" && \
+	  LgEvalDir="$$official/lgeval" Convert2SymLGDir="$$official/convert2symLG" \
+	  LGEVAL_BIN="$$official/convert2symLG:$$official/lgeval/bin") \
 	  $(BIN)/python -m evaluation bench $(if $(CROHME),"$(CROHME)")
 
 lock: ## resolve the dependencies of pyproject.toml again (see CONTRIBUTING.md)

@@ -35,14 +35,18 @@ def main() -> int:
 def _report(error: BaseException) -> int:
     """Print an error to stderr; return the exit code."""
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
-        note = "finished stages and the last checkpoint are kept; run the same command again to resume"
-        print(f"\nstopped: {note}", file=sys.stderr)
+        print(f"\nstopped: finished stages and the last checkpoint are kept; {_again()} to resume", file=sys.stderr)
         return 130
     if show := getattr(error, "show", None):  # a usage error, whose class Typer does not export
         show()
         return getattr(error, "exit_code", 2)
     print(f"error: {_message(error)}", file=sys.stderr)
     return 1
+
+
+def _again() -> str:
+    """How to continue: --force would discard what was done under it so far."""
+    return f"run the same command again{' without --force (FORCE=1)' if '--force' in sys.argv else ''}"
 
 
 def _message(error: BaseException) -> str:
@@ -54,11 +58,11 @@ def _message(error: BaseException) -> str:
         return f"{out_of_memory_reason(error)}; {fix}"
     if isinstance(error, OSError):
         fixes = {
-            errno.ENOSPC: "free disk space and run the same command again",
+            errno.ENOSPC: f"free disk space and {_again()}",
             errno.EROFS: "choose a writable folder (RESULTS=, --results)",
             errno.EACCES: "choose a writable folder (RESULTS=, --results)",
         }
-        fix = fixes.get(error.errno or 0, "fix this and run the same command again")
+        fix = fixes.get(error.errno or 0, f"fix this and {_again()}")
         return f"{error.filename or 'a file'}: {error.strerror or text}; {fix}"
     if isinstance(error, ModuleNotFoundError):
         return f"{text}; this command needs the full suite: pip install 'hmerbench[suite]', or make setup"

@@ -132,4 +132,4 @@ def test_ctrl_c_reports_what_is_kept(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert process.returncode == 130
-    assert "stopped: finished stages and the last checkpoint are kept" in errors and "Traceback" not in errors
+    assert "the last checkpoint are kept; run the same command again to resume" in errors and "Traceback" not in errors

@@ -134,12 +134,15 @@ def summary(results: Path) -> str:
     rows = [{"preset": preset, **row} for preset, row in descriptions.items()]
     text += pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True) + "\n"
     compared = compare.compare([results / "reproduced"], results, compare.POOLED)
-    compared.sort(key=lambda comparison: list(columns).index(comparison.preset))
-    return text + _differences([comparison for comparison in compared if comparison.steps])
+    expressions = sum(reference()["test_sets"].values())
+    whole = {c.preset: c for c in compared if c.steps and c.steps[0].images == expressions}
+    return text + _differences([whole[preset] for preset in columns if preset in whole])
 
 
 def _differences(comparisons: Sequence[compare.Comparison]) -> str:
     """The differences between rows, a column per preset, and the verdicts of the presets with enough seeds."""
+    if not comparisons:
+        return ""
     columns: dict[str, dict[str, str]] = {"reported, 2014": {}}
     for step in (step for comparison in comparisons for step in comparison.every_step):
         columns["reported, 2014"][step.name] = "" if step.reported is None else f"{step.reported:+.2f}"
@@ -199,7 +202,8 @@ def _rows(root: Path, source: str) -> list[dict[str, Any]]:
     latest: dict[tuple, tuple[float, RunFolder, Score]] = {}
     for run in RunFolder.under(root):
         for split, score in run.scores.items():
-            key = _dataset(run, split, score.n), split, score.n, run.recipe, run.preset, run.seed
+            settings = presets.settings_digest(run)  # two recipes may share a name
+            key = _dataset(run, split, score.n), split, score.n, run.recipe, run.preset, run.seed, settings
             scored_at = (run.path / f"scores/{split}.json").stat().st_mtime
             if key not in latest or scored_at >= latest[key][0]:
                 latest[key] = scored_at, run, score

@@ -7,6 +7,7 @@ import csv
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -182,6 +183,12 @@ class RunFolder:
             for name in ("checkpoint.json", "checkpoint.safetensors"):  # without the first, the run is not done
                 (self.path / name).unlink(missing_ok=True)
             self.write("history.jsonl", [])  # an empty one keeps another run's weights from being reused
+
+    def drop_results(self) -> None:
+        """Delete what was recognized with other weights than the current ones, and its scores."""
+        for name in ("scores", "errors", "symlg", "predictions"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+            self._cache = {key: value for key, value in self._cache.items() if not key.startswith(f"{name}/")}
 
     # ----------------------------------------------------------------------------------------------- names and keys
 

@@ -59,8 +59,8 @@ def workspace_of(folder: Path) -> Path:
 
 def sqlite_path(uri: str) -> Path | None:
     """The file of a SQLite store, None for other stores."""
-    path = urlparse(uri).path
-    return Path(path[1:]) if uri.startswith("sqlite:") and len(path) > 1 else None
+    scheme, _, path = uri.partition("?")[0].partition(":///")  # a folder may be called C#
+    return Path(path) if scheme.startswith("sqlite") and path else None
 
 
 def has_content(path: Path) -> bool:

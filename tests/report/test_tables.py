@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -42,6 +43,13 @@ def put_run(
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     put_score(folder, split, n, exact, le1=exact + 10, le2=exact + 20, le3=exact + 30)
     put_expressions(folder, split, (int(k >= exact) for k in range(n)))
+    return folder
+
+
+def put_years(root: Path, recipe: str, preset: str, seed: int = 7, exact: int = 493, **given: Any) -> Path:
+    """A run with so many of each year right."""
+    for split, n in reference()["test_sets"].items():
+        folder = put_run(root, recipe, preset, seed, exact, n, split, **given)
     return folder
 
 
@@ -126,13 +134,15 @@ def test_runs_with_more_training_data_are_a_row_of_their_own(tmp_path: Path) -> 
 
 def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path) -> None:
     for seed, exact in ((7, 493), (8, 503), (9, 498)):
-        put_run(tmp_path / "reproduced", "comer-fusion", "fast", seed, exact)
-        cross = put_run(tmp_path / "reproduced", "comer-cross", "fast", seed, exact - 100)
+        put_years(tmp_path / "reproduced", "comer-fusion", "fast", seed, exact)
+        cross = put_years(tmp_path / "reproduced", "comer-cross", "fast", seed, exact - 100)
         put_history(cross, [{"seconds": 300 * seed}, {"seconds": 300 * seed}])
         put_environment(cross, threads=2)
     more = CROHME | {"scale": 0.5, "sub_expressions": 3, "substitution": 0.4}
-    put_run(tmp_path / "reproduced", "comer-fusion", "laptop", data=more, scales=(1.0, 1.3))
-    put_run(tmp_path / "reproduced", "comer-cross", "laptop", exact=393, data=more, scales=(1.0, 1.3))
+    put_years(tmp_path / "reproduced", "comer-fusion", "laptop", data=more, scales=(1.0, 1.3))
+    put_years(tmp_path / "reproduced", "comer-cross", "laptop", exact=393, data=more, scales=(1.0, 1.3))
+    for recipe in ("comer-cross", "comer-fusion"):  # not all years: in table 2 alone
+        put_run(tmp_path / "reproduced", recipe, "brief", split="2016", n=1147)
     readme = tmp_path / "README.md"
     readme.write_text("above\n" + "what was there\n".join(tables.README_MARKS) + "below\n")
     for _ in range(2):
@@ -152,13 +162,21 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
     assert table[13] == ["from → to", "reported, 2014", "`fast`", "`laptop`"]
     step, reported, tested, untested = table[15]
     assert (step, reported) == ("CoMER (Cross) → CoMER (Fusion)", "+1.22")
-    assert tested == "**+10.14 (+9.0 to +11.3)**, p<0.001"
-    assert untested == "+10.14 (images: +8.3 to +12.0)"  # one seed: no verdict
+    assert tested == "**+9.00 (+8.0 to +10.0)**, p<0.001"
+    assert untested == "+9.00 (images: +8.0 to +10.0)"  # one seed: no verdict
     assert text.count("Whether the paper's order holds") == 1
-    assert "- `fast`: " in text and "CoMER (Cross) → CoMER (Fusion) +10.14 points" in text
+    assert "- `fast`: " in text and "CoMER (Cross) → CoMER (Fusion) +9.00 points" in text
     readme.write_text("no marks\n")
     with pytest.raises(UserError, match="lacks the lines"):
         tables.write_summary(tmp_path, readme)
+
+
+def test_two_recipes_of_one_name_are_two_rows(tmp_path: Path) -> None:
+    for scale, exact, suffix in ((1.0, 400, "-1"), (0.5, 500, "-2")):
+        put_run(tmp_path / "runs", "best", exact=exact, data=CROHME | {"scale": scale}, suffix=suffix)
+    local = [row for row in tables.local(tmp_path)["table1"].to_dict("records") if row["source"] == "local"]
+    assert sorted(round(row["exprate"], 2) for row in local) == [40.57, 50.71]
+    assert len({row["preset"] for row in local}) == 2
 
 
 def test_a_readme_without_scored_runs(tmp_path: Path) -> None:

@@ -201,8 +201,20 @@ def test_another_seed_is_another_run(archive, straight, tmp_path):
 
 def test_a_finished_run_is_left_alone(archive, straight):
     before = (straight / "checkpoint.safetensors").stat().st_mtime_ns
+    kept = sorted(straight.glob("predictions/*"))
     train(RunFolder(straight, tiny_config(archive)), open_archive(archive))
     assert (straight / "checkpoint.safetensors").stat().st_mtime_ns == before
+    assert sorted(straight.glob("predictions/*")) == kept
+
+
+def test_results_of_earlier_weights_end_with_them(archive, tmp_path):
+    """A forced training keeps them until it is over: then they would stand beside the new ones."""
+    run = RunFolder(tmp_path, tiny_config(archive, {"training": {"epochs": 1}}))
+    for name in ("predictions/2014.zip", "scores/2014.json", "errors/2014.json", "symlg/2014.zip"):
+        run.write(name, "")
+    seen = []
+    train(run, open_archive(archive), lambda _: seen.append(run.sets("scores/*.json")))
+    assert seen == [["2014"]] and not list(tmp_path.rglob("2014.*"))
 
 
 def train_together(archive: Path, folder: Path, overrides: dict, *arguments: tuple[str, str]) -> list[int]:
