@@ -5,6 +5,7 @@ run trials; the driver starts them, requeues the trials of dead workers, reports
 writes the results (results.py).
 """
 
+import socket
 import threading
 import uuid
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
-from benchmarks.files import locked
+from benchmarks.files import locked, write_atomically
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died
 from benchmarks.printing import console
@@ -55,7 +56,8 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
         console.print(f"left as it is: {name}, which the recipe sets", markup=False)
     with locked(folder, ".tuning"):
         _repair(folder / "journal.log")
-        job = Job(problem, storage or str(folder.resolve() / "journal.log"), trials, str(folder.resolve()))
+        journal = str(folder.resolve() / "journal.log")
+        job = Job(problem, storage or journal, trials, str(folder.resolve()), _owner(folder))
         engine, logger = placing.open(archive, space, folder), TrialLogger()
         try:
             study = _complete(job, engine, placing.jobs, [problem.defaults], logger)
@@ -127,6 +129,15 @@ def _open(job: Job) -> optuna.Study:
         raise UserError(f"{shown}: damaged ({error}); move it away to begin the study again") from None
 
 
+def _owner(folder: Path) -> str:
+    """A name for the study's folder on this machine. Another machine may have the same path and, in containers, the
+    same host name, so a random part is kept in the folder."""
+    path = folder / "owner"
+    if not path.exists():
+        write_atomically(path, uuid.uuid4().hex)
+    return f"{socket.gethostname()}:{folder.resolve()}:{path.read_text()}"
+
+
 def _requeue(study: optuna.Study, ours: Callable[[FrozenTrial], bool]) -> None:
     """Requeue the trials that our workers started and did not finish."""
     retry = RetryHeartbeatStaleTrialCallback(max_retry=RETRIES)
@@ -150,7 +161,7 @@ def _report(job: Job, study: optuna.Study, reported: set[int], logger: "TrialLog
             values = ", ".join(f"{setting.split('.')[-1]} {value}" for setting, value in settings.items())
             name = f"{'check' if job.check else 'trial'} {trial.number}"
             console.print(f"{name}: {trial.value or 0:.2f}{pruned} ({values})", markup=False)
-            folder = Path(job.owner, trial.user_attrs.get("folder", "-"))
+            folder = Path(job.folder, trial.user_attrs.get("folder", "-"))
             if folder.is_dir():
                 for file in ("checkpoint.safetensors", "best.safetensors"):  # of no use after a short training
                     (folder / file).unlink(missing_ok=True)
@@ -180,7 +191,7 @@ class TrialLogger(threading.Thread):
         """Queue the final status of a study: FINISHED or KILLED."""
         from benchmarks.tracking.track import conclude
 
-        data, folder = job.problem.base.data.name, Path(job.owner, "trial")
+        data, folder = job.problem.base.data.name, Path(job.folder, "trial")
         self.queue.put(partial(conclude, folder, data, f"tuning/{job.name}", status))
 
     def end(self) -> None:

@@ -48,7 +48,8 @@ class Job:
     problem: Problem
     storage: str  # a database URL, or the path of a journal
     trials: int
-    owner: str  # the study's folder on the driver's machine
+    folder: str  # the study's folder on the driver's machine
+    owner: str  # who started a trial: this folder on this machine
     heartbeat: int = 20  # seconds between heartbeats in a shared storage; a worker that misses 3 is dead
     check: bool = False
 
@@ -191,7 +192,7 @@ class Trial:
         for name, value in {"worker": self.worker, "owner": self.job.owner, "where": where}.items():
             trial.set_user_attr(name, value)
         config = self.job.problem.base.changed(self.job.problem.suggest(trial), "this trial")
-        name = f"tuning/{Path(self.job.owner).name}/{config.preset}-seed{config.seed}-{config.digest}"
+        name = f"tuning/{Path(self.job.folder).name}/{config.preset}-seed{config.seed}-{config.digest}"
         trial.set_user_attr("folder", Path(name).name)
         folder = self.place.pull(name)
 

@@ -291,6 +291,24 @@ def test_a_truncated_journal_is_repaired_and_a_damaged_one_reported(inline, give
         tune(given, trials=4, workers=1)
 
 
+def test_running_trials_of_a_machine_with_the_same_path_are_left_to_it(inline, given, monkeypatch) -> None:
+    url = f"sqlite:///{given['results'] / 'study.db'}"
+    folder = tune(given, trials=1, workers=1, storage=url)
+    here = optuna.load_study(study_name=folder.name, storage=url)
+    running = here.ask()
+    pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"]).suggest(running)
+    running.set_user_attr("owner", here.trials[0].user_attrs["owner"])
+
+    def train(*arguments: Any) -> None:  # on the other machine, while the trial here comes to its end
+        here.tell(running.number, 20.0, skip_if_finished=True)
+        fake_train(*arguments)
+
+    monkeypatch.setattr("benchmarks.training.trainer.train", train)
+    folder.rename(folder.with_name("on-this-machine"))
+    tune(given, trials=3, workers=1, storage=url)
+    assert here.trials[running.number].state == TrialState.COMPLETE
+
+
 def test_a_study_has_one_driver_per_machine(inline, given) -> None:
     folder = tune(given, trials=1, workers=1)
     with locked(folder, ".tuning"), pytest.raises(UserError, match=r"process \d+ on .* works in it; wait"):

@@ -53,7 +53,7 @@ def test_a_killed_worker_and_a_server_outage_lose_no_trial(postgres: Postgres, g
 
     problem = pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"])
     folder = given["results"] / "tuning" / problem.name
-    job = Job(problem, url, 5, str(folder), heartbeat=3)
+    job = Job(problem, url, 5, str(folder), "here", heartbeat=3)
     processes = Processes(given["crohme"], given["results"], folder, 4)
     watcher = threading.Thread(target=trouble, daemon=True)
     watcher.start()
@@ -75,7 +75,7 @@ def test_a_machine_vanishes(postgres: Postgres, given, monkeypatch) -> None:
     monkeypatch.setattr("benchmarks.training.trainer.train", fake_train)
     monkeypatch.setattr(trials, "POLL", 0.1)
     problem = pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"])
-    here = Job(problem, postgres.url("machines"), 3, str(given["results"] / "here"), heartbeat=1)
+    here = Job(problem, postgres.url("machines"), 3, str(given["results"] / "here"), "here", heartbeat=1)
     there = here.opened()
     lost = there.ask()  # on the other machine, whose last heartbeat this is
     problem.suggest(lost)
@@ -98,6 +98,7 @@ def test_a_trial_given_away_is_left_to_the_other_worker(postgres: Postgres, give
         postgres.url("given_away"),
         2,
         str(given["results"] / "here"),
+        "here",
         heartbeat=20,
     )
     taken: list[int] = []
