@@ -113,9 +113,11 @@ def update(crohme: Path | None, path: Path, reason: str, parts: Iterable[str] = 
     rows = compare(baseline, measured, parts, crohme is not None)
     changed = [row.item for row in rows if row.fails]
     changed += [f"{new} new items"] if (new := sum(row.verdict == "new" for row in rows)) else []
+    files = []
     for name, archive in archives.items() if "training" in parts else ():
         if record or any(row.verdict != "ok" for row in trained_rows(baseline, name, measured.training[name])):
-            baseline.training[name] = record_runs(archive, record or RUNS, path.parent / "local/regress")
+            files.append(recording(archive, path.parent / "local/regress"))
+            baseline.training[name] = record_runs(archive, record or RUNS, files[-1])
             changed.append(f"{name} training, {len(baseline.training[name].runs)} runs")
     if "scores" in parts:
         kept = {} if crohme else {item: value for item, value in baseline.scores.items() if _needs_crohme(item)}
@@ -125,13 +127,23 @@ def update(crohme: Path | None, path: Path, reason: str, parts: Iterable[str] = 
     entry = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "reason": reason.strip(), "revision": revision()}
     baseline.history.append(entry | {"changed": changed, "versions": versions()})
     write_atomically(path, json.dumps(baseline.model_dump(), indent=1, ensure_ascii=False) + "\n")
+    for file in files:  # or the next update would record nothing, and take these runs for its own
+        file.unlink()
     print(f"{path}: {', '.join(changed[:5]) or 'nothing'} changed{', ...' * (len(changed) > 5)}")
 
 
-def record_runs(archive: Archive, runs: int, folder: Path) -> Recorded:
-    """Run the short training with `runs` seeds. Each result is saved in `folder`, so that an interrupted recording
-    resumes if program and settings are unchanged."""
-    path = folder / f"{archive.name}-{fixed_job.training_config(archive, 0).digest}-{program_digest()}.jsonl"
+def recording(archive: Archive, folder: Path) -> Path:
+    """The file in `folder` with the results of a recording, named after all that they depend on: settings, program,
+    hardware and versions."""
+    here = versions(), {**environment(torch.device("cpu")), "started": None, "revision": None}
+    place = hashlib.sha256(json.dumps(here).encode()).hexdigest()[:8]
+    config = fixed_job.training_config(archive, 0)
+    return folder / f"{archive.name}-{config.digest}-{program_digest()}-{place}.jsonl"
+
+
+def record_runs(archive: Archive, runs: int, path: Path) -> Recorded:
+    """Run the short training with `runs` seeds. Each result is saved to `path`, from which an interrupted recording
+    resumes."""
     done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     for seed in range(FIRST_SEED + len(done), FIRST_SEED + runs):
         done.append({"seed": seed, **fixed_job.short_training(archive, seed)})
