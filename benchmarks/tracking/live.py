@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import UserError
+from benchmarks.runs.folder import RunFolder
 from benchmarks.tracking.track import track, warn
 from benchmarks.tracking.tracking_store import bounded, tracking_uri
 
@@ -61,14 +62,15 @@ def _follow(folder: Path, seconds: float) -> None:
     monitor = None
     while not select.select([sys.stdin], [], [], seconds)[0]:
         with suppress(UserError):  # reported when the finished run is mirrored
-            if (folder / "history.jsonl").exists() and (run_id := track(folder, running=True)):
+            if run_id := track(folder, running=True):
                 with suppress(Exception):  # system metrics are optional
                     monitor = _measure(monitor, run_id, tracking_uri(folder))
     if monitor is not None:
         monitor.finish()
     if os.read(sys.stdin.fileno(), 4) != b"done":
         with suppress(UserError):
-            track(folder)
+            if RunFolder(folder).history:
+                track(folder)
 
 
 def _measure(monitor: Any, run_id: str, uri: str) -> Any:

@@ -28,8 +28,10 @@ from benchmarks.config import flat
 from benchmarks.files import locked
 from benchmarks.runs.folder import RunFolder, store_key
 from benchmarks.tracking.tracking_store import has_content, sqlite_path
+from evaluation.scoring.score import Score
 
-ARTIFACTS = ("config.yaml", "environment.json", "history.jsonl", "predictions", "scores")
+ARTIFACTS = ("config.yaml", "environment.json", "history.jsonl")
+RESULTS = ("predictions", "scores")  # of an earlier training, until this one ends
 SCORE_METRICS = ("exprate", "exprate_le1", "exprate_le2", "exprate_le3", "structure_rate", "token_exprate", "n")
 EPOCHS_PER_BATCH = 50  # MLflow takes 1000 points per request; an epoch's points must be logged all or none
 MAX_RUNS = 50_000  # MLflow's limit for one search
@@ -94,12 +96,12 @@ class Mirror:
         run_id = mlrun.info.run_id
         self._log_facts(mlrun, run, in_table=not under)
         self._log_history(run_id, run, epochs)
-        for split, score in run.scores.items():
+        for split, score in _scores(run).items():
             metrics = {name: getattr(score, name) for name in SCORE_METRICS}
             values = {f"{split}.{name}": float(value) for name, value in metrics.items() if value is not None}
             self._log_new(mlrun, values, (run.path / f"scores/{split}.json").stat().st_mtime)
         self._log_datasets(run_id, run)
-        for path in (run.path / name for name in ARTIFACTS):
+        for path in (run.path / name for name in ARTIFACTS + RESULTS * run.finished):
             if path.exists():
                 self.client.log_artifact(run_id, str(path))
         self._log_model(run_id, run)
@@ -225,14 +227,14 @@ class Mirror:
 
     def _log_datasets(self, run_id: str, run: RunFolder) -> None:
         """Log the training set and the scored test sets as inputs; MLflow ignores those it already has."""
-        digest = run.config["data"].get("digest", "")
+        digest, scores = run.config["data"].get("digest", ""), _scores(run)
         source = json.dumps({"archive": run.data, "digest": digest})
-        contexts = {"train": "training"} | {split: f"test {split}" for split in run.scores}
+        contexts = {"train": "training"} | {split: f"test {split}" for split in scores}
         inputs = []
         for split, context in contexts.items():
             tags = {"mlflow.data.context": context}
-            if split in run.scores:
-                tags["expressions"] = str(run.scores[split].n)
+            if split in scores:
+                tags["expressions"] = str(scores[split].n)
             if split == run.config.get("select"):
                 tags["selects_epoch"] = "true"  # the paper's protocol, also recorded in the signature
             dataset = Dataset(f"{run.data}-{split}", digest[:32] or "unknown", "local", source)
@@ -272,8 +274,13 @@ def _ends(run: RunFolder) -> list[int]:
     return [run.started + int(1000 * seconds) for seconds in run.seconds]
 
 
+def _scores(run: RunFolder) -> dict[str, Score]:
+    """The run's scores; none during its training, as the folder keeps those of an earlier one until it ends."""
+    return run.scores if run.finished else {}
+
+
 def _signatures(run: RunFolder) -> dict[str, str]:
-    return {split: score.signature for split, score in run.scores.items()}
+    return {split: score.signature for split, score in _scores(run).items()}
 
 
 def _rates(runs: Sequence[Run]) -> pd.DataFrame:

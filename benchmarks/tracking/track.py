@@ -26,11 +26,14 @@ def track(
     """Mirror a run folder (and `tables`) to MLflow; return the MLflow run id, or None if the store failed.
 
     The run becomes a child of its table or, with the name `name`, of the run named `under`, as a trial does of its
-    study. `running`: its training is in progress. Raises UserError if `folder` is not a run folder or damaged.
+    study. `running`: its training is in progress; nothing is logged until an epoch is saved, as the folder may still
+    look like that of an earlier training. Raises UserError if `folder` is not a run folder or damaged.
     """
     under = under or study_of(folder)
     run = RunFolder(folder)
     _ = run.config, run.history, run.environment, run.state, run.scores  # report damaged files now, as errors
+    if running and not (run.history and run.state):
+        return None
     return _with_store(folder, run.data, lambda mirror: mirror.put(run, tables, under, name, running))
 
 

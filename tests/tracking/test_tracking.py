@@ -24,8 +24,8 @@ from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
 from benchmarks.tracking import live, tracking_store
 from benchmarks.tracking import track as tracking
-from tests.helpers.made_up import put_state
-from tests.helpers.runs import all_runs, check_complete, client_of, put_epochs, put_run, track_at_once
+from tests.helpers.made_up import put_environment, put_state
+from tests.helpers.runs import all_runs, artifacts, check_complete, client_of, put_epochs, put_run, track_at_once
 
 RECIPES = ("bttr", "bttr-baseline", "comer-self", "comer-cross", "comer-fusion")
 PARENT = "mlflow.parentRunId"
@@ -213,6 +213,31 @@ def test_a_retraining_is_the_same_run_only_with_the_same_losses(tmp_path: Path) 
     put_epochs(folder, 3)
     assert logged(folder) == run_id
     check_complete(client, run_id, folder)
+
+
+def test_a_retraining_leaves_the_earlier_run_alone_and_logs_no_results_of_it(tmp_path: Path) -> None:
+    folder = put_run(tmp_path, "bttr", epochs=3)
+    before = shutil.copytree(folder, tmp_path / "before")
+    run_id = logged(folder)
+    RunFolder(folder).forget_training()
+    put_environment(folder, revision="another")
+    assert tracking.track(folder, running=True) is None  # there is no epoch yet
+    process = subprocess.Popen([sys.executable, "-m", live.__name__, folder, "60"], stdin=subprocess.PIPE)
+    process.communicate(timeout=60)  # stdin closes, as if the training was killed
+    put_epochs(folder, 1, scale=5.0)
+    assert tracking.track(folder, running=True) is None  # the checkpoint is written after the history
+    put_state(folder, False)
+    other, client = logged(folder, running=True), client_of(tmp_path)
+    assert client.get_run(run_id).data.tags["git_revision"] == "0123abcd+"
+    check_complete(client, run_id, before)
+    assert artifacts(client, other) == {"config.yaml", "environment.json", "history.jsonl"}
+    (half_done,) = [run for run in all_runs(client) if run.info.run_id == other]
+    assert half_done.info.status == "RUNNING" and not any("2014" in name for name in half_done.data.metrics)
+    assert not any("2014" in name for name in half_done.data.tags) and len(half_done.inputs.dataset_inputs) == 1
+    put_state(folder, True)
+    put_epochs(folder, 3, scale=5.0)
+    assert logged(folder) == other
+    check_complete(client, other, folder)
 
 
 def test_a_new_score_replaces_the_old(tmp_path: Path) -> None:
