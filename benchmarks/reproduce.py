@@ -246,7 +246,7 @@ def _in_parallel(
                     console.print(f"{name}: {error}; restarting it", markup=False)
                     waiting[name] = run
                     continue
-                if (run.path / "config.yaml").exists():
+                if RunFolder(run.path).history:
                     track(run.path)
                 console.print(f"{name}: {error or 'done'}", markup=False)
                 errors += [error] if error else []
@@ -257,9 +257,12 @@ def _in_parallel(
                         epoch = f"epoch {last['epoch']}/{run.settings.training.epochs}"
                         rates = f"loss {last['loss']:.4f}, {last['images_per_s']:.0f} images/s"
                         console.print(f"{_name(run)}: {epoch}, {rates}", markup=False)
-                    track(run.path)
+                    track(run.path, running=True)
     finally:
         engine.stop()
+        for run in running.values():
+            if RunFolder(run.path).history:
+                track(run.path)
     if errors:
         raise errors[0] if isinstance(errors[0], UserError) else UserError(f"a run failed: {errors[0]}")
 

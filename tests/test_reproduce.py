@@ -1,8 +1,10 @@
 """The main job on a tiny archive and a tiny network: what is done is not repeated, and each stage can run alone."""
 
 import json
+import math
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from benchmarks.runs.contents import Epoch
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import test_splits as splits_of
 from benchmarks.runs.workspace import workspace
+from tests.helpers.made_up import put_history
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 
@@ -98,6 +101,30 @@ def test_parallel_runs_equal_sequential_runs(
         reproduce(["bttr", "comer-self"], preset, [7, 8], archive, tmp_path / "a", placing=Placing(jobs=2))
         and not stages
     )
+
+
+def test_parallel_runs_are_logged_as_running_until_they_are_stopped(archive: Path, tmp_path: Path, monkeypatch) -> None:
+    run, logged = RunFolder(tmp_path / "run", tiny_config(archive)), []
+    monkeypatch.setattr("benchmarks.tracking.track.track", lambda _, running=False: logged.append(running))
+
+    class Engine:
+        """Its run ends its first epoch, and is interrupted in the next."""
+
+        def start(self, *_: object) -> None:
+            put_history(run.path, [{}])
+
+        def ended(self, seconds: float) -> dict[str, None]:
+            if logged:
+                raise KeyboardInterrupt
+            return {}
+
+        def stop(self) -> None:
+            logged.append("stopped")
+
+    engine: Any = Engine()
+    with pytest.raises(KeyboardInterrupt):
+        job._in_parallel([run], ["2014"], engine, 1, math.inf)
+    assert logged == [True, "stopped", False]
 
 
 def test_parallel_runs_stop_at_the_deadline_but_not_for_a_failure(

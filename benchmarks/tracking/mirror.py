@@ -113,7 +113,6 @@ class Mirror:
             group = self._group(store_key(under), under).info.run_id
             self.client.set_tag(run_id, PARENT, group)
             self.client.update_run(run_id, name=name or mlrun.info.run_name)
-            self.client.update_run(group, "RUNNING")
             return run_id
         title = f"table 2, {run.data}, {run.preset}"
         while True:
@@ -150,7 +149,8 @@ class Mirror:
         moment, the oldest is kept and takes over the children of the others."""
         where = f"tags.run_key = '{key}'"
         if not (groups := self._search(where)):
-            self.client.create_run(self.experiment, run_name=name, tags={"run_key": key})
+            created = self.client.create_run(self.experiment, run_name=name, tags={"run_key": key})
+            self.client.update_run(created.info.run_id, "FINISHED")  # unless the caller says otherwise
             groups = self._search(where)
         oldest, *duplicates = groups
         for duplicate in duplicates:

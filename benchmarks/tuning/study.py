@@ -216,7 +216,9 @@ def _log(folder: Path, job: Job, name: str, trial: FrozenTrial, best: float) -> 
         client.set_tag(run_id, "trial_state", trial.state.name.lower())
         client.log_metric(run_id, "trial_value", trial.value or 0.0)
         client.set_terminated(run_id, "FINISHED")  # pruned ones, too
-        client.log_metric(client.get_run(run_id).data.tags[PARENT], "trial_value", best, step=trial.number)
+        parent = client.get_run(run_id).data.tags[PARENT]
+        client.update_run(parent, "RUNNING")  # until `conclude`
+        client.log_metric(parent, "trial_value", best, step=trial.number)
 
 
 def _repair(journal: Path) -> None:

@@ -348,8 +348,18 @@ def test_trials_are_children_of_their_study_in_mlflow(inline, given, monkeypatch
     monkeypatch.undo()
     monkeypatch.setattr("benchmarks.jobs.processes.Processes", Inline)
     monkeypatch.setattr("benchmarks.training.trainer.train", fake_train)
+    began, log = [], driver._log
+
+    def spied(folder: Path, *arguments: Any) -> None:
+        log(folder, *arguments)
+        client = MlflowClient(tracking_store.tracking_uri(folder))
+        found = client.search_runs([e.experiment_id for e in client.search_experiments()], "status = 'RUNNING'")
+        began.extend(run.info.run_name for run in found)
+
+    monkeypatch.setattr(driver, "_log", spied)
     folder = tune(given, trials=2, workers=1)
     client = MlflowClient(tracking_store.tracking_uri(folder / "trial"))
+    assert set(began) == {f"tuning/{folder.name}"}
     runs = client.search_runs([e.experiment_id for e in client.search_experiments()])
     (study,) = [run for run in runs if run.info.run_name == f"tuning/{folder.name}"]
     below = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == study.info.run_id]
