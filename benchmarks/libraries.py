@@ -11,8 +11,8 @@ MIB = 1 << 20
 def configure_libraries() -> None:
     """Set the environment for fast, repeatable training and quiet libraries; variables the user has set are kept."""
     settings = {
-        # caches the kernels of every padded shape of a training, about 0.5 MB each; a search never needs most of its own
-        # again, and without this limit doubles the memory of the training before it
+        # enough for the kernels of every padded shape of a training, about 0.5 MB each; a search, which needs few of
+        # its own again, doubled the memory of the training before it
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16384",
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # else matrix products on a GPU are not repeatable
         "OPENCV_FOR_THREADS_NUM": "1",  # images are too small to split, and OpenCV's threads compete with torch's

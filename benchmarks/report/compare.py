@@ -287,11 +287,12 @@ def as_text(comparison: Comparison) -> str:
     if steps := comparison.every_step:
         width = max(len(step.name) for step in steps)
         over = "/".join(sorted({"images" if step.seed_p is None else "seeds" for step in steps}))
-        lines += ["", f"  {'difference in points':<{width + 7}}  95 %, {over:<10}p, seeds  p, images  corrected"]
+        columns = f"{f'95 %, {over}':<20}p, seeds  p, images  corrected"
+        lines += ["", f"  {'difference in points':<{width + 7}}  {columns}"]
     for step in steps:
         interval = f"{step.low:+.2f} to {step.high:+.2f}"
         tests = f"{printed_p(step.seed_p):>9}  {printed_p(step.image_p):>9}  {printed_p(step.p):>9}"
-        lines.append(f"  {step.name:<{width}} {step.difference:+6.2f}  {interval:<15}{tests}  {step.verdict}")
+        lines.append(f"  {step.name:<{width}} {step.difference:+6.2f}  {interval:<19}{tests}  {step.verdict}")
     return "\n".join([*lines, "", textwrap.fill(comparison.words, WIDTH), ""])
 
 
