@@ -71,7 +71,7 @@ class Step:
     """The difference between two rows, `upper` (better according to the paper) minus `lower`, in percentage points.
 
     `low` and `high` bound its 95 % interval: over seeds with MIN_SEEDS per row, otherwise over images. All p-values are
-    two-sided; `p` is the larger of the two, corrected over the family of the step. With `seeds_needed` per row on these
+    two-sided; `p` is the larger of those there are, corrected over the family. With `seeds_needed` per row on these
     images, or `images_needed` with these networks, that test would show the difference that the paper reports
     (`reported`) with 80 % power, at the level the correction requires of the smallest p-value; None without any spread,
     and for more than 1,000 seeds.
@@ -191,8 +191,11 @@ def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
 def _test_family(rows: Mapping[str, Sequence[ScoredRun]], pairs: Sequence[tuple[str, str]]) -> list[Step]:
     """Test the differences between pairs of rows, corrected as one family."""
     steps = [_test_step(rows[lower], rows[upper], LEVEL / len(pairs)) for lower, upper in pairs]
-    for step, p in zip(steps, stats.holm([max(step.image_p, step.seed_p or 0.0) for step in steps]), strict=True):
-        step.p = p
+    over_images = stats.holm([step.image_p for step in steps])
+    # a step without a test over seeds counts as undecided, so that having one later does not undo another's verdict
+    over_both = stats.holm([1.0 if step.seed_p is None else max(step.image_p, step.seed_p) for step in steps])
+    for step, image_p, p in zip(steps, over_images, over_both, strict=True):
+        step.p = image_p if step.seed_p is None else p
         if step.seed_p is not None:
             step.verdict = "open" if p >= LEVEL else "shown" if step.difference > 0 else "opposite"
     return steps

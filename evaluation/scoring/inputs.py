@@ -27,12 +27,8 @@ class GroundTruth(NamedTuple):
     captions: dict[str, list[str]] | None
 
     def graphs(self) -> dict[str, label_graph.LabelGraph]:
-        """The parsed symLGs by id. Raises InputError for a malformed one, and for one without symbols, which a missing
-        prediction would equal."""
-        graphs = {key: label_graph.read(text, f"{key}.lg") for key, text in self.symlg.items()}
-        if empty := [key for key, graph in graphs.items() if not graph.nodes]:
-            raise InputError(f"{empty[0]}.lg: ground truth without symbols; restore it")
-        return graphs
+        """The parsed symLGs by id. Raises InputError for a malformed one."""
+        return {key: label_graph.read(text, f"{key}.lg") for key, text in self.symlg.items()}
 
 
 def read_predictions(path: Path) -> dict[str, str]:

@@ -664,13 +664,6 @@ def test_two_scorings_in_one_workdir_are_kept_apart(tmp_path: Path, truth: Path,
     assert sorted(path.name for path in (tmp_path / "work").iterdir()) == sorted(run_scripts.FOLDERS)
 
 
-def test_a_truth_without_symbols_is_refused(tmp_path: Path, truth: Path):
-    """A missing prediction would equal it."""
-    (truth / "e1.lg").write_text("")
-    with pytest.raises(InputError, match=r"e1\.lg: ground truth without symbols"):
-        score_files(tex_folder(tmp_path / "tex", {"e0": "a + b"}), str(truth))
-
-
 @pytest.mark.parametrize("workdir", [None, "work"])
 def test_a_truth_that_did_not_convert_counts_as_wrong(tmp_path: Path, workdir: str | None):
     tex = tex_folder(tmp_path / "tex", TRUTH | {"odd": "{ a"})
