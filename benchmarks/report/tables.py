@@ -152,8 +152,8 @@ def _differences(comparisons: Sequence[compare.Comparison]) -> str:
     text += _by_preset(columns, "from → to")
     text += (
         "\np is the larger of those over seeds and over images, corrected for the four steps of the paper's order; the "
-        "first line is a claim by itself. **Bold**: below 5 %. (images: …) with fewer than three seeds per row: the "
-        "interval leaves out how much runs differ, so is too narrow. In words (`python -m benchmarks compare --set "
+        "first line is a claim by itself. **Bold**: below 5 %. (images: …): fewer than three seeds per row; the "
+        "interval leaves out how much runs differ and is too narrow. In words (`python -m benchmarks compare --set "
         "all`):\n\n"
     )
     tested = [comparison for comparison in comparisons if any(step.seed_p is not None for step in comparison.steps)]
