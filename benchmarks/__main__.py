@@ -37,6 +37,9 @@ def _report(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
         print(f"\nstopped: finished stages and the last checkpoint are kept; {_again()} to resume", file=sys.stderr)
         return 130
+    if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     if show := getattr(error, "show", None):  # a usage error, whose class Typer does not export
         show()
         return getattr(error, "exit_code", 2)

@@ -27,6 +27,7 @@ FILLED_IN = {"schema_version", "recipe", "preset", "seed", "data.name", "data.di
 # Limits of the authors' loader, which skips larger images and longer labels in training and in prediction.
 AUTHORS_MAX_PIXELS = 320_000
 AUTHORS_MAX_TOKENS = 200
+SECTIONS = {"data", "model", "augmentation", "training", "search"}
 SHIPPED = Path(__file__).parent  # contains recipes/, presets/ and spaces/
 Settings = TypeVar("Settings", bound=BaseModel)
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
@@ -44,7 +45,7 @@ class Data(Strict):
     name: str = ""
     digest: str = ""
     scale: float = Field(default=1.0, gt=0, le=1)
-    max_area: int = Field(default=AUTHORS_MAX_PIXELS, gt=0)
+    max_area: int = Field(default=AUTHORS_MAX_PIXELS, ge=1024)
     max_tokens: int = Field(default=AUTHORS_MAX_TOKENS, gt=0, lt=MAX_STEPS)
     limit: int | None = Field(default=None, gt=0)
     sub_expressions: int = Field(default=0, ge=0)
@@ -210,7 +211,7 @@ class Config(Strict):
 
     def to_yaml(self) -> str:
         """Contents of config.yaml."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+        return to_yaml(self.model_dump(mode="json"))
 
 
 def names(kind: str) -> list[str]:
@@ -229,13 +230,14 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     for keys, source in ((preset_keys, preset_source), (recipe_keys, recipe_source)):
         refuse_filled_in(keys, source)
     merged = merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
+    merged["select"] = select = str(merged.get("select", Config.model_fields["select"].default))  # 2014 is a number
     if archive is not None:
         merged["data"] = merged.get("data", {}) | {"name": archive.name, "digest": archive.digest}
         if archive.name == "embedded":
             merged["data"] |= {"sub_expressions": 0, "substitution": 0.0}
         if merged["data"].get("sub_expressions") or merged["data"].get("substitution"):
             merged["data"]["ink"] = archive.ink_digest
-        if merged.get("select", "2014") not in ("last", "heldout", *archive.test_splits):
+        if re.fullmatch(r"\d{4}", select) and select not in archive.test_splits:
             merged["select"] = "heldout"
     return validate(Config, merged, f"{recipe_source} with {preset_source}")
 
@@ -279,6 +281,9 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
         stem, keys, source = name, read_yaml(SHIPPED / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
     else:
         raise UserError(f"no {kind[:-1]} called '{name}': choose one of {', '.join(names(kind))}, or give a YAML file")
+    for section in sorted(SECTIONS & keys.keys()):
+        if not isinstance(keys[section], dict) and (section, keys[section]) != ("augmentation", None):
+            raise UserError(f"{source}: {section}: must hold keys; take it out if it has none")
     if (base := keys.pop("base", None)) is not None:
         if not isinstance(base, str):
             raise UserError(f"{source}: base: must be the name of one of the {kind}, or a YAML file, not {base!r}")
@@ -288,10 +293,7 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads 1e-3 as a number and refuses duplicate keys.
-
-    YAML 1.1 would read a float without a decimal point as text, and silently keep the last of two equal keys.
-    """
+    """SafeLoader that refuses duplicate keys, of which YAML would silently keep the last, and reads `_NUMBERS`."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: list[Any] = []
@@ -303,18 +305,39 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that quotes text which `_Loader` would read as a number."""
+
+
+# Decimal notation alone: YAML 1.1 reads 1e-3 as text, but 010 as 8 and 1:30 as 90.
+_NUMBERS = {
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9][\d_]*)$"),
+    "tag:yaml.org,2002:float": re.compile(
+        r"[-+]?((\d[\d_]*(\.\d*)?|\.\d+)[eE][-+]?\d+|\d[\d_]*\.\d*|\.\d+|\.(inf|Inf|INF))$|\.(nan|NaN|NAN)$"
+    ),
+}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if tag not in _NUMBERS]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _pattern in _NUMBERS.items():
+    _Loader.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
+    _Dumper.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
+
+
+def to_yaml(keys: Mapping[str, Any]) -> str:
+    """YAML from which `read_yaml` gets the same keys and values."""
+    return yaml.dump(dict(keys), Dumper=_Dumper, sort_keys=False)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file. Raises UserError for any other content."""
     try:
         value = yaml.load(path.read_text(), _Loader)
+        json.dumps(value, default=str)  # refuses keys that are no text, and aliases that contain themselves
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:  # ValueError: a date such as 2014-13-01
         raise UserError(f"{path}: not YAML ({' '.join(str(error).split())}); fix or replace it") from None
     if not isinstance(value, dict | None):
         raise UserError(f"{path}: must hold keys and values, holds {type(value).__name__}")

@@ -72,7 +72,7 @@ class Dropout(nn.Module):
         seed = torch.empty(1, dtype=torch.int64).random_().numpy()
         draws = np.random.SFC64(seed).random_raw(-(-x.numel() // 4))  # twice as fast as torch's generator
         bits = torch.from_numpy(draws).view(torch.int16)[: x.numel()]
-        mask = torch.ge(bits, round(self.p * 65536) - 32768, out=torch.empty(x.numel(), dtype=x.dtype))
+        mask = torch.ge(bits, min(round(self.p * 65536), 65535) - 32768, out=torch.empty(x.numel(), dtype=x.dtype))
         channels_last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
         return mask.as_strided(x.shape, x.stride()) if channels_last else mask.view(x.shape)
 

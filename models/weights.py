@@ -58,13 +58,17 @@ def load_weights(path: Path, config: CoMERConfig | None = None) -> CoMER:
 
 
 def build(path: Path, config: CoMERConfig, state: Mapping[str, Tensor]) -> CoMER:
-    """The network of `config` with the tensors read from `path`; CheckpointError unless names and shapes match."""
+    """The network of `config` with the tensors read from `path`; CheckpointError unless names and shapes match and
+    all numbers are finite."""
     model = CoMER(config)
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
         reason = one_line(str(error).partition(":")[2])
         raise CheckpointError(f"{path}: weights do not fit the network ({reason}); give a file of this one") from None
+    for name, tensor in model.state_dict().items():
+        if not tensor.isfinite().all():
+            raise CheckpointError(f"{path}: {name} holds numbers that are not finite; train this run again")
     return model
 
 

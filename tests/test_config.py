@@ -11,10 +11,12 @@ import yaml
 from benchmarks import config as configs
 from benchmarks import keys
 from benchmarks.config import SCHEMA, Config, Optimizer
+from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.trainer import train
+from tests.helpers.tiny import tiny_archive
 
 PRESETS = ["brief", "fast", "hour", "ink", "ink-single", "laptop", "paper", "smoke", "whole"]
 RECIPES = ["bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"]
@@ -58,7 +60,7 @@ OTHER = {  # a value for every setting that differs from the preset laptop's
         "name": "embedded",
         "digest": "cd",
         "scale": 0.6,
-        "max_area": 1000,
+        "max_area": 2000,
         "max_tokens": 100,
         "limit": 3,
         "sub_expressions": 1,
@@ -237,23 +239,43 @@ def test_settings_are_read_back(tmp_path):
         ("- 1", "must hold keys and values"),
         ("select: last", "never validates"),
         ("select: first", "select: String should match"),
+        ("select: null", "select: String should match"),
+        ("model:", "model: must hold keys; take it out if it has none"),
+        ("base: laptop\ntraining:", "training: must hold keys"),
+        ("data: 3", "data: must hold keys"),
+        ("augmentation: 5", "augmentation: must hold keys"),
+        ("select: 2014-13-01", "not YAML (month must be in 1..12)"),
+        ("2014-01-01: 3", "not YAML (keys must be str"),
+        ("training: &a {epochs: *a}", "not YAML (Circular reference"),
+        ("training: {epochs: 010}", "training.epochs: Input should be a valid integer"),
+        ("training: {epochs: 1:30}", "training.epochs: Input should be a valid integer"),
         ("seed: 8", "seed: no setting of a recipe or preset; take it out, give it as --seed"),
         ("data: {digest: abc}", "data.digest: no setting of a recipe or preset"),
         ("augmentation: {scale: [-1, 2]}", "augmentation.scale.0: Input should be greater than 0"),
         ("augmentation: {scale: [1.4, 0.7]}", "the smaller factor first, not [1.4, 0.7]"),
-        ("data: {max_area: -5}", "data.max_area: Input should be greater than 0"),
+        ("data: {max_area: -5}", "data.max_area: Input should be greater than or equal to 1024"),
         ("data: {max_tokens: 500}", "data.max_tokens: Input should be less than 500"),
         ("search: {beam_size: 57}", "search.beam_size must be at most 56"),
     ],
 )
 def test_a_fault_is_reported_in_one_line(tmp_path, text, message):
-    path = tmp_path / "mine.yaml"
+    """With an archive, as the commands resolve it, and without."""
+    path, archive = tmp_path / "mine.yaml", open_archive(tiny_archive(tmp_path / "archive", 2, 1))
     path.write_text(text)
-    with pytest.raises(UserError) as error:
-        configs.resolve("comer-fusion", str(path), 7)
-    assert message in str(error.value)
-    assert "mine.yaml" in str(error.value)
-    assert "\n" not in str(error.value)
+    for given in (None, archive):
+        with pytest.raises(UserError) as error:
+            configs.resolve("comer-fusion", str(path), 7, given)
+        assert message in str(error.value)
+        assert "mine.yaml" in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_the_year_that_selects_may_be_unquoted(tmp_path):
+    """It becomes heldout only where the archive lacks that year."""
+    archive = open_archive(tiny_archive(tmp_path / "archive", 2, 1))
+    for year, selects in (("2014", "2014"), ("2016", "heldout")):
+        (tmp_path / "mine.yaml").write_text(f"base: smoke\nselect: {year}")
+        assert configs.resolve("comer-fusion", str(tmp_path / "mine.yaml"), 7, archive).select == selects
 
 
 def test_a_file_may_override_another(tmp_path):
@@ -304,17 +326,18 @@ def test_every_number_must_be_finite(tmp_path):
             configs.resolve("bttr-baseline", str(path), 7)
 
 
-@pytest.mark.parametrize("rate", ["1e-3", "1.0e-3", "0.001", "1E-3"])
+@pytest.mark.parametrize("rate", ["1e-3", "1.0e-3", "0.001", "1E-3", ".001", "10.e-4"])
 def test_notations_of_a_number(tmp_path, rate):
     (tmp_path / "mine.yaml").write_text(f"training: {{optimizer: {{lr: {rate}}}}}")
     assert configs.resolve("bttr", str(tmp_path / "mine.yaml"), 7).training.optimizer.lr == 0.001
 
 
-@pytest.mark.parametrize("digest", ["7e3f00aa", "12e5d3"])
-def test_a_digest_is_not_read_as_a_number(tmp_path, digest):
-    made = configs.resolve("bttr", "smoke", 7).changed({"data.digest": digest})
+@pytest.mark.parametrize("text", ["7e3f00aa", "12e53", "1e-3", "010", "1:30", "2014", ".5", ".inf", "no", "2014-01-01"])
+def test_text_is_not_read_back_as_a_number(tmp_path, text):
+    """As the name of a preset (mine/1e-3.yaml) or a digest may look like one."""
+    made = configs.resolve("bttr", "smoke", 7).changed({"data.digest": text, "preset": text})
     (tmp_path / "config.yaml").write_text(made.to_yaml())
-    assert configs.load(tmp_path / "config.yaml").data.digest == digest
+    assert configs.load(tmp_path / "config.yaml") == made
 
 
 def test_an_unknown_name_lists_the_known_ones():

@@ -28,23 +28,24 @@ def recognize(
     """Recognize images of expressions: one line of LaTeX per image."""
     from benchmarks.recognition.photographs import short
     from benchmarks.recognition.recognizer import Recognizer
+    from benchmarks.report.figures.attention import beside
 
     recognizer, failed = Recognizer.load(weights), False
     for path in images:
         try:
             recognition = recognizer(path)
-            line = f"{path}\t{recognition.latex}" if len(images) > 1 else recognition.latex
-            print(recognition.as_json(nbest) if as_json else line, flush=True)
-            if recognition.doubtful:
-                note = f"low confidence ({recognition.nbest[0].confidence:.0%} per token)"
-                print(f"doubtful: {path}: {note}; is it a cropped image of a single expression?", file=sys.stderr)
-            if show:
-                from benchmarks.report.figures.attention import beside
-
-                print(f"attention: {beside(path, recognizer.attention(recognition))}", file=sys.stderr)
+            picture = beside(path, recognizer.attention(recognition)) if show else None
         except Exception as error:  # one bad image must not stop the others
             failed = True
             print(f"error: {error if isinstance(error, UserError) else f'{path}: {short(error)}'}", file=sys.stderr)
+            continue
+        line = f"{path}\t{recognition.latex}" if len(images) > 1 else recognition.latex
+        print(recognition.as_json(nbest) if as_json else line, flush=True)
+        if recognition.doubtful:
+            note = f"low confidence ({recognition.nbest[0].confidence:.0%} per token)"
+            print(f"doubtful: {path}: {note}; is it a cropped image of a single expression?", file=sys.stderr)
+        if picture:
+            print(f"attention: {picture}", file=sys.stderr)
     if failed:
         sys.exit(1)
 

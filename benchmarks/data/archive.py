@@ -189,14 +189,16 @@ def ink_beside(archive: Path) -> Path:
 
 def _digest(store: Store, names: Sequence[str]) -> str:
     lines = (f"{name} {store.sizes[name]} {store.crc(name):08x}\n" for name in names)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
 def _decode_bmp(content: bytes, where: str) -> np.ndarray:
     """Decode a BMP file to (H, W) uint8; its header is validated before the decoder sees it."""
     if len(content) < 30 or content[:2] != b"BM":
         raise UserError(f"{where} is not a BMP image; convert it (8-bit gray, white ink on black)")
-    offset, _, width, height, _, depth = struct.unpack_from("<IIiiHH", content, 10)
+    offset, header, width, height, _, depth = struct.unpack_from("<IIiiHH", content, 10)
+    if header < 40:  # of OS/2, with sides of 16 bits
+        raise UserError(f"{where} has a header of {header} bytes; convert it to a plain BMP (8-bit gray)")
     if not 0 < width * abs(height) <= MAX_IMAGE_PIXELS:
         raise UserError(f"{where} declares {width} x {height} pixels, limit {MAX_IMAGE_PIXELS:,}; scale it down")
     plain = len(content) < 34 or content[30:34] == bytes(4)

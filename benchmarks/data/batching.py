@@ -258,8 +258,8 @@ def evaluation_batches(
 
     Every image comes at all `scales`, relative to the scale of training, each resized from the stored image. In order
     `shape`, an image is padded to its shape in the grid (at other scales, to that shape scaled) and batched with images
-    of that shape only, so that its hypotheses do not depend on the rest of the batch; in order `area` they do, as in
-    the authors' program.
+    of that shape only, so that its hypotheses do not depend on the rest of the batch, up to rounding; in order `area`
+    they do, as in the authors' program.
     """
     batching, samples = config.training.batching, list(samples)
     loaded = [load(samples, config.data, scale) for scale in scales]

@@ -111,7 +111,7 @@ def read_symbols(text: bytes) -> list[Symbol]:
 
     try:
         root: Element = fromstring(text)
-    except ParseError as error:
+    except (ParseError, LookupError) as error:  # LookupError: an unknown encoding
         raise ValueError(f"not XML ({error})") from None
     strokes = {trace.get("id"): _points(trace.text or "") for trace in root.iter(INK + "trace")}
     groups, symbols = dict[str | None, Element](), list[Symbol]()
@@ -132,7 +132,10 @@ def read_symbols(text: bytes) -> list[Symbol]:
 
 
 def _points(text: str) -> Stroke:
-    points = np.array([point.split()[:2] for point in text.split(",") if point.strip()], np.float64).reshape(-1, 2)
+    pairs = [point.split()[:2] for point in text.split(",") if point.strip()]
+    if any(len(pair) < 2 for pair in pairs):
+        raise ValueError("a point of a stroke has no y")
+    points = np.array(pairs, np.float64).reshape(-1, 2)
     if not np.abs(points).max(initial=0) <= MAX_COORDINATE:  # `not <=` refuses NaN as well
         raise ValueError("a stroke has coordinates out of range")
     return points

@@ -30,15 +30,19 @@ class Sample:
 def with_ink(samples: Sequence[Sample], store: ZipStore) -> list[Sample]:
     """The samples with their pen strokes, looked up by id among the InkML files of `store`.
 
-    A sample without a usable file (`symbols_of`) is returned as it is. Raises UserError if none has one.
+    A sample without a usable file (`symbols_of`) is returned as it is, as is one too small for the margins of CROHME's
+    images. Raises UserError if none has one, or if one has two.
     """
-    names = {PurePosixPath(name).stem: name for name in store.sizes if name.endswith(".inkml")}
+    names: dict[str, str] = {}
+    for name in (name for name in store.sizes if name.endswith(".inkml")):
+        if (other := names.setdefault(PurePosixPath(name).stem, name)) != name:
+            raise UserError(f"{store.path}: {other} and {name} are of one expression; take one out")
     result = list(samples)
     for number, sample in enumerate(track(samples, "  reading pen strokes", console=err_console, transient=True)):
         text = store.read(names[sample.id], MAX_INK_BYTES) if sample.id in names else b""
         if symbols := symbols_of(text, sample.tokens):
-            ink = Ink(symbols, Canvas.under(symbols.values(), *sample.image.shape))
-            result[number] = replace(sample, ink=ink)
+            canvas = Canvas.under(symbols.values(), *sample.image.shape)
+            result[number] = replace(sample, ink=Ink(symbols, canvas) if canvas.scale > 0 else None)
     if not any(sample.ink for sample in result):
         raise UserError(f"{store.path}: holds no segmented pen strokes (ID.inkml) of these training expressions")
     return result
@@ -54,7 +58,8 @@ def evenly(items: Sequence[Item], limit: int | None) -> list[Item]:
 def split_heldout(samples: list[Sample], share: float, seed: int) -> tuple[list[Sample], list[Sample]]:
     """Split into (training, held out) by groups of ids that differ only in their last number: one writer's sheet.
 
-    Random groups are held out until they make up `share` of the set. Formulas that also occur in training are dropped
+    Random groups are held out until they make up `share` of the set; groups larger than that are kept in training, and
+    where fewer than ten are left, samples are held out one by one. Formulas that also occur in training are dropped
     from the held-out part, unless all do: CROHME's writers copied the same formulas, so a network knows 4 in 10 of them
     by heart, but only 2 in 100 of a test set's.
     """
@@ -63,7 +68,7 @@ def split_heldout(samples: list[Sample], share: float, seed: int) -> tuple[list[
         groups.setdefault(re.sub(r"[-_]?(equation|em_|sub_)?\d+$", "", sample.id), []).append(sample)
     wanted = share * len(samples)
     sheets = [groups[name] for name in sorted(groups) if len(groups[name]) <= max(1, wanted)]
-    if len(sheets) < 10:  # the ids do not tell writers apart
+    if len(sheets) < 10:  # the ids do not tell writers apart, or there are few writers
         sheets = [[sample] for sample in samples]
     held_ids: set[str] = set()
     for index in np.random.default_rng((seed, len(samples))).permutation(len(sheets)):

@@ -1,5 +1,6 @@
 """Files of an untrusted archive by name: a zip file, or the same layout unpacked as a folder."""
 
+import lzma
 import struct
 import zipfile
 import zlib
@@ -13,7 +14,9 @@ MAX_ENTRIES = 500_000
 MAX_TOTAL = 8 << 30  # bytes unpacked; CROHME is 0.46 GB
 TRUSTED = "take an archive from a trusted source"
 # what zipfile raises for damaged, encrypted or unsupported archives
-DAMAGED = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError)
+DAMAGED = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError
+)  # fmt: skip
 
 
 class ZipStore:
@@ -62,7 +65,7 @@ class ZipStore:
         try:
             with self._zip.open(self._infos[name]) as stream:
                 content = stream.read(declared)  # no more, whatever it would inflate to; verifies the CRC at the end
-        except DAMAGED as error:
+        except (*DAMAGED, OSError) as error:  # OSError: damage found by bzip2
             raise UserError(f"{where} is damaged ({error}); fetch the archive again") from None
         if len(content) != declared:
             raise UserError(f"{where} is shorter than declared; fetch the archive again")
@@ -79,7 +82,8 @@ class FolderStore:
     @cached_property
     def sizes(self) -> dict[str, int]:
         """Bytes by name, such as "train/caption.txt"."""
-        files = (file for file in self._root.rglob("*") if file.is_file())
+        # folder by folder, as `**` would not follow links
+        files = (file for depth in ("*", "*/*", "*/*/*") for file in self._root.glob(depth) if file.is_file())
         return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
 
     def holds(self, name: str) -> bool:

@@ -34,13 +34,13 @@ def read_gray(path: Path) -> np.ndarray:
                 raise Image.DecompressionBombError
             picture.draft("L", (WORKING_SIDE, WORKING_SIDE))  # a large JPEG is decoded at a fraction of its size
             gray = _gray(ImageOps.exif_transpose(picture))
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
-        raise UserError(f"{path}: {error.strerror}; give the path of an image that may be read") from None
     except (Image.DecompressionBombError, MemoryError):
         raise UserError(f"{path}: more than {MAX_PIXELS // 10**6} million pixels; scale it down") from None
     except UnidentifiedImageError:
         raise UserError(f"{path}: not a PNG, BMP or JPEG image; convert it") from None
     except Exception as error:  # a damaged file makes the decoders raise nearly anything
+        if isinstance(error, OSError) and error.strerror:
+            raise UserError(f"{path}: {error.strerror}; give the path of an image that may be read") from None
         raise UserError(f"{path}: damaged image ({short(error)}); save it again") from None
     _check_proportion(gray, str(path))
     shrink = WORKING_SIDE / max(gray.shape)
@@ -49,6 +49,8 @@ def read_gray(path: Path) -> np.ndarray:
 
 def _check_proportion(gray: np.ndarray, name: str) -> None:
     height, width = gray.shape
+    if not gray.size:
+        raise UserError(NO_INK.format(name))
     if max(width, height) > MAX_PROPORTION * min(width, height):
         raise UserError(f"{name}: {width} x {height} pixels, too long and thin for an expression; cut one out again")
 
@@ -84,7 +86,7 @@ def as_crohme(gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -
     ink = _crop(_without_specks(_ink(gray, name)))
     stroke = _stroke(ink)
     typical = _symbol_height(ink, stroke)
-    if typical is None:
+    if typical is None or typical <= stroke:  # hardly anything but bars, dots and stripes
         factor = PEN / stroke
     elif TYPICAL_LOW <= typical <= TYPICAL_HIGH:
         factor = 1.0

@@ -86,7 +86,7 @@ def _search(
 ) -> list[list[Hypothesis]]:
     """The hypotheses of a batch, split in halves as long as GPU memory runs out.
 
-    Halves keep their padding, so results are the same. Raises UserError if not even a single image fits.
+    Halves keep their padding, so results are the same up to rounding. Raises UserError if not even a single image fits.
     """
     try:
         return _search_at_once(network, batch, options, device)

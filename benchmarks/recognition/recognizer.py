@@ -32,8 +32,11 @@ from models.weights import load_weights
 DOUBTFUL = 0.7
 
 
+@dataclass(frozen=True)
 class Candidate(Hypothesis):
-    """A hypothesis of the joint search; scores are log-probabilities per token, `score` = `forward` + `reverse`."""
+    """A hypothesis of the joint search, whose scores were divided by length ** alpha, the end token counted."""
+
+    alpha: float = 1.0
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -48,7 +51,7 @@ class Candidate(Hypothesis):
     @property
     def confidence(self) -> float:
         """Geometric mean of the token probabilities over all directions and image sizes, from 0 to 1."""
-        return math.exp(self.score / (2 if self.reverse else 1))
+        return math.exp(self.score * (len(self.ids) + 1) ** (self.alpha - 1) / (2 if self.reverse else 1))
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ class Recognizer:
         ink = as_crohme(gray, name, self.config.data.max_area)
         best: dict[tuple[int, ...], Candidate] = {}
         for hypothesis in search(self.model, self.config, [Sample("", (), ink)], self.device)[""]:
-            candidate = Candidate(**vars(hypothesis))
+            candidate = Candidate(**vars(hypothesis), alpha=self.config.search.alpha)
             best.setdefault(candidate.ids, candidate)  # both directions may find it; the first is the better one
         return Recognition(name, ink, tuple(best.values()))
 

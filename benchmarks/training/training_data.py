@@ -32,7 +32,9 @@ def training_data(
             raise UserError(f"{archive.ink.path}: not the pen strokes of this run (other digest); give those")
         samples = with_ink(samples, archive.ink)
         substitution = Substitution(samples, config.data.substitution) if config.data.substitution else None
-        samples += sub_expressions(samples, config.data.sub_expressions)
+        held = {sample.tokens for sample in validation} if config.select == "heldout" else set()
+        parts = sub_expressions(samples, config.data.sub_expressions)
+        samples += [part for part in parts if part.tokens not in held]
     resident = config.training.resident
     if resident is None:
         resident = device.type == "cuda" and not substitution
@@ -41,5 +43,6 @@ def training_data(
     else:
         training_set = TrainingSet(samples, config, device, substitution)
     if not training_set.samples:
-        raise UserError(f"{archive.path}: no expression of train is left to train on")
+        limits = "lower heldout, or raise data.max_area or data.max_tokens"
+        raise UserError(f"{archive.path}: no expression of train is left to train on; {limits}")
     return training_set, validation

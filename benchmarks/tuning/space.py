@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-import yaml
 from pydantic import Field, model_validator
 
 from benchmarks import config as configs
@@ -125,7 +124,7 @@ class Problem:
 
     def to_recipe(self, values: Mapping[str, Any]) -> str:
         """The content of a recipe file: the recipe's own keys and these values, without the trials' budget."""
-        return yaml.safe_dump(configs.merge(configs.read_named("recipes", self.recipe)[1], configs.nested(values)))
+        return configs.to_yaml(configs.merge(configs.read_named("recipes", self.recipe)[1], configs.nested(values)))
 
 
 def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str = "") -> Problem:

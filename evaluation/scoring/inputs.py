@@ -190,7 +190,9 @@ def _archive_split(path: Path, split: str) -> tuple[str, Iterator[tuple[str, str
 
 def _jsonl(path: Path) -> Iterator[tuple[str, str]]:
     with readable(path), path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(filter(str.strip, file), 1):
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
             try:
                 row = json.loads(line)
                 key, tokens = row["id"], row["tokens"]

@@ -1,5 +1,6 @@
 """Options and results of the joint search."""
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +23,8 @@ class SearchOptions:
             raise ValueError(f"beam_size must be at least 1, not {self.beam_size}")
         if not 2 <= self.max_len <= MAX_STEPS:
             raise ValueError(f"max_len must be between 2 and {MAX_STEPS}, not {self.max_len}")
+        if not 0 <= self.alpha < math.inf:
+            raise ValueError(f"alpha must be at least 0 and finite, not {self.alpha}")
         if not self.temperature > 0:
             raise ValueError(f"temperature must be positive, not {self.temperature}")
         if self.direction not in ("both", "l2r", "r2l"):

@@ -1,6 +1,7 @@
 """Reading archives: the published one has its known figures; a bad one gets a one-line error that names it."""
 
 import json
+import os
 import shutil
 import struct
 import zipfile
@@ -37,8 +38,8 @@ def entries() -> Entries:
     return files
 
 
-def pack(path: Path, files: Entries) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+def pack(path: Path, files: Entries, method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return path
@@ -73,6 +74,22 @@ def test_zip_folder_and_data_folder_give_the_same_archive(tmp_path, entries):
     assert len({json.dumps(verify(a)["splits"]["2014"]) for a in archives}) == 1
     entries["data/train/img/a_1.bmp"] = bmp(21)
     assert open_archive(pack(tmp_path / "b.zip", entries)).digest != archives[0].digest
+
+
+def test_links_in_a_folder_are_followed(tmp_path, entries):
+    zipped = pack(tmp_path / "a.zip", entries)
+    shutil.unpack_archive(zipped, tmp_path / "elsewhere")
+    (tmp_path / "linked/train").mkdir(parents=True)
+    (tmp_path / "linked/2014").symlink_to(tmp_path / "elsewhere/data/2014")
+    for name in ("caption.txt", "img", "symLg"):
+        (tmp_path / "linked/train" / name).symlink_to(tmp_path / "elsewhere/data/train" / name)
+    assert open_archive(tmp_path / "linked").digest == open_archive(zipped).digest
+
+
+def test_a_name_that_is_not_utf8_is_no_trouble(tmp_path, entries):
+    shutil.unpack_archive(pack(tmp_path / "a.zip", entries), tmp_path / "unpacked")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/unpacked/data/train/img/\xff.bmp")).write_bytes(bmp())
+    assert open_archive(tmp_path / "unpacked").digest != open_archive(tmp_path / "a.zip").digest
 
 
 def test_foreign_archive_lists_how_it_differs(tmp_path, entries):
@@ -118,7 +135,8 @@ HUGE = bmp()[:18] + struct.pack("<ii", 100_000, 100_000) + bmp()[26:]
         (IMAGE, HUGE, "100000 x 100000 pixels"),
         (IMAGE, bmp()[:-40], "cut short"),
         (IMAGE, b"BM" + b"\xff" * 99, "data/train/img/a_1.bmp declares -1 x -1"),
-        (IMAGE, bmp()[:14] + b"\x07" + bmp()[15:], "cannot be decoded"),
+        (IMAGE, bmp()[:14] + b"\x0c" + bmp()[15:], "has a header of 12 bytes; convert it"),
+        (IMAGE, bmp()[:30] + b"\x63" + bmp()[31:], "cannot be decoded"),
         (TRUTH, None, "no ground truth data/2014/symLg/b-1.lg"),
         ("data/../../evil", b"", "climbs out"),
         ("/etc/evil", b"", "climbs out"),
@@ -144,8 +162,9 @@ def test_missing_truncated_and_other_files_are_named(tmp_path, entries):
     assert "no data/train/caption.txt" in refusal(tmp_path / "empty")
 
 
-def test_damaged_image_data_is_named(tmp_path, entries):
-    path = pack(tmp_path / "a.zip", entries)
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damaged_image_data_is_named(tmp_path, entries, method):
+    path = pack(tmp_path / "a.zip", entries, method)
     with zipfile.ZipFile(path) as archive:
         info = archive.getinfo(IMAGE)
     damaged = bytearray(path.read_bytes())

@@ -1,5 +1,6 @@
 """Sub-expressions: well-formed, rendered as in CROHME, reproducible, and without those of unusable ink."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -74,7 +75,8 @@ def test_symbols_come_in_the_order_of_the_mathml() -> None:
     "text",
     [
         "", "no xml", "<ink/>", inkml("a b").replace("</ink>", ""), inkml("a b", forget="b"),
-        inkml("a b").replace("500 5000", "500 nan"), inkml("a b").replace("500 5000", "1e300 5"),
+        inkml("a b").replace("500 5000", "500 nan"), inkml("a b").replace("500 5000, ", "500, 5000, "),
+        '<?xml version="1.0" encoding="foo"?>' + inkml("a b"), inkml("a b").replace("500 5000", "1e300 5"),
         inkml("a b").replace('traceDataRef="1"', 'traceDataRef="7"'), inkml("a b").replace('href="s1"', 'href="s9"'),
         '<!DOCTYPE ink [<!ENTITY a "aaaa">]>' + inkml("a b").replace(">a<", ">&a;<"),
     ],
@@ -111,6 +113,17 @@ def test_ink_that_does_not_fit_its_caption_is_left_out(tmp_path: Path) -> None:
         with_ink([sample("a-2", other)], ink)
 
 
+def test_ink_of_two_files_for_one_expression_is_refused(tmp_path: Path) -> None:
+    ink = packed(tmp_path / "train.zip", {"a-1": inkml("a b"), "again/a-1": inkml("a c")})
+    with pytest.raises(UserError, match=r"a-1\.inkml and .*again/a-1\.inkml are of one expression; take one out"):
+        with_ink(SAMPLES, ink)
+
+
+def test_ink_on_an_image_without_room_for_margins_is_left_out(ink: ZipStore) -> None:
+    tiny = [replace(one, image=np.zeros((20, 20), np.uint8)) for one in SAMPLES[1:]]
+    assert [one.ink is None for one in with_ink([SAMPLES[0], *tiny], ink)] == [False, True, True]
+
+
 @pytest.mark.parametrize("key", ["sub_expressions: 2", "substitution: 0.5"])
 def test_a_preset_with_ink_is_tied_to_it(tmp_path: Path, key: str) -> None:
     archive, preset = open_archive(tiny_archive(tmp_path / "crohme")), tmp_path / "parts.yaml"
@@ -136,9 +149,10 @@ def test_held_out_expressions_give_no_parts(tmp_path: Path) -> None:
     packed(tmp_path / "inkml/train.zip", {id_: inkml(" ".join(t)) for id_, t in archive.captions("train").items()})
     overrides = {"data": {"sub_expressions": 3}, "select": "heldout", "heldout": 0.3}
     trainer = Trainer(RunFolder(tmp_path / "run", tiny_config(archive.path, overrides)), archive, Team.gather(), None)
-    held = {sample.id for sample in trainer.validation}
+    held, formulas = zip(*((sample.id, sample.tokens) for sample in trainer.validation), strict=True)
     cut = [sample.id.rsplit("-", 2)[0] for sample in trainer.training_set.samples if "-" in sample.id]
-    assert cut and held and not held & set(cut)
+    assert cut and not set(held) & set(cut)
+    assert not set(formulas) & {sample.tokens for sample in trainer.training_set.samples}  # nor are theirs cut out
 
 
 @pytest.mark.skipif(not INK.exists(), reason=f"no {INK}")

@@ -103,12 +103,15 @@ def test_images_resident_on_a_device_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not INK.exists(), reason=f"no {INK}")
 def test_crohmes_images_show_their_ink_where_the_canvas_puts_it() -> None:
-    samples = with_ink(evenly(open_archive(CROHME).samples("train"), 150), ZipStore(INK, root=""))
-    assert sum(sample.ink is not None for sample in samples) >= 135
-    for sample in samples:
-        if sample.ink:
-            drawn, image = sample.ink.canvas.draw(sample.ink.symbols.values()) > 127, sample.image > 127
-            assert (cv2.dilate(drawn.astype(np.uint8), np.ones((3, 3))) * image).sum() > 0.9 * image.sum()
+    """All but the 21 whose image also shows strokes that belong to no symbol (results/README)."""
+    samples = with_ink(open_archive(CROHME).samples("train"), ZipStore(INK, root=""))
+    known = [sample for sample in samples if sample.ink]
+    misplaced = 0
+    for sample in known:
+        assert sample.ink
+        drawn, image = sample.ink.canvas.draw(sample.ink.symbols.values()) > 127, sample.image > 127
+        misplaced += (cv2.dilate(drawn.astype(np.uint8), np.ones((3, 3))) * image).sum() <= 0.9 * image.sum()
+    assert (len(known), misplaced) == (8408, 21)
 
 
 def test_crohmes_formulas_repeat(crohme: Path) -> None:

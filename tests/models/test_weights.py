@@ -51,6 +51,15 @@ def test_round_trip(model: CoMER, weights: Path) -> None:
     assert weights.read_bytes() == before
 
 
+def test_numbers_that_are_not_finite(model: CoMER, tmp_path: Path) -> None:
+    """As from a training that diverged, or a weight beyond the range of float16."""
+    with torch.no_grad():
+        model.encoder.model.norm1.weight[0] = torch.inf
+    (tmp_path / "best.safetensors").write_bytes(pack_weights(model))
+    with fails_with("encoder.model.norm1.weight holds numbers that are not finite", tmp_path / "best.safetensors"):
+        load_weights(tmp_path / "best.safetensors")
+
+
 def test_dropout_and_padding_may_change(weights: Path) -> None:
     other = replace(CONFIG, dropout=0.0, encoder_dropout=0.0, mask_padding=True)
     assert load_weights(weights, other).config == other

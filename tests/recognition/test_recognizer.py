@@ -134,6 +134,18 @@ def test_bars_and_long_lines(hour: Recognizer) -> None:
     assert 0.9 * 320_000 < ink.size <= 320_000
 
 
+def test_stripes_of_many_widths_are_scaled_by_their_stroke() -> None:
+    """A symbol is lower on average than a stroke is wide here, which would scale the ink by a negative factor."""
+    stripes = np.full((900, 900), 255, np.uint8)
+    for top in range(20, 260, 60):
+        stripes[top : top + 30, 20:860] = 0
+    for top in range(300, 800, 10):
+        for left in range(20, 740, 120):
+            stripes[top : top + 2, left : left + 80] = 0
+    stripes[300:390, 760:800] = 0
+    assert 100 < min(as_crohme(stripes, "stripes").shape) < 400
+
+
 def pattern(kind: str, draw: np.random.Generator) -> np.ndarray:
     """A dark pattern on a light background that is no expression: random dots or lines, or a grid."""
     image = np.full((120, 300), 255, np.uint8)
@@ -186,6 +198,14 @@ def test_candidates_are_sorted_and_distinct(hour: Recognizer) -> None:
     )
 
 
+def test_confidence_does_not_depend_on_the_length_penalty(hour: Recognizer) -> None:
+    plain = hour(255 - INK).nbest[0]
+    for alpha in (0.0, 2.0):
+        best = Recognizer(hour.model, hour.config.changed({"search.alpha": alpha}))(255 - INK).nbest[0]
+        assert best.ids == plain.ids and best.score != pytest.approx(plain.score)
+        assert best.confidence == pytest.approx(plain.confidence, abs=1e-3)
+
+
 def test_crohme_images_are_not_changed_and_are_recognized(hour: Recognizer, crohme: Path) -> None:
     archive = open_archive(crohme)
     for id_ in ("18_em_13", "502_em_19", "RIT_2014_234"):
@@ -233,6 +253,25 @@ def test_bad_images_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=words) as error:
         as_crohme(read_gray(tmp_path / name), str(tmp_path / name))
     assert str(tmp_path / name) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_paths_that_lead_nowhere_are_refused_as_such(tmp_path: Path) -> None:
+    PAPER.save(tmp_path / "a.png")
+    (tmp_path / "loop").symlink_to("loop")
+    for name in ("nowhere.png", "a.png/x.png", "loop", "a" * 300, "."):
+        with pytest.raises(UserError, match="give the path of an image that may be read"):
+            read_gray(tmp_path / name)
+    with pytest.raises(UserError, match="no ink"):
+        as_crohme(np.zeros((0, 5), np.uint8), "nothing")
+
+
+def test_a_closed_pipe_ends_it_quietly(tmp_path: Path) -> None:
+    PAPER.save(tmp_path / "a.png")
+    command = [sys.executable, "-m", "benchmarks", "recognize", "--weights", HOUR, *[tmp_path / "a.png"] * 3]
+    done = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.stdout and done.stderr
+    done.stdout.close()
+    assert (done.stderr.read(), done.wait()) == (b"", 1)
 
 
 def program(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int | str | None:

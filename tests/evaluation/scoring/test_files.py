@@ -502,7 +502,7 @@ def bad_predictions(folder: Path) -> dict[str, Path]:
     file("must be a folder", "p.csv", b"a,b")
     file("line 1: not a JSON object with id", "a.jsonl", b"[1]\n")
     file("line 2: not a JSON object with id", "b.jsonl", b'{"id": "a", "tokens": []}\n{"id": "b"}\n')
-    file("line 1: id must be", "c.jsonl", b'{"id": 3, "tokens": ["x"]}\n')
+    file("line 3: id must be", "c.jsonl", b'\n\n{"id": 3, "tokens": ["x"]}\n')
     file("duplicate id e0", "d.jsonl", b'{"id": "e0", "tokens": []}\n' * 2)
     file("cannot be the id", "e.jsonl", b'{"id": "../e0", "tokens": []}\n')
     file("f.jsonl: is not UTF-8", "f.jsonl", b'{"id": "\xff"}')
