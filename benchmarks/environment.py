@@ -51,6 +51,7 @@ def environment(device: torch.device) -> dict[str, Any]:
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
+        "gpu": device.type == "cuda",
         "threads": torch.get_num_threads(),
         "bf16_matrix_unit": device.type == "cpu" and bf16_unit() == "matrix unit",
         "platform": platform.platform(),

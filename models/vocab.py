@@ -32,7 +32,7 @@ class Vocabulary:
         """Ids of LaTeX tokens. Raises ValueError for the first one that is not in the dictionary."""
         for token in tokens:
             if self.ids.get(token, 0) < len(SPECIAL):
-                raise ValueError(f"symbol {token!r} is not one of the {len(self) - len(SPECIAL)} of models/dictionary.txt")
+                raise ValueError(f"symbol {token!r} is not in models/dictionary.txt")
         return [self.ids[token] for token in tokens]
 
     def decode(self, ids: Sequence[int]) -> list[str]:

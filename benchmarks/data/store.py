@@ -15,7 +15,8 @@ MAX_TOTAL = 8 << 30  # bytes unpacked; CROHME is 0.46 GB
 TRUSTED = "take an archive from a trusted source"
 # what zipfile raises for damaged, encrypted or unsupported archives
 DAMAGED = (
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, NotImplementedError, RuntimeError, ValueError
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error,
+    EOFError, NotImplementedError, RuntimeError, ValueError,
 )  # fmt: skip
 
 

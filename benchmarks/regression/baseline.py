@@ -232,7 +232,8 @@ def trained_rows(baseline: Baseline, name: str, metrics: Mapping[str, float]) ->
         low, high = prediction_interval([run[metric] for run in runs], 1 - FALSE_ALARMS / count)
         verdict = "ok" if low <= value <= high else "changed"
         rows.append(Row(item, f"mean {(low + high) / 2:.4f}", f"{value:.4f}", f"{low:.4f} to {high:.4f}", verdict))
-    return rows
+    gone = [metric for metric in runs[0] if metric not in ("seed", *metrics)]
+    return rows + [Row(f"{name} training: {metric}", _text(runs[0][metric]), "–", "–", "gone") for metric in gone]
 
 
 def _needs_crohme(item: str) -> bool:

@@ -60,7 +60,7 @@ def describe_preset(config: Config, runs: Iterable[RunFolder] = ()) -> dict[str,
         "added": added_data(Data(**data.model_dump())),
         "epochs": str(config.training.epochs),
         "read at": ", ".join(f"{scale:g}" for scale in config.search.scales),
-        "core-minutes": _range([run.core_minutes for run in runs]),
+        "core-minutes": _range([minutes for run in runs if (minutes := run.core_minutes)]),
         "seeds": _range(Counter(run.recipe for run in runs).values()),
     }
 

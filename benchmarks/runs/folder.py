@@ -260,8 +260,10 @@ class RunFolder:
 
     @property
     def core_minutes(self) -> float:
-        """Minutes of training times CPU threads."""
-        return self.seconds[-1] / 60 * self.environment.get("threads", 1) if self.history else 0.0
+        """Minutes of training times CPU threads; 0 for a training on a GPU."""
+        if not self.history or self.environment.get("gpu"):
+            return 0.0
+        return self.seconds[-1] / 60 * self.environment.get("threads", 1)
 
 
 @cache

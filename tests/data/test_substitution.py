@@ -11,7 +11,7 @@ from benchmarks.config import resolve
 from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import TrainingSet
 from benchmarks.data.ink import Canvas, Ink, Symbol
-from benchmarks.data.samples import Sample, evenly, split_heldout, with_ink
+from benchmarks.data.samples import Sample, split_heldout, with_ink
 from benchmarks.data.store import ZipStore
 from benchmarks.data.substitution import Substitution, fitted, replacements
 from benchmarks.errors import UserError

@@ -22,6 +22,8 @@ def put(
     exprate: float | None,
     select: str = "2014",
     device: str = "NVIDIA H200",
+    threads: int = 8,
+    n: int = 986,
     slow: float = 1.0,
 ) -> Path:
     """A run with 10 s per epoch of 1000 images and 2 s per validation, times `slow`."""
@@ -34,9 +36,9 @@ def put(
         line = {"seconds": 10.0 * slow, "images_per_s": 100.0 / slow}
         lines.append(line | ({} if rate is None else {"val_token_exprate": rate, "val_seconds": 2.0 * slow}))
     put_history(folder, lines)
-    put_environment(folder, device=device, threads=8)
+    put_environment(folder, device=device, threads=threads)
     if exprate is not None:
-        put_score(folder, "2014", 986, 500, exprate=exprate)
+        put_score(folder, "2014", n, n // 2, exprate=exprate)
     return folder
 
 
@@ -50,6 +52,18 @@ def test_times_of_one_run(tmp_path: Path) -> None:
     assert row["token_55_s"] == row["token_57_s"] == 44  # four epochs and two validations; 57.0 reaches 57
     assert row["token_59.33_s"] is None and row["best_token_exprate_2014"] == 57.0
     assert row["exprate_55_s"] == 66 and row["exprate_57_s"] is None  # scored after training, by another metric
+
+
+def test_a_part_of_2014_is_not_2014(tmp_path: Path) -> None:
+    put(tmp_path, 7, [57.0], 55.2, n=320)
+    row: Any = timings.timings(tmp_path).iloc[0]
+    assert row["exprate_55_s"] is None and row["exprate_2014"] is None
+
+
+def test_runs_on_other_numbers_of_threads_are_not_averaged(tmp_path: Path) -> None:
+    for seed, threads in ((7, 1), (8, 2)):
+        put(tmp_path, seed, [57.0], 55.2, threads=threads)
+    assert list(timings.timings(tmp_path)["seed"]) == ["7", "8"]
 
 
 def test_only_validation_on_2014_counts(tmp_path: Path) -> None:

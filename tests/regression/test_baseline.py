@@ -124,6 +124,9 @@ def test_what_counts_as_changed() -> None:
     assert verdicts(measured(numeric=2.0 * (1 + 3e-5))) == {"loss": "changed"}
     assert verdicts(measured(numeric=math.nan)) == {"loss": "changed"}
     assert verdicts(measured(**{"embedded n": 9, "more": 1})) == {"embedded n": "changed", "more": "new"}
+    without = measured()
+    del without.training["embedded"]["loss"]
+    assert verdicts(without) == {"embedded training: loss": "gone"}
     for loss in (1.0, 3.0, math.nan):  # an improvement is a change, too
         assert verdicts(measured(loss=loss)) == {"embedded training: loss": "changed"}
 

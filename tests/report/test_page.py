@@ -19,7 +19,7 @@ from benchmarks.report.page.make import drawings, gather, render, report
 from benchmarks.report.page.playback import add_attention
 from evaluation import symlg
 from evaluation.scoring import alignment
-from tests.helpers.places import ROOT
+from tests.helpers.places import HOUR, ROOT
 from tests.helpers.report_place import EXPRESSIONS, N, Place, errors_of, make_archive
 
 
@@ -217,6 +217,9 @@ def test_without_crohme_the_embedded_sets_runs_are_shown_and_named(place: Place,
     assert "EMBEDDED DATA: these are NOT CROHME numbers." in page and "NOT CROHME" not in render(
         gather(None, tmp_path / "empty", 0), tmp_path / "empty"
     )
+    shutil.copytree(HOUR, tmp_path / "reproduced/comer-fusion/hour-seed7")
+    both = render(gather(None, tmp_path, 0), tmp_path)
+    assert "rows named embedded are NOT CROHME numbers." in both and "EMBEDDED DATA" not in both
 
 
 def test_without_any_run_the_reported_tables_remain(tmp_path: Path) -> None:

@@ -104,6 +104,9 @@ FILTERS: list[tuple[dict[str, str], set[str]]] = [
     ({"versus": "neither"}, {"label"}),
     ({"versus": "changed", "structure": "root"}, {"root"}),
     ({"search": "b read as c"}, {"label"}),
+    ({"search": "B read as c"}, set()),
+    ({"search": "b read as"}, {"label", "fraction"}),
+    ({"search": "2, Sup of x read as Right"}, {"moved"}),
     ({"search": r"\sqrt [3]"}, {"root"}),
     ({"search": "hostile"}, {"hostile"}),
     ({"search": "frac b"}, {"fraction"}),
@@ -244,6 +247,7 @@ def test_an_address_contains_the_filters(engine, page, place: Place) -> None:
     page.wait_for_selector("body[data-ready]")
     assert (count(page), current(page), page.input_value("#run-b")) == (found, at, place.key_b)
     page.fetched[:] = [place.page.as_uri()]
+    page.evaluate("location.hash = '#/100%/fraction'")  # malformed
     page.evaluate("location.hash = '#/?run-a=gone&verdict=wrong'")
     expect(page.locator("#detail h3")).to_have_text("label")
 

@@ -156,8 +156,8 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
     assert table[8][:3] + table[8][-2:] == ["preset", "dense layers", "image scale", "core-minutes", "seeds"]
     assert table[10:13] == [
         ["authors'", "48", "1", "8,834", "nothing", "300", "1", "", ""],
-        ["`fast`", "48", "1", "8,834", "nothing", "300", "1", "0–180", "3"],
-        ["`laptop`", "48", "0.5", "8,834", "3 parts, 40% substituted", "300", "1, 1.3", "0", "1"],
+        ["`fast`", "48", "1", "8,834", "nothing", "300", "1", "140–180", "3"],
+        ["`laptop`", "48", "0.5", "8,834", "3 parts, 40% substituted", "300", "1, 1.3", "", "1"],
     ]
     assert table[13] == ["from → to", "reported, 2014", "`fast`", "`laptop`"]
     step, reported, tested, untested = table[15]
@@ -169,6 +169,30 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
     readme.write_text("no marks\n")
     with pytest.raises(UserError, match="lacks the lines"):
         tables.write_summary(tmp_path, readme)
+
+
+def test_seeds_of_other_scorers_are_not_averaged(tmp_path: Path) -> None:
+    for seed, exact, conv in ((7, 500, "1.4"), (8, 400, "1.5")):
+        path = put_run(tmp_path / "runs", "bttr", seed=seed, exact=exact) / "scores/2014.json"
+        path.write_text(path.read_text().replace("metric:symlg", f"metric:symlg|conv:{conv}"))
+    local = [row for row in tables.local(tmp_path)["table1"].to_dict("records") if row["source"] == "local"]
+    assert [(row["preset"], row["seeds"]) for row in local] == [("smoke", 1), ("smoke conv:1.5", 1)]
+
+
+def test_a_readme_tells_no_more_than_there_is(tmp_path: Path) -> None:
+    """A part of 2014 is not 2014; without three seeds of any row there are no words; with a claim alone, they are on
+    the claim."""
+    put_run(tmp_path / "a/reproduced", "comer-fusion", n=200, exact=20, limit=200)
+    assert "10.00" not in tables.summary(tmp_path / "a")
+    for recipe, exact in (("comer-cross", 493), ("comer-fusion", 593)):
+        put_years(tmp_path / "b/reproduced", recipe, "fast", exact=exact)
+    text = tables.summary(tmp_path / "b")
+    assert "(images: " in text and "In words" not in text
+    for seed in (7, 8, 9):
+        put_years(tmp_path / "c/reproduced", "bttr-baseline", "fast", seed, 493 + seed)
+        put_years(tmp_path / "c/reproduced", "comer-fusion", "fast", seed, 593 + seed)
+    put_years(tmp_path / "c/reproduced", "comer-self", "fast", exact=550)
+    assert "- `fast`: Coverage helps" in tables.summary(tmp_path / "c")
 
 
 def test_two_recipes_of_one_name_are_two_rows(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from benchmarks.report.paper import model_name
 from benchmarks.runs.folder import RunFolder
 
 SETS = {"2014": ("#0072B2", "o"), "2016": ("#D55E00", "s"), "2019": ("#009E73", "D")}
-OTHER_SET = "#CC79A7", "v"
+OTHER_SETS = ("#CC79A7", "v"), ("#7F7F7F", "<"), ("#8C564B", ">")
 RELATIONS = ("Right", "Sup", "Sub", "Above", "Below", "Inside")
 ABSENT = "_"  # LgEval's label for a missing symbol or relation
 CONFUSIONS = 12  # symbol confusions to show
@@ -30,7 +30,7 @@ def taxonomy(run: RunFolder) -> Figure:
     _relations(right, run, n)
     _groups(below[0], run, "structure", "structure")
     _groups(below[1], run, "length", "bucket")
-    handles = [handle(f"{year} (n = {run.errors[year]['n']})", *SETS.get(year, OTHER_SET)) for year in run.errors]
+    handles = [handle(f"{year} (n = {run.errors[year]['n']})", *look) for year, look in _looks(run).items()]
     title = f"{model_name(run.recipe)}, preset {run.preset}, seed {run.seed}"
     figure.legend(
         handles=handles, title=title, loc="outside upper center", ncols=3, handletextpad=0.1, title_fontsize=8
@@ -65,11 +65,16 @@ def _relations(axis: Axes, run: RunFolder, n: int) -> None:
     axis.legend(loc="lower right", handlelength=1.2)
 
 
+def _looks(run: RunFolder) -> dict[str, tuple[str, str]]:
+    """Color and marker of each set."""
+    return {year: SETS.get(year) or OTHER_SETS[index % len(OTHER_SETS)] for index, year in enumerate(run.errors)}
+
+
 def _groups(axis: Axes, run: RunFolder, table: str, key: str) -> None:
     """Draw ExpRate with its interval for each group of an error table (named by `key`), one marker per set."""
     names = list(dict.fromkeys(row[key] for errors in run.errors.values() for row in errors[table]))
     for index, (year, errors) in enumerate(run.errors.items()):
-        color, marker = SETS.get(year, OTHER_SET)
+        color, marker = _looks(run)[year]
         for row in errors[table]:
             if row["n"]:
                 y = names.index(row[key]) + (index - (len(run.errors) - 1) / 2) * 0.24

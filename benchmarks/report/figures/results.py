@@ -5,8 +5,8 @@ Wilson intervals of a rate over the n expressions of a set, as in the tables.
 """
 
 import math
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from itertools import chain, cycle
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,20 @@ from evaluation.scoring.interval import printed_interval, proportion_interval
 
 WIDTH = 3.4  # inches
 YEAR = "2014"  # the set of Table 1 and Fig. 3
-LOOKS: dict[str, tuple[str, str, Any]] = {  # recipe -> color, marker, line style
+Look = tuple[str, str, Any]  # color, marker, line style
+LOOKS: dict[str, Look] = {  # of the paper's rows
     "bttr": ("#000000", "P", (0, (1, 1))),
     "bttr-baseline": ("#E69F00", "s", (0, (4, 1.5))),
     "comer-self": ("#56B4E9", "^", (0, (3, 1, 1, 1))),
     "comer-cross": ("#009E73", "D", (0, (2, 1))),
     "comer-fusion": ("#0072B2", "o", "-"),
 }
+OTHER_LOOKS: tuple[Look, ...] = (  # of other recipes
+    ("#CC79A7", "v", (0, (6, 1, 1, 1))),
+    ("#D55E00", "X", (0, (5, 1))),
+    ("#7F7F7F", "<", (0, (1, 2))),
+    ("#8C564B", ">", (0, (3, 1))),
+)
 RATES = {
     "exact": ("ExpRate", "#0072B2", "o"),
     "le1": ("≤ 1 error", "#009E73", "s"),
@@ -66,9 +73,10 @@ def _position(recipe: str) -> tuple[int, str]:
     return list(LOOKS).index(recipe) if recipe in LOOKS else len(LOOKS), recipe
 
 
-def look(recipe: str) -> tuple[str, str, Any]:
-    """Color, marker, line style."""
-    return LOOKS.get(recipe, ("#CC79A7", "v", (0, (6, 1, 1, 1))))
+def looks_of(recipes: Iterable[str]) -> dict[str, Look]:
+    """recipe -> its look: the paper's rows look alike in every figure, others are told apart within one."""
+    names = sorted({*recipes}, key=_position)
+    return LOOKS | dict(zip((name for name in names if name not in LOOKS), cycle(OTHER_LOOKS)))
 
 
 def handle(label: str, color: str, marker: str, line: Any = "none", *, filled: bool = True) -> Line2D:
@@ -104,10 +112,11 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
     figure = Figure(figsize=(WIDTH, 0.9 + 1.4 * len(panels)))
     axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     drawn_recipes = sorted({recipe for panel in panels.values() for recipe in panel}, key=_position)
+    looks = looks_of(drawn_recipes)
     for axis, (name, panel) in zip(axes, panels.items(), strict=True):
         for recipe, rates in panel.items():
             x = np.arange(len(rates)) + (drawn_recipes.index(recipe) - (len(drawn_recipes) - 1) / 2) * 0.15
-            color, marker, line = look(recipe)
+            color, marker, line = looks[recipe]
             if panel is not by_paper and recipe in by_paper:
                 dotted = ":" if len(panel) < 3 else "none"
                 faint = {"color": color, "marker": marker, "markerfacecolor": "white", "linewidth": 0.7}
@@ -121,7 +130,7 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
         axis.grid(visible=False, axis="x")
     axes[-1].set_xticks(range(len(sizes)), [f"{name}\n{n}" for name, n in zip(paper["buckets"], sizes, strict=True)])
     axes[-1].set_xlabel("tokens of the true caption, and how many expressions have them")
-    handles = [handle(model_name(recipe), *look(recipe)) for recipe in drawn_recipes]
+    handles = [handle(model_name(recipe), *looks[recipe]) for recipe in drawn_recipes]
     if len(panels) > 1:
         handles.append(handle("the same, reported", GRAY, "o", ":", filled=False))
     figure.legend(handles=handles, loc="outside upper center", ncols=3 if len(handles) > 4 else 2)
@@ -146,8 +155,10 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
     figure = Figure(figsize=(WIDTH, 0.75 + 0.3 * len(lines)))
     axis, labels = figure.subplots(), []
     for y, (model, source, rates, seeds) in enumerate(lines):
-        labels.append(f"{source}, {len(seeds)} seed" + "s" * (len(seeds) > 1) if seeds else model)
-        if y and not seeds:
+        first = y == 0 or lines[y - 1][0] != model
+        label = f"{source}, {len(seeds)} seed" + "s" * (len(seeds) > 1) if seeds else model
+        labels.append(f"{model}: {label}" if first and seeds else label)  # a row that the paper does not have
+        if y and first:
             axis.axhline(y - 0.5, color="#CCCCCC", linewidth=0.4, zorder=0)
         for index, (key, (center, low, high)) in enumerate(zip(RATES, rates, strict=False)):
             _, color, marker = RATES[key]
@@ -176,20 +187,21 @@ def training(runs: Sequence[RunFolder], preset: str) -> Figure:
     """Loss, learning rate, images per second and, if measured, token match on held-out data by epoch, for the runs
     labeled `preset`."""
     runs = sorted(runs, key=lambda run: (_position(run.recipe), run.seed))
+    looks = looks_of(run.recipe for run in runs)
     panels = [key for key in PANELS if any(key in line for run in runs for line in run.history)]
     figure = Figure(figsize=(WIDTH, 0.6 + 0.95 * len(panels)))
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
     for axis, key in zip(axes, panels, strict=True):
         for run in runs:
             points = [(line["epoch"], line[key]) for line in run.history if key in line]
-            color, marker, line = look(run.recipe)
-            looks = {"color": color, "marker": marker if len(points) <= 60 else "", "linestyle": line}
-            axis.plot(*zip(*points, strict=True), markersize=2, gid=f"{run.recipe}, seed {run.seed}, {key}", **looks)
+            color, marker, line = looks[run.recipe]
+            style = {"color": color, "marker": marker if len(points) <= 60 else "", "linestyle": line}
+            axis.plot(*zip(*points, strict=True), markersize=2, gid=f"{run.recipe}, seed {run.seed}, {key}", **style)
         axis.set(ylabel=PANELS[key], ylim=(0, None))
     axes[-1].set_xlabel("epoch")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.align_ylabels(list(axes))
-    handles = [handle(model_name(recipe), *look(recipe)) for recipe in dict.fromkeys(run.recipe for run in runs)]
+    handles = [handle(model_name(recipe), *looks[recipe]) for recipe in dict.fromkeys(run.recipe for run in runs)]
     figure.legend(handles=handles, title=f"preset {preset}", title_fontsize=8, loc="outside upper center", ncols=2)
     return figure
 
@@ -199,10 +211,11 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
     seed. Each preset is labeled at its best row."""
     figure = Figure(figsize=(WIDTH, 2.4))
     axis, handles, best = figure.subplots(), {}, dict[str, tuple[float, float]]()
-    for (recipe, preset), seeds in seeds_of_rows([run for run in runs if run.seconds]).items():
+    looks = looks_of(run.recipe for run in runs)
+    for (recipe, preset), seeds in seeds_of_rows([run for run in runs if run.core_minutes]).items():
         cost = [run.core_minutes for run in seeds]
         rates = [100 * run.scores[YEAR].exact / run.scores[YEAR].n for run in seeds]
-        color, marker, _ = look(recipe)
+        color, marker, _ = looks[recipe]
         handles[recipe] = handle(model_name(recipe), color, marker)
         x, y = float(np.mean(cost)), float(np.mean(rates))
         axis.plot(x, y, marker, color=color, gid=f"{recipe}, {preset}")

@@ -64,8 +64,9 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
         yield "training, errors", f"there is no run under {results / 'reproduced'}; python -m benchmarks pack adds one"
     labels = {run: label.replace(" ", "-") for run, label in preset_labels(runs).items()}
     for preset in sorted({*labels.values()}):
-        yield f"training-{preset}", plots.training([run for run in runs if labels[run] == preset], preset)
-    if any(run.seconds for run in runs):
+        trained = [run for run in runs if labels[run] == preset and run.history]
+        yield f"training-{preset}", plots.training(trained, preset) if trained else "no history.jsonl"
+    if any(run.core_minutes for run in runs):
         yield "exprate-minutes", plots.minutes(runs)
     missing = "no errors/*.json; python -m benchmarks score makes them"
     for (recipe, preset), run in {(run.recipe, labels[run]): run for run in reversed(runs)}.items():  # the first seed

@@ -1,20 +1,27 @@
 // The filters and sort orders of the browser, and their encoding in the page's address.
 
-// The texts that a search covers, without spaces.
-function texts(row) {
-  const entries = [chosen("a"), chosen("b")].map((run) => row.runs[run]).filter(Boolean);
-  const all = entries.flatMap((entry) => [entry.tokens, entry.reason, ...(entry.words || [])]);
-  return [row.id, row.truth && row.truth.tokens, ...all].filter(Boolean).map((text) => text.replaceAll(" ", ""));
-}
+// The differences of an entry in words, such as "x read as X".
+const phrases = (entry) => (entry.words || []).map((words) => words.replace(/^symbol \d+: /, ""));
 
-// Whether a text contains these words in order, with anything between them.
-function inOrder(text, words) {
+// Whether tokens contain these words in order, with anything between them; of a longer word, a part of a token will do.
+function inOrder(tokens, words) {
   let at = 0;
   return words.every((word) => {
-    const found = text.indexOf(word, at);
-    at = found + word.length;
-    return found >= 0;
+    at = 1 + tokens.findIndex((token, i) => i >= at && (token === word || (word.length > 1 && token.includes(word))));
+    return at > 0;
   });
+}
+
+// Whether a search finds a row: exactly this difference, a part of the id or of a message, or these tokens in order.
+function found(row, query) {
+  const entries = [chosen("a"), chosen("b")].map((run) => row.runs[run]).filter(Boolean);
+  const said = entries.flatMap(phrases);
+  if (query.includes(" read as ")) return said.includes(query);
+  const smart = /[A-Z]/.test(query) ? (text) => text : (text) => text.toLowerCase(); // a capital: case-sensitive
+  const words = query.match(/\\?[A-Za-z]{2,}|\\.|\S/g);
+  const sequences = [row.truth, ...entries].map((entry) => (entry && entry.tokens) || "");
+  const texts = [row.id, ...said, ...entries.map((entry) => entry.reason || "")];
+  return texts.some((text) => smart(text).includes(query)) || sequences.some((text) => inOrder(smart(text).split(" "), words));
 }
 
 const VERDICTS = {
@@ -53,11 +60,7 @@ function filters() {
   }
   if ($("played").checked) tests.push((row) => row.attention[a]);
   const query = value("search").trim();
-  if (query) {
-    const words = query.includes(" read as ") ? [query.replaceAll(" ", "")] : query.split(/\s+/);
-    const exact = /[A-Z]/.test(query); // smart case: a capital letter makes the search case-sensitive
-    tests.push((row) => texts(row).some((text) => inOrder(exact ? text : text.toLowerCase(), words)));
-  }
+  if (query) tests.push((row) => found(row, query));
   return tests;
 }
 
@@ -91,6 +94,15 @@ function writeAddress() {
   history.replaceState(null, "", (row ? `#/${row.set}/${encodeURIComponent(row.id)}` : "#/") + query);
 }
 
+// A part of the address as it was written; a malformed one leads nowhere.
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return "";
+  }
+}
+
 function followAddress() {
   const [path, query] = location.hash.slice(1).split("?");
   if (query !== undefined) {
@@ -103,7 +115,7 @@ function followAddress() {
     suggest();
     applyFilters();
   }
-  const [, set, id] = path.split("/").map(decodeURIComponent);
+  const [, set, id] = path.split("/").map(decoded);
   const row = state.rows.find((candidate) => candidate.set === set && candidate.id === id);
   if (row) {
     if (!state.shown.includes(row)) reset();

@@ -132,7 +132,7 @@ def render(material: Material, results: Path) -> str:
         style=Markup(_part("page.css")),
         script=Markup(script),
         script_hash=Markup(f"sha256-{digest}"),
-        warning=f"{' and '.join(others).upper()} DATA: these are NOT CROHME numbers." if others else "",
+        warning=_warning(others, crohme=any(run.data == "crohme" for run in material.runs)),
         intro=f"{content}; data: {material.archive.edition if material.archive else 'no archive was given'}.",
         tables=[table for title, frame in material.frames for table in _tables(title, frame)],
         tables_note=tables.NOTE.replace("`", ""),
@@ -146,6 +146,15 @@ def render(material: Material, results: Path) -> str:
         packs={test_set.key: packed(vars(test_set)) for test_set in material.sets},
         meta=meta,
     )
+
+
+def _warning(others: Sequence[str], *, crohme: bool) -> str:
+    """What of the page is no result on CROHME, if anything."""
+    if not others:
+        return ""
+    if crohme:
+        return f"Expressions and rows named {' or '.join(others)} are NOT CROHME numbers."
+    return f"{' and '.join(others).upper()} DATA: these are NOT CROHME numbers."
 
 
 def _part(name: str) -> str:

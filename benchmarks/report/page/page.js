@@ -98,8 +98,7 @@ function suggest() {
   const counts = new Map();
   for (const row of state.rows) {
     const entry = row.runs[chosen("a")];
-    for (const words of (entry && entry.words) || []) {
-      const phrase = words.replace(/^symbol \d+: /, "");
+    for (const phrase of entry ? phrases(entry) : []) {
       if (/^\S+ read as \S+$/.test(phrase)) counts.set(phrase, (counts.get(phrase) || 0) + 1);
     }
   }
