@@ -126,6 +126,8 @@ def fitted(
             epochs = max(config.training.epochs for config in configs)
         elif epochs < least:
             needed = math.ceil(least * len(configs) * seconds / TRAINING_SHARE / 60)
+            if needed <= minutes:  # enough when the same command does not have to measure again
+                raise OutOfTime
             raise UserError(
                 f"--minutes {minutes:g}: {len(configs)} runs at {seconds:.3g} s an epoch have no time for {least} "
                 f"epochs each, the least that preset {configs[0].preset} learns in; give {needed} or more (MINUTES=)"
@@ -239,7 +241,17 @@ def _in_parallel(
                 name = next(iter(waiting))
                 running[name] = waiting.pop(name)
                 engine.start(name, _on_node, running[name].settings, splits)
-            for name, error in engine.ended(min(MIRROR_SECONDS, left)).items():
+            ended = engine.ended(min(MIRROR_SECONDS, left))
+            for name, run in running.items():
+                if history := RunFolder(run.path).history:
+                    if len(history) > epochs[name]:  # the progress bars of other processes are not visible
+                        epochs[name], last = len(history), history[-1]
+                        epoch = f"epoch {last['epoch']}/{run.settings.training.epochs}"
+                        rates = f"loss {last['loss']:.4f}, {last['images_per_s']:.0f} images/s"
+                        console.print(f"{_name(run)}: {epoch}, {rates}", markup=False)
+                    if name not in ended:
+                        track(run.path, running=True)
+            for name, error in ended.items():
                 run = running.pop(name)
                 attempts[name] += 1
                 if isinstance(error, Died) and attempts[name] < ATTEMPTS:
@@ -250,14 +262,6 @@ def _in_parallel(
                     track(run.path)
                 console.print(f"{name}: {error or 'done'}", markup=False)
                 errors += [error] if error else []
-            for name, run in running.items():
-                if history := RunFolder(run.path).history:
-                    if len(history) > epochs[name]:  # the progress bars of other processes are not visible
-                        epochs[name], last = len(history), history[-1]
-                        epoch = f"epoch {last['epoch']}/{run.settings.training.epochs}"
-                        rates = f"loss {last['loss']:.4f}, {last['images_per_s']:.0f} images/s"
-                        console.print(f"{_name(run)}: {epoch}, {rates}", markup=False)
-                    track(run.path, running=True)
     finally:
         engine.stop()
         for run in running.values():

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,11 @@ import torch
 
 from benchmarks import __main__ as cli
 from benchmarks.errors import UserError
+from benchmarks.runs.folder import RunFolder
+from models import CoMER
+from models.weights import pack_weights
 from tests.helpers.places import ROOT
+from tests.helpers.tiny import tiny_archive, tiny_config
 
 COMMANDS = """data crohme train predict score reproduce track tables report compare regress doctor ls speed
 timings precision import-weights recognize attention"""
@@ -133,3 +138,26 @@ def test_ctrl_c_reports_what_is_kept(tmp_path: Path) -> None:
         process.kill()
     assert process.returncode == 130
     assert "the last checkpoint are kept; run the same command again to resume" in errors and "Traceback" not in errors
+
+
+def test_weights_read_a_new_test_set_and_are_not_trained_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run without a checkpoint, such as a reproduced one, on its archive with one more test set."""
+    archive = tiny_archive(tmp_path / "archive", test=2)
+    run = RunFolder(tmp_path / "run", tiny_config(archive))
+    run.write("config.yaml", run.settings.to_yaml())
+    run.write("best.safetensors", pack_weights(CoMER(run.settings.model)))
+    shutil.copytree(archive / "data/2014", archive / "data/2023")
+
+    def main(*words: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *words, "--crohme", str(archive), "--results", str(tmp_path)])
+        return cli.main()
+
+    assert main("predict", str(run.path), "--years", "2023") == 0 and (run.path / "predictions/2023.zip").exists()
+    assert main("train", str(run.path)) == 1
+    assert "trained, without a checkpoint to resume from; --force trains it anew" in capsys.readouterr().err
+    (archive / "data/train/caption.txt").write_text("a\tx\n")
+    shutil.copy(next((archive / "data/2014/img").iterdir()), archive / "data/train/img/a.bmp")
+    shutil.rmtree(archive / "data/train/symLg")
+    assert main("predict", str(run.path)) == 1 and "other digest" in capsys.readouterr().err

@@ -19,7 +19,8 @@ from benchmarks.training.trainer import train
 from tests.helpers.tiny import tiny_archive
 
 PRESETS = ["brief", "fast", "hour", "ink", "ink-single", "laptop", "paper", "smoke", "whole"]
-RECIPES = ["bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"]
+PAPERS = {"bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"}
+RECIPES = sorted(PAPERS)
 
 
 def test_the_five_rows_are_shipped():
@@ -31,6 +32,8 @@ def test_the_five_rows_are_shipped():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_recipe_resolves_with_every_preset(recipe, preset):
     config = configs.resolve(recipe, preset, 7)
+    if recipe not in PAPERS:
+        return
     assert config.model.cross_coverage == (recipe in ("comer-cross", "comer-fusion"))
     assert config.model.self_coverage == (recipe in ("comer-self", "comer-fusion"))
     fusion = configs.resolve("comer-fusion", preset, 7).augmentation

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.cli.options import RESULTS, AsJson, Crohme, Preset, Recipe, Results, app, parse_list, parse_seed
+from benchmarks.cli.options import RESULTS, AsJson, Crohme, Recipe, Results, app, parse_list, parse_seed
 from benchmarks.errors import UserError
 
 PANEL = "Checks"
@@ -74,7 +74,7 @@ def precision(
     heldout: Annotated[int, typer.Option(help="held-out expressions", min=1)] = 300,
     max_tokens: Annotated[int, typer.Option(help="skip expressions with longer labels", min=1)] = 200,
     recipe: Recipe = "comer-fusion",
-    preset: Preset = "laptop",
+    preset: Annotated[str, typer.Option(help="a preset, or a YAML file")] = "laptop",
     crohme: Crohme = None,
     results: Results = RESULTS,
 ) -> None:

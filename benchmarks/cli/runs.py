@@ -80,6 +80,8 @@ def train(
         raise UserError("name one run: a run folder, or --recipe (with --preset and --seed)")
     if folder:
         run, archive = _run(folder, crohme, results)
+        if run.weights.exists() and not (run.path / "checkpoint.json").exists() and not force:
+            raise UserError(f"{folder}: trained, without a checkpoint to resume from; --force trains it anew")
     else:
         archive = open_data(crohme, results)
         config = resolve(recipe, preset or _default_preset(), seed, archive)
@@ -226,7 +228,7 @@ def _run(folder: Path, crohme: Path | None, results: Path) -> "tuple[RunFolder, 
     if crohme is None and data.name != "embedded":
         raise UserError(f"{folder}: trained on {data.name} data; give the archive with --crohme")
     archive = open_data(crohme, results)
-    if archive.digest != data.digest:
+    if data.digest not in (archive.digest, archive.published_digest):
         raise UserError(f"{archive.path}: not the data of {folder} (other digest); give the archive it was trained on")
     return run, archive
 

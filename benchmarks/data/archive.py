@@ -134,6 +134,12 @@ class Archive:
         return _digest(self._store, sorted(filter(_CONTENT.fullmatch, self._store.sizes)))
 
     @cached_property
+    def published_digest(self) -> str:
+        """The digest without test sets that CROHME does not have: networks trained without these can read them."""
+        names = (name for name in self._store.sizes if _CONTENT.fullmatch(name) and name.split("/")[0] in PUBLISHED)
+        return _digest(self._store, sorted(names))
+
+    @cached_property
     def mark(self) -> dict | None:
         """Contents of data/EMBEDDED.json; None for any archive but the embedded set."""
         if EMBEDDED_MARKER not in self._store.sizes:

@@ -23,16 +23,18 @@ KEYS = ["recipe", "preset", "config", "hardware", "threads"]
 def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
     """Print one row per run and, for several seeds, their mean and standard deviation. Without `folders`, use the
     committed runs and write results/speed/training.csv. Raises UserError for unfinished runs, or if there are none."""
-    runs = [RunFolder(folder) for folder in folders] or RunFolder.under(results / "reproduced")
+    runs = [RunFolder(folder) for folder in folders] or [
+        run for run in RunFolder.under(results / "reproduced") if "trained_in" not in run.environment
+    ]
     if not runs:
         raise UserError(f"{results / 'reproduced'}: no runs; name run folders")
-    rows = pd.DataFrame([row(run) for run in runs]).sort_values([*KEYS, "seed"], kind="stable")
+    rows = pd.DataFrame([row(run) for run in sorted(runs, key=lambda run: run.seed)]).sort_values(KEYS, kind="stable")
     table = pd.concat([with_spread(seeds) for _, seeds in rows.groupby(KEYS, sort=False)], ignore_index=True)
-    shown = table.dropna(axis="columns", how="all").drop(columns=["config"], errors="ignore")
-    printing.show("time to accuracy", shown.to_dict("records"))  # pyright: ignore[reportArgumentType]
+    known = table.dropna(axis="columns", how="all")
+    printing.show("time to accuracy", known.drop(columns="config").to_dict("records"))  # pyright: ignore
     if not folders:
         path = results / "speed/training.csv"
-        rounded = table.map(lambda value: float(f"{value:.6g}") if isinstance(value, float) else value)
+        rounded = known.map(lambda value: float(f"{value:.6g}") if isinstance(value, float) else value)
         write_atomically(path, rounded.to_csv(index=False, lineterminator="\n"))
         print(path)
     return table

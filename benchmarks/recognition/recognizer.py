@@ -87,7 +87,10 @@ class Recognition:
             "score": best.score,
             "confidence": round(best.confidence, 4),
             "doubtful": self.doubtful,
-            "nbest": [{"latex": c.latex, **{key: getattr(c, key) for key in SCORES}} for c in self.nbest[:count]],
+            "nbest": [
+                {"latex": c.latex, "confidence": round(c.confidence, 4), **{key: getattr(c, key) for key in SCORES}}
+                for c in self.nbest[:count]
+            ],
         }
         return json.dumps(fields)
 

@@ -5,6 +5,7 @@ results/reproduced/, `local` rows from runs on this machine. The committed resul
 two and are written only by `make tables`; results/local/table*.{csv,md,tex} hold all three.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from statistics import stdev
 from typing import Any
 
 import pandas as pd
+from scipy import stats
 
 from benchmarks import printing
 from benchmarks.config import Config
@@ -160,8 +162,19 @@ def _differences(comparisons: Sequence[compare.Comparison]) -> str:
         "fewer than three seeds per row; the interval leaves out how much runs differ and is too narrow.\n"
     )
     seeded = [each for each in comparisons if any(step.seed_p is not None for step in each.every_step)]
+    if not seeded:
+        return text
     words = "".join(f"- `{comparison.preset}`: {comparison.words}\n" for comparison in seeded)
-    return text + (words and f"\nIn words (`python -m benchmarks compare --set all`):\n\n{words}")
+    text += f"\nIn words (`python -m benchmarks compare --set all`):\n\n{words}"
+    spreads = ", ".join(f"{_spread(comparison.rows):.1f} points with `{comparison.preset}`" for comparison in seeded)
+    return text + f"\nIn 95 % of cases, two runs of a row differ by less than {spreads} (over the three years).\n"
+
+
+def _spread(rows: Sequence[compare.Row]) -> float:
+    """Limit of 95 % of the differences between two runs of a row, from the standard deviations of all rows pooled."""
+    known = [(row.n - 1, row.sd**2) for row in rows if row.sd is not None]
+    df = sum(count for count, _ in known)
+    return stats.t.ppf(0.975, df) * math.sqrt(2 * sum(count * square for count, square in known) / df)
 
 
 def _difference(step: compare.Step) -> str:

@@ -92,6 +92,14 @@ def test_a_name_that_is_not_utf8_is_no_trouble(tmp_path, entries):
     assert open_archive(tmp_path / "unpacked").digest != open_archive(tmp_path / "a.zip").digest
 
 
+def test_a_test_set_more_leaves_the_digest_of_the_published_ones(tmp_path, entries):
+    before = open_archive(pack(tmp_path / "a.zip", entries))
+    for name in [name for name in entries if "/2014/" in name]:
+        entries[name.replace("2014", "2023")] = entries[name]
+    after = open_archive(pack(tmp_path / "b.zip", entries))
+    assert after.published_digest == before.digest != after.digest
+
+
 def test_foreign_archive_lists_how_it_differs(tmp_path, entries):
     archive = open_archive(pack(tmp_path / "a.zip", entries))
     assert archive.name == "foreign"

@@ -165,6 +165,8 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
     assert tested == "**+9.00 (+8.0 to +10.0)**, p<0.001"
     assert untested == "+9.00 (images: +8.0 to +10.0)"  # one seed: no verdict
     assert text.count("Whether the paper's order holds") == 1
+    # five more or fewer right of each year, or 15 of 3,332: t(4) = 2.776 times the root of 2 times 0.450
+    assert "two runs of a row differ by less than 1.8 points with `fast` (over" in text
     assert "- `fast`: " in text and "CoMER (Cross) → CoMER (Fusion) +9.00 points" in text
     readme.write_text("no marks\n")
     with pytest.raises(UserError, match="lacks the lines"):
