@@ -174,7 +174,7 @@ def _spread(rows: Sequence[compare.Row]) -> float:
     """Limit of 95 % of the differences between two runs of a row, from the standard deviations of all rows pooled."""
     known = [(row.n - 1, row.sd**2) for row in rows if row.sd is not None]
     df = sum(count for count, _ in known)
-    return stats.t.ppf(0.975, df) * math.sqrt(2 * sum(count * square for count, square in known) / df)
+    return float(stats.t.ppf(0.975, df)) * math.sqrt(2 * sum(count * square for count, square in known) / df)
 
 
 def _difference(step: compare.Step) -> str:
