@@ -158,9 +158,11 @@ def _differences(comparisons: Sequence[compare.Comparison]) -> str:
     text += _by_preset(columns, "from → to")
     text += (
         "\np is the larger of those over seeds and over images, corrected for the steps of the paper's order; the "
-        "difference between BTTR (baseline) and CoMER (Fusion) is a claim by itself. **Bold**: below 5 %. (images: …): "
-        "fewer than three seeds per row; the interval leaves out how much runs differ and is too narrow.\n"
+        "difference between BTTR (baseline) and CoMER (Fusion) is a claim by itself. **Bold**: below 5 %."
     )
+    if any(step.seed_p is None for comparison in comparisons for step in comparison.every_step):
+        text += " (images: …): fewer than three seeds per row; the interval leaves out how much runs differ and is too narrow."
+    text += "\n"
     seeded = [each for each in comparisons if any(step.seed_p is not None for step in each.every_step)]
     if not seeded:
         return text
