@@ -3,7 +3,9 @@
 import errno
 import io
 import os
+import signal
 import sys
+import threading
 
 # isort: off
 from benchmarks.cli import data, runs, results, images, checks  # noqa: F401  (imported to register commands, in this order)
@@ -19,6 +21,8 @@ from models.errors import CheckpointError
 def main() -> int:
     """Run the command line; return the exit code. HMERBENCH_DEBUG=1 shows tracebacks."""
     configure_libraries()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's limit: stop as after Ctrl-C
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         # file names that are not UTF-8 are printed unchanged
         sys.stdout.reconfigure(errors="surrogateescape")

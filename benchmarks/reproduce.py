@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from pydantic import PositiveInt, TypeAdapter, ValidationError
 from benchmarks.config import Config, check_folder
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
+from benchmarks.files import locked, write_atomically
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died, Place
 from benchmarks.printing import console, show
@@ -74,6 +74,7 @@ def reproduce(
         raise UserError("no recipe or no seed is given: omit --recipes and --seeds for all rows of seed 7")
     space, placing = workspace(archive, results), options.placing
     runs: list[RunFolder] = []
+    errors: list[Exception] = []
     deadline = math.inf if options.minutes is None else options.began + 60 * options.minutes
     with suppress(OutOfTime):
         if options.minutes is not None:
@@ -81,17 +82,23 @@ def reproduce(
         runs = [RunFolder(space / "runs" / config.run_name, config) for config in configs]
         for run in runs:
             check_folder(run.settings, run.path)
+        with ExitStack() as locks:  # before any run is discarded
+            for run in runs if options.force else ():
+                locks.enter_context(locked(run.path))
         for run in runs if options.force else ():
             run.forget_training()
         announce(archive)
         _print_plan(runs, splits)
         if placing.engine == "local" and placing.jobs == 1:
-            _sequentially(runs, archive, splits, deadline)
+            _sequentially(runs, archive, splits, deadline, errors)
         else:
-            engine = placing.open(archive, space, space / "runs/logs")
-            _in_parallel(runs, splits, engine, placing.jobs if placing.engine == "local" else len(runs), deadline)
+            engine, jobs = placing.open(archive, space, space / "runs/logs"), placing.jobs
+            _in_parallel(runs, splits, engine, jobs if placing.engine == "local" else len(runs), deadline, errors)
     if scored := [run for run in runs if run.sets("scores/*.json")]:
         _finish(archive, scored, results, time.perf_counter() - options.began)
+    if errors:
+        wrong = isinstance(errors[0], UserError | OSError)
+        raise errors[0] if wrong else UserError(f"a run failed: {errors[0]}")
     done = sum(_done(run, splits) for run in runs)
     if done < len(configs):
         without = " without --force (FORCE=1)" if options.force else ""
@@ -109,15 +116,10 @@ def fitted(
     OutOfTime if the deadline passes while an epoch is measured.
     """
     path = runs / "fitted.json"
-    chosen: dict[str, int] = {}
-    if path.exists():
-        try:
-            chosen = TypeAdapter(dict[str, PositiveInt]).validate_json(path.read_bytes(), strict=True)
-        except ValidationError:
-            raise UserError(f"{path}: damaged; restore it, or delete it to measure again") from None
+    chosen = _chosen(path)
     key = f"{minutes:g} minutes: {' '.join(sorted(config.run_name for config in configs))}"
     if key not in chosen or force:
-        seconds = _measured_epoch(configs, archive, runs, deadline)
+        seconds, measured = _measured_epoch(configs, archive, runs, deadline)
         left = TRAINING_SHARE * (deadline - time.perf_counter())
         trained = [0 if force else len(RunFolder(runs / config.run_name).history) for config in configs]
         remaining = [config.training.epochs - count for config, count in zip(configs, trained, strict=True)]
@@ -126,15 +128,17 @@ def fitted(
             epochs = max(config.training.epochs for config in configs)
         elif epochs < least:
             needed = math.ceil(least * len(configs) * seconds / TRAINING_SHARE / 60)
-            if needed <= minutes:  # enough when the same command does not have to measure again
+            if measured and needed <= minutes:  # enough when the same command does not have to measure again
                 raise OutOfTime
+            needed = max(needed, math.floor(minutes) + 1)
             raise UserError(
                 f"--minutes {minutes:g}: {len(configs)} runs at {seconds:.3g} s an epoch have no time for {least} "
                 f"epochs each, the least that preset {configs[0].preset} learns in; give {needed} or more (MINUTES=)"
             )
         console.print(f"{minutes:g} minutes: up to {epochs} epochs for each run, at {seconds:.3g} s an epoch")
-        chosen[key] = epochs
-        write_atomically(path, json.dumps(chosen, indent=1) + "\n")
+        with locked(runs, ".fitted", seconds=60):  # another job may have chosen meanwhile
+            chosen = _chosen(path) | {key: epochs}
+            write_atomically(path, json.dumps(chosen, indent=1) + "\n")
     epochs = chosen[key]
     shorter = {"training.epochs": epochs}
     return [
@@ -145,8 +149,19 @@ def fitted(
     ]
 
 
-def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, deadline: float) -> float:
-    """Seconds of the first epoch after the curriculum, for the network with the most coverage, which is the slowest.
+def _chosen(path: Path) -> dict[str, int]:
+    """Epochs by job, as kept in fitted.json. Raises UserError if it is damaged."""
+    if not path.exists():
+        return {}
+    try:
+        return TypeAdapter(dict[str, PositiveInt]).validate_json(path.read_bytes(), strict=True)
+    except ValidationError:
+        raise UserError(f"{path}: damaged; restore it, or delete it to measure again") from None
+
+
+def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, deadline: float) -> tuple[float, bool]:
+    """Seconds of the first epoch after the curriculum, for the network with the most coverage, which is the slowest;
+    and whether it was trained now.
 
     It is trained in its own folder, set up for all epochs of its preset, which a command without minutes resumes.
     """
@@ -163,13 +178,13 @@ def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, dea
             raise Measured
         _check_time(deadline)
 
-    if len(RunFolder(folder).history) < needed:
+    if fresh := len(RunFolder(folder).history) < needed:
         _check_time(deadline)
         check_folder(config, folder)
         console.print(f"measuring an epoch of {config.recipe}", markup=False)
         with suppress(Measured):
             train(RunFolder(folder, config), archive, stop)
-    return epoch_seconds(RunFolder(folder).history[:needed])
+    return epoch_seconds(RunFolder(folder).history[:needed]), fresh
 
 
 def _check_time(deadline: float) -> None:
@@ -182,8 +197,13 @@ def epoch_seconds(history: Sequence[Epoch]) -> float:
     return history[-1]["seconds"] + sum(line.get("val_seconds", 0.0) for line in history) / len(history)
 
 
-def _sequentially(runs: Sequence[RunFolder], archive: Archive, splits: Sequence[str], deadline: float) -> None:
-    """Do one run after another. Raises OutOfTime after the deadline, a value of time.perf_counter."""
+def _sequentially(
+    runs: Sequence[RunFolder], archive: Archive, splits: Sequence[str], deadline: float, errors: list[Exception]
+) -> None:
+    """Do one run after another; a run that fails does not stop the others, its error is added to `errors`.
+
+    Raises OutOfTime after the deadline, a value of time.perf_counter.
+    """
     from benchmarks.tracking.live import live
     from benchmarks.tracking.track import track
 
@@ -192,10 +212,15 @@ def _sequentially(runs: Sequence[RunFolder], archive: Archive, splits: Sequence[
         check_time()
         if not run.trained:
             console.rule(f"{_name(run)}: training", align="left")
-        with nullcontext() if run.trained else live(run.path):
-            if not _stages(run, archive, splits, check_time):
-                console.print(f"{_name(run)}: already done ({run.path})", markup=False)
-        track(run.path)
+        try:
+            with nullcontext() if run.trained else live(run.path):
+                if not _stages(run, archive, splits, check_time):
+                    console.print(f"{_name(run)}: already done ({run.path})", markup=False)
+        except UserError as error:
+            console.print(f"{_name(run)}: {error}", markup=False)
+            errors.append(error)
+        else:
+            track(run.path)
 
 
 def _stages(run: RunFolder, archive: Archive, splits: Sequence[str], after_each: Callable[[], None]) -> bool:
@@ -223,16 +248,26 @@ def _stages(run: RunFolder, archive: Archive, splits: Sequence[str], after_each:
 
 
 def _in_parallel(
-    runs: Sequence[RunFolder], splits: Sequence[str], engine: "Engine", at_once: int, deadline: float
+    runs: Sequence[RunFolder],
+    splits: Sequence[str],
+    engine: "Engine",
+    at_once: int,
+    deadline: float,
+    errors: list[Exception],
 ) -> None:
     """Do at most `at_once` runs in parallel until all are done or the deadline has passed.
 
     A run whose process or node dies is restarted from the files it left. A run that fails does not stop the others;
-    its error is raised at the end.
+    its error is added to `errors`.
     """
     from benchmarks.tracking.track import track
+    from benchmarks.training.checkpoint import adopt_training
 
-    attempts, epochs, errors = Counter[str](), Counter[str](), []
+    for run in runs:  # here, as a node sees its own run alone
+        if not run.trained:
+            with suppress(UserError), locked(run.path):  # if another process trains it, the job says so
+                adopt_training(run)
+    attempts, epochs = Counter[str](), Counter[str]()
     waiting = {run.settings.run_name: run for run in runs if not _done(run, splits)}
     running: dict[str, RunFolder] = {}
     try:
@@ -267,8 +302,6 @@ def _in_parallel(
         for run in running.values():
             if RunFolder(run.path).history:
                 track(run.path)
-    if errors:
-        raise errors[0] if isinstance(errors[0], UserError) else UserError(f"a run failed: {errors[0]}")
 
 
 def _on_node(place: Place, settings: Config, splits: Sequence[str]) -> None:
@@ -298,7 +331,10 @@ def _print_plan(runs: Sequence[RunFolder], splits: Sequence[str]) -> None:
 def expected_seconds(run: RunFolder) -> float | None:
     """Median duration of finished trainings at this preset in the same workspace; None if there are none."""
     others = map(RunFolder, run.path.parents[1].glob(f"*/{run.settings.preset}-seed*"))
-    durations = [other.seconds[-1] for other in others if other.trained and other.history]
+    durations = list[float]()
+    for other in others:
+        with suppress(UserError):  # a damaged file there is no fault of this run
+            durations += other.seconds[-1:] if other.trained else []
     return median(durations) if durations else None
 
 

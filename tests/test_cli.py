@@ -17,6 +17,7 @@ from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
 from models import CoMER
 from models.weights import pack_weights
+from tests.helpers.made_up import put_history
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -155,8 +156,12 @@ def test_weights_read_a_new_test_set_and_are_not_trained_over(
         return cli.main()
 
     assert main("predict", str(run.path), "--years", "2023") == 0 and (run.path / "predictions/2023.zip").exists()
+    put_history(run.path, [{}])
     assert main("train", str(run.path)) == 1
     assert "trained, without a checkpoint to resume from; --force trains it anew" in capsys.readouterr().err
+    assert main("train", str(run.path), "--seed", "8") == 1 and "has its own preset" in capsys.readouterr().err
+    run.forget_training()  # as --force does, which is then interrupted
+    assert main("train", str(run.path)) == 0 and len(RunFolder(run.path).history) == run.settings.training.epochs
     (archive / "data/train/caption.txt").write_text("a\tx\n")
     shutil.copy(next((archive / "data/2014/img").iterdir()), archive / "data/train/img/a.bmp")
     shutil.rmtree(archive / "data/train/symLg")

@@ -13,6 +13,7 @@ from benchmarks import reproduce as job
 from benchmarks.config import resolve
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
+from benchmarks.files import locked
 from benchmarks.jobs.engine import Placing
 from benchmarks.recognition.predict import write_predictions
 from benchmarks.runs.contents import Epoch
@@ -123,7 +124,7 @@ def test_parallel_runs_are_logged_as_running_until_they_are_stopped(archive: Pat
 
     engine: Any = Engine()
     with pytest.raises(KeyboardInterrupt):
-        job._in_parallel([run], ["2014"], engine, 1, math.inf)
+        job._in_parallel([run], ["2014"], engine, 1, math.inf, [])
     assert logged == [True, "stopped", False]
 
 
@@ -137,11 +138,33 @@ def test_parallel_runs_stop_at_the_deadline_but_not_for_a_failure(
     broken = space / "runs" / resolve("bttr", preset, 7, open_archive(archive)).run_name
     broken.mkdir(parents=True, exist_ok=True)
     (broken / "checkpoint.safetensors").write_bytes(b"no weights")
-    with pytest.raises(UserError, match=r"checkpoint\.safetensors.*delete it"):
-        reproduce(["bttr"], preset, [7, 8], archive, tmp_path, placing=Placing(jobs=2))
-    assert len(list(space.glob("runs/bttr/*seed8*/scores/2014.json"))) == 1
+    for jobs, seed in ((2, 8), (1, 9)):
+        with pytest.raises(UserError, match=r"checkpoint\.safetensors.*delete it"):
+            reproduce(["bttr"], preset, [7, seed], archive, tmp_path, placing=Placing(jobs=jobs))
+        assert len(list(space.glob(f"runs/bttr/*seed{seed}*/scores/2014.json"))) == 1
+    assert ",2," in (space / "table2.csv").read_text()  # both seeds that could be trained
     with pytest.raises(UserError, match="--jobs is for the engine local"):
         reproduce(["bttr"], preset, [7, 8], archive, tmp_path, placing=Placing("ray", 2))
+
+
+def test_a_job_that_is_refused_discards_nothing(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+    preset = preset_of(archive)
+    reproduce(["bttr", "comer-self"], preset, [7], archive, tmp_path)
+    bttr, other = (path.parent for path in sorted(tmp_path.glob("local/*/runs/*/*/checkpoint.json")))
+    with locked(other), pytest.raises(UserError, match="works in it"):
+        reproduce(["bttr", "comer-self"], preset, [7], archive, tmp_path, force=True)
+    assert (bttr / "checkpoint.json").exists() and RunFolder(bttr).history
+
+
+def test_lost_weights_of_a_finished_run_are_written_again(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+    tiny_config(archive, {"select": "last", "training": {"schedule": {"name": "cosine"}}})
+    preset = str(archive / "tiny.yaml")
+    reproduce(["bttr"], preset, [7], archive, tmp_path)
+    (weights,) = tmp_path.glob("local/*/runs/*/*/best.safetensors")
+    before = weights.read_bytes()
+    weights.unlink()
+    reproduce(["bttr"], preset, [7], archive, tmp_path)
+    assert weights.read_bytes() == before and (weights.parent / "scores/2014.json").exists()
 
 
 def test_only_what_is_stale_is_repeated(archive: Path, tmp_path: Path, stages: list[str]) -> None:
@@ -287,6 +310,14 @@ def test_minutes_enough_for_all_epochs_or_for_none(
     assert stages == ["train"]  # measured once
     with pytest.raises(job.OutOfTime):
         job.fitted([config], data, tmp_path / "elsewhere", 1, -1.0)
+    clock = iter([0.0, 60.0])  # measuring takes a minute; what is left does not suffice until the command is repeated
+    monkeypatch.setattr(job.time, "perf_counter", lambda: next(clock))
+    with pytest.raises(job.OutOfTime):
+        job.fitted([config], data, tmp_path / "once more", 2, 120.0)
+    monkeypatch.setattr(job.time, "perf_counter", lambda: 60.0)
+    with pytest.raises(UserError, match="give 3 or more"):  # and not for ever
+        job.fitted([config], data, tmp_path / "once more", 2, 120.0)
+    assert list(job._chosen(runs / "fitted.json").values()) == [2]
     line: Epoch = {"epoch": 2, "step": 9, "loss": 1.0, "lr": 0.1, "seconds": 5.0, "images_per_s": 1.0}
     history: list[Epoch] = [{**line, "epoch": 1, "seconds": 9.0, "val_seconds": 4.0}, line]
     monkeypatch.undo()

@@ -78,9 +78,12 @@ def train(
 
     if (folder is None) == (not recipe):
         raise UserError("name one run: a run folder, or --recipe (with --preset and --seed)")
+    if folder and (preset or seed != 7):
+        raise UserError(f"{folder}: has its own preset and seed; take --preset and --seed out")
     if folder:
         run, archive = _run(folder, crohme, results)
-        if run.weights.exists() and not (run.path / "checkpoint.json").exists() and not force:
+        begun = (run.path / "checkpoint.safetensors").exists() or not run.history
+        if run.weights.exists() and not begun and not force:
             raise UserError(f"{folder}: trained, without a checkpoint to resume from; --force trains it anew")
     else:
         archive = open_data(crohme, results)

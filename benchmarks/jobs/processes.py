@@ -80,20 +80,21 @@ def _process(
     assert parent is not None
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     configure_libraries()
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with open(log, "a") as file:
-        os.dup2(file.fileno(), sys.stderr.fileno())
     if device is not None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
     if threads is not None:
         torch.set_num_threads(threads)
     try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "a") as file:
+            os.dup2(file.fileno(), sys.stderr.fileno())
         job(*arguments)
-    except UserError as error:
+    except (UserError, OSError) as error:  # OSError: such as a full disk
         pipe.send(error)
     except Exception as error:
         traceback.print_exc()
-        pipe.send(RuntimeError(f"{type(error).__name__}: {error}; {log} shows where"))
+        text = f"{type(error).__name__}: {error}"[:2000]  # more would fill the pipe, and this process would wait
+        pipe.send(RuntimeError(f"{text}; {log} shows where"))
     else:
         pipe.send(None)

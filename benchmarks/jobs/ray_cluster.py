@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +99,11 @@ class Depot:
         """All files of a folder."""
         return _files(self.workspace / name, {})
 
-    def write(self, name: str, files: Files) -> None:
-        """Write files into a folder. Raises UserError for a path outside of it."""
+    def write(self, name: str, files: Files, gone: Sequence[str]) -> None:
+        """Write files into a folder, and delete those that are gone. Raises UserError for a path outside of it."""
         _put(self.workspace / name, files)
+        for file in gone:
+            _inside(self.workspace / name, file).unlink(missing_ok=True)
 
 
 class NodePlace(Place):
@@ -128,9 +130,11 @@ class NodePlace(Place):
         return self.workspace / name
 
     def push(self, name: str) -> None:
-        """Send the driver the files changed since the last synchronization."""
-        files = _files(self.workspace / name, self.known[name])
-        ray.get(self.depot.write.remote(name, files))
+        """Send the driver the files changed since the last synchronization, and the names of those deleted."""
+        files, known = _files(self.workspace / name, self.known[name]), self.known[name]
+        gone = [file for file in known if not (self.workspace / name / file).exists()]
+        ray.get(self.depot.write.remote(name, files, gone))
+        self.known[name] = {file: time for file, time in known.items() if file not in gone}
         self.known[name] |= {file: time for file, (_, time) in files.items()}
 
 
@@ -155,8 +159,13 @@ def _files(folder: Path, known: Times) -> Files:
 def _put(folder: Path, files: Files) -> None:
     """Write files with their modification times, by which later stages tell what is up to date."""
     for name, (content, time) in files.items():
-        path = folder / name
-        if not path.resolve().is_relative_to(folder.resolve()):
-            raise UserError(f"{name}: not a path inside {folder}")
+        path = _inside(folder, name)
         write_atomically(path, content)
         os.utime(path, ns=(time, time))
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """The path of a file in a folder. Raises UserError for one outside of it."""
+    if not (path := folder / name).resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"{name}: not a path inside {folder}")
+    return path

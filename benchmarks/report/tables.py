@@ -161,7 +161,9 @@ def _differences(comparisons: Sequence[compare.Comparison]) -> str:
         "difference between BTTR (baseline) and CoMER (Fusion) is a claim by itself. **Bold**: below 5 %."
     )
     if any(step.seed_p is None for comparison in comparisons for step in comparison.every_step):
-        text += " (images: …): fewer than three seeds per row; the interval leaves out how much runs differ and is too narrow."
+        text += (
+            " (images: …): fewer than three seeds per row; the interval leaves out how runs differ and is too narrow."
+        )
     text += "\n"
     seeded = [each for each in comparisons if any(step.seed_p is not None for step in each.every_step)]
     if not seeded:

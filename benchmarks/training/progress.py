@@ -14,7 +14,8 @@ class Report(Progress):
     def __init__(self, config: Config, done: int, quiet: bool):
         description, note = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
         columns = (description, BarColumn(), MofNCompleteColumn(), note, TimeRemainingColumn())
-        super().__init__(*columns, console=err_console, disable=quiet)
+        day = 86400.0  # an epoch may take hours, and the time left is estimated from several
+        super().__init__(*columns, console=err_console, disable=quiet, speed_estimate_period=day)
         self.config, self.epochs = config, config.training.epochs
         title = f"{config.recipe} ({config.preset})"
         self.run_task = self.add_task(title, total=self.epochs, completed=done, note="epochs")

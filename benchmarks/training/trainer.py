@@ -149,6 +149,7 @@ class Trainer:
         """Train to the end, resuming from the last checkpoint, if any."""
         resumed = self._resume()
         if self.state.finished:
+            self._restore_weights()
             return
         if self.team.rank == 0:
             self.folder.write("config.yaml", self.config.to_yaml())
@@ -373,6 +374,15 @@ class Trainer:
             self.folder.write("latest.safetensors", pack_weights(self._inference_model().half()))
             took = time.perf_counter() - began
             self.next_weights = self.state.seconds + max(LATEST_SECONDS, took / LATEST_SHARE)
+
+    def _restore_weights(self) -> None:
+        """Write the weights of a finished training again if they are gone. Raises UserError if that is impossible."""
+        if self.team.decide(not self.folder.weights.exists()):
+            if self.config.select != "last":
+                raise UserError(
+                    f"{self.folder.weights}: gone, and an earlier epoch's; --force trains it again (FORCE=1)"
+                )
+            self._finish()
 
     def _finish(self) -> None:
         if self.team.rank == 0 and self.config.select == "last":
