@@ -94,6 +94,8 @@ class Mirror:
     def _put(self, run: RunFolder, tables: Path | None, under: str, name: str, running: bool) -> str:
         mlrun, epochs = self._run_of(run)
         run_id = mlrun.info.run_id
+        if not run.finished and epochs - {entry["epoch"] for entry in run.history}:
+            return run_id  # a training that is repeated, to the same losses, is not mirrored before it gets further
         self._log_facts(mlrun, run, in_table=not under)
         self._log_history(run_id, run, epochs)
         for split, score in _scores(run).items():

@@ -241,6 +241,19 @@ def test_a_retraining_leaves_the_earlier_run_alone_and_logs_no_results_of_it(tmp
     check_complete(client, other, folder)
 
 
+def test_a_retraining_with_the_same_losses_leaves_the_finished_run_alone(tmp_path: Path) -> None:
+    folder = put_run(tmp_path, "bttr", epochs=3)
+    before = shutil.copytree(folder, tmp_path / "before")
+    run_id = logged(folder)
+    RunFolder(folder).forget_training()
+    put_epochs(folder, 1)
+    put_state(folder, False)
+    put_environment(folder, revision="another")
+    for running in (True, False):
+        assert logged(folder, running=running) == run_id
+        check_complete(client_of(tmp_path), run_id, before)
+
+
 def test_a_new_score_replaces_the_old(tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr")
     run_id = logged(folder)
