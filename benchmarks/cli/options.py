@@ -22,7 +22,7 @@ Results = Annotated[Path, typer.Option(help="folder of runs and tables", envvar=
 Preset = Annotated[
     str,
     typer.Option(
-        help="smoke | brief | laptop | ink | ink-single | whole | hour | paper | fast | YAML file; "
+        help="smoke | brief | laptop | ink | ink-single | whole | hour | overnight | paper | fast | YAML file; "
         "empty: fast on a GPU, else smoke"
     ),
 ]
