@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-data_options = $(if $(CROHME),--crohme "$(CROHME)") $(if $(RESULTS),--results "$(RESULTS)")
+results_option = $(if $(RESULTS),--results "$(RESULTS)")
+data_options = $(if $(CROHME),--crohme "$(CROHME)") $(results_option)
 run_options = $(if $(PRESET),--preset "$(PRESET)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(SEEDS),--seeds "$(SEEDS)") \
 	$(if $(YEARS),--years "$(YEARS)") $(if $(filter-out 0,$(FORCE)),--force) $(if $(MINUTES),--minutes "$(MINUTES)")
 placement = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") $(if $(GPUS),--gpus "$(GPUS)")
@@ -16,7 +17,7 @@ tuning_options = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
 	@echo
-	@echo "  variables: CROHME=data.zip  PRESET=smoke|brief|laptop|ink|ink-single|whole|hour|paper|fast  RECIPES='bttr comer-fusion'  SEEDS='7 8'"
+	@echo "  variables: CROHME=data.zip  PRESET=smoke|brief|laptop|ink|ink-single|whole|hour|overnight|paper|fast  RECIPES='bttr comer-fusion'  SEEDS='7 8'"
 	@echo "             YEARS='2014 2019'  FORCE=1 (retrain)  MINUTES=9 (time limit)  RESULTS=folder  JOBS=2 (concurrent runs)"
 
 setup: $(READY) ## create .venv from the lock file (again when it changes)
@@ -61,12 +62,12 @@ format: $(READY) ## fix and format with ruff
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
 tables: $(READY) ## regenerate results/table*.{csv,md,tex} and README's table from results/reproduced/
-	@$(BIN)/python -m benchmarks tables
+	@$(BIN)/python -m benchmarks tables $(results_option)
 
 figures: $(READY) ## regenerate results/figures/ from the committed results; CROHME= adds its Fig. 4 to results/local/
-	@$(BIN)/python -m benchmarks figures
-	@$(BIN)/python -m benchmarks attention
-	@$(if $(CROHME),$(BIN)/python -m benchmarks attention --crohme "$(CROHME)")
+	@$(BIN)/python -m benchmarks figures $(results_option)
+	@$(BIN)/python -m benchmarks attention $(results_option)
+	@$(if $(CROHME),$(BIN)/python -m benchmarks attention $(data_options))
 
 evaluate: $(READY) ## recognize CROHME= with the committed weights; compare with the committed scores (RECIPES= YEARS=)
 	@$(BIN)/python -m benchmarks evaluate $(data_options) $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(YEARS),--years "$(YEARS)")
@@ -91,16 +92,16 @@ doctor: $(READY) ## check versions, devices, data, scorer, tracking and disk spa
 	@$(BIN)/python -m benchmarks doctor $(data_options)
 
 mlflow-ui: $(READY) ## serve the MLflow UI on 127.0.0.1 (RESULTS=results/local/embedded for runs on the embedded set)
-	@$(BIN)/python -m benchmarks mlflow-ui $(if $(RESULTS),--results "$(RESULTS)") $(if $(PORT),--port "$(PORT)")
+	@$(BIN)/python -m benchmarks mlflow-ui $(results_option) $(if $(PORT),--port "$(PORT)")
 
 bench: $(READY) ## time plain and fast training and search on a quiet machine: results/speed/ (10 min)
-	@$(BIN)/python -m benchmarks speed $(if $(CROHME),--crohme "$(CROHME)")
+	@$(BIN)/python -m benchmarks speed $(data_options)
 
 gpu-check: $(READY) ## check a new GPU in five minutes (CROHME=): CUDA tests, steps, a search, settings: results/speed/gpu.csv
 	@$(BIN)/python -m benchmarks gpu-check $(data_options)
 
 timings: $(READY) ## time to accuracy of the committed runs: results/speed/training.csv
-	@$(BIN)/python -m benchmarks timings $(if $(RESULTS),--results "$(RESULTS)")
+	@$(BIN)/python -m benchmarks timings $(results_option)
 
 bench-scoring: $(READY) ## time the scoring of the test sets of CROHME= (OFFICIAL=checkout of Green-Wood/CoMER: compare with its scripts)
 	@$(if $(OFFICIAL),official="$$(realpath "$(OFFICIAL)")" && \

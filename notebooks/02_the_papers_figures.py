@@ -63,7 +63,7 @@ tables.short(tables.committed(RESULTS)["table1"])
 # %%
 show("fig3")
 lengths = {"reported " + model: rates for model, rates in reference()["fig3"]["rates"].items()}
-for run in runs:
+for run in (run for run in runs if "2014" in run.scores):
     rates = [row.exprate for row in run.scores["2014"].by_length]
     lengths[f"{model_name(run.recipe)}, {run.preset}, seed {run.seed}"] = rates
 pd.DataFrame.from_dict(lengths, orient="index", columns=reference()["fig3"]["buckets"])

@@ -83,7 +83,7 @@ def examine(archive: Archive, config: Config, results: Path, device: torch.devic
 
 
 def tests(archive: Archive) -> Iterator[Measurement]:
-    """Run the CUDA tests; count results and name the failures."""
+    """Run the CUDA tests; count the results of each file and name the failures."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
@@ -95,12 +95,14 @@ def tests(archive: Archive) -> Iterator[Measurement]:
             yield "tests", "all", "did not run", 1, "tests"
             return
         cases = list(ElementTree.parse(report).iter("testcase"))
-    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
-    skipped = sum(case.find("skipped") is not None for case in cases)
-    yield "tests", "all", "passed", len(cases) - len(failed) - skipped, "tests"
-    yield "tests", "all", "skipped", skipped, "tests"
-    for case in failed:
-        yield "tests", f"{case.get('classname')}: {case.get('name')}", "failed", 1, "tests"
+    for name in (Path(GRAPHS).stem, Path(ON_DEVICE).stem):
+        own = [case for case in cases if name in case.get("classname", "").split(".")]
+        failed = [case for case in own if case.find("failure") is not None or case.find("error") is not None]
+        skipped = sum(case.find("skipped") is not None for case in own)
+        yield "tests", name, "passed", len(own) - len(failed) - skipped, "tests"
+        yield "tests", name, "skipped", skipped, "tests"
+        for case in failed:
+            yield "tests", f"{name}: {case.get('name')}", "failed", 1, "tests"
 
 
 def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Measurement]:
@@ -205,7 +207,8 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
 
 
 def switches(done: list[Measurement], config: Config) -> Iterator[Measurement]:
-    """Recommended keys. Steps are recorded if their tests pass, gradients agree and replay is faster; images stay
+    """Recommended keys. Steps are recorded if their tests pass (all of them: none
+    failed or was skipped), gradients agree and replay is faster; images stay
     on the device if their tests pass; batches are limited to the largest that fitted, if memory ran out; bf16 search is
     used if it is faster and its ExpRate lies within the committed interval."""
 
@@ -213,8 +216,11 @@ def switches(done: list[Measurement], config: Config) -> Iterator[Measurement]:
         return [row[3] for row in done if (row[0], row[2]) == (part, measure)]
 
     def passes(file: str) -> bool:
-        failed = [case for _, case, measure, *_ in done if measure == "failed" and Path(file).stem in case]
-        return not failed and not values("tests", "did not run")
+        name, counts = Path(file).stem, dict.fromkeys(("passed", "skipped", "failed"), 0.0)
+        for part, case, measure, value, _ in done:
+            if part == "tests" and case.partition(":")[0] == name:
+                counts[measure] += value
+        return counts["passed"] > 0 and not counts["skipped"] and not counts["failed"]
 
     replayed, eager = values("step", "replayed"), values("step", "eager")
     correct = all(difference <= GRADIENT_TOLERANCE for difference in values("step", "difference"))

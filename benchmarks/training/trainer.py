@@ -172,8 +172,9 @@ class Trainer:
         self._finish()
 
     def _write_environment(self, resumed: bool) -> None:
-        """Record where training begins, and, if it is resumed in another environment, that one, too."""
+        """Record where training begins (threads: of all processes), and, if it is resumed elsewhere, that, too."""
         here, began = environment(self.team.device), self.folder.environment if resumed else {}
+        here["threads"] *= self.team.world
         if not began:
             self.folder.write("environment.json", here)
             return

@@ -57,11 +57,22 @@ def test_all_parts_are_measured(place, tmp_path, monkeypatch, capsys) -> None:
     for way in ("cold", "eager", "recorded", "replayed"):
         assert len(found["step", way]) == 3 + (way == "eager") and all(float(ms) > 0 for ms in found["step", way])
     assert found["step", "difference"] == ["0.0"] * 3  # the fake replays exactly what it recorded
-    assert found["tests", "passed"] == found["tests", "failed"] == ["1"]
+    assert found["tests", "passed"] == ["1", "0"] and found["tests", "failed"] == ["1"]
     assert found["set", "training.resident"] == ["False"]  # because its test failed
     assert found["search", "ExpRate, committed"] == ["0.0"] and len(found["search", "ExpRate in bf16"]) == 1
     assert {measure for part, measure in found if part == "set"} >= {"training.graphs", "search.bf16"}
     assert "test_fails: test_it" in " ".join(capsys.readouterr().out.split())
+
+
+def test_skipped_tests_recommend_nothing(place, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(check, "SHAPES", 1)
+    for name in ("GRAPHS", "ON_DEVICE"):
+        path = tmp_path / f"test_skips_{name.lower()}.py"
+        path.write_text("import pytest\n\ndef test_runs(): pass\n\n@pytest.mark.skip\ndef test_cuda(): pass")
+        monkeypatch.setattr(check, name, str(path))
+    found = examined(place, tmp_path)
+    assert found["tests", "passed"] == found["tests", "skipped"] == ["1", "1"]
+    assert found["set", "training.graphs"] == ["0"] and found["set", "training.resident"] == ["False"]
 
 
 def test_wrong_recordings_and_little_memory_turn_switches_off(place, tmp_path, monkeypatch, capsys) -> None:
