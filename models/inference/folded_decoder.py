@@ -222,8 +222,8 @@ class Reader:
 class FoldedNetwork:
     """A network in evaluation mode, reusable for any number of batches.
 
-    Large products run in the type of the autocast under which it was created, or in the model's own, float32 or float64.
-    It does not follow later changes of the model's weights. Raises ValueError for a model in training mode.
+    Large products run in the type of the autocast under which it was created, or in the model's own: float32 or
+    float64. It does not follow later changes of the weights. Raises ValueError for a model in training mode.
     """
 
     @torch.no_grad()

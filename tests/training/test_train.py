@@ -249,8 +249,8 @@ def test_two_processes_train_what_one_does(archive, tmp_path):
             torch.testing.assert_close(ours[name], tensor, rtol=2e-3, atol=2e-4, msg=name)
     first, second = ([line["loss"] for line in recorded(tmp_path / folder)] for folder in ("two", "one"))
     assert first == pytest.approx(second, rel=1e-4)
-    two, one = (RunFolder(tmp_path / folder).environment["threads"] for folder in ("two", "one"))
-    assert two == 2 * one  # core-minutes count both
+    two, one = (RunFolder(tmp_path / folder).environment.get("threads", 0) for folder in ("two", "one"))
+    assert two == 2 * one > 0  # core-minutes count both
 
 
 def test_processes_must_share_the_micro_batches_evenly(archive, tmp_path):
