@@ -30,6 +30,7 @@ def best_device(number: int = 0) -> torch.device:
     torch.backends.cuda.enable_cudnn_sdp(False)  # builds a plan for every step of a search, 0.4 s each on Hopper
     torch.backends.cuda.matmul.allow_tf32 = False  # TF32 keeps 10 of 23 bits; torch's convolutions use it by default
     torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False  # bf16 products are summed in float32
     return torch.device(f"cuda:{number}")
 
 

@@ -165,6 +165,8 @@ def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, dea
 
     It is trained in its own folder, set up for all epochs of its preset, which a command without minutes resumes.
     """
+    import torch
+
     from benchmarks.training.trainer import train
 
     class Measured(Exception):
@@ -184,6 +186,7 @@ def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, dea
         console.print(f"measuring an epoch of {config.recipe}", markup=False)
         with suppress(Measured):
             train(RunFolder(folder, config), archive, stop)
+        torch.cuda.empty_cache()  # parallel runs need that memory
     return epoch_seconds(RunFolder(folder).history[:needed]), fresh
 
 

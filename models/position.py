@@ -38,8 +38,8 @@ def image_position(mask_bhw: Tensor, d_model: int) -> Tensor:
     times 2 pi: as in the authors' code, unlike eq. 12 of the paper. Always computed in float32, so that a float64 model
     has the same constants.
     """
-    image = (~mask_bhw).float()
-    y, x = image.cumsum(1), image.cumsum(2)
+    image = (~mask_bhw).int()  # whose sums are deterministic on a GPU
+    y, x = image.cumsum(1).float(), image.cumsum(2).float()
     y = y / (y[:, -1:, :] + 1e-6) * (2 * math.pi)
     x = x / (x[:, :, -1:] + 1e-6) * (2 * math.pi)
     return torch.cat((sinusoids(x, d_model // 2), sinusoids(y, d_model // 2)), dim=-1)

@@ -122,10 +122,11 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Me
         sizes = sorted(shapes, key=lambda shape: (math.prod(shape[:3]), shape))
         for shape in [*evenly(sizes[:-1], SHAPES - 1), sizes[-1]]:
             case, pixels = "{} x {} x {} px, {} steps".format(*shape), math.prod(shape[:3])
-            try:
-                measured = timed(trainer, shapes[shape], device)
-            except torch.OutOfMemoryError as error:
-                err_console.print(f"{case}: {out_of_memory_reason(error)}")
+            measured, reason = _timed_or_not(trainer, shapes[shape], device)
+            if measured is None and trainer.replays and trainer.replays.give_up():  # as in training
+                measured, reason = _timed_or_not(trainer, shapes[shape], device)
+            if measured is None:
+                err_console.print(f"{case}: {reason}", markup=False)
                 yield "step", case, "no memory", pixels, "px"
                 break
             for measure, value in measured.items():
@@ -135,8 +136,17 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Me
     yield from memory("training", device)
 
 
+def _timed_or_not(trainer: Trainer, batch: Drawn, device: torch.device) -> tuple[dict[str, float] | None, str]:
+    """`timed`, or None and the reason if memory runs out."""
+    try:
+        return timed(trainer, batch, device), ""
+    except torch.OutOfMemoryError as error:
+        return None, out_of_memory_reason(error)
+
+
 def timed(trainer: Trainer, batch: Drawn, device: torch.device) -> dict[str, float]:
-    """Times of one micro-batch in ms, and the relative difference of eager and replayed gradients (same dropout)."""
+    """Times of one micro-batch in ms, and the relative difference of eager and replayed gradients (same dropout), which
+    is NaN if it cannot be recorded."""
 
     def once() -> float:
         trainer.optimizer.zero_grad(set_to_none=False)
@@ -154,7 +164,12 @@ def timed(trainer: Trainer, batch: Drawn, device: torch.device) -> dict[str, flo
     if replays is None:
         return times
     expected, count, replays.limit = gradients(), len(replays.replays), limit
-    recorded = once()
+    try:
+        recorded = once()
+    except UserError as error:
+        err_console.print(str(error), markup=False)
+        replays.give_up()
+        return times | {"difference": math.nan}
     if len(replays.replays) == count:  # out of memory, which the recorder has reported
         return times
     replayed = median(once() for _ in range(REPEATS))

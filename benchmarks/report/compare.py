@@ -181,9 +181,7 @@ def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
         spread = (stdev(rates), *stats.mean_interval(rates)) if len(rates) > 1 else (None, None, None)
         numbers = " ".join(str(run.seed) for run in seeds)
         summaries.append(Row(recipe, model_name(recipe), len(rates), mean(rates), *spread, numbers))
-    verdict, words = _conclude(summaries, steps, paper_rows)
-    if claims:
-        words = f"{CLAIM_WORDS[claims[0].verdict]}: {_describe_step(claims[0])}. {words}"
+    verdict, words = _conclude(summaries, claims, steps, paper_rows)
     claim = claims[0] if claims else None
     return Comparison(runs[0].preset, runs[0].conditions, summaries, claim, steps, verdict, words)
 
@@ -238,8 +236,10 @@ VERDICT_WORDS = {  # verdict of a step -> opening of the sentence that lists suc
 }
 
 
-def _conclude(rows: Sequence[Row], steps: Sequence[Step], paper_rows: Sequence[str]) -> tuple[str, str]:
-    """The verdict on the paper's ordering, and a sentence that gives the evidence for it."""
+def _conclude(
+    rows: Sequence[Row], claims: Sequence[Step], steps: Sequence[Step], paper_rows: Sequence[str]
+) -> tuple[str, str]:
+    """The verdict on the paper's ordering, and sentences that give the evidence for it and for the claim."""
     if len(paper_rows) < 2:
         return "cannot tell", "The paper's order takes runs of at least two rows."
     means = {row.recipe: row.mean for row in rows}
@@ -252,27 +252,33 @@ def _conclude(rows: Sequence[Row], steps: Sequence[Step], paper_rows: Sequence[s
     else:
         verdict, claim = "cannot tell", "Whether the paper's order holds is open"
     in_order = all(means[a] < means[b] for a, b in pairwise(paper_rows))
-    order = " < ".join(map(model_name, paper_rows))
-    parts = [f"{claim}: the means are {'' if in_order else 'not '}in the order {order}"]
+    parts = [f"{claim}: the means are {'' if in_order else 'not '}in it"]
     for name, opening in VERDICT_WORDS.items():
         if listed := [step for step in steps if step.verdict == name and (step in adjacent or name == "opposite")]:
             parts.append(f"{opening}: {', '.join(map(_describe_step, listed))}")
     if missing:
         parts.append(f"there is no run of {', '.join(missing)}")
-    return verdict, "; ".join(parts) + "."
+    sentences = [f"{CLAIM_WORDS[claim.verdict]}: {_describe_step(claim)}" for claim in claims] + ["; ".join(parts)]
+    if any(map(_needs, (*claims, *adjacent))):
+        sentences.append("Seeds (per row) and images: how many would show the paper's difference with 80 % power")
+    return verdict, ". ".join(sentences) + "."
 
 
 def _describe_step(step: Step) -> str:
-    """A step with its corrected p-value and, if it is not shown, the sample sizes that would show the paper's."""
+    """A step with its corrected p-value and the sample sizes that it takes, if any."""
+    over = " over images" if step.seed_p is None else ""
+    needs = f"; {needed}" if (needed := _needs(step)) else ""
+    return f"{step.name} {step.difference:+.2f} points (p{printed_p(step.p, '=')}{over}{needs})"
+
+
+def _needs(step: Step) -> str:
+    """The sample sizes that would show the paper's difference, unless the step is shown or they are no larger."""
     needs = []
     if step.seeds_needed and step.seeds_needed > step.seeds:
-        needs.append(f"about {step.seeds_needed} seeds per row")
+        needs.append(f"{step.seeds_needed} seeds")
     if step.images_needed and step.images_needed > step.images:
-        needs.append(f"{step.images_needed:,} images in the test over images")
-    shown = step.verdict == "shown" or not needs
-    power = "" if shown else f"; 80 % power for the paper's {step.reported:+.2f} takes {' and '.join(needs)}"
-    over = " over images" if step.seed_p is None else ""
-    return f"{step.name} {step.difference:+.2f} points (p{printed_p(step.p, '=')}{over}{power})"
+        needs.append(f"{step.images_needed:,} images")
+    return "" if step.verdict == "shown" else ", ".join(needs)
 
 
 def printed_p(p: float | None, equals: str = "") -> str:

@@ -32,6 +32,7 @@ from benchmarks.printing import err_console
 EAGER = 2  # the first batches of each shape run kernel by kernel, to warm up what is created on first use
 FREE = 0.25  # share of the device's memory below which no more shapes are recorded
 
+Step = Callable[[Inputs, bool], Tensor]
 # records a step; returns the function that replays it and the tensor of its loss, or None without memory
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], Any], Tensor] | None]
 
@@ -40,33 +41,33 @@ class Replays:
     """A step, which adds to the gradients and returns the loss, recorded for at most `limit` shapes.
 
     No recording is replaced by another: frequent shapes come first, and recording a shape again would cost more than it
-    saves.
+    saves. The step is an argument of each call, as a trainer kept here would be kept alive, with all its memory.
     """
 
-    def __init__(self, step: Callable[[Inputs, bool], Tensor], record: Record, limit: int):
-        self.step, self.record, self.limit = step, record, limit
+    def __init__(self, record: Record, limit: int):
+        self.record, self.limit = record, limit
         self.seen: Counter[tuple] = Counter()
         # by key: the buffers it reads from, the function that launches it, the tensor of its loss
         self.replays: dict[tuple, tuple[Inputs, Callable[[], Any], Tensor]] = {}
 
-    def __call__(self, inputs: Inputs, first: bool, seed: int) -> Tensor:
+    def __call__(self, step: Step, inputs: Inputs, first: bool, seed: int) -> Tensor:
         """Run step(inputs, first) with the random numbers of `seed`: adds its gradients, returns its loss."""
         key = (first, *(tuple(tensor.shape) for tensor in inputs))
         self.seen[key] += 1
         if key not in self.replays and self.seen[key] > EAGER and len(self.replays) < self.limit:
-            self._record(key, inputs, first)
+            self._record(step, key, inputs, first)
         torch.manual_seed(seed)
         if key not in self.replays:
-            return self.step(inputs, first)
+            return step(inputs, first)
         buffers, launch, loss = self.replays[key]
         for buffer, tensor in zip(buffers, inputs, strict=True):
             buffer.copy_(tensor)
         launch()
         return loss.clone()
 
-    def _record(self, key: tuple, inputs: Inputs, first: bool) -> None:
+    def _record(self, step: Step, key: tuple, inputs: Inputs, first: bool) -> None:
         buffers = Inputs(*(tensor.clone() for tensor in inputs))
-        recorded = self.record(partial(self.step, buffers, first))
+        recorded = self.record(partial(step, buffers, first))
         if recorded is None:
             self.limit = len(self.replays)
             err_console.print(f"no memory for more than {self.limit} recorded steps: other shapes run kernel by kernel")
@@ -90,7 +91,10 @@ class CudaRecord:
     def __call__(self, step: Callable[[], Tensor]) -> tuple[Callable[[], Any], Tensor] | None:
         """The function that replays `step` and its loss; None without memory. Raises UserError if recording fails."""
         free, total = torch.cuda.mem_get_info()
-        free += torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        cached = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        if free < FREE * total <= free + cached:  # a recording cannot use what is cached for eager steps
+            torch.cuda.empty_cache()
+            free, _ = torch.cuda.mem_get_info()
         if free < FREE * total:
             return None
         graph = torch.cuda.CUDAGraph()
@@ -103,9 +107,10 @@ class CudaRecord:
             finally:
                 graph.capture_end()
         except RuntimeError as error:
-            if torch.OutOfMemoryError in (type(error), type(error.__context__)):
-                return None  # the partial recording is dropped with the graph; none of it ran
             reason = str(error).splitlines()[0]
+            # torch's shortage of memory, or the driver's, for the graph itself
+            if torch.OutOfMemoryError in (type(error), type(error.__context__)) or "out of memory" in reason:
+                return None  # the partial recording is dropped with the graph; none of it ran
             raise UserError(f"a training step cannot be recorded ({reason}); set training.graphs: 0") from error
         return graph.replay, loss
 

@@ -2,11 +2,13 @@
 
 import os
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 from torch import distributed
 
 from benchmarks.environment import best_device
+from benchmarks.errors import UserError
 
 
 def make_deterministic(team: "Team", threads: int | None) -> None:
@@ -28,13 +30,21 @@ class Team:
 
     @classmethod
     def gather(cls) -> "Team":
-        """The team of this process, from torchrun's environment variables; a team of one without them."""
+        """The team of this process, from torchrun's environment variables; a team of one without them. Raises UserError
+        if there are more processes than GPUs."""
         rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         local = int(os.environ.get("LOCAL_RANK", 0))
         device = best_device(local)
+        gpu = device if device.type == "cuda" else None
+        if gpu:
+            if local >= (count := torch.cuda.device_count()):
+                raise UserError(f"torchrun: {local + 1} processes or more, but {count} GPUs; lower --nproc-per-node")
+            torch.cuda.set_device(gpu)  # or all processes would use the first one, too
         if world > 1 and not distributed.is_initialized():
-            backend = "nccl" if device.type == "cuda" else "gloo"
-            distributed.init_process_group(backend, rank=rank, world_size=world)
+            patience = timedelta(hours=1)  # the others wait while rank 0 validates
+            distributed.init_process_group(
+                "nccl" if gpu else "gloo", timeout=patience, rank=rank, world_size=world, device_id=gpu
+            )
         return cls(rank, world, device)
 
     def wait(self) -> None:

@@ -7,6 +7,7 @@ checkpoint.safetensors (to resume from) and best.safetensors (to recognize with)
 import gc
 import math
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -128,12 +129,14 @@ class Trainer:
         self.layout = torch.channels_last if training.bf16 or cuda else torch.contiguous_format
         self.model.to(memory_format=self.layout)  # type: ignore[call-overload]
         self.parallel: nn.Module = self.model
-        if team.world > 1:  # a single decoder layer leaves the refinement module unused
-            unused = config.model.num_decoder_layers == 1
-            self.parallel = DistributedDataParallel(self.model, find_unused_parameters=unused)
+        if team.world > 1:
+            # otherwise gradients are grouped anew after the first step, also of a resumed training, and sums over three
+            # or more processes are rounded differently
+            self.parallel = DistributedDataParallel(self.model, find_unused_parameters=True)
+            warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
         self.norms = batch_norms(self.model)
         record = make_recorder(team)
-        self.replays = Replays(self._gradients, record, training.graphs) if training.graphs and record else None
+        self.replays = Replays(record, training.graphs) if training.graphs and record else None
         averaged = self.model.named_parameters() if training.average else ()
         self.average = {name: parameter.detach().clone() for name, parameter in averaged}
         self.optimizer = make_optimizer(self.model, training.optimizer)
@@ -252,7 +255,7 @@ class Trainer:
         key = np.random.SeedSequence((self.config.seed, self.state.step, index)).generate_state(1, np.uint64)
         seed = int(key[0] >> 1)
         if self.replays is not None:
-            return self.replays(inputs, index == 0, seed)
+            return self.replays(self._gradients, inputs, index == 0, seed)
         torch.manual_seed(seed)
         model = self.parallel  # exchanges gradients only in the last micro-batch of a step
         with model.no_sync() if isinstance(model, DistributedDataParallel) and k < self.share - 1 else nullcontext():

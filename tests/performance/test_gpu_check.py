@@ -97,6 +97,33 @@ def test_wrong_recordings_and_little_memory_turn_switches_off(place, tmp_path, m
     assert "2.00 GiB" in capsys.readouterr().err
 
 
+def test_recordings_make_way_for_larger_shapes(place, tmp_path, monkeypatch) -> None:
+    """As in training: a shape that fits without recorded steps limits no batches."""
+    real = training.Trainer._gradients
+
+    def scarce(self, inputs, first) -> torch.Tensor:
+        if self.replays.replays:
+            raise LACKING
+        return real(self, inputs, first)
+
+    monkeypatch.setattr(check, "SHAPES", 2)
+    monkeypatch.setattr(training.Trainer, "_gradients", scarce)
+    found = examined(place, tmp_path)
+    assert len(found["step", "eager"]) == 2 + 1  # and the optimizer
+    assert ("step", "no memory") not in found and ("set", "training.batching.pixels") not in found
+
+
+def test_steps_that_cannot_be_recorded_are_only_timed(place, tmp_path, monkeypatch, capsys) -> None:
+    def refused(step):
+        raise UserError("a training step cannot be recorded")
+
+    monkeypatch.setattr(check, "SHAPES", 2)
+    monkeypatch.setattr(training, "make_recorder", lambda team: refused)
+    found = examined(place, tmp_path)
+    assert found["step", "difference"] == ["nan"] and len(found["step", "eager"]) == 3
+    assert found["set", "training.graphs"] == ["0"] and "cannot be recorded" in capsys.readouterr().err
+
+
 def test_rows_of_other_gpus_are_kept(place, tmp_path, monkeypatch) -> None:
     (tmp_path / "speed").mkdir()
     (tmp_path / "speed/gpu.csv").write_text(",".join(check.COLUMNS) + "\nstep,c,cold,1.5,ms,another GPU,torch 2\n")

@@ -3,6 +3,7 @@
 import gc
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,13 @@ import benchmarks.training.trainer as training
 from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import Inputs
+from benchmarks.environment import best_device
 from benchmarks.errors import UserError
 from benchmarks.performance.bench import with_torch_dropout
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.cuda_graphs import EAGER, CudaRecord, Replays, own_stream
 from benchmarks.training.optimizer import update_average
-from benchmarks.training.team import Team
+from benchmarks.training.team import Team, make_deterministic
 from benchmarks.training.trainer import Trainer
 from tests.helpers.tiny import tiny_config
 
@@ -65,7 +67,7 @@ def test_what_is_recorded_and_when():
         recorded.append(step)
         return rehearsed(step)
 
-    replays = Replays(step, record, limit=2)
+    replays = Replays(record, limit=2)
 
     def check(batch: Inputs, first: bool, seed: int) -> None:
         """Compares loss and gradient with those of the plain step."""
@@ -75,7 +77,7 @@ def test_what_is_recorded_and_when():
             return step(batch, first)
 
         results = []
-        for run in (replays, plain):
+        for run in (partial(replays, step), plain):
             weight.grad = torch.zeros(())
             results.append((run(batch, first, seed), weight.grad.clone()))
         assert results[0] == results[1]
@@ -97,18 +99,26 @@ def test_what_is_recorded_and_when():
 
 def test_no_recording_without_free_memory(capsys):
     attempts = []
-    replays = Replays(lambda batch, first: batch.tokens.sum(), lambda step: attempts.append(step), limit=5)
+    replays = Replays(lambda step: attempts.append(step), limit=5)
     for _ in range(EAGER + 3):
         batch = inputs(8)
-        assert replays(batch, True, 0) == batch.tokens.sum()
+        assert replays(lambda batch, first: batch.tokens.sum(), batch, True, 0) == batch.tokens.sum()
     assert len(attempts) == 1
     assert "no memory for more than 0 recorded steps" in " ".join(capsys.readouterr().err.split())
 
 
 def trained(config: Config, archive: Path, folder: Path, team: Team) -> tuple[Trainer, dict[str, Tensor]]:
+    as_in_training(team)
     trainer = Trainer(RunFolder(folder, config), open_archive(archive), team)
     trainer.run()
     return trainer, trainer.model.state_dict()
+
+
+def as_in_training(team: Team) -> None:
+    """Without TF32 and nondeterministic kernels."""
+    if team.device.type == "cuda":
+        best_device()
+    make_deterministic(team, None)
 
 
 def test_replays_train_what_eager_steps_do(archive, tmp_path, monkeypatch):
@@ -121,10 +131,20 @@ def test_replays_train_what_eager_steps_do(archive, tmp_path, monkeypatch):
     assert trainer.replays is not None
     assert sum(trainer.replays.seen[key] - EAGER for key in trainer.replays.replays) > 8
     assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_training_frees_its_memory_at_once(archive, tmp_path, monkeypatch):
+    """Python's collector comes late or, as the next training freezes all objects, never."""
+    monkeypatch.setattr(training, "make_recorder", lambda team: lambda step: (lambda: None, torch.zeros(())))
+    trainer, _ = trained(tiny_config(archive, GRAPHS), archive, tmp_path, Team(0, 1, torch.device("cpu")))
+    assert trainer.replays is not None and trainer.replays.replays
     alive = weakref.ref(trainer)
-    del trainer
-    gc.collect()
-    assert alive() is None  # or the next training would lack the memory of its recordings
+    gc.disable()
+    try:
+        del trainer
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_recordings_are_given_up_for_memory(archive, tmp_path, monkeypatch, capsys):
@@ -164,6 +184,7 @@ def test_a_replay_equals_the_eager_step_on_new_inputs(archive, tmp_path, device,
     """Alternates two shapes, each time with new images, labels and dropout, and compares loss and gradients."""
     overrides = {"training": GRAPHS["training"] | {"bf16": bf16}, "select": "last"}
     team = Team(0, 1, torch.device(device))
+    as_in_training(team)
     trainer = Trainer(RunFolder(tmp_path, tiny_config(archive, overrides)), open_archive(archive), team)
     trainer.model.train()
     record = rehearsed if device == "cpu" else CudaRecord()
@@ -182,12 +203,12 @@ def test_a_replay_equals_the_eager_step_on_new_inputs(archive, tmp_path, device,
         return [loss, *(parameter.grad.clone() for parameter in trainer.model.parameters())]  # type: ignore[union-attr]
 
     with own_stream(team.device):
-        trainer.replays = replays = Replays(trainer._gradients, record, limit=8)
+        trainer.replays = replays = Replays(record, limit=8)
         results = []
         for seed in range(8):
             for shape in ((32, 4), (64, 6)):
                 batch = random_batch(*shape)
-                replayed = gradients(lambda batch=batch, seed=seed: replays(batch, True, seed))
+                replayed = gradients(lambda batch=batch, seed=seed: replays(trainer._gradients, batch, True, seed))
 
                 def eager(batch=batch, seed=seed) -> Tensor:
                     torch.manual_seed(seed)
@@ -203,9 +224,10 @@ def test_a_replay_equals_the_eager_step_on_new_inputs(archive, tmp_path, device,
 
 
 def test_recording_keeps_the_allocators_cache(monkeypatch):
-    """If it were emptied before every recording, later steps would have to ask the driver for memory again."""
+    """If it were emptied before every recording, later steps would have to ask the driver for memory again; it is where
+    a recording would lack that memory."""
     calls: list[str] = []
-    free, capture_ends = 80, True
+    free, held, ending = 80, 30, ""
 
     class Graph:
         def capture_begin(self, pool, capture_error_mode):
@@ -213,16 +235,21 @@ def test_recording_keeps_the_allocators_cache(monkeypatch):
 
         def capture_end(self):
             calls.append("end")
-            if not capture_ends:
-                raise RuntimeError("the recording was invalidated")
+            if ending:
+                raise RuntimeError(ending)
 
         def replay(self):
             calls.append("replay")
 
+    def emptied() -> None:
+        nonlocal free, held
+        calls.append("emptied")
+        free, held = free + held - 25, 25
+
     fakes = {
         "CUDAGraph": Graph, "graph_pool_handle": lambda: "pool", "synchronize": lambda: None,
-        "mem_get_info": lambda: (free, 100), "memory_reserved": lambda: 30, "memory_allocated": lambda: 25,
-        "empty_cache": lambda: calls.append("emptied"),
+        "mem_get_info": lambda: (free, 100), "memory_reserved": lambda: held, "memory_allocated": lambda: 25,
+        "empty_cache": emptied,
     }  # fmt: skip
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
@@ -243,10 +270,15 @@ def test_recording_keeps_the_allocators_cache(monkeypatch):
         raise LACKING
 
     assert record(scarce) is None
-    capture_ends = False  # ending usually fails, too, after a shortage of memory
+    ending = "the recording was invalidated"  # ending usually fails, too, after a shortage of memory
     assert record(scarce) is None
-    free = 19  # plus 5 that the allocator holds: less than a quarter of 100
+    ending = "CUDA error: out of memory\nmore"  # the driver's, for the graph
     assert record(lambda: torch.tensor(3.0)) is None
+    ending = ""
+    free = 19  # plus 5 that the allocator holds: less than a quarter of 100
+    assert record(lambda: torch.tensor(3.0)) is None and "emptied" not in calls
+    held = 60  # which a recording cannot use before it is given back
+    assert record(lambda: torch.tensor(3.0)) and calls[-3:] == ["emptied", "begin pool thread_local", "end"]
 
 
 class Operations(TorchDispatchMode):
@@ -291,7 +323,7 @@ def test_a_step_reads_nothing_back(archive, tmp_path, mask_padding):
 @pytest.mark.parametrize("bf16", [False, True])
 def test_replays_on_a_gpu_train_what_eager_steps_do(archive, tmp_path, monkeypatch, bf16):
     config, team = tiny_config(archive, GRAPHS), Team(0, 1, torch.device("cuda:0"))
-    config = config.changed({"training.bf16": bf16})
+    config = config.changed({"training.bf16": bf16}).model_copy(update={"augmentation": None})  # few shapes
     trainer, weights = trained(config, archive, tmp_path / "replayed", team)
     assert trainer.replays is not None and trainer.replays.replays
     monkeypatch.setattr(training, "make_recorder", lambda team: None)

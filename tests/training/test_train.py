@@ -223,6 +223,7 @@ def train_together(archive: Path, folder: Path, overrides: dict, *arguments: tup
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     common = {"WORLD_SIZE": str(len(arguments)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    common |= {"CUDA_VISIBLE_DEVICES": ""}  # gloo, also beside a GPU
     ranks = [common | {"RANK": str(r), "LOCAL_RANK": str(r)} for r in range(len(arguments))]
     team = [
         program(archive, folder, overrides, *more, environment=rank)
