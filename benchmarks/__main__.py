@@ -72,7 +72,7 @@ def _message(error: BaseException) -> str:
         fix = fixes.get(error.errno or 0, f"fix this and {_again()}")
         return f"{error.filename or 'a file'}: {error.strerror or text}; {fix}"
     if isinstance(error, ModuleNotFoundError):
-        return f"{text}; this command needs the full suite: pip install 'hmerbench[suite]', or make setup"
+        return f"{text}; this command needs the full suite: make setup, or pip install '.[suite]' in the checkout"
     return f"{type(error).__name__}: {text[:300]} (unexpected, probably a bug; HMERBENCH_DEBUG=1 shows the traceback)"
 
 

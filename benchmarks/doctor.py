@@ -96,7 +96,7 @@ def machine() -> Iterator[Check]:
     import psutil
 
     memory = psutil.virtual_memory().total / GIB
-    need = "laptop, hour and paper may need 4 GiB, ink and whole 8" if memory >= 4 else "only smoke is sure to fit"
+    need = "laptop, hour, paper may need 4 GiB, ink, whole, overnight 8" if memory >= 4 else "only smoke is sure to fit"
     fix = "" if memory >= 8 else need
     yield Check("memory", "warn" if fix else "ok", f"{memory:.1f} GiB", fix)
 

@@ -18,7 +18,7 @@ from benchmarks.runs.folder import RunFolder
 from benchmarks.training.trainer import train
 from tests.helpers.tiny import tiny_archive
 
-PRESETS = ["brief", "fast", "hour", "ink", "ink-single", "laptop", "paper", "smoke", "whole"]
+PRESETS = ["brief", "fast", "hour", "ink", "ink-single", "laptop", "overnight", "paper", "smoke", "whole"]
 PAPERS = {"bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"}
 RECIPES = sorted(PAPERS)
 

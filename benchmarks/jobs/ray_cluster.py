@@ -17,7 +17,7 @@ try:
     from ray.exceptions import RayError, RayTaskError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 except ImportError:
-    raise UserError("the engine 'ray' needs Ray: pip install 'hmerbench[ray]'") from None
+    raise UserError("the engine 'ray' needs Ray: pip install '.[ray]' in the checkout") from None
 
 Times = dict[str, int]  # path inside a folder -> modification time, in ns
 Files = dict[str, tuple[bytes, int]]  # path inside a folder -> content, modification time

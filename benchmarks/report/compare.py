@@ -228,6 +228,7 @@ CLAIM_WORDS = {  # verdict of CLAIM -> opening of the sentence
     "open": "Whether coverage helps is open",
     "too few seeds": f"Whether coverage helps is not tested over seeds, which takes {MIN_SEEDS} per row",
 }
+NEEDS = "(needs: seeds per row, and images, that would show the paper's difference with 80 % power)"
 VERDICT_WORDS = {  # verdict of a step -> opening of the sentence that lists such steps
     "shown": "shown at 5 %, over seeds and images",
     "opposite": "the other way round, at 5 % over seeds and images",
@@ -252,22 +253,20 @@ def _conclude(
     else:
         verdict, claim = "cannot tell", "Whether the paper's order holds is open"
     in_order = all(means[a] < means[b] for a, b in pairwise(paper_rows))
-    parts = [f"{claim}: the means are {'' if in_order else 'not '}in it"]
+    parts = [f"{claim}: the means are {'' if in_order else 'not '}in that order"]
     for name, opening in VERDICT_WORDS.items():
         if listed := [step for step in steps if step.verdict == name and (step in adjacent or name == "opposite")]:
             parts.append(f"{opening}: {', '.join(map(_describe_step, listed))}")
     if missing:
         parts.append(f"there is no run of {', '.join(missing)}")
     sentences = [f"{CLAIM_WORDS[claim.verdict]}: {_describe_step(claim)}" for claim in claims] + ["; ".join(parts)]
-    if any(map(_needs, (*claims, *adjacent))):
-        sentences.append("Seeds (per row) and images: how many would show the paper's difference with 80 % power")
     return verdict, ". ".join(sentences) + "."
 
 
 def _describe_step(step: Step) -> str:
     """A step with its corrected p-value and the sample sizes that it takes, if any."""
     over = " over images" if step.seed_p is None else ""
-    needs = f"; {needed}" if (needed := _needs(step)) else ""
+    needs = f"; needs {needed}" if (needed := _needs(step)) else ""
     return f"{step.name} {step.difference:+.2f} points (p{printed_p(step.p, '=')}{over}{needs})"
 
 
@@ -278,7 +277,7 @@ def _needs(step: Step) -> str:
         needs.append(f"{step.seeds_needed} seeds")
     if step.images_needed and step.images_needed > step.images:
         needs.append(f"{step.images_needed:,} images")
-    return "" if step.verdict == "shown" else ", ".join(needs)
+    return "" if step.verdict == "shown" else " and ".join(needs)
 
 
 def printed_p(p: float | None, equals: str = "") -> str:
@@ -302,7 +301,8 @@ def as_text(comparison: Comparison) -> str:
         interval = f"{step.low:+.2f} to {step.high:+.2f}"
         tests = f"{printed_p(step.seed_p):>9}  {printed_p(step.image_p):>9}  {printed_p(step.p):>9}"
         lines.append(f"  {step.name:<{width}} {step.difference:+6.2f}  {interval:<19}{tests}  {step.verdict}")
-    return "\n".join([*lines, "", textwrap.fill(comparison.words, WIDTH), ""])
+    words = f"{comparison.words} {NEEDS}" if "; needs " in comparison.words else comparison.words
+    return "\n".join([*lines, "", textwrap.fill(words, WIDTH), ""])
 
 
 def as_json(comparisons: Sequence[Comparison]) -> str:

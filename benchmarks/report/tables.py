@@ -42,7 +42,7 @@ NOTE = (
     "ExpRate. The interval (`ci_low`, `ci_high`) is Wilson's, 95 %, of one run with this rate on the n images of the "
     "set; it leaves out the spread between seeds. For reported rows the count behind the interval is the reported rate "
     "times n, rounded. `added`: what a preset trains on in addition to the archive's 8,834 expressions: parts cut out "
-    "of each of them, and a share of symbols replaced by others at each visit."
+    "of them, and at each visit a share of the symbols redrawn in other hands, letters and digits as others."
 )
 README_MARKS = "<!-- written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 
@@ -135,7 +135,8 @@ def summary(results: Path) -> str:
     text += (
         f"\nExpRate on the {reference()['test_sets']['2014']} images of 2014: mean over the seeds ± standard deviation "
         "(95 % interval for that many images). BTTR (reported) is the number of BTTR's paper, BTTR a rerun by CoMER's "
-        "authors. Added: parts cut out of expressions, and the share of symbols replaced by others.\n\n"
+        "authors. Added: parts cut out of expressions, and the share of symbols redrawn in other hands,\n"
+        "letters and digits as others (`-`, fractions, roots, `.` and `,` are not redrawn).\n\n"
     )
     rows = [{"preset": preset, **row} for preset, row in descriptions.items()]
     text += pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True) + "\n"
@@ -169,7 +170,7 @@ def _differences(comparisons: Sequence[compare.Comparison]) -> str:
     if not seeded:
         return text
     words = "".join(f"- `{comparison.preset}`: {comparison.words}\n" for comparison in seeded)
-    text += f"\nIn words (`python -m benchmarks compare --set all`):\n\n{words}"
+    text += f"\nIn words (`python -m benchmarks compare --set all`):\n\n{words}\n{compare.NEEDS}\n"
     spreads = ", ".join(f"{_spread(comparison.rows):.1f} points with `{comparison.preset}`" for comparison in seeded)
     return text + f"\nIn 95 % of cases, two runs of a row differ by less than {spreads} (over the three years).\n"
 
