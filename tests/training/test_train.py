@@ -254,6 +254,16 @@ def test_two_processes_train_what_one_does(archive, tmp_path):
     assert two == 2 * one > 0  # core-minutes count both
 
 
+def test_four_processes_resume_bit_for_bit(archive, tmp_path):
+    """Sums over more than two processes are rounded by their order, which must not depend on when training began."""
+    overrides, always, never = {"training": {"batching": {"micro_batches": 4}}}, "0", "1e9"
+    whole = [("99", always), *[("99", never)] * 3]
+    assert -signal.SIGKILL in train_together(archive, tmp_path / "cut", overrides, ("5", always), *[("5", never)] * 3)
+    for folder in ("cut", "whole"):
+        assert train_together(archive, tmp_path / folder, overrides, *whole) == [0, 0, 0, 0]
+    assert same(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
+
+
 def test_processes_must_share_the_micro_batches_evenly(archive, tmp_path):
     with pytest.raises(UserError, match="3 processes cannot share 2 micro-batches"):
         Trainer(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive), Team(0, 3, torch.device("cpu")))
