@@ -140,7 +140,7 @@ def test_unavailable_engines_are_refused(archive: Path, tmp_path: Path, monkeypa
         cli.app(["reproduce", *given, "--engine", "slurm"], standalone_mode=False)
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "benchmarks.jobs.ray_cluster")
-    with pytest.raises(UserError, match=r"needs Ray: pip install 'hmerbench\[ray\]'"):
+    with pytest.raises(UserError, match=r"needs Ray: pip install '\.\[ray\]' in the checkout"):
         cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
 
 

@@ -516,7 +516,7 @@ def test_ctrl_c_leaves_a_usable_checkpoint(archive, tmp_path):
     assert checkpoint and checkpoint[1]["epoch"] >= 1
 
 
-CORE = "torch numpy opencv-python-headless pyyaml safetensors rich typer pydantic"
+CORE = "torch numpy opencv-python-headless pyyaml safetensors rich typer pydantic defusedxml pillow"
 BARE = """
 import re, sys
 from importlib import metadata
