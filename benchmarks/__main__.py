@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -16,6 +17,8 @@ from benchmarks.errors import UserError, out_of_memory_reason
 from benchmarks.libraries import configure_libraries
 from evaluation import InputError
 from models.errors import CheckpointError
+
+LOST = r"Connection (closed|reset|refused)|ncclRemoteError"  # as gloo and NCCL tell that another process has ended
 
 
 def main() -> int:
@@ -71,6 +74,8 @@ def _message(error: BaseException) -> str:
         }
         fix = fixes.get(error.errno or 0, f"fix this and {_again()}")
         return f"{error.filename or 'a file'}: {error.strerror or text}; {fix}"
+    if isinstance(error, RuntimeError) and "WORLD_SIZE" in os.environ and re.search(LOST, text):
+        return "lost the connection to another process of this training, which says why; mend that and start them again"
     if isinstance(error, ModuleNotFoundError):
         return f"{text}; this command needs the full suite: make setup, or pip install '.[suite]' in the checkout"
     return f"{type(error).__name__}: {text[:300]} (unexpected, probably a bug; HMERBENCH_DEBUG=1 shows the traceback)"

@@ -19,9 +19,11 @@ from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import prefetched
 from benchmarks.data.samples import Sample, split_heldout
 from benchmarks.errors import UserError
+from benchmarks.files import locked
 from benchmarks.recognition.predict import predict
 from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.runs.folder import RunFolder
+from benchmarks.runs.workspace import workspace
 from benchmarks.training import trainer
 from benchmarks.training.checkpoint import adopt_training, load_checkpoint, save_checkpoint
 from benchmarks.training.team import Team
@@ -262,6 +264,20 @@ def test_four_processes_resume_bit_for_bit(archive, tmp_path):
     for folder in ("cut", "whole"):
         assert train_together(archive, tmp_path / folder, overrides, *whole) == [0, 0, 0, 0]
     assert same(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
+
+
+def test_the_process_that_fails_says_why(archive, tmp_path):
+    """The other one only loses its connection, which is no fault of the program."""
+    config = tiny_config(archive)
+    data = ["--preset", str(archive / "tiny.yaml"), "--crohme", str(archive), "--results", str(tmp_path)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--log-dir", str(tmp_path / "logs")]
+    command += ["--redirects=2", "-m", "benchmarks", "train", "--recipe", "comer-fusion", *data]
+    with locked(workspace(open_archive(archive), tmp_path) / "runs" / config.run_name):
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        assert subprocess.run(command, cwd=ROOT, capture_output=True, env=environment).returncode
+    first, second = (next((tmp_path / "logs").rglob(f"{rank}/stderr.log")).read_text() for rank in (0, 1))
+    assert "works in it; wait" in first and "bug" not in first
+    assert "bug" not in second and ("another process of this training" in second or "stopped" in second)
 
 
 def test_processes_must_share_the_micro_batches_evenly(archive, tmp_path):
