@@ -1,6 +1,7 @@
 """Packed runs: small and complete; they replace earlier ones and repeat their predictions."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from benchmarks.config import load
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
+from benchmarks.regression import evaluate as evaluation
 from benchmarks.regression.evaluate import evaluate
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.packing import pack
@@ -88,5 +90,42 @@ def test_a_reproduced_run_repeats_its_predictions(run: Path, tmp_path: Path, mon
         evaluate(tiny_archive(tmp_path / "other", train=8), [], [], results)
 
 
+def test_a_stopped_evaluation_is_resumed(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    target = pack(run)
+    shutil.copytree(target, target.with_name("tiny-seed8"))
+    began: list[str] = []
+
+    def stop_before(number: int) -> None:
+        def counting(again: RunFolder, *arguments) -> None:
+            if len(began) == number:
+                raise KeyboardInterrupt
+            began.append(again.path.name)
+            predict(again, *arguments)
+
+        began.clear()
+        monkeypatch.setattr(evaluation, "predict", counting)
+
+    stop_before(1)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(tmp_path / "archive", [], [], tmp_path / "results")
+    stop_before(99)
+    evaluate(tmp_path / "archive", [], [], tmp_path / "results")
+    assert began == ["tiny-seed8"]
+    printed = capsys.readouterr().out
+    assert "2 runs, 2 test sets, 1 of them already done" in printed
+    assert all(f"│ comer-fusion/tiny-seed{seed}" in printed for seed in (7, 8))
+    stop_before(1)  # that one was finished, so this one begins anew
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(tmp_path / "archive", [], [], tmp_path / "results")
+    monkeypatch.setattr(evaluation, "environment", lambda device: {"revision": "another"})
+    stop_before(99)
+    evaluate(tmp_path / "archive", [], [], tmp_path / "results")
+    assert began == ["tiny-seed7", "tiny-seed8"]
+
+
 def _row(printed: str) -> list[str]:
-    return next(line for line in printed.splitlines() if "comer-fusion/tiny-seed7" in line).strip("│").split("│")
+    return (
+        next(line for line in printed.splitlines() if line.startswith("│ comer-fusion/tiny-seed7"))
+        .strip("│")
+        .split("│")
+    )
