@@ -15,6 +15,7 @@ from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.files import locked
 from benchmarks.jobs.engine import Placing
+from benchmarks.jobs.place import Died
 from benchmarks.recognition.predict import write_predictions
 from benchmarks.runs.contents import Epoch
 from benchmarks.runs.folder import RunFolder
@@ -145,6 +146,35 @@ def test_parallel_runs_stop_at_the_deadline_but_not_for_a_failure(
     assert ",2," in (space / "table2.csv").read_text()  # both seeds that could be trained
     with pytest.raises(UserError, match="--jobs is for the engine local"):
         reproduce(["bttr"], preset, [7, 8], archive, tmp_path, placing=Placing("ray", 2))
+
+
+def test_a_run_whose_process_keeps_dying_is_given_up(archive: Path, tmp_path: Path, stages, monkeypatch) -> None:
+    began: list[str] = []
+
+    class Dying:
+        def start(self, name: str, *_: object) -> None:
+            began.append(name)
+
+        def ended(self, _: float) -> dict[str, Exception]:
+            return {began[-1]: Died("killed by SIGKILL") if len(began) < 99 else KeyboardInterrupt("for ever")}
+
+        def stop(self) -> None: ...
+
+    monkeypatch.setattr(Placing, "open", lambda *_: Dying())
+    with pytest.raises(UserError, match="a run failed: killed by SIGKILL"):
+        reproduce(["bttr"], preset_of(archive), [7], archive, tmp_path, placing=Placing(jobs=2))
+    assert len(began) == job.ATTEMPTS == 4
+
+
+def test_a_folder_of_other_settings_is_refused_before_any_is_discarded(archive: Path, tmp_path: Path, stages) -> None:
+    preset = preset_of(archive)
+    reproduce(["bttr", "comer-self"], preset, [7], archive, tmp_path)
+    bttr, other = (path.parent for path in sorted(tmp_path.glob("local/*/runs/*/*/checkpoint.json")))
+    (other / "config.yaml").write_text((other / "config.yaml").read_text().replace("seed: 7", "seed: 8"))
+    stages.clear()
+    with pytest.raises(UserError, match=r"comer-self.*seed"):
+        reproduce(["bttr", "comer-self"], preset, [7], archive, tmp_path, force=True)
+    assert (bttr / "checkpoint.json").exists() and not stages
 
 
 def test_a_job_that_is_refused_discards_nothing(archive: Path, tmp_path: Path, stages: list[str]) -> None:

@@ -266,6 +266,20 @@ def test_four_processes_resume_bit_for_bit(archive, tmp_path):
     assert same(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
 
 
+def test_a_repeated_epoch_replaces_its_line(archive, tmp_path):
+    """A kill between the line of an epoch and its checkpoint."""
+    run = RunFolder(tmp_path, tiny_config(archive))
+
+    def stop(line):
+        (tmp_path / "history.jsonl").write_text(json.dumps(line) + "\n" + json.dumps(line | {"epoch": 2}) + "\n")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, open_archive(archive), stop)
+    train(run, open_archive(archive))
+    assert [line["epoch"] for line in recorded(tmp_path)] == [1, 2, 3]
+
+
 def test_the_process_that_fails_says_why(archive, tmp_path):
     """The other one only loses its connection, which is no fault of the program."""
     config = tiny_config(archive)
