@@ -155,7 +155,7 @@ def test_a_run_whose_process_keeps_dying_is_given_up(archive: Path, tmp_path: Pa
         def start(self, name: str, *_: object) -> None:
             began.append(name)
 
-        def ended(self, _: float) -> dict[str, Exception]:
+        def ended(self, _: float) -> dict[str, BaseException]:
             return {began[-1]: Died("killed by SIGKILL") if len(began) < 99 else KeyboardInterrupt("for ever")}
 
         def stop(self) -> None: ...
