@@ -7,6 +7,7 @@ output is saved: where it is 0, so is the gradient.
 Names carry shapes: b images, c channels, h x w feature cells, N = b * h * w.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers import BatchNorm2d, Conv2d, Dropout, pad_batch, pointwise
+from models.layers import BatchNorm2d, Bits, Conv2d, Dropout, pad_batch, pointwise, random_bits
+
+GROUP = 4  # layers whose weight gradients are one matrix product: wider products are faster
 
 
 class Bottleneck(nn.Module):
@@ -41,33 +44,46 @@ def grow(x_bchw: Tensor, layers: Sequence[Bottleneck]) -> Tensor:
     """The channels of x and those that the layers add; for training, without masking of padding."""
     if torch.is_autocast_enabled(x_bchw.device.type):
         x_bchw = x_bchw.to(torch.get_autocast_dtype(x_bchw.device.type))
-    parameters: list[Tensor] = []
-    for layer in layers:
-        parameters += [layer.conv1.weight, layer.bn1.weight, layer.bn1.bias]
-        parameters += [layer.conv2.weight, layer.bn2.weight, layer.bn2.bias]
-    return Grow.apply(x_bchw, layers, *parameters)  # type: ignore[return-value]
+    parts = zip(
+        [layer.conv1.weight for layer in layers],
+        *affine([layer.bn1 for layer in layers], layers[0].dropout),
+        [layer.conv2.weight for layer in layers],
+        *affine([layer.bn2 for layer in layers], layers[0].dropout),
+        strict=True,
+    )
+    return Grow.apply(x_bchw, layers, *itertools.chain.from_iterable(parts))  # type: ignore[return-value]
+
+
+def affine(norms: Sequence[BatchNorm2d], dropout: Dropout) -> list[Sequence[Tensor]]:
+    """The weights and the biases of norms, scaled for dropout: all at once, as many small operations take long."""
+    weights: list[Tensor] = [norm.weight for norm in norms]
+    biases: list[Tensor] = [norm.bias for norm in norms]
+    return [(torch.stack(tensors) / (1 - dropout.p)).unbind() for tensors in (weights, biases)]
 
 
 class Normalized:
-    """Batch normalization, ReLU and dropout of feature maps, and their backward pass."""
+    """Batch normalization, ReLU and dropout of feature maps, and their backward pass.
 
-    def __init__(self, norm: BatchNorm2d, dropout: Dropout, x_bchw: Tensor) -> None:
-        self.norm, self.x_bchw, self.scale = norm, x_bchw, 1 / (1 - dropout.p)
-        weight, bias = norm.weight * self.scale, norm.bias * self.scale  # scaled for dropout
+    `weight` and `bias` stand for those of the norm, `bits` is None without dropout.
+    """
+
+    def __init__(
+        self, x_bchw: Tensor, norm: BatchNorm2d, weight: Tensor, bias: Tensor, dropout: Dropout, bits: Bits | None
+    ) -> None:
+        self.x_bchw, self.weight, self.eps = x_bchw, weight, norm.eps
         mean, var, momentum = norm.running_mean, norm.running_var, norm.count_batch()
         self.mean_c, var_c = torch.batch_norm_update_stats(x_bchw, mean, var, momentum)
         y_bchw = F.batch_norm(x_bchw, self.mean_c, var_c, weight, bias, eps=norm.eps)  # faster than both in one call
         self.factor_c = torch.rsqrt(var_c + norm.eps)
-        self.y_bchw = dropout.drop_(y_bchw.relu_())
+        self.y_bchw = y_bchw.relu_() if bits is None else dropout.relu_drop_(y_bchw, bits)
 
     def backward(self, gradient_bchw: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of x, weight and bias, given that of y."""
         gradient_bchw = torch.ops.aten.threshold_backward(gradient_bchw, self.y_bchw, 0)
-        x, weight, bias = torch.ops.aten.native_batch_norm_backward(
-            gradient_bchw, self.x_bchw, self.norm.weight * self.scale, None, None, self.mean_c, self.factor_c,
-            True, self.norm.eps, [True, True, True],
+        return torch.ops.aten.native_batch_norm_backward(
+            gradient_bchw, self.x_bchw, self.weight, None, None, self.mean_c, self.factor_c,
+            True, self.eps, [True, True, True],
         )  # fmt: skip
-        return x, weight * self.scale, bias * self.scale
 
 
 class Grow(torch.autograd.Function):
@@ -82,15 +98,21 @@ class Grow(torch.autograd.Function):
         grown_bhwc = x_bchw.new_zeros(b, h, w, c + len(layers) * growth)
         grown_bhwc[..., :c] = x_bchw.permute(0, 2, 3, 1)
         grown_Nc = grown_bhwc.flatten(0, 2)
-        ctx.activations = []
+        ctx.activations, bits = [], random_bits() if layers[0].dropout.p else None
         for n, layer in enumerate(layers):
             end = c + n * growth
-            narrow, widen = layer.conv1.weight.flatten(1).to(dtype), layer.conv2.weight.to(dtype)
-            narrowed_Nc = torch.mm(grown_Nc[:, :end], narrow.t())
-            narrowed = Normalized(layer.bn1, layer.dropout, narrowed_Nc.view(b, h, w, -1).permute(0, 3, 1, 2))
-            added = Normalized(layer.bn2, layer.dropout, F.conv2d(narrowed.y_bchw, widen, padding=1))
+            conv1, weight1, bias1, conv2, weight2, bias2 = parameters[6 * n : 6 * n + 6]
+            narrow, widen = conv1.flatten(1).to(dtype), conv2.to(dtype)
+            x_bchw = torch.mm(grown_Nc[:, :end], narrow.t()).view(b, h, w, -1).permute(0, 3, 1, 2)
+            narrowed = Normalized(x_bchw, layer.bn1, weight1, bias1, layer.dropout, bits)
+            # contiguous: normalization of channels-last maps is slow for few channels
+            x_bchw = F.conv2d(narrowed.y_bchw, widen, padding=1).contiguous()
+            added = Normalized(x_bchw, layer.bn2, weight2, bias2, layer.dropout, bits)
             grown_bhwc[..., end : end + growth] = added.y_bchw.permute(0, 2, 3, 1)
             ctx.activations.append((narrow, narrowed, widen, added))
+        means = [part.mean_c for _, narrowed, _, added in ctx.activations for part in (narrowed, added)]
+        if not torch.cat(means).isfinite().all():
+            grown_bhwc.fill_(torch.nan)  # which ReLU and dropout in one pass may have taken for negative numbers
         grown_bchw = grown_bhwc.permute(0, 3, 1, 2)
         ctx.save_for_backward(grown_bchw)
         return grown_bchw
@@ -104,23 +126,35 @@ class Grow(torch.autograd.Function):
         gradient_Nc, end = gradient_bhwc.flatten(0, 2), gradient_bhwc.shape[-1]
         gradients: list[Tensor] = []
         while ctx.activations:
-            narrow, narrowed, widen, added = ctx.activations.pop()
-            start = end - len(widen)
-            upstream = torch.narrow_copy(gradient_bhwc, 3, start, end - start).permute(0, 3, 1, 2)
-            upstream, weight2, bias2 = added.backward(upstream)
-            upstream, kernel = convolution_gradients(upstream, narrowed.y_bchw, widen)
-            upstream, weight1, bias1 = narrowed.backward(upstream)
-            upstream_Nc = upstream.permute(0, 2, 3, 1).flatten(0, 2)
-            matrix = torch.mm(upstream_Nc.t(), grown_Nc[:, :start])
-            gradient_Nc[:, :start].addmm_(upstream_Nc, narrow)
-            gradients = [matrix[:, :, None, None], weight1, bias1, kernel, weight2, bias2, *gradients]
-            end = start
+            group, ctx.activations = ctx.activations[-GROUP:], ctx.activations[:-GROUP]
+            growth = len(group[0][2])
+            last, shared = end - growth, end - growth * len(group)  # channels that its last layer reads; that all read
+            narrows, upstreams, others = [], [], []  # last layer first
+            while group:
+                narrow, narrowed, widen, added = group.pop()
+                start = end - growth
+                upstream = gradient_bhwc[..., start:end].permute(0, 3, 1, 2).contiguous()
+                upstream, weight2, bias2 = added.backward(upstream)
+                upstream, kernel = convolution_gradients(upstream, narrowed.y_bchw, widen)
+                upstream, weight1, bias1 = narrowed.backward(upstream)
+                upstream_Nc = upstream.permute(0, 2, 3, 1).flatten(0, 2)
+                gradient_Nc[:, shared:start].addmm_(upstream_Nc, narrow[:, shared:])
+                narrows.append(narrow[:, :shared])
+                upstreams.append(upstream_Nc)
+                others.append([weight1, bias1, kernel, weight2, bias2])
+                end = start
+            upstream_Nc = torch.cat(upstreams, dim=1)
+            gradient_Nc[:, :shared].addmm_(upstream_Nc, torch.cat(narrows))
+            matrices = torch.mm(upstream_Nc.t(), grown_Nc[:, :last]).split(len(narrows[0]))
+            for n, (matrix, other) in enumerate(zip(matrices, others, strict=True)):
+                gradients = [matrix[:, : last - n * growth, None, None], *other, *gradients]
         return gradient_bhwc[..., :end].permute(0, 3, 1, 2), None, *gradients
 
 
 def convolution_gradients(upstream_bchw: Tensor, x_bchw: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of input and weight of a 3x3 convolution with padding 1."""
     settings = ([1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    upstream_bchw = upstream_bchw.contiguous(memory_format=torch.channels_last)  # once for both
     backward = torch.ops.aten.convolution_backward
     x, _, _ = backward(upstream_bchw, x_bchw, weight, None, *settings, [True, False, False])
     _, kernel, _ = backward(pad_batch(upstream_bchw), pad_batch(x_bchw), weight, None, *settings, [False, True, False])

@@ -6,6 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+Bits = np.random.SFC64  # a generator of random bits
+
 
 def float32(x: Tensor) -> Tensor:
     """x in at least float32, so that softmax, norms and losses stay exact under bf16 autocast."""
@@ -47,8 +49,9 @@ def pointwise(conv: nn.Conv2d, x_bchw: Tensor) -> Tensor:
 class Dropout(nn.Module):
     """Element dropout. All of the network's dropout masks are drawn here.
 
-    On the CPU, torch draws one double per element, which takes a third of a training step. Sixteen random bits per
-    element suffice (p is rounded to 1/65536) and come four to a draw.
+    On the CPU, torch draws one double per element, which takes a third of a training step. Eight random bits per
+    element suffice and come eight to a draw: p is rounded to 1/256, for each mask up or down at random, so that it
+    holds on average.
     """
 
     def __init__(self, p: float) -> None:
@@ -61,20 +64,29 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or not x.numel():
             return F.dropout(x, self.p)
-        return x * self.keep_mask(x).mul_(1 / (1 - self.p))
+        return x * self.keep_mask(x, random_bits()).to(x.dtype).mul_(1 / (1 - self.p))
 
-    def drop_(self, x: Tensor) -> Tensor:
-        """Drop elements of x in place, without scaling the others."""
-        return x.mul_(self.keep_mask(x)) if self.p else x
+    def relu_drop_(self, x: Tensor, bits: Bits) -> Tensor:
+        """ReLU and dropout of x in place, in one pass and without scaling the elements that are kept."""
+        # the bits of a floating-point number, read as an integer, are negative if and only if the number is
+        words = x.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
+        highest = self.keep_mask(x, bits).to(words.dtype).mul_(torch.iinfo(words.dtype).max)
+        torch.clamp(words, words.new_zeros(()), highest, out=words)
+        return x
 
-    def keep_mask(self, x: Tensor) -> Tensor:
-        """1 where an element of x is kept, 0 where it is dropped, in the type and memory layout of x."""
-        seed = torch.empty(1, dtype=torch.int64).random_().numpy()
-        draws = np.random.SFC64(seed).random_raw(-(-x.numel() // 4))  # twice as fast as torch's generator
-        bits = torch.from_numpy(draws).view(torch.int16)[: x.numel()]
-        mask = torch.ge(bits, min(round(self.p * 65536), 65535) - 32768, out=torch.empty(x.numel(), dtype=x.dtype))
+    def keep_mask(self, x: Tensor, bits: Bits) -> Tensor:
+        """1 where an element of x is kept, 0 where it is dropped, as int8 in the memory layout of x."""
+        draws = bits.random_raw(1 - (-x.numel() // 8))
+        threshold = int(self.p * 256 + int(draws[-1]) / 2**64)  # rounded up with a probability of the fraction
+        numbers = torch.from_numpy(draws).view(torch.int8)[: x.numel()]
+        mask = numbers.ge_(min(threshold, 255) - 128)
         channels_last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
         return mask.as_strided(x.shape, x.stride()) if channels_last else mask.view(x.shape)
+
+
+def random_bits() -> Bits:
+    """A generator that follows from torch's seed and is twice as fast as torch's own."""
+    return Bits(torch.empty(1, dtype=torch.int64).random_().numpy())
 
 
 def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> Tensor:

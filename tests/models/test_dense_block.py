@@ -5,13 +5,14 @@ import torch
 from torch import Tensor, nn
 
 import models.dense_block
+from models.dense_block import GROUP
 from models.densenet import DenseBlock
-from models.layers import Dropout, pad_batch
+from models.layers import Dropout, pad_batch, random_bits
 
 
 def block(dropout: float = 0.0) -> DenseBlock:
     torch.manual_seed(3)
-    dense = DenseBlock(channels=6, growth_rate=4, num_layers=3, dropout=dropout)
+    dense = DenseBlock(channels=6, growth_rate=4, num_layers=GROUP + 2, dropout=dropout)
     for module in dense.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.weight, -0.5, 1.5)  # some negative
@@ -35,10 +36,10 @@ def results(forward, dtype: torch.dtype, momentum: float | None, dropout: float 
     for norm in (module for module in dense.modules() if isinstance(module, nn.BatchNorm2d)):
         norm.momentum = momentum
     for seed in (1, 2):
-        torch.manual_seed(seed)
-        x = torch.randn(3, 6, 5, 7, dtype=dtype, requires_grad=True)
+        draw = torch.Generator().manual_seed(seed)
+        x = torch.randn(3, 6, 5, 7, dtype=dtype, generator=draw).requires_grad_()
         y = forward(dense, x)
-        y.backward(torch.randn(y.shape, dtype=dtype))
+        y.backward(torch.randn(y.shape, dtype=dtype, generator=draw))
         tensors += [y.detach(), x.grad]
     return tensors + [p.grad for p in dense.parameters()] + list(dense.buffers())
 
@@ -58,16 +59,41 @@ def test_comparison_notices_a_wrong_gradient(monkeypatch):
         test_block_equals_its_layers(torch.float64, 0.1)
 
 
-def test_dropout_drops_the_same_elements():
-    """Both draw for the same elements in the same order; the fused function scales them before dropping."""
+def test_block_equals_its_layers_with_dropout(monkeypatch):
+    """Given the same masks; the fused function draws them in an order of its own, and scales before it drops."""
 
-    def last(x: Tensor) -> Tensor:
-        return x.to(memory_format=torch.channels_last)
+    def keep_mask(self: Dropout, x: Tensor, bits: object) -> Tensor:
+        return (torch.randn(x.shape, generator=torch.Generator().manual_seed(x.shape[1])) > -0.5).to(torch.int8)
 
-    ways = (lambda dense, x: fused(dense, last(x)), lambda dense, x: layer_by_layer(dense, last(x)))
-    ours, expected = (results(forward, torch.float64, 0.1, dropout=0.3) for forward in ways)
+    monkeypatch.setattr(Dropout, "keep_mask", keep_mask)
+    ours, expected = (results(forward, torch.float64, 0.1, dropout=0.3) for forward in (fused, layer_by_layer))
     assert 0.2 < (ours[0][:, 6:] == 0).double().mean() < 0.8
     torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_relu_and_dropout_in_one_pass(dtype, layout):
+    x = torch.randn(2, 8, 64, 64).to(dtype).contiguous(memory_format=layout)
+    special = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), torch.finfo(dtype).tiny, torch.finfo(dtype).max])
+    x[0, 0, 0, :6] = special.to(dtype)
+    drop, y = Dropout(0.3), x.clone(memory_format=torch.preserve_format)
+    torch.manual_seed(5)
+    kept = drop.keep_mask(y, random_bits())
+    torch.manual_seed(5)
+    drop.relu_drop_(y, random_bits())
+    assert torch.equal(y, torch.where(kept.bool(), x.relu(), 0))
+    assert kept.stride() == x.stride() and abs(kept.double().mean() - 0.7) < 0.01
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_nan_is_not_lost(sign, dtype):
+    """Or a training whose weights are no numbers any more would go on."""
+    dense = block(0.3)
+    list(dense)[1].conv1.weight.data[0, 0] = torch.copysign(torch.tensor(torch.nan), torch.tensor(float(sign)))
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        assert dense(torch.randn(2, 6, 5, 7), None).isnan().any()
 
 
 def test_only_training_without_padding_mask_is_fused(monkeypatch):

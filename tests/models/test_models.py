@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from models import CoMER, CoMERConfig, Vocabulary, bidirectional_targets
 from models.decoder import Trace
-from models.layers import Conv2d, Dropout, masked_batch_norm, pointwise
+from models.layers import Conv2d, Dropout, masked_batch_norm, pointwise, random_bits
 
 SMALL = CoMERConfig(
     d_model=32,
@@ -289,12 +289,20 @@ def test_dropout(shape, dtype):
     y.sum().backward()
     assert torch.equal(x.grad == 0, y == 0)
     flat = (y == 0).flatten().double() - share
-    for lag in (1, 2, 3, 4, 8):  # the four elements of a draw are independent
+    for lag in (*range(1, 9), 16):  # the eight elements of a draw are independent
         assert abs((flat[lag:] * flat[:-lag]).mean().item()) < 5 * 0.21 / x.numel() ** 0.5
     assert drop.eval()(x) is x
     if len(shape) == 4:
         last = x.detach().to(memory_format=torch.channels_last)
         assert drop.train()(last).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_dropout_drops_less_than_its_bits_can_tell():
+    """Two of 1,000 elements, half a step of eight bits."""
+    torch.manual_seed(5)
+    shares = [1 - Dropout(0.002).keep_mask(torch.empty(1000), random_bits()).double().mean() for _ in range(400)]
+    assert abs(sum(shares) / 400 - 0.002) < 0.0005
+    assert not all(shares)
 
 
 @pytest.mark.parametrize("images", [1, 2, 3])
