@@ -15,6 +15,7 @@ def configure_libraries() -> None:
         # its own again, doubled the memory of the training before it
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16384",
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # else matrix products on a GPU are not repeatable
+        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # huge pages, for processes started from here; as in the Makefile
         "OPENCV_FOR_THREADS_NUM": "1",  # images are too small to split, and OpenCV's threads compete with torch's
         # no telemetry: nothing is sent but to the requested tracking server, which must not hold up the work
         "DO_NOT_TRACK": "true",
