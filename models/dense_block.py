@@ -64,7 +64,7 @@ def affine(norms: Sequence[BatchNorm2d], dropout: Dropout) -> list[Sequence[Tens
 class Normalized:
     """Batch normalization, ReLU and dropout of feature maps, and their backward pass.
 
-    `weight` and `bias` stand for those of the norm, `bits` is None without dropout.
+    `weight` and `bias` are those of the norm, scaled for dropout; `bits` is None without dropout.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Grow(torch.autograd.Function):
             ctx.activations.append((narrow, narrowed, widen, added))
         means = [part.mean_c for _, narrowed, _, added in ctx.activations for part in (narrowed, added)]
         if not torch.cat(means).isfinite().all():
-            grown_bhwc.fill_(torch.nan)  # which ReLU and dropout in one pass may have taken for negative numbers
+            grown_bhwc.fill_(torch.nan)  # `relu_drop_` may have turned NaN into 0, and training would go on
         grown_bchw = grown_bhwc.permute(0, 3, 1, 2)
         ctx.save_for_backward(grown_bchw)
         return grown_bchw

@@ -69,7 +69,7 @@ class Dropout(nn.Module):
         return x * self.keep_mask(x, random_bits()).to(x.dtype).mul_(1 / (1 - self.p))
 
     def relu_drop_(self, x: Tensor, bits: Bits) -> Tensor:
-        """ReLU and dropout of x in place, in one pass and without scaling the elements that are kept."""
+        """ReLU and dropout of x in place, in one pass, without scaling the elements that are kept; NaN may become 0."""
         # the bits of a floating-point number, read as an integer, are negative if and only if the number is
         words = x.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()])
         highest = self.keep_mask(x, bits).to(words.dtype).mul_(torch.iinfo(words.dtype).max)
@@ -87,10 +87,10 @@ class Dropout(nn.Module):
 
 
 class TorchSeed(ISeedSequence):
-    """Seeds a generator of numpy's with torch's random numbers; ten times as fast as numpy's own sequences of seeds."""
+    """Seeds numpy's generators with torch's random numbers; numpy's own sequences of seeds take 0.1 ms each."""
 
     def generate_state(self, n_words: int, dtype: DTypeLike = np.uint32) -> np.ndarray:
-        """`n_words` numbers."""
+        """`n_words` random numbers of type `dtype`."""
         return torch.empty(n_words, dtype=torch.int64).random_().numpy().astype(dtype)
 
 
