@@ -87,6 +87,26 @@ def precision(
 
 
 @app.command(rich_help_panel=PANEL)
+def trial(
+    epochs: Annotated[int, typer.Option(help="epochs of the trial", min=1)],
+    changes: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE; may be repeated")] = None,
+    readings: Annotated[
+        list[str] | None, typer.Option("--read", help="'KEY=VALUE …' of one way to read; may be repeated")
+    ] = None,
+    recipe: Recipe = "comer-fusion",
+    preset: Annotated[str, typer.Option(help="a preset, or a YAML file")] = "ink",
+    seed: Annotated[int, typer.Option(help="seed of the training", min=0)] = 7,
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+) -> None:
+    """Try a change of a preset on held-out training expressions; add a row to results/speed/recipe.csv."""
+    from benchmarks.performance.trial import trial
+    from benchmarks.runs.workspace import open_data
+
+    trial(open_data(crohme, results), results, recipe, preset, seed, epochs, changes or [], readings or [])
+
+
+@app.command(rich_help_panel=PANEL)
 def timings(
     folders: Annotated[list[Path] | None, typer.Argument(help="run folders; default: the committed runs")] = None,
     results: Results = RESULTS,

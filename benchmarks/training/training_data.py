@@ -32,7 +32,8 @@ def training_data(
             raise UserError(f"{archive.ink.path}: not the pen strokes of this run (other digest); give those")
         samples = with_ink(samples, archive.ink)
         substitution = Substitution(samples, config.data.substitution) if config.data.substitution else None
-        held = {sample.tokens for sample in validation} if config.select == "heldout" else set()
+        # nor may a formula that is held out come back as a part of another
+        held = {tuple(tokens) for tokens in archive.captions("train").values()} - {sample.tokens for sample in samples}
         parts = sub_expressions(samples, config.data.sub_expressions)
         samples += [part for part in parts if part.tokens not in held]
     resident = config.training.resident

@@ -1,0 +1,110 @@
+"""`benchmarks trial`: what a change of the recipe is worth, by training expressions alone; no test year is read.
+
+A trial is a shortened training without the held-out expressions: about a sixth of the training set, split by writer's
+sheet, of which those are read whose formula occurs nowhere in the rest (719 of CROHME). They are scored like a test
+set, by symLG, in four classes of length. The split depends on the archive alone, so all trials, whatever their seed,
+are judged by the same expressions. One training can be read in several ways.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from benchmarks.config import Config, resolve
+from benchmarks.data.archive import Archive
+from benchmarks.data.samples import Sample, split_heldout
+from benchmarks.environment import best_device
+from benchmarks.errors import UserError
+from benchmarks.files import write_atomically
+from benchmarks.printing import show
+from benchmarks.recognition.predict import recognize, write_predictions
+from benchmarks.runs.folder import RunFolder
+from benchmarks.training.trainer import train
+from evaluation.scoring.inputs import GroundTruth
+from evaluation.scoring.score import NO_FIELDS, Expression, evaluate
+from models.weights import load_weights
+
+HELD_OUT, SPLIT = 0.15, 7  # share of the training set, and seed of the split
+CLASSES = {"1-5": range(1, 6), "6-10": range(6, 11), "11-20": range(11, 21), "21+": range(21, 10_000)}  # tokens
+KEY = ["trial", "reading", "preset", "epochs", "seed"]
+
+Row = dict[str, Any]
+
+
+def trial(
+    archive: Archive,
+    results: Path,
+    recipe: str,
+    preset: str,
+    seed: int,
+    epochs: int,
+    changes: Sequence[str] = (),
+    readings: Sequence[str] = (),
+) -> list[Row]:
+    """Train a trial of `preset` with `changes`, unless that was done before, and read the held-out expressions.
+
+    `changes` and the settings of each reading are given as KEY=VALUE with full names (training.optimizer.lr=0.002); a
+    reading holds several, separated by blanks, and may change the search alone. Without `readings` there is one, the
+    preset's own. Rows are printed and, on CROHME, replace their like in results/speed/recipe.csv. Raises UserError for
+    settings that do not exist, and for a reading that would need another training.
+    """
+    base = resolve(recipe, preset, seed, archive).changed({"training.epochs": epochs, "select": "last"})
+    config = base.changed(_values(changes), "--set")
+    kept, held = split_heldout(archive.samples("train"), HELD_OUT, SPLIT)
+    ways = {reading: config.changed(_values(reading.split()), "--read") for reading in (readings or [""])}
+    for reading, way in ways.items():
+        if way.model_copy(update={"search": config.search}) != config:
+            raise UserError(f"--read '{reading}': changes more than the search; give it as --set, a trial of its own")
+    run = RunFolder(results / "local/trials" / config.run_name, config)
+    train(run, archive, samples=kept)
+    rows = []
+    for reading, way in ways.items():
+        row: Row = {"trial": " ".join(changes) or "as it is", "reading": reading or "as it is", "preset": preset}
+        row |= {"epochs": epochs, "seed": seed} | _read(run, way, archive, held)
+        here = run.environment
+        minutes = sum(line["seconds"] for line in run.history) * here.get("threads", 1) / 60
+        row |= {"core_minutes": round(minutes, 1), "device": here.get("device"), "revision": here.get("revision")}
+        rows.append(row)
+    show("held-out training expressions", [{k: v for k, v in row.items() if k != "revision"} for row in rows])
+    if archive.name == "crohme":
+        _record(rows, results / "speed/recipe.csv")
+    return rows
+
+
+def _values(settings: Sequence[str]) -> dict[str, Any]:
+    """{"training.epochs": 8} from ["training.epochs=8"]; values are YAML."""
+    for setting in settings:
+        if "=" not in setting:
+            raise UserError(f"'{setting}': a setting is given as KEY=VALUE, such as training.optimizer.lr=0.002")
+    return {key: yaml.safe_load(value) for key, _, value in (setting.partition("=") for setting in settings)}
+
+
+def _read(run: RunFolder, config: Config, archive: Archive, held: list[Sample]) -> Row:
+    """Recognize the held-out expressions as `config` says, and count the exact ones by class of length."""
+    device = best_device()
+    model = load_weights(run.weights, config.model).to(device).eval()
+    predictions = recognize(model, config, held, device, "held-out expressions")
+    write_predictions(run, "heldout", predictions)
+    truth, ids = archive.ground_truth("train"), [sample.id for sample in held]
+    reference = GroundTruth({id_: truth[id_] for id_ in ids}, {sample.id: list(sample.tokens) for sample in held})
+    result = evaluate(run.path / "predictions/heldout.zip", reference, NO_FIELDS)
+    score = result.score
+    row: Row = {"n": score.n, "exact": score.exact, "exprate": score.exprate, "token_exact": score.token_exact}
+    return row | {name: _exact(result.expressions, lengths) for name, lengths in CLASSES.items()}
+
+
+def _exact(expressions: Sequence[Expression], lengths: range) -> str:
+    """Exact expressions of all those of some lengths, as 120/190."""
+    of_class = [row for row in expressions if row.length in lengths]
+    return f"{sum(row.exact for row in of_class)}/{len(of_class)}"
+
+
+def _record(rows: list[Row], path: Path) -> None:
+    """Add rows to the table, in place of earlier ones of the same trial and reading."""
+    table = pd.DataFrame(rows)
+    if path.exists():
+        table = pd.concat([pd.read_csv(path), table]).drop_duplicates(KEY, keep="last")
+    write_atomically(path, table.to_csv(index=False, lineterminator="\n"))

@@ -1,0 +1,72 @@
+"""A trial of a recipe on held-out training expressions, end to end on a tiny network."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from benchmarks.data.archive import Archive, open_archive
+from benchmarks.errors import UserError
+from benchmarks.performance import trial as trials
+from benchmarks.performance.trial import CLASSES, trial
+from benchmarks.training.training_data import training_data
+from tests.helpers.tiny import tiny_archive, tiny_config
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
+    folder = tiny_archive(tmp_path_factory.mktemp("tiny"), train=40)
+    tiny_config(folder, {"training": {"schedule": {"name": "cosine"}}})  # writes tiny.yaml
+    return open_archive(folder)
+
+
+def test_a_trial_trains_once_and_reads_in_every_way(
+    archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preset, recorded = str(archive.path / "tiny.yaml"), tmp_path / "speed/recipe.csv"
+    monkeypatch.setattr(Archive, "name", "crohme")
+    monkeypatch.setattr(trials, "HELD_OUT", 0.3)
+
+    def rows() -> list[dict]:
+        return trial(archive, tmp_path, "comer-fusion", preset, 7, 1, ["training.bf16=false"], ["", "search.alpha=0.5"])
+
+    first, narrow = rows()
+    assert (first["reading"], narrow["reading"]) == ("as it is", "search.alpha=0.5")
+    assert first["n"] == sum(int(first[name].partition("/")[2]) for name in CLASSES) > 0
+    (weights,) = tmp_path.glob("local/trials/*/*/best.safetensors")
+    trained = weights.stat().st_mtime_ns
+    assert [row["exact"] for row in rows()] == [first["exact"], narrow["exact"]]
+    assert weights.stat().st_mtime_ns == trained
+    assert len(pd.read_csv(recorded)) == 2  # in place of the same two rows
+
+
+@pytest.mark.parametrize(
+    ("changes", "readings", "words"),
+    [
+        (["training.optimizer.rate=1"], [], "training.optimizer.rate: no such key"),
+        (["training.bf16"], [], "given as KEY=VALUE"),
+        ([], ["training.bf16=true"], "changes more than the search"),
+    ],
+)
+def test_settings_that_cannot_be_tried(
+    archive: Archive, tmp_path: Path, changes: list[str], readings: list[str], words: str
+) -> None:
+    with pytest.raises(UserError, match=words):
+        trial(archive, tmp_path, "comer-fusion", str(archive.path / "tiny.yaml"), 7, 1, changes, readings)
+    assert not list(tmp_path.rglob("*.safetensors"))
+
+
+def test_no_part_equals_a_formula_that_is_held_out(monkeypatch: pytest.MonkeyPatch, archive: Archive) -> None:
+    from benchmarks.training import training_data as module
+
+    samples = archive.samples("train")
+    kept = [sample for sample in samples if sample.tokens != samples[0].tokens]
+    config = tiny_config(archive.path, {"training": {"schedule": {"name": "cosine"}}, "select": "last"})
+    config = config.changed({"data.sub_expressions": 1, "data.ink": "known"})
+    monkeypatch.setattr(Archive, "ink_digest", "known")
+    monkeypatch.setattr(Archive, "ink", None)
+    monkeypatch.setattr(module, "with_ink", lambda samples, _: samples)
+    monkeypatch.setattr(module, "sub_expressions", lambda *_: [samples[0]])
+    training_set, _ = training_data(config, archive, kept, torch.device("cpu"))
+    assert samples[0].tokens not in {sample.tokens for sample in training_set.samples}
