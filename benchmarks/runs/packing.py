@@ -1,7 +1,7 @@
 """Reproduced runs: run folders packed for the repository, under results/reproduced/, where the tables read them.
 
-Packing leaves out what only training needs (the checkpoint) and what can be regenerated (n-best lists); weights become
-float16, with a model card beside them.
+Packing leaves out what only training needs (the checkpoint) and what can be regenerated (n-best lists by `evaluate`, symLG
+by `score`); weights become float16, with a model card beside them.
 """
 
 import os
@@ -17,7 +17,7 @@ from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.interval import proportion_interval
 from models.weights import load_weights, pack_weights
 
-PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "errors", "symlg", "predictions")
+PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "errors", "predictions")
 
 
 def pack(folder: Path, weights: bool = True) -> Path:
