@@ -36,6 +36,12 @@ def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.parametrize("misspelt", ["CROMHE=data.zip", "YEAR=2014", "RECIPE=bttr"])
+def test_make_refuses_variables_that_it_does_not_know(misspelt: str) -> None:
+    done = subprocess.run(["make", "-n", "reproduce-table2", misspelt], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode and f"there is no variable {misspelt.partition('=')[0]}" in done.stderr
+
+
 def test_help_is_quick_and_lists_every_command(tmp_path: Path) -> None:
     done = program("--help", cwd=tmp_path)
     assert done.returncode == 0
