@@ -14,8 +14,9 @@ from benchmarks.config import Optimizer, Schedule
 COLUMN_MULTIPLE = 128
 
 
-def make_optimizer(model: nn.Module, settings: Optimizer) -> optim.Optimizer:
-    """SGD as in the authors' code, AdamW or Muon; the latter two do not decay norms and biases."""
+def make_optimizer(model: nn.Module, settings: Optimizer, bf16: bool = True) -> optim.Optimizer:
+    """SGD as in the authors' code, AdamW or Muon; the latter two do not decay norms and biases. Muon's matrix products
+    run in bfloat16, or, without `bf16`, in float32."""
     parameters = dict(model.named_parameters())
     if settings.name == "sgd":
         return optim.SGD(
@@ -31,7 +32,9 @@ def make_optimizer(model: nn.Module, settings: Optimizer) -> optim.Optimizer:
         {"params": words, "orthogonal": False},
         {"params": vectors, "orthogonal": False, "weight_decay": 0.0},
     ]
-    return Muon(groups, settings.lr, (settings.momentum, 0.99), weight_decay=settings.weight_decay, fused=True)
+    optimizer = Muon(groups, settings.lr, (settings.momentum, 0.99), weight_decay=settings.weight_decay, fused=True)
+    optimizer.products = torch.bfloat16 if bf16 else torch.float32
+    return optimizer
 
 
 class Muon(optim.AdamW):
@@ -42,6 +45,8 @@ class Muon(optim.AdamW):
     kernels, too, as matrices with a row per output channel, and parameters that hold three matrices, for which such a
     group's list `packed` is True.
     """
+
+    products = torch.bfloat16  # type of the matrix products that make a momentum orthogonal
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -71,7 +76,7 @@ class Muon(optim.AdamW):
                 shape = rows, -(-columns // COLUMN_MULTIPLE) * COLUMN_MULTIPLE
                 by_shape.setdefault(shape, []).append((part, matrix))
         for shape, pairs in by_shape.items():
-            stack = pairs[0][1].new_zeros(len(pairs), *shape, dtype=torch.bfloat16)
+            stack = pairs[0][1].new_zeros(len(pairs), *shape, dtype=self.products)
             for row, (_, change) in zip(stack, pairs, strict=True):
                 row[:, : change.shape[1]] = change
             directions = orthogonal(stack).float()

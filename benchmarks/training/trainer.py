@@ -139,7 +139,7 @@ class Trainer:
         self.replays = Replays(record, training.graphs) if training.graphs and record else None
         averaged = self.model.named_parameters() if training.average else ()
         self.average = {name: parameter.detach().clone() for name, parameter in averaged}
-        self.optimizer = make_optimizer(self.model, training.optimizer)
+        self.optimizer = make_optimizer(self.model, training.optimizer, training.bf16)
         schedule, self.plateau = training.schedule, None
         if schedule.name == "plateau":
             self.plateau = ReduceLROnPlateau(self.optimizer, "max", schedule.factor, schedule.patience)

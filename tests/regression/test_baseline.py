@@ -34,7 +34,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
 
 def differing(before: fixed_job.Values, now: fixed_job.Values) -> list[str]:
     assert before.keys() == now.keys()
-    rows = [regress._row(item, before[item], now[item], regress.ROUNDING) for item in before]
+    rows = [regress.numeric_row(item, before[item], now[item]) for item in before]
     return [row.item for row in rows if row.verdict != "ok"]
 
 
@@ -100,7 +100,7 @@ def make_baseline() -> regress.Baseline:
     training = {"embedded": regress.Recorded(settings={"lr": 1}, environment={}, runs=recorded)}
     return regress.Baseline(
         scores={"embedded n": 8, "run, 2014: exact": 3, "run, 2014: symLG": "aa"},
-        numerics={"loss": 2.0},
+        numerics={"a network: loss": 2.0},
         training=training,
     )
 
@@ -108,7 +108,7 @@ def make_baseline() -> regress.Baseline:
 def measured(loss: float = 2.0, numeric: float = 2.0, **scores: int) -> regress.Measured:
     fixed: fixed_job.Values = {"embedded n": 8, "run, 2014: symLG": "aa", **scores}
     return regress.Measured(
-        fixed, {"loss": numeric}, {"embedded": {"loss": loss, "accuracy": 40.0}}, {"embedded": {"lr": 1}}
+        fixed, {"a network: loss": numeric}, {"embedded": {"loss": loss, "accuracy": 40.0}}, {"embedded": {"lr": 1}}
     )
 
 
@@ -120,9 +120,9 @@ def verdicts(now: regress.Measured, with_crohme: bool = False) -> dict[str, str]
 def test_what_counts_as_changed() -> None:
     assert verdicts(measured()) == {}
     assert verdicts(measured(), with_crohme=True) == {"run, 2014: exact": "gone"}
-    assert verdicts(measured(numeric=2.0 * (1 + 3e-6))) == {}
-    assert verdicts(measured(numeric=2.0 * (1 + 3e-5))) == {"loss": "changed"}
-    assert verdicts(measured(numeric=math.nan)) == {"loss": "changed"}
+    assert verdicts(measured(numeric=2.0 * (1 + 3e-10))) == {}
+    assert verdicts(measured(numeric=2.0 * (1 + 3e-9))) == {"a network: loss": "changed"}
+    assert verdicts(measured(numeric=math.nan)) == {"a network: loss": "changed"}
     assert verdicts(measured(**{"embedded n": 9, "more": 1})) == {"embedded n": "changed", "more": "new"}
     without = measured()
     del without.training["embedded"]["loss"]

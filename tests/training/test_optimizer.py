@@ -45,6 +45,21 @@ def test_matrices_are_updated_as_by_torchs_muon():
         assert (a - b).norm() < 0.02 * (b - start).norm()
 
 
+def test_products_are_exact_without_bf16():
+    """Then directions are those of float64 matrices; in bf16, they differ by a hundred times as much."""
+    differences = []
+    for bf16 in (False, True):
+        network = CoMER(CoMERConfig(d_model=32, nhead=2, growth_rate=4, num_layers=1, dim_feedforward=32))
+        optimizer = make_optimizer(network, Optimizer(name="muon", weight_decay=0), bf16)
+        weight = network.decoder.model.layers[0].linear1.weight
+        before, gradient = weight.detach().clone(), torch.randn(weight.shape, generator=torch.manual_seed(1))
+        weight.grad = gradient
+        optimizer.step()
+        expected = 0.08 * 0.2 * 32**0.5 * orthogonal(gradient[None].double())[0]
+        differences.append(float((before - weight.detach() - expected).norm() / expected.norm()))
+    assert differences[0] < 1e-5 < 1e-3 < differences[1]
+
+
 def test_packed_projections_are_three_matrices_and_kernels_are_one():
     [packed, kernels] = matrices(9, (96, 32), (24, 90))
     three = [nn.Parameter(part.detach().clone()) for part in packed.chunk(3)]
