@@ -65,17 +65,35 @@ class Transition(nn.Module):
         return pooled / share.clamp(min=0.25).to(pooled.dtype)
 
 
-class DenseNet(nn.Module):
-    """Images [b, 1, H, W] to feature maps [b, channels, ceil(H/stride), ceil(W/stride)]."""
+class Unnormalized(nn.Module):
+    """Stands where a network has no batch normalization; given `valid_b1hw`, it too sets padding to 0."""
 
-    def __init__(self, growth_rate: int, num_layers: Sequence[int], dropout: float, stride: int = 16) -> None:
+    def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
+        """x itself, or x without its padding."""
+        return x_bchw if valid_b1hw is None else x_bchw * valid_b1hw
+
+
+class DenseNet(nn.Module):
+    """Images [b, 1, H, W] to feature maps [b, channels, ceil(H/stride), ceil(W/stride)].
+
+    CoMER and BTTR normalize after the first convolution and at the end, DenseWAP does not (`outer_norms`).
+    """
+
+    def __init__(
+        self,
+        growth_rate: int,
+        num_layers: Sequence[int],
+        dropout: float,
+        stride: int = 16,
+        outer_norms: bool = True,
+    ) -> None:
         super().__init__()
         self.stride = stride
         layers1, layers2, layers3 = num_layers
 
         channels = 2 * growth_rate
         self.conv1 = Conv2d(1, channels, kernel_size=7, stride=2, padding=3, bias=False)
-        self.norm1 = BatchNorm2d(channels)
+        self.norm1: BatchNorm2d = BatchNorm2d(channels) if outer_norms else Unnormalized()  # pyright: ignore
         self.dense1 = DenseBlock(channels, growth_rate, layers1, dropout)
         channels += layers1 * growth_rate
         self.trans1 = Transition(channels, dropout)
@@ -86,7 +104,7 @@ class DenseNet(nn.Module):
         channels //= 2
         self.dense3 = DenseBlock(channels, growth_rate, layers3, dropout)
         self.out_channels = channels + layers3 * growth_rate
-        self.post_norm = BatchNorm2d(self.out_channels)
+        self.post_norm: BatchNorm2d = BatchNorm2d(self.out_channels) if outer_norms else Unnormalized()  # pyright: ignore
 
     def forward(self, images_b1HW: Tensor, valid_b1HW: Tensor | None) -> Tensor:
         """Feature maps of images; `valid_b1HW`: see the module docstring."""

@@ -12,3 +12,5 @@ FIXTURES = ROOT / "tests/fixtures"  # reference data that may be redistributed
 _GIVEN = Path(os.environ.get("PARITY_DIR", SHARED / "parity"))
 PARITY = _GIVEN if _GIVEN.is_dir() else FIXTURES / "parity"
 GOLDEN = Path(os.environ.get("GOLDEN_DIR", SHARED / "golden"))
+_GIVEN_OTHERS = Path(os.environ.get("PARITY_OTHERS_DIR", SHARED / "parity_others"))
+PARITY_OTHERS = _GIVEN_OTHERS if _GIVEN_OTHERS.is_dir() else FIXTURES / "parity_others"

@@ -1,0 +1,241 @@
+"""DenseWAP: a DenseNet, and a GRU that attends with coverage (Zhang, Du, Dai, ICPR 2018).
+
+It follows the PyTorch port of the authors' group (jmwang66/WAP-implemented-by-Pytorch), whose cells and attention
+DenseWAP-TD shares: coverage is the sum of all earlier attention maps, convolved. Class 0 ends a formula; nothing starts
+it.
+
+Names carry shapes: b images, M hypotheses of an image (1 in training), h x w feature cells, L = h * w, D feature
+channels, A attention channels, n state size, m embedding size, T steps, V classes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.densenet import DenseNet
+from models.layers import Dropout, float32
+
+END = 0
+
+
+@dataclass(frozen=True)
+class DenseWAPConfig:
+    """Sizes; the defaults are those of the published network."""
+
+    growth_rate: int = 24
+    depths: tuple[int, ...] = (16, 16, 16)  # bottlenecks in each of the three dense blocks
+    stride: int = 16  # side of a feature cell in pixels
+    hidden: int = 256  # n
+    embedding: int = 256  # m
+    attention: int = 512  # A
+    coverage_channels: int = 512
+    coverage_kernel: int = 11
+    dropout: float = 0.2
+    encoder_dropout: float = 0.2
+    classes: int = 111
+    mask_padding: bool = False
+
+
+class Features(NamedTuple):
+    """What the encoder hands to a decoder."""
+
+    maps_bhwD: Tensor
+    mask_bhw: Tensor  # True = padding
+    state_bn: Tensor  # the decoder's first state
+
+
+class Encoder(nn.Module):
+    """A DenseNet without outer norms, and the first state of the decoder from the mean of its features."""
+
+    def __init__(
+        self,
+        growth_rate: int,
+        depths: tuple[int, ...],
+        hidden: int,
+        *,
+        dropout: float = 0.2,
+        stride: int = 16,
+        mask_padding: bool = False,
+    ) -> None:
+        super().__init__()
+        self.mask_padding = mask_padding
+        self.net = DenseNet(growth_rate, depths, dropout, stride, outer_norms=False)
+        self.start = nn.Linear(self.net.out_channels, hidden)
+
+    def forward(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Features:
+        """Features of images (ink 1, background and padding 0); mask True = padding."""
+        valid_b1HW = (~mask_bHW)[:, None].to(images_b1HW.dtype) if self.mask_padding else None
+        maps_bhwD = self.net(images_b1HW, valid_b1HW).permute(0, 2, 3, 1).contiguous()
+        mask_bhw = mask_bHW[:, :: self.net.stride, :: self.net.stride]
+        valid_bhw1 = (~mask_bhw)[..., None].to(maps_bhwD.dtype)
+        mean_bD = (maps_bhwD * valid_bhw1).sum((1, 2)) / valid_bhw1.sum((1, 2)).clamp(min=1)
+        return Features(maps_bhwD, mask_bhw, torch.tanh(self.start(mean_bD)))
+
+
+class GRUCell(nn.Module):
+    """A gated recurrent unit whose update gate keeps the old state and whose reset gate multiplies the product U h.
+
+    That is torch's GRUCell, but with one set of biases: on the products of the input, or on those of the state.
+    """
+
+    def __init__(self, inputs: int, states: int, *, state_bias: bool = False) -> None:
+        super().__init__()
+        self.input = nn.Linear(inputs, 3 * states, bias=not state_bias)  # reset, update, candidate
+        self.state = nn.Linear(states, 3 * states, bias=state_bias)
+
+    def forward(self, products_x3n: Tensor, state_xn: Tensor) -> Tensor:
+        """The next state, given `self.input` of the input, which can be computed for many steps at once."""
+        n = state_xn.shape[-1]
+        inner_x3n = self.state(state_xn)
+        gates_x2n = torch.sigmoid(products_x3n[..., : 2 * n] + inner_x3n[..., : 2 * n])
+        reset_xn, update_xn = gates_x2n.chunk(2, dim=-1)
+        candidate_xn = torch.tanh(torch.addcmul(products_x3n[..., 2 * n :], reset_xn, inner_x3n[..., 2 * n :]))
+        return torch.lerp(candidate_xn, state_xn, update_xn)
+
+
+class Memory(NamedTuple):
+    """What attention needs of the features at every step."""
+
+    maps_bLD: Tensor
+    keys_b1LA: Tensor
+    hidden_b1L: Tensor  # 0, and at padding a number beside which energies vanish
+    kernel_KA: Tensor  # from a window of K cells of coverage to attention channels
+
+
+class CoverageAttention(nn.Module):
+    """Additive attention that sees, through a wide convolution, the sum of the attention before."""
+
+    def __init__(self, features: int, states: int, size: int, channels: int = 512, kernel: int = 11) -> None:
+        super().__init__()
+        self.key = nn.Linear(features, size)
+        self.query = nn.Linear(states, size, bias=False)
+        self.coverage = nn.Conv2d(1, channels, kernel, padding=kernel // 2, bias=False)
+        self.mix = nn.Linear(channels, size)
+        self.energy = nn.Linear(size, 1)
+
+    def remember(self, maps_bhwD: Tensor, mask_bhw: Tensor) -> Memory:
+        """All that is the same at every step. The convolution and the layer after it are one product of windows."""
+        maps_bLD, mask_b1L = maps_bhwD.flatten(1, 2), mask_bhw.flatten(1)[:, None]
+        keys_b1LA = (self.key(maps_bLD) + self.mix.bias)[:, None]
+        kernel_KA = self.coverage.weight.flatten(1).t() @ self.mix.weight.t()
+        # not -inf: a row without any visible cell, which fills up a fixed-size batch, must not become NaN
+        hidden_b1L = mask_b1L * torch.finfo(torch.float32).min
+        return Memory(maps_bLD, keys_b1LA, hidden_b1L, kernel_KA)
+
+    def energies(self, memory: Memory, state_bMn: Tensor, past_bMhw: Tensor) -> Tensor:
+        """Energies [b, M, L], also of padding, given the sum of all attention before."""
+        kernel, (k, _) = memory.kernel_KA, self.coverage.kernel_size
+        padded = F.pad(past_bMhw.to(kernel.dtype), (k // 2,) * 4)
+        windows_bMLK = padded.unfold(2, k, 1).unfold(3, k, 1).flatten(4).flatten(2, 3)
+        mixed_bMLA = torch.tanh(windows_bMLK @ kernel + self.query(state_bMn)[:, :, None] + memory.keys_b1LA)
+        return float32(self.energy(mixed_bMLA)[..., 0])
+
+    def forward(self, memory: Memory, state_bMn: Tensor, past_bMhw: Tensor) -> tuple[Tensor, Tensor]:
+        """Attention [b, M, h, w], 0 at padding, and the features [b, M, D] that it reads."""
+        weights_bML = (self.energies(memory, state_bMn, past_bMhw) + memory.hidden_b1L).softmax(-1)
+        return weights_bML.view_as(past_bMhw), weights_bML.to(memory.maps_bLD.dtype) @ memory.maps_bLD
+
+
+class Step(NamedTuple):
+    """The decoder's state after a step, and what it went through; the first dimensions are b and M."""
+
+    middle_bMn: Tensor  # state after the first cell
+    attention_bMhw: Tensor
+    context_bMD: Tensor
+    state_bMn: Tensor
+
+
+class Decoder(nn.Module):
+    """Maps classes to the scores of the next class: GRU, attention, GRU; then a maxout layer."""
+
+    def __init__(self, features: int, c: DenseWAPConfig) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(c.classes, c.embedding)
+        self.attention = CoverageAttention(features, c.hidden, c.attention, c.coverage_channels, c.coverage_kernel)
+        self.cell1 = GRUCell(c.embedding, c.hidden)
+        self.cell2 = GRUCell(features, c.hidden, state_bias=True)
+        self.from_context = nn.Linear(features, c.embedding)
+        self.from_state = nn.Linear(c.hidden, c.embedding)
+        self.from_previous = nn.Linear(c.embedding, c.embedding)
+        self.dropout = Dropout(c.dropout)
+        self.classes = nn.Linear(c.embedding // 2, c.classes)
+
+    def step(self, memory: Memory, products_bM3n: Tensor, state_bMn: Tensor, past_bMhw: Tensor) -> Step:
+        """One step, given the first cell's products of the class before."""
+        middle_bMn = self.cell1(products_bM3n, state_bMn)
+        attention_bMhw, context_bMD = self.attention(memory, middle_bMn, past_bMhw)
+        state_bMn = self.cell2(self.cell2.input(context_bMD), middle_bMn)
+        return Step(middle_bMn, attention_bMhw, context_bMD, state_bMn)
+
+    def scores(self, context_xD: Tensor, state_xn: Tensor, previous_xm: Tensor) -> Tensor:
+        """Logits [..., V]: three linear layers, their maximum over pairs of channels, a fourth."""
+        sum_xm = self.from_context(context_xD) + self.from_state(state_xn) + self.from_previous(previous_xm)
+        return float32(self.classes(self.dropout(sum_xm.unflatten(-1, (-1, 2)).amax(-1))))
+
+    def forward(self, features: Features, labels_bT: Tensor, trace: list[Step] | None = None) -> Tensor:
+        """Logits [b, T, V] of each label given those before it; a given `trace` receives every step."""
+        memory, state_bMn = self.attention.remember(*features[:2]), features.state_bn[:, None]
+        past_bMhw = torch.zeros_like(features.mask_bhw, dtype=torch.float32)[:, None]
+        previous_bTm = F.pad(self.embedding(labels_bT[:, :-1]), (0, 0, 1, 0))  # nothing before the first: zeros
+        products_Tb13n = self.cell1.input(previous_bTm).transpose(0, 1)[:, :, None]
+        contexts, states = [], []
+        for products_b13n in products_Tb13n:
+            step = self.step(memory, products_b13n, state_bMn, past_bMhw)
+            past_bMhw, state_bMn = past_bMhw + step.attention_bMhw, step.state_bMn
+            contexts.append(step.context_bMD)
+            states.append(state_bMn)
+            if trace is not None:
+                trace.append(step)
+        return self.scores(torch.cat(contexts, dim=1), torch.cat(states, dim=1), previous_bTm)
+
+
+class Targets(NamedTuple):
+    """Labels and the end of each, END beyond it."""
+
+    labels_bT: Tensor
+    length_b: Tensor  # with one END
+
+
+def targets(labels: Sequence[Sequence[int]]) -> Targets:
+    """The classes of labels, padded to the longest and its end."""
+    length_b = torch.tensor([len(label) + 1 for label in labels])
+    labels_bT = torch.full((len(labels), int(length_b.max())), END)
+    for row, label in zip(labels_bT, labels, strict=True):
+        row[: len(label)] = torch.tensor(label)
+    return Targets(labels_bT, length_b)
+
+
+class DenseWAP(nn.Module):
+    """The whole network: images and labels in, the loss out."""
+
+    def __init__(self, c: DenseWAPConfig) -> None:
+        super().__init__()
+        self.encoder = Encoder(
+            c.growth_rate, c.depths, c.hidden, dropout=c.encoder_dropout, stride=c.stride, mask_padding=c.mask_padding
+        )
+        self.decoder = Decoder(self.encoder.net.out_channels, c)
+        self.apply(initialize)
+
+    def forward(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Targets, label_smoothing: float = 0.0) -> Tensor:
+        """The mean over images of the mean cross-entropy of their classes: every image counts alike."""
+        logits_bTV = self.decoder(self.encoder(images_b1HW, mask_bHW), targets.labels_bT)
+        losses_bT = F.cross_entropy(
+            logits_bTV.transpose(1, 2), targets.labels_bT, reduction="none", label_smoothing=label_smoothing
+        )
+        steps_T, length_b1 = torch.arange(losses_bT.shape[1], device=losses_bT.device), targets.length_b[:, None]
+        return (losses_bT * (steps_T < length_b1) / length_b1).sum(1).mean()
+
+
+def initialize(module: nn.Module) -> None:
+    """As the authors: Xavier-uniform weights, each of a cell's three matrices by itself; biases 0."""
+    if isinstance(module, GRUCell):
+        for matrix in (*module.input.weight.chunk(3), *module.state.weight.chunk(3)):
+            nn.init.xavier_uniform_(matrix)
+    elif isinstance(module, nn.Linear | nn.Conv2d):
+        nn.init.xavier_uniform_(module.weight)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,279 @@
+"""DenseWAP against numbers from the authors' program: those of tests/fixtures, or of a folder PARITY_OTHERS_DIR.
+
+Sizes, settings of the searches and full-precision values are read from the JSON files beside the arrays.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from models.densewap import DenseWAP, DenseWAPConfig, Step, targets
+from models.layers import Dropout
+from tests.helpers.places import PARITY_OTHERS
+
+# Largest allowed deviation in float32; the authors' own noise is a third of it or less.
+LIMITS = {
+    "features": 1e-5,
+    "feature_mask": 0.0,
+    "init_state": 1e-5,
+    "h1": 1e-5,
+    "alpha": 1e-5,
+    "alpha_past": 2e-5,
+    "context": 5e-5,
+    "h2": 1e-5,
+    "logits": 5e-5,
+    "loss": 2e-6,
+}
+FLOAT64 = 1e-10
+GRADIENT = 1e-8  # relative
+CLIP, LOUD = 100.0, 10_000  # largest gradient norm; the loss is multiplied so that it is exceeded
+
+# The authors' names of our layers; a cell of ours packs three of theirs: reset, update, candidate.
+NAMES = {
+    "encoder.net": "encoder",
+    "encoder.start": "init_GRU_model.fc",
+    "decoder.embedding": "emb_model.embedding",
+    "decoder.attention.key": "gru_model.conv_Ua",
+    "decoder.attention.query": "gru_model.fc_Wa",
+    "decoder.attention.coverage": "gru_model.conv_Q",
+    "decoder.attention.mix": "gru_model.fc_Uf",
+    "decoder.attention.energy": "gru_model.fc_va",
+    "decoder.from_context": "gru_prob_model.fc_Wct",
+    "decoder.from_state": "gru_prob_model.fc_Wht",
+    "decoder.from_previous": "gru_prob_model.fc_Wyt",
+    "decoder.classes": "gru_prob_model.fc_W0",
+}
+PACKED = {
+    "decoder.cell1.input": [f"gru_model.fc_Wy{gate}" for gate in "rzh"],
+    "decoder.cell1.state": [f"gru_model.fc_Uh{gate}" for gate in "rzh"],
+    "decoder.cell2.input": [f"gru_model.fc_Wc{gate}" for gate in "rzh"],
+    "decoder.cell2.state": [f"gru_model.fc_Uh{gate}2" for gate in "rzh"],
+}
+
+
+def sidecar(name: str) -> dict[str, Any]:
+    return json.loads((PARITY_OTHERS / f"{name}.json").read_text())
+
+
+def arrays(name: str) -> dict[str, Tensor]:
+    with np.load(PARITY_OTHERS / f"{name}.npz", allow_pickle=False) as file:
+        return {key: torch.from_numpy(file[key]) for key in file.files}
+
+
+NETWORKS = [
+    name
+    for name in sorted(path.name.removesuffix("_weights.json") for path in PARITY_OTHERS.glob("*_weights.json"))
+    if sidecar(f"{name}_weights")["network"].split()[0] == "DenseWAP"
+]
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def name(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def under_authors_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of our layers under the authors' names, ours of a cell cut into three."""
+    renamed = {}
+    for name, tensor in tensors.items():
+        layer, kind = name.rsplit(".", 1)
+        if layer in PACKED:
+            renamed |= {f"{part}.{kind}": x for part, x in zip(PACKED[layer], tensor.chunk(3), strict=True)}
+        else:
+            prefix = next(ours for ours in NAMES if f"{layer}.".startswith(f"{ours}."))
+            shape = (*tensor.shape, 1, 1) if prefix.endswith("key") and tensor.ndim == 2 else tensor.shape
+            renamed[NAMES[prefix] + name.removeprefix(prefix)] = tensor.view(shape)
+    return renamed
+
+
+def authors_model(name: str) -> DenseWAP:
+    """Our network with the authors' weights, in float32 and evaluation mode."""
+    facts, weights = sidecar(f"{name}_weights"), arrays(f"{name}_weights")
+    c = facts["config"]
+    model = DenseWAP(
+        DenseWAPConfig(
+            growth_rate=c["growthRate"],
+            depths=(c["layers_per_block"],) * 3,
+            hidden=c["n"],
+            embedding=c["m"],
+            attention=c["dim_attention"],
+            coverage_channels=c["coverage_channels"],
+            coverage_kernel=c["coverage_kernel"],
+            classes=c["K"],
+        )
+    )
+    ours = under_authors_names(dict(model.state_dict()))  # views
+    assert ours.keys() == weights.keys()
+    for key, tensor in ours.items():
+        tensor.copy_(weights[key])
+    assert sum(p.numel() for p in model.parameters()) == facts["n_parameters"]
+    return model.eval()
+
+
+def deviation(ours: Tensor, theirs: Tensor) -> float:
+    assert ours.shape == theirs.shape
+    return (ours.double() - theirs.double()).abs().max().item()
+
+
+@dataclass
+class Inputs:
+    images: Tensor
+    mask: Tensor  # True = padding, unlike the authors'
+    sizes: list[tuple[int, int]]
+    labels: list[list[int]]
+
+
+def inputs(name: str) -> Inputs:
+    a = arrays(f"{name}_eval")
+    labels = [column[:n].tolist() for column, n in zip(a["y"].T, a["label_len"], strict=True)]
+    return Inputs(a["images"], a["image_mask"] == 0, [(h, w) for h, w in a["sizes"].tolist()], labels)
+
+
+def without_dropout(model: DenseWAP) -> DenseWAP:
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.p = 0.0
+    return model.double().train()
+
+
+@torch.no_grad()
+def outcomes(model: DenseWAP, images: Tensor, mask: Tensor, labels: list[list[int]]) -> dict[str, Tensor]:
+    """What the authors' files hold, as they hold it: time first."""
+    features, trace = model.encoder(images.to(model.encoder.start.weight.dtype), mask), list[Step]()
+    logits_bTV = model.decoder(features, targets(labels).labels_bT, trace)
+    attention_Tbhw = torch.stack([step.attention_bMhw[:, 0] for step in trace])
+    return {
+        "features": features.maps_bhwD.permute(0, 3, 1, 2),
+        "feature_mask": (~features.mask_bhw).float(),
+        "init_state": features.state_bn,
+        "h1": torch.stack([step.middle_bMn[:, 0] for step in trace]),
+        "alpha": attention_Tbhw,
+        "alpha_past": attention_Tbhw.cumsum(0),
+        "context": torch.stack([step.context_bMD[:, 0] for step in trace]),
+        "h2": torch.stack([step.state_bMn[:, 0] for step in trace]),
+        "logits": logits_bTV.transpose(0, 1),
+        "loss": model(images.to(logits_bTV.dtype), mask, targets(labels)),
+    }
+
+
+def check(ours: dict[str, Tensor], theirs: dict[str, Tensor], live_Tb: Tensor, limits: dict[str, float]) -> None:
+    """Compare what both hold, up to the end of each label: the authors' state stands still beyond it, ours does not."""
+    for key in ours.keys() & theirs.keys():
+        a, b = ours[key], theirs[key]
+        if a.shape[:2] == live_Tb.shape:
+            assert a.shape == b.shape
+            a, b = a[live_Tb], b[live_Tb]
+        assert deviation(a, b) <= limits[key], key
+
+
+def under(prefix: str, reference: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): value for key, value in reference.items() if key.startswith(prefix)}
+
+
+def test_evaluation(name: str) -> None:
+    model, batch, reference = authors_model(name), inputs(name), arrays(f"{name}_eval")
+    live_Tb = reference["y_mask"].bool()
+    ours = outcomes(model, batch.images, batch.mask, batch.labels)
+    assert ours.keys() <= reference.keys()
+    check(ours, reference, live_Tb, LIMITS)
+    ours = outcomes(model.double(), batch.images, batch.mask, batch.labels)
+    check(ours, under("f64/", reference), live_Tb, dict.fromkeys(ours, FLOAT64))
+    assert ours["loss"].item() == pytest.approx(sidecar(f"{name}_eval")["loss_f64"], abs=FLOAT64, rel=0)
+
+
+def test_every_image_alone(name: str) -> None:
+    model, batch, reference = authors_model(name), inputs(name), arrays(f"{name}_eval")
+    for i, (height, width) in enumerate(batch.sizes):
+        image, mask = batch.images[i : i + 1, :, :height, :width], torch.zeros(1, height, width, dtype=torch.bool)
+        live_Tb = torch.ones(len(batch.labels[i]) + 1, 1, dtype=torch.bool)
+        theirs = under(f"alone{i}_", reference)
+        assert {"h2", "logits", "loss"} <= theirs.keys()
+        check(outcomes(model.float(), image, mask, batch.labels[i : i + 1]), theirs, live_Tb, LIMITS)
+        ours = outcomes(model.double(), image, mask, batch.labels[i : i + 1])
+        check(ours, under(f"f64/alone{i}_", reference), live_Tb, dict.fromkeys(ours, FLOAT64))
+
+
+def test_five_steps(name: str) -> None:
+    """Losses, gradients and batch-norm statistics in float64, without dropout."""
+    model, batch, reference = without_dropout(authors_model(name)), inputs(name), arrays(f"{name}_train")
+    facts = sidecar(f"{name}_train")
+    optimizer, losses, norms = adadelta(model), list[float](), list[float]()
+    for number in range(len(facts["losses_f64"])):
+        optimizer.zero_grad()
+        loss = model(batch.images.double(), batch.mask, targets(batch.labels))
+        loss.backward()
+        losses.append(loss.item())
+        if number == 0:
+            gradients, buffers = (
+                under_authors_names(gradients_of(model)),
+                under_authors_names(dict(model.named_buffers())),
+            )
+            ours = torch.stack([gradients[key].norm() for key in facts["parameter_names"]])
+            assert gradients.keys() == set(facts["parameter_names"])
+            torch.testing.assert_close(ours, reference["f64/gradnorms"], rtol=GRADIENT, atol=1e-12)
+            close(gradients, under("f64/grad/", reference))
+            close(buffers, under("f64/bn/", reference))
+            for kind in ("mean", "var"):
+                ours = torch.stack([buffers[f"{key}.running_{kind}"].norm() for key in facts["bn_names"]])
+                torch.testing.assert_close(ours, reference[f"f64/bn_{kind}_norms"], rtol=GRADIENT, atol=0)
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), CLIP).item())
+        optimizer.step()
+        if number == 0:
+            close(under_authors_names(dict(model.named_parameters())), under("f64/after1/", reference))
+    assert losses == pytest.approx(facts["losses_f64"], abs=GRADIENT, rel=0)
+    assert norms == pytest.approx(reference["f64/total_gradnorm"].tolist(), rel=GRADIENT)
+    close(under_authors_names(dict(model.named_parameters())), under("f64/after5/", reference))
+
+
+def test_clipped_step(name: str) -> None:
+    model, batch, reference = without_dropout(authors_model(name)), inputs(name), arrays(f"{name}_train")
+    optimizer = adadelta(model)
+    (model(batch.images.double(), batch.mask, targets(batch.labels)) * LOUD).backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+    assert norm > CLIP
+    assert norm.item() == pytest.approx(reference["f64/clip/total_gradnorm"].item(), rel=GRADIENT)
+    close(under_authors_names(gradients_of(model)), under("f64/clip/grad/", reference))
+    optimizer.step()
+    close(under_authors_names(dict(model.named_parameters())), under("f64/clip/after1/", reference))
+
+
+def adadelta(model: DenseWAP) -> torch.optim.Optimizer:
+    return torch.optim.Adadelta(model.parameters(), lr=1.0, rho=0.9, eps=1e-6, weight_decay=1e-4)
+
+
+def gradients_of(model: DenseWAP) -> dict[str, Tensor]:
+    return {key: parameter.grad for key, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+def close(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    """Compare tensors of our names with theirs, some of which hold only the first rows: `name[:64]`."""
+    assert theirs
+    for key, expected in theirs.items():
+        name, _, rows = key.partition("[:")
+        tensor = ours[name][: int(rows[:-1])] if rows else ours[name]
+        assert deviation(tensor, expected) <= GRADIENT * max(1.0, expected.double().abs().max().item()), key
+
+
+def test_published_size() -> None:
+    """Number, shapes, constants and bounds of the parameters after initialisation."""
+    facts = json.loads((PARITY_OTHERS / "published_init.json").read_text())["densewap"]
+    model = DenseWAP(DenseWAPConfig())
+    assert sum(p.numel() for p in model.parameters()) == facts["n_parameters"]
+    ours = under_authors_names(dict(model.named_parameters()))
+    assert ours.keys() == facts["parameters"].keys()
+    for key, theirs in facts["parameters"].items():
+        tensor = ours[key].detach()
+        assert list(tensor.shape) == theirs["shape"], key
+        if theirs["std"] == 0:
+            assert (tensor == theirs["mean"]).all(), key
+        elif key.startswith("emb"):  # normal: no bound
+            assert tensor.std().item() == pytest.approx(theirs["std"], rel=0.05)
+        else:  # uniform: the largest value of many is near the bound
+            fewest = 1 - 12 / tensor.numel()
+            assert tensor.abs().max().item() == pytest.approx(theirs["max_abs"], rel=max(0.01, 1 - fewest)), key
+            assert tensor.std().item() == pytest.approx(theirs["std"], rel=0.1), key
