@@ -1,7 +1,7 @@
 """Reproduced runs: run folders packed for the repository, under results/reproduced/, where the tables read them.
 
-Packing leaves out what only training needs (the checkpoint) and what can be made again (n-best lists, by `evaluate`, and
-symLG, by `score`); weights become float16, with a model card beside them.
+Packing leaves out what only training needs (the checkpoint) and what can be made again (n-best lists by `evaluate`, and
+symLG by `score`); weights become float16, with a model card beside them.
 """
 
 import os
