@@ -12,15 +12,12 @@ PANEL = "Results"
 
 @app.command(rich_help_panel=PANEL)
 def tables(results: Results = RESULTS) -> None:
-    """Regenerate results/table* and the table in README.md."""
+    """Regenerate results/table*, results/TABLES.md and the table in README.md."""
     from benchmarks.report import tables
 
     built, readme = tables.committed(results), results.parent / "README.md"
     tables.show(built)
-    paths = tables.write(built, results)
-    if readme.exists():
-        tables.write_summary(results, readme)
-        paths.append(readme)
+    paths = tables.write(built, results) + tables.write_summary(results, readme if readme.exists() else None)
     for path in paths:
         print(path)
 

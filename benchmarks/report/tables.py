@@ -2,7 +2,8 @@
 
 `reported` rows are the paper's (reference.yaml), `reproduced` rows come from the run folders committed under
 results/reproduced/, `local` rows from runs on this machine. The committed results/table*.{csv,md,tex} hold the first
-two and are written only by `make tables`; results/local/table*.{csv,md,tex} hold all three.
+two; only `make tables` writes them, results/TABLES.md and README's table. results/local/table*.{csv,md,tex} hold all
+three.
 """
 
 import math
@@ -101,18 +102,48 @@ def heading(name: str, *, crohme: bool = True) -> str:
     return f"Table {name[-1]}: {what}" if crohme else f"Table {name[-1]} on other data: NOT CROHME numbers"
 
 
-def write_summary(results: Path, readme: Path) -> None:
-    """Write the summary between the marks in a README. Raises UserError if they are missing."""
-    begin, end = README_MARKS
-    before, opened, rest = readme.read_text().partition(begin)
-    _, closed, after = rest.partition(end)
-    if not (opened and closed):
-        raise UserError(f"{readme}: lacks the lines {begin.strip()} and {end.strip()} between which Table 1 belongs")
-    write_atomically(readme, f"{before}{begin}{summary(results)}{end}{after}")
+def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
+    """Write results/TABLES.md, and the short table between the marks in a README. Return the paths.
+
+    Raises UserError, before anything is written, if the marks are missing.
+    """
+    texts = {results / "TABLES.md": f"# Tables in short\n\nWritten by `make tables`.\n\n{summary(results)}"}
+    if readme is not None:
+        begin, end = README_MARKS
+        before, opened, rest = readme.read_text().partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (opened and closed):
+            raise UserError(
+                f"{readme}: lacks the lines {begin.strip()} and {end.strip()} between which Table 1 belongs"
+            )
+        texts[readme] = f"{before}{begin}{short_summary(results)}{end}{after}"
+    for path, text in texts.items():
+        write_atomically(path, text)
+    return list(texts)
+
+
+def short_summary(results: Path) -> str:
+    """README's table: Table 1 as reported, with the preset that reads most, and with the one whose rows have most
+    seeds."""
+    rows = [row for row in committed(results)["table1"].to_dict("records") if row["dataset"] == "2014"]
+    by_preset: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_preset.setdefault(row["preset"] if row["source"] == "reproduced" else "reported", []).append(row)
+
+    def rate(preset: str) -> float:
+        return max(row["exprate"] for row in by_preset[preset])
+
+    def seeded_rows(preset: str) -> tuple[int, float]:
+        return sum(row["seeds"] > 2 for row in by_preset[preset]), rate(preset)
+
+    ours = [preset for preset in by_preset if preset != "reported"]
+    shown = dict.fromkeys(["reported", *(max(ours, key=key) for key in (rate, seeded_rows) if ours)])
+    columns = {name: {row["model"]: _rate(row) for row in by_preset[name]} for name in shown}
+    return _by_preset(columns, "model")
 
 
 def summary(results: Path) -> str:
-    """README's summary in Markdown: Table 1 with a column per preset, the presets beside the authors' settings, and
+    """The summary in Markdown: Table 1 with a column per preset, the presets beside the authors' settings, and
     `compare` on all sets pooled."""
     columns: dict[str, dict[str, str]] = {}
     for row in committed(results)["table1"].to_dict("records"):

@@ -132,7 +132,7 @@ def test_runs_with_more_training_data_are_a_row_of_their_own(tmp_path: Path) -> 
     assert re.search(r"local, smoke \w{8}\+ &", (tmp_path / "local/table1.tex").read_text())
 
 
-def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path) -> None:
+def test_the_summary_and_the_short_table_between_a_readmes_marks(tmp_path: Path) -> None:
     for seed, exact in ((7, 493), (8, 503), (9, 498)):
         put_years(tmp_path / "reproduced", "comer-fusion", "fast", seed, exact)
         cross = put_years(tmp_path / "reproduced", "comer-cross", "fast", seed, exact - 100)
@@ -146,9 +146,14 @@ def test_a_readme_gets_table_1_and_the_verdict_between_its_marks(tmp_path: Path)
     readme = tmp_path / "README.md"
     readme.write_text("above\n" + "what was there\n".join(tables.README_MARKS) + "below\n")
     for _ in range(2):
-        tables.write_summary(tmp_path, readme)
+        assert tables.write_summary(tmp_path, readme) == [tmp_path / "TABLES.md", readme]
     text = readme.read_text()
     assert text.startswith("above\n" + tables.README_MARKS[0]) and text.endswith(tables.README_MARKS[1] + "below\n")
+    assert "| model           |   reported |                   `fast` |" in text
+    assert [line for line in text.splitlines() if "(Fusion)" in line] == [
+        "| CoMER (Fusion)  |      59.33 | 50.51 ± 0.51 (47.4–53.6) |"  # reads most, and has most seeds
+    ]
+    text = (tmp_path / "TABLES.md").read_text()
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
     assert table[0] == ["model", "reported", "`fast`", "`laptop`"]
     assert ["CoMER (Fusion)", "59.33", "50.51 ± 0.51 (47.4–53.6)", "50.00 (46.9–53.1)"] in table
