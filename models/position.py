@@ -8,11 +8,15 @@ from torch import Tensor, nn
 from models.config import MAX_STEPS
 
 
-def sinusoids(position: Tensor, width: int) -> Tensor:
-    """[..., width] from positions [...]: sines and cosines interleaved, wavelengths from 2 pi to 2 pi * 10000."""
-    exponent = torch.arange(0, width, 2, device=position.device, dtype=torch.float32) / width
+def sinusoids(position: Tensor, width: int, paired: bool = True) -> Tensor:
+    """[..., width] from positions [...]: sines and cosines interleaved, wavelengths from 2 pi to 2 pi * 10000.
+
+    A sine and the cosine after it have one wavelength, or each its own if not `paired`.
+    """
+    exponent = torch.arange(0, width, 2 if paired else 1, device=position.device, dtype=torch.float32) / width
     angle = position[..., None] * (1.0 / 10_000.0**exponent)
-    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)
+    for_sine, for_cosine = (angle, angle) if paired else (angle[..., ::2], angle[..., 1::2])
+    return torch.stack((for_sine.sin(), for_cosine.cos()), dim=-1).flatten(-2)
 
 
 class WordPosition(nn.Module):
@@ -31,7 +35,7 @@ class WordPosition(nn.Module):
         return x_BTD + self.pe[:steps]
 
 
-def image_position(mask_bhw: Tensor, d_model: int) -> Tensor:
+def image_position(mask_bhw: Tensor, d_model: int, paired: bool = True) -> Tensor:
     """2-D encoding [b, h, w, d_model] of feature cells: x in the first half of the channels, y in the second.
 
     A cell's coordinates count the image cells up to and including it, relative to the image's own width and height,
@@ -42,4 +46,4 @@ def image_position(mask_bhw: Tensor, d_model: int) -> Tensor:
     y, x = image.cumsum(1).float(), image.cumsum(2).float()
     y = y / (y[:, -1:, :] + 1e-6) * (2 * math.pi)
     x = x / (x[:, :, -1:] + 1e-6) * (2 * math.pi)
-    return torch.cat((sinusoids(x, d_model // 2), sinusoids(y, d_model // 2)), dim=-1)
+    return torch.cat([sinusoids(axis, d_model // 2, paired) for axis in (x, y)], dim=-1)

@@ -1,0 +1,336 @@
+"""BTTR against numbers from the authors' program: those of tests/fixtures/parity_others, or of PARITY_OTHERS_DIR.
+
+Sizes, settings and full-precision values are read from the JSON files beside the arrays. The committed files lack two
+large arrays.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmarks.training.loss import token_loss
+from models import CoMERConfig, Hypothesis, SearchOptions, bidirectional_targets
+from models.bttr import BTTR
+from models.inference.bttr_search import BTTRSearcher, CachedDecoder
+from models.layers import Dropout
+from models.position import WordPosition, image_position, sinusoids
+from models.vocab import PAD
+from tests.helpers.places import PARITY_OTHERS
+
+# Largest allowed deviation from the authors' float32, whose own noise is: features 4e-6, logits 6e-6, sums 1e-5.
+FLOAT32 = {"features": 1e-5, "logits": 2e-5, "loss": 1e-6, "position": 1e-6, "sum": 1e-4}
+LOSSES = ("loss", "loss_l2r", "loss_r2l")  # of both directions together, and of each
+FLOAT64 = {"evaluation": 1e-10, "loss": 1e-8, "gradient norm": 1e-8, "parameters": 1e-6}  # the last two are relative
+
+
+def sidecar(kind: str) -> dict[str, Any]:
+    return json.loads((PARITY_OTHERS / f"bttr-original_{kind}.json").read_text())
+
+
+def arrays(kind: str) -> dict[str, Tensor]:
+    with np.load(PARITY_OTHERS / f"bttr-original_{kind}.npz", allow_pickle=False) as file:
+        return {key: torch.from_numpy(file[key]) for key in file.files}
+
+
+def under(prefix: str, reference: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): value for key, value in reference.items() if key.startswith(prefix)}
+
+
+def own(name: str) -> str:
+    """Our name of the authors' parameter."""
+    return name.replace("encoder.feature_proj.0.", "encoder.feature_proj.")
+
+
+def authors_model(**changes: Any) -> BTTR:
+    """Our network with the authors' weights, in float32 and evaluation mode."""
+    facts = sidecar("weights")
+    without = {"cross_coverage": False, "self_coverage": False}
+    model = BTTR(CoMERConfig(**{**facts["config"], **without, "vocab_size": facts["vocab_size"], **changes}))
+    model.load_state_dict({own(name): tensor for name, tensor in arrays("weights").items()})  # strict
+    assert sum(p.numel() for p in model.parameters()) == facts["n_parameters"]
+    return model.eval()
+
+
+def deviation(ours: Tensor, theirs: Tensor) -> float:
+    assert ours.shape == theirs.shape
+    return (ours.double() - theirs.double()).abs().max().item()
+
+
+def labels(reference: dict[str, Tensor]) -> list[list[int]]:
+    return [row[:n].tolist() for row, n in zip(reference["labels"], reference["label_len"], strict=True)]
+
+
+def alone(reference: dict[str, Tensor], image: int) -> tuple[Tensor, Tensor]:
+    """An image of the batch without padding, and its mask."""
+    height, width = reference["sizes"][image].tolist()
+    return reference["images"][image : image + 1, :, :height, :width], torch.zeros(1, height, width, dtype=torch.bool)
+
+
+def test_positions() -> None:
+    reference = arrays("posenc")
+    width = sidecar("posenc")["config"]["d_model"]
+    words = {key: theirs for key, theirs in reference.items() if key.startswith("word")}
+    images = {key: theirs for key, theirs in reference.items() if key.startswith("full")}
+    assert words and images
+    for theirs in words.values():
+        ours = WordPosition(theirs.shape[-1])(torch.zeros_like(theirs)[None])[0]
+        assert deviation(ours, theirs) <= FLOAT32["position"]
+    for theirs in images.values():
+        mask = torch.zeros(1, *theirs.shape[:2], dtype=torch.bool)
+        assert deviation(image_position(mask, theirs.shape[-1], paired=False)[0], theirs) <= FLOAT32["position"]
+    ours = image_position(reference["padded_mask"].bool(), width, paired=False)
+    assert deviation(ours, reference["padded"]) <= FLOAT32["position"]
+
+
+@torch.no_grad()
+def outputs(model: BTTR, reference: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What the network makes of the batch."""
+    images = reference["images"].to(model.decoder.proj.weight.dtype)
+    inputs, targets = bidirectional_targets(labels(reference))
+    features, mask = model.encode(images, reference["mask"].bool())
+    logits = model.decode(features, mask, inputs)
+    one_direction = [token_loss(*half) for half in zip(logits.chunk(2), targets.chunk(2), strict=True)]
+    losses = dict(zip(LOSSES, (token_loss(logits, targets), *one_direction), strict=True))
+    return {"features": features, "mask": mask, "logits": logits, **losses}
+
+
+def test_evaluation() -> None:
+    reference = arrays("eval")
+    inputs, targets = bidirectional_targets(labels(reference))
+    assert torch.equal(inputs, reference["bi_tgt"]) and torch.equal(targets, reference["bi_out"])
+    ours = outputs(authors_model(), reference)
+    assert torch.equal(ours["mask"], reference["encoder_mask"].bool())
+    assert deviation(ours["features"], reference["encoder_features"]) <= FLOAT32["features"]
+    assert deviation(ours["logits"], reference["logits"]) <= FLOAT32["logits"]
+    for name in LOSSES:
+        assert deviation(ours[name], reference[name]) <= FLOAT32["loss"], name
+
+
+def test_evaluation_in_float64() -> None:
+    reference, facts = arrays("eval"), sidecar("eval")
+    ours = outputs(authors_model().double(), reference)
+    assert deviation(ours["logits"], reference["f64/logits"]) <= FLOAT64["evaluation"]
+    if "f64/encoder_features" in reference:
+        assert deviation(ours["features"], reference["f64/encoder_features"]) <= FLOAT64["evaluation"]
+    for name in LOSSES:
+        assert ours[name].item() == pytest.approx(facts[f"{name}_f64"], abs=FLOAT64["evaluation"], rel=0)
+
+
+@torch.no_grad()
+def test_every_image_alone() -> None:
+    reference, facts, model = arrays("eval"), sidecar("eval"), authors_model()
+    for i, label in enumerate(labels(reference)):
+        inputs, targets = bidirectional_targets([label])
+        features, mask = model.encode(*alone(reference, i))
+        logits = model.decode(features, mask, inputs)
+        assert deviation(features, reference[f"alone{i}_encoder_features"]) <= FLOAT32["features"]
+        assert deviation(logits, reference[f"alone{i}_logits"]) <= FLOAT32["logits"]
+        assert token_loss(logits, targets).item() == pytest.approx(facts["loss_alone_f64"][i], abs=FLOAT32["loss"])
+
+
+def test_five_steps_of_adadelta() -> None:
+    """Training in float64 without dropout; logits, gradients and statistics are those of the first step."""
+    batch, reference, facts, model = arrays("eval"), arrays("train"), sidecar("train"), authors_model()
+    model = model.double().train()
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.p = 0.0
+    names = [own(name) for name in facts["parameter_names"]]
+    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    assert sorted(names) == sorted(parameters)
+    inputs, targets = bidirectional_targets(labels(batch))
+    optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0, eps=1e-6, weight_decay=1e-4)
+    losses: list[float] = []
+    for step in range(5):
+        optimizer.zero_grad()
+        logits = model(batch["images"].double(), batch["mask"].bool(), inputs)
+        loss = token_loss(logits, targets)
+        loss.backward()
+        losses.append(loss.item())
+        gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
+        optimizer.step()
+        if step == 0:
+            if "f64/logits" in reference:
+                assert deviation(logits, reference["f64/logits"]) <= FLOAT64["evaluation"]
+            norms = torch.stack([gradients[name].norm() for name in names])
+            torch.testing.assert_close(norms, reference["f64/gradnorms"], rtol=FLOAT64["gradient norm"], atol=1e-12)
+            check(gradients, under("f64/grad/", reference))
+            check(buffers, under("f64/bn/", reference))
+            check(parameters, under("f64/after1/", reference))
+    assert losses == pytest.approx(facts["losses_f64"], abs=FLOAT64["loss"], rel=0)
+    check(parameters, under("f64/after5/", reference))
+    norms = torch.stack([parameters[name].detach().norm() for name in names])
+    torch.testing.assert_close(norms, reference["f64/paramnorms_after5"], rtol=FLOAT64["parameters"], atol=0)
+
+
+def check(ours: Mapping[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    """Tensors are equal, relative to the largest value of each."""
+    assert theirs
+    for name, expected in theirs.items():
+        limit = FLOAT64["parameters"] * expected.abs().max().item()
+        assert deviation(ours[own(name)], expected) <= limit, name
+
+
+# --------------------------------------------------------------------------------------------- the search
+
+SETTINGS = sidecar("beam")["searches"]
+
+
+def searched(setting: str, image: int, model: BTTR | None = None, **changes: Any) -> list[Hypothesis]:
+    """Our hypotheses of one image alone."""
+    facts, model = SETTINGS[setting], model or authors_model()
+    with torch.no_grad():
+        model.decoder.proj.bias[[1, 2]] += facts["added_to_output_bias_of_ids_1_and_2"]
+    # our `max_len` counts the start token
+    options = {"beam_size": facts["beam_size"], "max_len": facts["max_len"] + 1, "alpha": facts["alpha"], **changes}
+    images = [alone(arrays("eval"), image)]
+    return BTTRSearcher(model)(images, SearchOptions(**options))[0]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_hypothesis_and_its_scores(setting: str) -> None:
+    alpha, reference = SETTINGS[setting]["alpha"], arrays("beam")
+    for image, facts in SETTINGS[setting]["images"].items():
+        theirs = under(f"{setting}/image{image}/", reference)
+        ours = {(h.direction, h.ids): h for h in searched(setting, int(image))}
+        assert len(ours) == len(theirs["lens"])
+        columns = (theirs[name].tolist() for name in ("seqs", "lens", "forward_sum", "backward_sum", "final"))
+        for n, (ids, length, forward, reverse, score) in enumerate(zip(*columns, strict=True)):
+            hypothesis = ours["l2r" if n < theirs["n_l2r"] else "r2l", tuple(ids[:length])]
+            sums = [max(length, 1) ** alpha * part for part in (hypothesis.forward, hypothesis.reverse)]
+            assert sums == pytest.approx([forward, reverse], abs=FLOAT32["sum"], rel=0)
+            assert hypothesis.score == pytest.approx(score, abs=FLOAT32["sum"], rel=0)
+        best = next(iter(ours.values()))
+        assert best.ids == tuple(facts["best_seq"]) and best.score == max(h.score for h in ours.values())
+
+
+@pytest.mark.parametrize("direction", ["l2r", "r2l"])
+def test_search_of_the_uni_directional_network(direction: str) -> None:
+    """It returns what the search of one direction finds, without the other's opinion."""
+    for setting, facts in SETTINGS.items():
+        for image, expected in facts["images"].items():
+            best, *_ = searched(setting, int(image), direction=direction)
+            assert best.ids == tuple(expected[f"{direction}_only_best_seq"]) and best.reverse == 0
+
+
+def test_choice_by_other_lengths() -> None:
+    for image, facts in SETTINGS["main"]["images"].items():
+        for alpha, expected in facts["best_seq_by_alpha"].items():
+            assert searched("main", int(image), alpha=float(alpha))[0].ids == tuple(expected)
+
+
+def test_images_of_a_batch_are_searched_as_alone() -> None:
+    """Where features do not depend on padding; in float64, so that no order of sums decides."""
+    batch, model, options = arrays("eval"), authors_model(mask_padding=True).double(), SearchOptions(max_len=30)
+    together = BTTRSearcher(model)([(batch["images"].double(), batch["mask"].bool())], options)
+    for image, ours in enumerate(together):
+        image_b1HW, mask_bHW = alone(batch, image)
+        expected = BTTRSearcher(model)([(image_b1HW.double(), mask_bHW)], options)[0]
+        # what both directions found ties up to rounding
+        pairs = zip(*(sorted(nbest, key=lambda h: (h.direction, h.ids)) for nbest in (ours, expected)), strict=True)
+        for a, b in pairs:
+            assert (a.direction, a.ids) == (b.direction, b.ids)
+            assert (a.score, a.forward, a.reverse) == pytest.approx((b.score, b.forward, b.reverse), abs=1e-9)
+
+
+@torch.no_grad()
+def test_cached_decoder_equals_reading_all_again() -> None:
+    """With a PAD amid the words, more and then fewer beams than before, and images that drop out."""
+    batch, model = arrays("eval"), authors_model().double()
+    features, mask = model.encode(batch["images"].double(), batch["mask"].bool())
+    decoder = CachedDecoder(model.decoder, features, mask)
+    random, classes = torch.Generator().manual_seed(1), model.config.vocab_size
+    rows_bMT = torch.empty(len(mask), 1, 0, dtype=torch.long)
+    for step, beams in enumerate((1, 4, 3, 3, 2, 2)):
+        if step:
+            parents_bM = torch.randint(rows_bMT.shape[1], (len(mask), beams), generator=random)
+            decoder.reorder(parents_bM)
+            rows_bMT = rows_bMT.take_along_dim(parents_bM[..., None], 1)
+        if step == 3:
+            live_b = torch.tensor([0, 2])
+            decoder.compact(live_b)
+            rows_bMT, features, mask = rows_bMT[live_b], features[live_b], mask[live_b]
+        words_bM = torch.randint(3, classes, (len(mask), beams), generator=random)
+        if step == 2:
+            words_bM[:, 0] = PAD
+        rows_bMT = torch.cat((rows_bMT, words_bM[..., None]), dim=2)
+        expected = model.decode(features, mask, rows_bMT.transpose(0, 1).flatten(0, 1))[:, -1]
+        assert deviation(decoder.feed(words_bM), expected.view(beams, len(mask), -1).transpose(0, 1)) <= 1e-12
+
+
+def test_search_refuses_what_it_cannot_do() -> None:
+    model = authors_model()
+    with pytest.raises(ValueError, match="beam_size must be at most the"):
+        searched("short", 0, model, beam_size=model.config.vocab_size + 1)
+    with pytest.raises(ValueError, match="training mode"):
+        BTTRSearcher(model.train())
+
+
+# --------------------------------------------------------------------------------------- published size
+
+
+def test_published_size_and_initialization() -> None:
+    """Shapes, constants and spread of every parameter; the authors' are one draw."""
+    facts = json.loads((PARITY_OTHERS / "published_init.json").read_text())["bttr"]
+    torch.manual_seed(5)
+    model = BTTR(CoMERConfig(cross_coverage=False, self_coverage=False))
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    assert sum(p.numel() for p in parameters.values()) == facts["n_parameters"]
+    assert parameters.keys() == {own(name) for name in facts["parameters"]}
+    for name, theirs in facts["parameters"].items():
+        ours = parameters[own(name)]
+        assert list(ours.shape) == theirs["shape"], name
+        if theirs["std"] == 0:
+            assert torch.equal(ours, torch.full_like(ours, theirs["mean"])), name
+            continue
+        noise = theirs["std"] / ours.numel() ** 0.5  # of the mean; that of a deviation is smaller
+        assert ours.mean().item() == pytest.approx(theirs["mean"], abs=8 * noise), name
+        assert ours.std().item() == pytest.approx(theirs["std"], abs=6 * noise), name
+        assert ours.abs().max().item() == pytest.approx(theirs["max_abs"], rel=0.3 if "embed" in name else 0.05), name
+    layers = [list(layer.parameters()) for layer in model.decoder.model.layers]
+    assert all(torch.equal(first, other) for layer in layers for first, other in zip(layers[0], layer, strict=True))
+
+
+# ------------------------------------------------- the comparisons must notice mistakes that are easy to make
+
+
+def cosine_first(position: Tensor, width: int, paired: bool = True) -> Tensor:
+    return sinusoids(position, width, paired).unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+
+
+def paired_wavelengths(mask: Tensor, width: int, paired: bool) -> Tensor:
+    return image_position(mask, width)
+
+
+def height_first(mask: Tensor, width: int, paired: bool) -> Tensor:
+    return image_position(mask, width, paired).roll(width // 2, -1)
+
+
+MISTAKES = {
+    "CoMER's wavelengths": ("models.bttr.image_position", paired_wavelengths),
+    "height first": ("models.bttr.image_position", height_first),
+    "cosine first": ("models.position.sinusoids", cosine_first),
+    "no ReLU": ("models.bttr.F.relu", lambda x: x),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_comparison_notices(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, reference = authors_model(), arrays("eval")
+    monkeypatch.setattr(*MISTAKES[mistake])
+    assert deviation(outputs(model, reference)["features"], reference["encoder_features"]) > 100 * FLOAT32["features"]
+
+
+@pytest.mark.parametrize("norm", ["encoder.norm", "decoder.norm", "decoder.word_embed.1"])
+def test_comparison_notices_a_missing_or_additional_norm(norm: str) -> None:
+    model, reference = authors_model(), arrays("eval")
+    parent, name = norm.rsplit(".", 1)
+    absent = isinstance(model.get_submodule(norm), nn.Identity)
+    other = nn.LayerNorm(model.config.d_model) if absent else nn.Identity()
+    model.get_submodule(parent).register_module(name, other)
+    assert deviation(outputs(model, reference)["logits"], reference["logits"]) > 100 * FLOAT32["logits"]
