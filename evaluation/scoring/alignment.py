@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from evaluation.lgeval.label_graph import Graph
 from evaluation.lgeval.metrics import compare
 from evaluation.symlg import SymLG
-from evaluation.symlg.latex_commands import BRACKETS, LABELS, SYMBOLS
+from evaluation.symlg.latex_commands import LABELS, SYMBOLS
 
 _PATH = re.compile(r"(.*?)(R|Sub|Sup|Above|Below|Inside)")
 SCRIPTS = ("Above", "Below", "Inside", "Sub", "Sup")
@@ -317,6 +317,6 @@ def _labels(tokens: Sequence[str]) -> Iterator[str]:
         elif token == r"\frac":
             yield "-"
         else:
-            text = SYMBOLS.get(token) or BRACKETS.get(token) or token
+            text = SYMBOLS.get(token, token)
             yield LABELS.get(text, text).replace(",", "COMMA", 1)
         previous = token

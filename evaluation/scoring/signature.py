@@ -7,7 +7,8 @@ from evaluation import InputError
 from evaluation.symlg import Rules
 
 # Raised when the same predictions and truth may get another number under the same fields. 1.0 named no edition: it
-# followed the paper's, but read \text, matrices, $ and lone brackets as arguments differently.
+# followed the paper's, but read \text, matrices, $ and lone brackets as arguments differently. Learning a command that
+# used to be refused does not raise it.
 VERSION = "2"
 
 

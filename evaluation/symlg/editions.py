@@ -14,6 +14,7 @@ class Reading(NamedTuple):
     bracket_arguments: bool  # [ ... ] is one argument of \frac or \sqrt, as { ... } is
     bare_roots: bool  # \sqrt without an argument is an object
     brace_arguments: bool  # \{ is an argument
+    newer_symbols: bool  # \dotsb, \hdots and their like are symbols
 
 
 class Edition(NamedTuple):
@@ -41,8 +42,22 @@ class Rules(NamedTuple):
         return {"conv": self.edition.conv, "pandoc": pandoc, "lgeval": self.edition.lgeval}
 
 
-_PANDOC_1 = Reading("pandoc-1.19", pairs_brackets=False, bracket_arguments=True, bare_roots=False, brace_arguments=True)
-_PANDOC_2 = Reading("pandoc-2.17", pairs_brackets=True, bracket_arguments=False, bare_roots=True, brace_arguments=False)
+_PANDOC_1 = Reading(
+    "pandoc-1.19",
+    pairs_brackets=False,
+    bracket_arguments=True,
+    bare_roots=False,
+    brace_arguments=True,
+    newer_symbols=False,
+)
+_PANDOC_2 = Reading(
+    "pandoc-2.17",
+    pairs_brackets=True,
+    bracket_arguments=False,
+    bare_roots=True,
+    brace_arguments=False,
+    newer_symbols=True,
+)
 _CROHME2019 = Edition(
     "crohme2019", "1.4", "0.3.5", second_inside=True, splits_numbers=False, inter=True, whole_pairs=False
 )

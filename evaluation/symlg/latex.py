@@ -130,6 +130,7 @@ class _Reader:
         self.tokens = [*(match[0] for match in found), _END]
         self.at = 0
         self.reading = rules.reading
+        self.symbols = tex.NEWER if rules.reading.newer_symbols else tex.OLDER
         self.closed = self._closed()
         # Kept where brackets are paired: each place's expr with its end; the places that no such closer follows.
         self.memo: dict[int, tuple[int, Element]] = {}
@@ -248,7 +249,7 @@ class _Reader:
             return Element("mi", token)
         if self.reading.pairs_brackets and token in _PARTNERS:
             return None
-        text = tex.SYMBOLS.get(token) or tex.BRACKETS.get(token)
+        text = self.symbols.anywhere.get(token)
         return None if text is None else Element("mo", text)
 
     def atom(self) -> Parser:
@@ -299,7 +300,7 @@ class _Reader:
         if token in (r"\sqrt", r"\surd"):
             follows = self.tokens[self.at]
             argument = self.is_argument(follows) or not (follows in ("", "}") or follows.startswith("\\"))
-            if self.reading.bare_roots and not argument:
+            if token == r"\sqrt" and self.reading.bare_roots and not argument:
                 return Element("mo", "√")
             index = [(yield self.group("]"))] if self.take("[") else []
             radicand = yield self.token()
@@ -329,7 +330,8 @@ class _Reader:
 
     def is_argument(self, token: str) -> bool:
         """Whether a command is an argument without braces."""
-        return token in tex.SPACES or (token in tex.ARGUMENTS and (token != r"\{" or self.reading.brace_arguments))
+        known = token in self.symbols.arguments and (token != r"\{" or self.reading.brace_arguments)
+        return known or token in tex.SPACES
 
     def token(self) -> Parser:
         """An argument: a group, or without braces one symbol or one character."""
@@ -338,7 +340,7 @@ class _Reader:
         if token == "{" or (token == "[" and self.reading.bracket_arguments and self.at - 1 in self.closed):
             return (yield self.group("}" if token == "{" else "]"))
         if self.is_argument(token):
-            return DROPPED if token in tex.SPACES else Element("mo", tex.ARGUMENTS[token])
+            return DROPPED if token in tex.SPACES else Element("mo", self.symbols.arguments[token])
         if token in tex.ACCENTS:
             base = yield self.token()
             return element("mover", [base, Element("mo", tex.ACCENTS[token])])

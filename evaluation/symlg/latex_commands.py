@@ -1,43 +1,61 @@
 # ruff: noqa: SIM905  (word tables read better as text)
-"""The character or name that pandoc 1.19 writes to MathML for each LaTeX command, and the symLG labels of these."""
+"""What each LaTeX command is in MathML, as pandoc writes it, and the symLG labels of MathML's characters and names."""
 
-_COMMANDS = r"""
-\alpha α \beta β \chi χ \delta δ \Delta Δ \epsilon ϵ \varepsilon ε \eta η \gamma γ \Gamma Γ \iota ι
-\kappa κ \lambda λ \Lambda Λ \mu μ \nu ν \omega ω \Omega Ω \phi ϕ \varphi φ \Phi Φ \pi π \Pi Π \psi ψ
-\Psi Ψ \rho ρ \sigma σ \Sigma Σ \tau τ \theta θ \vartheta ϑ \Theta Θ \upsilon υ \Upsilon Υ \xi ξ \Xi Ξ
-\zeta ζ \pm ± \mp ∓ \cdot ⋅ \star ⋆ \ast * \times × \div ÷ \circ ∘ \bullet • \oplus ⊕ \ominus ⊖
-\otimes ⊗ \oslash ⊘ \odot ⊙ \land ∧ \wedge ∧ \lor ∨ \vee ∨ \cap ∩ \cup ∪ \mid ∣ \parallel ∥ \backslash ∖
-\setminus \ \colon : \lt < \gt > \ne ≠ \neq ≠ \le ≤ \leq ≤ \leqslant ≤ \ge ≥ \geq ≥ \geqslant ≥ \equiv ≡
-\ll ≪ \gg ≫ \prec ≺ \succ ≻ \subset ⊂ \supset ⊃ \subseteq ⊆ \supseteq ⊇ \sim ∼ \simeq ≃ \approx ≈
-\cong ≅ \in ∈ \ni ∋ \notin ∉ \propto ∝ \vdash ⊢ \perp ⊥ \gets ← \leftarrow ← \to → \rightarrow →
-\leftrightarrow ↔ \uparrow ↑ \downarrow ↓ \Leftarrow ⇐ \Rightarrow ⇒ \Leftrightarrow ⇔ \iff ⇔ \mapsto ↦
-\longrightarrow → \longleftarrow ← \sum ∑ \prod ∏ \coprod ∐ \bigcap ⋂ \bigcup ⋃ \int ∫ \iint ∬ \iiint ∭
-\oint ∮ \prime ′ \dots … \ldots … \cdots ⋯ \vdots ⋮ \ddots ⋱ \forall ∀ \exists ∃ \Re ℜ \Im ℑ \aleph ℵ
-\hbar ℏ \ell ℓ \wp ℘ \emptyset ∅ \infty ∞ \partial ∂ \nabla ∇ \triangle △ \therefore ∴ \angle ∠
-\diamond ⋄ \neg ¬ \lnot ¬ \bot ⊥ \top ⊤ \cdotp · \$ $ \% % \& & \_ _ \# # \^ ^
-""".split()
-_FUNCTIONS = (
-    "arccos arcsin arctan arg cos cosh cot coth csc deg det dim exp gcd hom inf ker lg lim liminf limsup "
-    "ln log max min Pr sec sin sinh sup tan tanh"
+from importlib import resources
+from typing import NamedTuple
+
+
+def table() -> dict[str, str]:
+    """The character or name of every command that pandoc 2.17 reads as one symbol (derive_symbols.py made the file)."""
+    text = resources.files(__package__).joinpath("pandoc_symbols.tsv").read_text(encoding="utf-8")
+    return dict(line.split("\t") for line in text.splitlines())
+
+
+_DERIVED = table()
+_ROOT = _DERIVED.pop(r"\sqrt")  # a symbol only as an argument without braces
+# What may follow \left and \big.
+_FENCES = (
+    r"\{ \} \lbrack \lbrace \rbrack \rbrace \| \vert \lvert \rvert \Vert \lVert \rVert \langle \rangle \lfloor \rfloor "
+    r"\lceil \rceil \llbracket \rrbracket \ulcorner \urcorner"
 ).split()
-_BRACKETS = (
-    r"( ( ) ) [ [ ] ] \{ { \} } \lbrack [ \lbrace { \rbrack ] \rbrace } | | \| ∥ \vert | \lvert | \rvert | "
-    r"\Vert ‖ \lVert ∥ \rVert ∥ \langle ⟨ \rangle ⟩ \lfloor ⌊ \rfloor ⌋ \lceil ⌈ \rceil ⌉"
-).split()
-BRACKETS: dict[str, str] = dict(zip(_BRACKETS[::2], _BRACKETS[1::2], strict=True))
-SYMBOLS: dict[str, str] = dict(zip(_COMMANDS[::2], _COMMANDS[1::2], strict=True))
-SYMBOLS |= {"\\" + name: name for name in _FUNCTIONS}
-SYMBOLS |= {character: character for character in "+*,.;:?><!=/"} | {":=": ":=", "-": "−"}
+BRACKETS: dict[str, str] = {bracket: bracket for bracket in "()[]|"} | {name: _DERIVED[name] for name in _FENCES}
+SYMBOLS: dict[str, str] = BRACKETS | {name: text.strip() for name, text in _DERIVED.items()}
+SYMBOLS |= {character: character for character in "+*,.;:?><!=/@"} | {":=": ":=", "-": "−"}
 SYMBOLS |= {"'": "′", "''": "″", "'''": "‴", "''''": "⁗"}
-# What is an argument without braces; the brackets of two pairs are not.
-ARGUMENTS = BRACKETS | SYMBOLS | {r"\sqrt": "√", r"\surd": "√"}
-for _bracket in (r"\lvert", r"\rvert", r"\lVert", r"\rVert"):
-    del ARGUMENTS[_bracket]
+
+
+class Symbols(NamedTuple):
+    """The text of each token that is a symbol, anywhere or as an argument without braces."""
+
+    anywhere: dict[str, str]
+    arguments: dict[str, str]
+
+
+def _symbols(anywhere: dict[str, str]) -> Symbols:
+    # As arguments, the brackets of two pairs are refused, and some others are other characters.
+    refused = (r"\lvert", r"\rvert", r"\lVert", r"\rVert")
+    arguments = {name: text for name, text in anywhere.items() if name not in refused}
+    arguments |= {
+        r"\sqrt": _ROOT,
+        r"\langle": "\u2329",
+        r"\rangle": "\u232a",
+        r"\llbracket": "〚",
+        r"\rrbracket": "〛",
+        r"\|": "‖",
+    }
+    return Symbols(anywhere, arguments)
+
+
+NEWER = _symbols(SYMBOLS)
+# pandoc 1.19 lacks a few and has another character for one; else its table (that of texmath 0.9.4.4) is the same.
+_LATER = (r"\dotsb", r"\dotsc", r"\dotsi", r"\dotsm", r"\dotso", r"\hdots")
+OLDER = _symbols({name: text for name, text in SYMBOLS.items() if name not in _LATER} | {r"\circledcirc": "◎"})
 SPACES = frozenset([r"\!", r"\,", r"\>", r"\:", r"\;", "\\ ", r"\quad", r"\qquad", "~"])
 ACCENTS: dict[str, str] = {
-    r"\hat": "^", r"\widehat": "ˆ", r"\tilde": "\u0303", r"\widetilde": "˜", r"\bar": "‾", r"\overline": "¯",
-    r"\vec": "\u20d7", r"\overrightarrow": "\u20d7", r"\overleftarrow": "\u20d6", r"\dot": "\u0307",
-    r"\ddot": "\u0308", r"\acute": "´", r"\grave": "`", r"\breve": "˘", r"\check": "ˇ", r"\mathring": "°",
+    r"\hat": "\u0302", r"\widehat": "\u0302", r"\tilde": "\u0303", r"\widetilde": "\u0303", r"\bar": "‾",
+    r"\overline": "¯", r"\vec": "\u20d7", r"\overrightarrow": "\u20d7", r"\overleftarrow": "\u20d6", r"\dot": "\u0307",
+    r"\ddot": "\u0308", r"\acute": "\u0301", r"\grave": "\u0300", r"\breve": "\u0306", r"\check": "\u030c",
+    r"\mathring": "\u030a",
 }  # fmt: skip
 ANGLES = {"<": "⟨", ">": "⟩"}  # after \left and \right, since pandoc 2.17
 # Environment -> its brackets.

@@ -1,0 +1,67 @@
+r"""Which LaTeX commands pandoc 2.17 reads as one symbol, and the text that it writes for each: `pandoc_symbols.tsv`.
+
+    python -m evaluation.symlg.derive_symbols > evaluation/symlg/pandoc_symbols.tsv
+
+pandoc is asked about every command whose name its own program contains. Scoring uses the file and never runs pandoc.
+"""
+
+import re
+import shutil
+import string
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+
+from evaluation import InputError, run_program
+
+VERSION = "2.17"
+
+_NAME = re.compile(rb"\\[A-Za-z]+")
+_SYMBOL = re.compile(r"<m[io][^>]*>([^<]+)</m[io]>")  # exactly one such element
+
+
+def names(program: Path) -> list[str]:
+    """Every control sequence that could be a command: those spelt out in the program, and a backslash with a sign."""
+    spelt = {match.decode() for match in _NAME.findall(program.read_bytes())}
+    return sorted(spelt | {"\\" + sign for sign in string.punctuation})
+
+
+def mathml(formulas: list[str]) -> list[str | None]:
+    """The content of pandoc's <math> for each formula; None where it cannot read one."""
+    text = "\n\n".join(f"${formula}$" for formula in formulas)
+    command = ["pandoc", "--from=markdown", "--to=html", "--mathml", "--wrap=none", "--quiet"]
+    html = subprocess.run(command, input=text, capture_output=True, encoding="utf-8", check=True).stdout
+    paragraphs = re.findall(r"<p>(.*?)</p>", html, re.DOTALL)
+    if len(paragraphs) != len(formulas):
+        raise InputError(f"pandoc: {len(paragraphs)} paragraphs for {len(formulas)} formulas")
+    found = [re.search(r"<semantics>(.*)<annotation", paragraph, re.DOTALL) for paragraph in paragraphs]
+    return [match[1] if match else None for match in found]
+
+
+def installed() -> Path | None:
+    """The program of pandoc 2.17; None if there is no pandoc, or another one."""
+    path = shutil.which("pandoc")
+    if path is None:
+        return None
+    version = subprocess.run([path, "--version"], capture_output=True, encoding="utf-8", check=True).stdout
+    return Path(path) if version.startswith(f"pandoc {VERSION}.") else None
+
+
+def derive() -> dict[str, str]:
+    """The text of each command that is one symbol, by the command. Raises InputError without pandoc 2.17."""
+    if (program := installed()) is None:
+        raise InputError(f"pandoc: is not here in version {VERSION}; Debian 12 has it (apt-get install pandoc)")
+    commands = names(program)
+    symbols = [(name, _SYMBOL.fullmatch(found or "")) for name, found in zip(commands, mathml(commands), strict=True)]
+    return {name: unescape(match[1]) for name, match in symbols if match}
+
+
+def main() -> None:
+    """Print the table."""
+    for name, text in derive().items():
+        print(f"{name}\t{text}")
+
+
+if __name__ == "__main__":
+    sys.exit(run_program(main))
