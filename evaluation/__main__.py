@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 from evaluation import InputError, csv_text, run_program
 from evaluation.lgeval import results_folder
@@ -32,9 +33,9 @@ def score(args: Namespace) -> None:
         name = args.set or Path(truth.rpartition(":")[2]).name
         named = {"set": name, "search": args.search, "select": args.select}
         with _path_in_errors(args.workdir or tempfile.gettempdir()):
-            result = evaluate(path, truth, named, args.workdir, _captions(args.captions), chosen)
-        if result.note:
-            print(f"note: {result.note}", file=sys.stderr)
+            result = evaluate(path, truth, named, args.workdir, _captions(args.captions), chosen, args.tokenize)
+        for note in result.notes:
+            print(f"note: {note}", file=sys.stderr)
         if result.stray:
             print(f"note: {result.stray} predictions have no ground truth and are left out", file=sys.stderr)
         if args.per_expression:
@@ -50,7 +51,8 @@ def compare(args: Namespace) -> None:
     """Compare two systems on the same expressions: McNemar's test on ExpRate, a permutation test on error counts."""
     from evaluation.scoring.stats import compare_paired
 
-    runs = [evaluate(path, args.ground_truth, NO_FIELDS).expressions for path in (args.a, args.b)]
+    results = [evaluate(path, args.ground_truth, NO_FIELDS, split=args.tokenize) for path in (args.a, args.b)]
+    runs = [result.expressions for result in results]
     pairs = sorted((a.id, a.errors, b.errors) for a, b in zip(*runs, strict=True))
     result = compare_paired([a for _, a, _ in pairs], [b for _, _, b in pairs])
     changed = [
@@ -77,7 +79,7 @@ def editions(args: Namespace) -> None:
     """Score the same predictions under every edition and reading of the official scorer."""
     from evaluation.scoring.convention import table
 
-    rows = table(args.predictions, args.ground_truth)
+    rows = table(args.predictions, args.ground_truth, args.tokenize)
     if args.json:
         print(json.dumps(rows, indent=2))
         return
@@ -104,7 +106,8 @@ def errors(args: Namespace) -> None:
     from evaluation.scoring import analysis
 
     with tempfile.TemporaryDirectory() as folder, _path_in_errors(folder):
-        result = evaluate(args.predictions, args.ground_truth, NO_FIELDS, Path(folder), _captions(args.captions))
+        captions, workdir = _captions(args.captions), Path(folder)
+        result = evaluate(args.predictions, args.ground_truth, NO_FIELDS, workdir, captions, split=args.tokenize)
         tables = analysis.tables(analysis.load(result.expressions, Path(folder)))
     args.out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
@@ -139,13 +142,18 @@ def _parser() -> ArgumentParser:
         added.set_defaults(run=run)
         return added.add_argument
 
-    predictions = {"type": Path, "required": True, "help": "folder of ID.txt, zip of them, or .jsonl"}
+    predictions = {"type": Path, "required": True, "help": "folder of ID.txt, zip of them, .jsonl, .json, .csv or .tsv"}
     truth = {"help": "ARCHIVE.zip:SPLIT, FOLDER:SPLIT, or a folder of .lg"}
     captions = {"type": Path, "help": "ID<TAB>tokens lines, for a folder of .lg"}
+    split: dict[str, Any] = {
+        "action": "store_true",
+        "help": r"split raw LaTeX into commands (\frac), escaped characters (\{) and single characters",
+    }
 
     add = command(score)
     add("--predictions", action="append", **predictions | {"help": f"{predictions['help']}; once per set"})
     add("--ground-truth", action="append", required=True, **truth)
+    add("--tokenize", **split)
     add("--captions", **captions)
     add("--json", action="store_true", help="print the score as JSON, one line per set")
     add("--per-expression", type=Path, help="write one CSV row per expression")
@@ -160,12 +168,14 @@ def _parser() -> ArgumentParser:
     add("a", type=Path, help="predictions of system A")
     add("b", type=Path, help="predictions of system B")
     add("--ground-truth", required=True, **truth)
+    add("--tokenize", **split)
     add("--json", action="store_true", help="print the comparison as JSON")
     add("--changed", type=Path, help="write the expressions that only one system gets right as CSV")
 
     add = command(editions)
     add("--predictions", **predictions)
     add("--ground-truth", required=True, **truth)
+    add("--tokenize", **split)
     add("--json", action="store_true", help="print the rows as JSON")
 
     add = command(convention)
@@ -174,6 +184,7 @@ def _parser() -> ArgumentParser:
     add = command(errors)
     add("--predictions", **predictions)
     add("--ground-truth", required=True, **truth)
+    add("--tokenize", **split)
     add("--out", type=Path, required=True, help="folder for the tables (CSV)")
     add("--captions", **captions)
 

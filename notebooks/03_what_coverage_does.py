@@ -47,7 +47,8 @@ from benchmarks.recognition.attention import trace
 from benchmarks.recognition.predict import recognize
 from benchmarks.report.figures.attention import figure
 from benchmarks.runs.folder import RunFolder
-from evaluation.scoring.inputs import read_predictions, tokens_of
+from evaluation.scoring.inputs import read_predictions
+from evaluation.scoring.tokens import tokens_of
 from models import CoMER
 from models.weights import load_weights
 

@@ -29,8 +29,9 @@ from benchmarks.score import score
 from benchmarks.training.loss import teacher_forced, token_loss
 from benchmarks.training.trainer import train
 from evaluation import symlg
-from evaluation.scoring.inputs import prediction_file, read_predictions
+from evaluation.scoring.inputs import read_predictions
 from evaluation.scoring.score import NO_FIELDS, evaluate
+from evaluation.scoring.tokens import prediction_file
 from models import CoMER, SearchOptions, Vocabulary, bidirectional_targets, joint_search
 from models.weights import load_weights
 

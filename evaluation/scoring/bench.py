@@ -11,7 +11,8 @@ from pathlib import Path
 
 from evaluation import InputError
 from evaluation.scoring import run_scripts
-from evaluation.scoring.inputs import GroundTruth, prediction_file, read_ground_truth
+from evaluation.scoring.inputs import GroundTruth, read_ground_truth
+from evaluation.scoring.tokens import prediction_file
 
 REPEATS = 5  # runs to average
 SAMPLE = 20  # files of each set for LGEVAL_BIN's scripts, which take seconds per file

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.lgeval.label_graph import Graph
-from evaluation.scoring.inputs import matched, tokens_of
+from evaluation.scoring.inputs import matched
 from evaluation.scoring.run_scripts import in_process
+from evaluation.scoring.tokens import tokens_of
 from evaluation.symlg import EDITIONS, READINGS, Rules
 
 TWO_CHILDREN = "two-children Inside (convert2symLG 1.4)"
@@ -15,9 +16,9 @@ ONE_CHILD = "one-child Inside (convert2symLG 1.5)"
 UNDECIDED = "undecided"
 
 
-def table(predictions: Path, ground_truth: str) -> list[dict[str, Any]]:
-    """Counts over n expressions, a row per edition and reading. Raises InputError."""
-    texts, truth, _ = matched(predictions, ground_truth)
+def table(predictions: Path, ground_truth: str, split: bool = False) -> list[dict[str, Any]]:
+    """Counts over n expressions, a row per edition and reading; `split` as in `read_predictions`. Raises InputError."""
+    texts, truth, _ = matched(predictions, ground_truth, split)
     graphs, tokens = truth.graphs(), None
     if truth.captions is not None:
         predicted = {key: tokens_of(text) for key, text in texts.items()}

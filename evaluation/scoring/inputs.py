@@ -1,9 +1,8 @@
 """Reads predictions and ground truth from files. Nothing is unpacked to disk under the names in an archive."""
 
-import json
 import re
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -11,7 +10,9 @@ from typing import IO, NamedTuple
 from evaluation import InputError, readable
 from evaluation.lgeval import label_graph
 from evaluation.lgeval.results_folder import unconverted
-from evaluation.symlg import UNREADABLE, Unconverted, formula_in, write
+from evaluation.scoring import prediction_lists
+from evaluation.scoring.tokens import formula_of, prediction_file, tokenize
+from evaluation.symlg import UNREADABLE, write
 
 MAX_FILES = 200_000
 MAX_BYTES = 4 << 20  # of one file; the largest symLG of CROHME has 30 kB
@@ -31,10 +32,11 @@ class GroundTruth(NamedTuple):
         return {key: label_graph.read(text, f"{key}.lg") for key, text in self.symlg.items()}
 
 
-def read_predictions(path: Path) -> dict[str, str]:
+def read_predictions(path: Path, split: bool = False) -> dict[str, str]:
     """id -> text of the CROHME prediction file (`%ID`, newline, `$tokens$`).
 
-    `path`: folder of ID.txt, zip of them (the authors' result.zip), or .jsonl with `id` and `tokens`.
+    `path`: folder of ID.txt, zip of them (the authors' result.zip), or one file (prediction_lists.py). `split`: the
+    LaTeX is not in tokens yet, and is split into them. Raises InputError.
     """
     if path.is_dir():
         entries = _folder(path, ".txt")
@@ -42,11 +44,19 @@ def read_predictions(path: Path) -> dict[str, str]:
         raise InputError(f"{path}: no such file or folder of predictions")
     elif path.suffix == ".zip" or zipfile.is_zipfile(path):
         entries = _zip(path, ".txt")
-    elif path.suffix == ".jsonl":
-        entries = _jsonl(path)
+    elif path.suffix in prediction_lists.ENDINGS:
+        entries = prediction_lists.rows(path)
     else:
-        raise InputError(f"{path}: predictions must be a folder of ID.txt, a zip of them, or a .jsonl")
-    return _unique(entries, path, "predictions (ID.txt)")
+        endings = ", ".join(prediction_lists.ENDINGS)
+        raise InputError(f"{path}: predictions must be a folder of ID.txt, a zip of them, or one of {endings}")
+    texts = _unique(entries, path, "predictions (ID.txt)")
+    return {key: as_tokens(key, text) for key, text in texts.items()} if split else texts
+
+
+def as_tokens(key: str, text: str) -> str:
+    """A prediction file's text with its LaTeX split into tokens; one without a formula stays as it is."""
+    latex = formula_of(text)
+    return prediction_file(key, tokenize(latex)) if latex else text
 
 
 def read_ground_truth(spec: str) -> GroundTruth:
@@ -75,9 +85,11 @@ def read_ground_truth(spec: str) -> GroundTruth:
     return GroundTruth(symlg, captions)
 
 
-def matched(predictions: Path, given: str | GroundTruth) -> tuple[dict[str, str], GroundTruth, int]:
+def matched(
+    predictions: Path, given: str | GroundTruth, split: bool = False
+) -> tuple[dict[str, str], GroundTruth, int]:
     """The predictions whose id the truth has, the truth, and the number of other predictions. Raises InputError."""
-    texts = read_predictions(Path(predictions))
+    texts = read_predictions(Path(predictions), split)
     truth = read_ground_truth(given) if isinstance(given, str) else given
     known = {key: text for key, text in texts.items() if key in truth.symlg}
     if not known:
@@ -186,38 +198,3 @@ def _archive_split(path: Path, split: str) -> tuple[str, Iterator[tuple[str, str
         raise InputError(f"{path}: has no split {split}; it has {', '.join(splits) or 'none'}") from None
     files = [info for info in archive.infolist() if info.filename.startswith(start) and info.filename.endswith(".lg")]
     return _unzip(archive, captions), ((info.filename[len(start) : -3], _unzip(archive, info)) for info in files)
-
-
-def _jsonl(path: Path) -> Iterator[tuple[str, str]]:
-    with readable(path), path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                key, tokens = row["id"], row["tokens"]
-            except (ValueError, KeyError, TypeError, RecursionError):
-                raise InputError(f"{path}, line {number}: not a JSON object with id and tokens") from None
-            if isinstance(tokens, str):
-                tokens = tokens.split()
-            try:
-                "".join(tokens).encode()  # JSON may hold lone surrogates ("\ud800"), which no file can
-                valid = isinstance(key, str) and isinstance(tokens, list)
-            except (TypeError, UnicodeEncodeError):
-                valid = False
-            if not valid:
-                raise InputError(f"{path}, line {number}: id must be a string and tokens a list of strings")
-            yield key, prediction_file(key, tokens)
-
-
-def tokens_of(text: str) -> list[str]:
-    """The tokens in a prediction file's text; none if it holds no formula."""
-    try:
-        return formula_in(text).split()
-    except Unconverted:
-        return []
-
-
-def prediction_file(key: str, tokens: Sequence[str]) -> str:
-    """The CROHME text form of one prediction."""
-    return f"%{key}\n${' '.join(tokens)}$"

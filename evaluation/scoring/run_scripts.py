@@ -15,7 +15,7 @@ from pathlib import Path
 from evaluation import InputError, symlg
 from evaluation.lgeval import metrics, results_folder
 from evaluation.lgeval.label_graph import Graph
-from evaluation.scoring.inputs import prediction_file
+from evaluation.scoring.tokens import prediction_file
 from evaluation.symlg import PAPER, Rules
 
 FOLDERS = {"result", "pred_symlg", "gt_symlg", "Results_pred_symlg"}  # what a run writes in its workdir

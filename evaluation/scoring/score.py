@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evaluation import InputError
+from evaluation.lgeval.label_graph import LabelGraph
 from evaluation.scoring.convention import other_convention
-from evaluation.scoring.inputs import GroundTruth, matched, tokens_of
+from evaluation.scoring.inputs import GroundTruth, as_tokens, matched
 from evaluation.scoring.interval import percent, proportion_interval
 from evaluation.scoring.lengths import BUCKETS, Bucket, bucket, by_bucket
 from evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, run_scripts, scripts
 from evaluation.scoring.signature import signature_of
+from evaluation.scoring.tokens import formula_of, tokens_of, untokenized
 from evaluation.symlg import PAPER, Rules
 
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
@@ -80,7 +82,7 @@ class Evaluation:
     score: Score
     expressions: list[Expression]
     stray: int  # predictions without ground truth, left out
-    note: str | None  # the effect on the score, if the truth follows another edition
+    notes: list[str]  # what has an effect on the score that its user may not know of
 
 
 def evaluate(
@@ -90,15 +92,17 @@ def evaluate(
     workdir: Path | None = None,
     captions: dict[str, list[str]] | None = None,
     rules: Rules = PAPER,
+    split: bool = False,
 ) -> Evaluation:
-    """Score predictions (folder of ID.txt, zip, .jsonl) against `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT`, a folder of
-    .lg, or a GroundTruth, expression by expression. Raises InputError.
+    """Score predictions (in a form of `read_predictions`) against `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT`, a folder of .lg,
+    or a GroundTruth, expression by expression. Raises InputError.
 
-    `fields` are the signature's set, search, select and, unless it is the authors', padding. Without `workdir` our own
-    code scores in this process; with it, the scripts run there, with the same result, and their files are kept. The
-    scripts of LGEVAL_BIN always run, without `workdir` in a temporary folder.
+    `split`: the predictions are raw LaTeX, to be split into tokens first. `fields` are the signature's set, search,
+    select and, unless it is the authors', padding. Without `workdir` our own code scores in this process; with it, the
+    scripts run there, with the same result, and their files are kept. The scripts of LGEVAL_BIN always run, without
+    `workdir` in a temporary folder.
     """
-    texts, truth, stray = matched(predictions, ground_truth)
+    texts, truth, stray = matched(predictions, ground_truth, split)
     if captions is not None:
         truth = GroundTruth(truth.symlg, {key: captions[key] for key in truth.symlg if key in captions})
     if truth.captions is not None and len(truth.captions) < len(truth.symlg):
@@ -108,7 +112,7 @@ def evaluate(
     signature = signature_of(len(truth.symlg), fields, rules if own_scripts() else None)
     if workdir is None and not own_scripts():
         with tempfile.TemporaryDirectory() as folder:
-            return evaluate(predictions, ground_truth, fields, Path(folder), captions, rules)
+            return evaluate(predictions, ground_truth, fields, Path(folder), captions, rules, split)
     graphs = truth.graphs()
     if workdir is None:
         counts, metrics, converted = in_process(texts, graphs, rules)
@@ -138,8 +142,22 @@ def evaluate(
             bucket=None if caption is None else bucket(len(caption)),
         )
         rows.append(row)
-    note = other_convention(texts, graphs, rules) if own_scripts() else None
-    return Evaluation(_score(counts, rows, signature), rows, stray, note)
+    notes = _notes(texts, graphs, counts["exact"], rules) if own_scripts() else []
+    return Evaluation(_score(counts, rows, signature), rows, stray, notes)
+
+
+def _notes(texts: dict[str, str], graphs: dict[str, LabelGraph], exact: int, rules: Rules) -> list[str]:
+    latex = {key: formula_of(text) for key, text in texts.items()}
+    notes = [note] if (note := other_convention(texts, graphs, rules)) else []
+    if empty := sum(not formula.strip() for formula in latex.values()):
+        notes.append(f"{empty} of {len(texts)} predictions are empty, and count as wrong")
+    if raw := [key for key, formula in latex.items() if untokenized(formula)]:
+        counts, _, _ = in_process({key: as_tokens(key, text) for key, text in texts.items()}, graphs, rules)
+        notes.append(
+            f"{len(raw)} of {len(texts)} predictions look untokenized ({raw[0]}, ...), and digits without blanks are "
+            f"one number: {exact} expressions are right as they are; with --tokenize {counts['exact']} would be"
+        )
+    return notes
 
 
 def _refuse_to_replace(workdir: Path, sources: list[Path]) -> None:

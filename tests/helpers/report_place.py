@@ -14,7 +14,7 @@ from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import workspace
 from benchmarks.score import score
 from evaluation import symlg
-from evaluation.scoring.inputs import prediction_file
+from evaluation.scoring.tokens import prediction_file
 from models import CoMER
 from models.weights import pack_weights
 from tests.helpers.made_up import put_environment, put_history

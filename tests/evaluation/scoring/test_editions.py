@@ -13,9 +13,10 @@ import pytest
 from evaluation import InputError
 from evaluation.lgeval.metrics import compare
 from evaluation.scoring.convention import ONE_CHILD, TWO_CHILDREN, UNDECIDED, convention, table
-from evaluation.scoring.inputs import GroundTruth, prediction_file
+from evaluation.scoring.inputs import GroundTruth
 from evaluation.scoring.run_scripts import in_process, run_scripts
 from evaluation.scoring.signature import fields_of, signature_of
+from evaluation.scoring.tokens import prediction_file
 from evaluation.symlg import EDITIONS, READINGS, Rules, Unconverted, from_latex, rules, write
 from tests.helpers.places import FIXTURES
 

@@ -19,6 +19,7 @@ from evaluation.lgeval import label_graph, results_folder
 from evaluation.scoring import inputs, run_scripts
 from evaluation.scoring.lengths import Bucket
 from evaluation.scoring.score import NO_FIELDS, Score, evaluate
+from evaluation.scoring.tokens import prediction_file
 from evaluation.symlg import Unconverted
 from evaluation.symlg.mathml import from_mathml
 from tests.helpers.yardstick import loops
@@ -43,7 +44,7 @@ def one_line(done: subprocess.CompletedProcess[str]) -> str:
 def tex_folder(folder: Path, expressions: dict[str, str]) -> Path:
     folder.mkdir(parents=True)
     for key, text in expressions.items():
-        (folder / f"{key}.txt").write_text(inputs.prediction_file(key, text.split()), encoding="utf-8")
+        (folder / f"{key}.txt").write_text(prediction_file(key, text.split()), encoding="utf-8")
     return folder
 
 
@@ -499,7 +500,7 @@ def bad_predictions(folder: Path) -> dict[str, Path]:
                 zipped.writestr(entry, data)
         made[says] = folder / name
 
-    file("must be a folder", "p.csv", b"a,b")
+    file("must be a folder", "p.md", b"a,b")
     file("line 1: not a JSON object with id", "a.jsonl", b"[1]\n")
     file("line 2: not a JSON object with id", "b.jsonl", b'{"id": "a", "tokens": []}\n{"id": "b"}\n')
     file("line 3: id must be", "c.jsonl", b'\n\n{"id": 3, "tokens": ["x"]}\n')
@@ -509,7 +510,7 @@ def bad_predictions(folder: Path) -> dict[str, Path]:
     file("g.jsonl: holds no predictions", "g.jsonl", b"")
     file("line 1: not a JSON", "h.jsonl", b"[" * 100_000)
     file("'\\x1b[0m' cannot be the id", "i.jsonl", b'{"id": "\\u001b[0m", "tokens": []}')
-    file("tokens a list of strings", "j.jsonl", b'{"id": "a", "tokens": ["\\ud800"]}')
+    file("tokens a text or a list of strings", "j.jsonl", b'{"id": "a", "tokens": ["\\ud800"]}')
     file("cannot be read as a zip", "cut.zip", b"PK\x03\x04")
     archive("leads outside", "climb.zip", [("../../e0.txt", b"x")])
     archive("leads outside the archive", "root.zip", [("/etc/e0.txt", b"x")])

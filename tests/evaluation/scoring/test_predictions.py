@@ -1,0 +1,136 @@
+"""Predictions in every form, raw LaTeX among them, and one clear line for each that cannot be read."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluation import InputError, symlg
+from evaluation.scoring.inputs import read_predictions
+from evaluation.scoring.score import NO_FIELDS, evaluate
+from evaluation.scoring.tokens import formula_of, tokenize, untokenized
+from tests.helpers.places import GOLDEN
+
+LATEX = {"e0": r"\frac { 1 2 } { x }", "e1": "a , b"}
+EXPECTED = {key: f"%{key}\n${text}$" for key, text in LATEX.items()}
+
+
+def as_json(id_: str, text: str, split: bool = False) -> list[dict]:
+    return [{id_: key, text: latex.split() if split else latex} for key, latex in LATEX.items()]
+
+
+def lines(rows: list[dict]) -> str:
+    return "\n".join(map(json.dumps, rows))
+
+
+RECOGNIZED = [
+    {"image": f"scans/{key}.PNG", "latex": latex, "score": -0.1, "nbest": [{"latex": "x"}]}
+    for key, latex in LATEX.items()
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("p.jsonl", lines(as_json("id", "tokens", split=True))),
+        ("p.jsonl", lines(as_json("id", "tokens"))),
+        ("p.jsonl", lines(RECOGNIZED)),
+        ("p.json", json.dumps(as_json("img_id", "pred"))),
+        ("p.json", json.dumps(as_json("image", "tokens", split=True), indent=1)),
+        ("p.json", lines(RECOGNIZED)),
+        ("p.csv", 'id,pred,score\ne0,\\frac { 1 2 } { x },1\n\ne1,"a , b",2\n'),
+        ("p.csv", '\ufeffimg_id,latex\r\ne0,\\frac { 1 2 } { x }\r\ne1,"a , b"\r\n'),
+        ("p.tsv", "tokens\timage\n\\frac { 1 2 } { x }\te0.bmp\na , b\tdata/e1.bmp\n"),
+    ],
+)
+def test_every_form_is_read(tmp_path: Path, name: str, text: str):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert read_predictions(tmp_path / name) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "key,answer\ne0,x\n", "its columns are key, answer; name them id"),
+        ("a.csv", "id,pred\ne0,a,b\n", "line 2: 3 fields under 2 columns"),
+        ("a.csv", 'id,pred\ne0,"a\n', "not a table"),
+        ("a.csv", "", "holds no predictions"),
+        ("a.csv", "id,pred\n", "holds no predictions"),
+        ("a.tsv", "id\tpred\ne0\tx\ne0\ty\n", "duplicate id e0"),
+        ("a.json", "[]", "holds no predictions"),
+        ("a.json", '"text"', "not a JSON list of objects"),
+        ("a.json", "[1]", "entry 1: not a JSON object with id"),
+        ("a.json", '[{"img_id": "e0", "pred": null}]', "entry 1: img_id must be a string and pred a text"),
+        ("a.json", '[{"img_id": "e0", "text": "x"}]', "and tokens (or pred, latex)"),
+        ("a.json", '[{"img_id": "<script>,", "pred": "x"}]', "cannot be the id"),
+        ("a.json", "[" * 100_000, "not a JSON list"),
+        ("a.xlsx", "x", ".jsonl, .json, .csv, .tsv"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, text: str, message: str):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        read_predictions(tmp_path / name)
+    assert message in str(error.value) and str(error.value).startswith(str(tmp_path / name))
+    assert "\n" not in str(error.value)
+
+
+def test_the_rules_of_tokenize():
+    raw = r"\frac{12}{x_{1}}\{a\}\ \\'"
+    assert " ".join(tokenize(raw)) == r"\frac { 1 2 } { x _ { 1 } } \{ a \} \  \\ '"
+    assert tokenize(r"\sinx\sin x") == [r"\sinx", r"\sin", "x"]
+    assert untokenized(raw) and untokenized("1 2 34") and not untokenized(r"\frac { 1 } 2 \{")
+
+
+@given(st.text(r"\{}_^ab12 $"))
+def test_split_text_is_split(text: str):
+    tokens = tokenize(text)
+    assert "".join("".join(tokens).split()) == "".join(text.split())
+    assert not untokenized(" ".join(token for token in tokens if not token[-1].isspace()))
+
+
+@pytest.fixture
+def truth(tmp_path: Path) -> str:
+    (tmp_path / "gt").mkdir()
+    for key, text in (LATEX | {"e2": "x"}).items():
+        (tmp_path / f"gt/{key}.lg").write_text(symlg.write(symlg.from_latex(text), key))
+    return str(tmp_path / "gt")
+
+
+def test_raw_and_tokenized_lines_together(tmp_path: Path, truth: str):
+    """The warning counts the raw ones and says what they cost; split, all are right, and nothing is said."""
+    rows = [{"id": "e0", "pred": r"\frac{12}x"}, {"id": "e1", "pred": "a , b"}, {"id": "e2", "pred": ""}]
+    (tmp_path / "p.json").write_text(json.dumps(rows))
+    found = evaluate(tmp_path / "p.json", truth, NO_FIELDS)
+    assert found.score.exact == 1 and found.score.unconverted == 1
+    assert found.notes == [
+        "1 of 3 predictions are empty, and count as wrong",
+        "1 of 3 predictions look untokenized (e0, ...), and digits without blanks are one number: 1 expressions are "
+        "right as they are; with --tokenize 2 would be",
+    ]
+    split = evaluate(tmp_path / "p.json", truth, NO_FIELDS, split=True)
+    assert split.score.exact == 2 and split.notes == found.notes[:1]
+
+
+def test_the_command_line_splits_and_warns(tmp_path: Path, truth: str):
+    (tmp_path / "p.csv").write_text("id,pred\ne0,\\frac{12}{x}\n")
+    command = [sys.executable, "-m", "evaluation", "score", "--predictions", str(tmp_path / "p.csv")]
+    command += ["--ground-truth", truth, "--json"]
+    for option, exact, warned in (([], 0, True), (["--tokenize"], 1, False)):
+        done = subprocess.run([*command, *option], capture_output=True, text=True, check=True)
+        assert json.loads(done.stdout)["exact"] == exact
+        assert ("note: 1 of 1 predictions look untokenized" in done.stderr) == warned
+
+
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden folder {GOLDEN}")
+def test_what_blanks_are_worth_to_the_released_comer(tmp_path: Path, crohme: Path):
+    texts = read_predictions(GOLDEN / "comer_released/predictions_2014.zip")
+    glued = {key: re.sub(r"(?<![A-Za-z]) | (?![A-Za-z])", "", formula_of(text)) for key, text in texts.items()}
+    (tmp_path / "p.jsonl").write_text(lines([{"id": key, "pred": text} for key, text in glued.items()]))
+    scores = [evaluate(tmp_path / "p.jsonl", f"{crohme}:2014", NO_FIELDS, split=split).score for split in (False, True)]
+    assert [score.exact for score in scores] == [505, 585]
