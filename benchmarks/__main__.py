@@ -9,7 +9,7 @@ import sys
 import threading
 
 # isort: off
-from benchmarks.cli import data, runs, results, images, checks  # noqa: F401  (imported to register commands, in this order)
+from benchmarks.cli import data, runs, results, images, languages, checks  # noqa: F401  (imported to register commands, in this order)
 
 # isort: on
 from benchmarks.cli.options import app

@@ -1,0 +1,1 @@
+"""Language models: corpora, settings and recipes, the training loop, perplexities."""

@@ -1,0 +1,76 @@
+"""Corpora of lines of words in three files, train.txt, valid.txt and test.txt, as Mikolov's Penn Treebank has them."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.errors import UserError
+from models.language import LINE_END, Lexicon
+
+SPLITS = ("train", "valid", "test")
+LONGEST = 63  # characters of a word: 65 with its ends, the authors' limit
+PENN_TREEBANK = "f26c4b92c5fdc7b3f8c7cdcb991d8420"  # MD5 of its train.txt
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Numbered words of each split [N], and the lexicon that numbers them: all words of the training text."""
+
+    name: str
+    digest: str
+    lexicon: Lexicon
+    splits: Mapping[str, Tensor]
+
+
+def read_corpus(folder: Path, line_ends: bool = True) -> Corpus:
+    """Read a corpus; with `line_ends`, the end of every line is a word.
+
+    Raises UserError for a missing, empty or undecodable file, for one of a single line, and for too long a word.
+    """
+    contents = {split: _read(folder / f"{split}.txt") for split in SPLITS}
+    penn = hashlib.md5(contents["train"], usedforsecurity=False).hexdigest() == PENN_TREEBANK
+    words = {split: list(_words(folder / f"{split}.txt", contents[split], line_ends)) for split in SPLITS}
+    lexicon = Lexicon.of(words["train"])
+    digest = hashlib.sha256(b"".join(hashlib.sha256(contents[split]).digest() for split in SPLITS)).hexdigest()[:16]
+    splits = {split: lexicon.encode(words[split]) for split in SPLITS}
+    return Corpus("ptb" if penn else "text", digest, lexicon, splits)
+
+
+def _read(path: Path) -> bytes:
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; PTB= wants a folder of train.txt, valid.txt and test.txt")
+    return path.read_bytes()
+
+
+def _words(path: Path, content: bytes, line_ends: bool) -> Iterator[str]:
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}, line {line}: not UTF-8; convert the file") from None
+    if not any(line.split() for line in lines):
+        raise UserError(f"{path}: holds no words; give lines of words separated by spaces")
+    if line_ends and len(lines) < 2:
+        raise UserError(f"{path}: a single line, but the ends of lines are words; give one sentence per line")
+    for number, line in enumerate(lines, start=1):
+        for word in line.split():
+            if len(word) > LONGEST:
+                raise UserError(f"{path}, line {number}: a word of {len(word)} characters; at most {LONGEST} fit")
+            yield word
+        if line_ends:
+            yield LINE_END
+
+
+def columns(words_N: Tensor, batch: int, steps: int = 1) -> tuple[Tensor, Tensor]:
+    """`batch` pieces of a text side by side, and the words that follow theirs; both [rows, batch].
+
+    The rows are a multiple of `steps`, the rest of the text is left out; the last word is followed by the first, as in
+    the authors' program. There are no rows if the text is shorter than batch x steps words.
+    """
+    rows = len(words_N) // (batch * steps) * steps
+    words_N = words_N[: batch * rows]
+    return words_N.view(batch, rows).T.contiguous(), torch.roll(words_N, -1).view(batch, rows).T.contiguous()

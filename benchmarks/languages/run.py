@@ -1,0 +1,94 @@
+"""A language model's run folder: language.yaml, environment.json, history.jsonl, checkpoint, weights, scores.json."""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from benchmarks.errors import UserError
+from benchmarks.files import write_atomically
+from benchmarks.languages.settings import FILE, LanguageSettings, load
+from models.errors import CheckpointError
+from models.weights import pack_tensors, read_tensors
+
+FORMAT = "hmerbench-language-checkpoint-1"
+
+
+class LanguageRun:
+    """A recipe on a corpus at a seed, in a folder of its own; what a later stage writes is empty before."""
+
+    def __init__(self, path: Path, settings: LanguageSettings | None = None):
+        """`settings` default to those in the folder; a run that has not begun needs them."""
+        self.path = path
+        if settings is not None:
+            self.settings = settings
+
+    @classmethod
+    def under(cls, *roots: Path) -> list["LanguageRun"]:
+        """The run folders below `roots`."""
+        return [cls(path.parent) for root in roots for path in sorted(root.rglob(FILE))]
+
+    @cached_property
+    def settings(self) -> LanguageSettings:
+        """The settings, validated."""
+        return load(self.path / FILE)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """One entry per epoch."""
+        return self._read("history.jsonl") or []
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Hardware, versions and git revision of the training."""
+        return self._read("environment.json") or {}
+
+    @property
+    def scores(self) -> dict[str, Any]:
+        """`test_perplexity` and what it was measured on."""
+        return self._read("scores.json") or {}
+
+    @property
+    def finished(self) -> bool:
+        """Whether training and test are over."""
+        return bool(self.scores)
+
+    def write(self, name: str, content: Any) -> None:
+        """Write a file atomically: plain data as .json or .jsonl, text and bytes as they are."""
+        if name.endswith(".json"):
+            content = json.dumps(content, indent=1) + "\n"
+        elif name.endswith(".jsonl"):
+            content = "".join(json.dumps(entry) + "\n" for entry in content)
+        write_atomically(self.path / name, content)
+
+    def _read(self, name: str) -> Any:
+        path = self.path / name
+        try:
+            lines = path.read_text(encoding="utf-8")
+            return [json.loads(line) for line in lines.splitlines()] if path.suffix == ".jsonl" else json.loads(lines)
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise UserError(f"{path}: damaged; restore it, or delete this run folder") from None
+
+    # --------------------------------------------------------------------------------------------------- checkpoints
+
+    def save(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Replace the checkpoint; tensors and `state` (JSON-like) share one file, so they cannot disagree."""
+        self.write("checkpoint.safetensors", pack_tensors(tensors, {"format": FORMAT, "state": state}))
+
+    def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Tensors and state of the checkpoint, or None without one. Raises UserError if it is damaged or another's."""
+        path = self.path / "checkpoint.safetensors"
+        if not path.exists():
+            return None
+        try:
+            header, tensors = read_tensors(path)
+        except CheckpointError as error:
+            raise UserError(f"{error}; delete it to train this run from the start") from None
+        if header.get("format") != FORMAT or header["state"]["digest"] != self.settings.digest:
+            raise UserError(f"{path}: no checkpoint of these settings; choose another folder, or delete it")
+        return tensors, header["state"]

@@ -1,0 +1,86 @@
+"""The settings of a language model's run: a recipe and a seed fix them all. The defaults are the authors' training."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from benchmarks.config import SEED_LIMIT, Strict, merge, read_named, read_yaml, to_yaml, validate
+from benchmarks.errors import UserError
+from models.language import LanguageConfig
+
+SCHEMA = 1  # version of the settings below: raise it when one is added or removed or changes its meaning
+RECIPES = "languages/recipes"  # below benchmarks/
+FILE = "language.yaml"  # in a run folder, as a recognizer's has its config.yaml
+
+
+class Text(Strict):
+    """The corpus. `name` and `digest` are filled in from its files."""
+
+    name: str = ""
+    digest: str = ""
+    line_ends: bool = True  # the end of a line is a word
+
+
+class Training(Strict):
+    """Truncated backpropagation through time with plain stochastic gradient descent."""
+
+    epochs: int = Field(default=25, gt=0)
+    batch_size: int = Field(default=20, gt=0)
+    steps: int = Field(default=35, gt=0)
+    loss: Literal["sum", "mean"] = "sum"  # over the steps, of the mean over the batch
+    rate: float = Field(default=1.0, gt=0)
+    clip: float = Field(default=5.0, gt=0)  # largest norm of the gradient
+    decay: float = Field(default=0.5, gt=0, le=1)  # of the rate after an epoch, from the third on,
+    improvement: float = 1.0  # that improved the validation perplexity by less than this on the previous epoch
+    initial: float | None = Field(default=0.05, gt=0)  # parameters start uniform in ± this; null: torch's own ranges
+    carry_state: bool = True  # over batches and epochs
+    bf16: bool = True  # products of convolution, highway and softmax take bfloat16 factors
+    threads: int | None = Field(default=None, gt=0)
+
+
+class LanguageSettings(Strict):
+    """All settings of a run."""
+
+    schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)
+    recipe: str
+    seed: int = Field(default=7, ge=0, lt=SEED_LIMIT)
+    text: Text = Text()
+    model: LanguageConfig = LanguageConfig()
+    training: Training = Training()
+
+    @property
+    def digest(self) -> str:
+        """Eight hex digits over the canonical JSON of all settings."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @property
+    def run_name(self) -> str:
+        """RECIPE/CORPUS-seedN-DIGEST: the run's folder below runs/."""
+        return f"{self.recipe}/{self.text.name}-seed{self.seed}-{self.digest}"
+
+    def to_yaml(self) -> str:
+        """Contents of language.yaml."""
+        return to_yaml(self.model_dump(mode="json"))
+
+
+def resolve(recipe: str, seed: int) -> LanguageSettings:
+    """Merge defaults <- recipe, a shipped name or a YAML file. The corpus is tied to them by `tied`."""
+    name, keys, source = read_named(RECIPES, recipe)
+    return validate(LanguageSettings, keys | {"recipe": name, "seed": seed}, source)
+
+
+def tied(settings: LanguageSettings, name: str, digest: str) -> LanguageSettings:
+    """The settings with the corpus's name and digest filled in."""
+    keys = merge(settings.model_dump(mode="json"), {"text": {"name": name, "digest": digest}})
+    return validate(LanguageSettings, keys, settings.recipe)
+
+
+def load(path: Path) -> LanguageSettings:
+    """Read the language.yaml of a run folder."""
+    if not path.exists():
+        raise UserError(f"{path}: no such file, so this is no language model's run folder")
+    return validate(LanguageSettings, read_yaml(path), str(path))

@@ -1,0 +1,236 @@
+"""The character-aware language model (Kim et al., AAAI 2016): words are read as characters and predicted as words.
+
+A spelled word passes a convolution over its characters and a highway (sec. 2.3, 2.4), the sequence of words two LSTM
+layers (sec. 2.1), and a softmax over all words predicts the next one. Facts of the authors' program that the paper does
+not tell, and that its perplexities need: the highway's gate has a fixed bias of -2 besides its learnt one, every
+parameter starts uniform in ±0.05 (biases too; no forget gate starts open), and dropout never touches the LSTM's input.
+
+Shapes: T steps, B sequences, U distinct words, L places of a spelled word, P places of a filter, F filters, H units of
+the LSTM, V words.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import ConfigDict, Field, PositiveInt
+from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+
+from models.layers import Dropout, float32
+
+UNKNOWN, LINE_END = "<unk>", "\n"  # words of one character of their own, as `|` and `+` are in the authors' program
+PAD, START, END = 0, 1, 2  # characters: padding, and the two ends of every word, which the authors write { and }
+GATE_BIAS = -2.0  # fixed: a highway begins by carrying its input through
+State = list[tuple[Tensor, Tensor]]  # (h, c) of each layer, [1, B, H]
+
+
+@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
+class LanguageConfig:
+    """Sizes and switches; the defaults are LSTM-Char-Small (paper, table 2)."""
+
+    words: Literal["spelled", "table"] = "spelled"  # a word's vector: from its characters, or a row of a table
+    word_size: PositiveInt = 200  # columns of that table
+    character_size: PositiveInt = 15
+    widths: PositiveInt = 6  # filters are 1 to this many characters wide
+    filters: PositiveInt = 25  # for each character of a filter's width,
+    most_filters: PositiveInt = 1000  # but at most this many of one width
+    highways: Annotated[int, Field(ge=0)] = 1
+    hidden: PositiveInt = 300
+    layers: PositiveInt = 2
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5  # between LSTM layers and before the softmax
+    input_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # unlike the authors', whose LSTM reads whole words
+
+    @property
+    def filters_by_width(self) -> dict[int, int]:
+        """How many filters there are of each width in characters."""
+        return {width: min(self.most_filters, self.filters * width) for width in range(1, self.widths + 1)}
+
+
+class Lexicon:
+    """The words of a language model, in the order of its classes, and their spelling."""
+
+    def __init__(self, words: Sequence[str]):
+        self.words = list(words)
+        self.index = {word: number for number, word in enumerate(self.words)}
+        units = sorted({unit for word in self.words for unit in _units(word)})
+        self.characters = {unit: number for number, unit in enumerate(units, start=END + 1)}
+
+    @classmethod
+    def of(cls, text: Iterable[str]) -> "Lexicon":
+        """The words of a training text by first occurrence, after the unknown word."""
+        return cls(list(dict.fromkeys([UNKNOWN, *text])))
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @cached_property
+    def digest(self) -> str:
+        """Sixteen hex digits over the words in their order."""
+        return hashlib.sha256(" ".join(self.words).encode()).hexdigest()[:16]
+
+    def encode(self, text: Iterable[str]) -> Tensor:
+        """Numbers of the words of a text [N]; a word that the lexicon lacks is unknown."""
+        unknown = self.index[UNKNOWN]
+        return torch.tensor([self.index.get(word, unknown) for word in text])
+
+    def spelled(self) -> Tensor:
+        """Characters of every word between its ends, padded to the longest word [V, L]."""
+        spellings = [[START, *(self.characters[unit] for unit in _units(word)), END] for word in self.words]
+        longest = max(map(len, spellings))
+        return torch.tensor([spelling + [PAD] * (longest - len(spelling)) for spelling in spellings])
+
+
+def _units(word: str) -> Sequence[str]:
+    return [word] if word in (UNKNOWN, LINE_END) else word
+
+
+class CharacterCNN(nn.Module):
+    """Vectors of spelled words: of every filter, its largest response at any place (sec. 2.3).
+
+    tanh is monotone, so it is taken after the maximum. Filters are products with windows of characters, which lie
+    place by place, so that the maximum over places runs over whole rows.
+    """
+
+    def __init__(self, characters: int, config: LanguageConfig):
+        super().__init__()
+        self.characters = nn.Embedding(characters, config.character_size)
+        self.filters: Any = nn.ModuleList(  # of nn.Linear
+            nn.Linear(width * config.character_size, count) for width, count in config.filters_by_width.items()
+        )
+
+    def forward(self, spelled_UL: Tensor) -> Tensor:
+        """Vectors [U, F] of words of at least as many characters as the widest filter."""
+        x_LUd = self.characters(spelled_UL.T)
+        responses = []
+        for width, linear in enumerate(self.filters, start=1):
+            places = len(x_LUd) - width + 1
+            windows_PUd = torch.cat([x_LUd[shift : shift + places] for shift in range(width)], -1)
+            responses.append(float32(F.linear(windows_PUd, linear.weight).amax(0)) + linear.bias)
+        return torch.tanh(torch.cat(responses, -1))
+
+
+class Highway(nn.Module):
+    """A layer that gates between a transformation of its input and the input itself (sec. 2.4)."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.gate, self.transform = nn.Linear(size, size), nn.Linear(size, size)
+
+    def forward(self, x_UF: Tensor) -> Tensor:
+        """Vectors of the same shape."""
+        gate = torch.sigmoid(float32(self.gate(x_UF)) + GATE_BIAS)
+        return gate * torch.relu(float32(self.transform(x_UF))) + (1 - gate) * x_UF
+
+
+class LanguageModel(nn.Module):
+    """Predicts every next word of sequences that go on from batch to batch."""
+
+    spelled_VL: Tensor
+
+    def __init__(self, config: LanguageConfig, lexicon: Lexicon):
+        super().__init__()
+        self.config, self.lexicon = config, lexicon
+        self.register_buffer("spelled_VL", lexicon.spelled(), persistent=False)
+        spelled, size = config.words == "spelled", sum(config.filters_by_width.values())
+        if spelled:
+            self.cnn = CharacterCNN(END + 1 + len(lexicon.characters), config)
+            self.highways: Any = nn.Sequential(*(Highway(size) for _ in range(config.highways)))
+        else:
+            self.table, size = nn.Embedding(len(lexicon), config.word_size), config.word_size
+        sizes = [size] + [config.hidden] * (config.layers - 1)
+        self.lstm = nn.ModuleList(nn.LSTM(size, config.hidden) for size in sizes)
+        self.input_dropout, self.dropout = Dropout(config.input_dropout), Dropout(config.dropout)
+        self.softmax = nn.Linear(config.hidden, len(lexicon))
+
+    @torch.no_grad()
+    def initialize(self, half_width: float | None) -> None:
+        """Draw every parameter uniformly in ±half_width; None keeps torch's own ranges."""
+        if half_width is not None:
+            for parameter in self.parameters():
+                parameter.uniform_(-half_width, half_width)
+        self.clear_padding()
+
+    @torch.no_grad()
+    def clear_padding(self) -> None:
+        """Set the vector of padding to zero. It has a gradient, which counts in its norm, so every step needs this."""
+        if self.config.words == "spelled":
+            self.cnn.characters.weight[PAD] = 0
+
+    def initial_state(self, batch: int) -> State:
+        """The state before the first word of `batch` sequences."""
+        zeros = self.softmax.weight.new_zeros(1, batch, self.config.hidden)
+        return [(zeros, zeros) for _ in self.lstm]
+
+    def vectors(self, words_U: Tensor, bf16: bool = False) -> Tensor:
+        """Vectors [U, F] of words, given as numbers; bf16: with products in bfloat16."""
+        if self.config.words == "table":
+            return self.table(words_U)
+        with torch.autocast(words_U.device.type, torch.bfloat16, enabled=bf16):
+            return self.highways(self.cnn(self.spelled_VL[words_U]))
+
+    def forward(self, words_TB: Tensor, targets_TB: Tensor, state: State, bf16: bool = False) -> tuple[Tensor, State]:
+        """The loss (negative log-likelihood in nats), summed over all targets, and the state after the last word.
+
+        Every word's vector is computed once, however often it occurs. `bf16`: products of the convolution, the highway
+        and the softmax take bfloat16 factors.
+        """
+        distinct_U, place_TB = torch.unique(words_TB, return_inverse=True)
+        x_TBF = F.embedding(place_TB, self.vectors(distinct_U, bf16))
+        hidden_TBH, state = self.run(x_TBF, state)
+        factors = torch.bfloat16 if bf16 else hidden_TBH.dtype
+        loss = SummedLoss.apply(
+            hidden_TBH.flatten(0, 1), self.softmax.weight, self.softmax.bias, targets_TB.flatten(), factors
+        )
+        return loss, state
+
+    @torch.no_grad()
+    def log_likelihoods(self, words_TB: Tensor, targets_TB: Tensor, state: State, vectors_VF: Tensor):
+        """Of every target, its log-probability in nats [T, B], and the state after the last word.
+
+        `vectors_VF`: the vectors of all words, which need computing once only.
+        """
+        hidden_TBH, state = self.run(vectors_VF[words_TB], state)
+        log_p_TBV = torch.log_softmax(self.softmax(hidden_TBH), -1)
+        return log_p_TBV.gather(-1, targets_TB[..., None])[..., 0], state
+
+    def run(self, x_TBF: Tensor, state: State) -> tuple[Tensor, State]:
+        """The last layer's outputs [T, B, H], ready for the softmax, and the state after them; one layer per call,
+        as the fast kernels of a CPU want it."""
+        x_TBF, after = self.input_dropout(x_TBF), []
+        for layer, before in zip(self.lstm, state, strict=True):
+            x_TBF, (h, c) = layer(x_TBF, before)
+            x_TBF = self.dropout(x_TBF)
+            after.append((h.detach(), c.detach()))
+        return x_TBF, after
+
+
+class SummedLoss(torch.autograd.Function):
+    """Cross-entropy of a linear layer's softmax, summed over its rows, together with its gradients.
+
+    The largest part of a step: the gradient is the softmax less one at the target, so that both come from a single
+    array of rows x words. Products take factors of the type `factors`; everything else is in the layer's type.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x_NH: Tensor, weight_VH: Tensor, bias_V: Tensor, targets_N: Tensor, factors: torch.dtype):
+        """The sum of -log p(target) over the rows."""
+        x, weight = x_NH.to(factors), weight_VH.to(factors)
+        logits_NV = F.linear(x, weight).to(bias_V.dtype).add_(bias_V)
+        p_NV = torch.softmax(logits_NV, -1, out=logits_NV)
+        target = torch.arange(len(x)), targets_N
+        loss = -p_NV[target].log().sum()
+        if any(ctx.needs_input_grad):
+            p_NV[target] -= 1
+            gradient = p_NV.to(factors)
+            gradients = gradient @ weight, gradient.T @ x
+            ctx.save_for_backward(*(tensor.to(bias_V.dtype) for tensor in gradients), p_NV.sum(0))
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor):
+        """Gradients of the layer's input, weight and bias."""
+        return *(gradients[0] * gradient for gradient in ctx.saved_tensors), None, None

@@ -1,0 +1,245 @@
+"""The language model, its corpus and its training; the small numbers are derived in numpy, apart from the model."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.languages import training
+from benchmarks.languages.corpus import columns, read_corpus
+from benchmarks.languages.plain import plain_loss
+from benchmarks.languages.run import LanguageRun
+from benchmarks.languages.settings import LanguageSettings, Training, resolve, tied
+from benchmarks.languages.training import Trainer, perplexity, train
+from models.language import LINE_END, UNKNOWN, LanguageConfig, LanguageModel, Lexicon
+from tests.helpers.places import SHARED
+
+PTB = SHARED / "ptb"
+WORDS = [UNKNOWN, LINE_END, "a", "ab", "bab", "abba"]
+TINY: dict[str, Any] = {"character_size": 2, "widths": 3, "filters": 1, "hidden": 3, "dropout": 0.0}
+
+
+@pytest.fixture
+def corpus(tmp_path: Path):
+    """Three files of lines of few words, some of them unknown."""
+    generator = np.random.default_rng(1)
+    for split, lines in (("train", 60), ("valid", 20), ("test", 13)):
+        text = [" ".join(generator.choice(["<unk>", "a", "ab", "bab", "abba"], 5)) for _ in range(lines)]
+        (tmp_path / f"{split}.txt").write_text("\n".join(text) + "\n")
+    return read_corpus(tmp_path)
+
+
+def tiny_run(folder: Path, corpus, **keys) -> LanguageRun:
+    settings = LanguageSettings(
+        recipe="tiny",
+        model=replace(LanguageConfig(**TINY), dropout=0.5),
+        training=Training(epochs=4, batch_size=3, steps=4, **keys),
+    )
+    return LanguageRun(folder, tied(settings, corpus.name, corpus.digest))
+
+
+# ----------------------------------------------------------------------------------------------- the model in numpy
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def loss_in_numpy(p: dict[str, np.ndarray], words, targets) -> float:
+    """The summed loss of one sequence from the zero state, by the paper's formulas (sec. 2), word by word."""
+    # PAD 0, { 1, } 2, then the characters in order: the line's end, the unknown word's, a, b
+    spelled = [[1, 4, 2, 0, 0, 0], [1, 3, 2, 0, 0, 0], [1, 5, 2, 0, 0, 0], [1, 5, 6, 2, 0, 0]]
+    spelled += [[1, 6, 5, 6, 2, 0], [1, 5, 6, 6, 5, 2]]
+    h, c = [np.zeros(3)] * 2, [np.zeros(3)] * 2
+    loss = 0.0
+    for word, target in zip(words, targets, strict=True):
+        x = p["cnn.characters.weight"][spelled[word]]
+        y = []
+        for width in (1, 2, 3):
+            H, b = p[f"cnn.filters.{width - 1}.weight"], p[f"cnn.filters.{width - 1}.bias"]
+            responses = [np.tanh(H @ x[at : at + width].ravel() + b) for at in range(6 - width + 1)]
+            y.append(np.max(responses, axis=0))
+        x = np.concatenate(y)
+        t = sigmoid(p["highways.0.gate.weight"] @ x + p["highways.0.gate.bias"] - 2)
+        g = np.maximum(0, p["highways.0.transform.weight"] @ x + p["highways.0.transform.bias"])
+        x = t * g + (1 - t) * x
+        for layer in (0, 1):
+            name = f"lstm.{layer}"
+            sums = p[f"{name}.weight_ih_l0"] @ x + p[f"{name}.bias_ih_l0"]
+            sums = sums + p[f"{name}.weight_hh_l0"] @ h[layer] + p[f"{name}.bias_hh_l0"]
+            i, f, candidate, o = np.split(sums, 4)
+            c[layer] = sigmoid(f) * c[layer] + sigmoid(i) * np.tanh(candidate)
+            x = h[layer] = sigmoid(o) * np.tanh(c[layer])
+        logits = p["softmax.weight"] @ x + p["softmax.bias"]
+        loss += np.log(np.exp(logits).sum()) - logits[target]
+    return loss
+
+
+def tiny_model(dtype=torch.float64) -> LanguageModel:
+    torch.manual_seed(3)
+    model = LanguageModel(LanguageConfig(**TINY), Lexicon(WORDS)).to(dtype)
+    model.initialize(0.7)
+    return model
+
+
+def test_loss_and_gradient_equal_those_of_numpy():
+    model, words, targets = tiny_model(), [5, 2, 2, 1], [2, 2, 1, 0]
+    column = lambda numbers: torch.tensor(numbers)[:, None]  # noqa: E731
+    loss, _ = model(column(words), column(targets), model.initial_state(1))
+    loss.backward()
+    loss = loss.detach()
+    p = {name: tensor.detach().numpy().copy() for name, tensor in model.named_parameters()}
+    assert float(loss) == pytest.approx(loss_in_numpy(p, words, targets), rel=1e-12)
+    for name, gradient in gradients(model).items():
+        for at in np.ndindex(p[name].shape):
+            old, step = p[name][at], 1e-6
+            p[name][at] = old + step
+            above = loss_in_numpy(p, words, targets)
+            p[name][at] = old - step
+            below = loss_in_numpy(p, words, targets)
+            p[name][at] = old
+            assert float(gradient[at]) == pytest.approx((above - below) / (2 * step), abs=1e-7), (name, at)
+
+
+def gradients(model: LanguageModel) -> dict[str, torch.Tensor]:
+    """Copies of all gradients, none of which may be missing."""
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+
+
+@pytest.mark.parametrize(("bf16", "tolerance"), [(False, 1e-5), (True, 0.1)])
+def test_the_fast_way_has_the_gradients_of_the_plain_way(bf16, tolerance):
+    """In bfloat16, either of two nearly equal responses of a filter may be the largest."""
+    torch.manual_seed(5)
+    words = ["".join(map(chr, row)) for row in torch.randint(97, 105, (200, 9)).tolist()]
+    config = LanguageConfig(character_size=8, widths=4, filters=8, hidden=32, highways=2, dropout=0.0)
+    model = LanguageModel(config, Lexicon([UNKNOWN, LINE_END, *words]))
+    model.initialize(0.2)
+    words_TB, targets_TB = torch.randint(0, 202, (2, 12, 6))
+    state = [(torch.rand(1, 6, 32), torch.rand(1, 6, 32)) for _ in range(2)]
+    loss, _ = model(words_TB, targets_TB, state, bf16)
+    loss.backward()
+    fast = gradients(model)
+    model.zero_grad()
+    plain = plain_loss(model, words_TB, targets_TB, state)
+    plain.backward()
+    assert loss.item() == pytest.approx(plain.item(), rel=tolerance / 10)
+    for name, gradient in gradients(model).items():
+        assert (fast[name] - gradient).norm() < tolerance * gradient.norm(), name
+
+
+def test_the_gradient_of_padding_counts_but_padding_stays_zero(corpus, tmp_path):
+    trainer = Trainer(tiny_run(tmp_path / "run", corpus, clip=1e-3), corpus)
+    table = trainer.model.cnn.characters.weight
+    norms = []
+    clip = torch.nn.utils.clip_grad_norm_
+
+    def observed(parameters, limit):
+        assert gradients(trainer.model)["cnn.characters.weight"][0].any()
+        norms.append(float(clip(parameters, limit)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training.nn.utils, "clip_grad_norm_", observed)
+        before = torch.cat([parameter.flatten() for parameter in trainer.model.parameters()]).detach().clone()
+        trainer.step(*trainer.batches[0])
+    after = torch.cat([parameter.flatten() for parameter in trainer.model.parameters()]).detach()
+    assert not table[0].any()
+    assert norms[0] > 1e-3
+    assert float((after - before).norm()) < 1e-3  # less than the clipped norm, by the padding's part
+
+
+# --------------------------------------------------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize("at", [7, 29, 30])  # within an epoch, at its last step, at the first of the next
+def test_killed_and_resumed_is_bit_equal(corpus, tmp_path, monkeypatch, at):
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0)
+    straight, killed = (tiny_run(tmp_path / name, corpus) for name in ("straight", "killed"))
+    train(straight, corpus)
+    step, count = Trainer.step, 0
+
+    def dies(self, *batch):
+        nonlocal count
+        count += 1
+        if count == at:
+            raise KeyboardInterrupt
+        return step(self, *batch)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Trainer, "step", dies)
+        train(killed, corpus)
+    train(killed, corpus)
+    weights = [(run.path / "weights.safetensors").read_bytes() for run in (straight, killed)]
+    assert weights[0] == weights[1]
+    perplexities = [[entry["train_perplexity"] for entry in run.history] for run in (straight, killed)]
+    assert perplexities[0] == perplexities[1] and len(perplexities[0]) == 4
+    assert straight.scores["test_perplexity"] == killed.scores["test_perplexity"]
+    assert len(killed.environment["resumed"]) == 1
+
+
+def test_the_rate_halves_from_the_third_epoch_on_after_little_improvement(corpus, tmp_path, monkeypatch):
+    trainer = Trainer(tiny_run(tmp_path / "run", corpus), corpus)
+    rates = []
+    for value in (100.0, 99.5, 98.4, 97.5, 98.0, 90.0):  # the second improves by little, but too early
+        monkeypatch.setattr(training, "perplexity", lambda *_, value=value: value)
+        trainer._validated()
+        rates.append(trainer.position.rate)
+    assert rates == [1, 1, 1, 0.5, 0.25, 0.25]
+
+
+def test_perplexity_reads_every_word_in_any_pieces(corpus):
+    torch.manual_seed(1)
+    model = LanguageModel(LanguageConfig(**TINY), corpus.lexicon)
+    test = corpus.splits["test"]
+    state, vectors = model.initial_state(1), model.vectors(torch.arange(len(corpus.lexicon)))
+    log_likelihoods, _ = model.log_likelihoods(test[:, None], test.roll(-1)[:, None], state, vectors)
+    assert len(log_likelihoods) == 78  # 13 lines of five words and their ends
+    expected = float((-log_likelihoods.mean()).exp())
+    assert perplexity(model, test, 1, 1, 7) == pytest.approx(expected, rel=1e-6)
+
+
+def test_columns_continue_from_batch_to_batch():
+    words, targets = columns(torch.arange(23), batch=2, steps=5)
+    assert words.T.tolist() == [[*range(10)], [*range(10, 20)]]
+    assert targets.T.tolist() == [[*range(1, 11)], [*range(11, 20), 0]]
+
+
+# -------------------------------------------------------------------------------------------------- the paper's sizes
+
+
+@pytest.mark.skipif(not PTB.is_dir(), reason="needs the Penn Treebank")
+def test_penn_treebank_and_parameters_are_the_papers(tmp_path):
+    corpus = read_corpus(PTB)
+    assert {split: len(words) for split, words in corpus.splits.items()} == {
+        "train": 929_589,
+        "valid": 73_760,
+        "test": 82_430,
+    }
+    assert (corpus.name, len(corpus.lexicon), corpus.lexicon.spelled().shape) == ("ptb", 10_000, (10_000, 21))
+    for recipe, parameters in {"lm-char-small": 5_312_515, "lm-char-large": 19_373_165}.items():
+        run = LanguageRun(tmp_path / recipe, tied(resolve(recipe, 7), corpus.name, corpus.digest))
+        trainer = Trainer(run, corpus)
+        assert sum(parameter.numel() for parameter in trainer.model.parameters()) == parameters
+        assert (len(trainer.batches), trainer.batches[0][0].shape) == (1_327, (35, 20))
+        for name, parameter in trainer.model.named_parameters():
+            assert 0.04 < float(parameter.abs().max()) <= 0.05, name
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "holds no words"),
+        (b" \n \n", "holds no words"),
+        (b"a b c", "a single line"),
+        (b"a\nb \xff\n", "line 2: not UTF-8"),
+        (b"a\n" + b"b" * 64 + b"\n", "line 2: a word of 64 characters"),
+    ],
+)
+def test_a_bad_corpus_is_one_clear_line(corpus, tmp_path, content, message):
+    (tmp_path / "valid.txt").write_bytes(content)
+    with pytest.raises(training.UserError, match=message) as caught:
+        read_corpus(tmp_path)
+    assert str(caught.value).startswith(str(tmp_path / "valid.txt"))
+    assert "\n" not in str(caught.value)
