@@ -1,8 +1,9 @@
 """The fixed job of `make regress`: quick measurements that change if scoring, network or training changes.
 
 - `scores`: scores of fixed predictions. Identical on every machine, so compared for equality.
-- `numerics`: outputs of networks with known weights, augmented batches, and the first training steps of every preset.
-  Identical up to rounding, so compared within a tolerance.
+- `numerics`: outputs of networks with known weights, searches, augmented batches, made-up handwriting (handwriting.py)
+  with what is substituted and cut out, and the first training steps of every preset, to the averaged and recalibrated
+  weights. Identical up to rounding, so compared within a tolerance.
 - `training`: a shortened training run of the recipe and preset TRAINED. It depends on the seed and, over many steps,
   on rounding, so it is compared with the spread of recorded runs (baseline.py).
 """
@@ -20,14 +21,18 @@ import torch
 from benchmarks.config import Config, names, resolve
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.data.batching import TrainingSet, evaluation_batches, pad
-from benchmarks.data.samples import Sample, evenly
+from benchmarks.data.samples import Sample, evenly, with_ink
+from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.data.synthetic import embedded
 from benchmarks.files import zipped
 from benchmarks.recognition.predict import predict
+from benchmarks.recognition.predict import search as search_images
+from benchmarks.regression.handwriting import handwriting
 from benchmarks.runs.folder import RunFolder
 from benchmarks.score import score
 from benchmarks.training.loss import teacher_forced, token_loss
 from benchmarks.training.trainer import train
+from benchmarks.training.training_data import training_data
 from evaluation import symlg
 from evaluation.scoring.inputs import read_predictions
 from evaluation.scoring.score import NO_FIELDS, evaluate
@@ -37,6 +42,7 @@ from models.weights import load_weights
 
 TRAINED = ("comer-fusion", "smoke")  # recipe and preset
 GATE_SEED = 7  # of the judged run; not among the recorded seeds, so the run is independent of them
+FAST_AVERAGE = 0.3  # decay of averaged weights in the first steps: a preset's is reached after 1,000 steps or so
 COUNTS = ("n", "exact", "le1", "le2", "le3", "structure", "token_exact", "missing", "unconverted")
 
 Values = dict[str, int | float | str]
@@ -101,15 +107,17 @@ def _digest(texts: dict[str, str]) -> str:
 
 
 def numerics() -> Values:
-    """All numerics, in a few seconds; on one thread, so that the order of summation is fixed."""
+    """All numerics, in a quarter of a minute; on one thread, so that the order of summation is fixed."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            archive = open_archive(embedded(Path(folder) / "data.zip", train=64, test=8))
-            values = network_values() | batch_values(archive)
+            typeset = open_archive(embedded(Path(folder) / "data.zip", train=64, test=8))
+            written = handwriting(Path(folder) / "handwriting", 48)
+            values = network_values() | search_values(written) | batch_values(typeset) | ink_values(written)
             for preset in names("presets"):
-                values |= first_steps(archive, preset)
+                values |= first_steps(typeset, preset)
+            values |= first_steps(written, "ink", "ink handwriting")
     finally:
         torch.set_num_threads(threads)
     return values
@@ -158,32 +166,85 @@ def _random_sample(seed: int) -> Sample:
     return Sample(f"random_{seed}", tokens, np.kron(blocks, np.ones((12, 14), np.uint8)))
 
 
-def batch_values(archive: Archive) -> Values:
-    """Total ink (in units of one white pixel) and padded pixels of one epoch's batches, for every preset and, without
-    augmentation, for BTTR."""
+def search_values(archive: Archive) -> Values:
+    """Scores, directions and tokens of the hypotheses that each preset predicts, its search shortened, with a known
+    network."""
     values: Values = {}
-    samples = archive.samples("train")
-    for recipe, preset in [("bttr", "paper"), *(("comer-fusion", preset) for preset in names("presets"))]:
-        training = TrainingSet(samples, resolve(recipe, preset, 0, archive))
-        batches = [training.batch(1, indices) for indices in training.plan(1)]
-        ink = sum(float(batch.images.double().sum()) for batch in batches) / 255
-        values[f"{recipe} {preset} batches: ink"] = ink
-        values[f"{recipe} {preset} batches: pixels"] = sum(batch.images.numel() for batch in batches)
+    samples = evenly(archive.samples("train"), 4)
+    for preset in names("presets"):
+        search = {"beam_size": 3, "max_len": 12, "bf16": False}
+        config = resolve("comer-fusion", preset, 0, archive).changed({"search": search})
+        found = search_images(known_network(config), config, samples, torch.device("cpu"))
+        best = {id_: hypotheses[0] for id_, hypotheses in found.items()}
+        for what in ("forward", "reverse"):
+            values[f"{preset} search: {what} score"] = sum(getattr(h, what) for h in best.values()) / len(best)
+        values[f"{preset} search: hypotheses"] = _digest({id_: f"{h.direction} {h.ids}" for id_, h in best.items()})
     return values
 
 
-def first_steps(archive: Archive, preset: str) -> Values:
-    """Training loss in each of three epochs of a tiny float32 network, otherwise with the preset's settings."""
+def batch_values(archive: Archive) -> Values:
+    """Batches without pen strokes, for every preset and, without augmentation, for BTTR."""
+    values: Values = {}
+    samples = archive.samples("train")
+    for recipe, preset in [("bttr", "paper"), *(("comer-fusion", preset) for preset in names("presets"))]:
+        values |= _batches(f"{recipe} {preset} batches", TrainingSet(samples, resolve(recipe, preset, 0, archive)))
+    return values
+
+
+def _batches(name: str, training: TrainingSet) -> Values:
+    """Total ink (in units of one white pixel), padded pixels and labels of one epoch's batches, and which samples the
+    batches of the first three epochs hold."""
+    batches = [training.batch(1, indices) for indices in training.plan(1)]
+    labels = {str(number): str(batch.tokens) for number, batch in enumerate(batches)}
+    return {
+        f"{name}: ink": sum(float(batch.images.double().sum()) for batch in batches) / 255,
+        f"{name}: pixels": sum(batch.images.numel() for batch in batches),
+        f"{name}: labels": _digest(labels),
+        f"{name}: plans": _digest({str(epoch): str(training.plan(epoch)) for epoch in range(3)}),
+    }
+
+
+def ink_values(archive: Archive) -> Values:
+    """Rendered pen strokes, cut-outs, what is held out, and the batches of every preset that substitutes symbols."""
+    samples = with_ink(archive.samples("train"), archive.ink)
+    cut = sub_expressions(samples, 1)
+    drawn = sum(int(s.ink.canvas.draw(s.ink.symbols.values()).sum()) for s in samples if s.ink)
+    values: Values = {
+        "handwriting: ink": drawn // 255,
+        "handwriting: cut out": _digest({part.id: str(part.tokens) for part in cut}),
+        "handwriting: ink cut out": sum(int(part.image.sum()) for part in cut) // 255,
+    }
+    cpu, configs = torch.device("cpu"), {name: resolve("comer-fusion", name, 0, archive) for name in names("presets")}
+    for preset, config in configs.items():
+        if config.data.needs_ink:
+            values |= _batches(f"{preset} handwriting", training_data(config, archive, None, cpu)[0])
+    config = configs["ink"].changed({"select": "heldout", "heldout": 0.4})
+    training, held = training_data(config, archive, None, cpu)
+    return values | {
+        "handwriting: trained on": _digest({sample.id: str(sample.tokens) for sample in training.samples}),
+        "handwriting: held out": _digest({sample.id: str(sample.tokens) for sample in held}),
+    }
+
+
+def first_steps(archive: Archive, preset: str, name: str = "") -> Values:
+    """Learning rate and loss in three epochs of a tiny float32 network, otherwise with the preset's settings, and then
+    its loss in evaluation mode: that of weights averaged and recalibrated as the preset says, but for FAST_AVERAGE."""
     config = resolve("comer-fusion", preset, 0, archive)
     tiny = {"d_model": 16, "growth_rate": 4, "num_layers": 1, "nhead": 2, "dim_feedforward": 32, "dc": 4}
-    training = {"epochs": 3, "bf16": False, "validate_every": 3}
+    training = {"epochs": 3, "bf16": False, "validate_every": 3, "average": config.training.average and FAST_AVERAGE}
     search = {"beam_size": 1, "max_len": 2, "bf16": False}
     config = config.changed({"model": tiny, "training": training, "search": search})
+    name = f"{name or preset} first steps"
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder) / "run", config)
         train(run, archive)
-        history = run.history  # read before the folder is deleted
-    return {f"{preset} first steps: loss of epoch {line['epoch']}": line["loss"] for line in history}
+        values: Values = {}
+        for line in run.history:
+            values[f"{name}: rate of epoch {line['epoch']}"] = line["lr"]
+            values[f"{name}: loss of epoch {line['epoch']}"] = line["loss"]
+        batches = evaluation_batches(evenly(archive.samples("train"), 8), config, 8)
+        loss, _ = teacher_forced(load_weights(run.weights, config.model), batches)
+    return values | {f"{name}: loss of the weights": loss}
 
 
 def training_config(archive: Archive, seed: int) -> Config:

@@ -70,7 +70,7 @@ def test_detects_a_tenfold_learning_rate(archive: Archive, monkeypatch: pytest.M
 
     assert differing(before, fixed_job.first_steps(archive, "smoke")) == []
     monkeypatch.setattr(trainer, "set_rate", tenfold)
-    assert len(differing(before, fixed_job.first_steps(archive, "smoke"))) == 3
+    assert len(differing(before, fixed_job.first_steps(archive, "smoke"))) == 7  # losses and rates of 3 epochs, weights
 
 
 def test_detects_a_wrong_relation_in_symlg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
