@@ -124,7 +124,7 @@ def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
 
 def short_summary(results: Path) -> str:
     """README's table: Table 1 as reported, with the preset that reads most, and with the one whose rows have most
-    seeds."""
+    seeds; below it what coverage is worth there, over the three years."""
     rows = [row for row in committed(results)["table1"].to_dict("records") if row["dataset"] == "2014"]
     by_preset: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
@@ -139,7 +139,13 @@ def short_summary(results: Path) -> str:
     ours = [preset for preset in by_preset if preset != "reported"]
     shown = dict.fromkeys(["reported", *(max(ours, key=key) for key in (rate, seeded_rows) if ours)])
     columns = {name: {row["model"]: _rate(row) for row in by_preset[name]} for name in shown}
-    return _by_preset(columns, "model")
+    text, compared = _by_preset(columns, "model"), compare.compare([results / "reproduced"], results, compare.POOLED)
+    for claim, preset in (
+        (comparison.claim, comparison.preset) for comparison in compared if comparison.preset in shown
+    ):
+        if claim and claim.seed_p is not None:
+            text += f"\nIn points over the three years, with `{preset}`: {claim.name} {_difference(claim)}.\n"
+    return text
 
 
 def summary(results: Path) -> str:
