@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from models.densenet import DenseNet
 from models.layers import Dropout, float32
 
-END = 0
+START, END = -1, 0  # START is no class: zeros stand for its embedding
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,10 @@ class Memory(NamedTuple):
     hidden_b1L: Tensor  # 0, and at padding a number beside which energies vanish
     kernel_KA: Tensor  # from a window of K cells of coverage to attention channels
 
+    def select(self, index_b: Tensor) -> "Memory":
+        """The images with the given indices."""
+        return Memory(self.maps_bLD[index_b], self.keys_b1LA[index_b], self.hidden_b1L[index_b], self.kernel_KA)
+
 
 class CoverageAttention(nn.Module):
     """Additive attention that sees, through a wide convolution, the sum of the attention before."""
@@ -164,6 +168,10 @@ class Decoder(nn.Module):
         self.dropout = Dropout(c.dropout)
         self.classes = nn.Linear(c.embedding // 2, c.classes)
 
+    def embed(self, labels_x: Tensor) -> Tensor:
+        """Embeddings [..., m] of classes, zeros for START."""
+        return self.embedding(labels_x.clamp(min=0)) * (labels_x != START)[..., None]
+
     def step(self, memory: Memory, products_bM3n: Tensor, state_bMn: Tensor, past_bMhw: Tensor) -> Step:
         """One step, given the first cell's products of the class before."""
         middle_bMn = self.cell1(products_bM3n, state_bMn)
@@ -180,7 +188,7 @@ class Decoder(nn.Module):
         """Logits [b, T, V] of each label given those before it; a given `trace` receives every step."""
         memory, state_bMn = self.attention.remember(*features[:2]), features.state_bn[:, None]
         past_bMhw = torch.zeros_like(features.mask_bhw, dtype=torch.float32)[:, None]
-        previous_bTm = F.pad(self.embedding(labels_bT[:, :-1]), (0, 0, 1, 0))  # nothing before the first: zeros
+        previous_bTm = self.embed(F.pad(labels_bT[:, :-1], (1, 0), value=START))
         products_Tb13n = self.cell1.input(previous_bTm).transpose(0, 1)[:, :, None]
         contexts, states = [], []
         for products_b13n in products_Tb13n:

@@ -3,8 +3,11 @@
 Sizes, settings of the searches and full-precision values are read from the JSON files beside the arrays.
 """
 
+import io
 import json
+import lzma
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +15,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.densewap import DenseWAP, DenseWAPConfig, Step, targets
+from models.densewap import END, CoverageAttention, DenseWAP, DenseWAPConfig, GRUCell, Memory, Step, targets
+from models.inference.densewap_search import DenseWAPSearch
+from models.inference.options import Hypothesis, SearchOptions
 from models.layers import Dropout
 from tests.helpers.places import PARITY_OTHERS
 
@@ -30,6 +35,7 @@ LIMITS = {
     "loss": 2e-6,
 }
 FLOAT64 = 1e-10
+SUM = 1e-4  # of a search
 GRADIENT = 1e-8  # relative
 CLIP, LOUD = 100.0, 10_000  # largest gradient norm; the loss is multiplied so that it is exceeded
 
@@ -61,7 +67,9 @@ def sidecar(name: str) -> dict[str, Any]:
 
 
 def arrays(name: str) -> dict[str, Tensor]:
-    with np.load(PARITY_OTHERS / f"{name}.npz", allow_pickle=False) as file:
+    path = PARITY_OTHERS / f"{name}.npz"
+    content = path.read_bytes() if path.exists() else lzma.decompress(Path(f"{path}.xz").read_bytes())
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
         return {key: torch.from_numpy(file[key]) for key in file.files}
 
 
@@ -91,7 +99,7 @@ def under_authors_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return renamed
 
 
-def authors_model(name: str) -> DenseWAP:
+def authors_model(name: str, mask_padding: bool = False) -> DenseWAP:
     """Our network with the authors' weights, in float32 and evaluation mode."""
     facts, weights = sidecar(f"{name}_weights"), arrays(f"{name}_weights")
     c = facts["config"]
@@ -105,6 +113,7 @@ def authors_model(name: str) -> DenseWAP:
             coverage_channels=c["coverage_channels"],
             coverage_kernel=c["coverage_kernel"],
             classes=c["K"],
+            mask_padding=mask_padding,
         )
     )
     ours = under_authors_names(dict(model.state_dict()))  # views
@@ -179,7 +188,7 @@ def test_evaluation(name: str) -> None:
     model, batch, reference = authors_model(name), inputs(name), arrays(f"{name}_eval")
     live_Tb = reference["y_mask"].bool()
     ours = outcomes(model, batch.images, batch.mask, batch.labels)
-    assert ours.keys() <= reference.keys()
+    assert {"init_state", "h1", "alpha", "h2", "logits", "loss"} <= reference.keys()
     check(ours, reference, live_Tb, LIMITS)
     ours = outcomes(model.double(), batch.images, batch.mask, batch.labels)
     check(ours, under("f64/", reference), live_Tb, dict.fromkeys(ours, FLOAT64))
@@ -259,6 +268,35 @@ def close(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
         assert deviation(tensor, expected) <= GRADIENT * max(1.0, expected.double().abs().max().item()), key
 
 
+SEARCHES = [(name, setting) for name in NETWORKS for setting in sidecar(f"{name}_beam")["searches"]]
+
+
+@pytest.mark.parametrize("name, setting", SEARCHES)
+def test_search(name: str, setting: str) -> None:
+    """Every hypothesis of each image and the choice: of the image alone, and of all at once if padding is masked."""
+    batch, facts = inputs(name), sidecar(f"{name}_beam")["searches"][setting]
+    options = SearchOptions(beam_size=facts["beam_size"], max_len=facts["max_len"] + 1)  # ours counts a start token
+    reference = under(f"{setting}/", arrays(f"{name}_beam"))
+
+    def search(mask_padding: bool, images: Tensor, mask: Tensor) -> list[list[Hypothesis]]:
+        model = authors_model(name, mask_padding)
+        with torch.no_grad():
+            model.decoder.classes.bias[END] += facts["added_to_output_bias_of_id_0"]
+        return DenseWAPSearch(model)([(images, mask)], options)
+
+    together = search(True, batch.images, batch.mask)
+    for i, (height, width) in enumerate(batch.sizes):
+        (alone,) = search(False, batch.images[i : i + 1, :, :height, :width], batch.mask[i : i + 1, :height, :width])
+        sequences, sums = reference[f"image{i}/seqs"], reference[f"image{i}/neg_logp"]
+        theirs = {tuple(row[row > END].tolist()): cost for row, cost in zip(sequences, sums.tolist(), strict=True)}
+        for found in (alone, together[i]):
+            assert len(found) == len(theirs) == facts["images"][str(i)]["n"]
+            costs = {h.ids: -h.score * (len(h.ids) + 1) for h in found}
+            assert costs == pytest.approx(theirs, abs=SUM, rel=0)
+            best = facts["images"][str(i)].get("best_seq_without_end")
+            assert best is None or list(found[0].ids) == best
+
+
 def test_published_size() -> None:
     """Number, shapes, constants and bounds of the parameters after initialisation."""
     facts = json.loads((PARITY_OTHERS / "published_init.json").read_text())["densewap"]
@@ -277,3 +315,35 @@ def test_published_size() -> None:
             fewest = 1 - 12 / tensor.numel()
             assert tensor.abs().max().item() == pytest.approx(theirs["max_abs"], rel=max(0.01, 1 - fewest)), key
             assert tensor.std().item() == pytest.approx(theirs["std"], rel=0.1), key
+
+
+# The comparisons above must notice mistakes that are easy to make.
+
+energies = CoverageAttention.energies
+
+
+def without_coverage(self: CoverageAttention, memory: Memory, state_bMn: Tensor, past_bMhw: Tensor) -> Tensor:
+    return energies(self, memory, state_bMn, torch.zeros_like(past_bMhw))
+
+
+def reset_before_product(self: GRUCell, products_x3n: Tensor, state_xn: Tensor) -> Tensor:
+    n = state_xn.shape[-1]
+    reset_xn, update_xn = torch.sigmoid(products_x3n + self.state(state_xn))[..., : 2 * n].chunk(2, dim=-1)
+    candidate_xn = torch.tanh(products_x3n[..., 2 * n :] + self.state(reset_xn * state_xn)[..., 2 * n :])
+    return torch.lerp(candidate_xn, state_xn, update_xn)
+
+
+MISTAKES = {
+    "no coverage": (CoverageAttention, "energies", without_coverage),
+    "reset before the product": (GRUCell, "forward", reset_before_product),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_comparison_notices(name: str, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch, reference = authors_model(name), inputs(name), arrays(f"{name}_eval")
+    monkeypatch.setattr(*MISTAKES[mistake])
+    ours = outcomes(model, batch.images, batch.mask, batch.labels)
+    live_Tb = reference["y_mask"].bool()
+    for key in ("h1", "alpha", "logits"):
+        assert deviation(ours[key][live_Tb], reference[key][live_Tb]) > 100 * LIMITS[key]

@@ -1,0 +1,75 @@
+"""DenseWAP's search: left to right, by log-probability / length, which counts the end."""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from models.densewap import END, START, Decoder, DenseWAP, Features
+from models.inference.beam_search import View
+from models.inference.narrowing_beam import narrowing_search
+from models.inference.options import Hypothesis, SearchOptions
+
+
+class DenseWAPDecoder:
+    """Decodes step by step; b images, M hypotheses of each."""
+
+    def __init__(self, decoder: Decoder, features: Features) -> None:
+        self.decoder, self.memory = decoder, decoder.attention.remember(*features[:2])
+        self.state_bMn = features.state_bn[:, None]
+        self.past_bMhw = torch.zeros_like(features.mask_bhw, dtype=torch.float32)[:, None]
+
+    def feed(self, tokens_bM: Tensor) -> Tensor:
+        """Logits [b, M, V] of the next class after one more class per hypothesis; the first is START."""
+        previous_bMm = self.decoder.embed(tokens_bM)
+        products_bM3n = self.decoder.cell1.input(previous_bMm)
+        step = self.decoder.step(self.memory, products_bM3n, self.state_bMn, self.past_bMhw)
+        self.state_bMn, self.past_bMhw = step.state_bMn, self.past_bMhw + step.attention_bMhw
+        return self.decoder.scores(step.context_bMD, step.state_bMn, previous_bMm)
+
+    def reorder(self, parents_bM: Tensor) -> None:
+        """Let hypothesis m of each image continue what was hypothesis parents[m]."""
+        self.state_bMn = self.state_bMn.take_along_dim(parents_bM[..., None], 1)
+        self.past_bMhw = self.past_bMhw.take_along_dim(parents_bM[..., None, None], 1)
+
+    def compact(self, live_b: Tensor) -> None:
+        """Keep only the images with the given indices."""
+        self.memory = self.memory.select(live_b)
+        self.state_bMn, self.past_bMhw = self.state_bMn[live_b], self.past_bMhw[live_b]
+
+
+class DenseWAPSearch:
+    """Reads images with a network in evaluation mode, of which it keeps a copy. Raises ValueError in training mode."""
+
+    def __init__(self, model: DenseWAP) -> None:
+        if model.training:
+            raise ValueError("a network in training mode drops out at random; call model.eval() before it reads")
+        self.model = copy.deepcopy(model)
+
+    @torch.inference_mode()
+    def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
+        """The hypotheses of each image, best first; of some none, if nothing ends within `max_len`.
+
+        Several views are the same images at other sizes, whose log-probabilities are averaged. Raises ValueError for
+        more hypotheses than classes and for reading right to left.
+        """
+        if options.beam_size > (classes := self.model.decoder.classes.out_features):
+            raise ValueError(f"beam_size must be at most the {classes} classes, not {options.beam_size}")
+        if options.direction == "r2l":
+            raise ValueError("DenseWAP reads left to right only; direction must be l2r or both")
+        decoders = [DenseWAPDecoder(self.model.decoder, self.model.encoder(*view)) for view in views]
+        start_b = torch.full(views[0][0].shape[:1], START, device=views[0][0].device)
+        return [
+            sorted(
+                (hypothesis(found.tokens, found.logp / (len(found.tokens) + 1) ** options.alpha) for found in image),
+                key=lambda h: h.score,
+                reverse=True,  # stable
+            )
+            for image in narrowing_search(decoders, start_b, END, options)
+        ]
+
+
+def hypothesis(classes: list[int], score: float) -> Hypothesis:
+    """A hypothesis of classes."""
+    return Hypothesis(tuple(classes), score, score, 0.0, "l2r")
