@@ -23,7 +23,7 @@ from rich.progress import track
 
 from benchmarks.data.archive import EMBEDDED_MARKER, open_archive
 from benchmarks.data.ink import MARGIN
-from benchmarks.data.thinning import thin
+from benchmarks.data.thinning import ZHANG_SUEN, thin
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically, zipped
 from evaluation import symlg
@@ -156,7 +156,7 @@ def drawing(tokens: list[str], rng: np.random.Generator) -> np.ndarray:
     for symbol in contours:  # separately: even-odd filling would cut holes where symbols overlap
         cv2.fillPoly(canvas, [pieces.pop(0) for _ in symbol], 1)
     pen = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3)) if rng.random() < 0.3 else np.ones((3, 3), np.uint8)
-    return cv2.dilate(thin(canvas), pen) * 255
+    return cv2.dilate(thin(canvas, ZHANG_SUEN), pen) * 255
 
 
 def _symbols(tokens: list[str], font: str) -> Iterator[list[np.ndarray]]:

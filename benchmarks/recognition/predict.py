@@ -1,5 +1,6 @@
 """Recognition: approximate joint search over the images of a split; predictions in CROHME's text form, and scores."""
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 
@@ -70,13 +71,21 @@ def _with_progress(batches: list[Batch], what: str) -> Iterator[Batch]:
 def search(
     model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str | None = None
 ) -> dict[str, list[Hypothesis]]:
-    """Hypotheses by id: the one to predict, then the others, best first. Progress is shown if it has a name, `what`."""
+    """Hypotheses by id: the one to predict, then the others, best first. Progress is shown if it has a name, `what`.
+
+    Raises UserError if a score is not a number.
+    """
     result: dict[str, list[Hypothesis]] = {}
     batches = evaluation_batches(samples, config, config.search.batch_size, config.search.scales)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.search.bf16):
         network = FoldedNetwork(model)
         for batch in _with_progress(batches, what) if what else batches:
             nbest = _search(network, batch, config.search.options, device)
+            for id_, hypotheses in zip(batch.ids, nbest, strict=True):
+                if any(math.isnan(hypothesis.score) for hypothesis in hypotheses):
+                    raise UserError(
+                        f"{id_}: the network overflows on it; its weights are no good, give or train others"
+                    )
             result |= {id_: ranked(hypotheses, config) for id_, hypotheses in zip(batch.ids, nbest, strict=True)}
     return result
 

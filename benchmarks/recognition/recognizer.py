@@ -120,11 +120,14 @@ class Recognizer:
         return cls(load_weights(file, run.settings.model), run.settings)
 
     def __call__(self, image: Path | str | np.ndarray) -> Recognition:
-        """Recognize an image file, or a gray image (H, W) uint8. Raises UserError if it is unreadable or has no ink."""
+        """Recognize an image file, or a gray image (H, W) uint8.
+
+        Raises UserError if it is unreadable or has no ink, or if the network overflows.
+        """
         name, gray = ("image", image) if isinstance(image, np.ndarray) else (str(image), read_gray(Path(image)))
         ink = as_crohme(gray, name, self.config.data.max_area)
         best: dict[tuple[int, ...], Candidate] = {}
-        for hypothesis in search(self.model, self.config, [Sample("", (), ink)], self.device)[""]:
+        for hypothesis in search(self.model, self.config, [Sample(name, (), ink)], self.device)[name]:
             candidate = Candidate(**vars(hypothesis), alpha=self.config.search.alpha)
             best.setdefault(candidate.ids, candidate)  # both directions may find it; the first is the better one
         return Recognition(name, ink, tuple(best.values()))

@@ -8,7 +8,6 @@ import pytest
 from benchmarks.data import synthetic
 from benchmarks.data.archive import open_archive
 from benchmarks.data.synthetic import drawing, embedded, expression
-from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
 from evaluation import symlg
 from models import Vocabulary
@@ -139,11 +138,3 @@ def test_every_symbol_has_ink():
     structure = {"{", "}", "^", "_", "\\limits", "\\frac", "\\sqrt"}
     drawn = {symbol: draw(symbol) for symbol in Vocabulary().words[3:] if symbol not in structure}
     assert all(image.sum() > 255 * 5 for image in drawn.values())
-
-
-def test_thinning_leaves_a_connected_line_one_pixel_wide():
-    bar = np.zeros((30, 80), np.uint8)
-    bar[10:18, 10:70] = 1
-    line = thin(bar)
-    assert 45 <= line.sum() <= 62 and line.sum(0).max() <= 2
-    assert np.array_equal(thin(line), line)

@@ -14,6 +14,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageOps
 
 from benchmarks import __main__ as cli
@@ -25,6 +26,8 @@ from benchmarks.errors import UserError
 from benchmarks.recognition import photographs
 from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.recognizer import Recognizer, best_run
+from models import CoMER
+from models.weights import pack_weights
 from tests.helpers.places import HOUR, ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -123,6 +126,18 @@ def test_ink_of_any_size_and_pen_is_rendered_as_crohmes() -> None:
         distance = cv2.distanceTransform(ink, cv2.DIST_L2, 5)
         assert np.quantile(distance[ink > 0], 0.99) <= 4  # no stroke is much wider than three pixels
         assert not ink[:MARGIN].any() and ink[MARGIN].any()
+
+
+@pytest.mark.parametrize("pen", [2, 3, 4, 5, 6, 8])
+def test_diagonals_of_any_pen_are_read(pen: int, hour: Recognizer) -> None:
+    """x + 1: of bands two pixels wide, or of an even width, thinning once left hardly a dot."""
+    side = 10 * pen
+    image = np.full((side + 40, 4 * side), 255, np.uint8)
+    band = np.tri(side, k=pen // 2) - np.tri(side, k=pen // 2 - pen)
+    image[20 : 20 + side, 20 : 20 + side][np.maximum(band, band[:, ::-1]) > 0] = 0
+    for (x, y), (to_x, to_y) in (((14, 5), (22, 5)), ((18, 1), (18, 9)), ((28, 0), (28, 10))):
+        cv2.line(image, (20 + x * pen, 20 + y * pen), (20 + to_x * pen, 20 + to_y * pen), 0, pen)
+    assert hour(image).latex in ("x + 1", "X + 1")
 
 
 def test_bars_and_long_lines(hour: Recognizer) -> None:
@@ -361,11 +376,32 @@ def test_unusable_weights_are_refused(tmp_path: Path) -> None:
         Recognizer.load(tmp_path / "lone.safetensors")
 
 
+def test_weights_that_overflow_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tiny_config(tiny_archive(tmp_path / "archive"))
+    model = CoMER(config.model)
+    torch.nn.init.constant_(model.decoder.proj.weight, 3e38)  # finite, unlike the sums that it takes part in
+    (tmp_path / "best.safetensors").write_bytes(pack_weights(model))
+    (tmp_path / "config.yaml").write_text(config.to_yaml())
+    PAPER.save(tmp_path / "a.png")
+    assert program(monkeypatch, "--weights", tmp_path, "--json", tmp_path / "a.png") == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.startswith(f"error: {tmp_path / 'a.png'}: the network overflows")
+
+
+def test_recognizing_keeps_fewer_kernels_than_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else memory grows with every new shape of an image, by about 0.5 MB for each of its kernels."""
+    monkeypatch.delenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY", raising=False)
+    program(monkeypatch, tmp_path / "nowhere.png")
+    assert "ONEDNN_PRIMITIVE_CACHE_CAPACITY" not in os.environ  # oneDNN's own limit is 1,024 kernels
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "ls"])
+    cli.main()
+    assert os.environ["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] == "16384"
+
+
 def test_any_run_folder_can_be_loaded(tmp_path: Path) -> None:
     """Its own search options are used."""
-    from models import CoMER
-    from models.weights import pack_weights
-
     config = tiny_config(tiny_archive(tmp_path / "archive"))
     (tmp_path / "best.safetensors").write_bytes(pack_weights(CoMER(config.model)))
     (tmp_path / "config.yaml").write_text(config.to_yaml())
