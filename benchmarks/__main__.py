@@ -23,7 +23,7 @@ LOST = r"Connection (closed|reset|refused)|ncclRemoteError"  # as gloo and NCCL 
 
 def main() -> int:
     """Run the command line; return the exit code. HMERBENCH_DEBUG=1 shows tracebacks."""
-    configure_libraries()
+    configure_libraries(training=sys.argv[1:2] != ["recognize"])
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's limit: stop as after Ctrl-C
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
