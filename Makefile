@@ -22,7 +22,7 @@ placement = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") 
 tuning_options = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
 	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
 
-.PHONY: help setup reproduce-table2 tune crohme data test lint types contracts check format tables figures evaluate notebooks report doctor regress regress-update mlflow-ui bench gpu-check bench-scoring timings lock clean
+.PHONY: help setup reproduce-table2 tune crohme data test lint types contracts check format tables figures evaluate notebooks report scoreboard doctor regress regress-update mlflow-ui bench gpu-check bench-scoring timings lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -90,6 +90,9 @@ notebooks: $(READY) ## execute the notebooks (CROHME= or the embedded set): resu
 
 report: $(READY) ## write the HTML report results/report/index.html: tables, figures, cost, every expression (ATTENTION=n)
 	@$(BIN)/python -m benchmarks report $(data_options) $(if $(ATTENTION),--attention "$(ATTENTION)")
+
+scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md} (CROHME= SYSTEMS=folder)
+	@$(BIN)/python -m evaluation.scoreboard score --crohme "$(CROHME)" $(if $(SYSTEMS),--systems "$(SYSTEMS)")
 
 regress: $(READY) ## compare scores and metrics of a short, fixed job with results/baseline.json (all of them with CROHME=)
 	@$(BIN)/python -m benchmarks regress $(if $(CROHME),--crohme "$(CROHME)")

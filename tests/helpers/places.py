@@ -11,6 +11,7 @@ HOUR = ROOT / "results/reproduced/comer-fusion/hour-seed7"  # a committed run wi
 FIXTURES = ROOT / "tests/fixtures"  # reference data that may be redistributed
 _GIVEN = Path(os.environ.get("PARITY_DIR", SHARED / "parity"))
 PARITY = _GIVEN if _GIVEN.is_dir() else FIXTURES / "parity"
+SYSTEMS = SHARED / "systems"  # predictions of other systems, never committed
 GOLDEN = Path(os.environ.get("GOLDEN_DIR", SHARED / "golden"))
 _GIVEN_OTHERS = Path(os.environ.get("PARITY_OTHERS_DIR", SHARED / "parity_others"))
 PARITY_OTHERS = _GIVEN_OTHERS if _GIVEN_OTHERS.is_dir() else FIXTURES / "parity_others"

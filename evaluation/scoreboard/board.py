@@ -1,0 +1,139 @@
+"""The rows of the scoreboard: every system on every test set, under every reading and edition of the official scorer.
+
+Rates have Wilson's interval. Under the paper's rules, each system is compared with CoMER on the same expressions
+(Newcombe's interval and McNemar's exact test), and systems trained on the same kind of data are put into groups that
+the data cannot tell apart: the McNemar tests of all pairs, corrected by Holm, show no difference at 5 %.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from string import ascii_letters
+from typing import Any
+
+from evaluation.scoreboard.card import YEARS, System
+from evaluation.scoring.inputs import matched, read_ground_truth
+from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.run_scripts import in_process
+from evaluation.scoring.score import Evaluation, Score, evaluate
+from evaluation.scoring.stats import compare_paired, holm
+from evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
+
+BASELINE = "comer"
+RULES = tuple(Rules(READINGS[r], EDITIONS[e]) for e in ("crohme2019", "current") for r in READINGS)  # the paper's first
+COUNTS = ("n", "exact", "le1", "le2", "le3")
+LENGTHS = ("len10", "len20", "len30", "len40", "len50", "longer")  # exact, by the length of the true caption
+COLUMNS = (
+    *("system", "year", "reading", "edition", *COUNTS, "token_exact", "missing", "unconverted", "low", "high"),
+    *("reported", "metric", "difference", "difference_low", "difference_high", "p", "group", *LENGTHS),
+)
+
+Row = dict[str, Any]
+Errors = dict[str, list[int]]  # D_B of every expression, by year, in the order of the truth
+
+
+@dataclass
+class Board:
+    """All rows, and what is said of the systems over their years together, by key."""
+
+    systems: list[System]
+    rows: list[Row] = field(default_factory=list)
+    errors: dict[str, Errors] = field(default_factory=dict)
+    signatures: dict[str, str] = field(default_factory=dict)  # by year
+    notes: list[str] = field(default_factory=list)
+
+    def row(self, key: str, year: str, rules: Rules = PAPER) -> Row | None:
+        """The row of a system and year; None if it has no predictions for that year."""
+        named = {"system": key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
+        return next((row for row in self.rows if named.items() <= row.items()), None)
+
+    def pooled(self, key: str) -> list[int] | None:
+        """The errors of a system on all test sets together; None unless it has all."""
+        errors = self.errors[key]
+        return [count for year in YEARS for count in errors[year]] if errors.keys() == set(YEARS) else None
+
+
+def make_board(systems: Sequence[System], folder: Path | None, crohme: Path) -> Board:
+    """Score all systems. Raises InputError for predictions or a ground truth that cannot be read."""
+    board = Board(list(systems))
+    files = {system.key: dict(system.files(folder)) for system in systems}  # all are verified first
+    for year in YEARS:
+        truth = read_ground_truth(f"{crohme}:{year}")
+        graphs = truth.graphs()
+        for system in systems:
+            if (path := files[system.key].get(year)) is None:
+                board.notes.append(f"{system.key}: has no predictions for {year}")
+                continue
+            split = system.card.tokenize
+            fields = {"set": f"crohme{year}", "search": "unknown", "select": "unknown"}
+            result = evaluate(path, truth, fields, split=split)
+            board.signatures[year] = result.score.signature
+            board.notes += _notes(system, year, result)
+            board.errors.setdefault(system.key, {})[year] = [row.errors for row in result.expressions]
+            texts, _, _ = matched(path, truth, split)
+            for rules in RULES:
+                counts = vars(result.score) if rules == PAPER else in_process(texts, graphs, rules)[0]
+                board.rows.append(_row(system, year, rules, counts, result.score))
+    for year in YEARS:
+        groups = groups_of(board.systems, {key: errors[year] for key, errors in board.errors.items() if year in errors})
+        for system in systems:
+            if (row := board.row(system.key, year)) is not None:
+                row["group"] = groups[system.key]
+                if system.key != BASELINE and year in board.errors.get(BASELINE, {}):
+                    row |= difference(board.errors[system.key][year], board.errors[BASELINE][year])
+    return board
+
+
+def _notes(system: System, year: str, result: Evaluation) -> list[str]:
+    notes = list(result.notes)
+    if result.stray:
+        notes.append(f"{result.stray} predictions have no ground truth and are left out")
+    return [f"{system.key}, {year}: {note}" for note in notes]
+
+
+def _row(system: System, year: str, rules: Rules, counts: Mapping[str, int], score: Score) -> Row:
+    low, high = proportion_interval(counts["exact"], counts["n"])
+    row: Row = {"system": system.key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
+    row |= {name: counts[name] for name in COUNTS}
+    row |= {"token_exact": score.token_exact, "low": round(100 * low, 2), "high": round(100 * high, 2)}
+    if rules == PAPER:
+        row |= {"missing": score.missing, "unconverted": score.unconverted}
+        row |= dict(zip(LENGTHS, (bucket.exact for bucket in score.by_length or []), strict=True))
+        told = next((claim for claim in system.card.reported if year in claim.rates), None)
+        row |= {"reported": told.rates[year], "metric": told.metric} if told else {}
+    return row
+
+
+def difference(errors: Sequence[int], baseline: Sequence[int]) -> Row:
+    """The difference to the baseline in points with its 95 % interval, and McNemar's p value."""
+    found = compare_paired(errors, baseline)
+    low, high = found.interval
+    return {
+        "difference": round(found.difference, 2),
+        "difference_low": round(low, 2),
+        "difference_high": round(high, 2),
+        "p": float(f"{found.mcnemar_p:.3g}"),
+    }
+
+
+def groups_of(systems: Sequence[System], errors: Mapping[str, Sequence[int]]) -> dict[str, str]:
+    """Letters by system: two systems of one kind of training share a letter if no difference between them, nor between
+    any two ranked from one to the other, is shown at 5 %."""
+    letters = dict.fromkeys(errors, "")
+    for kind in dict.fromkeys(system.card.training for system in systems):
+        ranked = [system.key for system in systems if system.card.training == kind and system.key in errors]
+        ranked.sort(key=lambda key: -list(errors[key]).count(0))
+        pairs = list(combinations(range(len(ranked)), 2))
+        p_values = holm([compare_paired(errors[ranked[a]], errors[ranked[b]]).mcnemar_p for a, b in pairs])
+        shown = {pair for pair, p in zip(pairs, p_values, strict=True) if p < 0.05}
+        names, reached = iter(ascii_letters), -1
+        for first in range(len(ranked)):
+            last = first
+            while last + 1 < len(ranked) and not any((k, last + 1) in shown for k in range(first, last + 1)):
+                last += 1
+            if last > reached:  # else all of them share an earlier letter
+                reached, letter = last, next(names)
+                for key in ranked[first : last + 1]:
+                    letters[key] += letter
+    return letters

@@ -1,0 +1,111 @@
+"""A card says what a system is, where its predictions are and what its authors report."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal, NamedTuple
+
+import yaml
+from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from evaluation import InputError, readable
+from evaluation.scoring.inputs import read_text
+
+CARDS = Path(__file__).parent
+ROOT = CARDS.parents[1]  # of the repository: predictions of our own runs are committed there
+YEARS = ("2014", "2016", "2019")
+
+Year = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(YEARS)})$")]
+Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", strip_whitespace=True)]
+_SYSTEM = re.compile(r"[a-z0-9][a-z0-9.-]*")
+
+
+def _within(path: str) -> str:
+    if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts or "\\" in path:
+        raise ValueError("leads out of the folder of systems")
+    return path
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PredictionFile(_Strict):
+    """One test set's predictions: a path under the folder of all systems, or under the repository."""
+
+    path: Annotated[Line, AfterValidator(_within)]
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Reported(_Strict):
+    """A rate in percent for each test set, as somebody reports it, by which metric and where."""
+
+    metric: Line
+    source: Line
+    rates: dict[Year, Annotated[float, Field(ge=0, le=100)]]
+
+
+class Card(_Strict):
+    """What is known of a system."""
+
+    name: Line
+    paper: Line
+    year: Annotated[int, Field(ge=1990, le=2100)]
+    url: AnyHttpUrl | None = None  # of the predictions; ours are committed here
+    commit: Line = "no repository"  # of the repository there, or why there is none
+    license: Line  # of the predictions, or "none stated"
+    training: Literal["crohme", "more", "test labels"]  # systems are ranked among those of the same kind
+    trained_on: Line
+    parameters: Line
+    tokenize: bool = False  # the predictions are raw LaTeX
+    files: Annotated[dict[Year, PredictionFile], Field(min_length=1)]
+    reported: list[Reported] = []
+    note: str = ""
+
+
+class System(NamedTuple):
+    """A card with its key, the name of its file."""
+
+    key: str
+    card: Card
+
+    def files(self, systems: Path | None) -> Iterator[tuple[str, Path]]:
+        """The predictions of each year, their checksums verified. Raises InputError for a missing or another file."""
+        for year, file in sorted(self.card.files.items()):
+            inside = [folder / file.path for folder in (systems, ROOT) if folder]
+            path = next((path for path in inside if path.is_file()), None)
+            if path is None:
+                fix = f"fetch it from {self.card.url} ({self.card.commit}) into the folder of systems"
+                raise InputError(f"{self.key}: {file.path} is not here; {fix}")
+            with readable(path):
+                found = hashlib.sha256(path.read_bytes()).hexdigest()
+            if found != file.sha256:
+                given = f"{found[:12]}…, not the card's {file.sha256[:12]}…"
+                raise InputError(f"{path}: its checksum is {given}; fetch the file that the card names")
+            yield year, path
+
+    def complete(self, systems: Path | None) -> bool:
+        """Whether all of its predictions are at hand."""
+        return all(
+            any((folder / file.path).is_file() for folder in (systems, ROOT) if folder)
+            for file in self.card.files.values()
+        )
+
+
+def read_card(path: Path) -> System:
+    """The system of a card. Raises InputError with the first thing that is wrong in it."""
+    if not _SYSTEM.fullmatch(path.stem):
+        raise InputError(f"{path}: a card's name has lower-case letters, digits, dots and hyphens")
+    try:
+        return System(path.stem, Card.model_validate(yaml.safe_load(read_text(path))))
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not YAML ({' '.join(str(error).split())[:80]})") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"{path}: {'.'.join(map(str, first['loc'])) or 'the card'}: {first['msg']}") from None
+
+
+def read_cards(folder: Path = CARDS) -> list[System]:
+    """All systems, by key. Raises InputError."""
+    return [read_card(path) for path in sorted(folder.glob("*.yaml"))]

@@ -1,0 +1,119 @@
+"""The scoreboard as Markdown: a table per kind of training data, then claims beside counts, other rules, lengths."""
+
+import html
+from collections.abc import Iterable, Sequence
+
+from evaluation.scoreboard.board import BASELINE, LENGTHS, RULES, Board, Row, difference, groups_of
+from evaluation.scoreboard.card import YEARS, System
+from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.lengths import BUCKETS
+
+KINDS = {
+    "crohme": "Trained on CROHME alone",
+    "more": "Trained on more than CROHME",
+    "test labels": "Trained on the labels of these test sets",
+}
+INTRO = """\
+Predictions of published systems, all scored as `{signature}`.
+Made by `make scoreboard`; the counts under each rule are in [scoreboard.csv](scoreboard.csv), the systems' sources and
+checksums in [evaluation/scoreboard/](../evaluation/scoreboard/). ExpRate in percent, with the 95 % interval over
+images, which leaves out how much another training would differ. Systems are ranked among those trained on the same kind
+of data. With a *group* letter in common, the data do not tell two apart (McNemar, all pairs of a kind, Holm, 5 %)."""
+
+
+def markdown(board: Board) -> str:
+    """The text of results/scoreboard.md."""
+    signature = next(iter(board.signatures.values()))
+    common = "|".join(part for part in signature.split("|") if not part.startswith(("set:", "n:")))
+    parts = ["# Scoreboard", INTRO.format(signature=common)]
+    for kind, title in KINDS.items():
+        if systems := [system for system in board.systems if system.card.training == kind]:
+            parts += [f"## {title}", _ranking(board, systems)]
+    parts += ["## Reported beside recounted", _claims(board)]
+    parts += ["## Under other rules", "Correct expressions, by the reading (pandoc) and the edition.", _rules(board)]
+    parts += ["## By length", "Correct expressions of all years with so many tokens.", _lengths(board)]
+    parts += ["## What is scored", *(_about(system) for system in board.systems)]
+    return "\n\n".join(parts) + "\n"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table; a cell's own text must have been escaped."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def escaped(text: str) -> str:
+    """Text of a card, so that neither HTML nor Markdown in it has an effect."""
+    return "".join(f"&#{ord(c)};" if c in r"\`*_[]|~" else c for c in html.escape(text, quote=False))
+
+
+def _name(system: System) -> str:
+    return f"{escaped(system.card.name)} ({system.card.year})"
+
+
+def _rate(exact: int, n: int) -> str:
+    low, high = proportion_interval(exact, n)
+    return f"{100 * exact / n:.2f} ({100 * low:.1f}–{100 * high:.1f})"
+
+
+def _ranking(board: Board, systems: Sequence[System]) -> str:
+    pooled = {system.key: errors for system in systems if (errors := board.pooled(system.key))}
+    groups = groups_of(systems, pooled)
+    order = sorted(systems, key=lambda s: -pooled[s.key].count(0) if s.key in pooled else 0)  # the others come last
+    baseline = board.pooled(BASELINE) if BASELINE in board.errors else None
+    lines = []
+    for rank, system in enumerate(order, 1):
+        cells = [_rate(row["exact"], row["n"]) if (row := board.row(system.key, year)) else "–" for year in YEARS]
+        errors = pooled.get(system.key)
+        together = _rate(errors.count(0), len(errors)) if errors else "–"
+        against = _against(difference(errors, baseline)) if errors and baseline and system.key != BASELINE else "–"
+        place = rank if errors else "–"
+        group = groups.get(system.key, "–")
+        lines.append([_name(system), place, escaped(system.card.parameters), *cells, together, against, group])
+    return table(["system", "rank", "parameters", *YEARS, "together", "against CoMER", "group"], lines)
+
+
+def _against(row: Row) -> str:
+    p = "p < 0.001" if row["p"] < 0.001 else f"p = {row['p']:.3f}"
+    return f"{row['difference']:+.2f} ({row['difference_low']:+.1f} to {row['difference_high']:+.1f}), {p}"
+
+
+def _claims(board: Board) -> str:
+    lines = []
+    for system in board.systems:
+        for claim in system.card.reported:
+            for year, rate in sorted(claim.rates.items()):
+                if row := board.row(system.key, year):
+                    recounted, tokens = (100 * row[name] / row["n"] for name in ("exact", "token_exact"))
+                    cells = [year, f"{rate:.2f}", escaped(claim.metric), f"{recounted:.2f}", f"{tokens:.2f}"]
+                    lines.append([_name(system), *cells, escaped(claim.source)])
+    return table(["system", "set", "reported", "metric", "ExpRate", "token match", "reported in"], lines)
+
+
+def _rules(board: Board) -> str:
+    header = ["system", "set", "n", *(f"{rules.reading.name}, {rules.edition.name}" for rules in RULES)]
+    lines = []
+    for system in board.systems:
+        for year in YEARS:
+            if row := board.row(system.key, year):
+                found = [board.row(system.key, year, rules) for rules in RULES]
+                lines.append([_name(system), year, row["n"], *(row["exact"] for row in found if row)])
+    return table(header, lines)
+
+
+def _lengths(board: Board) -> str:
+    lines = []
+    for system in board.systems:
+        rows = [row for row in board.rows if row["system"] == system.key and "missing" in row]  # the paper's rules
+        lines.append([_name(system), *(sum(row[name] for row in rows) for name in LENGTHS)])
+    return table(["system", *BUCKETS], lines)
+
+
+def _about(system: System) -> str:
+    card = system.card
+    source = f"<{card.url}> ({escaped(card.commit)})" if card.url else "committed here"
+    text = (
+        f"**{_name(system)}**: {escaped(card.paper)}. Predictions: {source}, license: {escaped(card.license)}. "
+        f"Trained on: {escaped(card.trained_on)}."
+    )
+    return text + (f" {escaped(' '.join(card.note.split()))}" if card.note else "")

@@ -1,0 +1,228 @@
+"""Cards, the board made from them, and the committed counts where the predictions are at hand."""
+
+import csv
+import json
+import sys
+import zipfile
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import yaml
+
+from evaluation import InputError, symlg
+from evaluation.scoreboard.__main__ import main
+from evaluation.scoreboard.board import COUNTS, RULES, groups_of, make_board
+from evaluation.scoreboard.card import Card, System, read_card, read_cards
+from evaluation.scoreboard.markdown import escaped, markdown
+from evaluation.scoring.inputs import matched, read_ground_truth
+from evaluation.scoring.run_scripts import in_process
+from tests.helpers.places import ROOT, SYSTEMS
+
+YEARS = ("2014", "2016", "2019")
+TRUTH = {"e0": "a + b", "e1": "x ^ 2", "e2": r"\frac { 1 2 } { b }", "e3": r"\sqrt { a b }"}
+HOSTILE = "<img src=x onerror=alert(1)> | [x](javascript:y) `_*"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A zip in the layout of CROHME's with the three test sets."""
+    path = tmp_path / "data.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        for year in YEARS:
+            file.writestr(f"data/{year}/caption.txt", "".join(f"{k}\t{t}\n" for k, t in TRUTH.items()))
+            for key, text in TRUTH.items():
+                file.writestr(f"data/{year}/symLg/{key}.lg", symlg.write(symlg.from_latex(text), key))
+    return path
+
+
+def write_card(folder: Path, key: str, answers: Mapping[str, Mapping[str, str]], **changed: object) -> Path:
+    """A card and its predictions, in `folder`/cards and `folder`/systems."""
+    files = {}
+    for year, predicted in answers.items():
+        path = folder / "systems" / key / f"{year}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps([{"img_id": id_, "pred": text} for id_, text in predicted.items()]))
+        files[year] = {"path": f"{key}/{path.name}", "sha256": sha256(path.read_bytes()).hexdigest()}
+    card = {
+        "name": key,
+        "paper": "P",
+        "year": 2022,
+        "url": "https://example.org/p",
+        "license": "MIT",
+        "training": "crohme",
+    }
+    card |= {"trained_on": "CROHME", "parameters": "1 M", "files": files} | changed
+    (folder / "cards").mkdir(exist_ok=True)
+    (folder / f"cards/{key}.yaml").write_text(yaml.safe_dump({k: v for k, v in card.items() if v is not None}))
+    return folder / f"cards/{key}.yaml"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"license": None}, "license: Field required"),
+        ({"license": ""}, "license: String should match"),
+        ({"training": "secret"}, "training: Input should be 'crohme', 'more' or 'test labels'"),
+        ({"colour": "red"}, "colour: Extra inputs"),
+        ({"url": "javascript:alert(1)"}, "url: URL scheme should be"),
+        ({"files": {}}, "files: Dictionary should have at least 1 item"),
+        ({"files": {"2014": {"path": "../x", "sha256": "0" * 64}}}, "files.2014.path: Value error, leads out"),
+        ({"files": {"2014": {"path": "x", "sha256": "1"}}}, "files.2014.sha256: String should match"),
+        ({"files": {"2013": {"path": "x", "sha256": "0" * 64}}}, "files.2013"),
+        ({"name": "two\nlines"}, "name: String should match"),
+        ({"reported": [{"metric": "m", "source": "s", "rates": {"2014": 101}}]}, "less than or equal to 100"),
+    ],
+)
+def test_a_wrong_card_is_refused_in_one_line(tmp_path: Path, changed: dict, message: str):
+    path = write_card(tmp_path, "mine", {"2014": TRUTH}, **changed)
+    with pytest.raises(InputError) as caught:
+        read_card(path)
+    assert message in str(caught.value) and str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_predictions_must_be_those_of_the_card(tmp_path: Path):
+    system = read_card(write_card(tmp_path, "mine", {"2014": TRUTH}))
+    assert not system.complete(None) and system.complete(tmp_path / "systems")
+    with pytest.raises(InputError, match=r"mine/2014.json is not here; fetch it from https://example.org/p"):
+        list(system.files(None))
+    (tmp_path / "systems/mine/2014.json").write_text("[]")
+    with pytest.raises(InputError, match=r"2014.json: its checksum is .* not the card's"):
+        list(system.files(tmp_path / "systems"))
+    (tmp_path / "cards/mine.yaml").write_text("a: [")
+    with pytest.raises(InputError, match="not YAML"):
+        read_card(tmp_path / "cards/mine.yaml")
+
+
+def test_the_board(tmp_path: Path, archive: Path):
+    """A system with a missing year and a foreign id, one of raw LaTeX with a hostile name, and the baseline."""
+    wrong = TRUTH | {"e0": "a + c", "stray": "x"}
+    claim = [{"metric": "M", "source": "S", "rates": {"2014": 75.5}}]
+    write_card(tmp_path, "comer", dict.fromkeys(YEARS, wrong), reported=claim)
+    write_card(tmp_path, "part", {"2014": {"e1": "x ^ 2"}})
+    raw = TRUTH | {"e2": r"\frac{12}b"}
+    write_card(tmp_path, "raw", dict.fromkeys(YEARS, raw), tokenize=True, name=HOSTILE, training="more")
+    board = make_board(read_cards(tmp_path / "cards"), tmp_path / "systems", archive)
+    assert len(board.rows) == len(RULES) * 7
+    rows = {key: board.row(key, "2014") for key in ("comer", "part", "raw")}
+    counts = {key: [row[name] for name in (*COUNTS, "token_exact", "missing")] for key, row in rows.items() if row}
+    assert counts == {"comer": [4, 3, 4, 4, 4, 3, 0], "part": [4, 1, 1, 1, 1, 1, 3], "raw": [4, 4, 4, 4, 4, 3, 0]}
+    assert rows["comer"] and rows["raw"]
+    assert (rows["comer"]["reported"], rows["comer"]["len10"], "difference" in rows["comer"]) == (75.5, 3, False)
+    assert (rows["raw"]["difference"], rows["raw"]["p"], rows["raw"]["group"]) == (25.0, 1.0, "a")
+    assert "part: has no predictions for 2016" in board.notes
+    assert "comer, 2014: 1 predictions have no ground truth and are left out" in board.notes
+    assert board.row("part", "2016") is None and board.pooled("part") is None
+    text = markdown(board)
+    assert "<img" not in text and "](javascript" not in text and "| – | 1 M | 25.00 (4.6–69.9) | – | – |" in text
+    assert text.index("Trained on CROHME alone") < text.index("Trained on more")
+
+
+def test_what_is_escaped():
+    assert escaped(r"a|b<i>`\x`") == "a&#124;b&lt;i&gt;&#96;&#92;x&#96;"
+
+
+def test_groups():
+    """b differs from c by chance only; both differ from a. One of another kind is not compared."""
+    card = Card.model_construct(training="crohme")
+    systems = [System(key, card) for key in "abc"] + [System("other", Card.model_construct(training="more"))]
+    errors = {"a": [0] * 100, "b": [0] * 50 + [1] * 50, "c": [0] * 48 + [1] * 52, "other": [1] * 100}
+    assert groups_of(systems, errors) == {"a": "a", "b": "b", "c": "b", "other": "a"}
+    between = [0] * 97 + [1] * 3
+    assert groups_of(systems, errors | {"b": between, "c": [0] * 92 + [1] * 8}) == {
+        "a": "a",
+        "b": "ab",
+        "c": "b",
+        "other": "a",
+    }
+
+
+def test_predictions_become_a_card_and_the_card_a_row(
+    tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["scoreboard", *map(str, arguments)])
+        status = main()
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    for year in YEARS:
+        rows = "".join(f'{key},"{text}"\n' for key, text in (TRUTH | {"e2": r"\frac{12}{b}"}).items())
+        (tmp_path / f"{year}.csv").write_text(f"image,latex\n{rows}")
+    given = [f"--predictions={year}={tmp_path / year}.csv" for year in YEARS]
+    words = {"name": HOSTILE, "paper": "P", "year": 2024, "url": "https://example.org", "license": "MIT"}
+    (tmp_path / "cards").mkdir()
+    folders = [f"--cards={tmp_path / 'cards'}", f"--systems={tmp_path / 'systems'}"]
+    options = [*folders, *(f"--{name}={value}" for name, value in words.items()), "--trained-on=all"]
+
+    status, _, error = run("add", "mine", *given, *options, "--training=nothing")
+    assert status == 1 and error.count("\n") == 1 and "training: Input should be" in error
+    assert not list((tmp_path / "cards").iterdir()) and not (tmp_path / "systems").exists()
+    assert run("add", "mine", *given, *options, "--training=more")[0] == 0
+    assert read_card(tmp_path / "cards/mine.yaml").card.tokenize
+    status, _, error = run("add", "mine", *given, *options, "--training=more")
+    assert status == 1 and "exists; choose another name" in error
+    assert run("check", *folders) == (0, "mine: 3 files as on the card\n", "")
+    assert run("score", *folders, f"--crohme={archive}", f"--results={tmp_path / 'results'}")[0] == 0
+    with (tmp_path / "results/scoreboard.csv").open() as file:
+        exact = [row["exact"] for row in csv.DictReader(file)]
+    assert exact == ["4", "4", "3", "3"] * 3  # the truth follows the paper's edition
+
+    (tmp_path / "2014.csv").write_text("id,pred\ne0,a\ne0,b\n")
+    status, _, error = run("add", "twice", given[0], *options, "--training=more")
+    assert status == 1 and "duplicate id e0" in error
+    status, _, error = run("add", "twice", "--predictions=x", *options, "--training=more")
+    assert status == 1 and "not YEAR=FILE" in error
+
+
+# --- what is committed ------------------------------------------------------------------------------------
+
+
+def committed() -> dict[tuple[str, str, str, str], dict[str, str]]:
+    with (ROOT / "results/scoreboard.csv").open(encoding="utf-8") as file:
+        return {(row["system"], row["year"], row["reading"], row["edition"]): row for row in csv.DictReader(file)}
+
+
+def test_the_committed_board_has_every_card_and_rule():
+    expected = {
+        (system.key, year, rules.reading.name, rules.edition.name)
+        for system in read_cards()
+        for year in system.card.files
+        for rules in RULES
+    }
+    assert committed().keys() == expected
+    text = (ROOT / "results/scoreboard.md").read_text(encoding="utf-8")
+    assert all(escaped(system.card.name) in text for system in read_cards())
+
+
+def test_our_own_rows_are_those_of_the_committed_scores():
+    rows, compared = committed(), 0
+    for system in read_cards():
+        for year, file in system.card.files.items():
+            score = ROOT / file.path.replace("predictions", "scores").replace(".zip", ".json")
+            if score.exists():
+                row = rows[system.key, year, "pandoc-1.19", "crohme2019"]
+                counted = json.loads(score.read_text())
+                assert all(int(row[name]) == counted[name] for name in (*COUNTS, "token_exact"))
+                compared += 1
+    assert compared >= 6
+
+
+@pytest.mark.skipif(not SYSTEMS.is_dir(), reason=f"no folder of systems' predictions {SYSTEMS}")
+def test_others_rows_are_counted_again(crohme: Path):
+    rows, compared = committed(), 0
+    systems = [system for system in read_cards() if system.card.url and system.complete(SYSTEMS)]
+    files = {system.key: dict(system.files(SYSTEMS)) for system in systems}
+    for year in YEARS:
+        truth = read_ground_truth(f"{crohme}:{year}")
+        graphs = truth.graphs()
+        for system in systems:
+            if year in files[system.key]:
+                texts, _, _ = matched(files[system.key][year], truth, system.card.tokenize)
+                for rules in RULES[:2]:
+                    row = rows[system.key, year, rules.reading.name, rules.edition.name]
+                    counts = in_process(texts, graphs, rules)[0]
+                    assert {name: int(row[name]) for name in COUNTS} == {name: counts[name] for name in COUNTS}
+                    compared += 1
+    assert compared >= 18
