@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, combinations, pairwise
 from pathlib import Path
-from statistics import mean, stdev, variance
+from statistics import mean, stdev
 
 import numpy as np
 
@@ -71,10 +71,7 @@ class Step:
     """The difference between two rows, `upper` (better according to the paper) minus `lower`, in percentage points.
 
     `low` and `high` bound its 95 % interval: over seeds with MIN_SEEDS per row, otherwise over images. All p-values are
-    two-sided; `p` is the larger of those there are, corrected over the family. With `seeds_needed` per row on these
-    images, or `images_needed` with these networks, that test would show the difference that the paper reports
-    (`reported`) with 80 % power, at the level the correction requires of the smallest p-value; None without any spread,
-    and for more than 1,000 seeds.
+    two-sided; `p` is the larger of those there are, corrected over the family. `reported` is the paper's difference.
     """
 
     lower: str
@@ -88,8 +85,6 @@ class Step:
     seed_p: float | None = None
     p: float = 1.0
     reported: float | None = None  # on CROHME 2014
-    images_needed: int | None = None
-    seeds_needed: int | None = None
     verdict: str = "too few seeds"  # shown | opposite | open | too few seeds
 
     @property
@@ -188,7 +183,7 @@ def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
 
 def _test_family(rows: Mapping[str, Sequence[ScoredRun]], pairs: Sequence[tuple[str, str]]) -> list[Step]:
     """Test the differences between pairs of rows, corrected as one family."""
-    steps = [_test_step(rows[lower], rows[upper], LEVEL / len(pairs)) for lower, upper in pairs]
+    steps = [_test_step(rows[lower], rows[upper]) for lower, upper in pairs]
     over_images = stats.holm([step.image_p for step in steps])
     # a step without a test over seeds counts as undecided, so that having one later does not undo another's verdict
     over_both = stats.holm([1.0 if step.seed_p is None else max(step.image_p, step.seed_p) for step in steps])
@@ -199,8 +194,8 @@ def _test_family(rows: Mapping[str, Sequence[ScoredRun]], pairs: Sequence[tuple[
     return steps
 
 
-def _test_step(a: Sequence[ScoredRun], b: Sequence[ScoredRun], level: float) -> Step:
-    """Test the difference between two rows, uncorrected; `level` is that of the sample sizes."""
+def _test_step(a: Sequence[ScoredRun], b: Sequence[ScoredRun]) -> Step:
+    """Test the difference between two rows, uncorrected."""
     ids = sorted(a[0].errors)
     if any(run.errors.keys() != a[0].errors.keys() for run in (*a, *b)):
         raise UserError(f"{a[0].recipe} and {b[0].recipe}: scored on other expressions; score them again")
@@ -211,14 +206,10 @@ def _test_step(a: Sequence[ScoredRun], b: Sequence[ScoredRun], level: float) -> 
     interval = stats.mean_interval(gains.tolist()) if len(ids) > 1 else (-100.0, 100.0)
     step = Step(lower, upper, float(gains.mean()), *interval, len(ids), min(len(a), len(b)), image_p)
     if lower in REPORTED and upper in REPORTED:
-        step.reported = reported = REPORTED[upper] - REPORTED[lower]
-        step.images_needed = stats.pairs_needed(reported, float(gains.std()), level=level)
+        step.reported = REPORTED[upper] - REPORTED[lower]
     if step.seeds >= MIN_SEEDS:
         rates_a, rates_b = ([run.exprate for run in row] for row in (a, b))
         (step.low, step.high), step.seed_p = stats.welch(rates_a, rates_b)
-        deviation = mean((variance(rates_a), variance(rates_b))) ** 0.5
-        if step.reported:
-            step.seeds_needed = stats.seeds_needed(step.reported, deviation, level=level)
     return step
 
 
@@ -228,7 +219,6 @@ CLAIM_WORDS = {  # verdict of CLAIM -> opening of the sentence
     "open": "Whether coverage helps is open",
     "too few seeds": f"Whether coverage helps is not tested over seeds, which takes {MIN_SEEDS} per row",
 }
-NEEDS = "(needs: seeds per row, and images, that would show the paper's difference with 80 % power)"
 VERDICT_WORDS = {  # verdict of a step -> opening of the sentence that lists such steps
     "shown": "shown at 5 %, over seeds and images",
     "opposite": "the other way round, at 5 % over seeds and images",
@@ -264,20 +254,9 @@ def _conclude(
 
 
 def _describe_step(step: Step) -> str:
-    """A step with its corrected p-value and the sample sizes that it takes, if any."""
+    """A step with its corrected p-value."""
     over = " over images" if step.seed_p is None else ""
-    needs = f"; needs {needed}" if (needed := _needs(step)) else ""
-    return f"{step.name} {step.difference:+.2f} points (p{printed_p(step.p, '=')}{over}{needs})"
-
-
-def _needs(step: Step) -> str:
-    """The sample sizes that would show the paper's difference, unless the step is shown or they are no larger."""
-    needs = []
-    if step.seeds_needed and step.seeds_needed > step.seeds:
-        needs.append(f"{step.seeds_needed} seeds")
-    if step.images_needed and step.images_needed > step.images:
-        needs.append(f"{step.images_needed:,} images")
-    return "" if step.verdict == "shown" else " and ".join(needs)
+    return f"{step.name} {step.difference:+.2f} points (p{printed_p(step.p, '=')}{over})"
 
 
 def printed_p(p: float | None, equals: str = "") -> str:
@@ -301,8 +280,7 @@ def as_text(comparison: Comparison) -> str:
         interval = f"{step.low:+.2f} to {step.high:+.2f}"
         tests = f"{printed_p(step.seed_p):>9}  {printed_p(step.image_p):>9}  {printed_p(step.p):>9}"
         lines.append(f"  {step.name:<{width}} {step.difference:+6.2f}  {interval:<19}{tests}  {step.verdict}")
-    words = f"{comparison.words} {NEEDS}" if "; needs " in comparison.words else comparison.words
-    return "\n".join([*lines, "", textwrap.fill(words, WIDTH), ""])
+    return "\n".join([*lines, "", textwrap.fill(comparison.words, WIDTH), ""])
 
 
 def as_json(comparisons: Sequence[Comparison]) -> str:

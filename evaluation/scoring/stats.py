@@ -135,22 +135,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         least = max(least, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = least
     return adjusted
-
-
-def pairs_needed(difference: float, deviation: float, power: float = 0.8, level: float = 0.05) -> int | None:
-    """Number of pairs at which a z test detects this mean difference, given the standard deviation of a pair's; None
-    for a deviation of 0, which says nothing of other pairs."""
-    if not deviation:
-        return None
-    z = stats.norm.isf(level / 2) + stats.norm.isf(1 - power)
-    return math.ceil((z * deviation / difference) ** 2)
-
-
-def seeds_needed(difference: float, deviation: float, power: float = 0.8, level: float = 0.05) -> int | None:
-    """Number of seeds per row at which a t test detects `difference` with this power; None for more than 1,000, and for
-    a deviation of 0, which says nothing of other seeds."""
-    for n in range(2, 1001) if deviation else ():
-        freedom, shift = 2 * n - 2, abs(difference) / deviation * math.sqrt(n / 2)
-        if stats.nct.sf(stats.t.isf(level / 2, freedom), freedom, shift) >= power:
-            return n
-    return None
