@@ -8,7 +8,7 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 # a misspelt variable would silently run something else: five rows on the embedded set instead of one on CROHME
 KNOWN := PYTHON CROHME RESULTS PRESET RECIPES SEEDS YEARS FORCE MINUTES JOBS ENGINE CPUS GPUS TRIALS WORKERS SPACE STORAGE \
-	ATTENTION REASON RECORD PORT OFFICIAL GLIBC_TUNABLES $(if $(filter tune,$(MAKECMDGOALS)),RECIPE)
+	PTB ATTENTION REASON RECORD PORT OFFICIAL GLIBC_TUNABLES $(if $(filter tune,$(MAKECMDGOALS)),RECIPE)
 unknown := $(filter-out $(KNOWN),$(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name))))
 ifneq ($(unknown),)
 $(error there is no variable $(unknown); `make help` lists them)
@@ -22,7 +22,7 @@ placement = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") 
 tuning_options = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
 	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
 
-.PHONY: help setup reproduce-table2 tune crohme data test lint types contracts check format tables figures evaluate notebooks report scoreboard doctor regress regress-update mlflow-ui bench gpu-check bench-scoring timings lock clean
+.PHONY: help setup reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report scoreboard doctor regress regress-update mlflow-ui bench gpu-check bench-scoring timings lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -43,6 +43,10 @@ $(READY): requirements.lock pyproject.toml
 
 reproduce-table2: $(READY) ## the main job: train, recognize, score and log every row, then write the tables
 	@$(BIN)/python -m benchmarks reproduce $(data_options) $(run_options) $(if $(JOBS),--jobs "$(JOBS)") $(placement)
+
+reproduce-lm: $(READY) ## train and test language models on the text in PTB=folder (without it: LaTeX of training captions)
+	@$(BIN)/python -m benchmarks reproduce-lm $(if $(PTB),--ptb "$(PTB)") $(data_options) \
+		$(if $(RECIPES),--recipes "$(RECIPES)") $(if $(SEEDS),--seeds "$(SEEDS)")
 
 tune: $(READY) ## tune settings on held-out data (RECIPE= PRESET= TRIALS=16 WORKERS=2 SPACE=file STORAGE=url)
 	@$(BIN)/python -m benchmarks tune $(data_options) $(tuning_options) $(placement)

@@ -12,12 +12,14 @@ PANEL = "Results"
 
 @app.command(rich_help_panel=PANEL)
 def tables(results: Results = RESULTS) -> None:
-    """Regenerate results/table*, results/TABLES.md and the table in README.md."""
+    """Regenerate results/table*, results/language*, results/TABLES.md and the table in README.md."""
+    from benchmarks.languages import tables as languages
     from benchmarks.report import tables
 
     built, readme = tables.committed(results), results.parent / "README.md"
     tables.show(built)
-    paths = tables.write(built, results) + tables.write_summary(results, readme if readme.exists() else None)
+    paths = tables.write(built, results) + languages.write(languages.tables(results), results)
+    paths += tables.write_summary(results, readme if readme.exists() else None)
     for path in paths:
         print(path)
 

@@ -170,10 +170,12 @@ def pack(
     weights: Annotated[bool, typer.Option(help="include weights (float16) and a model card")] = True,
 ) -> None:
     """Copy scored runs to results/reproduced/, ready to commit."""
+    from benchmarks.languages import packing as languages
+    from benchmarks.languages.settings import FILE
     from benchmarks.runs.packing import pack
 
     for folder in folders:
-        print(pack(folder, weights=weights))
+        print(languages.pack(folder) if (folder / FILE).exists() else pack(folder, weights=weights))
 
 
 @app.command(rich_help_panel=PANEL)

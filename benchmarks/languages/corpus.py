@@ -1,13 +1,14 @@
-"""Corpora of lines of words in three files, train.txt, valid.txt and test.txt, as Mikolov's Penn Treebank has them."""
+"""Corpora: three files of lines of words, as Mikolov's Penn Treebank has them, or the captions of an archive."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from models.language import LINE_END, Lexicon
 
@@ -34,10 +35,32 @@ def read_corpus(folder: Path, line_ends: bool = True) -> Corpus:
     contents = {split: _read(folder / f"{split}.txt") for split in SPLITS}
     penn = hashlib.md5(contents["train"], usedforsecurity=False).hexdigest() == PENN_TREEBANK
     words = {split: list(_words(folder / f"{split}.txt", contents[split], line_ends)) for split in SPLITS}
-    lexicon = Lexicon.of(words["train"])
     digest = hashlib.sha256(b"".join(hashlib.sha256(contents[split]).digest() for split in SPLITS)).hexdigest()[:16]
-    splits = {split: lexicon.encode(words[split]) for split in SPLITS}
-    return Corpus("ptb" if penn else "text", digest, lexicon, splits)
+    return _numbered("ptb" if penn else "text", digest, words)
+
+
+def caption_corpus(archive: Archive) -> Corpus:
+    """The LaTeX of an archive's training captions, each a line and every token a word spelled as it is written.
+
+    Every tenth formula is held out for validation, and every tenth for the test: by formula, as the same ones occur
+    many times. The lines are shuffled, as captions may be sorted by length.
+    """
+    words: dict[str, list[str]] = {split: [] for split in SPLITS}
+    captions = archive.captions("train")
+    for id_ in sorted(captions, key=lambda id_: hashlib.sha256(id_.encode()).digest()):
+        words[split_of(captions[id_])] += [*captions[id_], LINE_END]
+    return _numbered("captions", archive.digest[:16], words)
+
+
+def split_of(formula: Sequence[str]) -> str:
+    """The split to which a formula, given as tokens, belongs wherever it occurs."""
+    tenth = hashlib.sha256(" ".join(formula).encode()).digest()[0] % 10
+    return {0: "valid", 1: "test"}.get(tenth, "train")
+
+
+def _numbered(name: str, digest: str, words: Mapping[str, Sequence[str]]) -> Corpus:
+    lexicon = Lexicon.of(words["train"])
+    return Corpus(name, digest, lexicon, {split: lexicon.encode(words[split]) for split in SPLITS})
 
 
 def _read(path: Path) -> bytes:

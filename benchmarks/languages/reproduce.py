@@ -1,27 +1,53 @@
 """The job of the language models: train and test every recipe and seed that is not done yet."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from benchmarks.languages.corpus import read_corpus
+from benchmarks.data.archive import Archive
+from benchmarks.languages.corpus import Corpus, caption_corpus, read_corpus
 from benchmarks.languages.run import LanguageRun
-from benchmarks.languages.settings import resolve, tied
+from benchmarks.languages.settings import LanguageSettings, resolve, tied
 from benchmarks.languages.training import train
-from benchmarks.printing import console
+from benchmarks.printing import console, show
+from benchmarks.runs.workspace import workspace
 
 
-def reproduce(folder: Path, recipes: Sequence[str], seeds: Sequence[int], results: Path) -> list[LanguageRun]:
-    """Train and test the runs of `recipes` and `seeds` on the corpus in `folder`, one after another."""
-    runs = []
-    for settings in [resolve(recipe, seed) for recipe in recipes for seed in seeds]:
-        corpus = read_corpus(folder, settings.text.line_ends)
-        settings = tied(settings, corpus.name, corpus.digest)
-        runs.append(LanguageRun(results / "runs" / settings.run_name, settings))
-        train(runs[-1], corpus)
-        scores = runs[-1].scores
-        console.print(
-            f"{settings.recipe}, seed {settings.seed}: test perplexity {scores['test_perplexity']:.2f} over "
-            f"{scores['test_words']} words ({runs[-1].path})",
-            markup=False,
+def on_text(folder: Path, recipes: Sequence[str], seeds: Sequence[int], results: Path) -> None:
+    """Do the runs of `recipes` and `seeds` on the text in `folder`, below results/runs/."""
+    _reproduce(partial(read_corpus, folder), recipes, seeds, results)
+
+
+def on_captions(archive: Archive, recipes: Sequence[str], seeds: Sequence[int], results: Path) -> None:
+    """Do the runs of `recipes` and `seeds` on the LaTeX of an archive's training captions, in its workspace."""
+    console.print(
+        " LATEX OF THE TRAINING CAPTIONS: these are NOT the paper's perplexities. PTB=folder gives those. ",
+        style="bold black on yellow",
+    )
+    corpus = caption_corpus(archive)
+    _reproduce(lambda line_ends: corpus, recipes, seeds, workspace(archive, results))
+
+
+def _reproduce(
+    corpus_with: Callable[[bool], Corpus], recipes: Sequence[str], seeds: Sequence[int], space: Path
+) -> None:
+    settings: list[LanguageSettings] = [resolve(recipe, seed) for recipe in recipes for seed in seeds]
+    rows = []
+    for asked in settings:
+        corpus = corpus_with(asked.text.line_ends)
+        config = tied(asked, corpus.name, corpus.digest)
+        run = LanguageRun(space / "runs" / config.run_name, config)
+        train(run, corpus)
+        scores = run.scores
+        rows.append(
+            {
+                "recipe": config.recipe,
+                "seed": config.seed,
+                "test perplexity": scores["test_perplexity"],
+                "words": scores["test_words"],
+                "validation": scores["valid_perplexity"],
+                "minutes": run.seconds[-1] / 60,
+                "run": run.path,
+            }
         )
-    return runs
+    show(f"language models on {corpus.name}", rows)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,11 @@ class LanguageRun:
     def history(self) -> list[dict[str, Any]]:
         """One entry per epoch."""
         return self._read("history.jsonl") or []
+
+    @property
+    def seconds(self) -> list[float]:
+        """Training time up to the end of each epoch, validation included."""
+        return list(accumulate(entry["seconds"] + entry["valid_seconds"] for entry in self.history))
 
     @property
     def environment(self) -> dict[str, Any]:

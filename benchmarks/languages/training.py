@@ -70,8 +70,12 @@ class Trainer:
         make_deterministic(Team(0, 1, torch.device("cpu")), self.training.threads)
         batch, steps = self.training.batch_size, self.training.steps
         words_NB, targets_NB = columns(corpus.splits["train"], batch, steps)
-        if not len(words_NB):
-            raise UserError(f"train.txt: shorter than a batch of {batch} x {steps} words; give more text")
+        for split in ("train", "valid"):
+            if (length := len(corpus.splits[split])) < batch * steps:
+                raise UserError(
+                    f"the text {split} has {length} words, a batch {batch} x {steps}: give more text, or lower "
+                    "training.batch_size or training.steps"
+                )
         self.batches = list(zip(words_NB.split(steps), targets_NB.split(steps), strict=True))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.settings.seed)  # so the first weights depend only on the settings

@@ -1,11 +1,12 @@
 """`make bench`: time plain and fast implementations on full-size networks; write results/speed/.
 
-cpu.csv has one row per benchmark; `ratio` is the gain of the fast side (images/s: fast / plain; MiB: plain / fast). The
-sides alternate, so that other load on the machine affects both alike. growth.csv holds search time against image area,
-length, beam width and batch size.
+cpu.csv has one row per benchmark; `ratio` is the gain of the fast side (images/s, words/s: fast / plain; MiB: plain /
+fast). The sides alternate, so that other load on the machine affects both alike. growth.csv holds search time against
+image area, length, beam width and batch size.
 """
 
 import csv
+import math
 import os
 import re
 import statistics
@@ -29,6 +30,7 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.environment import cores, processor, revision
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
+from benchmarks.languages.plain import training_steps
 from benchmarks.printing import err_console, show
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
@@ -38,6 +40,7 @@ from models import CoMER, CoMERConfig, SearchOptions, joint_search
 from models.inference.folded_decoder import FoldedNetwork
 from models.inference.folded_encoder import FoldedEncoder
 from models.inference.plain_search import plain_search
+from models.language import LanguageConfig
 from models.layers import Dropout
 from models.vocab import EOS, SOS, bidirectional_targets
 from models.weights import load_weights
@@ -62,6 +65,9 @@ class Sizes:
     batch: int = 4  # images searched at once; the 200-step search uses 1
     train_batch: int = 8
     tokens: int = 20
+    language: LanguageConfig = field(default_factory=LanguageConfig)
+    lexicon: int = 10_000
+    columns: tuple[int, int] = (35, 20)  # steps x sequences of the language model's batch
 
 
 def hardware() -> str:
@@ -169,7 +175,7 @@ def with_torch_dropout(model: nn.Module) -> None:
 
 
 def cases(s: Sizes) -> dict[str, tuple[int, Callable[[], Sides]]]:
-    """Two-sided benchmarks by name: number of images and a factory of the two sides."""
+    """Two-sided benchmarks by name: number of images, or of words, and a factory of the two sides."""
     return {
         "encoder_fp32": (s.batch, lambda: encoding(s, False)),
         "encoder_bf16": (s.batch, lambda: encoding(s, True)),
@@ -178,6 +184,8 @@ def cases(s: Sizes) -> dict[str, tuple[int, Callable[[], Sides]]]:
         "search_beam10_200steps_fp32": (1, lambda: searching(s, False, s.many_steps, 1)),
         "train_step_fp32": (s.train_batch, lambda: training(s, False)),
         "train_step_bf16": (s.train_batch, lambda: training(s, True)),
+        "language_step_fp32": (math.prod(s.columns), lambda: training_steps(s.language, s.lexicon, s.columns, False)),
+        "language_step_bf16": (math.prod(s.columns), lambda: training_steps(s.language, s.lexicon, s.columns, True)),
     }
 
 
@@ -212,12 +220,12 @@ def spread(sides: list[list[float]]) -> float:
 
 
 def timed(name: str, sizes: Sizes, repeats: int) -> Row:
-    """Throughput of both sides in images/s (median)."""
-    images, sides = cases(sizes)[name]
+    """Throughput of both sides in images/s, or words/s (median)."""
+    count, sides = cases(sizes)[name]
     times = seconds(sides(), repeats)
-    plain, fast = (images / statistics.median(side) for side in times)
-    worst = spread(times)
-    return Row(benchmark=name, plain=plain, fast=fast, ratio=fast / plain, unit="images/s", n=repeats, spread=worst)
+    plain, fast = (count / statistics.median(side) for side in times)
+    unit = "words/s" if name.startswith("language") else "images/s"
+    return Row(benchmark=name, plain=plain, fast=fast, ratio=fast / plain, unit=unit, n=repeats, spread=spread(times))
 
 
 def peak(name: str, sizes: Sizes, repeats: int) -> Row:

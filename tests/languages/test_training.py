@@ -36,7 +36,7 @@ def tiny_run(folder: Path, corpus, **keys) -> LanguageRun:
     settings = LanguageSettings(
         recipe="tiny",
         model=replace(LanguageConfig(**TINY), dropout=0.5),
-        training=Training(epochs=4, batch_size=3, steps=4, **keys),
+        training=Training(epochs=3, batch_size=3, steps=12, **keys),
     )
     return LanguageRun(folder, tied(settings, corpus.name, corpus.digest))
 
@@ -153,7 +153,7 @@ def test_the_gradient_of_padding_counts_but_padding_stays_zero(corpus, tmp_path)
 # --------------------------------------------------------------------------------------------------------- training
 
 
-@pytest.mark.parametrize("at", [7, 29, 30])  # within an epoch, at its last step, at the first of the next
+@pytest.mark.parametrize("at", [5, 10, 11])  # within an epoch, at its last step, at the first of the next
 def test_killed_and_resumed_is_bit_equal(corpus, tmp_path, monkeypatch, at):
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0)
     straight, killed = (tiny_run(tmp_path / name, corpus) for name in ("straight", "killed"))
@@ -174,7 +174,7 @@ def test_killed_and_resumed_is_bit_equal(corpus, tmp_path, monkeypatch, at):
     weights = [(run.path / "weights.safetensors").read_bytes() for run in (straight, killed)]
     assert weights[0] == weights[1]
     perplexities = [[entry["train_perplexity"] for entry in run.history] for run in (straight, killed)]
-    assert perplexities[0] == perplexities[1] and len(perplexities[0]) == 4
+    assert perplexities[0] == perplexities[1] and len(perplexities[0]) == 3
     assert straight.scores["test_perplexity"] == killed.scores["test_perplexity"]
     assert len(killed.environment["resumed"]) == 1
 
@@ -224,7 +224,7 @@ def test_penn_treebank_and_parameters_are_the_papers(tmp_path):
         assert sum(parameter.numel() for parameter in trainer.model.parameters()) == parameters
         assert (len(trainer.batches), trainer.batches[0][0].shape) == (1_327, (35, 20))
         for name, parameter in trainer.model.named_parameters():
-            assert 0.04 < float(parameter.abs().max()) <= 0.05, name
+            assert 0.04 < parameter.abs().max().item() <= 0.05, name
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,25 @@ from torch import nn
 from benchmarks.errors import UserError
 from benchmarks.performance import bench
 from models import CoMERConfig
+from models.language import LanguageConfig
 from models.layers import Dropout
 
 NETWORK = CoMERConfig(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=24, dc=4, vocab_size=24)
-TINY = bench.Sizes(NETWORK, 32, 64, beam=2, steps=5, many_steps=9, batch=2, train_batch=2, tokens=4)
+LANGUAGE = LanguageConfig(character_size=2, widths=2, filters=2, hidden=4)
+TINY = bench.Sizes(
+    NETWORK,
+    32,
+    64,
+    beam=2,
+    steps=5,
+    many_steps=9,
+    batch=2,
+    train_batch=2,
+    tokens=4,
+    language=LANGUAGE,
+    lexicon=50,
+    columns=(3, 2),
+)
 COLUMNS = ["benchmark", "plain", "fast", "ratio", "unit", "n", "spread", "hardware", "versions"]
 NAMES = [*bench.cases(TINY), *(f"peak_memory_{name}" for name in bench.PEAKS)]
 
@@ -47,7 +62,7 @@ def make_row(name: str) -> bench.Row:
 def test_all_rows_are_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = ["search", "train_step", "encoder"]
+    parts = ["search", "train_step", "language", "encoder"]
     monkeypatch.setattr(bench, "peak", lambda name, *_: make_row(f"peak_memory_{name}"))
     bench.speed(tmp_path, parts, 3, TINY)
     table: Any = pd.read_csv(tmp_path / "speed/cpu.csv")
@@ -55,11 +70,11 @@ def test_all_rows_are_written(
     assert list(table["benchmark"]) == [name for name in NAMES if any(part in name for part in parts)]
     assert {
         "search_beam10_30steps_fp32", "search_beam10_30steps_bf16", "search_beam10_200steps_fp32",
-        "train_step_bf16", "train_step_fp32", "peak_memory_train_step_bf16",
+        "train_step_bf16", "train_step_fp32", "language_step_bf16", "peak_memory_train_step_bf16",
     } <= {*table["benchmark"]}  # fmt: skip
     assert (table["n"] == 3).all() and (table["spread"] >= 0).all() and (table["plain"] > 0).all()
     for _, row in table.iterrows():
-        gain = row["fast"] / row["plain"] if row["unit"] == "images/s" else row["plain"] / row["fast"]
+        gain = row["fast"] / row["plain"] if row["unit"] in ("images/s", "words/s") else row["plain"] / row["fast"]
         assert row["ratio"] == pytest.approx(gain, rel=0.01)
         assert "torch" in row["versions"] and "threads" in row["hardware"]
     assert "search_beam10_30steps_fp32" in capsys.readouterr().out

@@ -1,0 +1,26 @@
+"""Reproduced language models: run folders copied to results/reproduced/ for the repository, without their weights."""
+
+from pathlib import Path
+
+from benchmarks.errors import UserError
+from benchmarks.files import write_atomically
+from benchmarks.languages.run import LanguageRun
+from benchmarks.languages.settings import FILE
+
+PARTS = (FILE, "environment.json", "history.jsonl", "scores.json")
+
+
+def pack(folder: Path) -> Path:
+    """Copy a tested run on the Penn Treebank to reproduced/<recipe>/ptb-seed<k> of its workspace; return that path.
+
+    Raises UserError for a run that is not finished or on another text.
+    """
+    run = LanguageRun(folder)
+    if (name := run.settings.text.name) != "ptb":
+        raise UserError(f"{folder}: trained on {name}; only runs on the Penn Treebank are reproduced runs")
+    if not run.finished:
+        raise UserError(f"{folder}: not trained and tested yet; `python -m benchmarks reproduce-lm` goes on with it")
+    target = folder.resolve().parents[2] / "reproduced" / run.settings.recipe / f"ptb-seed{run.settings.seed}"
+    for part in PARTS:
+        write_atomically(target / part, (folder / part).read_bytes())
+    return target

@@ -1,0 +1,123 @@
+"""Tables of language models: reported and reproduced perplexities, their curves, and what a port's mistakes cost."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from benchmarks.files import write_atomically
+from benchmarks.languages.run import LanguageRun
+
+# Kim et al. 2016, tables 3 and 7: model and test perplexity on the Penn Treebank. Nothing here was run by this project
+REPORTED = {
+    "lm-char-small": ("LSTM-Char-Small", 92.3),
+    "lm-char-large": ("LSTM-Char-Large", 78.9),
+    "lm-char-small-no-highway": ("LSTM-Char-Small, no highway", 100.3),
+    "lm-word-small": ("LSTM-Word-Small", 97.6),
+}
+FAITHFUL, EPOCHS = "lm-char-small", 5
+MISTAKES = {
+    "port-mean": "mean of the loss over the 35 steps instead of the sum",
+    "port-no-line-ends": "ends of lines are no words (neither are they in this perplexity)",
+    "port-input-dropout": "dropout on the LSTM's input as well",
+    "port-initialization": "torch's default initialization",
+    "port-reset-state": "the state starts from zero in every batch",
+}
+TITLES = {
+    "language": "Language models: perplexity on the test set of the Penn Treebank, reported and reproduced",
+    "language_curves": "Language models: perplexity after every epoch",
+    "language_ports": f"What a port's mistakes cost: validation perplexity after {EPOCHS} epochs of LSTM-Char-Small",
+}
+NOTE = (
+    "Reported: Kim et al., AAAI 2016, tables 3 and 7. Reproduced: the last epoch's weights on all 82,430 test words as "
+    "one sequence, in float32; with several seeds the mean, and `sd` their standard deviation. Minutes are those of a "
+    "run's training and validation, on the hardware named, which other work shared."
+)
+
+
+def tables(results: Path) -> dict[str, pd.DataFrame]:
+    """The tables by name, from the runs under results/reproduced/."""
+    runs = [run for run in LanguageRun.under(results / "reproduced") if run.finished]
+    by_recipe: dict[str, list[LanguageRun]] = {}
+    for run in runs:
+        by_recipe.setdefault(run.settings.recipe, []).append(run)
+    return {
+        "language": pd.DataFrame([_row(recipe, by_recipe.get(recipe, ())) for recipe in REPORTED]),
+        "language_curves": pd.DataFrame([line for run in runs for line in _curve(run)]),
+        "language_ports": _ports(by_recipe),
+    }
+
+
+def _row(recipe: str, runs: Sequence[LanguageRun]) -> dict[str, object]:
+    model, reported = REPORTED[recipe]
+    scores = pd.DataFrame([run.scores for run in runs], columns=["test_perplexity", "valid_perplexity", "parameters"])
+    means = scores.mean()
+    return {
+        "model": model,
+        "recipe": recipe,
+        "reported": reported,
+        "reproduced": means["test_perplexity"],
+        "sd": scores["test_perplexity"].std(),
+        "validation": means["valid_perplexity"],
+        "seeds": len(runs),
+        "parameters": means["parameters"],
+        "minutes": sum(run.seconds[-1] for run in runs) / 60 / len(runs) if runs else None,
+        "hardware": "; ".join(sorted({_hardware(run) for run in runs})),
+    }
+
+
+def _hardware(run: LanguageRun) -> str:
+    threads = run.environment.get("threads")
+    return f"{run.environment.get('device')}, {threads} thread{'s' if threads != 1 else ''}"
+
+
+def _curve(run: LanguageRun) -> list[dict[str, object]]:
+    return [
+        {
+            "recipe": run.settings.recipe,
+            "seed": run.settings.seed,
+            "epoch": line["epoch"],
+            "rate": line["rate"],
+            "train": line["train_perplexity"],
+            "validation": line["valid_perplexity"],
+            "minutes": seconds / 60,
+        }
+        for line, seconds in zip(run.history, run.seconds, strict=True)
+    ]
+
+
+def _ports(by_recipe: Mapping[str, Sequence[LanguageRun]]) -> pd.DataFrame:
+    """A row per mistake, first seeds only, beside the faithful run's first epochs."""
+
+    def after(recipe: str) -> float | None:
+        runs = by_recipe.get(recipe)
+        return runs[0].history[EPOCHS - 1]["valid_perplexity"] if runs else None
+
+    faithful = after(FAITHFUL)
+    rows: list[dict[str, object]] = [{"mistake": "none: faithful", "validation": faithful, "worse_by": 0.0}]
+    for recipe, mistake in MISTAKES.items():
+        value = after(recipe)
+        rows.append({"mistake": mistake, "validation": value, "worse_by": value and faithful and value - faithful})
+    return pd.DataFrame(rows)
+
+
+def write(built: Mapping[str, pd.DataFrame], folder: Path) -> list[Path]:
+    """Write every table as CSV and, but for the curves, Markdown; return the paths."""
+    paths = []
+    for name, table in built.items():
+        texts = {"csv": table.to_csv(index=False, float_format="%.2f")}
+        if name != "language_curves":
+            cells = table.map(_cell).to_markdown(index=False, disable_numparse=True)
+            texts["md"] = f"**{TITLES[name]}**\n\n{cells}\n" + (f"\n{NOTE}\n" if name == "language" else "")
+        for ending, text in texts.items():
+            paths.append(folder / f"{name}.{ending}")
+            write_atomically(paths[-1], text)
+    return paths
+
+
+def _cell(value: object) -> str:
+    if value is None or value != value or value == "":
+        return "–"
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"

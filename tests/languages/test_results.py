@@ -1,0 +1,95 @@
+"""What is made of a language model's run: the job's command, packing and tables."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.errors import UserError
+from benchmarks.languages import tables
+from benchmarks.languages.corpus import split_of
+from benchmarks.languages.packing import pack
+from benchmarks.languages.run import LanguageRun
+from benchmarks.languages.settings import FILE, resolve, tied
+from models.language import LINE_END, UNKNOWN
+from models.weights import read_tensors
+from tests.helpers.places import ROOT
+from tests.helpers.tiny import SYMBOLS, tiny_archive
+
+
+def put_run(root: Path, recipe: str, test: float, valid: list[float], seed: int = 7, text: str = "ptb") -> LanguageRun:
+    """A finished run with these perplexities, each epoch taking a minute."""
+    settings = tied(resolve(recipe, seed), text, "0123456789abcdef")
+    run = LanguageRun(root / settings.run_name, settings)
+    run.write(FILE, settings.to_yaml())
+    run.write("environment.json", {"device": "a processor", "threads": 1})
+    epochs = [
+        {"epoch": number, "step": number, "rate": 1.0, "train_perplexity": 2 * value, "valid_perplexity": value}
+        | {"seconds": 50.0, "valid_seconds": 10.0, "words_per_s": 1.0}
+        for number, value in enumerate(valid, start=1)
+    ]
+    run.write("history.jsonl", epochs)
+    scores = {"test_perplexity": test, "test_words": 9, "valid_perplexity": valid[-1], "parameters": 5}
+    run.write("scores.json", scores)
+    return run
+
+
+def test_tables_show_means_of_seeds_and_what_mistakes_cost(tmp_path):
+    runs = [put_run(tmp_path / "runs", "lm-char-small", 92.0 + seed, [9.0] * 4 + [7.5, 6.0], seed) for seed in (1, 3)]
+    runs.append(put_run(tmp_path / "runs", "port-mean", 200.0, [11.0] * 5))
+    for run in runs:
+        assert pack(run.path).name == f"ptb-seed{run.settings.seed}"
+    built: dict[str, Any] = tables.tables(tmp_path)
+    small, large = (built["language"].set_index("recipe").loc[name] for name in ("lm-char-small", "lm-char-large"))
+    assert (small["reported"], small["reproduced"], small["seeds"]) == (92.3, 94.0, 2)
+    assert small["sd"] == pytest.approx(2**0.5)
+    assert (small["minutes"], small["hardware"]) == (6.0, "a processor, 1 thread")
+    assert (large["reported"], large["seeds"]) == (78.9, 0) and math.isnan(large["reproduced"])
+    ports = built["language_ports"]
+    assert list(ports["validation"][:2]) == [7.5, 11.0] and list(ports["worse_by"][:2]) == [0.0, 3.5]
+    assert ports["validation"][2:].isna().all()
+    assert list(built["language_curves"]["minutes"][:6]) == [1, 2, 3, 4, 5, 6]
+    written = {path.name: path.read_text() for path in tables.write(built, tmp_path)}
+    assert "| LSTM-Char-Large             | lm-char-large            | 78.90      | –" in written["language.md"]
+    assert "language_ports.csv" in written
+
+
+def test_committed_tables_are_what_make_tables_writes(tmp_path):
+    for path in tables.write(tables.tables(ROOT / "results"), tmp_path):
+        assert path.read_text() == (ROOT / "results" / path.name).read_text(), f"{path.name}: run make tables"
+
+
+def test_only_tested_runs_on_the_penn_treebank_are_packed(tmp_path):
+    other = put_run(tmp_path, "lm-char-small", 9.0, [9.0], text="captions")
+    with pytest.raises(UserError, match="trained on captions"):
+        pack(other.path)
+    untested = put_run(tmp_path, "lm-word-small", 9.0, [9.0])
+    (untested.path / "scores.json").unlink()
+    with pytest.raises(UserError, match="not trained and tested yet"):
+        pack(untested.path)
+
+
+def test_a_formula_is_in_one_split_and_every_tenth_is_held_out():
+    formulas = [["x", "^", "{", str(number), "}"] for number in range(2000)]
+    splits = [split_of(formula) for formula in formulas]
+    assert splits == [split_of(list(formula)) for formula in formulas]
+    assert 140 < splits.count("valid") < 260 and 140 < splits.count("test") < 260
+
+
+def test_the_command_runs_on_captions_and_says_so(tmp_path, monkeypatch, capsys):
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(
+        "model: {character_size: 2, widths: 2, filters: 2, hidden: 4}\n"
+        "training: {epochs: 4, batch_size: 2, steps: 5, threads: 1}\n"
+    )
+    archive = tiny_archive(tmp_path / "archive", train=100)
+    arguments = ["--crohme", str(archive), "--recipes", str(recipe), "--results", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["benchmarks", "reproduce-lm", *arguments])
+    assert main() == 0
+    assert "LATEX OF THE TRAINING CAPTIONS" in capsys.readouterr().out
+    (run,) = LanguageRun.under(*tmp_path.glob("local/foreign-*/runs"))
+    assert run.scores["test_perplexity"] < len(SYMBOLS) + 2  # the line's end and the unknown word
+    header, _ = read_tensors(run.path / "weights.safetensors")
+    assert sorted(header["words"]) == sorted([UNKNOWN, LINE_END, *SYMBOLS])
