@@ -130,17 +130,20 @@ class CoverageAttention(nn.Module):
         hidden_b1L = mask_b1L * torch.finfo(torch.float32).min
         return Memory(maps_bLD, keys_b1LA, hidden_b1L, kernel_KA)
 
-    def energies(self, memory: Memory, state_bMn: Tensor, past_bMhw: Tensor) -> Tensor:
-        """Energies [b, M, L], also of padding, given the sum of all attention before."""
+    def cover(self, memory: Memory, past_bMhw: Tensor) -> Tensor:
+        """What energies owe to the features and to the sum of all attention before: [b, M, L, A]."""
         kernel, (k, _) = memory.kernel_KA, self.coverage.kernel_size
         padded = F.pad(past_bMhw.to(kernel.dtype), (k // 2,) * 4)
         windows_bMLK = padded.unfold(2, k, 1).unfold(3, k, 1).flatten(4).flatten(2, 3)
-        mixed_bMLA = torch.tanh(windows_bMLK @ kernel + self.query(state_bMn)[:, :, None] + memory.keys_b1LA)
-        return float32(self.energy(mixed_bMLA)[..., 0])
+        return windows_bMLK @ kernel + memory.keys_b1LA
+
+    def energies(self, covered_bMLA: Tensor, state_bMn: Tensor) -> Tensor:
+        """Energies [b, M, L], also of padding."""
+        return float32(self.energy(torch.tanh(covered_bMLA + self.query(state_bMn)[:, :, None]))[..., 0])
 
     def forward(self, memory: Memory, state_bMn: Tensor, past_bMhw: Tensor) -> tuple[Tensor, Tensor]:
         """Attention [b, M, h, w], 0 at padding, and the features [b, M, D] that it reads."""
-        weights_bML = (self.energies(memory, state_bMn, past_bMhw) + memory.hidden_b1L).softmax(-1)
+        weights_bML = (self.energies(self.cover(memory, past_bMhw), state_bMn) + memory.hidden_b1L).softmax(-1)
         return weights_bML.view_as(past_bMhw), weights_bML.to(memory.maps_bLD.dtype) @ memory.maps_bLD
 
 

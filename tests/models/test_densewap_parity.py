@@ -319,11 +319,9 @@ def test_published_size() -> None:
 
 # The comparisons above must notice mistakes that are easy to make.
 
-energies = CoverageAttention.energies
 
-
-def without_coverage(self: CoverageAttention, memory: Memory, state_bMn: Tensor, past_bMhw: Tensor) -> Tensor:
-    return energies(self, memory, state_bMn, torch.zeros_like(past_bMhw))
+def without_coverage(_: CoverageAttention, memory: Memory, past_bMhw: Tensor) -> Tensor:
+    return memory.keys_b1LA.expand(-1, past_bMhw.shape[1], -1, -1)
 
 
 def reset_before_product(self: GRUCell, products_x3n: Tensor, state_xn: Tensor) -> Tensor:
@@ -334,7 +332,7 @@ def reset_before_product(self: GRUCell, products_x3n: Tensor, state_xn: Tensor) 
 
 
 MISTAKES = {
-    "no coverage": (CoverageAttention, "energies", without_coverage),
+    "no coverage": (CoverageAttention, "cover", without_coverage),
     "reset before the product": (GRUCell, "forward", reset_before_product),
 }
 
