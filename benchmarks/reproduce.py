@@ -1,7 +1,8 @@
 """The main job: train, recognize, score and log every row of the ablation table, then write the tables.
 
-Each stage reads the files of the one before and is skipped if its own exist and are not older, so the job resumes
-where it was stopped, and any stage can be repeated alone (`python -m benchmarks train|predict|score`).
+Each stage reads the files of the one before and is skipped if its own exist and were made from those contents
+(sources.json), so the job resumes where it was stopped, and any stage can be repeated alone
+(`python -m benchmarks train|predict|score`).
 """
 
 import json

@@ -29,6 +29,7 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
         predictions = run.path / "predictions" / f"{split}.zip"
         if not predictions.exists():
             raise UserError(f"{predictions}: nothing to score; run python -m benchmarks predict first")
+        scored = run.file_digest(f"predictions/{split}.zip")
         captions = dict(evenly(list(archive.captions(split).items()), config.search.limit))
         fields = {"set": f"{archive.name}{split}", "search": config.search.name, "select": config.select}
         if config.model.mask_padding:
@@ -46,6 +47,7 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
             )
             run.write(f"scores/{split}.csv", csv_text(list(rows[0]), rows))
             run.write(f"scores/{split}.json", asdict(result.score))  # last, since it marks the split as scored
+        run.record_source(f"scores/{split}.json", scored)
         scores[split] = result.score
     return scores
 

@@ -2,18 +2,20 @@
 
 import json
 import math
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks import __main__ as cli
 from benchmarks import reproduce as job
 from benchmarks.config import resolve
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
-from benchmarks.files import locked
+from benchmarks.files import locked, zipped
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died
 from benchmarks.recognition.predict import write_predictions
@@ -21,6 +23,7 @@ from benchmarks.runs.contents import Epoch
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import test_splits as splits_of
 from benchmarks.runs.workspace import workspace
+from models.weights import load_weights, pack_weights
 from tests.helpers.made_up import put_history
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -208,10 +211,40 @@ def test_only_what_is_stale_is_repeated(archive: Path, tmp_path: Path, stages: l
     stages.clear()
     (folder / "predictions/2014.zip").unlink()
     reproduce(["bttr"], preset, [7], archive, tmp_path)
-    assert stages == ["predict", "score"]
+    assert stages == ["predict"]  # the same predictions as before, whose score is there
     stages.clear()
     reproduce(["bttr"], preset, [8], archive, tmp_path)
     assert stages == ["train", "predict", "score"]
+
+
+def test_stale_is_what_was_made_from_other_contents(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+    preset = preset_of(archive)
+    reproduce(["bttr"], preset, [7], archive, tmp_path)
+    (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
+    weights, predictions = folder / "best.safetensors", folder / "predictions/2014.zip"
+    tomorrow = time.time() + 86400
+
+    def unchanged() -> None:
+        for path in (weights, predictions):
+            os.utime(path, (tomorrow, tomorrow))
+
+    def other_weights() -> None:
+        model = load_weights(weights)
+        torch.nn.init.zeros_(model.decoder.proj.bias)
+        weights.write_bytes(pack_weights(model))
+
+    def other_predictions() -> None:
+        predictions.write_bytes(zipped({"w0_0.txt": "%w0_0\n$1$\n"}))
+
+    def no_record() -> None:  # as in a folder that an older version made
+        (folder / "sources.json").unlink()
+
+    expected = {unchanged: [], other_weights: ["predict"], other_predictions: ["score"], no_record: []}
+    for change, first in expected.items():
+        stages.clear()
+        change()
+        reproduce(["bttr"], preset, [7], archive, tmp_path)
+        assert stages[:1] == first, change.__name__
 
 
 def test_each_stage_alone(archive: Path, tmp_path: Path, stages: list[str], capsys) -> None:

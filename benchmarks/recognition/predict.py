@@ -39,12 +39,13 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     check_folder(config, run.path)
     if not run.has_weights:
         raise UserError(f"{run.weights}: no trained weights; train this run first")
-    device = best_device()
+    device, weights = best_device(), run.file_digest(run.weights.name)
     model = load_weights(run.weights, config.model).to(device).eval()
     for split in splits:
         samples = evenly(archive.samples(split), config.search.limit)
         predictions = recognize(model, config, samples, device, split)
         write_predictions(run, split, {s.id: predictions[s.id] for s in samples if s.id in predictions})
+        run.record_source(f"predictions/{split}.zip", weights)
 
 
 def recognize(model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str) -> Predictions:

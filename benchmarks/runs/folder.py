@@ -174,8 +174,23 @@ class RunFolder:
         return self.recognized(split) and self._fresh(f"scores/{split}.json", f"predictions/{split}.zip")
 
     def _fresh(self, name: str, source: str) -> bool:
-        path, source_path = self.path / name, self.path / source
-        return path.exists() and path.stat().st_mtime_ns >= source_path.stat().st_mtime_ns
+        """Whether a file was made from the present contents of `source`; without a record, as committed, it was."""
+        return (self.path / name).exists() and self._sources.get(name) in (None, self.file_digest(source))
+
+    @property
+    def _sources(self) -> dict[str, str]:
+        return self._read("sources.json", dict[str, str]) if (self.path / "sources.json").exists() else {}
+
+    def file_digest(self, name: str) -> str:
+        """SHA-256 of a file, in hex."""
+        path = self.path / name
+        status = path.stat()
+        return _file_digest(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+    def record_source(self, name: str, digest: str) -> None:
+        """Record in sources.json from which contents a file was made; it is made again when they have changed."""
+        self._cache.pop("sources.json", None)
+        self.write("sources.json", self._sources | {name: digest})
 
     def forget_training(self) -> None:
         """Make the next training start afresh; weights, predictions and scores stay until newer ones replace them."""
@@ -264,6 +279,12 @@ class RunFolder:
         if not self.history or self.environment.get("gpu"):
             return 0.0
         return self.seconds[-1] / 60 * self.environment.get("threads", 1)
+
+
+@cache
+def _file_digest(path: Path, *_status: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @cache

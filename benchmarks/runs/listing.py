@@ -50,9 +50,9 @@ def runs(results: Path) -> list[Listed]:
 
 
 def _status(run: RunFolder) -> tuple[str, str]:
-    """Status and details of a run. As in `reproduce`, files older than their sources do not count."""
+    """Status and details of a run. As in `reproduce`, files made from other contents of their sources do not count."""
     state, epochs = run.state, run.config.get("training", {}).get("epochs", "?")
-    if state is None:  # not begun, or committed: git keeps no modification times to compare
+    if state is None:  # not begun, or committed, without a checkpoint
         return ("scored", _rates(run, list(run.scores))) if run.scores else ("untrained", "")
     if not run.trained:
         return "training", f"at epoch {state['epoch']} of {epochs}"
