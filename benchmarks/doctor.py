@@ -267,11 +267,11 @@ def scorer() -> Iterator[Check]:
 
 def tracking(workspace: Path) -> Iterator[Check]:
     """Whether MLflow's store is usable; at worst a warning, as runs do not depend on it."""
-    from benchmarks.tracking.tracking_store import reach, without_password
+    from benchmarks.tracking.tracking_store import reach, reason, without_secrets
 
     later = "runs continue without it; log them later with python -m benchmarks track FOLDER"
     uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(workspace / 'mlflow.db').resolve()}"
-    shown = without_password(uri)
+    shown = without_secrets(uri)
     if _version("mlflow") is None:
         yield Check("tracking", "warn", f"mlflow is not installed; {later}", "make setup")
     elif "://" not in uri or uri.startswith("file:"):
@@ -281,7 +281,6 @@ def tracking(workspace: Path) -> Iterator[Check]:
         try:
             yield Check("tracking", "ok", f"{shown}: {reach(uri)}")
         except Exception as error:  # every database driver raises its own
-            reason = " ".join(str(error).split("\n")[0].split()).replace(uri, shown)[:160] or type(error).__name__
             sqlite = uri.startswith("sqlite")
             fix = "close what locks it, or move the file away" if sqlite else "start the server, or fix its address"
-            yield Check("tracking", "warn", f"{shown}: not usable ({reason}); {later}", fix)
+            yield Check("tracking", "warn", f"{shown}: not usable ({reason(error, uri)}); {later}", fix)

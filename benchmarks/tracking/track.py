@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.printing import err_console
 from benchmarks.runs.folder import RunFolder
-from benchmarks.tracking.tracking_store import bounded, reach, store, tracking_uri, without_password, workspace_of
+from benchmarks.tracking.tracking_store import bounded, reach, reason, store, tracking_uri, workspace_of
 
 if TYPE_CHECKING:
     from benchmarks.tracking.mirror import Mirror
@@ -62,7 +62,7 @@ def _with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") -
         warn(uri, f"{error.name or error} is not installed, so runs are not logged (the run folders hold everything)")
     except Exception as error:  # the mirror must never stop a run
         _left_alone_until[uri] = time.monotonic() + BACKOFF * (time.monotonic() - started)
-        why = without_password(" ".join(str(error).split()))[:160] or type(error).__name__
+        why = reason(error, uri)
         if "database schema" in why:
             why = "its tables are of another MLflow version: use that, or, if they are older, `mlflow db upgrade`"
         warn(uri, f"MLflow at {store(folder)} is not usable ({why}); `python -m benchmarks track` can log runs later")

@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 from urllib.request import urlopen
 
 from benchmarks.errors import UserError
@@ -22,13 +22,41 @@ def tracking_uri(folder: Path) -> str:
 
 
 def store(folder: Path) -> str:
-    """The tracking URI without credentials, for display."""
-    return without_password(tracking_uri(folder))
+    """The tracking URI without its secrets, for display."""
+    return without_secrets(tracking_uri(folder))
 
 
-def without_password(text: str) -> str:
-    """Remove user names and passwords from the URLs in a text."""
-    return re.sub(r"//[^/@\s]*@", "//", text)
+def without_secrets(uri: str) -> str:
+    """Scheme, host, port and path of a URI for display: no user, password, query, or anything that cannot be told from
+    them, whatever characters they hold. The path of a file stays as it is."""
+    scheme, mark, rest = uri.partition("://")
+    if not mark:
+        return "…" if re.search(r"[@?]|\w:\w", uri) and not uri.startswith("/") else uri
+    if not re.fullmatch(r"[\w+.-]+", scheme):
+        return "…"
+    if rest.startswith("/"):
+        return f"{scheme}://{rest.partition('?')[0]}"
+    user, _, place = rest.rpartition("@")  # a password may hold "@"
+    place = re.split("[?#]", place)[0]
+    understood = re.fullmatch(r"([\w.-]*|\[[\da-fA-F:.]+\])(:\d*)?(/.*)?", place) and not re.search("[?#]", user)
+    return f"{scheme}://{place if understood else '…'}"
+
+
+def reason(error: Exception, uri: str) -> str:
+    """The text of a driver's error in one short line; its type if the text holds a part of the URI that is not shown.
+
+    The user's name is shown if there is a password.
+    """
+    user = re.match(r"[^:]+://([^:/@]+):", uri)
+    known = set(_words(without_secrets(uri))) | set(user.groups() if user else ())
+    hidden = {*_words(uri), *_words(unquote(uri))} - known
+    text = " ".join(str(error).split())
+    told = any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) for word in hidden)
+    return type(error).__name__ if told or not text else text[:160]
+
+
+def _words(uri: str) -> list[str]:
+    return re.findall(r"[^\s:/?#@&=]+", uri)
 
 
 def browse(results: Path, port: int) -> None:
@@ -37,15 +65,18 @@ def browse(results: Path, port: int) -> None:
     Raises UserError if nothing was logged yet, or if the store is a server, which has its own interface.
     """
     uri = os.environ.get("MLFLOW_TRACKING_URI", "")
-    if urlparse(uri).scheme in ("http", "https"):
-        raise UserError(f"MLFLOW_TRACKING_URI is a server with its own user interface: open {uri} in a browser")
+    shown = without_secrets(uri)
+    if uri.startswith(("http://", "https://")):
+        raise UserError(f"MLFLOW_TRACKING_URI is a server with its own user interface: open {shown} in a browser")
+    if uri and not re.fullmatch(r"(sqlite|postgresql|mysql|mssql)(\+\w+)?://(?!.*…).*", shown):  # MLflow would print it
+        raise UserError(f"MLFLOW_TRACKING_URI={shown}: no address of a database; correct it, or unset it")
     if not uri:
         paths = [results / "mlflow.db", *sorted(results.glob("local/*/mlflow.db"))]
         database = next((path for path in paths if path.exists()), None)
         if database is None:
             raise UserError(f"{paths[0]}: nothing was logged yet; run make reproduce-table2, or name another RESULTS=")
         uri = f"sqlite:///{database.resolve()}"
-    print(f"MLflow at {without_password(uri)}: http://127.0.0.1:{port} (Ctrl-C to stop)", flush=True)
+    print(f"MLflow at {without_secrets(uri)}: http://127.0.0.1:{port} (Ctrl-C to stop)", flush=True)
     options = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     os.environ["MLFLOW_BACKEND_STORE_URI"] = uri  # not on the command line, where every user could see the password
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")  # read-only use

@@ -35,6 +35,7 @@ from benchmarks.tuning.trials import FINISHED_STATES, POLL, RETRIES, STORAGE_ERR
 if TYPE_CHECKING:
     from benchmarks.jobs.engine import Engine
 
+DRIVER = "give a URL with an installed driver, such as postgresql+psycopg2://USER:PASSWORD@HOST/NAME"
 MIRROR_SECONDS = 60  # how long the end of tuning waits for MLflow
 
 
@@ -49,6 +50,8 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
     quiet_optuna()
     if placing.engine == "ray" and not storage:
         raise UserError("the engine 'ray' needs a storage that all nodes reach: --storage postgresql://...")
+    if storage and "://" not in storage:  # not shown, as it may be a URL with a password, misspelt
+        raise UserError(f"--storage: not a URL; {DRIVER}")
     space = workspace(archive, results)
     folder = space / "tuning" / problem.name
     announce(archive)
@@ -112,20 +115,20 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger
 
 def _open(job: Job) -> optuna.Study:
     """Open the study. Raises UserError, without the password, if its storage is unusable."""
-    shown = job.storage
+    from benchmarks.tracking.tracking_store import reason, without_secrets
+
+    shown = without_secrets(job.storage)
     try:
-        if not job.local:
-            shown = sqlalchemy.make_url(job.storage).render_as_string(hide_password=True)
         return job.opened()
     except (ImportError, sqlalchemy.exc.ArgumentError) as error:
-        fix = "give a URL with an installed driver, such as postgresql+psycopg2://USER:PASSWORD@HOST/NAME"
-        raise UserError(f"{shown}: not a storage that can be used ({error}); {fix}") from None
+        raise UserError(f"{shown}: not a storage that can be used ({reason(error, job.storage)}); {DRIVER}") from None
     except (*STORAGE_ERRORS, RuntimeError) as error:
-        why = str(error.__cause__ or error).splitlines()[0].replace(job.storage, shown)
-        raise UserError(
-            f"{shown}: the study's storage cannot be reached ({why}); start it, or check --storage"
-        ) from None
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        why = f"the study's storage cannot be reached ({reason(cause, job.storage)})"
+        raise UserError(f"{shown}: {why}; start it, or check --storage") from None
     except (OSError, ValueError, KeyError) as error:
+        if not job.local:  # not even the port is a number
+            raise UserError(f"{shown}: not a storage that can be used; {DRIVER}") from None
         raise UserError(f"{shown}: damaged ({error}); move it away to begin the study again") from None
 
 

@@ -605,6 +605,50 @@ def test_the_user_interface_opens_the_store_in_use(tmp_path: Path, monkeypatch, 
     assert "secret" not in str(became) + capsys.readouterr().out
 
 
+SECRET = {  # address: what is shown of it
+    "postgresql://me:secret@db:5432/runs": "postgresql://db:5432/runs",
+    "postgresql://db/runs?password=secret": "postgresql://db/runs",
+    "http://secret@mlflow.example/x": "http://mlflow.example/x",
+    "https://mlflow.example/?token=se@secret": "https://…",
+    "postgresql://me:se/secret@t?e@db/x": "postgresql://…",
+    "postgresql://me:se#secret@db/x": "postgresql://…",
+    "postgresql://me:secret": "postgresql://…",
+    "postgresql:me:secret@db/x": "…",
+    "http://[secret/": "http://…",
+    "nosuch://me:secret@db/x": "nosuch://db/x",
+}
+
+
+@pytest.mark.parametrize("uri", SECRET)
+def test_no_secret_of_an_address_is_printed(uri: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    def unusable(_: str) -> None:
+        raise ValueError(f"{uri}: port 'secret' is no number")
+
+    monkeypatch.setattr(tracking, "reach", unusable)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    assert tracking_store.store(tmp_path) == SECRET[uri]
+    assert tracking_store.reason(ValueError("connection refused"), uri) == "connection refused"
+    assert tracking.track(put_run(tmp_path, "bttr")) is None
+    printed = capsys.readouterr().err
+    assert "is not usable (ValueError)" in printed and "secret" not in printed
+
+
+@pytest.mark.parametrize("uri", SECRET)
+def test_the_user_interface_prints_no_secret(uri: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    """MLflow would print an address that it does not understand, so it never gets that."""
+    became: list[str] = []
+    monkeypatch.setattr(os, "execv", lambda program, _: became.append(program))
+    monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    said = ""
+    try:
+        tracking_store.browse(tmp_path, 5000)
+    except UserError as error:
+        said = str(error)
+    assert bool(became) == SECRET[uri].startswith("postgresql://db")
+    assert SECRET[uri] in (printed := said + capsys.readouterr().out) and "secret" not in printed
+
+
 def test_the_user_interface_finds_the_embedded_set_and_reports_an_empty_workspace(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(os, "execv", lambda program, line: None)
     monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")

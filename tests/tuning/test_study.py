@@ -318,7 +318,14 @@ def test_a_study_has_one_driver_per_machine(inline, given) -> None:
 @pytest.mark.parametrize(
     ("storage", "message"),
     [
-        ("postgresql+psycopg2://me:secret@127.0.0.1:9/x", r"^postgresql.psycopg2://me:...@127.0.0.1:9/x: .*be reached"),
+        (
+            "postgresql+psycopg2://me:secret@127.0.0.1:9/x",
+            r"^postgresql.psycopg2://127.0.0.1:9/x: .*be reached.*refused",
+        ),
+        ("postgresql+psycopg2://127.0.0.1:9/x?user=me&password=secret", r"127.0.0.1:9/x: the .* be reached"),
+        ("postgresql+psycopg2://me:se/secret@?127.0.0.1:9/x", r"^postgresql.psycopg2://…: not a storage|be reached"),
+        ("postgresql+psycopg2://me:secret/x", r"^postgresql.psycopg2://…: not a storage that can be used"),
+        ("postgresql:me:secret@127.0.0.1/x", r"^--storage: not a URL"),
         ("nosuch://host/x", r"nosuch://host/x: not a storage that can be used"),
     ],
 )
