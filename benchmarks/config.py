@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from benchmarks.errors import UserError
-from models.config import MAX_STEPS, CoMERConfig
 from models.inference.options import SearchOptions
+from models.settings import MAX_STEPS, NETWORKS, AnySettings, CoMERSettings, of_its_network, without_classes
 from models.vocab import Vocabulary
 
-SCHEMA = 3  # version of the settings below: raise it when one is added or removed or changes its meaning
+SCHEMA = 4  # version of the settings below: raise it when one is added or removed or changes its meaning
 SEED_LIMIT = 2**64  # torch takes smaller seeds
 FILLED_IN = {"schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"}  # by the run
 # Limits of the authors' loader, which skips larger images and longer labels in training and in prediction.
@@ -164,7 +164,7 @@ class Config(Strict):
     preset: str
     seed: int = Field(default=7, ge=0, lt=SEED_LIMIT)
     data: Data = Data()
-    model: CoMERConfig = CoMERConfig()
+    model: AnySettings = CoMERSettings()
     augmentation: Augmentation | None = Augmentation()
     training: Training = Training()
     search: Search = Search()
@@ -184,10 +184,8 @@ class Config(Strict):
         return self
 
     @model_validator(mode="after")
-    def _network_fits_the_vocabulary(self) -> "Config":
-        if self.model.vocab_size != (classes := len(Vocabulary())):
-            raise ValueError(f"model.vocab_size must be {classes}, the special tokens and models/dictionary.txt")
-        if 2 * self.search.beam_size > classes:
+    def _beams_fit_the_vocabulary(self) -> "Config":
+        if 2 * self.search.beam_size > (classes := len(Vocabulary())):
             raise ValueError(f"search.beam_size must be at most {classes // 2}, half of the classes")
         return self
 
@@ -222,14 +220,17 @@ def names(kind: str) -> list[str]:
 def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     """Merge defaults <- preset <- recipe, tied to the archive's name and digest.
 
-    `recipe` and `preset` are shipped names or paths of YAML files. `select` becomes `heldout` if it names a test split
+    `recipe` and `preset` are shipped names or paths of YAML files. A `model.size` stands for the keys that it means to
+    the network; other keys of the model override them. `select` becomes `heldout` if it names a test split
     that the archive lacks; on the embedded set, which has no pen strokes, the settings that need them become 0.
     """
     recipe_name, recipe_keys, recipe_source = read_named("recipes", recipe)
     preset_name, preset_keys, preset_source = read_named("presets", preset)
     for keys, source in ((preset_keys, preset_source), (recipe_keys, recipe_source)):
         refuse_filled_in(keys, source)
+    source = f"{recipe_source} with {preset_source}"
     merged = merge(preset_keys, recipe_keys) | {"recipe": recipe_name, "preset": preset_name, "seed": seed}
+    merged["model"] = sized(merged.get("model", {}), source)
     merged["select"] = select = str(merged.get("select", Config.model_fields["select"].default))  # 2014 is a number
     if archive is not None:
         merged["data"] = merged.get("data", {}) | {"name": archive.name, "digest": archive.digest}
@@ -239,17 +240,39 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
             merged["data"]["ink"] = archive.ink_digest
         if re.fullmatch(r"\d{4}", select) and select not in archive.test_splits:
             merged["select"] = "heldout"
-    return validate(Config, merged, f"{recipe_source} with {preset_source}")
+    return validate(Config, merged, source)
+
+
+def sized(model: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Keys of a model with those that its `size` stands for. Raises UserError for a size that its network lacks."""
+    keys, name = dict(model), network_of(model)
+    size, sizes = keys.pop("size", "published"), NETWORKS[name].sizes
+    if size not in list(sizes):
+        raise UserError(f"{source}: model.size: {name} has no size {size!r}; choose one of {', '.join(sizes)}")
+    return merge(sizes[size], keys)
+
+
+def network_of(model: Mapping[str, Any]) -> str:
+    """The network that keys of a model name; CoMER for those that name none, or an unknown one, to be refused later."""
+    return name if (name := model.get("network")) in list(NETWORKS) else CoMERSettings.network
 
 
 def load(path: Path) -> Config:
     """Read the `config.yaml` of a run folder. An older one keeps its schema version, so it is not trained further."""
     if not path.exists():
         raise UserError(f"{path}: no such file, so this is not a run folder; `python -m benchmarks ls` lists runs")
-    keys = {"schema_version": 1} | read_yaml(path)
+    keys = _stored(path)
     version = keys["schema_version"]
     older = "" if version == SCHEMA else f" (version {version} of the settings, not {SCHEMA})"
     return validate(Config, keys, f"{path}{older}")
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    """The keys of a config.yaml."""
+    keys = {"schema_version": 1} | read_yaml(path)
+    if isinstance(model := keys.get("model"), dict):
+        keys["model"] = without_classes(model)
+    return keys
 
 
 def check_folder(config: Config, folder: Path) -> None:
@@ -258,7 +281,10 @@ def check_folder(config: Config, folder: Path) -> None:
     if not path.exists():
         return
     # keys added since the folder was made count as defaults there; the schema version still tells the two apart
-    there = merge(Config(recipe="", preset="").model_dump(mode="json"), {"schema_version": 1} | read_yaml(path))
+    keys = _stored(path)
+    model = of_its_network({"network": network_of(keys.get("model", {}))})
+    defaults = Config(recipe="", preset="", model=model)
+    there = merge(defaults.model_dump(mode="json"), keys)
     old, new = flat(there), flat(config.model_dump(mode="json"))
     if different := [name for name in new | old if old.get(name, "absent") != new.get(name, "absent")]:
         changes = (f"{name} {old.get(name, 'absent')} instead of {new.get(name, 'absent')}" for name in different)
@@ -389,7 +415,7 @@ def validate(model: type[Settings], keys: Mapping[str, Any], source: str) -> Set
         first, count, fault = error.errors()[0], error.error_count(), first_fault(error)
         if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             where = ".".join(map(str, first["loc"]))
-            nearest = _nearest(where, list(schema(model)))
+            nearest = _nearest(where, list(schema(model, network_of(keys.get("model", {})))))
             fault = f"{where}: no such key{f'; did you mean {nearest}?' if nearest else ''}"
         more = f" (and {count - 1} more)" if count > 1 else ""
         raise UserError(f"{source}: {fault}{more}") from None
@@ -402,13 +428,15 @@ def first_fault(error: ValidationError, start: int = 0) -> str:
     return f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
 
 
-def schema(model: type[BaseModel] = Config) -> dict[str, dict[str, Any]]:
-    """JSON schema of every key and section, by full name (training.optimizer.lr)."""
-    whole = model.model_json_schema()
+def schema(model: type[BaseModel] = Config, network: str = CoMERSettings.network) -> dict[str, dict[str, Any]]:
+    """JSON schema of every key and section, by full name (training.optimizer.lr); the model has those of `network`."""
+    whole, settings = model.model_json_schema(), TypeAdapter(NETWORKS[network]).json_schema()
 
     def fields(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, field in section["properties"].items():
             yield prefix + name, field
+            if (model, prefix, name) == (Config, "", "model"):
+                yield from fields(settings, "model.")
             for part in (field, *field.get("anyOf", ())):
                 if "$ref" in part:
                     yield from fields(whole["$defs"][part["$ref"].rpartition("/")[2]], f"{prefix}{name}.")

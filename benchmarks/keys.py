@@ -1,7 +1,7 @@
 """Every key of a recipe or preset: its type, from the schema, and its meaning, from presets/paper.yaml.
 
 That file sets each key on a line of its own with a comment, so that the authors' training can be read without Python;
-the comments are read back here instead of being repeated.
+the comments are read back here instead of being repeated. A network's own keys are described in models/settings.py.
 """
 
 import json
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.config import FILLED_IN, SHIPPED, schema
+from models.settings import NETWORKS, CoMERSettings
 
 _LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: (?P<value>[^ #].*?))?(?:  # (?P<comment>.*))?$")
 _NAMES = {"integer": "whole number", "boolean": "true or false", "string": "text", "null": "null"}
@@ -17,17 +18,27 @@ _BOUNDS = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "
 
 
 def settable() -> list[dict[str, str]]:
-    """All keys that a recipe or preset may set, in the order of the schema.
+    """All keys that a recipe or preset may set, in the order of the schema; keys of the model for each network.
 
     `name` is the full one, such as training.optimizer.lr; `default` is JSON; `meaning` ends with its source.
     """
-    fields, meanings = schema(), comments()
-    sections = {name.rpartition(".")[0] for name in fields}
-    return [
-        {"name": name, "type": _type(field), "default": json.dumps(field["default"]), "meaning": meanings.get(name, "")}
-        for name, field in fields.items()
-        if name not in FILLED_IN | sections
-    ]
+    meanings = comments()
+    fields = {name: field for name, field in schema().items() if not name.startswith("model.")}
+    sections = {name.rpartition(".")[0] for name in fields} | {"model"}
+    listed = {name: field for name, field in fields.items() if name not in FILLED_IN | sections}
+    sizes = dict.fromkeys(size for settings in NETWORKS.values() for size in settings.sizes)
+    listed["model.network"] = {"enum": list(NETWORKS), "default": CoMERSettings.network}
+    listed["model.size"] = {"enum": list(sizes), "default": "published"}
+    rows = [_row(name, field, meanings.get(name, "")) for name, field in listed.items()]
+    for network in NETWORKS:
+        own = {name: field for name, field in schema(network=network).items() if name.startswith("model.")}
+        del own["model.network"]
+        rows += [_row(name, field, f"{network}: {field.get('description', '')}") for name, field in own.items()]
+    return rows
+
+
+def _row(name: str, field: dict[str, Any], meaning: str) -> dict[str, str]:
+    return {"name": name, "type": _type(field), "default": json.dumps(field["default"]), "meaning": meaning}
 
 
 def comments() -> dict[str, str]:

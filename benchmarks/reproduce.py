@@ -161,7 +161,7 @@ def _chosen(path: Path) -> dict[str, int]:
 
 
 def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, deadline: float) -> tuple[float, bool]:
-    """Seconds of the first epoch after the curriculum, for the network with the most coverage, which is the slowest;
+    """Seconds of the first epoch after the curriculum, for the network with the most parameters, taken for the slowest;
     and whether it was trained now.
 
     It is trained in its own folder, set up for all epochs of its preset, which a command without minutes resumes.
@@ -169,11 +169,15 @@ def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, dea
     import torch
 
     from benchmarks.training.trainer import train
+    from models.network import build
 
     class Measured(Exception):
         pass
 
-    config = max(configs, key=lambda config: config.model.cross_coverage + config.model.self_coverage)
+    with torch.device("meta"):
+        networks = [build(config.model) for config in configs]
+    sizes = [sum(parameter.numel() for parameter in network.parameters()) for network in networks]
+    config = configs[sizes.index(max(sizes))]
     folder, needed = runs / config.run_name, min(config.training.batching.curriculum + 1, config.training.epochs)
 
     def stop(line: dict[str, Any]) -> None:

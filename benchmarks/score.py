@@ -32,7 +32,7 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
         scored = run.file_digest(f"predictions/{split}.zip")
         captions = dict(evenly(list(archive.captions(split).items()), config.search.limit))
         fields = {"set": f"{archive.name}{split}", "search": config.search.name, "select": config.select}
-        if config.model.mask_padding:
+        if not config.model.reads_padding:
             fields["padding"] = "masked"  # independent of the batch; not stated for the authors' unmasked padding
         truth = {id_: text for id_, text in sorted(archive.ground_truth(split).items()) if id_ in captions}
         with tempfile.TemporaryDirectory() as workdir:

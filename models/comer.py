@@ -4,27 +4,45 @@ Without coverage it is the "BTTR (baseline)" of the paper's tables. Parameters a
 checkpoints.
 """
 
-from torch import Tensor, nn
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from models.config import CoMERConfig
-from models.decoder import Decoder, Trace
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.decoder import Decoder, Trace, bidirectional_targets
 from models.densenet import Encoder
+from models.network import NO_WORD, AttentionMaps, Network
+from models.settings import CoMERSettings
+from models.vocab import PAD, Vocabulary
 
 
-class CoMER(nn.Module):
-    """The whole network: images in, logits of both reading directions out."""
+class Words(NamedTuple):
+    """Words of both reading directions, padded with PAD: rows 0 to b - 1 left to right, b to 2 b - 1 right to left."""
 
-    def __init__(self, config: CoMERConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = Encoder(config)
-        self.decoder = Decoder(config)
+    inputs_BT: Tensor
+    outputs_BT: Tensor
+
+
+class CoMER(Network):
+    """The whole network."""
+
+    settings: CoMERSettings
+    word_rows = ("decoder.word_embed.0.weight", "decoder.proj.weight")
+
+    def __init__(self, settings: CoMERSettings, vocabulary: Vocabulary | None = None) -> None:
+        super().__init__(settings, vocabulary)
+        self.encoder = Encoder(settings)
+        self.decoder = Decoder(settings, len(self.vocabulary))
+
+    def targets(self, captions: Sequence[Sequence[str]], padded: Callable[[int], int] = int) -> Words:
+        """Words of both directions, T >= longest caption + 1."""
+        inputs_BT, outputs_BT = bidirectional_targets([self.vocabulary.encode(caption) for caption in captions])
+        extra = padded(inputs_BT.shape[1]) - inputs_BT.shape[1]
+        return Words(F.pad(inputs_BT, (0, extra)), F.pad(outputs_BT, (0, extra)))
 
     def encode(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Features [b, h, w, d] and their mask [b, h, w] (True = padding); h = ceil(H/stride), w = ceil(W/stride).
-
-        Images are in [0, 1], white ink on black, zero-padded on the right and at the bottom.
-        """
+        """Features [b, h, w, d] and their mask [b, h, w] (True = padding); h = ceil(H/stride), w = ceil(W/stride)."""
         return self.encoder(images_b1HW, mask_bHW)
 
     def decode(self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None) -> Tensor:
@@ -34,6 +52,19 @@ class CoMER(nn.Module):
         """
         return self.decoder(features_bhwd, mask_bhw, inputs_BT, trace)
 
-    def forward(self, images_b1HW: Tensor, mask_bHW: Tensor, inputs_BT: Tensor) -> Tensor:
-        """Logits [B, T, V] for the inputs of `bidirectional_targets`, B = 2 b."""
-        return self.decode(*self.encode(images_b1HW, mask_bHW), inputs_BT)
+    def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Words) -> tuple[Tensor, Tensor]:
+        """Logits [B, T, V] and true ids [B, T] of both directions, B = 2 b (the loss is eq. 4)."""
+        logits_BTV = self.decode(*self.encode(images_b1HW, mask_bHW), targets.inputs_BT)
+        return logits_BTV, targets.outputs_BT.masked_fill(targets.outputs_BT == PAD, NO_WORD)
+
+    def trace(self, images_11HW: Tensor, mask_1HW: Tensor, tokens: Sequence[str]) -> AttentionMaps:
+        """Cross-attention and refinement term of the last layer, mean over its heads, read left to right."""
+        features, mask_1hw = self.encode(images_11HW, mask_1HW)
+        layers = Trace()
+        self.decode(features, mask_1hw, self.targets([tokens]).inputs_BT[:1], layers)
+        looked_Thw, suppressed_Thw = (
+            None if values_1HTL is None else values_1HTL[0].unflatten(-1, mask_1hw.shape[1:]).mean(0)
+            for values_1HTL in (layers[-1].attention, layers[-1].refinement)
+        )
+        assert looked_Thw is not None
+        return AttentionMaps(looked_Thw, suppressed_Thw, self.settings.stride)

@@ -14,11 +14,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.config import CoMERConfig
 from models.coverage import AttentionRefinement
 from models.layers import Dropout, float32
 from models.position import WordPosition
-from models.vocab import PAD
+from models.settings import CoMERSettings
+from models.vocab import EOS, PAD, SOS
+
+
+def bidirectional_targets(labels: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Decoder inputs and targets of both directions, each [2b, T] with T = longest label + 1, 0 = pad.
+
+    Rows 0..b-1 read left to right (from sos to eos), rows b..2b-1 right to left (from eos to sos): the start token
+    alone tells the direction (BTTR, section 3.4).
+    """
+    left = [([SOS, *label], [*label, EOS]) for label in labels]
+    right = [([EOS, *label[::-1]], [*label[::-1], SOS]) for label in labels]
+    length = max(len(label) for label in labels) + 1
+    inputs_BT = torch.full((2 * len(labels), length), PAD)
+    outputs_BT = inputs_BT.clone()
+    for row, (source, target) in enumerate(left + right):
+        inputs_BT[row, : len(source)] = torch.tensor(source)
+        outputs_BT[row, : len(target)] = torch.tensor(target)
+    return inputs_BT, outputs_BT
 
 
 @dataclass(frozen=True)
@@ -155,16 +172,16 @@ def by_row(x_bHNL: Tensor, rows: int) -> Tensor:
 class Decoder(nn.Module):
     """Maps token ids to class logits, given image features."""
 
-    def __init__(self, c: CoMERConfig) -> None:
+    def __init__(self, c: CoMERSettings, classes: int) -> None:
         super().__init__()
-        self.word_embed = nn.Sequential(nn.Embedding(c.vocab_size, c.d_model), nn.LayerNorm(c.d_model))
+        self.word_embed = nn.Sequential(nn.Embedding(classes, c.d_model), nn.LayerNorm(c.d_model))
         self.pos_enc = WordPosition(c.d_model)
         self.norm = nn.LayerNorm(c.d_model)
         covered = c.cross_coverage or c.self_coverage
         arm = AttentionRefinement(c.nhead, c.dc, c.cross_coverage, c.self_coverage) if covered else None
         layer = DecoderLayer(c.d_model, c.nhead, c.dim_feedforward, c.dropout)
         self.model = DecoderStack(layer, c.num_decoder_layers, arm)
-        self.proj = nn.Linear(c.d_model, c.vocab_size)
+        self.proj = nn.Linear(c.d_model, classes)
 
     def forward(self, features_bhwd: Tensor, mask_bhw: Tensor, inputs_BT: Tensor, trace: Trace | None = None) -> Tensor:
         """Logits [B, T, V] in float32; B is a multiple of b. A given `trace` receives one entry per layer."""

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from models.comer import CoMER
-from models.config import CoMERConfig
 from models.errors import CheckpointError
+from models.settings import CoMERSettings
 from models.vocab import Vocabulary
-from models.weights import build, one_line
+from models.weights import one_line, with_weights
 
 PREFIX = "comer_model."  # of the network's tensors; a checkpoint holds others, too
 
@@ -41,22 +41,23 @@ def import_lightning(ckpt: Path) -> CoMER:
     if not state:
         raise CheckpointError(f"{ckpt}: no tensors named {PREFIX}*; give a checkpoint of the authors' CoMER")
     try:
-        config = _infer_config(state, mapping("hyper_parameters"))
+        settings = _infer_settings(state, mapping("hyper_parameters"))
+        classes = state["decoder.proj.weight"].shape[0]
     except (KeyError, IndexError, ValueError) as error:
         raise CheckpointError(f"{ckpt}: not a CoMER network, sizes cannot be inferred ({one_line(error)})") from None
-    if config.vocab_size != len(Vocabulary()):
-        raise CheckpointError(f"{ckpt}: {config.vocab_size} classes, the dictionary has {len(Vocabulary())}")
-    return build(ckpt, config, state)
+    if classes != len(Vocabulary()):
+        raise CheckpointError(f"{ckpt}: {classes} classes, the dictionary has {len(Vocabulary())}")
+    return with_weights(ckpt, CoMER(settings), state)
 
 
-def _infer_config(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any]) -> CoMERConfig:
-    """The configuration, from tensor shapes and the checkpoint's hyperparameters."""
+def _infer_settings(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any]) -> CoMERSettings:
+    """The settings, from tensor shapes and the checkpoint's hyperparameters."""
 
     def count(pattern: str) -> int:
         return len({match[0] for name in state if (match := re.match(pattern, name))})
 
     layers = tuple(count(rf"encoder\.model\.dense{block}\.\d+\.") for block in (1, 2, 3))
-    names = [field.name for field in fields(CoMERConfig)]
+    names = [field.name for field in fields(CoMERSettings)]
     known: dict[str, Any] = {
         name: hyperparameters[name] for name in names if isinstance(hyperparameters.get(name), int | float)
     }
@@ -66,19 +67,18 @@ def _infer_config(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any
         "num_layers": layers[0] if len(set(layers)) == 1 else layers,
         "num_decoder_layers": count(r"decoder\.model\.layers\.\d+\."),
         "dim_feedforward": state["decoder.model.layers.0.linear1.weight"].shape[0],
-        "vocab_size": state["decoder.proj.weight"].shape[0],
         "mask_padding": False,
     }
     conv = state.get("decoder.model.arm.conv.weight")
     if conv is None:
         known["cross_coverage"] = known["self_coverage"] = False
-        return CoMERConfig(**known)
+        return CoMERSettings(**known)
     known["dc"], known["nhead"] = conv.shape[0], state["decoder.model.arm.proj.weight"].shape[0]
     if conv.shape[1] == 2 * known["nhead"]:
         known["cross_coverage"] = known["self_coverage"] = True
     elif known.get("cross_coverage") == known.get("self_coverage"):
         raise ValueError("one coverage, and no hyperparameter says which")
-    return CoMERConfig(**known)
+    return CoMERSettings(**known)
 
 
 class StandIn:

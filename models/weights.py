@@ -1,11 +1,12 @@
-"""Weights files: safetensors with the configuration and the digest of the vocabulary in the header."""
+"""Weights files: safetensors with the network, its settings and its words in the header."""
 
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from pydantic import ValidationError
@@ -13,26 +14,25 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from models.comer import CoMER
-from models.config import CoMERConfig
 from models.errors import CheckpointError
-from models.vocab import Vocabulary
+from models.network import Network, build
+from models.settings import NetworkSettings, of_its_network, without_classes
 
 FORMAT = "hmerbench-weights-1"
-FREE_KEYS = {"dropout", "encoder_dropout", "mask_padding"}  # may differ between file and configuration
+AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 
 
-def pack_weights(model: CoMER) -> bytes:
-    """A weights file: the model's tensors, its configuration, and the digest of the vocabulary."""
-    header = {"format": FORMAT, "config": asdict(model.config), "vocabulary": Vocabulary().digest}
-    return pack_tensors(model.state_dict(), header)
+def pack_weights(model: Network) -> bytes:
+    """A weights file: the model's tensors, its settings, which name the network, and its words."""
+    words = {"vocabulary": model.vocabulary.digest, "words": model.vocabulary.words}
+    return pack_tensors(model.state_dict(), {"format": FORMAT, "config": asdict(model.settings), **words})
 
 
-def load_weights(path: Path, config: CoMERConfig | None = None) -> CoMER:
-    """The model in a file of `pack_weights`, on the CPU.
+def load_weights(path: Path, settings: NetworkSettings | None = None) -> Network:
+    """The model in a file of `pack_weights`, on the CPU. Files that name no network are older than the others: CoMER's.
 
-    A given `config` must have the file's sizes and coverages; its dropout and padding treatment apply. Raises
-    CheckpointError for a missing, damaged or foreign file, and for another configuration or vocabulary.
+    Given `settings` must be those in the file, but for those that may change after training, which apply. Raises
+    CheckpointError for a missing, damaged or foreign file, and for another network, other settings or other words.
     """
     if not path.is_file():
         raise CheckpointError(f"{path}: no such weights file; train the model first or give another path")
@@ -43,24 +43,37 @@ def load_weights(path: Path, config: CoMERConfig | None = None) -> CoMER:
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not a weights file of this suite; give one that training wrote")
     try:
-        stored = CoMERConfig(**header["config"])
+        stored = of_its_network(without_classes(header["config"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: unknown configuration ({one_line(error)}); update this suite") from None
-    config = config or stored
-    wanted, found = asdict(config), asdict(stored)
-    different = [key for key in wanted if wanted[key] != found[key] and key not in FREE_KEYS]
+    settings = settings or stored
+    if settings.network != stored.network:
+        raise CheckpointError(
+            f"{path}: weights of the network {stored.network}, not {settings.network}; choose the recipe it was "
+            "trained with"
+        )
+    wanted, found = asdict(settings), asdict(stored)
+    different = [key for key in wanted if wanted[key] != found[key] and key not in settings.free]
     if different:
         changes = ", ".join(f"{key} {found[key]} instead of {wanted[key]}" for key in different)
         raise CheckpointError(f"{path}: has {changes}; choose the recipe it was trained with")
-    if header.get("vocabulary") != Vocabulary().digest:
-        raise CheckpointError(f"{path}: trained with another vocabulary; restore models/dictionary.txt")
-    return build(path, config, state)
+    model = build(settings)
+    if header.get("vocabulary") != model.vocabulary.digest:
+        raise CheckpointError(f"{path}: trained with another vocabulary{_other_words(header, model)}")
+    return with_weights(path, model, state)
 
 
-def build(path: Path, config: CoMERConfig, state: Mapping[str, Tensor]) -> CoMER:
-    """The network of `config` with the tensors read from `path`; CheckpointError unless names and shapes match and
-    all numbers are finite."""
-    model = CoMER(config)
+def _other_words(header: Mapping[str, Any], model: Network) -> str:
+    """The first word that differs, if the file lists its words, and the fix."""
+    fix = "; restore models/dictionary.txt"
+    pairs = zip_longest(header.get("words", ()), model.vocabulary.words)
+    first = next((f" ({theirs!r} where this suite has {ours!r})" for theirs, ours in pairs if theirs != ours), "")
+    return first * ("words" in header) + fix
+
+
+def with_weights(path: Path, model: AnyNetwork, state: Mapping[str, Tensor]) -> AnyNetwork:
+    """The model with the tensors read from `path`; CheckpointError unless names and shapes match and all numbers are
+    finite."""
     try:
         model.load_state_dict(state)
     except RuntimeError as error:

@@ -63,7 +63,7 @@ for name, direction in systems.items():
     system = config.changed({"search.direction": direction, "search.limit": count})
     read[name] = recognize(model, system, samples, torch.device("cpu"), split)
     run = RunFolder(work / name, system)
-    write_predictions(run, split, read[name])
+    write_predictions(run, split, read[name], model.vocabulary)
     print(f"{name:<14}{score(run, archive, [split])[split]}")
 
 # %% [markdown]

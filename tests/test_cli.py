@@ -15,7 +15,7 @@ import torch
 from benchmarks import __main__ as cli
 from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
-from models import CoMER
+from models import build
 from models.weights import pack_weights
 from tests.helpers.made_up import put_history
 from tests.helpers.places import ROOT
@@ -154,7 +154,7 @@ def test_weights_read_a_new_test_set_and_are_not_trained_over(
     archive = tiny_archive(tmp_path / "archive", test=2)
     run = RunFolder(tmp_path / "run", tiny_config(archive))
     run.write("config.yaml", run.settings.to_yaml())
-    run.write("best.safetensors", pack_weights(CoMER(run.settings.model)))
+    run.write("best.safetensors", pack_weights(build(run.settings.model)))
     shutil.copytree(archive / "data/2014", archive / "data/2023")
 
     def main(*words: str) -> int:

@@ -23,6 +23,7 @@ from benchmarks.runs.contents import Epoch
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import test_splits as splits_of
 from benchmarks.runs.workspace import workspace
+from models import Vocabulary
 from models.weights import load_weights, pack_weights
 from tests.helpers.made_up import put_history
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -416,7 +417,10 @@ def test_a_signature_states_that_padding_is_masked(archive: Path, tmp_path: Path
     from benchmarks.score import score  # not the spied one
 
     write_predictions(
-        RunFolder(tmp_path), "2014", {key: (("x",), []) for key in open_archive(archive).captions("2014")}
+        RunFolder(tmp_path),
+        "2014",
+        {key: (("x",), []) for key in open_archive(archive).captions("2014")},
+        Vocabulary(),
     )
     for masked, said in ((True, "search:joint2|padding:masked|select:2014"), (False, "search:joint2|select:2014")):
         config = tiny_config(archive, {"model": {"mask_padding": masked}})

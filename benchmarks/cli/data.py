@@ -46,9 +46,9 @@ def import_weights(
     model = import_lightning(ckpt)
     write_atomically(out, pack_weights(model))
     recipes = {(False, True): "comer-self", (True, False): "comer-cross", (True, True): "comer-fusion"}
-    coverage = model.config.cross_coverage, model.config.self_coverage
+    coverage = model.settings.cross_coverage, model.settings.self_coverage
     millions = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     print(f"recipe   {recipes.get(coverage, 'bttr or bttr-baseline')}")  # these two differ only in augmentation
-    print(f"network  {millions:.2f} M parameters; {model.config}")
+    print(f"network  {millions:.2f} M parameters; {model.settings}")
     print(f"tensors  {len(model.state_dict())}, all tensors of this network: none missing, none unexpected")
     print(f"written  {out}")

@@ -8,21 +8,20 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.config import Config
 from benchmarks.data.augmentation import Distortion, Draw, distort, load, rescale, sides, within_limits
 from benchmarks.data.samples import Sample
 from benchmarks.data.substitution import Substitution
-from models import Vocabulary
-from models.config import MAX_STEPS
-from models.vocab import bidirectional_targets
+from models.network import Network, Targets
+from models.settings import MAX_STEPS
 
 CELL = 16  # the encoder's largest stride: padded sides are multiples of it
 STEPS = 8  # in order `shape`, labels are padded to multiples of it
@@ -56,8 +55,21 @@ class Inputs(NamedTuple):
 
     images: Tensor  # uint8 [b,1,H,W], ink 255 on 0
     mask: Tensor  # bool [b,H,W], True = padding
-    tokens: Tensor  # int64 [2b,T], both directions
-    targets: Tensor  # int64 [2b,T]
+    targets: Targets  # of the network
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of them."""
+        return self.images, self.mask, *self.targets
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> "Inputs":
+        """The inputs with every tensor changed."""
+        return Inputs(change(self.images), change(self.mask), mapped(change, self.targets))
+
+
+def mapped(change: Callable[[Tensor], Tensor], targets: Targets) -> Targets:
+    """Targets of the same kind with every tensor changed."""
+    return type(targets)(*map(change, targets))  # pyright: ignore[reportArgumentType] (a NamedTuple)
 
 
 # ----------------------------------------------------------------------------------------------------- grouping
@@ -151,7 +163,8 @@ def pad(images: Sequence[np.ndarray], shape: tuple[int, int] | None = None) -> t
 class TrainingSet:
     """The training batches of any epoch, each a pure function of (config, epoch, position).
 
-    A batch is made in two steps: `prepare` in any thread, then `inputs` in the training thread.
+    A batch is made in two steps: `prepare` in any thread, then `inputs` in the training thread. That takes a network,
+    which makes targets of its own.
     """
 
     def __init__(
@@ -160,9 +173,10 @@ class TrainingSet:
         config: Config,
         device: torch.device | None = None,
         substitution: Substitution | None = None,
+        network: Network | None = None,
     ):
         self.config, self.batching, self.substitution = config, config.training.batching, substitution
-        self.device, self.encode = device or torch.device("cpu"), Vocabulary().encode
+        self.device, self.network = device or torch.device("cpu"), network
         self.samples = [s for s in load(samples, config.data) if len(s.tokens) <= config.data.max_tokens]
         self.sizes = [sides(s.image) for s in self.samples]
         self.by_length = sorted(range(len(self.samples)), key=lambda i: len(self.samples[i].tokens))
@@ -200,18 +214,17 @@ class TrainingSet:
     def prepare(self, epoch: int, indices: Sequence[int]) -> Any:
         """The part of a batch that is made on the host, as an argument for `inputs`."""
         batch = self.batch(epoch, indices)
-        return Inputs(batch.images, batch.mask, *self.targets(batch.tokens))
+        return Inputs(batch.images, batch.mask, self.targets(batch.tokens))
 
     def inputs(self, prepared: Any) -> Inputs:
         """Move a prepared batch to the device."""
-        return Inputs(*(send(tensor, self.device) for tensor in prepared))
+        return prepared.each(partial(send, device=self.device))
 
-    def targets(self, labels: Iterable[Sequence[str]]) -> tuple[Tensor, Tensor]:
-        """Decoder inputs and targets of labels; in order `shape`, padded to few lengths so that kernels are reused."""
-        tokens, targets = bidirectional_targets([self.encode(label) for label in labels])
-        steps = tokens.shape[1]
-        extra = padded_steps(steps, self.batching.coarse) - steps if self.batching.order == "shape" else 0
-        return F.pad(tokens, (0, extra)), F.pad(targets, (0, extra))
+    def targets(self, labels: Iterable[Sequence[str]]) -> Targets:
+        """The network's targets; in order `shape`, padded to few lengths so that kernels are reused."""
+        assert self.network is not None
+        padded = partial(padded_steps, coarse=self.batching.coarse) if self.batching.order == "shape" else int
+        return self.network.targets(list(labels), padded)
 
     def shape(self, sizes: Sizes) -> tuple[int, int]:
         """Padded height and width of a batch of images of these sizes."""

@@ -10,6 +10,7 @@ Suffixes of names are shapes: b images, h x w pixels as stored, H x W as padded,
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import cv2
 import numpy as np
@@ -19,8 +20,9 @@ from torch import Tensor
 
 from benchmarks.config import Config
 from benchmarks.data.augmentation import THICKER, THINNER, rounded
-from benchmarks.data.batching import Inputs, TrainingSet, send
+from benchmarks.data.batching import Inputs, TrainingSet, mapped, send
 from benchmarks.data.samples import Sample
+from models.network import Network, Targets
 
 SCALING_UNIT = 2048  # OpenCV's interpolation weights are multiples of 1/2048
 
@@ -42,14 +44,14 @@ class Drawn:
     stored: tuple[int, int]  # largest sides as stored
     middle: tuple[int, int] | None  # largest sides after the first scaling, if any image is scaled twice
     shape: tuple[int, int]  # padded sides
-    targets: tuple[Tensor, Tensor]  # decoder inputs and targets, both directions
+    targets: Targets  # of the network
 
 
 class OnDeviceSet(TrainingSet):
     """TrainingSet's batches: `prepare` draws them on the host, `inputs` makes them on the device."""
 
-    def __init__(self, samples: Iterable[Sample], config: Config, device: torch.device):
-        super().__init__(samples, config, device)
+    def __init__(self, samples: Iterable[Sample], config: Config, device: torch.device, network: Network | None = None):
+        super().__init__(samples, config, device, network=network)
         self.plain = config.augmentation is None or config.augmentation.only_scale
         self.starts = torch.tensor(np.cumsum([0, *(h * w for h, w in self.sizes)])[:-1], device=device)
         images = [sample.image.ravel() for sample in self.samples]
@@ -106,7 +108,8 @@ class OnDeviceSet(TrainingSet):
             images_bhw = scale(images_bhw, n["height"], n["width"], n["factor"], drawn.middle)
             images_bHW = scale(images_bhw, n["middle_height"], n["middle_width"], n["limit"], drawn.shape)
         image_bHW = inside(n["out_height"], n["out_width"], drawn.shape)
-        return Inputs((images_bHW * image_bHW)[:, None], ~image_bHW, *(send(ids, self.device) for ids in drawn.targets))
+        targets = mapped(partial(send, device=self.device), drawn.targets)
+        return Inputs((images_bHW * image_bHW)[:, None], ~image_bHW, targets)
 
     def _stored(self, index: Tensor, height_b: Tensor, width_b: Tensor, shape: tuple[int, int]) -> Tensor:
         """The stored images, padded: uint8 [b,h,w]."""

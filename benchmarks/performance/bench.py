@@ -34,15 +34,13 @@ from benchmarks.languages.plain import training_steps
 from benchmarks.printing import err_console, show
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
-from benchmarks.training.loss import token_loss
 from evaluation import csv_text
-from models import CoMER, CoMERConfig, SearchOptions, joint_search
-from models.inference.folded_decoder import FoldedNetwork
+from models import CoMER, CoMERSettings, SearchOptions, Vocabulary, searcher
 from models.inference.folded_encoder import FoldedEncoder
 from models.inference.plain_search import plain_search
 from models.language import LanguageConfig
 from models.layers import Dropout
-from models.vocab import EOS, SOS, bidirectional_targets
+from models.vocab import EOS, SOS
 from models.weights import load_weights
 
 QUIET = 0.5  # load average above which a warning is printed
@@ -56,7 +54,7 @@ Sides = tuple[Callable[[], object], Callable[[], object]]  # plain and fast impl
 class Sizes:
     """Problem sizes; the defaults are those of the committed numbers."""
 
-    model: CoMERConfig = field(default_factory=CoMERConfig)
+    model: CoMERSettings = field(default_factory=CoMERSettings)
     height: int = 96
     width: int = 256
     beam: int = 10
@@ -133,19 +131,20 @@ def searching(sizes: Sizes, bf16: bool, steps: int, images: int) -> Sides:
     model, inputs = network(sizes), batch(sizes, images)
     options = SearchOptions(beam_size=sizes.beam, max_len=steps + 1)
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        folded = FoldedNetwork(model)  # once for all batches, as in `predict`
-    return lambda: plain_search(model, *inputs, options), lambda: joint_search(folded, *inputs, options)
+        read = searcher(model)  # once for all batches, as in `predict`
+    return lambda: plain_search(model, *inputs, options), lambda: read([inputs], options)
 
 
 def training(sizes: Sizes, bf16: bool) -> Sides:
     """A training step: with torch's dropout in float32, and as in the trainer."""
     images, mask = batch(sizes, sizes.train_batch)
-    draw = torch.Generator().manual_seed(7)
-    labels = torch.randint(EOS + 1, sizes.model.vocab_size, (sizes.train_batch, sizes.tokens), generator=draw)
-    inputs, outputs = bidirectional_targets(labels.tolist())
+    draw, vocabulary = torch.Generator().manual_seed(7), Vocabulary()
+    ids = torch.randint(EOS + 1, len(vocabulary), (sizes.train_batch, sizes.tokens), generator=draw)
+    captions = [vocabulary.decode(row) for row in ids.tolist()]
 
     def side(fast: bool) -> Callable[[], object]:
         model, half = network(sizes).train(), fast and bf16
+        targets = model.targets(captions)
         if not fast:
             with_torch_dropout(model)
         layout = torch.channels_last if half else torch.contiguous_format
@@ -154,8 +153,7 @@ def training(sizes: Sizes, bf16: bool) -> Sides:
 
         def step() -> object:
             with torch.autocast("cpu", torch.bfloat16, enabled=half):
-                logits = model(images.contiguous(memory_format=layout), mask, inputs)
-            loss = token_loss(logits, outputs)
+                loss = model(images.contiguous(memory_format=layout), mask, targets)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -251,10 +249,10 @@ def crohme_search(crohme: Path, sizes: Sizes) -> Row:
     config = resolve("comer-fusion", "paper", 7, archive)
     model, began, images = network(sizes), time.perf_counter(), 0
     with torch.autocast("cpu", torch.bfloat16):
-        folded = FoldedNetwork(model)
+        read = searcher(model)
     for part in evaluation_batches(archive.samples("2014"), config, config.search.batch_size):
         options = SearchOptions(sizes.beam, max(map(len, part.tokens)) + 2)
-        images += len(joint_search(folded, part.images.float() / 255, part.mask, options))
+        images += len(read([(part.images.float() / 255, part.mask)], options))
     took = time.perf_counter() - began
     return Row(benchmark="crohme2014_beam10_reference_lengths_bf16", fast=took, unit=f"s for {images} images")
 

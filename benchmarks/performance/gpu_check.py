@@ -117,11 +117,11 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Me
         drawn = [trainer.training_set.prepare(last, indices) for indices in plan]
         yield "epoch", "last", "batches", len(plan), "batches"
         yield "epoch", "last", "planned and drawn on the host", time.perf_counter() - began, "s"
-        # images, height, width, decoding steps
-        shapes = {(b.numbers.shape[1], *b.shape, b.targets[0].shape[1]): b for b in drawn if isinstance(b, Drawn)}
+        # images, height, width, shape of the network's first targets
+        shapes = {(b.numbers.shape[1], *b.shape, *b.targets[0].shape): b for b in drawn if isinstance(b, Drawn)}
         sizes = sorted(shapes, key=lambda shape: (math.prod(shape[:3]), shape))
         for shape in [*evenly(sizes[:-1], SHAPES - 1), sizes[-1]]:
-            case, pixels = "{} x {} x {} px, {} steps".format(*shape), math.prod(shape[:3])
+            case, pixels = "{} x {} x {} px, {} x {} words".format(*shape), math.prod(shape[:3])
             measured, reason = _timed_or_not(trainer, shapes[shape], device)
             if measured is None and trainer.replays and trainer.replays.give_up():  # as in training
                 measured, reason = _timed_or_not(trainer, shapes[shape], device)
@@ -216,7 +216,7 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
         here, began = RunFolder(results / "local/gpu-check" / name, settings), time.perf_counter()
         predictions = recognize(model, settings, samples, device, f"{SPLIT}, {name}")
         yield "search", case, f"time in {name}", time.perf_counter() - began, f"s for {len(samples)} images"
-        write_predictions(here, SPLIT, predictions)
+        write_predictions(here, SPLIT, predictions, model.vocabulary)
         yield "search", case, f"ExpRate in {name}", score(here, archive, [SPLIT])[SPLIT].exprate, "%"
     yield from memory("search", device)
 

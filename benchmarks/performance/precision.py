@@ -23,7 +23,7 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.printing import err_console, show
 from benchmarks.runs.folder import RunFolder
-from benchmarks.training.loss import teacher_forced
+from benchmarks.training.teacher_forcing import teacher_forced
 from benchmarks.training.trainer import train
 from evaluation.scoring.stats import mean_interval
 from models.weights import load_weights

@@ -87,7 +87,7 @@ def _read(run: RunFolder, config: Config, archive: Archive, held: list[Sample]) 
     device = best_device()
     model = load_weights(run.weights, config.model).to(device).eval()
     predictions = recognize(model, config, held, device, "held-out expressions")
-    write_predictions(run, "heldout", predictions)
+    write_predictions(run, "heldout", predictions, model.vocabulary)
     truth, ids = archive.ground_truth("train"), [sample.id for sample in held]
     reference = GroundTruth({id_: truth[id_] for id_ in ids}, {sample.id: list(sample.tokens) for sample in held})
     result = evaluate(run.path / "predictions/heldout.zip", reference, NO_FIELDS)

@@ -16,8 +16,7 @@ from benchmarks.config import Config
 from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.samples import Sample
 from benchmarks.errors import UserError
-from models import CoMER, Vocabulary, bidirectional_targets
-from models.decoder import Trace
+from models.network import Network
 
 END = "<eos>"
 
@@ -40,31 +39,30 @@ class Attention:
 
 
 @torch.no_grad()
-def trace(model: CoMER, config: Config, image: np.ndarray, tokens: Sequence[str]) -> Attention:
+def trace(model: Network, config: Config, image: np.ndarray, tokens: Sequence[str]) -> Attention:
     """Attention of `model` when forced to decode `tokens` left to right from `image` (H, W) uint8, white on black.
 
     Computed in float64 on the CPU, so that no machine's rounding shows in a picture. Raises UserError for an image
-    that is too large for the run, ValueError for unknown tokens.
+    that is too large for the run and for a network without attention, ValueError for unknown tokens.
     """
     batches = evaluation_batches([Sample("", (), image)], config, 1)
     if not batches:
         raise UserError(f"an image of {image.shape[1]} x {image.shape[0]} px exceeds this run's data.max_area")
     images, mask = batches[0].images, batches[0].mask
-    inputs_BT, _ = bidirectional_targets([Vocabulary().encode(tokens)])
-    exact, layers = copy.deepcopy(model).cpu().double().eval(), Trace()
-    features, mask_bhw = exact.encode(images.double() / 255, mask)
-    exact.decode(features, mask_bhw, inputs_BT[:1], layers)
+    maps = copy.deepcopy(model).cpu().double().eval().trace(images.double() / 255, mask, tokens)
+    if maps is None:
+        raise UserError(f"the network {model.settings.network} has no attention to show; name a run of another one")
     height, width = (int((~mask[0]).any(side).sum()) for side in (1, 0))  # without padding, in pixels
-    h, w = (int((~mask_bhw[0]).any(side).sum()) for side in (1, 0))  # in cells
-
-    def mean(values_1HTL: torch.Tensor) -> np.ndarray:
-        return values_1HTL[0].unflatten(-1, mask_bhw.shape[1:])[..., :h, :w].float().numpy().mean(0)
-
-    refinement = None if layers[-1].refinement is None else mean(layers[-1].refinement)
+    h, w = (-(-side // maps.stride) for side in (height, width))  # in cells
+    looked, suppressed = (
+        None if values_Thw is None else values_Thw[:, :h, :w].float().numpy()
+        for values_Thw in (maps.looked_Thw, maps.suppressed_Thw)
+    )
+    assert looked is not None
     return Attention(
         (*tokens, END),
         image,
-        (model.config.stride * image.shape[0] / height, model.config.stride * image.shape[1] / width),
-        mean(layers[-1].attention),
-        None if refinement is None else refinement - refinement.min((1, 2), keepdims=True),
+        (maps.stride * image.shape[0] / height, maps.stride * image.shape[1] / width),
+        looked,
+        None if suppressed is None else suppressed - suppressed.min((1, 2), keepdims=True),
     )

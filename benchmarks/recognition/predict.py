@@ -1,4 +1,4 @@
-"""Recognition: approximate joint search over the images of a split; predictions in CROHME's text form, and scores."""
+"""Recognition: the network's search over the images of a split; predictions in CROHME's text form, and scores."""
 
 import math
 import time
@@ -18,10 +18,10 @@ from benchmarks.printing import err_console
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.inputs import prediction_file
 from evaluation.symlg import Unconverted, from_latex
-from models import CoMER, Vocabulary
-from models.inference.beam_search import joint_search
-from models.inference.folded_decoder import FoldedNetwork
 from models.inference.options import Hypothesis, SearchOptions
+from models.inference.searcher import Searcher, searcher
+from models.network import Network
+from models.vocab import Vocabulary
 from models.weights import load_weights
 
 QUIET_SECONDS = 15  # between two lines of progress without a terminal
@@ -44,13 +44,14 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     for split in splits:
         samples = evenly(archive.samples(split), config.search.limit)
         predictions = recognize(model, config, samples, device, split)
-        write_predictions(run, split, {s.id: predictions[s.id] for s in samples if s.id in predictions})
+        found = {s.id: predictions[s.id] for s in samples if s.id in predictions}
+        write_predictions(run, split, found, model.vocabulary)
         run.record_source(f"predictions/{split}.zip", weights)
 
 
-def recognize(model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str) -> Predictions:
-    """Joint search over `samples`, named `what` in progress; ids in the order in which they were recognized."""
-    decode = Vocabulary().decode
+def recognize(model: Network, config: Config, samples: list[Sample], device: torch.device, what: str) -> Predictions:
+    """Search over `samples`, named `what` in progress; ids in the order in which they were recognized."""
+    decode = model.vocabulary.decode
     nbest = search(model, config, samples, device, what)
     return {id_: (tuple(decode(best[0].ids)) if best else (), best) for id_, best in nbest.items()}
 
@@ -70,7 +71,7 @@ def _with_progress(batches: list[Batch], what: str) -> Iterator[Batch]:
 
 @torch.inference_mode()
 def search(
-    model: CoMER, config: Config, samples: list[Sample], device: torch.device, what: str | None = None
+    model: Network, config: Config, samples: list[Sample], device: torch.device, what: str | None = None
 ) -> dict[str, list[Hypothesis]]:
     """Hypotheses by id: the one to predict, then the others, best first. Progress is shown if it has a name, `what`.
 
@@ -79,27 +80,26 @@ def search(
     result: dict[str, list[Hypothesis]] = {}
     batches = evaluation_batches(samples, config, config.search.batch_size, config.search.scales)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.search.bf16):
-        network = FoldedNetwork(model)
+        read = searcher(model)
         for batch in _with_progress(batches, what) if what else batches:
-            nbest = _search(network, batch, config.search.options, device)
+            nbest = _search(read, batch, config.search.options, device)
             for id_, hypotheses in zip(batch.ids, nbest, strict=True):
                 if any(math.isnan(hypothesis.score) for hypothesis in hypotheses):
                     raise UserError(
                         f"{id_}: the network overflows on it; its weights are no good, give or train others"
                     )
-            result |= {id_: ranked(hypotheses, config) for id_, hypotheses in zip(batch.ids, nbest, strict=True)}
+                result[id_] = ranked(hypotheses, config, model.vocabulary)
     return result
 
 
-def _search(
-    network: FoldedNetwork, batch: Batch, options: SearchOptions, device: torch.device
-) -> list[list[Hypothesis]]:
+def _search(read: Searcher, batch: Batch, options: SearchOptions, device: torch.device) -> list[list[Hypothesis]]:
     """The hypotheses of a batch, split in halves as long as GPU memory runs out.
 
     Halves keep their padding, so results are the same up to rounding. Raises UserError if not even a single image fits.
     """
     try:
-        return _search_at_once(network, batch, options, device)
+        views = [(batch.images, batch.mask), *batch.other_sizes]
+        return read([(images.to(device).float() / 255, mask.to(device)) for images, mask in views], options)
     except torch.OutOfMemoryError as error:  # its traceback keeps the search's tensors alive until this block ends
         lacking = out_of_memory_reason(error)
     size = len(batch.ids)
@@ -110,31 +110,23 @@ def _search(
     torch.cuda.empty_cache()
     err_console.print(f"{lacking}: {size} images of {height} x {width} px are split in half and searched")
     halves = batch.part(slice(size // 2)), batch.part(slice(size // 2, size))
-    return [hypotheses for half in halves for hypotheses in _search(network, half, options, device)]
+    return [hypotheses for half in halves for hypotheses in _search(read, half, options, device)]
 
 
-def _search_at_once(
-    network: FoldedNetwork, batch: Batch, options: SearchOptions, device: torch.device
-) -> list[list[Hypothesis]]:
-    views = [(batch.images, batch.mask), *batch.other_sizes]
-    first, *others = [(images.to(device).float() / 255, mask.to(device)) for images, mask in views]
-    return joint_search(network, *first, options, others)
-
-
-def ranked(hypotheses: list[Hypothesis], config: Config) -> list[Hypothesis]:
+def ranked(hypotheses: list[Hypothesis], config: Config, vocabulary: Vocabulary) -> list[Hypothesis]:
     """The hypotheses, best first, with the one to predict moved to the front (`search.convertible`)."""
     for hypothesis in hypotheses if config.search.convertible else ():
         try:
-            from_latex(Vocabulary().decode(hypothesis.ids))
+            from_latex(vocabulary.decode(hypothesis.ids))
         except Unconverted:
             continue
         return [hypothesis, *(h for h in hypotheses if h is not hypothesis)]
     return hypotheses
 
 
-def write_predictions(run: RunFolder, split: str, predictions: Predictions) -> None:
+def write_predictions(run: RunFolder, split: str, predictions: Predictions, vocabulary: Vocabulary) -> None:
     """Replace both files of a split atomically; the zip last, since it marks the split as recognized."""
-    decode, rows = Vocabulary().decode, []
+    decode, rows = vocabulary.decode, []
     for id_, (tokens, hypotheses) in sorted(predictions.items()):
         nbest = [{"tokens": " ".join(decode(h.ids)), **{key: getattr(h, key) for key in SCORES}} for h in hypotheses]
         score = hypotheses[0].score if hypotheses else None

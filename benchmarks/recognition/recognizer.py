@@ -22,8 +22,9 @@ from benchmarks.recognition.attention import Attention, trace
 from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.predict import SCORES, search
 from benchmarks.runs.folder import RunFolder
-from models import CoMER, Hypothesis, Vocabulary
+from models.inference.options import Hypothesis
 from models.lightning import import_lightning
+from models.network import Network
 from models.weights import load_weights
 
 # A result with a lower mean probability per token is reported as doubtful. Chosen with the preset `hour` on patterns
@@ -34,14 +35,10 @@ DOUBTFUL = 0.7
 
 @dataclass(frozen=True)
 class Candidate(Hypothesis):
-    """A hypothesis of the joint search, whose scores were divided by length ** alpha, the end token counted."""
+    """A hypothesis of the search, whose scores were divided by length ** alpha, the end token counted."""
 
+    tokens: tuple[str, ...] = ()  # in reading order
     alpha: float = 1.0
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """The tokens in reading order."""
-        return tuple(Vocabulary().decode(self.ids))
 
     @property
     def latex(self) -> str:
@@ -98,7 +95,7 @@ class Recognition:
 class Recognizer:
     """A trained network with the settings it was trained with."""
 
-    def __init__(self, model: CoMER, config: Config):
+    def __init__(self, model: Network, config: Config):
         self.device = best_device()
         self.model, self.config = model.to(self.device).eval(), config
 
@@ -109,7 +106,7 @@ class Recognizer:
         path = best_run() if weights is None else Path(weights)
         if path.suffix == ".ckpt":
             model = import_lightning(path)
-            return cls(model, Config(recipe=path.stem, preset="paper", model=model.config))
+            return cls(model, Config(recipe=path.stem, preset="paper", model=model.settings))
         run = RunFolder(path if path.is_dir() else path.parent)
         file = run.weights if path.is_dir() else path
         if not file.exists():
@@ -128,7 +125,8 @@ class Recognizer:
         ink = as_crohme(gray, name, self.config.data.max_area)
         best: dict[tuple[int, ...], Candidate] = {}
         for hypothesis in search(self.model, self.config, [Sample(name, (), ink)], self.device)[name]:
-            candidate = Candidate(**vars(hypothesis), alpha=self.config.search.alpha)
+            tokens = tuple(self.model.vocabulary.decode(hypothesis.ids))
+            candidate = Candidate(**vars(hypothesis), tokens=tokens, alpha=self.config.search.alpha)
             best.setdefault(candidate.ids, candidate)  # both directions may find it; the first is the better one
         return Recognition(name, ink, tuple(best.values()))
 

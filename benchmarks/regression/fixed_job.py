@@ -30,14 +30,14 @@ from benchmarks.recognition.predict import search as search_images
 from benchmarks.regression.handwriting import handwriting
 from benchmarks.runs.folder import RunFolder
 from benchmarks.score import score
-from benchmarks.training.loss import teacher_forced, token_loss
+from benchmarks.training.teacher_forcing import teacher_forced
 from benchmarks.training.trainer import train
 from benchmarks.training.training_data import training_data
 from evaluation import symlg
 from evaluation.scoring.inputs import read_predictions
 from evaluation.scoring.score import NO_FIELDS, evaluate
 from evaluation.scoring.tokens import prediction_file
-from models import CoMER, SearchOptions, Vocabulary, bidirectional_targets, joint_search
+from models import Network, SearchOptions, Vocabulary, build, searcher
 from models.weights import load_weights
 
 TRAINED = ("comer-fusion", "smoke")  # recipe and preset
@@ -128,25 +128,26 @@ def network_values() -> Values:
     float64 network per recipe. Weights do not depend on torch's random numbers."""
     samples = [_random_sample(seed) for seed in range(3)]
     images, mask = pad([sample.image for sample in samples])
-    inputs, outputs = bidirectional_targets([Vocabulary().encode(sample.tokens) for sample in samples])
+    view = images.double() / 255, mask
     values: Values = {}
     for recipe in names("recipes"):
         model = known_network(resolve(recipe, "paper", 0))
+        targets = model.targets([sample.tokens for sample in samples])
         with torch.no_grad():
-            logits = model(images.double() / 255, mask, inputs)
-        nbest = joint_search(model, images.double() / 255, mask, SearchOptions(beam_size=3, max_len=12))
+            logits, _ = model.predict(*view, targets)
+            loss = model(*view, targets)
+        nbest = searcher(model)([view], SearchOptions(beam_size=3, max_len=12))
         weights = torch.cos(torch.arange(logits.numel(), dtype=logits.dtype))
-        loss = token_loss(logits, outputs)
         values[f"{recipe} network: loss"] = float(loss)
         values[f"{recipe} network: logits"] = float(logits.flatten() @ weights / logits.norm())
         values[f"{recipe} network: search"] = sum(hypotheses[0].score for hypotheses in nbest) / len(nbest)
     return values
 
 
-def known_network(config: Config) -> CoMER:
+def known_network(config: Config) -> Network:
     """A small version of the recipe's network; each weight tensor depends only on its name and shape."""
-    small = replace(config.model, d_model=32, growth_rate=6, num_layers=2, nhead=4, dim_feedforward=48, dc=6)
-    model = CoMER(small).double().eval()
+    small = replace(config.model, **config.model.sizes["micro"])
+    model = build(small).double().eval()
     for name, tensor in model.state_dict().items():
         draw = np.random.default_rng(list(name.encode()))
         values = draw.standard_normal(tuple(tensor.shape))
@@ -230,10 +231,9 @@ def first_steps(archive: Archive, preset: str, name: str = "") -> Values:
     """Learning rate and loss in three epochs of a tiny float32 network, otherwise with the preset's settings, and then
     its loss in evaluation mode: that of weights averaged and recalibrated as the preset says, but for FAST_AVERAGE."""
     config = resolve("comer-fusion", preset, 0, archive)
-    tiny = {"d_model": 16, "growth_rate": 4, "num_layers": 1, "nhead": 2, "dim_feedforward": 32, "dc": 4}
     training = {"epochs": 3, "bf16": False, "validate_every": 3, "average": config.training.average and FAST_AVERAGE}
     search = {"beam_size": 1, "max_len": 2, "bf16": False}
-    config = config.changed({"model": tiny, "training": training, "search": search})
+    config = config.changed({"model": config.model.sizes["nano"], "training": training, "search": search})
     name = f"{name or preset} first steps"
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder) / "run", config)

@@ -5,10 +5,11 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from benchmarks.config import AUTHORS_MAX_TOKENS, Config
+from benchmarks.config import AUTHORS_MAX_TOKENS, Config, network_of
 from benchmarks.report.paper import reference
 from benchmarks.runs.contents import Data
 from benchmarks.runs.folder import RunFolder
+from models.settings import without_classes
 
 TRAINING_EXPRESSIONS = 8834  # of CROHME
 
@@ -16,7 +17,8 @@ TRAINING_EXPRESSIONS = 8834  # of CROHME
 def settings_digest(run: RunFolder) -> str:
     """Digest of all settings except the seed and those that distinguish the rows of the paper's Table 1."""
     config = run.config
-    model = {key: value for key, value in config.get("model", {}).items() if not key.endswith("_coverage")}
+    model = without_classes(config.get("model", {}))
+    model = {key: value for key, value in model.items() if key != "network" and not key.endswith("_coverage")}
     augmentation = {name: size for name, size in (config.get("augmentation") or {}).items() if name != "scale" and size}
     rest = {key: config[key] for key in config if key not in ("schema_version", "recipe", "seed")}
     text = json.dumps(rest | {"model": model, "augmentation": augmentation}, sort_keys=True, default=str)
@@ -27,10 +29,14 @@ def preset_labels(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
     """Label each run with its preset.
 
     If runs of the same preset differ in their settings, each label includes the digest of the settings, so that these
-    runs are never pooled as seeds of a row nor compared as rows of a table. Custom recipes are checked one by one.
+    runs are never pooled as seeds of a row nor compared as rows of a table. Custom recipes are checked one by one, and
+    so are the networks, whose settings differ anyway.
     """
-    digests: dict[tuple[str, object], set[str]] = {}
-    groups = {run: (run.preset, run.recipe in reference()["recipes"] or run.recipe) for run in runs}
+    digests: dict[tuple[object, ...], set[str]] = {}
+    groups = {
+        run: (run.preset, network_of(run.config.get("model", {})), run.recipe in reference()["recipes"] or run.recipe)
+        for run in runs
+    }
     for run, group in groups.items():
         digests.setdefault(group, set()).add(settings_digest(run))
     return {
@@ -49,12 +55,12 @@ def added_data(data: Data) -> str:
 def describe_preset(config: Config, runs: Iterable[RunFolder] = ()) -> dict[str, str]:
     """A row of the table of presets: network, images, training data and reading scales, and the cost and number of
     seeds per row of `runs`."""
-    data, layers, runs = config.data, config.model.num_layers, list(runs)
+    data, runs = config.data, list(runs)
     expressions = f"{data.limit or TRAINING_EXPRESSIONS:,}"
     if data.max_tokens < AUTHORS_MAX_TOKENS:
         expressions += f" of at most {data.max_tokens} tokens"
     return {
-        "dense layers": str(3 * layers if isinstance(layers, int) else sum(layers)),
+        "dense layers": str(config.model.dense_layers),
         "image scale": f"{data.scale:g}",
         "expressions": expressions,
         "added": added_data(Data(**data.model_dump())),

@@ -52,7 +52,7 @@ class Replays:
 
     def __call__(self, step: Step, inputs: Inputs, first: bool, seed: int) -> Tensor:
         """Run step(inputs, first) with the random numbers of `seed`: adds its gradients, returns its loss."""
-        key = (first, *(tuple(tensor.shape) for tensor in inputs))
+        key = (first, *(tuple(tensor.shape) for tensor in inputs.tensors))
         self.seen[key] += 1
         if key not in self.replays and self.seen[key] > EAGER and len(self.replays) < self.limit:
             self._record(step, key, inputs, first)
@@ -60,13 +60,13 @@ class Replays:
         if key not in self.replays:
             return step(inputs, first)
         buffers, launch, loss = self.replays[key]
-        for buffer, tensor in zip(buffers, inputs, strict=True):
+        for buffer, tensor in zip(buffers.tensors, inputs.tensors, strict=True):
             buffer.copy_(tensor)
         launch()
         return loss.clone()
 
     def _record(self, step: Step, key: tuple, inputs: Inputs, first: bool) -> None:
-        buffers = Inputs(*(tensor.clone() for tensor in inputs))
+        buffers = inputs.each(torch.clone)
         recorded = self.record(partial(step, buffers, first))
         if recorded is None:
             self.limit = len(self.replays)

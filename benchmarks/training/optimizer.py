@@ -9,12 +9,13 @@ from torch import Tensor, nn, optim
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from benchmarks.config import Optimizer, Schedule
+from models.network import Network
 
 # Muon zero-pads matrices to a multiple of this many columns, to process many of the same shape at once
 COLUMN_MULTIPLE = 128
 
 
-def make_optimizer(model: nn.Module, settings: Optimizer, bf16: bool = True) -> optim.Optimizer:
+def make_optimizer(model: Network, settings: Optimizer, bf16: bool = True) -> optim.Optimizer:
     """SGD as in the authors' code, AdamW or Muon; the latter two do not decay norms and biases. Muon's matrix products
     run in bfloat16, or, without `bf16`, in float32."""
     parameters = dict(model.named_parameters())
@@ -23,7 +24,7 @@ def make_optimizer(model: nn.Module, settings: Optimizer, bf16: bool = True) -> 
             parameters.values(), settings.lr, settings.momentum, weight_decay=settings.weight_decay, fused=True
         )
     # each row of embedding and classifier belongs to one word: these are not linear maps between spaces
-    words = [parameters.pop(name) for name in ("decoder.word_embed.0.weight", "decoder.proj.weight")]
+    words = [parameters.pop(name) for name in model.word_rows]
     matrices = {name: p for name, p in parameters.items() if p.ndim > 1}
     vectors = [p for p in parameters.values() if p.ndim <= 1]
     packed = [name.endswith("in_proj_weight") for name in matrices]  # queries, keys and values in one

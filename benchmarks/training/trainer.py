@@ -38,13 +38,12 @@ from benchmarks.training.checkpoint import (
     save_checkpoint,
 )
 from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays, own_stream
-from benchmarks.training.loss import token_loss
 from benchmarks.training.optimizer import make_optimizer, set_rate, update_average
 from benchmarks.training.progress import Report
 from benchmarks.training.statistics import batch_norms, momentum, recalibrated
 from benchmarks.training.team import Team, make_deterministic
 from benchmarks.training.training_data import training_data
-from models import CoMER
+from models.network import Network, build
 from models.weights import pack_weights
 
 CHECKPOINT_SECONDS = 60  # between checkpoints within an epoch: the most work that a kill can lose
@@ -121,10 +120,10 @@ class Trainer:
                 "set training.batching.micro_batches to a multiple"
             )
         self.share = training.batching.micro_batches // team.world  # micro-batches per process and step
-        self.training_set, self.validation = training_data(config, archive, samples, team.device)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)  # so the first weights depend only on the settings
-            self.model = CoMER(config.model).to(team.device)
+            self.model = build(config.model).to(team.device)
+        self.training_set, self.validation = training_data(config, archive, samples, team.device, self.model)
         # faster for bf16 convolutions and for matrix products in place of 1x1 ones, with the same results
         self.layout = torch.channels_last if training.bf16 or cuda else torch.contiguous_format
         self.model.to(memory_format=self.layout)  # type: ignore[call-overload]
@@ -274,8 +273,8 @@ class Trainer:
         training, images = self.config.training, inputs.images.float() / 255
         device, cache = self.team.device.type, self.replays is None
         with torch.autocast(device, torch.bfloat16, enabled=training.bf16, cache_enabled=cache):
-            logits = model(images.contiguous(memory_format=self.layout), inputs.mask, inputs.tokens)
-        return token_loss(logits, inputs.targets, training.label_smoothing)
+            images = images.contiguous(memory_format=self.layout)
+            return model(images, inputs.mask, inputs.targets, training.label_smoothing)
 
     def _checkpoint_due(self, seconds: float) -> bool:
         """Whether to write a checkpoint within the epoch, `seconds` after the last; several processes agree on it."""
@@ -323,10 +322,10 @@ class Trainer:
         return {"val_token_exprate": round(rate, 4), "val_seconds": round(seconds, 3)}
 
     @torch.no_grad()
-    def _inference_model(self) -> CoMER:
+    def _inference_model(self) -> Network:
         """The model to recognize with: where the preset says so, with averaged weights and with statistics recalibrated
         on training batches (their mean, without dropout)."""
-        model, training = CoMER(self.config.model).to(self.team.device), self.config.training
+        model, training = build(self.config.model).to(self.team.device), self.config.training
         model.load_state_dict(self.model.state_dict() | self.average)
         if training.recalibrate:
             plan = self.training_set.plan(training.epochs)[: training.recalibrate]

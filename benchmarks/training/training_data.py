@@ -10,14 +10,20 @@ from benchmarks.data.samples import Sample, evenly, split_heldout, with_ink
 from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.data.substitution import Substitution
 from benchmarks.errors import UserError
+from models.network import Network
 
 
 def training_data(
-    config: Config, archive: Archive, samples: list[Sample] | None, device: torch.device
+    config: Config,
+    archive: Archive,
+    samples: list[Sample] | None,
+    device: torch.device,
+    network: Network | None = None,
 ) -> tuple[TrainingSet, list[Sample]]:
     """The training set, and the samples on which weights are selected (none if the last epoch's are taken).
 
-    `samples` replace the archive's training set. Raises UserError if nothing is left to train on.
+    `samples` replace the archive's training set. Only with a `network`, which has targets of its own, does the training
+    set make batches. Raises UserError if nothing is left to train on.
     """
     if samples is None:
         samples = evenly(archive.samples("train"), config.data.limit)
@@ -40,9 +46,9 @@ def training_data(
     if resident is None:
         resident = device.type == "cuda" and not substitution
     if resident:
-        training_set = OnDeviceSet(samples, config, device)
+        training_set = OnDeviceSet(samples, config, device, network)
     else:
-        training_set = TrainingSet(samples, config, device, substitution)
+        training_set = TrainingSet(samples, config, device, substitution, network)
     if not training_set.samples:
         limits = "lower heldout, or raise data.max_area or data.max_tokens"
         raise UserError(f"{archive.path}: no expression of train is left to train on; {limits}")

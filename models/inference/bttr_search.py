@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from models.bttr import BTTR
-from models.decoder import Decoder
-from models.inference.beam_search import View, log_probabilities
+from models.decoder import Decoder, bidirectional_targets
+from models.inference.beam_search import log_probabilities
 from models.inference.options import Hypothesis, SearchOptions
+from models.inference.searcher import View
 from models.layers import float32
-from models.vocab import EOS, PAD, SOS, bidirectional_targets
+from models.vocab import EOS, PAD, SOS
 
 MAX_WORDS = 2**10  # hypotheses * steps rescored at once
 NEVER = float("-inf")
@@ -89,7 +90,7 @@ class BTTRSearcher:
         `views` are images and their masks at one or several sizes, whose log-probabilities are averaged. With direction
         l2r or r2l nothing is rescored. Raises ValueError for more beams than classes.
         """
-        if options.beam_size > (classes := self.model.config.vocab_size):
+        if options.beam_size > (classes := len(self.model.vocabulary)):
             raise ValueError(f"beam_size must be at most the {classes} classes, not {options.beam_size}")
         memories = [self.model.encode(*view) for view in views]
         results: list[list[Hypothesis]] = [[] for _ in views[0][0]]

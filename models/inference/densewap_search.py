@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from models.densewap import END, START, Decoder, DenseWAP, Features
-from models.inference.beam_search import View
 from models.inference.narrowing_beam import narrowing_search
 from models.inference.options import Hypothesis, SearchOptions
+from models.inference.searcher import View
 
 
 class DenseWAPDecoder:

@@ -231,7 +231,7 @@ class FoldedNetwork:
         if model.training:
             raise ValueError("a network in training mode drops out at random; call model.eval() before it reads")
         weight = model.decoder.proj.weight
-        device, self.vocab_size = weight.device.type, model.config.vocab_size
+        device = weight.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
         with torch.autocast(device, enabled=False):
             self.encoder, self.decoder = FoldedEncoder(model.encoder, dtype), FoldedDecoder(model.decoder, dtype)

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from models.config import MAX_STEPS
+from models.settings import MAX_STEPS
 
 
 @dataclass(frozen=True)

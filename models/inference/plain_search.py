@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from models.comer import CoMER
+from models.decoder import bidirectional_targets
 from models.inference.options import Hypothesis, SearchOptions
-from models.vocab import EOS, PAD, SOS, bidirectional_targets
+from models.vocab import EOS, PAD, SOS
 
 
 @dataclass
@@ -54,8 +55,8 @@ def plain_search(
     options: SearchOptions,
     other_sizes: Sequence[tuple[Tensor, Tensor]] = (),
 ) -> list[list[Hypothesis]]:
-    """Return what `models.inference.beam_search.joint_search` does, slowly."""
-    b, V = len(images_b1HW), model.config.vocab_size
+    """Return what `models.inference.joint_search` does, slowly."""
+    b, V = len(images_b1HW), len(model.vocabulary)
     memories = [model.encode(*view) for view in ((images_b1HW, mask_bHW), *other_sizes)]
 
     def log_probabilities(rows: Tensor, inputs: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from benchmarks.runs.workspace import workspace
 from benchmarks.score import score
 from evaluation import symlg
 from evaluation.scoring.tokens import prediction_file
-from models import CoMER
+from models import build
 from models.weights import pack_weights
 from tests.helpers.made_up import put_environment, put_history
 from tests.helpers.tiny import SETTINGS
@@ -83,7 +83,7 @@ class Place:
         (config, self.a), (_, self.b) = (
             make_run(self.results, self.archive, recipe, side) for recipe, side in (("bttr", 1), ("comer-fusion", 2))
         )
-        (self.a / "best.safetensors").write_bytes(pack_weights(CoMER(config.model)))
+        (self.a / "best.safetensors").write_bytes(pack_weights(build(config.model)))
         self.page = report(self.crohme, self.results, attention=3)
         self.set = "foreign-test"
         self.key_a, self.key_b = (f"local/{f.parent.name}/{f.name}" for f in (self.a, self.b))

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.training.loss import token_loss
-from models import CoMERConfig, Hypothesis, SearchOptions, bidirectional_targets
+from models import CoMERSettings, Hypothesis, SearchOptions
 from models.bttr import BTTR
+from models.decoder import bidirectional_targets
 from models.inference.bttr_search import BTTRSearcher, CachedDecoder
 from models.layers import Dropout
 from models.position import WordPosition, image_position, sinusoids
@@ -41,6 +42,10 @@ def under(prefix: str, reference: dict[str, Tensor]) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in reference.items() if key.startswith(prefix)}
 
 
+def token_loss(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
+    return F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), ignore_index=PAD)
+
+
 def own(name: str) -> str:
     """Our name of the authors' parameter."""
     return name.replace("encoder.feature_proj.0.", "encoder.feature_proj.")
@@ -50,7 +55,7 @@ def authors_model(**changes: Any) -> BTTR:
     """Our network with the authors' weights, in float32 and evaluation mode."""
     facts = sidecar("weights")
     without = {"cross_coverage": False, "self_coverage": False}
-    model = BTTR(CoMERConfig(**{**facts["config"], **without, "vocab_size": facts["vocab_size"], **changes}))
+    model = BTTR(CoMERSettings(**{**facts["config"], **without, **changes}))
     model.load_state_dict({own(name): tensor for name, tensor in arrays("weights").items()})  # strict
     assert sum(p.numel() for p in model.parameters()) == facts["n_parameters"]
     return model.eval()
@@ -148,7 +153,7 @@ def test_five_steps_of_adadelta() -> None:
     losses: list[float] = []
     for step in range(5):
         optimizer.zero_grad()
-        logits = model(batch["images"].double(), batch["mask"].bool(), inputs)
+        logits = model.decode(*model.encode(batch["images"].double(), batch["mask"].bool()), inputs)
         loss = token_loss(logits, targets)
         loss.backward()
         losses.append(loss.item())
@@ -244,7 +249,7 @@ def test_cached_decoder_equals_reading_all_again() -> None:
     batch, model = arrays("eval"), authors_model().double()
     features, mask = model.encode(batch["images"].double(), batch["mask"].bool())
     decoder = CachedDecoder(model.decoder, features, mask)
-    random, classes = torch.Generator().manual_seed(1), model.config.vocab_size
+    random, classes = torch.Generator().manual_seed(1), len(model.vocabulary)
     rows_bMT = torch.empty(len(mask), 1, 0, dtype=torch.long)
     for step, beams in enumerate((1, 4, 3, 3, 2, 2)):
         if step:
@@ -266,7 +271,7 @@ def test_cached_decoder_equals_reading_all_again() -> None:
 def test_search_refuses_what_it_cannot_do() -> None:
     model = authors_model()
     with pytest.raises(ValueError, match="beam_size must be at most the"):
-        searched("short", 0, model, beam_size=model.config.vocab_size + 1)
+        searched("short", 0, model, beam_size=len(model.vocabulary) + 1)
     with pytest.raises(ValueError, match="training mode"):
         BTTRSearcher(model.train())
 
@@ -278,7 +283,7 @@ def test_published_size_and_initialization() -> None:
     """Shapes, constants and spread of every parameter; the authors' are one draw."""
     facts = json.loads((PARITY_OTHERS / "published_init.json").read_text())["bttr"]
     torch.manual_seed(5)
-    model = BTTR(CoMERConfig(cross_coverage=False, self_coverage=False))
+    model = BTTR(CoMERSettings(cross_coverage=False, self_coverage=False))
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     assert sum(p.numel() for p in parameters.values()) == facts["n_parameters"]
     assert parameters.keys() == {own(name) for name in facts["parameters"]}
@@ -331,6 +336,6 @@ def test_comparison_notices_a_missing_or_additional_norm(norm: str) -> None:
     model, reference = authors_model(), arrays("eval")
     parent, name = norm.rsplit(".", 1)
     absent = isinstance(model.get_submodule(norm), nn.Identity)
-    other = nn.LayerNorm(model.config.d_model) if absent else nn.Identity()
+    other = nn.LayerNorm(model.settings.d_model) if absent else nn.Identity()
     model.get_submodule(parent).register_module(name, other)
     assert deviation(outputs(model, reference)["logits"], reference["logits"]) > 100 * FLOAT32["logits"]

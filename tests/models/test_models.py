@@ -1,6 +1,7 @@
 """Properties of the network that hold for any weights."""
 
 import re
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,11 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models import CoMER, CoMERConfig, Vocabulary, bidirectional_targets
-from models.decoder import Trace
+from models import CoMER, CoMERSettings, Vocabulary
+from models.comer import Words
+from models.decoder import Trace, bidirectional_targets
 from models.layers import Conv2d, Dropout, masked_batch_norm, pointwise, random_bits
 
-SMALL = CoMERConfig(
+SMALL = CoMERSettings(
     d_model=32,
     growth_rate=4,
     num_layers=2,
@@ -28,7 +30,7 @@ SMALL = CoMERConfig(
 def small(seed: int = 3, **changes: object) -> CoMER:
     """A small network whose norms are far from the identity, so that skipping one would show."""
     torch.manual_seed(seed)
-    model = CoMER(CoMERConfig(**{**vars(SMALL), **changes}))  # pyright: ignore[reportArgumentType]
+    model = CoMER(replace(SMALL, **changes))  # pyright: ignore[reportArgumentType]
     for module in model.modules():
         if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
             nn.init.uniform_(module.weight, 0.5, 1.5)
@@ -59,7 +61,7 @@ LABELS = [[5, 6, 7], [8], [9, 10, 11, 12, 13], [14, 15]]
     [(True, True, 6_389_041), (True, False, 6_382_641), (False, True, 6_382_641), (False, False, 6_375_937)],
 )
 def test_parameter_counts_are_the_authors(cross: bool, self_: bool, expected: int) -> None:
-    model = CoMER(CoMERConfig(cross_coverage=cross, self_coverage=self_))
+    model = CoMER(CoMERSettings(cross_coverage=cross, self_coverage=self_))
     assert sum(p.numel() for p in model.parameters()) == expected
     assert sum(p.numel() for p in model.encoder.parameters()) == 3_156_624
     assert sum(p.numel() for p in model.encoder.model.parameters()) == 2_980_752
@@ -113,10 +115,10 @@ def test_masked_training_ignores_the_amount_of_padding() -> None:
         model = small(mask_padding=True, dropout=0.0, encoder_dropout=0.0).double().train()
         images, mask = padded(IMAGES, extra)
         inputs, outputs = bidirectional_targets(LABELS)
-        logits = model(images.double(), mask, inputs)
-        F.cross_entropy(logits.flatten(0, 1), outputs.flatten(), ignore_index=0).backward()
+        loss = model(images.double(), mask, Words(inputs, outputs))
+        loss.backward()
         gradients = {name: p.grad for name, p in model.named_parameters()}
-        results.append((logits.detach(), gradients, dict(model.named_buffers())))
+        results.append((loss.detach(), gradients, dict(model.named_buffers())))
     torch.testing.assert_close(results[0], results[1])
 
 
@@ -185,7 +187,7 @@ def test_padding_rows_stay_finite() -> None:
     images[-1], mask[-1] = 0, True
     inputs, outputs = bidirectional_targets([*LABELS, [4]])
     inputs[[4, 9]], outputs[[4, 9]] = 0, 0
-    loss = F.cross_entropy(model(images, mask, inputs).flatten(0, 1), outputs.flatten(), ignore_index=0)
+    loss = model(images, mask, Words(inputs, outputs))
     loss.backward()
     assert loss.isfinite() and all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
@@ -195,7 +197,7 @@ def test_bfloat16_autocast_trains(mask_padding: bool) -> None:
     model = small(mask_padding=mask_padding, dropout=0.0, encoder_dropout=0.0).train()
     images, mask = padded(IMAGES)
     inputs, outputs = bidirectional_targets(LABELS)
-    exact = model(images, mask, inputs)
+    exact = model.decode(*model.encode(images, mask), inputs)
     trace: Trace = []
     with torch.autocast("cpu", torch.bfloat16):
         logits = model.decode(*model.encode(images, mask), inputs, trace)
@@ -212,9 +214,9 @@ def test_dropout_only_in_training() -> None:
     model = small(dropout=0.5)
     images, mask = padded(IMAGES)
     inputs, _ = bidirectional_targets(LABELS)
-    assert torch.equal(model(images, mask, inputs), model(images, mask, inputs))
-    model.train()
     features, feature_mask = model.encode(images, mask)
+    assert torch.equal(model.decode(features, feature_mask, inputs), model.decode(features, feature_mask, inputs))
+    model.train()
     trace: Trace = []
     model.decode(features, feature_mask, inputs, trace)
     visible = ~feature_mask.repeat(2, 1, 1).flatten(1)[:, None, None].expand_as(trace[0].attention)
@@ -237,7 +239,7 @@ def test_dense_blocks_may_differ_in_depth() -> None:
     assert model.encoder.model.out_channels == (((8 + 4) // 2 + 8) // 2) + 12
     features, _ = model.encode(*padded(IMAGES))
     assert features.shape == (4, 4, 7, 32)
-    listed = CoMER(CoMERConfig(**{**vars(SMALL), "num_layers": [2, 2, 2]}))  # pyright: ignore[reportArgumentType]
+    listed = CoMER(replace(SMALL, num_layers=[2, 2, 2]))  # pyright: ignore[reportArgumentType]
     shapes, expected = ({n: p.shape for n, p in model.state_dict().items()} for model in (listed, small()))
     assert shapes == expected
 
@@ -248,18 +250,18 @@ def test_dense_blocks_may_differ_in_depth() -> None:
         {"d_model": 30}, {"d_model": 0}, {"growth_rate": -1}, {"num_layers": 2.5}, {"nhead": 3},
         {"num_layers": (2, 3)}, {"num_layers": (2, 3, 0)}, {"num_layers": (2, True, 3)},
         {"dropout": 1.0}, {"encoder_dropout": -0.1}, {"dropout": "0.3"}, {"cross_coverage": 1},
-        {"vocab_size": 3}, {"dc": True}, {"mask_padding": "yes"}, {"stride": 4}, {"num_decoder_layers": 0},
+        {"dc": True}, {"mask_padding": "yes"}, {"stride": 4}, {"num_decoder_layers": 0},
         {"dim_feedforward": None},
     ],
 )  # fmt: skip
 def test_config_errors_name_the_key(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        CoMERConfig(**wrong)  # pyright: ignore[reportArgumentType]
+        CoMERSettings(**wrong)  # pyright: ignore[reportArgumentType]
 
 
 def test_vocabulary_round_trip() -> None:
     vocabulary = Vocabulary()
-    assert len(vocabulary) == CoMERConfig().vocab_size == 113
+    assert len(vocabulary) == 113
     assert list(vocabulary.words[3:]) == sorted(vocabulary.words[3:])  # the authors' order
     tokens = ["\\frac", "{", "x", "}", "{", "\\sqrt", "{", "3", "}", "}"]
     ids = vocabulary.encode(tokens)
@@ -360,9 +362,9 @@ class Convolutions(TorchDispatchMode):
 def test_few_convolutions_need_a_kernel_search():
     """One training step of the paper's network, at one shape, as on a GPU."""
     with torch.device("meta"):
-        model = CoMER(CoMERConfig()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model = CoMER(CoMERSettings()).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         images, mask = torch.zeros(8, 1, 64, 160), torch.zeros(8, 64, 160, dtype=torch.bool)
         tokens = torch.zeros(16, 12, dtype=torch.long)
     with Convolutions() as convolutions:
-        model(images, mask, tokens).sum().backward()
+        model.decode(*model.encode(images, mask), tokens).sum().backward()
     assert len(convolutions.seen) <= 14

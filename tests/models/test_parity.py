@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import models.coverage
-from models import CoMER, CoMERConfig, bidirectional_targets
-from models.decoder import Trace
+from models import CoMER, CoMERSettings
+from models.decoder import Trace, bidirectional_targets
 from models.layers import Dropout
 from models.position import WordPosition, image_position
 from tests.helpers.places import PARITY
@@ -73,8 +73,8 @@ def variant(request: pytest.FixtureRequest) -> str:
 def authors_model(variant: str) -> CoMER:
     """Our network with the authors' weights, in float32 and evaluation mode."""
     facts = sidecar(f"{variant}_weights")
-    switches = {key: facts[key] for key in ("cross_coverage", "self_coverage", "vocab_size")}
-    model = CoMER(CoMERConfig(**facts["config"], **switches))
+    switches = {key: facts[key] for key in ("cross_coverage", "self_coverage")}
+    model = CoMER(CoMERSettings(**facts["config"], **switches))
     model.load_state_dict(arrays(f"{variant}_weights"))  # strict: names must match
     return model.eval()
 
@@ -165,7 +165,7 @@ def test_training(variant: str, batch: Inputs) -> None:
     losses: list[float] = []
     for step in range(5):
         optimizer.zero_grad()
-        logits = model(images, batch.mask, batch.inputs)
+        logits = model.decode(*model.encode(images, batch.mask), batch.inputs)
         loss = loss_of(logits, batch.outputs)
         loss.backward()
         losses.append(loss.item())

@@ -14,11 +14,11 @@ from torch import Tensor
 from torch._utils import _rebuild_tensor_v2
 
 from benchmarks import __main__ as cli
-from models import CheckpointError, CoMER, CoMERConfig, Vocabulary
+from models import CheckpointError, CoMER, CoMERSettings, Vocabulary
 from models.lightning import import_lightning
 from models.weights import load_weights, pack_tensors, pack_weights, read_tensors
 
-CONFIG = CoMERConfig(d_model=16, growth_rate=4, num_layers=2, nhead=2, dim_feedforward=24, dc=5)
+CONFIG = CoMERSettings(d_model=16, growth_rate=4, num_layers=2, nhead=2, dim_feedforward=24, dc=5)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def fails_with(words: str, path: Path) -> Any:
 
 def test_round_trip(model: CoMER, weights: Path) -> None:
     loaded = load_weights(weights, CONFIG)
-    assert loaded.config == CONFIG == load_weights(weights).config
+    assert loaded.settings == CONFIG == load_weights(weights).settings
     assert same(loaded.state_dict(), model.state_dict())
     before = weights.read_bytes()
     weights.write_bytes(pack_weights(loaded))
@@ -62,7 +62,7 @@ def test_numbers_that_are_not_finite(model: CoMER, tmp_path: Path) -> None:
 
 def test_dropout_and_padding_may_change(weights: Path) -> None:
     other = replace(CONFIG, dropout=0.0, encoder_dropout=0.0, mask_padding=True)
-    assert load_weights(weights, other).config == other
+    assert load_weights(weights, other).settings == other
 
 
 def test_other_configuration_names_the_keys(weights: Path) -> None:
@@ -73,7 +73,30 @@ def test_other_configuration_names_the_keys(weights: Path) -> None:
 def test_other_vocabulary(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "reversed.txt").write_text("\n".join(reversed(Vocabulary().words[3:])))
     monkeypatch.setattr("models.vocab.DICTIONARY", tmp_path / "reversed.txt")
-    with fails_with("another vocabulary", weights):
+    with fails_with(r"another vocabulary \('!' where this suite has '}'\); restore", weights):
+        load_weights(weights)
+    header, tensors = read_tensors(weights)
+    del header["words"]  # as in files of earlier versions
+    weights.write_bytes(pack_tensors(tensors, header))
+    with fails_with("another vocabulary; restore", weights):
+        load_weights(weights)
+
+
+def test_files_that_name_no_network_are_comers(weights: Path) -> None:
+    header, tensors = read_tensors(weights)
+    del header["words"], header["config"]["network"]
+    weights.write_bytes(pack_tensors(tensors, header | {"config": header["config"] | {"vocab_size": 113}}))
+    assert load_weights(weights, CONFIG).settings == CONFIG
+
+
+def test_weights_of_another_network(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = replace(CONFIG)
+    object.__setattr__(other, "network", "densewap")
+    with fails_with("weights of the network comer, not densewap; choose the recipe it was trained with", weights):
+        load_weights(weights, other)
+    header, tensors = read_tensors(weights)
+    weights.write_bytes(pack_tensors(tensors, header | {"config": {"network": "densewap"}}))
+    with fails_with(r"unknown configuration \(no network called 'densewap'; choose one of comer\); update", weights):
         load_weights(weights)
 
 
@@ -110,7 +133,7 @@ def test_round_trip_of_blocks_that_differ_in_depth(tmp_path: Path) -> None:
     model = CoMER(replace(CONFIG, num_layers=(1, 2, 3)))
     (tmp_path / "weights.safetensors").write_bytes(pack_weights(model))
     loaded = load_weights(tmp_path / "weights.safetensors")
-    assert loaded.config == model.config and type(loaded.config.num_layers) is tuple
+    assert loaded.settings == model.settings and type(vars(loaded.settings)["num_layers"]) is tuple
 
 
 # The authors' checkpoints
@@ -122,8 +145,8 @@ def lightning(path: Path, model: CoMER, **more: Any) -> Path:
     callback = type("ModelCheckpoint", (), {"__module__": module.__name__})
     attributes = type("AttributeDict", (dict,), {"__module__": module.__name__})
     vars(module).update(ModelCheckpoint=callback, AttributeDict=attributes)
-    unknown = ("mask_padding", "vocab_size")  # to the authors
-    hyperparameters = {key: value for key, value in asdict(model.config).items() if key not in unknown}
+    unknown = ("network", "mask_padding")  # to the authors
+    hyperparameters = {key: value for key, value in asdict(model.settings).items() if key not in unknown}
     parameters = list(model.parameters())
     content = {
         "epoch": 151,
@@ -151,13 +174,13 @@ def test_authors_checkpoint(cross: bool, self_: bool, tmp_path: Path) -> None:
     with pytest.raises((ModuleNotFoundError, pickle.UnpicklingError)):  # the classes do not exist
         torch.load(ckpt, weights_only=False)
     found = import_lightning(ckpt)
-    assert found.config == model.config
+    assert found.settings == model.settings
     assert same(dict(found.state_dict()), dict(model.state_dict()))
 
 
 def test_checkpoint_without_hyperparameters(model: CoMER, tmp_path: Path) -> None:
     found = import_lightning(lightning(tmp_path / "a.ckpt", model, hyper_parameters={}))
-    assert found.config == CONFIG  # shapes give everything but dropout, which keeps its default
+    assert found.settings == CONFIG  # shapes give everything but dropout, which keeps its default
     one = CoMER(replace(CONFIG, self_coverage=False))
     ckpt = lightning(tmp_path / "b.ckpt", one, hyper_parameters={})
     with fails_with("no hyperparameter says which", ckpt):

@@ -14,8 +14,8 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.errors import UserError
 from benchmarks.performance import precision
 from benchmarks.performance.precision import Sizes
-from benchmarks.training.loss import teacher_forced
-from models import CoMER, Vocabulary
+from benchmarks.training.teacher_forcing import teacher_forced
+from models import CoMER, Vocabulary, build
 from models.weights import load_weights, pack_weights
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -62,7 +62,8 @@ def test_teacher_forced_metrics_equal_those_of_single_expressions(tmp_path: Path
     config = tiny_config(tiny_archive(tmp_path), {"model": {"mask_padding": True}})
     samples = open_archive(tmp_path).samples("2014")
     torch.manual_seed(7)
-    model = CoMER(config.model).eval()
+    model = build(config.model).eval()
+    assert isinstance(model, CoMER)
     (tmp_path / "w.safetensors").write_bytes(pack_weights(model))
     losses, right = [], []
     for sample in samples:
@@ -70,7 +71,8 @@ def test_teacher_forced_metrics_equal_those_of_single_expressions(tmp_path: Path
         for inputs, outputs in (([1, *ids], [*ids, 2]), ([2, *ids[::-1]], [*ids[::-1], 1])):
             image = torch.from_numpy(sample.image)[None, None].float() / 255
             with torch.no_grad():
-                logits = model(image, torch.zeros(image.shape[1:]).bool(), torch.tensor([inputs]))[0]
+                features = model.encode(image, torch.zeros(image.shape[1:]).bool())
+                logits = model.decode(*features, torch.tensor([inputs]))[0]
             losses += F.cross_entropy(logits, torch.tensor(outputs), reduction="none").tolist()
             right += (logits.argmax(-1) == torch.tensor(outputs)).tolist()
     loss, accuracy = teacher_forced(load_weights(tmp_path / "w.safetensors"), evaluation_batches(samples, config, 4))

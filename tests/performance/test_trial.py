@@ -11,6 +11,7 @@ from benchmarks.errors import UserError
 from benchmarks.performance import trial as trials
 from benchmarks.performance.trial import CLASSES, trial
 from benchmarks.training.training_data import training_data
+from models import build
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 
@@ -68,5 +69,5 @@ def test_no_part_equals_a_formula_that_is_held_out(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Archive, "ink", None)
     monkeypatch.setattr(module, "with_ink", lambda samples, _: samples)
     monkeypatch.setattr(module, "sub_expressions", lambda *_: [samples[0]])
-    training_set, _ = training_data(config, archive, kept, torch.device("cpu"))
+    training_set, _ = training_data(config, archive, kept, torch.device("cpu"), build(config.model))
     assert samples[0].tokens not in {sample.tokens for sample in training_set.samples}

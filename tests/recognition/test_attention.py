@@ -17,8 +17,8 @@ from benchmarks.recognition.attention import Attention, trace
 from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.report.figures import attention
 from benchmarks.report.figures.attention import animation, beside, figure, figure4, inked
-from models import CoMER, Vocabulary, bidirectional_targets
-from models.decoder import Trace
+from models import CoMER, Network, Vocabulary, build
+from models.decoder import Trace, bidirectional_targets
 from tests.helpers.places import HOUR
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -45,6 +45,7 @@ def test_the_arrays_equal_the_decoders_own_trace(traced: Attention, hour: Recogn
     """The trace of the decoder in float32 on the padded grid."""
     batch, layers = evaluation_batches([Sample("", (), INK)], hour.config, 1)[0], Trace()
     inputs_BT, _ = bidirectional_targets([Vocabulary().encode(TOKENS)])
+    assert isinstance(hour.model, CoMER)
     with torch.no_grad():
         features, mask = hour.model.encode(batch.images.float() / 255, batch.mask)
         hour.model.decode(features, mask, inputs_BT[:1], layers)
@@ -55,6 +56,12 @@ def test_the_arrays_equal_the_decoders_own_trace(traced: Attention, hour: Recogn
     assert traced.suppressed_Thw is not None and layers[-1].refinement is not None
     own = layers[-1].refinement[0].mean(0).view(T, *mask.shape[1:])[:, :h, :w]
     np.testing.assert_allclose(traced.suppressed_Thw, own - own.amin((1, 2), keepdim=True), atol=1e-2)
+
+
+def test_a_network_without_attention_is_refused(hour: Recognizer) -> None:
+    blind = Network(hour.config.model)
+    with pytest.raises(UserError, match="the network comer has no attention to show; name a run of another one"):
+        trace(blind, hour.config, INK, TOKENS)
 
 
 def test_attention_advances_and_coverage_follows(traced: Attention) -> None:
@@ -71,7 +78,7 @@ def test_attention_advances_and_coverage_follows(traced: Attention) -> None:
 
 def test_a_network_without_coverage_has_no_refinement_term(tmp_path: Path) -> None:
     config = tiny_config(tiny_archive(tmp_path), recipe="bttr-baseline")
-    traced = trace(CoMER(config.model), config, INK, TOKENS)
+    traced = trace(build(config.model), config, INK, TOKENS)
     assert traced.suppressed_Thw is None
     assert Image.open(beside(tmp_path / "drawn", traced)).width == 1400
     assert len(animation(traced)) > 1000

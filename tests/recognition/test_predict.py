@@ -14,7 +14,7 @@ from benchmarks.errors import UserError
 from benchmarks.recognition import predict
 from benchmarks.recognition.predict import ranked, recognize
 from evaluation.symlg import Unconverted, from_latex
-from models import CoMER, Hypothesis, Vocabulary
+from models import CoMER, Hypothesis, Vocabulary, build
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 CPU = torch.device("cpu")
@@ -26,7 +26,8 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[CoMER, Config, 
     folder = tiny_archive(tmp_path_factory.mktemp("tiny"))
     config = tiny_config(folder, {"search": {"beam_size": 10, "max_len": 4}})
     torch.manual_seed(3)
-    model, words = CoMER(config.model).eval(), Vocabulary().ids
+    model, words = build(config.model).eval(), Vocabulary().ids
+    assert isinstance(model, CoMER)
     with torch.no_grad():  # make it prefer hypotheses that do not convert
         model.decoder.proj.bias[[words["{"], words["}"], words["x"]]] += torch.tensor([1.0, 1.0, 2.0])
     return model, config, open_archive(folder).samples("2014")
@@ -47,20 +48,26 @@ def converts(hypothesis: Hypothesis) -> bool:
 @pytest.mark.parametrize("scales", [(1.0,), (1.0, 1.5)])
 def test_a_batch_is_halved_when_memory_runs_out(untrained, monkeypatch, capsys, scales) -> None:
     model, config, samples = untrained
-    config, sizes, room, real = changed(config, batch_size=5, scales=scales), [], 2, predict.joint_search
+    config, sizes, room, real = changed(config, batch_size=5, scales=scales), [], 2, predict.searcher
     expected = recognize(model, config, samples, CPU, "2014")
 
     before: list[weakref.ref] = []
 
-    def scarce(network, images, *others):
-        assert not any(earlier() is not None for earlier in before)  # tensors that did not fit have been freed
-        before.append(weakref.ref(images))
-        sizes.append(len(images))
-        if len(images) > room:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0 has 2 GiB.")
-        return real(network, images, *others)
+    def scarce(network):
+        read = real(network)
 
-    monkeypatch.setattr(predict, "joint_search", scarce)
+        def reading(views, options):
+            images, _ = views[0]
+            assert not any(earlier() is not None for earlier in before)  # tensors that did not fit have been freed
+            before.append(weakref.ref(images))
+            sizes.append(len(images))
+            if len(images) > room:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB. GPU 0 has 2 GiB.")
+            return read(views, options)
+
+        return reading
+
+    monkeypatch.setattr(predict, "searcher", scarce)
     found = recognize(model, config, samples, CPU, "2014")
     assert max(sizes) > room and {**found}.keys() == {**expected}.keys()
     for name, (tokens, hypotheses) in expected.items():
@@ -93,8 +100,8 @@ def test_if_nothing_converts_the_best_is_predicted(untrained) -> None:
     config = changed(untrained[1], convertible=True)
     brace = Hypothesis((Vocabulary().ids["{"],), -1.0, -0.5, -0.5, "l2r")
     both = [brace, replace(brace, score=-2.0)]
-    assert ranked(both, config) == both
-    assert ranked([], config) == []
+    assert ranked(both, config, Vocabulary()) == both
+    assert ranked([], config, Vocabulary()) == []
 
 
 @pytest.mark.parametrize("order", ["area", "shape"])

@@ -26,7 +26,7 @@ from benchmarks.errors import UserError
 from benchmarks.recognition import photographs
 from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.recognizer import Recognizer, best_run
-from models import CoMER
+from models import CoMER, build
 from models.weights import pack_weights
 from tests.helpers.places import HOUR, ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -380,7 +380,8 @@ def test_weights_that_overflow_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tiny_config(tiny_archive(tmp_path / "archive"))
-    model = CoMER(config.model)
+    model = build(config.model)
+    assert isinstance(model, CoMER)
     torch.nn.init.constant_(model.decoder.proj.weight, 3e38)  # finite, unlike the sums that it takes part in
     (tmp_path / "best.safetensors").write_bytes(pack_weights(model))
     (tmp_path / "config.yaml").write_text(config.to_yaml())
@@ -403,7 +404,7 @@ def test_recognizing_keeps_fewer_kernels_than_training(tmp_path: Path, monkeypat
 def test_any_run_folder_can_be_loaded(tmp_path: Path) -> None:
     """Its own search options are used."""
     config = tiny_config(tiny_archive(tmp_path / "archive"))
-    (tmp_path / "best.safetensors").write_bytes(pack_weights(CoMER(config.model)))
+    (tmp_path / "best.safetensors").write_bytes(pack_weights(build(config.model)))
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     found = Recognizer.load(tmp_path)(255 - INK)
     assert 0 < len(found.nbest) <= 4 and all(len(c.tokens) <= 8 for c in found.nbest)

@@ -23,6 +23,7 @@ from benchmarks.training.cuda_graphs import EAGER, CudaRecord, Replays, own_stre
 from benchmarks.training.optimizer import update_average
 from benchmarks.training.team import Team, make_deterministic
 from benchmarks.training.trainer import Trainer
+from models.comer import Words
 from tests.helpers.tiny import tiny_config
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -52,14 +53,14 @@ LACKING = torch.OutOfMemoryError(
 def inputs(width: int, steps: int = 2) -> Inputs:
     images = torch.randint(256, (1, 1, 4, width), dtype=torch.uint8)
     tokens = torch.randint(5, (2, steps))
-    return Inputs(images, images[:, 0] > 128, tokens, tokens + 1)
+    return Inputs(images, images[:, 0] > 128, Words(tokens, tokens + 1))
 
 
 def test_what_is_recorded_and_when():
     weight, recorded = torch.ones((), requires_grad=True), []
 
     def step(batch: Inputs, first: bool) -> Tensor:
-        loss = weight * (batch.images.float().sum() + batch.tokens.sum() + torch.rand(()) + 1000 * first)
+        loss = weight * (batch.images.float().sum() + batch.targets[0].sum() + torch.rand(()) + 1000 * first)
         loss.backward()
         return loss.detach()
 
@@ -102,7 +103,7 @@ def test_no_recording_without_free_memory(capsys):
     replays = Replays(lambda step: attempts.append(step), limit=5)
     for _ in range(EAGER + 3):
         batch = inputs(8)
-        assert replays(lambda batch, first: batch.tokens.sum(), batch, True, 0) == batch.tokens.sum()
+        assert replays(lambda batch, first: batch.targets[0].sum(), batch, True, 0) == batch.targets[0].sum()
     assert len(attempts) == 1
     assert "no memory for more than 0 recorded steps" in " ".join(capsys.readouterr().err.split())
 
@@ -194,7 +195,7 @@ def test_a_replay_equals_the_eager_step_on_new_inputs(archive, tmp_path, device,
         images = torch.randint(256, (4, 1, 32, width), dtype=torch.uint8, generator=generator)
         tokens = torch.randint(3, 8, (8, steps), generator=generator)
         mask = torch.zeros(4, 32, width, dtype=torch.bool)
-        return Inputs(*(tensor.to(device) for tensor in (images, mask, tokens, tokens.roll(1, 1))))
+        return Inputs(images, mask, Words(tokens, tokens.roll(1, 1))).each(lambda tensor: tensor.to(device))
 
     def gradients(step: Callable[[], Tensor]) -> list[Tensor]:
         for parameter in trainer.model.parameters():

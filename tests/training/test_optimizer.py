@@ -8,7 +8,7 @@ from torch import nn
 
 from benchmarks.config import Optimizer, Schedule
 from benchmarks.training.optimizer import Muon, make_optimizer, orthogonal, set_rate
-from models import CoMER, CoMERConfig
+from models import CoMER, CoMERSettings
 
 RATE, DECAY, MOMENTUM = 0.02, 0.1, 0.9
 
@@ -49,7 +49,7 @@ def test_products_are_exact_without_bf16():
     """Then directions are those of float64 matrices; in bf16, they differ by a hundred times as much."""
     differences = []
     for bf16 in (False, True):
-        network = CoMER(CoMERConfig(d_model=32, nhead=2, growth_rate=4, num_layers=1, dim_feedforward=32))
+        network = CoMER(CoMERSettings(d_model=32, nhead=2, growth_rate=4, num_layers=1, dim_feedforward=32))
         optimizer = make_optimizer(network, Optimizer(name="muon", weight_decay=0), bf16)
         weight = network.decoder.model.layers[0].linear1.weight
         before, gradient = weight.detach().clone(), torch.randn(weight.shape, generator=torch.manual_seed(1))
@@ -84,7 +84,7 @@ def test_orthogonal(shape):
 
 
 def test_adamw_updates_words_norms_and_biases():
-    network = CoMER(CoMERConfig(d_model=32, nhead=2, growth_rate=4, num_layers=1, dim_feedforward=32))
+    network = CoMER(CoMERSettings(d_model=32, nhead=2, growth_rate=4, num_layers=1, dim_feedforward=32))
     [matrices, words, vectors] = make_optimizer(network, Optimizer(name="muon")).param_groups
     assert matrices["orthogonal"] and not words["orthogonal"] and not vectors["orthogonal"]
     names = {name for name, p in network.named_parameters() if any(p is word for word in words["params"])}
@@ -95,7 +95,7 @@ def test_adamw_updates_words_norms_and_biases():
 
 def test_attention_alone_is_packed():
     """Not a layer of the same shape, three times as wide as the network."""
-    network = CoMER(CoMERConfig(d_model=32, nhead=2, growth_rate=4, num_layers=1, dim_feedforward=96))
+    network = CoMER(CoMERSettings(d_model=32, nhead=2, growth_rate=4, num_layers=1, dim_feedforward=96))
     group = make_optimizer(network, Optimizer(name="muon")).param_groups[0]
     packed = [p for p, three in zip(group["params"], group["packed"], strict=True) if three]
     names = [name for name, p in network.named_parameters() if any(p is one for one in packed)]

@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.inference.beam_search import joint_search
-from models.inference.folded_decoder import FoldedDecoder, FoldedNetwork, Reader, distinct_prefixes
+from models.inference.folded_decoder import FoldedDecoder, Reader, distinct_prefixes
 from models.inference.folded_encoder import FoldedEncoder
+from models.inference.joint_search import JointSearch
 from models.inference.options import SearchOptions
 from models.vocab import SOS
+from tests.helpers.search import search
 from tests.models.test_models import IMAGES, padded, small
 
 
@@ -73,22 +74,22 @@ def test_distinct_prefixes() -> None:
     assert earlier == [[], [0], [0, 1], [0, 1, 2], [0, 1], [0, 1, 4], [0]] and earlier_XX.max() == 1
 
 
-def test_folded_network_reads_several_batches() -> None:
+def test_a_search_reads_several_batches() -> None:
     model, options = small(), SearchOptions(beam_size=3, max_len=8)
     stack, mask = images()
     stack = stack.float()
-    network = FoldedNetwork(model)
+    read = JointSearch(model)
     for i in range(len(stack)):
         image = stack[i : i + 1], mask[i : i + 1]
-        assert joint_search(network, *image, options) == joint_search(model, *image, options)
+        assert read([image], options) == search(model, *image, options)
 
 
-def test_folded_network_keeps_the_precision_of_its_creation() -> None:
+def test_a_search_keeps_the_precision_of_its_creation() -> None:
     model, (stack, mask) = small(), images()
     with torch.autocast("cpu", torch.bfloat16):
-        network = FoldedNetwork(model)
-        expected = joint_search(model, stack.float(), mask)
-    assert network.decoder.dtype == torch.bfloat16
-    assert joint_search(network, stack.float(), mask) == expected
+        read = JointSearch(model)
+        expected = search(model, stack.float(), mask)
+    assert read.network.decoder.dtype == torch.bfloat16
+    assert read([(stack.float(), mask)], SearchOptions()) == expected
     with pytest.raises(ValueError, match="training mode"):
-        FoldedNetwork(model.train())
+        JointSearch(model.train())

@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models import CoMER, CoMERConfig, Hypothesis, SearchOptions, joint_search
+from models import CoMER, CoMERSettings, Hypothesis, SearchOptions, Vocabulary
+from models.inference.incremental import IncrementalDecoder
 from models.inference.plain_search import plain_search
 from models.vocab import EOS, PAD, SOS
+from tests.helpers.search import search
 from tests.models.test_models import padded
 from tests.models.test_parity import VARIANTS, arrays, authors_model, sidecar
 
@@ -53,7 +55,7 @@ def authors_images() -> tuple[Images, list[Images]]:
 
 
 def authors_hypotheses(variant: str, key: str) -> list[list[Hypothesis]]:
-    """In the form that `joint_search` returns."""
+    """In the form that a search returns."""
     a = {k.removeprefix(key): v.tolist() for k, v in arrays(f"{variant}_beam").items() if k.startswith(key)}
     results = []
     for i, tokens in enumerate(a["hyp_tokens"]):
@@ -79,8 +81,8 @@ def authors_options(variant: str, config: str) -> SearchOptions:
 def test_finds_what_the_authors_found(variant: str, config: str) -> None:
     model, options = authors_model(variant), authors_options(variant, config)
     batch, alone = authors_images()
-    assert_same(joint_search(model, *batch, options), authors_hypotheses(variant, f"{config}/batch/"), TOLERANCE)
-    singly = [joint_search(model, *image, options)[0] for image in alone]
+    assert_same(search(model, *batch, options), authors_hypotheses(variant, f"{config}/batch/"), TOLERANCE)
+    singly = [search(model, *image, options)[0] for image in alone]
     assert_same(singly, authors_hypotheses(variant, f"{config}/alone/"), TOLERANCE)
 
 
@@ -95,9 +97,9 @@ def test_plain_search_finds_what_the_authors_found(config: str) -> None:
 def test_bfloat16_on_the_cpu() -> None:
     model, options = authors_model("comer-fusion"), authors_options("comer-fusion", "main")
     batch, _ = authors_images()
-    exact = joint_search(model, *batch, options)
+    exact = search(model, *batch, options)
     with torch.autocast("cpu", torch.bfloat16):
-        rough = joint_search(model, *batch, options)
+        rough = search(model, *batch, options)
     for rounded, expected in zip(rough, exact, strict=True):
         assert rounded[0].score == pytest.approx(expected[0].score, abs=0.05)
         assert rounded[0].score != expected[0].score  # it did run in bfloat16
@@ -110,7 +112,8 @@ def random_model(seed: int, **changes: Any) -> CoMER:
     """A float64 network biased towards ending, against repeating a token, and otherwise towards none."""
     torch.manual_seed(seed)
     sizes = {"d_model": 16, "growth_rate": 4, "num_layers": 1, "nhead": 2, "dim_feedforward": 24, "dc": 3}
-    model = CoMER(CoMERConfig(**{**sizes, "vocab_size": 24, **changes})).double().eval()
+    words = Vocabulary(Vocabulary().words[:24])
+    model = CoMER(CoMERSettings(**{**sizes, **changes}), words).double().eval()
     output = model.decoder.proj
     with torch.no_grad():
         for parameter in model.decoder.parameters():
@@ -144,7 +147,7 @@ OPTIONS = {
 @pytest.mark.parametrize("seed", range(3))
 def test_equals_plain_search(seed: int, options: SearchOptions) -> None:
     model, images = random_model(seed, mask_padding=bool(seed % 2)), random_images(seed)
-    assert_same(joint_search(model, *images, options), plain_search(model, *images, options), 1e-10)
+    assert_same(search(model, *images, options), plain_search(model, *images, options), 1e-10)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +164,7 @@ def test_equals_plain_search(seed: int, options: SearchOptions) -> None:
 def test_equals_plain_search_for_other_networks(changes: dict[str, Any]) -> None:
     model, images = random_model(5, **changes), random_images(5)
     options = SearchOptions(beam_size=5, max_len=20)
-    assert_same(joint_search(model, *images, options), plain_search(model, *images, options), 1e-10)
+    assert_same(search(model, *images, options), plain_search(model, *images, options), 1e-10)
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
@@ -171,11 +174,11 @@ def test_equals_plain_search_at_several_sizes(options: SearchOptions) -> None:
         (F.interpolate(images[0], scale_factor=k), F.interpolate(images[1][:, None].double(), scale_factor=k)[:, 0] > 0)
         for k in (1.5, 2)
     ]
-    together = joint_search(model, *images, options, larger)
+    together = search(model, *images, options, larger)
     assert_same(together, plain_search(model, *images, options, larger), 1e-10)
-    assert together != joint_search(model, *images, options)
+    assert together != search(model, *images, options)
     # the mean of log-probabilities does not change if the only size is given twice
-    assert_same(joint_search(model, *images, options, [images]), joint_search(model, *images, options), 1e-10)
+    assert_same(search(model, *images, options, [images]), search(model, *images, options), 1e-10)
 
 
 def test_random_networks_are_demanding() -> None:
@@ -183,7 +186,7 @@ def test_random_networks_are_demanding() -> None:
     results = [
         h
         for seed in range(3)
-        for image in joint_search(random_model(seed), *random_images(seed), OPTIONS["ten beams"])
+        for image in search(random_model(seed), *random_images(seed), OPTIONS["ten beams"])
         for h in image
     ]
     assert len({len(h.ids) for h in results}) > 5
@@ -197,15 +200,15 @@ def test_random_networks_are_demanding() -> None:
 def test_finished_groups_and_unused_slots_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     model, images, options = random_model(1), random_images(1), SearchOptions(beam_size=3, max_len=40)
     sizes: list[tuple[int, int]] = []
-    feed = beam_search.IncrementalDecoder.feed
+    feed = IncrementalDecoder.feed
 
     def recorded(self: Any, tokens_GM: Tensor) -> Tensor:
         logits = feed(self, tokens_GM)
         sizes.append((len(tokens_GM), self.slots))
         return logits
 
-    monkeypatch.setattr(beam_search.IncrementalDecoder, "feed", recorded)
-    with_compaction = joint_search(model, *images, options)
+    monkeypatch.setattr(IncrementalDecoder, "feed", recorded)
+    with_compaction = search(model, *images, options)
     groups, slots = zip(*sizes, strict=True)
     assert groups[0] == 6 and groups[-1] < 6
     assert max(slots) < 3 * len(slots)
@@ -213,22 +216,22 @@ def test_finished_groups_and_unused_slots_are_dropped(monkeypatch: pytest.Monkey
     monkeypatch.setattr("models.inference.incremental.ROOM_STEPS", options.max_len)  # never full
     monkeypatch.setattr(beam_search, "SHARE_TO_DROP", 2)  # never reached
     sizes.clear()
-    assert_same(joint_search(model, *images, options), with_compaction, 1e-12)
+    assert_same(search(model, *images, options), with_compaction, 1e-12)
     assert {groups for groups, _ in sizes} == {6} and sizes[-1][1] == 3 * len(sizes)
 
 
 def test_rescoring_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     model, images, options = random_model(2), random_images(2), SearchOptions(beam_size=4, max_len=20)
-    at_once = joint_search(model, *images, options)
-    monkeypatch.setattr("models.inference.beam_search.MAX_WORD_CELLS", 200)
-    assert_same(joint_search(model, *images, options), at_once, 1e-12)
+    at_once = search(model, *images, options)
+    monkeypatch.setattr("models.inference.joint_search.MAX_WORD_CELLS", 200)
+    assert_same(search(model, *images, options), at_once, 1e-12)
 
 
 def test_one_direction_is_half_of_both() -> None:
     model, images = random_model(3), random_images(3)
-    both = joint_search(model, *images, SearchOptions(beam_size=4, max_len=20))
+    both = search(model, *images, SearchOptions(beam_size=4, max_len=20))
     for direction in ("l2r", "r2l"):
-        single = joint_search(model, *images, SearchOptions(beam_size=4, max_len=20, direction=direction))
+        single = search(model, *images, SearchOptions(beam_size=4, max_len=20, direction=direction))
         for one, two in zip(single, both, strict=True):
             expected = [(ids, pytest.approx(forward), 0.0) for ids, forward, _ in searched(two, direction)]
             assert searched(one, direction) == expected and len(one) == 4
@@ -240,36 +243,36 @@ def test_one_direction_is_half_of_both() -> None:
 
 def late_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step uses the refinement of the step before."""
-    refinement = beam_search.IncrementalDecoder._refinement
+    refinement = IncrementalDecoder._refinement
 
     def late(self: Any) -> Tensor | None:
         now = refinement(self)
         before, self.before = getattr(self, "before", now), now
         return before if before is not None and now is not None and before.shape == now.shape else now
 
-    monkeypatch.setattr(beam_search.IncrementalDecoder, "_refinement", late)
+    monkeypatch.setattr(IncrementalDecoder, "_refinement", late)
 
 
 def coverage_is_not_reordered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Coverage does not follow its beam when beams are reordered."""
-    reorder = beam_search.IncrementalDecoder.reorder
+    reorder = IncrementalDecoder.reorder
 
     def forgetful(self: Any, parents_GM: Tensor) -> None:
         coverage = self.coverage_GMJCL
         reorder(self, parents_GM)
         self.coverage_GMJCL = coverage
 
-    monkeypatch.setattr(beam_search.IncrementalDecoder, "reorder", forgetful)
+    monkeypatch.setattr(IncrementalDecoder, "reorder", forgetful)
 
 
 @pytest.mark.parametrize("mistake", [late_coverage, coverage_is_not_reordered])
 def test_comparison_notices(mistake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model, images, options = random_model(0), random_images(0), SearchOptions(beam_size=4, max_len=20)
     expected = plain_search(model, *images, options)
-    assert_same(joint_search(model, *images, options), expected, 1e-10)
+    assert_same(search(model, *images, options), expected, 1e-10)
     mistake(monkeypatch)
     with pytest.raises(AssertionError):
-        assert_same(joint_search(model, *images, options), expected, TOLERANCE)
+        assert_same(search(model, *images, options), expected, TOLERANCE)
 
 
 # ------------------------------------------------------------------------------------------------- options
@@ -288,9 +291,9 @@ def test_impossible_options(field: str, value: Any) -> None:
 def test_impossible_search() -> None:
     model, images = random_model(0), random_images(0)
     with pytest.raises(ValueError, match="beam_size must be at most half of the 24 classes, not 13"):
-        joint_search(model, *images, SearchOptions(beam_size=13))
+        search(model, *images, SearchOptions(beam_size=13))
     with pytest.raises(ValueError, match="training mode"):
-        joint_search(model.train(), *images)
+        search(model.train(), *images)
 
 
 def test_options_are_immutable() -> None:

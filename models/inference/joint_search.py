@@ -1,0 +1,98 @@
+"""Approximate joint search (CoMER, section 3.5, after BTTR, section 3.4).
+
+Beam search reads every image in both directions; the hypotheses of each direction are rescored by the other.
+
+Names carry shapes: b images, G groups (a group = one image read in one direction), M beams of a group, N hypotheses, R
+of them rescored together, T steps, L = h * w feature cells, V classes.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from models.comer import CoMER
+from models.inference.beam_search import BeamSearch, Found, log_probabilities
+from models.inference.folded_decoder import FoldedNetwork, Reader
+from models.inference.incremental import IncrementalDecoder
+from models.inference.options import Hypothesis, SearchOptions
+from models.inference.searcher import View
+from models.vocab import EOS, PAD, SOS
+
+# limits on what is rescored at once: hypotheses * steps, and that times feature cells
+MAX_WORDS, MAX_WORD_CELLS = 2**10, 2**16
+STARTS = {"both": (SOS, EOS), "l2r": (SOS,), "r2l": (EOS,)}  # whoever starts with one of them ends with the other
+
+
+class JointSearch:
+    """Reads images with a network in evaluation mode, of whose weights it keeps a copy.
+
+    Large products run in the type of the autocast under which it was made, or in the model's own. Raises ValueError for
+    a model in training mode.
+    """
+
+    def __init__(self, model: CoMER) -> None:
+        self.network, self.classes = FoldedNetwork(model), len(model.vocabulary)
+
+    @torch.inference_mode()
+    def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
+        """The hypotheses of each image, best first; in a tie left-to-right ones come first.
+
+        With direction l2r or r2l nothing is rescored and the score is `forward`. Raises ValueError for a beam that is
+        too wide.
+        """
+        if 2 * options.beam_size > self.classes:
+            raise ValueError(f"beam_size must be at most half of the {self.classes} classes, not {options.beam_size}")
+        images_b1HW, _ = views[0]
+        b, device, starts = len(images_b1HW), images_b1HW.device, STARTS[options.direction]
+        image_G = torch.arange(b, device=device).repeat(len(starts))
+        start_G = torch.tensor(starts, device=device).repeat_interleave(b)
+        with torch.autocast(device.type, enabled=False):  # nothing is cast again
+            readers = [Reader(self.network.decoder, *self.network.encoder(*view)) for view in views]
+            decoders = [IncrementalDecoder(reader, image_G, options.beam_size) for reader in readers]
+            found = BeamSearch(decoders, start_G, SOS + EOS - start_G, options).run()
+            leftward_N = (start_G == EOS).repeat_interleave(options.beam_size)
+            both = options.direction == "both"
+            reverse_N = rescore(readers, found, leftward_N, options) if both else torch.zeros_like(found.score_N)
+        results: list[list[Hypothesis]] = [[] for _ in images_b1HW]
+        image_N = image_G.repeat_interleave(options.beam_size)
+        columns = (found.tokens_NT, found.length_N, image_N, leftward_N, found.score_N, reverse_N)
+        for tokens, length, image, leftward, forward, reverse, score in zip(
+            *(column.tolist() for column in (*columns, found.score_N + reverse_N)), strict=True
+        ):
+            ids = tuple(tokens[:length][::-1] if leftward else tokens[:length])
+            results[image].append(Hypothesis(ids, score, forward, reverse, "r2l" if leftward else "l2r"))
+        for hypotheses in results:
+            hypotheses.sort(key=lambda h: h.score, reverse=True)  # stable
+        return results
+
+
+def rescore(readers: Sequence[Reader], found: Found, leftward_N: Tensor, options: SearchOptions) -> Tensor:
+    """Log-probability / steps ** alpha [N] of every hypothesis in the direction opposite to its search.
+
+    Hypotheses of one image and similar length are read together, as many as fit: memory grows with the square of their
+    words.
+    """
+    b, M, device = len(readers[0].mask_bL), options.beam_size, found.score_N.device
+    start_N, steps_N = torch.where(leftward_N, SOS, EOS), found.length_N + 1
+    back_NT = found.length_N[:, None] - 1 - torch.arange(found.tokens_NT.shape[1], device=device)
+    reversed_NT = found.tokens_NT.gather(1, back_NT.clamp(min=0)).masked_fill(back_NT < 0, PAD)
+    inputs_NT = torch.cat((start_N[:, None], reversed_NT[:, :-1]), dim=1)
+    outputs_NT = torch.where(back_NT == -1, SOS + EOS - start_N[:, None], reversed_NT)
+    reverse_N = torch.zeros_like(found.score_N)
+    max_words = min(MAX_WORD_CELLS // max(reader.mask_bL.shape[1] for reader in readers), MAX_WORDS)
+    index_bn = torch.arange(len(steps_N), device=device).view(-1, b, M).transpose(0, 1).flatten(1)
+    index_bn = index_bn.gather(1, found.score_N[index_bn].argsort(dim=1, descending=True))
+    index_bn = index_bn.gather(1, steps_N[index_bn].argsort(dim=1, descending=True, stable=True))
+    for image, (index_n, lengths) in enumerate(zip(index_bn, steps_N[index_bn].tolist(), strict=True)):
+        first = 0
+        while first < len(lengths):
+            T = lengths[first]
+            rows_R = index_n[first : first + max(1, max_words // T)]
+            logits = (reader.read(image, inputs_NT[rows_R, :T], steps_N[rows_R]) for reader in readers)
+            logp_RTV, outputs_RT = log_probabilities(logits, options), outputs_NT[rows_R, :T]
+            padding_RT = outputs_RT == PAD
+            logp_RT = logp_RTV.gather(-1, outputs_RT[..., None])[..., 0].masked_fill(padding_RT, 0)
+            reverse_N[rows_R] = logp_RT.sum(1) / (~padding_RT).sum(1, dtype=logp_RT.dtype) ** options.alpha
+            first += len(rows_R)
+    return reverse_N

@@ -1,0 +1,71 @@
+"""What training, prediction, the gate and the page know of a network."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.settings import NetworkSettings
+from models.vocab import Vocabulary
+
+NO_WORD = -100  # where there is no word to predict; torch's losses leave it out
+
+Targets = tuple[Tensor, ...]  # a NamedTuple of the network's own
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """Where a network looks at each of T steps, the last of which predicts the end, on its own grid of cells."""
+
+    looked_Thw: Tensor  # sums to 1 over the cells
+    suppressed_Thw: Tensor | None  # what coverage subtracts from the energies, up to a constant; None without coverage
+    stride: int  # side of a cell in pixels
+
+
+class Network(nn.Module):
+    """Images and captions in, the loss out. A subclass has the settings of its own class in `models.settings`.
+
+    Images [b, 1, H, W] are in [0, 1], white ink on black, zero-padded on the right and at the bottom; of the mask
+    [b, H, W], True is padding.
+    """
+
+    word_rows: ClassVar[tuple[str, ...]] = ()  # names of parameters with a row per word: embedding and classifier
+
+    def __init__(self, settings: NetworkSettings, vocabulary: Vocabulary | None = None) -> None:
+        super().__init__()
+        self.settings, self.vocabulary = settings, vocabulary or Vocabulary()
+
+    def targets(self, captions: Sequence[Sequence[str]], padded: Callable[[int], int] = int) -> Targets:
+        """All that the loss needs besides the images, on the CPU. Called in any thread.
+
+        `padded` gives the length to which to pad sequences of a length, so that few shapes recur. Raises ValueError for
+        a symbol that is not in the vocabulary.
+        """
+        raise NotImplementedError
+
+    def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Any) -> tuple[Tensor, Tensor]:
+        """Logits [..., V] of every word given those before it, and the true ids [...], NO_WORD where there is none."""
+        raise NotImplementedError
+
+    def forward(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Any, label_smoothing: float = 0.0) -> Tensor:
+        """The loss: the mean cross-entropy over all words, unless the network has another one."""
+        logits, truth = self.predict(images_b1HW, mask_bHW, targets)
+        return F.cross_entropy(logits.flatten(0, -2), truth.flatten(), label_smoothing=label_smoothing)
+
+    def trace(self, images_11HW: Tensor, mask_1HW: Tensor, tokens: Sequence[str]) -> AttentionMaps | None:
+        """Where the network looks while it is made to read `tokens`; None if it has no attention to show."""
+        return None
+
+
+def build(settings: NetworkSettings, vocabulary: Vocabulary | None = None) -> Network:
+    """A network with the first weights that torch's generator gives it."""
+    return load(settings.code)(settings, vocabulary)
+
+
+def load(place: str) -> Any:
+    """What "module:name" names; networks and their searches are imported on first use."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)

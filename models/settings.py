@@ -1,0 +1,154 @@
+"""The settings of every network: its sizes and switches, and where its code is. Nothing here loads torch."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import (
+    ConfigDict,
+    Field,
+    PlainValidator,
+    PositiveInt,
+    SerializeAsAny,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+from pydantic.dataclasses import dataclass
+
+MAX_STEPS = 500  # rows of the word table, a buffer of the authors' checkpoints
+
+
+def _one_or_three(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return validate(value)
+    except ValidationError:  # which would list the faults of either form
+        raise ValueError(f"must be one or three whole numbers above 0, not {value!r}") from None
+
+
+Three = Annotated[tuple[PositiveInt, PositiveInt, PositiveInt], Field(strict=False)]  # JSON and YAML have no tuples
+Depths = Annotated[PositiveInt | Three, WrapValidator(_one_or_three)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+STRICT = ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True)
+
+
+@dataclass(frozen=True, config=STRICT)
+class NetworkSettings:
+    """What every network's settings have. The defaults of a class are the published network.
+
+    A docstring follows each setting: `python -m benchmarks ls --keys` prints it. In brackets stands the source of the
+    default: a section of the network's paper, its authors' program, or this suite (ours).
+    """
+
+    code: ClassVar[str]  # module:class of the network
+    searcher: ClassVar[str]  # module:class of what reads images with it
+    sizes: ClassVar[dict[str, dict[str, Any]]]  # what the sizes named in presets mean for this network
+    free: ClassVar[frozenset[str]] = frozenset()  # settings that may change after training
+
+    network: str
+
+    @property
+    def reads_padding(self) -> bool:
+        """Whether padding counts as part of an image, so that what is read depends on the rest of the batch."""
+        return True
+
+    @property
+    def dense_layers(self) -> int:
+        """Bottlenecks of all dense blocks; 0 without any."""
+        return 0
+
+
+_COLUMNS = "d_model growth_rate num_layers nhead dim_feedforward dc dropout encoder_dropout stride".split()  # noqa: SIM905
+
+
+@dataclass(frozen=True, config=STRICT)
+class CoMERSettings(NetworkSettings):
+    """CoMER with fusion coverage (sections of its paper), and without coverage its "BTTR (baseline)"."""
+
+    code: ClassVar = "models.comer:CoMER"
+    searcher: ClassVar = "models.inference.joint_search:JointSearch"
+    sizes: ClassVar = {
+        name: dict(zip(_COLUMNS, values, strict=False))
+        for name, values in {
+            "nano": (16, 4, 1, 2, 32, 4),  # for tests, as the next one
+            "micro": (32, 6, 2, 4, 48, 6),
+            "tiny": (96, 12, 6, 4, 384, 16, 0.1, 0.0),
+            "slim": (128, 16, 8, 4, 512, 16, 0.2, 0.0),
+            # the next two are for smaller images: few layers where maps are large, and a symbol covers two cells
+            "small": (128, 24, [2, 4, 8], 4, 512, 16, 0.1, 0.0, 8),
+            "medium": (256, 24, [4, 8, 16], 8, 1024, 32, 0.1, 0.0, 8),
+            "published": (),
+        }.items()
+    }
+    free: ClassVar = frozenset({"dropout", "encoder_dropout", "mask_padding"})
+
+    network: Literal["comer"] = "comer"
+    d_model: Annotated[int, Field(gt=0, multiple_of=4)] = 256
+    """channels of features and token embeddings; a multiple of 4 and of nhead (4.1)"""
+    growth_rate: PositiveInt = 24
+    """channels added by each layer of a dense block (4.1)"""
+    num_layers: Depths = 16
+    """bottleneck layers in each of the three dense blocks, or a list of three numbers (4.1)"""
+    stride: Literal[16, 8] = 16
+    """width and height of a feature cell in pixels: 16, or 8 without the second pooling (program)"""
+    nhead: PositiveInt = 8
+    """attention heads (4.1)"""
+    num_decoder_layers: PositiveInt = 3
+    """the first has no refinement, the others share one refinement module (4.1)"""
+    dim_feedforward: PositiveInt = 1024
+    """hidden channels of a decoder layer (4.1)"""
+    dropout: Share = 0.3
+    """in the decoder (4.1)"""
+    encoder_dropout: Share = 0.2
+    """of single values after each ReLU of the dense blocks (4.1)"""
+    dc: PositiveInt = 32
+    """hidden channels of the refinement module, whose kernel is 5 x 5 (4.1)"""
+    cross_coverage: bool = True
+    """refine attention by the previous layer's past attention; set by recipes (3.5.2)"""
+    self_coverage: bool = True
+    """refine attention by the same layer's past attention; set by recipes (3.5.1)"""
+    mask_padding: bool = False
+    """true: an image's features do not depend on the other images of its batch (ours)"""
+
+    def __post_init__(self) -> None:
+        if self.d_model % self.nhead:
+            raise ValueError(f"nhead must divide d_model = {self.d_model}; {self.nhead} does not")
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Bottlenecks in each of the three dense blocks."""
+        return self.num_layers if isinstance(self.num_layers, tuple) else (self.num_layers,) * 3
+
+    @property
+    def reads_padding(self) -> bool:
+        """Unlike the authors' network, not if it masks padding."""
+        return not self.mask_padding
+
+    @property
+    def dense_layers(self) -> int:
+        """Bottlenecks of all three dense blocks."""
+        return sum(self.depths)
+
+
+NETWORKS: dict[str, type[NetworkSettings]] = {settings.network: settings for settings in (CoMERSettings,)}
+
+
+def without_classes(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as stored before there were several networks, without a key that had one valid value."""
+    return {key: value for key, value in keys.items() if key != "vocab_size"}
+
+
+def of_its_network(keys: Any) -> NetworkSettings:
+    """Settings of the network that `network` names. Settings that name none are older than the others, and CoMER's.
+
+    Raises ValueError for an unknown network, pydantic's ValidationError for a key or value that its class refuses.
+    """
+    if isinstance(keys, NetworkSettings):
+        return keys
+    if not isinstance(keys, dict):
+        raise ValueError("must hold keys")
+    if (name := keys.get("network", CoMERSettings.network)) not in list(NETWORKS):
+        raise ValueError(f"no network called {name!r}; choose one of {', '.join(NETWORKS)}")
+    return NETWORKS[name](**keys)
+
+
+AnySettings = Annotated[SerializeAsAny[NetworkSettings], PlainValidator(of_its_network)]

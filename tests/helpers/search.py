@@ -1,0 +1,18 @@
+"""The search of a network, in one call."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from models import Hypothesis, Network, SearchOptions, searcher
+from models.inference.searcher import View
+
+
+def search(
+    model: Network,
+    images_b1HW: Tensor,
+    mask_bHW: Tensor,
+    options: SearchOptions | None = None,
+    other_sizes: Sequence[View] = (),
+) -> list[list[Hypothesis]]:
+    return searcher(model)([(images_b1HW, mask_bHW), *other_sizes], options or SearchOptions())
