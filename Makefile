@@ -92,8 +92,8 @@ notebooks: $(READY) ## execute the notebooks (CROHME= or the embedded set): resu
 	@$(if $(CROHME),CROHME="$$(realpath "$(CROHME)")") PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m jupyter execute --inplace results/local/notebooks/*.ipynb
 	@ls results/local/notebooks/*.ipynb
 
-report: $(READY) ## write the HTML report results/report/index.html: tables, figures, cost, every expression (ATTENTION=n)
-	@$(BIN)/python -m benchmarks report $(data_options) $(if $(ATTENTION),--attention "$(ATTENTION)")
+report: $(READY) ## write the HTML report results/report/index.html: tables, figures, cost, every expression (ATTENTION=n SYSTEMS=folder)
+	@$(BIN)/python -m benchmarks report $(data_options) $(if $(ATTENTION),--attention "$(ATTENTION)") $(if $(SYSTEMS),--systems "$(SYSTEMS)")
 
 scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md} (CROHME= SYSTEMS=folder)
 	@$(BIN)/python -m evaluation.scoreboard score --crohme "$(CROHME)" $(if $(SYSTEMS),--systems "$(SYSTEMS)")

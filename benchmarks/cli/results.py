@@ -55,9 +55,12 @@ def report(
     attention: Annotated[
         int, typer.Option(help="attention maps for n evenly spaced and n misrecognized expressions per set", min=0)
     ] = 12,
+    systems: Annotated[
+        Path | None, typer.Option(help="folder of published systems' predictions, to browse them beside the runs")
+    ] = None,
 ) -> None:
     """Write the HTML report, results/report/index.html."""
     from benchmarks.report.page.make import report
 
-    path = report(crohme, results, attention)
+    path = report(crohme, results, attention, systems)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, opens in any browser without a server")

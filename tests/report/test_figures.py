@@ -20,9 +20,11 @@ from benchmarks.config import Config
 from benchmarks.report.figures import error_figure
 from benchmarks.report.figures import results as plots
 from benchmarks.report.figures import write as figures
+from benchmarks.report.figures.scoreboard import scoreboard
 from benchmarks.report.paper import reference
 from benchmarks.report.presets import describe_preset
 from benchmarks.runs.folder import RunFolder
+from evaluation.scoreboard.card import read_cards
 from evaluation.scoring.lengths import BUCKETS, Bucket
 from tests.helpers.made_up import put_environment, put_history, put_score
 from tests.helpers.places import ROOT
@@ -109,10 +111,10 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_the_committed_figures_are_what_make_figures_writes(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    for name in ("reproduced", "speed"):
+    for name in ("reproduced", "speed", "scoreboard.csv"):
         (tmp_path / "results" / name).symlink_to(RESULTS / name)
     paths = [line for line in figures.figures(tmp_path / "results") if isinstance(line, Path)]
-    kept = {path.name for path in (RESULTS / "figures").iterdir() if not path.name.startswith("fig4")}
+    kept = {path.name for path in (RESULTS / "figures").iterdir() if not path.name.startswith(("fig4", "circle"))}
     assert {path.name for path in paths} == kept, "run make figures, and remove what it no longer draws"
     for path in paths:
         assert path.read_bytes() == (RESULTS / "figures" / path.name).read_bytes(), f"{path.name}: run make figures"
@@ -297,3 +299,13 @@ def test_nothing_is_cut_off_or_too_small(tmp_path: Path, fill: Any) -> None:
         assert box.x1 < figure.get_figwidth() + 0.01 and box.y1 < figure.get_figheight() + 0.01, f"{name}: {box}"
         for text in figure.findobj(Text):
             assert isinstance(text, Text) and float(text.get_fontsize()) >= 6
+
+
+def test_the_scoreboard_has_every_system_at_its_rate() -> None:
+    figure = scoreboard(RESULTS / "scoreboard.csv")
+    names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert sorted(names) == sorted(system.card.name for system in read_cards())
+    assert names[0].startswith("CoMER") and names[-1].startswith("TexTeller")  # each kind of training data by itself
+    drawn = [np.asarray(line.get_xdata()).tolist() for line in figure.axes[0].lines]
+    for points in ([100 * 585 / 986], [56.23, 62.35], [59.33]):  # the released CoMER: rate, interval, reported
+        assert points in drawn

@@ -1,6 +1,7 @@
 """The content of the report, and its notes on missing or damaged data."""
 
 import base64
+import json
 import re
 import shutil
 import subprocess
@@ -14,13 +15,14 @@ from typer.testing import CliRunner
 from benchmarks.__main__ import app
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
-from benchmarks.report.page import browser
-from benchmarks.report.page.make import drawings, gather, render, report
+from benchmarks.report.page import browser, systems
+from benchmarks.report.page.make import Material, drawings, gather, render, report
 from benchmarks.report.page.playback import add_attention
 from evaluation import symlg
+from evaluation.scoreboard.card import Card, System
 from evaluation.scoring import alignment
 from tests.helpers.places import HOUR, ROOT
-from tests.helpers.report_place import EXPRESSIONS, N, Place, errors_of, make_archive
+from tests.helpers.report_place import EXPRESSIONS, HOSTILE, N, Place, errors_of, make_archive
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +185,27 @@ def test_verdicts_on_other_predictions_are_detected(place: Place, tmp_path: Path
     shutil.copy(other / "predictions/test.zip", run / "predictions/test.zip")
     notes = gather(place.crohme, results, 0).notes
     assert any("do not belong to the predictions" in note and str(run) in note for note in notes)
+
+
+def test_published_systems_are_browsed_beside_the_runs(place: Place, monkeypatch, tmp_path: Path) -> None:
+    """Any two of them: a system is one more run of the page, and its verdicts belong to its predictions."""
+    answers = {key: row[0] for key, row in EXPRESSIONS.items()} | {"label": HOSTILE}
+    (tmp_path / "mine.json").write_text(json.dumps([{"id": key, "pred": text} for key, text in answers.items()]))
+    card = Card.model_construct(name=HOSTILE, year=2024, url="https://example.org", tokenize=False)
+    here = System("mine", card)
+    monkeypatch.setattr(System, "files", lambda self, folder: iter([("test", folder / f"{self.key}.json")]))
+    monkeypatch.setattr(
+        systems, "read_cards", lambda: [here, System("absent", card), System("own", Card.model_construct(url=None))]
+    )
+    notes: list[str] = []
+    found = systems.read_systems(place.archive, tmp_path, notes)
+    assert list(found) == ["system/mine"] and "absent.json: no such file" in notes[0] and len(notes) == 1
+    (data,) = browser.build(place.archive, [], notes, {key: scored for key, (_, scored) in found.items()})
+    verdicts = {id_: entry["exact"] for id_, entry in read(data, "system/mine").items()}
+    assert [id_ for id_ in EXPRESSIONS if not verdicts[id_]] == ["label"] and len(notes) == 1
+    material = Material(place.archive, [], sets=[data], systems={key: name for key, (name, _) in found.items()})
+    page = render(material, tmp_path)
+    assert HOSTILE not in page and "system/mine" in page
 
 
 def test_runs_on_other_data_stay_out(place: Place, tmp_path: Path) -> None:

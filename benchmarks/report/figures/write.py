@@ -18,6 +18,7 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.report.figures import error_figure
 from benchmarks.report.figures import results as plots
+from benchmarks.report.figures.scoreboard import scoreboard
 from benchmarks.report.presets import preset_labels
 from benchmarks.runs.folder import RunFolder
 
@@ -77,6 +78,8 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
     except (ValueError, KeyError):
         raise UserError(f"{table}: damaged or incomplete; restore it, or make it again") from None
     yield "speed-growth", drawn
+    table = results / "scoreboard.csv"
+    yield "scoreboard", scoreboard(table) if table.exists() else f"there is no {table}; make scoreboard"
 
 
 def read_runs(root: Path) -> list[RunFolder]:

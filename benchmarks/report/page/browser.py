@@ -34,6 +34,7 @@ ERROR_LETTERS = {"label": "x", "relation": "r", "missing": "m", "extra": "e"}
 
 Json = dict[str, Any]
 Scored = tuple[dict[str, Expression], dict[str, str]]  # verdicts and predictions, by id
+NO_SYSTEMS: Mapping[str, Mapping[str, Scored]] = {}
 
 
 @dataclass
@@ -98,15 +99,21 @@ def find_runs(root: Path, notes: list[str]) -> list[RunFolder]:
     return runs
 
 
-def build(archive: Archive | None, runs: Sequence[RunFolder], notes: list[str]) -> list[TestSet]:
+def build(
+    archive: Archive | None,
+    runs: Sequence[RunFolder],
+    notes: list[str],
+    systems: Mapping[str, Mapping[str, Scored]] = NO_SYSTEMS,
+) -> list[TestSet]:
     """Build the test sets of an archive or, without one, those that the runs were scored on, without images and ground
-    truth."""
+    truth. `systems`: other predictions, by key and test set."""
     others = [run for run in runs if archive and run.settings.data.digest != archive.digest]
     notes += [f"{run.path}: was trained on other data than this archive, so it is not in the browser" for run in others]
     runs = _without_copies([run for run in runs if run not in others])
     sets = []
     for name in archive.test_splits if archive else sorted({name for run in runs for name in run.sets("scores/*.csv")}):
-        scored = {run: parts for run in runs if (parts := _scored(run, name, notes))}
+        scored = {(key(run), run.path): parts for run in runs if (parts := _scored(run, name, notes))}
+        scored |= {(system, Path(system)): parts[name] for system, parts in systems.items() if name in parts}
         ids = dict.fromkeys(id_ for verdicts, _ in scored.values() for id_ in verdicts)
         if archive:  # in its order; all expressions if no run was scored
             ids = dict.fromkeys(id_ for id_ in archive.captions(name) if not ids or id_ in ids)
@@ -139,17 +146,17 @@ def _scored(run: RunFolder, name: str, notes: list[str]) -> Scored | None:
 
 
 def _set(
-    archive: Archive | None, name: str, ids: list[str], scored: Mapping[RunFolder, Scored], notes: list[str]
+    archive: Archive | None, name: str, ids: list[str], scored: Mapping[tuple[str, Path], Scored], notes: list[str]
 ) -> TestSet:
     truths = _truths(archive, name, ids) if archive else [None] * len(ids)
     known = {id_: verdict for verdicts, _ in scored.values() for id_, verdict in verdicts.items()}
     runs = {}
-    for run, (verdicts, texts) in scored.items():
+    for (key_, path), (verdicts, texts) in scored.items():
         entries = [_entry(verdicts.get(id_), texts.get(id_), truth) for id_, truth in zip(ids, truths, strict=True)]
         if mismatched := [id_ for id_, (_, agrees) in zip(ids, entries, strict=True) if not agrees]:
             count = f"{len(mismatched)} verdicts on {name} do not belong to the predictions ({mismatched[0]}, ...)"
-            notes.append(f"{run.path}: {count}; run python -m benchmarks score")
-        runs[key(run)] = [entry for entry, _ in entries]
+            notes.append(f"{path}: {count}; run python -m benchmarks score")
+        runs[key_] = [entry for entry, _ in entries]
     return TestSet(
         archive.name if archive else "crohme",
         name,

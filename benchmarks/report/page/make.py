@@ -28,6 +28,7 @@ from benchmarks.report.figures.error_figure import taxonomy
 from benchmarks.report.figures.write import rendered, style
 from benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, source, title
 from benchmarks.report.page.playback import add_attention
+from benchmarks.report.page.systems import read_systems
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import workspace
 from evaluation.scoring.analysis import STRUCTURES
@@ -54,25 +55,30 @@ class Material:
     runs: list[RunFolder] = field(default_factory=list)
     sets: list[TestSet] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    systems: dict[str, str] = field(default_factory=dict)  # displayed names by key
 
-    def add(self, archive: Archive | None, runs: list[RunFolder], attention: int) -> None:
-        """Add runs on the data of an archive (None: runs on CROHME, without images and ground truth)."""
-        sets = build(archive, runs, self.notes)
+    def add(self, archive: Archive | None, runs: list[RunFolder], attention: int, folder: Path | None = None) -> None:
+        """Add runs on the data of an archive (None: runs on CROHME, without images and ground truth), and the published
+        systems whose predictions are in `folder`."""
+        systems = read_systems(archive, folder, self.notes) if archive and folder else {}
+        sets = build(archive, runs, self.notes, {key: scored for key, (_, scored) in systems.items()})
+        self.systems |= {key: name for key, (name, _) in systems.items()}
         if archive is not None:
             add_attention(sets, archive, runs, attention, self.notes)
         self.sets += sets
         self.runs += runs
 
 
-def report(crohme: Path | None, results: Path, attention: int = 12) -> Path:
+def report(crohme: Path | None, results: Path, attention: int = 12, systems: Path | None = None) -> Path:
     """Write the page to results/report/index.html, atomically, and return its path.
 
     With an archive, the page shows the runs on it with images and ground truth. Without, it shows the CROHME runs
     without them, and runs on the embedded set, if any, in full. A page without CROHME's images does not replace one
     with them; it is written to without-crohme.html instead. `attention` is the number of evenly spaced expressions per
-    set, and of wrong ones, with attention playback. Raises UserError for a damaged archive or score file.
+    set, and of wrong ones, with attention playback. `systems`: a folder of published systems' predictions, to be
+    browsed beside the runs on CROHME. Raises UserError for a damaged archive or score file.
     """
-    material = gather(crohme, results, attention)
+    material = gather(crohme, results, attention, systems)
     page = render(material, results)
     target = results / "report" / "index.html"
     if WITH_IMAGES not in page and target.exists() and WITH_IMAGES in target.read_text(errors="replace")[:1000]:
@@ -81,14 +87,14 @@ def report(crohme: Path | None, results: Path, attention: int = 12) -> Path:
     return target
 
 
-def gather(crohme: Path | None, results: Path, attention: int) -> Material:
+def gather(crohme: Path | None, results: Path, attention: int, systems: Path | None = None) -> Material:
     """Read the content of the page; add a note for what is missing. Raises UserError for a damaged archive."""
     archive = open_archive(crohme) if crohme else None
     material = Material(archive, [(tables.heading(name), frame) for name, frame in tables.local(results).items()])
     notes = material.notes
     crohme_runs = find_runs(results / "reproduced", notes) + find_runs(results / "runs", notes)
     if archive is None or archive.name == "crohme":
-        material.add(archive, crohme_runs, attention)
+        material.add(archive, crohme_runs, attention, systems)
     other, embedded = archive, results / "local" / "embedded"
     if archive is None and any(embedded.glob("runs/*/*/config.yaml")) and (embedded / "data.zip").exists():
         other = open_archive(embedded / "data.zip")
@@ -123,7 +129,8 @@ def render(material: Material, results: Path) -> str:
     best_first = sorted((run for run in material.runs if key(run) in shown), key=lambda run: run.exprate, reverse=True)
     meta = {
         "sets": [{"key": test_set.key, "label": test_set.label} for test_set in material.sets],
-        "runs": [{"key": key(run), "name": title(run)} for run in best_first],
+        "runs": [{"key": key(run), "name": title(run)} for run in best_first]
+        + [{"key": key_, "name": name} for key_, name in material.systems.items()],
         "empty": "There is nothing to browse yet: make reproduce-table2, or make report CROHME=data.zip.",
         "noImages": "The image and the ground truth are not on this page: make report CROHME=data.zip.",
     }
