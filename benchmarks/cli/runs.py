@@ -128,10 +128,23 @@ def score(folder: Folder, crohme: Crohme = None, years: Years = "", results: Res
 def evaluate(
     crohme: Crohme = None,
     years: Years = "",
-    recipes: Annotated[str, typer.Option(help="only runs of these recipes")] = "",
+    recipes: Annotated[str, typer.Option(help="only committed runs of these recipes")] = "",
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            help="a run folder, its weights file, or a .ckpt of CoMER's authors: score these instead, on any archive"
+        ),
+    ] = None,
     results: Results = RESULTS,
 ) -> None:
-    """Recognize CROHME with the committed weights; compare scores."""
+    """Recognize CROHME with the committed weights and compare scores; or any archive with --weights."""
+    if weights is not None:
+        from benchmarks.evaluate import evaluate_weights
+
+        if recipes:
+            raise UserError("--recipes chooses among the committed runs, --weights names one; leave one of them out")
+        evaluate_weights(weights, crohme, parse_list(years), results)
+        return
     from benchmarks.regression.evaluate import evaluate
 
     evaluate(crohme, parse_list(years), parse_list(recipes), results)

@@ -1,6 +1,8 @@
 """CROHME in the layout published with CoMER: data/SPLIT/{caption.txt, img/ID.bmp, symLg/ID.lg}.
 
-The embedded set (synthetic.py) and user-supplied archives in this layout are read by the same code.
+The embedded set (synthetic.py) and user-supplied archives in this layout are read by the same code. An image may also
+be img/ID.png; where it is mostly white, it is dark ink on paper and is inverted. A test set of one's own needs no
+symLg: the ground truth is then made from its captions.
 """
 
 import hashlib
@@ -17,6 +19,7 @@ import numpy as np
 from benchmarks.data.samples import Sample
 from benchmarks.data.store import FolderStore, Store, ZipStore
 from benchmarks.errors import UserError
+from evaluation import symlg
 from models.vocab import Vocabulary
 
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
@@ -26,7 +29,7 @@ MAX_TEXT_BYTES = 16 << 20
 
 _ID = re.compile(r"\w[\w.+-]*")  # ids and splits become file names
 _SPLIT = re.compile(rf"({_ID.pattern})/caption\.txt")
-_CONTENT = re.compile(rf"({_ID.pattern})/(caption\.txt|img/[^/]+\.bmp|symLg/[^/]+\.lg)")
+_CONTENT = re.compile(rf"({_ID.pattern})/(caption\.txt|img/[^/]+\.(?:bmp|png)|symLg/[^/]+\.lg)")
 
 EDITION = "CROHME as published with CoMER"
 PUBLISHED = {  # md5 of each caption.txt
@@ -43,17 +46,19 @@ class Archive:
     Raises UserError, on opening or on reading, for anything that violates the layout.
     """
 
-    def __init__(self, store: Store):
+    def __init__(self, store: Store, trains: bool = True):
         self.path = store.path
         self._store = store
-        if not store.holds("train/caption.txt"):
+        splits = {match[1] for name in store.sizes if (match := _SPLIT.fullmatch(name))}
+        if trains and "train" not in splits:
             raise UserError(
                 f"{self.path}: no data/train/caption.txt in it, so not an archive in CoMER's layout; "
                 "fetch CROHME with `make crohme`, or leave the archive out to use the embedded set"
             )
-        splits = {match[1] for name in store.sizes if (match := _SPLIT.fullmatch(name))}
+        if not splits:
+            raise UserError(f"{self.path}: no data/NAME/caption.txt in it; put the captions of a test set there")
         self.test_splits: tuple[str, ...] = tuple(sorted(splits - {"train"}))
-        self.splits: tuple[str, ...] = ("train", *self.test_splits)
+        self.splits: tuple[str, ...] = (*sorted(splits & {"train"}), *self.test_splits)
         self._caption_files = {split: store.read(f"{split}/caption.txt", MAX_TEXT_BYTES) for split in self.splits}
         self._captions = {split: self._parse_captions(split) for split in self.splits}
         for split in self.splits:
@@ -86,13 +91,17 @@ class Archive:
         return captions
 
     def _check_complete(self, split: str) -> None:
-        """Check that every caption has its image and its ground truth; train may have no ground truth at all."""
-        scored = split != "train" or self.has_ground_truth("train")
+        """Check that every caption has its image and, if any of the split has one, its ground truth."""
+        scored = self.has_ground_truth(split)
         for id_ in self._captions[split]:
-            files = [("image", f"{split}/img/{id_}.bmp"), ("ground truth", f"{split}/symLg/{id_}.lg")]
+            files = [("image", self._image_name(split, id_)), ("ground truth", f"{split}/symLg/{id_}.lg")]
             for kind, name in files if scored else files[:1]:
                 if name not in self._store.sizes:
                     raise UserError(f"{self.path}: no {kind} data/{name} for its caption; add it, or drop the caption")
+
+    def _image_name(self, split: str, id_: str) -> str:
+        names = [f"{split}/img/{id_}{ending}" for ending in (".bmp", ".png")]
+        return next((name for name in names if name in self._store.sizes), names[0])
 
     def captions(self, split: str) -> dict[str, list[str]]:
         """Tokens by id, in the order of caption.txt. Raises UserError for an unknown split."""
@@ -106,8 +115,9 @@ class Archive:
 
     def image(self, split: str, id_: str) -> np.ndarray:
         """One image, (H, W) uint8, white ink on black."""
-        name = f"{split}/img/{id_}.bmp"
-        return _decode_bmp(self._store.read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}")
+        name = self._image_name(split, id_)
+        decode = _decode_png if name.endswith(".png") else _decode_bmp
+        return decode(self._store.read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}")
 
     def samples(self, split: str) -> list[Sample]:
         """All samples in the order of caption.txt; images are decoded anew at every call (train: 0.32 GB)."""
@@ -119,7 +129,14 @@ class Archive:
         return any(name.startswith(f"{split}/symLg/") for name in self._store.sizes)
 
     def ground_truth(self, split: str) -> dict[str, str]:
-        """symLG text by id: the reference for scoring, which differs from the caption for a few ids."""
+        """symLG text by id: the reference for scoring, which differs from the caption for a few of CROHME's.
+
+        Made from the captions where a test set has none, unless it is one of CROHME's. Raises UserError for a caption
+        that does not convert.
+        """
+        made = split != "train" and not self.has_ground_truth(split)
+        if made and self.caption_md5(split) != PUBLISHED.get(split):
+            return {id_: self._made_symlg(split, id_, tokens) for id_, tokens in self.captions(split).items()}
         texts = {}
         for id_ in self.captions(split):
             name = f"{split}/symLg/{id_}.lg"
@@ -127,6 +144,13 @@ class Archive:
                 raise UserError(f"{self.path}: no ground truth data/{name}; add the symLG files of {split}")
             texts[id_] = self._store.read(name, MAX_TEXT_BYTES).decode("utf-8-sig", errors="replace")
         return texts
+
+    def _made_symlg(self, split: str, id_: str, tokens: Sequence[str]) -> str:
+        try:
+            return symlg.write(symlg.from_latex(tokens), id_)
+        except symlg.Unconverted as reason:
+            where = f"{self.path}: data/{split}/caption.txt"
+            raise UserError(f"{where}: {id_} does not convert to symLG ({reason}); correct or drop it") from None
 
     @cached_property
     def digest(self) -> str:
@@ -216,8 +240,22 @@ def _decode_bmp(content: bytes, where: str) -> np.ndarray:
     return image
 
 
-def open_archive(path: Path | str) -> Archive:
-    """Open CoMER's data.zip, or the same layout unpacked (the folder that contains data/, or data/ itself).
+def _decode_png(content: bytes, where: str) -> np.ndarray:
+    """Decode a PNG file to (H, W) uint8, white ink on black: one that is mostly white is inverted."""
+    if len(content) < 33 or content[:8] != b"\x89PNG\r\n\x1a\n" or content[12:16] != b"IHDR":
+        raise UserError(f"{where} is not a PNG image; convert it (8-bit gray)")
+    width, height = struct.unpack_from(">II", content, 16)
+    if not 0 < width * height <= MAX_IMAGE_PIXELS:
+        raise UserError(f"{where} declares {width} x {height} pixels, limit {MAX_IMAGE_PIXELS:,}; scale it down")
+    image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_GRAYSCALE)
+    if image is None:
+        raise UserError(f"{where} cannot be decoded; save it again (8-bit gray)")
+    return 255 - image if image.mean() > 127 else image
+
+
+def open_archive(path: Path | str, trains: bool = True) -> Archive:
+    """Open CoMER's data.zip, or the same layout unpacked (the folder that contains data/, or data/ itself). Unless it
+    `trains`, it needs no training set.
 
     Captions are validated on opening (vocabulary, completeness), images and symLG when they are read.
     Raises UserError, one line naming archive, entry and fix.
@@ -225,4 +263,4 @@ def open_archive(path: Path | str) -> Archive:
     path = Path(path)
     if not path.exists():
         raise UserError(f"{path}: no such archive; fetch it with `make crohme`, or omit it to use the embedded set")
-    return Archive(FolderStore(path) if path.is_dir() else ZipStore(path))
+    return Archive(FolderStore(path) if path.is_dir() else ZipStore(path), trains)

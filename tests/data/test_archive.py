@@ -15,6 +15,8 @@ from benchmarks.data import store
 from benchmarks.data.archive import PUBLISHED, open_archive
 from benchmarks.data.verify import describe, skip_reason, verify
 from benchmarks.errors import UserError
+from evaluation import symlg
+from evaluation.lgeval import label_graph
 
 Entries = dict[str, bytes]
 
@@ -122,6 +124,55 @@ def test_train_may_lack_ground_truth(tmp_path, entries):
         archive.ground_truth("train")
 
 
+def png(image: np.ndarray) -> bytes:
+    return cv2.imencode(".png", image)[1].tobytes()
+
+
+def test_a_test_set_of_ones_own(tmp_path, entries):
+    """No training set, PNG of either polarity, symLG from captions; with training, the training set is missed."""
+    ink = np.zeros((20, 30), np.uint8)
+    ink[5, 2:20] = 255
+    own = {"data/mine/caption.txt": b"a\tx ^ 2\nb\t1 + 2\n"}
+    own |= {"data/mine/img/a.png": png(ink), "data/mine/img/b.png": png(255 - ink)}
+    path = pack(tmp_path / "a.zip", own)
+    archive = open_archive(path, trains=False)
+    assert archive.splits == ("mine",) and archive.name == "foreign"
+    assert all((archive.image("mine", id_) == ink).all() for id_ in "ab")
+    assert symlg.from_latex("x ^ 2").content() == label_content(archive.ground_truth("mine")["a"])
+    with pytest.raises(UserError, match=r"no data/train/caption.txt"):
+        open_archive(path)
+    with pytest.raises(UserError, match=r"no data/NAME/caption.txt"):
+        open_archive(pack(tmp_path / "b.zip", {"data/mine/img/a.png": b""}), trains=False)
+
+
+def label_content(text: str) -> tuple[list, list]:
+    graph = label_graph.read(text, "a.lg")
+    nodes = [(path, label) for path, labels in graph.nodes.items() for label in labels]
+    return sorted(nodes), sorted((a, b, word) for (a, b), words in graph.edges.items() for word in words)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"data/mine/caption.txt": b"a\t\\frac { x }\n"},
+            "a does not convert to symLG (the expression ends too early)",
+        ),
+        ({"data/mine/img/a.png": b"GIF89a" + bytes(40)}, "not a PNG image"),
+        ({"data/mine/img/a.png": png(np.zeros((9, 9), np.uint8))[:60]}, "cannot be decoded"),
+        ({"data/mine/img/a.png": None}, "no image data/mine/img/a.bmp"),
+    ],
+)
+def test_what_is_wrong_with_ones_own_set(tmp_path, changed, message):
+    own = {"data/mine/caption.txt": b"a\tx\n", "data/mine/img/a.png": png(np.zeros((9, 9), np.uint8))} | changed
+    path = pack(tmp_path / "a.zip", {name: content for name, content in own.items() if content is not None})
+    with pytest.raises(UserError) as caught:
+        archive = open_archive(path, trains=False)
+        assert archive.ground_truth("mine")
+        archive.image("mine", "a")
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
 CAPTION, IMAGE, TRUTH = "data/train/caption.txt", "data/train/img/a_1.bmp", "data/2014/symLg/b-1.lg"
 HUGE = bmp()[:18] + struct.pack("<ii", 100_000, 100_000) + bmp()[26:]
 
@@ -145,7 +196,7 @@ HUGE = bmp()[:18] + struct.pack("<ii", 100_000, 100_000) + bmp()[26:]
         (IMAGE, b"BM" + b"\xff" * 99, "data/train/img/a_1.bmp declares -1 x -1"),
         (IMAGE, bmp()[:14] + b"\x0c" + bmp()[15:], "has a header of 12 bytes; convert it"),
         (IMAGE, bmp()[:30] + b"\x63" + bmp()[31:], "cannot be decoded"),
-        (TRUTH, None, "no ground truth data/2014/symLg/b-1.lg"),
+        (TRUTH.replace("2014", "train").replace("b-1", "a_1"), None, "no ground truth data/train/symLg/a_1.lg"),
         ("data/../../evil", b"", "climbs out"),
         ("/etc/evil", b"", "climbs out"),
         ("C:evil", b"", "climbs out"),

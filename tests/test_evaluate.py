@@ -1,0 +1,64 @@
+"""Any weights on any archive: results apart and named, nothing recognized where the archive cannot be scored."""
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.__main__ import app
+from benchmarks.errors import UserError
+from benchmarks.evaluate import evaluate_weights
+from tests.helpers.places import HOUR
+
+
+def own_set(folder: Path, **captions: str) -> Path:
+    """A folder in CoMER's layout with black-on-white PNGs and captions alone."""
+    images = folder / "data/mine/img"
+    images.mkdir(parents=True)
+    for id_, text in captions.items():
+        paper = np.full((60, 40 + 24 * len(text), 3), 255, np.uint8)
+        cv2.putText(paper, text.replace(" ", ""), (10, 45), cv2.FONT_HERSHEY_SIMPLEX, 1.4, (0, 0, 0), 3)
+        cv2.imwrite(str(images / f"{id_}.png"), paper)
+    (images.parent / "caption.txt").write_text("".join(f"{id_}\t{text}\n" for id_, text in captions.items()))
+    return folder
+
+
+def test_a_committed_network_on_images_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    archive = own_set(tmp_path / "own", one="1 2", two="x + 2")
+    before = {path: path.stat().st_mtime_ns for path in HOUR.rglob("*")}
+    folder = evaluate_weights(HOUR, archive, [], tmp_path / "results")
+    place = folder.relative_to(tmp_path / "results")
+    assert place.parts[0] == "local" and place.parts[1].startswith("foreign-")
+    assert place.parts[2:] == ("evaluated", "comer-fusion", "hour-seed7")
+    score = json.loads((folder / "scores/mine.json").read_text())
+    assert score["n"] == 2 and score["missing"] == 0 and score["signature"].startswith("ExpRate|set:foreignmine|n:2|")
+    said = capsys.readouterr().out
+    assert "NOT CROHME" in said and "foreign data, not CROHME" in said
+    assert before == {path: path.stat().st_mtime_ns for path in HOUR.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("captions", "years", "message"),
+    [
+        ({"one": r"\frac { 1 }"}, [], "one does not convert to symLG"),
+        ({"one": "1"}, ["2014"], "no test set '2014', it has mine"),
+        ({"one": r"\aleph"}, [], "models/dictionary.txt"),
+        ({}, [], "holds no expression"),
+    ],
+)
+def test_nothing_is_recognized_where_nothing_can_be_scored(tmp_path: Path, captions, years, message: str):
+    with pytest.raises(UserError) as caught:
+        evaluate_weights(HOUR, own_set(tmp_path / "own", **captions), years, tmp_path / "results")
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+    assert not (tmp_path / "results").exists()
+
+
+def test_weights_that_are_none(tmp_path: Path):
+    archive = own_set(tmp_path / "own", one="1")
+    with pytest.raises(UserError, match="no such weights"):
+        evaluate_weights(tmp_path / "nothing.safetensors", archive, [], tmp_path / "results")
+    given = ["evaluate", "--weights", str(HOUR), "--recipes", "bttr", "--crohme", str(archive)]
+    assert isinstance(CliRunner().invoke(app, given).exception, UserError)
