@@ -12,42 +12,19 @@ the LSTM, V words.
 import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from pydantic import ConfigDict, Field, PositiveInt
-from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 
+from models.language_config import LanguageConfig
 from models.layers import Dropout, float32
 
 UNKNOWN, LINE_END = "<unk>", "\n"  # words of one character of their own, as `|` and `+` are in the authors' program
 PAD, START, END = 0, 1, 2  # characters: padding, and the two ends of every word, which the authors write { and }
 GATE_BIAS = -2.0  # fixed: a highway begins by carrying its input through
 State = list[tuple[Tensor, Tensor]]  # (h, c) of each layer, [1, B, H]
-
-
-@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
-class LanguageConfig:
-    """Sizes and switches; the defaults are LSTM-Char-Small (paper, table 2)."""
-
-    words: Literal["spelled", "table"] = "spelled"  # a word's vector: from its characters, or a row of a table
-    word_size: PositiveInt = 200  # columns of that table
-    character_size: PositiveInt = 15
-    widths: PositiveInt = 6  # filters are 1 to this many characters wide
-    filters: PositiveInt = 25  # for each character of a filter's width,
-    most_filters: PositiveInt = 1000  # but at most this many of one width
-    highways: Annotated[int, Field(ge=0)] = 1
-    hidden: PositiveInt = 300
-    layers: PositiveInt = 2
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.5  # between LSTM layers and before the softmax
-    input_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # unlike the authors', whose LSTM reads whole words
-
-    @property
-    def filters_by_width(self) -> dict[int, int]:
-        """How many filters there are of each width in characters."""
-        return {width: min(self.most_filters, self.filters * width) for width in range(1, self.widths + 1)}
 
 
 class Lexicon:

@@ -194,11 +194,15 @@ def pack(
 @app.command(rich_help_panel=PANEL)
 def track(folders: Annotated[list[Path], typer.Argument(help="run folders, made on any machine")]) -> None:
     """Log run folders to MLflow (MLFLOW_TRACKING_URI)."""
+    from benchmarks.languages import tracking as languages
+    from benchmarks.languages.run import LanguageRun
+    from benchmarks.languages.settings import FILE
     from benchmarks.tracking.track import track
     from benchmarks.tracking.tracking_store import store
 
     for folder in folders:
-        if track(folder) is None:
+        language = (folder / FILE).exists()
+        if (languages.track(LanguageRun(folder)) if language else track(folder)) is None:
             raise UserError(f"{folder}: not logged")
         print(f"{folder}: logged to {store(folder)}")
 
@@ -223,6 +227,7 @@ def list_(
     import json
     from dataclasses import asdict
 
+    from benchmarks.languages import listing as languages
     from benchmarks.runs import listing
 
     if keys:
@@ -231,9 +236,10 @@ def list_(
         print(json.dumps(settable(), indent=1) if as_json else "\n".join(lines()))
     elif as_json:
         shipped = {kind: listing.shipped(kind) for kind in ("recipes", "presets")}
-        print(json.dumps(shipped | {"runs": [asdict(run) for run in listing.runs(results)]}, indent=1))
+        runs = [asdict(run) for run in listing.runs(results)]
+        print(json.dumps(shipped | {"runs": runs, "language models": languages.runs(results)}, indent=1))
     else:
-        print("\n".join(listing.lines(results)))
+        print("\n".join([*listing.lines(results), *languages.lines(results)]))
 
 
 def _run(folder: Path, crohme: Path | None, results: Path) -> "tuple[RunFolder, Archive]":

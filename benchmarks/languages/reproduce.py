@@ -8,6 +8,7 @@ from benchmarks.data.archive import Archive
 from benchmarks.languages.corpus import Corpus, caption_corpus, read_corpus
 from benchmarks.languages.run import LanguageRun
 from benchmarks.languages.settings import LanguageSettings, resolve, tied
+from benchmarks.languages.tracking import track
 from benchmarks.languages.training import train
 from benchmarks.printing import console, show
 from benchmarks.runs.workspace import workspace
@@ -38,6 +39,7 @@ def _reproduce(
         config = tied(asked, corpus.name, corpus.digest)
         run = LanguageRun(space / "runs" / config.run_name, config)
         train(run, corpus)
+        track(run)
         scores = run.scores
         rows.append(
             {

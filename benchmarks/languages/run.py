@@ -1,21 +1,14 @@
 """A language model's run folder: language.yaml, environment.json, history.jsonl, checkpoint, weights, scores.json."""
 
 import json
-from collections.abc import Mapping
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.languages.settings import FILE, LanguageSettings, load
-from models.errors import CheckpointError
-from models.weights import pack_tensors, read_tensors
-
-FORMAT = "hmerbench-language-checkpoint-1"
 
 
 class LanguageRun:
@@ -62,6 +55,15 @@ class LanguageRun:
         """Whether training and test are over."""
         return bool(self.scores)
 
+    @property
+    def status(self) -> str:
+        """How far the run is, in words."""
+        if self.finished:
+            return f"tested, perplexity {self.scores['test_perplexity']:.2f}"
+        if not (done := len(self.history)):
+            return "training" if self.environment else "untrained"
+        return f"training, {done} of {self.settings.training.epochs} epochs"
+
     def write(self, name: str, content: Any) -> None:
         """Write a file atomically: plain data as .json or .jsonl, text and bytes as they are."""
         if name.endswith(".json"):
@@ -79,22 +81,3 @@ class LanguageRun:
             return None
         except ValueError:
             raise UserError(f"{path}: damaged; restore it, or delete this run folder") from None
-
-    # --------------------------------------------------------------------------------------------------- checkpoints
-
-    def save(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Replace the checkpoint; tensors and `state` (JSON-like) share one file, so they cannot disagree."""
-        self.write("checkpoint.safetensors", pack_tensors(tensors, {"format": FORMAT, "state": state}))
-
-    def checkpoint(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Tensors and state of the checkpoint, or None without one. Raises UserError if it is damaged or another's."""
-        path = self.path / "checkpoint.safetensors"
-        if not path.exists():
-            return None
-        try:
-            header, tensors = read_tensors(path)
-        except CheckpointError as error:
-            raise UserError(f"{error}; delete it to train this run from the start") from None
-        if header.get("format") != FORMAT or header["state"]["digest"] != self.settings.digest:
-            raise UserError(f"{path}: no checkpoint of these settings; choose another folder, or delete it")
-        return tensors, header["state"]

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from benchmarks.config import SEED_LIMIT, Strict, merge, read_named, read_yaml, to_yaml, validate
 from benchmarks.errors import UserError
-from models.language import LanguageConfig
+from models.language_config import LanguageConfig
 
 SCHEMA = 1  # version of the settings below: raise it when one is added or removed or changes its meaning
 RECIPES = "languages/recipes"  # below benchmarks/

@@ -24,12 +24,13 @@ from benchmarks.languages.run import LanguageRun
 from benchmarks.languages.settings import FILE, tied
 from benchmarks.printing import err_console
 from benchmarks.training.team import Team, make_deterministic
+from models.errors import CheckpointError
 from models.language import LanguageModel, State
-from models.weights import pack_tensors
+from models.weights import pack_tensors, read_tensors
 
 CHECKPOINT_SECONDS = 60  # between checkpoints within an epoch: the most work that a kill can lose
 TEST_STEPS = 1000  # of the test text at once; a matter of speed alone
-WEIGHTS = "hmerbench-language-1"
+CHECKPOINT, WEIGHTS = "hmerbench-language-checkpoint-1", "hmerbench-language-1"
 
 
 @dataclass
@@ -180,17 +181,25 @@ class Trainer:
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors |= {f"h.{layer}": h for layer, (h, _) in enumerate(self.state)}
         tensors |= {f"c.{layer}": c for layer, (_, c) in enumerate(self.state)}
-        self.folder.save(tensors, asdict(self.position))
+        # tensors and position share one file, so they cannot disagree
+        header = {"format": CHECKPOINT, "state": asdict(self.position)}
+        self.folder.write("checkpoint.safetensors", pack_tensors(tensors, header))
 
     def _resume(self) -> bool:
-        """Restore the last checkpoint; returns whether there was one."""
-        if (checkpoint := self.folder.checkpoint()) is None:
+        """Restore the last checkpoint; returns whether there was one. UserError if it is damaged or another run's."""
+        path = self.folder.path / "checkpoint.safetensors"
+        if not path.exists():
             return False
-        tensors, position = checkpoint
+        try:
+            header, tensors = read_tensors(path)
+        except CheckpointError as error:
+            raise UserError(f"{error}; delete it to train this run from the start") from None
+        if header.get("format") != CHECKPOINT or header["state"]["digest"] != self.settings.digest:
+            raise UserError(f"{path}: no checkpoint of these settings; choose another folder, or delete it")
         model = {name.removeprefix("model."): x for name, x in tensors.items() if name.startswith("model.")}
         self.model.load_state_dict(model)
         self.state = [(tensors[f"h.{layer}"], tensors[f"c.{layer}"]) for layer in range(len(self.state))]
-        self.position = Position(**position)
+        self.position = Position(**header["state"])
         return True
 
 

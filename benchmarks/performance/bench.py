@@ -38,7 +38,7 @@ from evaluation import csv_text
 from models import CoMER, CoMERSettings, SearchOptions, Vocabulary, searcher
 from models.inference.folded_encoder import FoldedEncoder
 from models.inference.plain_search import plain_search
-from models.language import LanguageConfig
+from models.language_config import LanguageConfig
 from models.layers import Dropout
 from models.vocab import EOS, SOS
 from models.weights import load_weights

@@ -34,7 +34,7 @@ def track(
     _ = run.config, run.history, run.environment, run.state, run.scores  # report damaged files now, as errors
     if running and not (run.history and run.state):
         return None
-    return _with_store(folder, run.data, lambda mirror: mirror.put(run, tables, under, name, running))
+    return with_store(folder, run.data, lambda mirror: mirror.put(run, tables, under, name, running))
 
 
 def study_of(folder: Path) -> str:
@@ -45,11 +45,12 @@ def study_of(folder: Path) -> str:
 
 def conclude(folder: Path, data: str, under: str, status: str) -> None:
     """Set the final status (FINISHED or KILLED) of the run named `under`; `folder` is that of a child."""
-    _with_store(folder, data, lambda mirror: mirror.conclude(under, status))
+    with_store(folder, data, lambda mirror: mirror.conclude(under, status))
 
 
-def _with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") -> Result | None:
-    """Run `action` on the folder's store and return its result; None, with one warning, if the store fails."""
+def with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") -> Result | None:
+    """Run `action` on the store of the run folder `folder`, on `data`, and return its result; None, with one
+    warning, if the store fails."""
     uri, started = tracking_uri(folder), time.monotonic()
     if started < _left_alone_until.get(uri, 0):
         return None

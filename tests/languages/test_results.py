@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
 from benchmarks.__main__ import main
 from benchmarks.errors import UserError
-from benchmarks.languages import tables
+from benchmarks.languages import listing, tables
 from benchmarks.languages.corpus import split_of
 from benchmarks.languages.packing import pack
 from benchmarks.languages.run import LanguageRun
 from benchmarks.languages.settings import FILE, resolve, tied
+from benchmarks.languages.tracking import track
+from benchmarks.tracking.tracking_store import tracking_uri
 from models.language import LINE_END, UNKNOWN
 from models.weights import read_tensors
 from tests.helpers.places import ROOT
@@ -24,7 +27,7 @@ def put_run(root: Path, recipe: str, test: float, valid: list[float], seed: int 
     settings = tied(resolve(recipe, seed), text, "0123456789abcdef")
     run = LanguageRun(root / settings.run_name, settings)
     run.write(FILE, settings.to_yaml())
-    run.write("environment.json", {"device": "a processor", "threads": 1})
+    run.write("environment.json", {"device": "a processor", "threads": 1, "started": "2026-01-01T00:00:00+00:00"})
     epochs = [
         {"epoch": number, "step": number, "rate": 1.0, "train_perplexity": 2 * value, "valid_perplexity": value}
         | {"seconds": 50.0, "valid_seconds": 10.0, "words_per_s": 1.0}
@@ -59,6 +62,33 @@ def test_tables_show_means_of_seeds_and_what_mistakes_cost(tmp_path):
 def test_committed_tables_are_what_make_tables_writes(tmp_path):
     for path in tables.write(tables.tables(ROOT / "results"), tmp_path):
         assert path.read_text() == (ROOT / "results" / path.name).read_text(), f"{path.name}: run make tables"
+
+
+def test_a_run_is_logged_once_however_often_it_is_tracked(tmp_path, monkeypatch):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run = put_run(tmp_path / "runs", "lm-word-small", 97.0, [9.0, 8.0, 7.0])
+    scores, history = run.scores, run.history
+    (run.path / "scores.json").unlink()
+    run.write("history.jsonl", history[:2])
+    first = track(run)
+    run.write("history.jsonl", history)
+    run.write("scores.json", scores)
+    assert first and track(run) == first and track(run) == first
+    client = MlflowClient(tracking_uri(run.path))
+    logged = client.get_run(first)
+    assert [point.value for point in client.get_metric_history(first, "valid_perplexity")] == [9.0, 8.0, 7.0]
+    assert [point.value for point in client.get_metric_history(first, "test_perplexity")] == [97.0]
+    assert (logged.data.params["model.words"], logged.info.status) == ("table", "FINISHED")
+
+
+def test_ls_shows_how_far_a_run_is(tmp_path):
+    run = put_run(tmp_path / "runs", "lm-char-small", 92.5, [9.0, 8.0])
+    assert f"  {run.path}: tested, perplexity 92.50" in listing.lines(tmp_path)
+    (run.path / "scores.json").unlink()
+    assert listing.runs(tmp_path) == {str(run.path): "training, 2 of 25 epochs"}
+    (run.path / "history.jsonl").write_text("{")
+    assert listing.runs(tmp_path)[str(run.path)].startswith("damaged")
+    assert any(line.startswith("  lm-word-small ") and "97.6" in line for line in listing.lines(tmp_path))
 
 
 def test_only_tested_runs_on_the_penn_treebank_are_packed(tmp_path):

@@ -14,7 +14,8 @@ from benchmarks.languages.plain import plain_loss
 from benchmarks.languages.run import LanguageRun
 from benchmarks.languages.settings import LanguageSettings, Training, resolve, tied
 from benchmarks.languages.training import Trainer, perplexity, train
-from models.language import LINE_END, UNKNOWN, LanguageConfig, LanguageModel, Lexicon
+from models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
+from models.language_config import LanguageConfig
 from tests.helpers.places import SHARED
 
 PTB = SHARED / "ptb"

@@ -13,7 +13,7 @@ from torch import nn
 from benchmarks.errors import UserError
 from benchmarks.performance import bench
 from models import CoMERSettings
-from models.language import LanguageConfig
+from models.language_config import LanguageConfig
 from models.layers import Dropout
 
 NETWORK = CoMERSettings(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=24, dc=4)

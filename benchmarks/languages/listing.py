@@ -1,0 +1,29 @@
+"""Listing of the language models' recipes and runs. Imports no torch, so that it is fast."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.errors import UserError
+from benchmarks.languages.run import LanguageRun
+from benchmarks.languages.settings import RECIPES
+from benchmarks.runs.listing import shipped
+
+
+def runs(results: Path) -> dict[str, str]:
+    """The status of every run by its folder: reproduced ones, those made here, those on captions of other archives."""
+    listed = {}
+    for run in LanguageRun.under(results / "reproduced", results / "runs", *sorted(results.glob("local/*/runs"))):
+        try:
+            listed[str(run.path)] = run.status
+        except UserError as error:
+            listed[str(run.path)] = f"damaged, {error}"
+    return listed
+
+
+def lines(results: Path) -> Iterator[str]:
+    """The listing as lines of text."""
+    yield "recipes of language models (make reproduce-lm)"
+    for name, comment in shipped(RECIPES).items():
+        yield f"  {name:<25}{comment}"
+    for folder, status in runs(results).items():
+        yield f"  {folder}: {status}"
