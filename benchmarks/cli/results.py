@@ -37,14 +37,14 @@ def figures(results: Results = RESULTS) -> None:
 def compare(
     folders: Annotated[list[Path] | None, typer.Argument(help="run folders, or folders of run folders")] = None,
     results: Results = RESULTS,
-    split: Annotated[str | None, typer.Option("--set", help="a test set, or all: every test set, pooled")] = None,
+    split: Annotated[str, typer.Option("--set", help="a test set, all (pooled), or each of them and all")] = "all",
     every_pair: Annotated[bool, typer.Option("--every-pair", help="compare all pairs of rows")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare rows over seeds: does the paper's order hold?"""
     from benchmarks.report import compare
 
-    comparisons = compare.compare(folders or [], results, split, every_pair)
+    comparisons = compare.compare(folders or [], results, None if split == "each" else split, every_pair)
     print(compare.as_json(comparisons) if as_json else "\n".join(map(compare.as_text, comparisons)))
 
 

@@ -207,7 +207,7 @@ def _differences(comparisons: Sequence[compare.Comparison]) -> str:
     if not seeded:
         return text
     words = "".join(f"- `{comparison.preset}`: {comparison.words}\n" for comparison in seeded)
-    text += f"\nIn words (`python -m benchmarks compare --set all`):\n\n{words}"
+    text += f"\nIn words (`python -m benchmarks compare`):\n\n{words}"
     spreads = ", ".join(f"{_spread(comparison.rows):.1f} points with `{comparison.preset}`" for comparison in seeded)
     return text + f"\nIn 95 % of cases, two runs of a row differ by less than {spreads} (over the three years).\n"
 
