@@ -22,7 +22,7 @@ placement = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") 
 tuning_options = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
 	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
 
-.PHONY: help setup reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report scoreboard doctor regress regress-update mlflow-ui bench gpu-check bench-scoring timings lock clean
+.PHONY: help setup reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report scoreboard doctor regress regress-update faults mlflow-ui bench gpu-check bench-scoring timings lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -104,6 +104,9 @@ regress: $(READY) ## compare scores and metrics of a short, fixed job with resul
 regress-update: $(READY) ## make the measurements of regress the new baseline: REASON='why it changes'; RECORD=20 retrains
 	@$(BIN)/python -m benchmarks regress --update --reason "$$REASON" $(if $(CROHME),--crohme "$(CROHME)") \
 		$(if $(RECORD),--record "$(RECORD)")
+
+faults: $(READY) ## plant faults one by one: the regression gate must see each; results/faults.md (minutes)
+	@$(BIN)/python -m pytest -q -m faults tests/regression/test_faults.py
 
 doctor: $(READY) ## check versions, devices, data, scorer, tracking and disk space
 	@$(BIN)/python -m benchmarks doctor $(data_options)

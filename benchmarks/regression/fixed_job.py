@@ -25,7 +25,7 @@ from benchmarks.data.samples import Sample, evenly, with_ink
 from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.data.synthetic import embedded
 from benchmarks.files import zipped
-from benchmarks.recognition.predict import predict
+from benchmarks.recognition.predict import predict, ranked
 from benchmarks.recognition.predict import search as search_images
 from benchmarks.regression.handwriting import handwriting
 from benchmarks.runs.folder import RunFolder
@@ -38,12 +38,17 @@ from evaluation.scoring.inputs import read_predictions
 from evaluation.scoring.score import NO_FIELDS, evaluate
 from evaluation.scoring.tokens import prediction_file
 from models import Network, SearchOptions, Vocabulary, build, searcher
+from models.inference.options import Hypothesis
 from models.weights import load_weights
 
 TRAINED = ("comer-fusion", "smoke")  # recipe and preset
 GATE_SEED = 7  # of the judged run; not among the recorded seeds, so the run is independent of them
 FAST_AVERAGE = 0.3  # decay of averaged weights in the first steps: a preset's is reached after 1,000 steps or so
 COUNTS = ("n", "exact", "le1", "le2", "le3", "structure", "token_exact", "missing", "unconverted")
+UNCONVERTED, CONVERTED = (
+    Hypothesis(tuple(Vocabulary().encode(label.split())), score, score, 0.0, "l2r")
+    for label, score in (("x ^ {", -1.0), ("x ^ { 2 }", -2.0))
+)
 
 Values = dict[str, int | float | str]
 
@@ -60,6 +65,7 @@ def scores(embedded_set: Archive, crohme: Archive | None, reproduced: Path) -> V
         predictions.write_bytes(zipped(texts))
         workdir = Path(folder) / "scored"  # run the scripts on this set only: their thousands of files are slow
         values |= _scored("embedded, spoilt captions", predictions, f"{embedded_set.path}:test", workdir)
+        values |= _scored("embedded, spoilt captions, in process", predictions, f"{embedded_set.path}:test")
         for path in sorted(reproduced.glob("*/*/predictions/*.zip")):
             name = f"{path.parts[-4]} {path.parts[-3]}, {path.stem}"
             converted = {id_: _converted(text, id_) for id_, text in read_predictions(path).items()}
@@ -169,7 +175,7 @@ def _random_sample(seed: int) -> Sample:
 
 def search_values(archive: Archive) -> Values:
     """Scores, directions and tokens of the hypotheses that each preset predicts, its search shortened, with a known
-    network."""
+    network, all of which convert to symLG; and the score of the one predicted from two of which the best does not."""
     values: Values = {}
     samples = evenly(archive.samples("train"), 4)
     for preset in names("presets"):
@@ -180,6 +186,7 @@ def search_values(archive: Archive) -> Values:
         for what in ("forward", "reverse"):
             values[f"{preset} search: {what} score"] = sum(getattr(h, what) for h in best.values()) / len(best)
         values[f"{preset} search: hypotheses"] = _digest({id_: f"{h.direction} {h.ids}" for id_, h in best.items()})
+        values[f"{preset} search: predicted"] = str(ranked([UNCONVERTED, CONVERTED], config, Vocabulary())[0].score)
     return values
 
 
