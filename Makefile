@@ -83,8 +83,8 @@ figures: $(READY) ## regenerate results/figures/ from the committed results; CRO
 	@$(BIN)/python -m benchmarks attention $(results_option)
 	@$(if $(CROHME),$(BIN)/python -m benchmarks attention $(data_options))
 
-evaluate: $(READY) ## recognize CROHME= with the committed weights; compare with the committed scores (RECIPES= YEARS=)
-	@$(BIN)/python -m benchmarks evaluate $(data_options) $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(YEARS),--years "$(YEARS)")
+evaluate: $(READY) ## recognize CROHME= with the committed weights and compare scores; with WEIGHTS=, any archive (RECIPES= YEARS=)
+	@$(BIN)/python -m benchmarks evaluate $(data_options) $(if $(WEIGHTS),--weights "$(WEIGHTS)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(YEARS),--years "$(YEARS)")
 
 notebooks: $(READY) ## execute the notebooks (CROHME= or the embedded set): results/local/notebooks/*.ipynb
 	@mkdir -p results/local/notebooks
@@ -96,7 +96,7 @@ report: $(READY) ## write the HTML report results/report/index.html: tables, fig
 	@$(BIN)/python -m benchmarks report $(data_options) $(if $(ATTENTION),--attention "$(ATTENTION)") $(if $(SYSTEMS),--systems "$(SYSTEMS)")
 
 scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md} (CROHME= SYSTEMS=folder)
-	@$(BIN)/python -m evaluation.scoreboard score --crohme "$(CROHME)" $(if $(SYSTEMS),--systems "$(SYSTEMS)")
+	@$(BIN)/python -m evaluation.scoreboard score $(if $(CROHME),--crohme "$(CROHME)") $(if $(SYSTEMS),--systems "$(SYSTEMS)")
 
 regress: $(READY) ## compare scores and metrics of a short, fixed job with results/baseline.json (all of them with CROHME=)
 	@$(BIN)/python -m benchmarks regress $(if $(CROHME),--crohme "$(CROHME)")

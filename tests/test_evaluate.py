@@ -11,7 +11,10 @@ from typer.testing import CliRunner
 from benchmarks.__main__ import app
 from benchmarks.errors import UserError
 from benchmarks.evaluate import evaluate_weights
+from models.comer import CoMER
+from models.settings import CoMERSettings
 from tests.helpers.places import HOUR
+from tests.models.test_weights import lightning
 
 
 def own_set(folder: Path, **captions: str) -> Path:
@@ -54,6 +57,15 @@ def test_nothing_is_recognized_where_nothing_can_be_scored(tmp_path: Path, capti
         evaluate_weights(HOUR, own_set(tmp_path / "own", **captions), years, tmp_path / "results")
     assert message in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "results").exists()
+
+
+def test_a_checkpoint_of_the_authors_on_an_archive(tmp_path: Path):
+    archive = own_set(tmp_path / "own", one="1 2")
+    settings = CoMERSettings(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=32, dc=4)
+    ckpt = lightning(tmp_path / "epoch=151.ckpt", CoMER(settings))
+    folder = evaluate_weights(ckpt, archive, ["mine"], tmp_path / "results")
+    assert folder.parts[-2:] == ("evaluated", "epoch=151")
+    assert json.loads((folder / "scores/mine.json").read_text())["n"] == 1
 
 
 def test_weights_that_are_none(tmp_path: Path):
