@@ -120,6 +120,7 @@ def chart(counts: pd.DataFrame, title: str) -> None:
 # %%
 config = load(RUN / "config.yaml").changed({"search.max_len": 60})
 with_arm = load_weights(RUN / "best.safetensors", config.model).eval()
+assert isinstance(with_arm, CoMER)
 without = copy.deepcopy(with_arm)
 assert without.decoder.model.arm is not None
 norm = without.decoder.model.arm.post_norm.bn

@@ -231,7 +231,7 @@ def test_stale_is_what_was_made_from_other_contents(archive: Path, tmp_path: Pat
 
     def other_weights() -> None:
         model = load_weights(weights)
-        torch.nn.init.zeros_(model.decoder.proj.bias)
+        torch.nn.init.zeros_(model.get_parameter("decoder.proj.bias"))
         weights.write_bytes(pack_weights(model))
 
     def other_predictions() -> None:

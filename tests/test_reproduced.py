@@ -36,7 +36,7 @@ def test_a_reference_run_is_complete(run):
     assert environment["revision"]
     first = run == next(other for other in RUNS if _row(other) == _row(run))
     if first and "trained_in" not in environment:  # weights are kept once per row, and not where they are another's
-        assert load_weights(run / "best.safetensors", config.model).config == config.model
+        assert load_weights(run / "best.safetensors", config.model).settings == config.model
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}/{run.name}")

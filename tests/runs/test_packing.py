@@ -45,7 +45,7 @@ def test_a_packed_run_is_small_and_complete(run: Path, tmp_path: Path) -> None:
         "predictions/2014.zip", "scores/2014.csv", "scores/2014.json", "scores/2014.txt",
     }  # fmt: skip
     original, packed = load_weights(run / "best.safetensors"), load_weights(target / "best.safetensors")
-    assert packed.config == load(target / "config.yaml").model == original.config
+    assert packed.settings == load(target / "config.yaml").model == original.settings
     for ours, theirs in zip(packed.state_dict().values(), original.state_dict().values(), strict=True):
         assert ours.dtype == theirs.dtype
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
