@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from benchmarks.errors import UserError
+from benchmarks.files import refuse_pipe
 from models.inference.options import SearchOptions
 from models.settings import MAX_STEPS, NETWORKS, AnySettings, CoMERSettings, of_its_network, without_classes
 from models.vocab import Vocabulary
@@ -30,6 +31,7 @@ AUTHORS_MAX_TOKENS = 200
 SECTIONS = {"data", "model", "augmentation", "training", "search"}
 SHIPPED = Path(__file__).parent  # contains recipes/, presets/ and spaces/
 Settings = TypeVar("Settings", bound=BaseModel)
+Name = Annotated[str, Field(pattern=r"^([\w+][\w+., =-]*)?$")]  # becomes part of file names, tables and figures
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
 
 
@@ -95,7 +97,7 @@ class Optimizer(Strict):
     """The optimizer and its settings; `clip` limits the gradient norm, None: no limit."""
 
     name: Literal["sgd", "adamw", "muon"] = "sgd"
-    lr: float = Field(default=0.08, gt=0)
+    lr: float = Field(default=0.08, gt=0, le=1000)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=1e-4, ge=0)
     clip: float | None = Field(default=None, gt=0)
@@ -114,7 +116,7 @@ class Schedule(Strict):
 class Training(Strict):
     """How a run is trained; presets/paper.yaml describes every key."""
 
-    epochs: int = Field(default=300, gt=0)
+    epochs: int = Field(default=300, gt=0, le=1_000_000)
     batching: Batching = Batching()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
@@ -124,8 +126,8 @@ class Training(Strict):
     bf16: bool = False
     average: float = Field(default=0.0, ge=0, lt=1)
     recalibrate: int = Field(default=0, ge=0)
-    threads: int | None = Field(default=None, gt=0)
-    workers: int = Field(default=1, ge=0)
+    threads: int | None = Field(default=None, gt=0, le=4096)
+    workers: int = Field(default=1, ge=0, le=4096)
     resident: bool | None = None
     graphs: int = Field(default=0, ge=0)
 
@@ -160,8 +162,8 @@ class Config(Strict):
     """All settings of a run."""
 
     schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)
-    recipe: str
-    preset: str
+    recipe: Name
+    preset: Name
     seed: int = Field(default=7, ge=0, lt=SEED_LIMIT)
     data: Data = Data()
     model: AnySettings = CoMERSettings()
@@ -313,13 +315,20 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
     if (base := keys.pop("base", None)) is not None:
         if not isinstance(base, str):
             raise UserError(f"{source}: base: must be the name of one of the {kind}, or a YAML file, not {base!r}")
-        base = str(Path(name).parent / base) if base.endswith((".yaml", ".yml")) else base
+        if base.endswith((".yaml", ".yml")):
+            base = str((Path(name).parent / base).resolve())  # `..` and links must not hide a cycle
         keys = merge(read_named(kind, base, *above, name)[1], keys)
     return stem, keys, source
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses duplicate keys, of which YAML would silently keep the last, and reads `_NUMBERS`."""
+    """SafeLoader that refuses duplicate keys, of which YAML would silently keep the last, and aliases, of which a few
+    lines can make any number of values; it reads `_NUMBERS`."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError(f"line {self.peek_event().start_mark.line + 1}: an alias; write its value out")
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys: list[Any] = []
@@ -356,14 +365,20 @@ def to_yaml(keys: Mapping[str, Any]) -> str:
     return yaml.dump(dict(keys), Dumper=_Dumper, sort_keys=False)
 
 
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML document. Raises YAMLError, or another ValueError for a date such as 2014-13-01."""
+    return yaml.load(text, _Loader)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file. Raises UserError for any other content."""
+    refuse_pipe(path)
     try:
-        value = yaml.load(path.read_text(), _Loader)
-        json.dumps(value, default=str)  # refuses keys that are no text, and aliases that contain themselves
+        value = parse_yaml(path.read_text())
+        json.dumps(value, default=str)  # refuses keys that are no text
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:  # ValueError: a date such as 2014-13-01
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: not YAML ({' '.join(str(error).split())}); fix or replace it") from None
     if not isinstance(value, dict | None):
         raise UserError(f"{path}: must hold keys and values, holds {type(value).__name__}")

@@ -67,7 +67,7 @@ def show(checks: list[Check], as_json: bool) -> None:
         return
     colors = {"ok": "green", "info": "dim", "warn": "yellow", "broken": "bold red"}
     for check in checks:
-        console.print(f"[{colors[check.status]}]{check.status:<7}[/]", end="")
+        console.print(f"{check.status:<7}", style=colors[check.status], end="")
         console.print(f"{check.name:<16}{check.words}", markup=False)
         if check.fix:
             console.print(f"{'':<23}→ {check.fix}", markup=False)

@@ -1,5 +1,7 @@
 """Errors that are shown to users, and the wording of a GPU's."""
 
+import re
+
 
 class UserError(Exception):
     """Bad input, or a condition that the user can fix.
@@ -10,6 +12,11 @@ class UserError(Exception):
 
 class Diverged(UserError):
     """The loss is no longer finite: a fault of the settings, which tuning counts as a result."""
+
+
+def one_line(text: object) -> str:
+    """The text as a terminal may print it: control characters, as file names may hold, are written out (\\n, \\x1b)."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], str(text))
 
 
 def out_of_memory_reason(error: BaseException) -> str:

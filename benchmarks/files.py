@@ -32,6 +32,18 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         partial.unlink(missing_ok=True)
 
 
+def remove_partial(folder: Path) -> None:
+    """Delete what killed processes left of files that they were writing; nobody may write in `folder` meanwhile."""
+    for partial in folder.rglob(".*.*.part"):
+        partial.unlink(missing_ok=True)
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raise UserError for a pipe, socket or device, from which reading may never end."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UserError(f"{path}: a pipe or device; give a file")
+
+
 def zipped(files: Mapping[str, str | bytes]) -> bytes:
     """A deterministic zip archive of files by name: the same bytes for the same files."""
     buffer = io.BytesIO()
@@ -49,6 +61,8 @@ def locked(folder: Path, name: str = ".training", seconds: float = 0) -> Iterato
     process releases it; on a file system without locks, none is held.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    if (folder / name).is_symlink():  # its target would be overwritten
+        raise UserError(f"{folder / name}: a link, but its place is for a lock; delete it")
     with open(folder / name, "a+") as file:
         deadline = time.monotonic() + seconds
         while not _lock(file):

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
-err_console = Console(stderr=True, highlight=False)  # for progress and warnings
+# no markup: names and paths may look like it
+console = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
+err_console = Console(stderr=True, highlight=False, markup=False)  # for progress and warnings
 
 Row = Mapping[str, object]  # by column name; None is an empty cell
 

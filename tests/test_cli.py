@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from benchmarks import __main__ as cli
+from benchmarks.cli.options import parse_list
 from benchmarks.errors import UserError
+from benchmarks.printing import console, show
 from benchmarks.runs.folder import RunFolder
 from models import build
 from models.weights import pack_weights
@@ -117,8 +119,24 @@ def test_error_messages(capsys: pytest.CaptureFixture[str]) -> None:
     scarce = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of …")
     began = "error: CUDA out of memory. Tried to allocate 2.00 GiB; reduce training.batching.pixels"
     assert report(scarce, capsys)[1].startswith(began)
+    hostile = UserError("a\x1b[31m\nb.zip: fix it")
+    assert report(hostile, capsys) == (1, "error: a\\x1b[31m b.zip: fix it\n")
     code, line = report(RuntimeError("several\nlines"), capsys)
     assert code == 1 and line.startswith("error: RuntimeError: several lines") and line.count("\n") == 1
+
+
+def test_lists_of_names_may_hold_quoted_blanks() -> None:
+    for text in ("bttr,'my recipes/a.yaml' 7", 'bttr  "my recipes/a.yaml", 7'):
+        assert parse_list(text) == ["bttr", "my recipes/a.yaml", "7"]
+    assert parse_list(" ") == [] and parse_list("a\\b #c") == ["a\\b", "#c"]
+    with pytest.raises(UserError, match="quotation mark without its partner"):
+        parse_list("'my recipes")
+
+
+def test_markup_in_names_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    console.print("results[/b]/[red]x")
+    show("preset [/b]", [{"[/b]": "[/b]"}])
+    assert capsys.readouterr().out.count("[/b]") == 4
 
 
 def test_tracebacks_are_shown_only_on_request(tmp_path: Path) -> None:

@@ -258,7 +258,11 @@ def test_settings_are_read_back(tmp_path):
         ("augmentation: 5", "augmentation: must hold keys"),
         ("select: 2014-13-01", "not YAML (month must be in 1..12)"),
         ("2014-01-01: 3", "not YAML (keys must be str"),
-        ("training: &a {epochs: *a}", "not YAML (Circular reference"),
+        ("training: &a {epochs: *a}", "not YAML (line 1: an alias; write its value out)"),
+        ("training: {optimizer: {lr: 1e300}}", "training.optimizer.lr: Input should be less than or equal to 1000"),
+        ("training: {threads: 99999999999}", "training.threads: Input should be less than or equal to 4096"),
+        ("training: {workers: 99999999999}", "training.workers: Input should be less than or equal to 4096"),
+        ("training: {epochs: 99999999999}", "training.epochs: Input should be less than or equal to 1000000"),
         ("training: {epochs: 010}", "training.epochs: Input should be a valid integer"),
         ("training: {epochs: 1:30}", "training.epochs: Input should be a valid integer"),
         ("seed: 8", "seed: no setting of a recipe or preset; take it out, give it as --seed"),
@@ -347,7 +351,7 @@ def test_notations_of_a_number(tmp_path, rate):
 @pytest.mark.parametrize("text", ["7e3f00aa", "12e53", "1e-3", "010", "1:30", "2014", ".5", ".inf", "no", "2014-01-01"])
 def test_text_is_not_read_back_as_a_number(tmp_path, text):
     """As the name of a preset (mine/1e-3.yaml) or a digest may look like one."""
-    made = configs.resolve("bttr", "smoke", 7).changed({"data.digest": text, "preset": text})
+    made = configs.resolve("bttr", "smoke", 7).changed({"data.digest": text, "data.name": text})
     (tmp_path / "config.yaml").write_text(made.to_yaml())
     assert configs.load(tmp_path / "config.yaml") == made
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.cli.options import RESULTS, Results, app
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, one_line
 
 PANEL = "Images"
 
@@ -37,15 +37,16 @@ def recognize(
             picture = beside(path, recognizer.attention(recognition)) if show else None
         except Exception as error:  # one bad image must not stop the others
             failed = True
-            print(f"error: {error if isinstance(error, UserError) else f'{path}: {short(error)}'}", file=sys.stderr)
+            told = error if isinstance(error, UserError) else f"{path}: {short(error)}"
+            print(f"error: {one_line(told)}", file=sys.stderr)
             continue
-        line = f"{path}\t{recognition.latex}" if len(images) > 1 else recognition.latex
+        line = f"{one_line(path)}\t{recognition.latex}" if len(images) > 1 else recognition.latex
         print(recognition.as_json(nbest) if as_json else line, flush=True)
         if recognition.doubtful:
             note = f"low confidence ({recognition.nbest[0].confidence:.0%} per token)"
-            print(f"doubtful: {path}: {note}; is it a cropped image of a single expression?", file=sys.stderr)
+            print(f"doubtful: {one_line(path)}: {note}; is it a cropped image of a single expression?", file=sys.stderr)
         if picture:
-            print(f"attention: {picture}", file=sys.stderr)
+            print(f"attention: {one_line(picture)}", file=sys.stderr)
     if failed:
         sys.exit(1)
 

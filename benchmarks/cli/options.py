@@ -1,5 +1,6 @@
 """The Typer app and the options shared by several commands."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -41,8 +42,14 @@ RESULTS = CHECKOUT / "results" if (CHECKOUT / "pyproject.toml").exists() and Pat
 
 
 def parse_list(text: str) -> list[str]:
-    """Split an option's value at spaces and commas."""
-    return text.replace(",", " ").split()
+    """Split an option's value at spaces and commas that are not between quotes."""
+    words = shlex.shlex(text, posix=True)
+    words.whitespace += ","
+    words.whitespace_split, words.commenters, words.escape = True, "", ""
+    try:
+        return list(words)
+    except ValueError:
+        raise UserError(f"{text!r}: a quotation mark without its partner; close it") from None
 
 
 def parse_seed(word: str) -> int:

@@ -19,6 +19,7 @@ import numpy as np
 from benchmarks.data.samples import Sample
 from benchmarks.data.store import FolderStore, Store, ZipStore
 from benchmarks.errors import UserError
+from benchmarks.files import refuse_pipe
 from evaluation import symlg
 from models.vocab import Vocabulary
 
@@ -261,6 +262,7 @@ def open_archive(path: Path | str, trains: bool = True) -> Archive:
     Raises UserError, one line naming archive, entry and fix.
     """
     path = Path(path)
+    refuse_pipe(path)
     if not path.exists():
         raise UserError(f"{path}: no such archive; fetch it with `make crohme`, or omit it to use the embedded set")
     return Archive(FolderStore(path) if path.is_dir() else ZipStore(path), trains)

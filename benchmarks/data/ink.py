@@ -1,6 +1,6 @@
 """Pen strokes: the handwritten symbols of an expression, read from InkML and rendered as an image."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from xml.etree.ElementTree import Element, ParseError
@@ -118,7 +118,7 @@ def read_symbols(text: bytes) -> list[Symbol]:
     for group in root.iterfind(f"{INK}traceGroup/{INK}traceGroup"):
         reference = group.find(INK + "annotationXML")  # names the symbol's element in the MathML
         groups[None if reference is None else reference.get("href")] = group
-    for element in (element for math in root.iterfind(".//{*}math") for element in math.iter()):
+    for element in _mathematics(root):
         if (group := groups.pop(element.get(ID) or element.get("id") or "", None)) is not None:
             label = group.findtext(INK + "annotation") or ""
             token = ELEMENT_TOKENS.get(element.tag.rpartition("}")[2]) or LABEL_TOKENS.get(label, label)
@@ -129,6 +129,16 @@ def read_symbols(text: bytes) -> list[Symbol]:
     if groups or not symbols:
         raise ValueError("a symbol of the segmentation is not in the MathML")
     return symbols
+
+
+def _mathematics(root: Element) -> Iterator[Element]:
+    """The elements of <math>, each once however <math> is nested, in the order of the document."""
+    todo = [(root, False)]
+    while todo:
+        element, inside = todo.pop()
+        if inside := inside or element.tag.rpartition("}")[2] == "math":
+            yield element
+        todo += [(child, inside) for child in reversed(element)]
 
 
 def _points(text: str) -> Stroke:

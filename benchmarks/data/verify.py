@@ -7,7 +7,10 @@ import numpy as np
 
 from benchmarks.config import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS
 from benchmarks.data.archive import PUBLISHED, Archive
+from benchmarks.errors import UserError
 from benchmarks.printing import show
+from evaluation import InputError
+from evaluation.lgeval import label_graph
 from evaluation.scoring.lengths import BUCKETS, bucket
 from models.vocab import Vocabulary
 
@@ -52,9 +55,22 @@ def _measure(archive: Archive, split: str) -> dict[str, Any]:
         "width": [int(measure(widths)) for measure in (np.min, np.median, np.max)],
         "pixels": pixels,
         "ink": round(ink / pixels, 4),
-        "with_ground_truth": archive.has_ground_truth(split) and bool(archive.ground_truth(split)),
+        "with_ground_truth": archive.has_ground_truth(split) and _read_ground_truth(archive, split) > 0,
         "skipped": skipped,
     }
+
+
+def _read_ground_truth(archive: Archive, split: str) -> int:
+    """Count the label graphs of a split. Raises UserError for a file that holds none (one of 2019 has no symbol)."""
+    texts = archive.ground_truth(split)
+    for id_, text in texts.items():
+        try:
+            label_graph.read(text)
+            if all(not line.strip() or line.startswith("#") for line in text.splitlines()):
+                raise InputError("empty")
+        except InputError as error:
+            raise UserError(f"{archive.path}: data/{split}/symLg/{id_}.lg: {error}; restore it") from None
+    return len(texts)
 
 
 def skip_reason(height: int, width: int, tokens: int) -> str | None:

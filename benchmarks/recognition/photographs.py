@@ -4,6 +4,7 @@ CROHME's images are rendered from pen strokes: binary, strokes three pixels wide
 separated from paper, scaled to the size of CROHME's symbols and redrawn along its skeleton.
 """
 
+import errno
 import warnings
 from pathlib import Path
 
@@ -29,6 +30,8 @@ NO_INK = "{}: no ink on it that stands out from the paper; give a sharper or clo
 def read_gray(path: Path) -> np.ndarray:
     """Read a PNG, BMP or JPEG file as (H, W) uint8: upright, transparency filled in, no side above 2,000 px."""
     try:
+        if path.exists() and not path.is_file():
+            raise IsADirectoryError(errno.EISDIR, "not a file")  # reading a pipe may never end
         with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as picture:
             if picture.width * picture.height > MAX_PIXELS:
                 raise Image.DecompressionBombError

@@ -8,6 +8,8 @@ from typing import Any, NotRequired
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict  # before Python 3.12, pydantic takes no other
 
+from benchmarks.config import Name
+
 
 @with_config(ConfigDict(extra="allow"))
 class Open(TypedDict):
@@ -39,8 +41,8 @@ class Settings(Open):
     """The part of config.yaml that is read without full validation, as another version of the suite may have written
     the file."""
 
-    recipe: str
-    preset: str
+    recipe: Name
+    preset: Name
     seed: int
     data: Data
     select: NotRequired[str]

@@ -19,14 +19,14 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError, conlist
 
-from benchmarks.config import Config, first_fault, load
+from benchmarks.config import Config, first_fault, load, parse_yaml
 from benchmarks.errors import UserError
-from benchmarks.files import locked, write_atomically
+from benchmarks.files import locked, refuse_pipe, write_atomically
 from benchmarks.runs.contents import Environment, Epoch, Errors, Settings, State
 from evaluation.scoring.score import Expression, Score
 
 PARSERS = {
-    ".yaml": yaml.safe_load,
+    ".yaml": parse_yaml,
     ".json": json.loads,
     ".jsonl": lambda text: [json.loads(line) for line in text.splitlines()],
     ".csv": lambda text: [{k: v or None for k, v in row.items()} for row in csv.DictReader(text.splitlines())],
@@ -66,6 +66,7 @@ class RunFolder:
         """
         path = self.path / name
         fix = "score this run again" if name.startswith("scores") else "restore it, or delete this run folder"
+        refuse_pipe(path)
         try:
             if name not in self._cache:
                 plain = PARSERS[path.suffix](path.read_text(encoding="utf-8"))
@@ -77,7 +78,7 @@ class RunFolder:
         except ValidationError as error:
             fault = first_fault(error, start=int(path.suffix in (".jsonl", ".csv")))  # lines count from 1
             raise UserError(f"{path}: damaged ({fault}); {fix}") from None
-        except (ValueError, TypeError, yaml.YAMLError, csv.Error):
+        except (ValueError, TypeError, RecursionError, yaml.YAMLError, csv.Error):
             raise UserError(f"{path}: damaged or incomplete; {fix}") from None
 
     def write(self, name: str, content: Any) -> None:

@@ -26,7 +26,7 @@ from benchmarks.data.batching import Inputs, prefetched
 from benchmarks.data.samples import Sample
 from benchmarks.environment import environment
 from benchmarks.errors import Diverged, UserError, out_of_memory_reason
-from benchmarks.files import locked
+from benchmarks.files import locked, remove_partial
 from benchmarks.printing import err_console
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
@@ -93,6 +93,8 @@ def train(
     team = Team.gather()
     with locked(folder) if team.rank == 0 else nullcontext():
         check_folder(config, folder)
+        if team.rank == 0:
+            remove_partial(folder)
         if team.rank == 0 and samples is None and (source := adopt_training(run)):
             err_console.print(f"{folder}: differs from {source} only in its search, so that run's weights are used")
         team.wait()
@@ -182,6 +184,9 @@ class Trainer:
             return
         later = began.get("resumed", [])
         last = later[-1] if later else began
+        if here["threads"] != (before := last.get("threads", here["threads"])):
+            told = f"resumed with {here['threads']} threads instead of {before}: sums are rounded otherwise"
+            err_console.print(f"{self.folder.path}: {told}, so weights will not be bit for bit the same", markup=False)
         if any(last.get(key) != here[key] for key in here if key != "started"):
             self.folder.write("environment.json", began | {"resumed": [*later, here]})
 

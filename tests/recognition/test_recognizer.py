@@ -238,11 +238,11 @@ def png(image: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-def bomb() -> bytes:
+def bomb(width: int, height: int) -> bytes:
     def chunk(name: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 50_000, 50_000, 8, 0, 0, 0, 0))
+    header = chunk(b"IHDR", struct.pack(">iiBBBBB", width, height, 8, 0, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(50_000))) + chunk(b"IEND", b"")
 
 
@@ -251,7 +251,8 @@ BAD = {
     "text.png": (b"not an image", "not a PNG, BMP or JPEG"),
     "empty.png": (b"", "not a PNG, BMP or JPEG"),
     "cut.png": (png(GRAY)[:5000], "damaged"),
-    "bomb.png": (bomb(), "million pixels"),
+    "bomb.png": (bomb(50_000, 50_000), "million pixels"),
+    "negative.png": (bomb(-50, 50), "million pixels"),
     "blank.png": (png(np.full((100, 300), 255, np.uint8)), "no ink"),
     "black.png": (png(np.zeros((1, 1), np.uint8)), "no ink"),
     "noise.png": (png(GRAY), "no ink"),
@@ -299,16 +300,20 @@ def program(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int | st
 
 def test_on_the_command_line(tmp_path: Path) -> None:
     """Bad images are reported on stderr and by the exit code; the others are recognized."""
-    last = os.fsdecode(b"b\xff.jpg")  # not UTF-8
+    last, hostile = os.fsdecode(b"b\xff.jpg"), "c\n\x1b[31m.png"  # the one is not UTF-8, the other colors a terminal
     PAPER.save(tmp_path / "a.png")
+    PAPER.save(tmp_path / hostile)
     PAPER.save(tmp_path / last)
     (tmp_path / "text.png").write_text("not an image")
     (tmp_path / "line.png").write_bytes(BAD["line.png"][0])
-    images = [tmp_path / name for name in ("nowhere.png", "a.png", "", "text.png", "line.png", last)]
+    images = [tmp_path / name for name in ("nowhere.png", "a.png", "", "text.png", "line.png", last, hostile)]
     command = [sys.executable, "-m", "benchmarks", "recognize", "--weights", HOUR / "best.safetensors", *images]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="surrogateescape")
     assert done.returncode == 1
-    assert done.stdout == f"{tmp_path / 'a.png'}\t{LATEX}\n{tmp_path / last}\t{LATEX}\n"
+    assert (
+        done.stdout
+        == f"{tmp_path / 'a.png'}\t{LATEX}\n{tmp_path / last}\t{LATEX}\n{tmp_path}/c\\n\\x1b[31m.png\t{LATEX}\n"
+    )
     said = zip(done.stderr.splitlines(), ("nowhere.png", "", "text.png", "line.png"), strict=True)
     assert all(line.startswith(f"error: {tmp_path / name}: ") for line, name in said)
 

@@ -181,7 +181,7 @@ def test_a_kill_between_two_files_of_a_checkpoint(archive, straight, tmp_path, m
     assert run.trained and recorded(run.path) == recorded(straight) and same(weights(run.path), weights(straight))
 
 
-def test_another_environment_is_recorded_beside_the_first(archive, tmp_path, monkeypatch):
+def test_another_environment_is_recorded_beside_the_first(archive, tmp_path, monkeypatch, capsys):
     run, environments = RunFolder(tmp_path, tiny_config(archive)), iter([1, 1, 4])
 
     def interrupt(_: dict) -> None:
@@ -193,6 +193,17 @@ def test_another_environment_is_recorded_beside_the_first(archive, tmp_path, mon
             train(run, open_archive(archive), interrupt)
         found = json.loads((tmp_path / "environment.json").read_text())
         assert [found["threads"], *(later["threads"] for later in found.get("resumed", []))] == [1, *resumed]
+        warned = "resumed with 4 threads instead of 1" in " ".join(capsys.readouterr().err.split())
+        assert warned == bool(resumed)  # sums are rounded otherwise, so weights are not the same bit for bit
+
+
+def test_files_that_a_killed_process_was_writing_are_deleted(archive, straight, tmp_path):
+    shutil.copytree(straight, tmp_path / "run")
+    for name in (".best.safetensors.123.part", "predictions/.2014.zip.123.part"):
+        (tmp_path / "run" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "run" / name).write_text("half")
+    train(RunFolder(tmp_path / "run", tiny_config(archive)), open_archive(archive))
+    assert not list((tmp_path / "run").rglob("*.part"))
 
 
 def test_another_seed_is_another_run(archive, straight, tmp_path):
