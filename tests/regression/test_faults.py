@@ -97,6 +97,8 @@ FAULTS = [
           ".mean(0)", ".amax(0)"),
     Fault("rescoring in the other direction", "searches", "models.inference.joint_search",
           "logp_RT.sum(1) /", "0.9 * logp_RT.sum(1) /"),
+    Fault("coverage by all steps of the search", "searches", "models.inference.incremental",
+          "j - 1] += increment_GCML", "j - 1] = increment_GCML"),
     Fault("convertible predictions", "searches", "benchmarks.recognition.predict",
           "if config.search.convertible else ()", "if False else ()"),
     Fault("relations of symLG", "scores", "evaluation.symlg.builder",
