@@ -28,6 +28,7 @@ from benchmarks.files import zipped
 from benchmarks.recognition.predict import predict, ranked
 from benchmarks.recognition.predict import search as search_images
 from benchmarks.regression.handwriting import handwriting
+from benchmarks.regression.language import language_values
 from benchmarks.runs.folder import RunFolder
 from benchmarks.score import score
 from benchmarks.training.teacher_forcing import teacher_forced
@@ -124,6 +125,7 @@ def numerics() -> Values:
             for preset in names("presets"):
                 values |= first_steps(typeset, preset)
             values |= first_steps(written, "ink", "ink handwriting")
+        values |= language_values()
     finally:
         torch.set_num_threads(threads)
     return values

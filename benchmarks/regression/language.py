@@ -1,0 +1,62 @@
+"""Numerics of the language models for the fixed job: known weights in float64, and a tiny training."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.config import names
+from benchmarks.languages.corpus import read_corpus
+from benchmarks.languages.run import LanguageRun
+from benchmarks.languages.settings import RECIPES, resolve, tied
+from benchmarks.languages.training import train
+from models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
+
+WORDS = ["a", "ab", "ba", "abba", "babba", "aabb"]
+SIZES = {"character_size": 3, "filters": 2, "most_filters": 5, "word_size": 6, "hidden": 8}
+
+
+def language_values() -> dict[str, int | float | str]:
+    """Loss and a fixed projection of the gradient of every paper's recipe; perplexities and rate of a tiny training."""
+    values: dict[str, int | float | str] = {}
+    words_TB, targets_TB = torch.from_numpy(np.random.default_rng(0).integers(0, 2 + len(WORDS), (2, 7, 3)))
+    for recipe in (name for name in names(RECIPES) if name.startswith("lm-")):
+        config = replace(resolve(recipe, 0).model, **SIZES, widths=3, dropout=0.0)
+        model = LanguageModel(config, Lexicon([UNKNOWN, LINE_END, *WORDS])).double()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():  # depends on name and shape alone
+                draw = np.random.default_rng(list(name.encode()))
+                parameter.copy_(torch.from_numpy(0.5 * draw.standard_normal(tuple(parameter.shape))))
+        loss, _ = model(words_TB, targets_TB, model.initial_state(3))
+        loss.backward()
+        gradients = [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
+        gradient = torch.cat(gradients)
+        projection = gradient @ torch.cos(torch.arange(len(gradient), dtype=gradient.dtype))
+        values[f"{recipe} network: loss"] = float(loss.detach())
+        values[f"{recipe} network: gradient"] = float(projection / gradient.norm())
+    return values | _first_epochs()
+
+
+def _first_epochs() -> dict[str, int | float | str]:
+    changes = {"epochs": 4, "batch_size": 3, "steps": 5, "bf16": False, "improvement": 0.05}
+    settings = resolve("lm-char-small", 0)
+    settings = settings.model_copy(
+        update={
+            "model": replace(settings.model, **SIZES, widths=3),
+            "training": settings.training.model_copy(update=changes),
+        }
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder, draw = Path(name), np.random.default_rng(1)
+        for split, lines in (("train", 60), ("valid", 20), ("test", 10)):
+            text = "".join(" ".join(draw.choice(WORDS, draw.integers(1, 7))) + "\n" for _ in range(lines))
+            (folder / f"{split}.txt").write_text(text)
+        corpus = read_corpus(folder)
+        run = LanguageRun(folder / "run", tied(settings, corpus.name, corpus.digest))
+        train(run, corpus)
+        values = {f"epoch {line['epoch']}": line["train_perplexity"] for line in run.history}
+        values |= {"validation": run.scores["valid_perplexity"], "test": run.scores["test_perplexity"]}
+        values |= {"last rate": run.history[-1]["rate"]}
+    return {f"lm-char-small first steps: {item}": value for item, value in values.items()}
