@@ -105,7 +105,7 @@ def write(built: Mapping[str, pd.DataFrame], folder: Path) -> list[Path]:
     """Write every table as CSV and, but for the curves, Markdown; return the paths."""
     paths = []
     for name, table in built.items():
-        texts = {"csv": table.to_csv(index=False, float_format="%.2f")}
+        texts = {"csv": table.to_csv(index=False, float_format="%.7g")}
         if name != "language_curves":
             cells = table.map(_cell).to_markdown(index=False, disable_numparse=True)
             texts["md"] = f"**{TITLES[name]}**\n\n{cells}\n" + (f"\n{NOTE}\n" if name == "language" else "")
