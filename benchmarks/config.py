@@ -446,6 +446,10 @@ def first_fault(error: ValidationError, start: int = 0) -> str:
 def schema(model: type[BaseModel] = Config, network: str = CoMERSettings.network) -> dict[str, dict[str, Any]]:
     """JSON schema of every key and section, by full name (training.optimizer.lr); the model has those of `network`."""
     whole, settings = model.model_json_schema(), TypeAdapter(NETWORKS[network]).json_schema()
+    for kind in NETWORKS[network].__mro__:  # pydantic leaves out the docstrings of inherited settings
+        for name, field in getattr(kind, "__pydantic_fields__", {}).items():
+            if field.description:
+                settings["properties"][name]["description"] = field.description
 
     def fields(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, field in section["properties"].items():

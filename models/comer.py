@@ -29,6 +29,7 @@ class CoMER(Network):
 
     settings: CoMERSettings
     word_rows = ("decoder.word_embed.0.weight", "decoder.proj.weight")
+    triples = ("in_proj_weight",)  # queries, keys and values
 
     def __init__(self, settings: CoMERSettings, vocabulary: Vocabulary | None = None) -> None:
         super().__init__(settings, vocabulary)

@@ -8,8 +8,7 @@ Names carry shapes: b images, M hypotheses of an image (1 in training), h x w fe
 channels, A attention channels, n state size, m embedding size, T steps, V classes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,26 +17,11 @@ from torch import Tensor, nn
 
 from models.densenet import DenseNet
 from models.layers import Dropout, float32
+from models.network import NO_WORD, AttentionMaps, Network
+from models.settings import DenseWAPSettings
+from models.vocab import EOS, Vocabulary
 
-START, END = -1, 0  # START is no class: zeros stand for its embedding
-
-
-@dataclass(frozen=True)
-class DenseWAPConfig:
-    """Sizes; the defaults are those of the published network."""
-
-    growth_rate: int = 24
-    depths: tuple[int, ...] = (16, 16, 16)  # bottlenecks in each of the three dense blocks
-    stride: int = 16  # side of a feature cell in pixels
-    hidden: int = 256  # n
-    embedding: int = 256  # m
-    attention: int = 512  # A
-    coverage_channels: int = 512
-    coverage_kernel: int = 11
-    dropout: float = 0.2
-    encoder_dropout: float = 0.2
-    classes: int = 111
-    mask_padding: bool = False
+START, END = -1, 0  # START is no class; zeros stand for its embedding
 
 
 class Features(NamedTuple):
@@ -159,9 +143,9 @@ class Step(NamedTuple):
 class Decoder(nn.Module):
     """Maps classes to the scores of the next class: GRU, attention, GRU; then a maxout layer."""
 
-    def __init__(self, features: int, c: DenseWAPConfig) -> None:
+    def __init__(self, features: int, classes: int, c: DenseWAPSettings) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(c.classes, c.embedding)
+        self.embedding = nn.Embedding(classes, c.embedding)
         self.attention = CoverageAttention(features, c.hidden, c.attention, c.coverage_channels, c.coverage_kernel)
         self.cell1 = GRUCell(c.embedding, c.hidden)
         self.cell2 = GRUCell(features, c.hidden, state_bias=True)
@@ -169,11 +153,11 @@ class Decoder(nn.Module):
         self.from_state = nn.Linear(c.hidden, c.embedding)
         self.from_previous = nn.Linear(c.embedding, c.embedding)
         self.dropout = Dropout(c.dropout)
-        self.classes = nn.Linear(c.embedding // 2, c.classes)
+        self.classes = nn.Linear(c.embedding // 2, classes)
 
-    def embed(self, labels_x: Tensor) -> Tensor:
-        """Embeddings [..., m] of classes, zeros for START."""
-        return self.embedding(labels_x.clamp(min=0)) * (labels_x != START)[..., None]
+    def embed(self, words_x: Tensor) -> Tensor:
+        """Embeddings [..., m] of classes, zeros for what is none."""
+        return self.embedding(words_x.clamp(min=0)) * (words_x >= 0)[..., None]
 
     def step(self, memory: Memory, products_bM3n: Tensor, state_bMn: Tensor, past_bMhw: Tensor) -> Step:
         """One step, given the first cell's products of the class before."""
@@ -187,11 +171,11 @@ class Decoder(nn.Module):
         sum_xm = self.from_context(context_xD) + self.from_state(state_xn) + self.from_previous(previous_xm)
         return float32(self.classes(self.dropout(sum_xm.unflatten(-1, (-1, 2)).amax(-1))))
 
-    def forward(self, features: Features, labels_bT: Tensor, trace: list[Step] | None = None) -> Tensor:
-        """Logits [b, T, V] of each label given those before it; a given `trace` receives every step."""
+    def forward(self, features: Features, words_bT: Tensor, trace: list[Step] | None = None) -> Tensor:
+        """Logits [b, T, V] of each word given those before it; a given `trace` receives every step."""
         memory, state_bMn = self.attention.remember(*features[:2]), features.state_bn[:, None]
         past_bMhw = torch.zeros_like(features.mask_bhw, dtype=torch.float32)[:, None]
-        previous_bTm = self.embed(F.pad(labels_bT[:, :-1], (1, 0), value=START))
+        previous_bTm = self.embed(F.pad(words_bT[:, :-1], (1, 0), value=START))
         products_Tb13n = self.cell1.input(previous_bTm).transpose(0, 1)[:, :, None]
         contexts, states = [], []
         for products_b13n in products_Tb13n:
@@ -205,40 +189,58 @@ class Decoder(nn.Module):
 
 
 class Targets(NamedTuple):
-    """Labels and the end of each, END beyond it."""
+    """What is to be read: classes, END last, then NO_WORD."""
 
-    labels_bT: Tensor
-    length_b: Tensor  # with one END
-
-
-def targets(labels: Sequence[Sequence[int]]) -> Targets:
-    """The classes of labels, padded to the longest and its end."""
-    length_b = torch.tensor([len(label) + 1 for label in labels])
-    labels_bT = torch.full((len(labels), int(length_b.max())), END)
-    for row, label in zip(labels_bT, labels, strict=True):
-        row[: len(label)] = torch.tensor(label)
-    return Targets(labels_bT, length_b)
+    words_bT: Tensor
 
 
-class DenseWAP(nn.Module):
-    """The whole network: images and labels in, the loss out."""
+class DenseWAP(Network):
+    """The whole network. Its classes are the vocabulary's words from EOS on, which is END."""
 
-    def __init__(self, c: DenseWAPConfig) -> None:
-        super().__init__()
+    settings: DenseWAPSettings
+    word_rows = ("decoder.embedding.weight", "decoder.classes.weight")
+    triples = tuple(f"decoder.{cell}.{part}.weight" for cell in ("cell1", "cell2") for part in ("input", "state"))
+
+    def __init__(self, settings: DenseWAPSettings, vocabulary: Vocabulary | None = None) -> None:
+        super().__init__(settings, vocabulary)
         self.encoder = Encoder(
-            c.growth_rate, c.depths, c.hidden, dropout=c.encoder_dropout, stride=c.stride, mask_padding=c.mask_padding
+            settings.growth_rate,
+            settings.depths,
+            settings.hidden,
+            dropout=settings.encoder_dropout,
+            stride=settings.stride,
+            mask_padding=settings.mask_padding,
         )
-        self.decoder = Decoder(self.encoder.net.out_channels, c)
+        self.decoder = Decoder(self.encoder.net.out_channels, len(self.vocabulary) - EOS, settings)
         self.apply(initialize)
 
+    def targets(self, captions: Sequence[Sequence[str]], padded: Callable[[int], int] = int) -> Targets:
+        """The classes of captions, T >= longest caption + 1."""
+        words_bT = torch.full((len(captions), padded(max(map(len, captions)) + 1)), NO_WORD)
+        for row_T, caption in zip(words_bT, captions, strict=True):
+            row_T[: len(caption) + 1] = torch.tensor([*self.vocabulary.encode(caption), EOS]) - EOS
+        return Targets(words_bT)
+
+    def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+        """Logits [b, T, V] and true classes [b, T]; on the CPU only as many steps as the longest caption takes."""
+        words_bT = targets.words_bT
+        if words_bT.device.type == "cpu":
+            words_bT = words_bT[:, : int((words_bT != NO_WORD).sum(1).max())]
+        return self.decoder(self.encoder(images_b1HW, mask_bHW), words_bT), words_bT
+
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Targets, label_smoothing: float = 0.0) -> Tensor:
-        """The mean over images of the mean cross-entropy of their classes: every image counts alike."""
-        logits_bTV = self.decoder(self.encoder(images_b1HW, mask_bHW), targets.labels_bT)
+        """The mean over images of the mean cross-entropy of their words: every image counts alike."""
+        logits_bTV, words_bT = self.predict(images_b1HW, mask_bHW, targets)
         losses_bT = F.cross_entropy(
-            logits_bTV.transpose(1, 2), targets.labels_bT, reduction="none", label_smoothing=label_smoothing
+            logits_bTV.transpose(1, 2), words_bT, reduction="none", label_smoothing=label_smoothing
         )
-        steps_T, length_b1 = torch.arange(losses_bT.shape[1], device=losses_bT.device), targets.length_b[:, None]
-        return (losses_bT * (steps_T < length_b1) / length_b1).sum(1).mean()
+        return (losses_bT.sum(1) / (words_bT != NO_WORD).sum(1)).mean()
+
+    def trace(self, images_11HW: Tensor, mask_1HW: Tensor, tokens: Sequence[str]) -> AttentionMaps:
+        """Attention; coverage enters it with the features, so there is no term of its own to show."""
+        steps: list[Step] = []
+        self.decoder(self.encoder(images_11HW, mask_1HW), self.targets([tokens]).words_bT, steps)
+        return AttentionMaps(torch.cat([step.attention_bMhw[0] for step in steps]), None, self.settings.stride)
 
 
 def initialize(module: nn.Module) -> None:

@@ -33,6 +33,7 @@ class Network(nn.Module):
     """
 
     word_rows: ClassVar[tuple[str, ...]] = ()  # names of parameters with a row per word: embedding and classifier
+    triples: ClassVar[tuple[str, ...]] = ()  # endings of the names of parameters that hold three matrices, row by row
 
     def __init__(self, settings: NetworkSettings, vocabulary: Vocabulary | None = None) -> None:
         super().__init__()

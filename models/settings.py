@@ -57,61 +57,20 @@ class NetworkSettings:
         return 0
 
 
-_COLUMNS = "d_model growth_rate num_layers nhead dim_feedforward dc dropout encoder_dropout stride".split()  # noqa: SIM905
-
-
 @dataclass(frozen=True, config=STRICT)
-class CoMERSettings(NetworkSettings):
-    """CoMER with fusion coverage (sections of its paper), and without coverage its "BTTR (baseline)"."""
+class DenseNetSettings(NetworkSettings):
+    """Settings of the DenseNet that reads images for every network of this suite."""
 
-    code: ClassVar = "models.comer:CoMER"
-    searcher: ClassVar = "models.inference.joint_search:JointSearch"
-    sizes: ClassVar = {
-        name: dict(zip(_COLUMNS, values, strict=False))
-        for name, values in {
-            "nano": (16, 4, 1, 2, 32, 4),  # for tests, as the next one
-            "micro": (32, 6, 2, 4, 48, 6),
-            "tiny": (96, 12, 6, 4, 384, 16, 0.1, 0.0),
-            "slim": (128, 16, 8, 4, 512, 16, 0.2, 0.0),
-            # the next two are for smaller images: few layers where maps are large, and a symbol covers two cells
-            "small": (128, 24, [2, 4, 8], 4, 512, 16, 0.1, 0.0, 8),
-            "medium": (256, 24, [4, 8, 16], 8, 1024, 32, 0.1, 0.0, 8),
-            "published": (),
-        }.items()
-    }
-    free: ClassVar = frozenset({"dropout", "encoder_dropout", "mask_padding"})
-
-    network: Literal["comer"] = "comer"
-    d_model: Annotated[int, Field(gt=0, multiple_of=4)] = 256
-    """channels of features and token embeddings; a multiple of 4 and of nhead (4.1)"""
     growth_rate: PositiveInt = 24
-    """channels added by each layer of a dense block (4.1)"""
+    """channels added by each layer of a dense block (program)"""
     num_layers: Depths = 16
-    """bottleneck layers in each of the three dense blocks, or a list of three numbers (4.1)"""
+    """bottleneck layers in each of the three dense blocks, or a list of three numbers (program)"""
     stride: Literal[16, 8] = 16
     """width and height of a feature cell in pixels: 16, or 8 without the second pooling (program)"""
-    nhead: PositiveInt = 8
-    """attention heads (4.1)"""
-    num_decoder_layers: PositiveInt = 3
-    """the first has no refinement, the others share one refinement module (4.1)"""
-    dim_feedforward: PositiveInt = 1024
-    """hidden channels of a decoder layer (4.1)"""
-    dropout: Share = 0.3
-    """in the decoder (4.1)"""
     encoder_dropout: Share = 0.2
-    """of single values after each ReLU of the dense blocks (4.1)"""
-    dc: PositiveInt = 32
-    """hidden channels of the refinement module, whose kernel is 5 x 5 (4.1)"""
-    cross_coverage: bool = True
-    """refine attention by the previous layer's past attention; set by recipes (3.5.2)"""
-    self_coverage: bool = True
-    """refine attention by the same layer's past attention; set by recipes (3.5.1)"""
+    """of single values after each ReLU of the dense blocks (program)"""
     mask_padding: bool = False
     """true: an image's features do not depend on the other images of its batch (ours)"""
-
-    def __post_init__(self) -> None:
-        if self.d_model % self.nhead:
-            raise ValueError(f"nhead must divide d_model = {self.d_model}; {self.nhead} does not")
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -120,7 +79,7 @@ class CoMERSettings(NetworkSettings):
 
     @property
     def reads_padding(self) -> bool:
-        """Unlike the authors' network, not if it masks padding."""
+        """Unlike the authors' networks, not if it masks padding."""
         return not self.mask_padding
 
     @property
@@ -129,7 +88,92 @@ class CoMERSettings(NetworkSettings):
         return sum(self.depths)
 
 
-NETWORKS: dict[str, type[NetworkSettings]] = {settings.network: settings for settings in (CoMERSettings,)}
+def _sizes(columns: str, rows: dict[str, tuple]) -> dict[str, dict[str, Any]]:
+    return {name: dict(zip(columns.split(), values, strict=False)) for name, values in rows.items()}
+
+
+@dataclass(frozen=True, config=STRICT)
+class CoMERSettings(DenseNetSettings):
+    """CoMER with fusion coverage (sections of its paper), and without coverage its "BTTR (baseline)"."""
+
+    code: ClassVar = "models.comer:CoMER"
+    searcher: ClassVar = "models.inference.joint_search:JointSearch"
+    sizes: ClassVar = _sizes(
+        "d_model growth_rate num_layers nhead dim_feedforward dc dropout encoder_dropout stride",
+        {
+            "nano": (16, 4, 1, 2, 32, 4),  # for tests, as the next one
+            "micro": (32, 6, 2, 4, 48, 6),
+            "tiny": (96, 12, 6, 4, 384, 16, 0.1, 0.0),
+            "slim": (128, 16, 8, 4, 512, 16, 0.2, 0.0),
+            # the next two are for smaller images: few layers where maps are large, and a symbol covers two cells
+            "small": (128, 24, [2, 4, 8], 4, 512, 16, 0.1, 0.0, 8),
+            "medium": (256, 24, [4, 8, 16], 8, 1024, 32, 0.1, 0.0, 8),
+            "published": (),
+        },
+    )
+    free: ClassVar = frozenset({"dropout", "encoder_dropout", "mask_padding"})
+
+    network: Literal["comer"] = "comer"
+    d_model: Annotated[int, Field(gt=0, multiple_of=4)] = 256
+    """channels of features and token embeddings; a multiple of 4 and of nhead (4.1)"""
+    nhead: PositiveInt = 8
+    """attention heads (4.1)"""
+    num_decoder_layers: PositiveInt = 3
+    """the first has no refinement, the others share one refinement module (4.1)"""
+    dim_feedforward: PositiveInt = 1024
+    """hidden channels of a decoder layer (4.1)"""
+    dropout: Share = 0.3
+    """in the decoder (4.1)"""
+    dc: PositiveInt = 32
+    """hidden channels of the refinement module, whose kernel is 5 x 5 (4.1)"""
+    cross_coverage: bool = True
+    """refine attention by the previous layer's past attention; set by recipes (3.5.2)"""
+    self_coverage: bool = True
+    """refine attention by the same layer's past attention; set by recipes (3.5.1)"""
+
+    def __post_init__(self) -> None:
+        if self.d_model % self.nhead:
+            raise ValueError(f"nhead must divide d_model = {self.d_model}; {self.nhead} does not")
+
+
+@dataclass(frozen=True, config=STRICT)
+class DenseWAPSettings(DenseNetSettings):
+    """DenseWAP (its authors' program)."""
+
+    code: ClassVar = "models.densewap:DenseWAP"
+    searcher: ClassVar = "models.inference.densewap_search:DenseWAPSearch"
+    sizes: ClassVar = _sizes(
+        "hidden embedding attention growth_rate num_layers dropout encoder_dropout stride",
+        {
+            "nano": (16, 16, 16, 4, 1),
+            "micro": (32, 32, 24, 6, 2),
+            "tiny": (96, 96, 96, 12, 6, 0.1, 0.0),
+            "slim": (128, 128, 128, 16, 8, 0.2, 0.0),
+            "small": (256, 256, 128, 24, [2, 4, 8], 0.1, 0.0, 8),
+            "medium": (256, 256, 256, 24, [4, 8, 16], 0.1, 0.0, 8),
+            "published": (),
+        },
+    )
+    free: ClassVar = frozenset({"dropout", "encoder_dropout", "mask_padding"})
+
+    network: Literal["densewap"] = "densewap"
+    hidden: PositiveInt = 256
+    """size of the recurrent state (program)"""
+    embedding: Annotated[int, Field(gt=0, multiple_of=2)] = 256
+    """channels of token embeddings, and before maxout halves them; even (program)"""
+    attention: PositiveInt = 512
+    """channels in which attention compares state, features and coverage (program)"""
+    coverage_channels: PositiveInt = 512
+    """of the convolution over past attention (program)"""
+    coverage_kernel: PositiveInt = 11
+    """width and height of that convolution in feature cells (program)"""
+    dropout: Share = 0.2
+    """before the classifier (program)"""
+
+
+NETWORKS: dict[str, type[NetworkSettings]] = {
+    settings.network: settings for settings in (CoMERSettings, DenseWAPSettings)
+}
 
 
 def without_classes(keys: Mapping[str, Any]) -> dict[str, Any]:

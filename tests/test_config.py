@@ -17,11 +17,12 @@ from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.trainer import train
+from models import NETWORKS
 from tests.helpers.tiny import tiny_archive
 
 PRESETS = ["brief", "fast", "hour", "ink", "ink-single", "laptop", "overnight", "paper", "smoke", "whole"]
 PAPERS = {"bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"}
-RECIPES = sorted(PAPERS)
+RECIPES = sorted({*PAPERS, "densewap"})
 
 
 def test_the_five_rows_are_shipped():
@@ -206,14 +207,17 @@ def test_the_papers_preset_sets_every_key_to_its_default():
     text = resources.files("benchmarks").joinpath("presets/paper.yaml").read_text()
     flat = configs.flat(yaml.safe_load(text))
     settable = {name: value for name, value in configs.flat(plain).items() if name not in configs.FILLED_IN}
-    model = {name: settable.pop(name) for name in list(settable) if name.startswith("model.")}
-    assert flat == settable | {"model.network": "comer", "model.size": "published"}
-    assert [name for name in flat if name not in ("model.network", "model.size")] == list(settable)
+    settable = {name: value for name, value in settable.items() if not name.startswith("model.")}
+    networks = {"model.network": "comer", "model.size": "published"}
+    assert flat == settable | networks
+    assert [name for name in flat if name not in networks] == list(settable)
+    own = [(f"model.{name}", value) for network in NETWORKS.values() for name, value in vars(network()).items()]  # pyright: ignore
+    defaults = [*settable.items(), *networks.items(), *(pair for pair in own if pair[0] not in networks)]
     listed = keys.settable()
-    assert {key["name"] for key in listed} == {*flat, *model}
+    assert [(key["name"], json.loads(key["default"])) for key in listed] == defaults
     for key in listed:
         assert re.search(r"\w.* \((\d(\.\d)+|program|ours)\)$", key["meaning"]), key
-        assert json.loads(key["default"]) == (flat | model)[key["name"]] and key["type"]
+        assert key["type"]
 
 
 def test_settings_are_read_back(tmp_path):

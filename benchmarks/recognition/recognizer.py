@@ -119,7 +119,7 @@ class Recognizer:
     def __call__(self, image: Path | str | np.ndarray) -> Recognition:
         """Recognize an image file, or a gray image (H, W) uint8.
 
-        Raises UserError if it is unreadable or has no ink, or if the network overflows.
+        Raises UserError if it is unreadable or has no ink, if the network overflows, or finds nothing.
         """
         name, gray = ("image", image) if isinstance(image, np.ndarray) else (str(image), read_gray(Path(image)))
         ink = as_crohme(gray, name, self.config.data.max_area)
@@ -128,6 +128,9 @@ class Recognizer:
             tokens = tuple(self.model.vocabulary.decode(hypothesis.ids))
             candidate = Candidate(**vars(hypothesis), tokens=tokens, alpha=self.config.search.alpha)
             best.setdefault(candidate.ids, candidate)  # both directions may find it; the first is the better one
+        if not best:
+            longest = self.config.search.max_len
+            raise UserError(f"{name}: nothing that ends within {longest} symbols was found; is it one expression?")
         return Recognition(name, ink, tuple(best.values()))
 
     def attention(self, recognition: Recognition) -> Attention:

@@ -14,5 +14,6 @@ def reference() -> dict[str, Any]:
 
 
 def model_name(recipe: str) -> str:
-    """A recipe's name in the paper's Table 1; a custom recipe keeps its own name."""
-    return reference()["recipes"].get(recipe, {}).get("table1", recipe)
+    """A recipe's name in the paper's Table 1, else in Table 2; a custom recipe keeps its own name."""
+    names = reference()["recipes"].get(recipe, {})
+    return names.get("table1", names.get("table2", recipe))

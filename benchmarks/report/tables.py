@@ -252,7 +252,8 @@ def _paper_tables(runs: list[dict[str, Any]]) -> Tables:
     ]
     for row in (*first, *second):
         row |= {"source": "reported", "n": reference()["test_sets"][row["dataset"]]}
-    first += [row for row in runs if row["split"] == "2014"]
+    other = {recipe for recipe, names in reference()["recipes"].items() if "table1" not in names}  # systems
+    first += [row for row in runs if row["split"] == "2014" and row["recipe"] not in other]
     return {"table1": _frame(first, "table1"), "table2": _frame(second + runs, "table2")}
 
 
@@ -299,7 +300,7 @@ def _dataset(run: RunFolder, split: str, n: int) -> str:
 def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
     """Rows with their intervals, in the paper's order; the sources of a model stand next to each other."""
     recipes = reference()["recipes"]
-    ours = [names[name] for names in recipes.values()]  # below the other systems of the paper
+    ours = [names[name] for names in recipes.values() if "table1" in names]  # below the other systems of the paper
     order = [row["model"] for row in rows if row.get("model", ours[0]) not in ours] + ours
     rows = [
         {"model": recipes.get(row.get("recipe"), {}).get(name, row.get("recipe"))}

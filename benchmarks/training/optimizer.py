@@ -27,7 +27,7 @@ def make_optimizer(model: Network, settings: Optimizer, bf16: bool = True) -> op
     words = [parameters.pop(name) for name in model.word_rows]
     matrices = {name: p for name, p in parameters.items() if p.ndim > 1}
     vectors = [p for p in parameters.values() if p.ndim <= 1]
-    packed = [name.endswith("in_proj_weight") for name in matrices]  # queries, keys and values in one
+    packed = [name.endswith(model.triples) for name in matrices]
     groups = [
         {"params": list(matrices.values()), "orthogonal": settings.name == "muon", "packed": packed},
         {"params": words, "orthogonal": False},

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from models.densewap import END, START, Decoder, DenseWAP, Features
-from models.inference.narrowing_beam import narrowing_search
+from models.inference.narrowing_beam import Found, narrowing_search
 from models.inference.options import Hypothesis, SearchOptions
 from models.inference.searcher import View
+from models.vocab import EOS
 
 
 class DenseWAPDecoder:
@@ -61,15 +62,12 @@ class DenseWAPSearch:
         decoders = [DenseWAPDecoder(self.model.decoder, self.model.encoder(*view)) for view in views]
         start_b = torch.full(views[0][0].shape[:1], START, device=views[0][0].device)
         return [
-            sorted(
-                (hypothesis(found.tokens, found.logp / (len(found.tokens) + 1) ** options.alpha) for found in image),
-                key=lambda h: h.score,
-                reverse=True,  # stable
-            )
+            sorted((hypothesis(found, options.alpha) for found in image), key=lambda h: h.score, reverse=True)
             for image in narrowing_search(decoders, start_b, END, options)
         ]
 
 
-def hypothesis(classes: list[int], score: float) -> Hypothesis:
-    """A hypothesis of classes."""
-    return Hypothesis(tuple(classes), score, score, 0.0, "l2r")
+def hypothesis(found: Found, alpha: float) -> Hypothesis:
+    """A hypothesis of words, scored by log-probability / length ** alpha."""
+    score = found.logp / (len(found.tokens) + 1) ** alpha
+    return Hypothesis(tuple(word + EOS for word in found.tokens), score, score, 0.0, "l2r")

@@ -16,7 +16,7 @@ from models.inference.options import SearchOptions
 NEVER = float("-inf")
 
 
-class StepDecoder(Protocol):
+class AnyWidthDecoder(Protocol):
     """Decodes step by step. It has one beam per image at first, and as many as `reorder` last named afterwards."""
 
     def feed(self, tokens_bM: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class Found:
 
 
 def narrowing_search(
-    decoders: Sequence[StepDecoder], start_b: Tensor, end: int, options: SearchOptions
+    decoders: Sequence[AnyWidthDecoder], start_b: Tensor, end: int, options: SearchOptions
 ) -> list[list[Found]]:
     """The complete hypotheses of each image in the order of their completion, at most `beam_size`; maybe none.
 

@@ -15,10 +15,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.densewap import END, CoverageAttention, DenseWAP, DenseWAPConfig, GRUCell, Memory, Step, targets
+from models.densewap import END, CoverageAttention, DenseWAP, GRUCell, Memory, Step
 from models.inference.densewap_search import DenseWAPSearch
 from models.inference.options import Hypothesis, SearchOptions
 from models.layers import Dropout
+from models.settings import DenseWAPSettings
+from models.vocab import EOS, SPECIAL, Vocabulary
 from tests.helpers.places import PARITY_OTHERS
 
 # Largest allowed deviation in float32; the authors' own noise is a third of it or less.
@@ -103,19 +105,17 @@ def authors_model(name: str, mask_padding: bool = False) -> DenseWAP:
     """Our network with the authors' weights, in float32 and evaluation mode."""
     facts, weights = sidecar(f"{name}_weights"), arrays(f"{name}_weights")
     c = facts["config"]
-    model = DenseWAP(
-        DenseWAPConfig(
-            growth_rate=c["growthRate"],
-            depths=(c["layers_per_block"],) * 3,
-            hidden=c["n"],
-            embedding=c["m"],
-            attention=c["dim_attention"],
-            coverage_channels=c["coverage_channels"],
-            coverage_kernel=c["coverage_kernel"],
-            classes=c["K"],
-            mask_padding=mask_padding,
-        )
+    settings = DenseWAPSettings(
+        growth_rate=c["growthRate"],
+        num_layers=c["layers_per_block"],
+        hidden=c["n"],
+        embedding=c["m"],
+        attention=c["dim_attention"],
+        coverage_channels=c["coverage_channels"],
+        coverage_kernel=c["coverage_kernel"],
+        mask_padding=mask_padding,
     )
+    model = DenseWAP(settings, Vocabulary([*SPECIAL, *map(str, range(1, c["K"]))]))
     ours = under_authors_names(dict(model.state_dict()))  # views
     assert ours.keys() == weights.keys()
     for key, tensor in ours.items():
@@ -134,12 +134,12 @@ class Inputs:
     images: Tensor
     mask: Tensor  # True = padding, unlike the authors'
     sizes: list[tuple[int, int]]
-    labels: list[list[int]]
+    labels: list[list[str]]  # the words of class 1 on are called 1, 2, …
 
 
 def inputs(name: str) -> Inputs:
     a = arrays(f"{name}_eval")
-    labels = [column[:n].tolist() for column, n in zip(a["y"].T, a["label_len"], strict=True)]
+    labels = [[str(word) for word in column[:n].tolist()] for column, n in zip(a["y"].T, a["label_len"], strict=True)]
     return Inputs(a["images"], a["image_mask"] == 0, [(h, w) for h, w in a["sizes"].tolist()], labels)
 
 
@@ -151,10 +151,10 @@ def without_dropout(model: DenseWAP) -> DenseWAP:
 
 
 @torch.no_grad()
-def outcomes(model: DenseWAP, images: Tensor, mask: Tensor, labels: list[list[int]]) -> dict[str, Tensor]:
+def outcomes(model: DenseWAP, images: Tensor, mask: Tensor, labels: list[list[str]]) -> dict[str, Tensor]:
     """What the authors' files hold, as they hold it: time first."""
     features, trace = model.encoder(images.to(model.encoder.start.weight.dtype), mask), list[Step]()
-    logits_bTV = model.decoder(features, targets(labels).labels_bT, trace)
+    logits_bTV = model.decoder(features, model.targets(labels).words_bT, trace)
     attention_Tbhw = torch.stack([step.attention_bMhw[:, 0] for step in trace])
     return {
         "features": features.maps_bhwD.permute(0, 3, 1, 2),
@@ -166,7 +166,7 @@ def outcomes(model: DenseWAP, images: Tensor, mask: Tensor, labels: list[list[in
         "context": torch.stack([step.context_bMD[:, 0] for step in trace]),
         "h2": torch.stack([step.state_bMn[:, 0] for step in trace]),
         "logits": logits_bTV.transpose(0, 1),
-        "loss": model(images.to(logits_bTV.dtype), mask, targets(labels)),
+        "loss": model(images.to(logits_bTV.dtype), mask, model.targets(labels)),
     }
 
 
@@ -214,7 +214,7 @@ def test_five_steps(name: str) -> None:
     optimizer, losses, norms = adadelta(model), list[float](), list[float]()
     for number in range(len(facts["losses_f64"])):
         optimizer.zero_grad()
-        loss = model(batch.images.double(), batch.mask, targets(batch.labels))
+        loss = model(batch.images.double(), batch.mask, model.targets(batch.labels))
         loss.backward()
         losses.append(loss.item())
         if number == 0:
@@ -242,7 +242,7 @@ def test_five_steps(name: str) -> None:
 def test_clipped_step(name: str) -> None:
     model, batch, reference = without_dropout(authors_model(name)), inputs(name), arrays(f"{name}_train")
     optimizer = adadelta(model)
-    (model(batch.images.double(), batch.mask, targets(batch.labels)) * LOUD).backward()
+    (model(batch.images.double(), batch.mask, model.targets(batch.labels)) * LOUD).backward()
     norm = nn.utils.clip_grad_norm_(model.parameters(), CLIP)
     assert norm > CLIP
     assert norm.item() == pytest.approx(reference["f64/clip/total_gradnorm"].item(), rel=GRADIENT)
@@ -291,16 +291,16 @@ def test_search(name: str, setting: str) -> None:
         theirs = {tuple(row[row > END].tolist()): cost for row, cost in zip(sequences, sums.tolist(), strict=True)}
         for found in (alone, together[i]):
             assert len(found) == len(theirs) == facts["images"][str(i)]["n"]
-            costs = {h.ids: -h.score * (len(h.ids) + 1) for h in found}
+            costs = {tuple(word - EOS for word in h.ids): -h.score * (len(h.ids) + 1) for h in found}
             assert costs == pytest.approx(theirs, abs=SUM, rel=0)
             best = facts["images"][str(i)].get("best_seq_without_end")
-            assert best is None or list(found[0].ids) == best
+            assert best is None or [word - EOS for word in found[0].ids] == best
 
 
 def test_published_size() -> None:
     """Number, shapes, constants and bounds of the parameters after initialisation."""
     facts = json.loads((PARITY_OTHERS / "published_init.json").read_text())["densewap"]
-    model = DenseWAP(DenseWAPConfig())
+    model = DenseWAP(DenseWAPSettings())
     assert sum(p.numel() for p in model.parameters()) == facts["n_parameters"]
     ours = under_authors_names(dict(model.named_parameters()))
     assert ours.keys() == facts["parameters"].keys()

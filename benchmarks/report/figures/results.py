@@ -97,7 +97,7 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
     """Fig. 3, ExpRate on CROHME 2014 by length: a panel with the reported rates, then one per preset that repeats them
     behind its own. Presets with a single row, which compares nothing, are left out if another has more."""
     paper, sizes = reference()["fig3"], reference()["fig3"]["n"]
-    recipes = {names["table1"]: recipe for recipe, names in reference()["recipes"].items()}
+    recipes = {model_name(recipe): recipe for recipe in reference()["recipes"]}
     by_paper = {recipes[model]: list(map(reported, percents, sizes)) for model, percents in paper["rates"].items()}
     panels: dict[str, dict[str, list[Rate]]] = {}
     for (recipe, preset), seeds in seeds_of_rows(runs).items():
