@@ -10,8 +10,7 @@ channels, A attention channels, n size of states and embeddings, T steps, S = T 
 every symbol but the last), V symbols, R relations.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,27 +19,13 @@ from torch import Tensor, nn
 
 from models.densewap import END, CoverageAttention, Encoder, Features, GRUCell, Memory, initialize
 from models.layers import Dropout, float32
-from models.trees import RELATIONS, Node
+from models.network import NO_WORD, AttentionMaps, Network
+from models.settings import DenseWAPTDSettings
+from models.trees import RELATIONS, STRUCTURE, Node, NoTree, to_tree
+from models.vocab import SPECIAL, Vocabulary
 
 EPS = 1e-10  # of the authors, wherever they divide or take a logarithm
-
-
-@dataclass(frozen=True)
-class DenseWAPTDConfig:
-    """Sizes; the defaults are those of the published network."""
-
-    growth_rate: int = 24
-    depths: tuple[int, ...] = (16, 16, 16)  # bottlenecks in each of the three dense blocks
-    stride: int = 16  # side of a feature cell in pixels
-    hidden: int = 256  # n
-    attention: int = 512  # A
-    coverage_channels: int = 512
-    coverage_kernel: int = 11
-    relation_hidden: int = 256
-    dropout: float = 0.2
-    encoder_dropout: float = 0.2
-    symbols: int = 106  # V: all that are nodes, and END
-    mask_padding: bool = False
+END_WORD = "</s>"
 
 
 class TreeTargets(NamedTuple):
@@ -52,10 +37,12 @@ class TreeTargets(NamedTuple):
     padding_bT: Tensor  # True after the end
 
 
-def tree_targets(trees: Sequence[Sequence[Node]], ids: Mapping[str, int]) -> TreeTargets:
+def tree_targets(
+    trees: Sequence[Sequence[Node]], ids: Mapping[str, int], padded: Callable[[int], int] = int
+) -> TreeTargets:
     """The targets of a batch of trees, given the ids of symbols."""
     lengths_b1 = torch.tensor([[len(tree) + 1] for tree in trees])
-    steps_T = torch.arange(int(lengths_b1.max()))
+    steps_T = torch.arange(padded(int(lengths_b1.max())))
     symbols_bT = torch.full((len(trees), len(steps_T)), END)
     parents_bT, relations_bT = torch.zeros_like(symbols_bT), torch.zeros_like(symbols_bT)
     for row, tree in enumerate(trees):
@@ -107,7 +94,7 @@ def shares(energies: Tensor, visible: Tensor) -> Tensor:
 class Seeker(nn.Module):
     """Half a step: a cell that reads a symbol, attention, and a cell that reads what was seen."""
 
-    def __init__(self, features: int, c: DenseWAPTDConfig, *, state_bias: bool) -> None:
+    def __init__(self, features: int, c: DenseWAPTDSettings, *, state_bias: bool) -> None:
         super().__init__()
         self.symbol_cell = GRUCell(c.hidden, c.hidden)
         self.attention = CoverageAttention(features, c.hidden, c.attention, c.coverage_channels, c.coverage_kernel)
@@ -157,10 +144,10 @@ class SymbolSeeker(Seeker):
 class TreeDecoder(nn.Module):
     """From features to trees."""
 
-    def __init__(self, features: int, c: DenseWAPTDConfig) -> None:
+    def __init__(self, features: int, symbols: int, c: DenseWAPTDSettings) -> None:
         super().__init__()
         n = c.hidden
-        self.embedding = nn.Embedding(c.symbols, n)
+        self.embedding = nn.Embedding(symbols, n)
         self.parent = ParentSeeker(features, c, state_bias=False)
         self.child = SymbolSeeker(features, c, state_bias=True)
         self.entry_key = nn.Linear(n, c.attention)
@@ -169,8 +156,8 @@ class TreeDecoder(nn.Module):
         self.from_context = nn.Linear(features, n)  # of either half
         self.from_state = nn.Linear(n, n)
         self.from_parent = nn.Linear(n, n)
-        self.symbol = nn.Linear(n // 2, c.symbols)
-        self.parent_symbol = nn.Linear(n // 2, c.symbols)
+        self.symbol = nn.Linear(n // 2, symbols)
+        self.parent_symbol = nn.Linear(n // 2, symbols)
         self.from_contexts = nn.Linear(2 * features, c.relation_hidden)
         self.relation = nn.Linear(c.relation_hidden, len(RELATIONS))
         self.dropout = Dropout(c.dropout)
@@ -266,22 +253,83 @@ def tree_losses(
     )
 
 
-class DenseWAPTD(nn.Module):
-    """The whole network: images and trees in, loss out."""
+class DenseWAPTD(Network):
+    """The whole network. Its symbols are END and then the vocabulary's words that are nodes."""
 
-    def __init__(self, c: DenseWAPTDConfig) -> None:
-        super().__init__()
-        self.config = c
+    settings: DenseWAPTDSettings
+    word_rows = tuple(f"decoder.{name}.weight" for name in ("embedding", "symbol", "parent_symbol"))
+    triples = tuple(f"_cell.{part}.weight" for part in ("input", "state"))
+
+    def __init__(self, settings: DenseWAPTDSettings, vocabulary: Vocabulary | None = None) -> None:
+        super().__init__(settings, vocabulary)
+        none = (*SPECIAL, *STRUCTURE)
+        self.symbols = (END_WORD, *(word for word in self.vocabulary.words if word not in none))
+        self.ids = {symbol: i for i, symbol in enumerate(self.symbols)}
         self.encoder = Encoder(
-            c.growth_rate, c.depths, c.hidden, dropout=c.encoder_dropout, stride=c.stride, mask_padding=c.mask_padding
+            settings.growth_rate,
+            settings.depths,
+            settings.hidden,
+            dropout=settings.encoder_dropout,
+            stride=settings.stride,
+            mask_padding=settings.mask_padding,
         )
-        self.decoder = TreeDecoder(self.encoder.net.out_channels, c)
+        self.decoder = TreeDecoder(self.encoder.net.out_channels, len(self.symbols), settings)
         self.apply(initialize)
+
+    def unfit(self, caption: Sequence[str]) -> str | None:
+        """Why a caption has no tree."""
+        try:
+            to_tree(caption)
+        except NoTree as reason:
+            return str(reason)
+        return None
+
+    def targets(self, captions: Sequence[Sequence[str]], padded: Callable[[int], int] = int) -> TreeTargets:
+        """The trees of captions. Raises NoTree for a caption that has none."""
+        for caption in captions:
+            self.vocabulary.encode(caption)  # refuses words that it does not have
+        return tree_targets([to_tree(caption) for caption in captions], self.ids, padded)
+
+    def decode(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: TreeTargets) -> tuple[Half, Half, Scores, Tensor]:
+        """What the decoder returns, and the mask of the features. It runs in the type of its weights, as rounding adds
+        up from step to step."""
+        features = self.features(images_b1HW, mask_bHW)
+        with torch.autocast(images_b1HW.device.type, enabled=False):
+            return *self.decoder(features, targets), features.mask_bhw
+
+    def features(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Features:
+        """What the encoder reads, in the type of the decoder."""
+        maps_bhwD, mask_bhw, state_bn = self.encoder(images_b1HW, mask_bHW)
+        return Features(float32(maps_bhwD), mask_bhw, float32(state_bn))
+
+    def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: TreeTargets) -> tuple[Tensor, Tensor]:
+        """Logits [b, T, V] of symbols, each given the true tree before it and its true parent, and the true symbols."""
+        _, _, scores, _ = self.decode(images_b1HW, mask_bHW, targets)
+        return scores.symbols_bTV, targets.symbols_bT.masked_fill(targets.padding_bT, NO_WORD)
 
     def losses(
         self, images_b1HW: Tensor, mask_bHW: Tensor, targets: TreeTargets, label_smoothing: float = 0.0
     ) -> Losses:
-        """The five losses; mask True = padding."""
-        features = self.encoder(images_b1HW, mask_bHW)
-        parent, child, scores = self.decoder(features, targets)
-        return tree_losses(parent, child, scores, targets, features.mask_bhw, label_smoothing)
+        """The five losses. Only those of classes are smoothed."""
+        parent, child, scores, mask_bhw = self.decode(images_b1HW, mask_bHW, targets)
+        return tree_losses(parent, child, scores, targets, mask_bhw, label_smoothing)
+
+    def forward(
+        self, images_b1HW: Tensor, mask_bHW: Tensor, targets: TreeTargets, label_smoothing: float = 0.0
+    ) -> Tensor:
+        """The weighted sum of the losses; on the CPU with only as many steps as the largest tree takes."""
+        if images_b1HW.device.type == "cpu":
+            steps = int((~targets.padding_bT).sum(1).max())
+            targets = TreeTargets(*(x_bT[:, :steps] for x_bT in targets))
+        parts = self.losses(images_b1HW, mask_bHW, targets, label_smoothing)
+        return torch.stack([weight * part for weight, part in zip(WEIGHTS, parts, strict=True)]).sum()
+
+    def trace(self, images_11HW: Tensor, mask_1HW: Tensor, tokens: Sequence[str]) -> AttentionMaps:
+        """Of a symbol, where it is found; of a brace, ^ or _, where the parent of the next symbol is sought."""
+        parent, child, _, mask_1hw = self.decode(images_11HW, mask_1HW, self.targets([tokens]))
+        sought_TL, found_TL = parent.attention_bML[0], child.attention_bML[0]
+        looked, step = list[Tensor](), 0
+        for token in (*tokens, END_WORD):
+            looked.append(sought_TL[step] if token in STRUCTURE else found_TL[step])
+            step += token not in STRUCTURE
+        return AttentionMaps(torch.stack(looked).unflatten(-1, mask_1hw.shape[1:]), None, self.settings.stride)

@@ -47,6 +47,10 @@ class Network(nn.Module):
         """
         raise NotImplementedError
 
+    def unfit(self, caption: Sequence[str]) -> str | None:
+        """Why the network cannot learn from a caption, which is left out of its training; None if it can."""
+        return None
+
     def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Any) -> tuple[Tensor, Tensor]:
         """Logits [..., V] of every word given those before it, and the true ids [...], NO_WORD where there is none."""
         raise NotImplementedError

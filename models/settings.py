@@ -171,8 +171,43 @@ class DenseWAPSettings(DenseNetSettings):
     """before the classifier (program)"""
 
 
+@dataclass(frozen=True, config=STRICT)
+class DenseWAPTDSettings(DenseNetSettings):
+    """DenseWAP-TD (its authors' program)."""
+
+    code: ClassVar = "models.densewap_td:DenseWAPTD"
+    searcher: ClassVar = "models.inference.tree_search:TreeSearch"
+    sizes: ClassVar = _sizes(
+        "hidden attention relation_hidden growth_rate num_layers dropout encoder_dropout stride",
+        {
+            "nano": (16, 16, 16, 4, 1),
+            "micro": (32, 24, 32, 6, 2),
+            "tiny": (96, 96, 96, 12, 6, 0.1, 0.0),
+            "slim": (128, 128, 128, 16, 8, 0.2, 0.0),
+            "small": (256, 128, 256, 24, [2, 4, 8], 0.1, 0.0, 8),
+            "medium": (256, 256, 256, 24, [4, 8, 16], 0.1, 0.0, 8),
+            "published": (),
+        },
+    )
+    free: ClassVar = frozenset({"dropout", "encoder_dropout", "mask_padding"})
+
+    network: Literal["densewap-td"] = "densewap-td"
+    hidden: Annotated[int, Field(gt=0, multiple_of=2)] = 256
+    """size of the recurrent state and of symbol embeddings; even, as maxout halves it (program)"""
+    attention: PositiveInt = 512
+    """channels in which attention compares state, features and coverage (program)"""
+    coverage_channels: PositiveInt = 512
+    """of the convolutions over past attention (program)"""
+    coverage_kernel: PositiveInt = 11
+    """width and height of these convolutions in feature cells (program)"""
+    relation_hidden: PositiveInt = 256
+    """channels before the classifier of relations (program)"""
+    dropout: Share = 0.2
+    """before the classifiers (program)"""
+
+
 NETWORKS: dict[str, type[NetworkSettings]] = {
-    settings.network: settings for settings in (CoMERSettings, DenseWAPSettings)
+    settings.network: settings for settings in (CoMERSettings, DenseWAPSettings, DenseWAPTDSettings)
 }
 
 

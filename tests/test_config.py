@@ -22,7 +22,7 @@ from tests.helpers.tiny import tiny_archive
 
 PRESETS = ["brief", "fast", "hour", "ink", "ink-single", "laptop", "overnight", "paper", "smoke", "whole"]
 PAPERS = {"bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"}
-RECIPES = sorted({*PAPERS, "densewap"})
+RECIPES = sorted({*PAPERS, "densewap", "densewap-td"})
 
 
 def test_the_five_rows_are_shipped():

@@ -43,8 +43,11 @@ def trace(model: Network, config: Config, image: np.ndarray, tokens: Sequence[st
     """Attention of `model` when forced to decode `tokens` left to right from `image` (H, W) uint8, white on black.
 
     Computed in float64 on the CPU, so that no machine's rounding shows in a picture. Raises UserError for an image
-    that is too large for the run and for a network without attention, ValueError for unknown tokens.
+    that is too large for the run, for a network without attention and for tokens that it cannot be made to decode,
+    ValueError for unknown ones.
     """
+    if reason := model.unfit(tokens):
+        raise UserError(f"{model.settings.network} cannot decode {' '.join(tokens) or 'nothing'!r}: {reason}")
     batches = evaluation_batches([Sample("", (), image)], config, 1)
     if not batches:
         raise UserError(f"an image of {image.shape[1]} x {image.shape[0]} px exceeds this run's data.max_area")

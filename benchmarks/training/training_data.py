@@ -1,5 +1,7 @@
 """The training and validation data of a run."""
 
+from collections import Counter
+
 import torch
 
 from benchmarks.config import Config
@@ -10,6 +12,7 @@ from benchmarks.data.samples import Sample, evenly, split_heldout, with_ink
 from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.data.substitution import Substitution
 from benchmarks.errors import UserError
+from benchmarks.printing import err_console
 from models.network import Network
 
 
@@ -42,6 +45,8 @@ def training_data(
         held = {tuple(tokens) for tokens in archive.captions("train").values()} - {sample.tokens for sample in samples}
         parts = sub_expressions(samples, config.data.sub_expressions)
         samples += [part for part in parts if part.tokens not in held]
+    if network is not None:
+        samples = _learnable(samples, network)
     resident = config.training.resident
     if resident is None:
         resident = device.type == "cuda" and not substitution
@@ -53,3 +58,14 @@ def training_data(
         limits = "lower heldout, or raise data.max_area or data.max_tokens"
         raise UserError(f"{archive.path}: no expression of train is left to train on; {limits}")
     return training_set, validation
+
+
+def _learnable(samples: list[Sample], network: Network) -> list[Sample]:
+    """Those that the network can learn from; the others are counted in a line of the terminal."""
+    reasons = [network.unfit(sample.tokens) for sample in samples]
+    if unfit := Counter(filter(None, reasons)):
+        counts = ", ".join(f"{reason} ({count})" for reason, count in unfit.most_common())
+        err_console.print(
+            f"{unfit.total()} of {len(samples)} training expressions are left out: {counts}", markup=False
+        )
+    return [sample for sample, reason in zip(samples, reasons, strict=True) if reason is None]

@@ -4,15 +4,18 @@ Names carry shapes: N open hypotheses, S entries of their memories, T steps that
 each, R = N * P tries, h x w feature cells, L = h * w, A attention channels, n size of states, V symbols.
 """
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from models.densewap import END, Features
-from models.densewap_td import EPS, Half, TreeDecoder, shares
-from models.trees import RELATIONS, Node
+from models.densewap_td import EPS, DenseWAPTD, Half, TreeDecoder, shares
+from models.inference.options import Hypothesis, SearchOptions
+from models.inference.searcher import View
+from models.trees import ILLEGAL, RELATIONS, Node, to_latex
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class WrittenTree:
     relations: tuple[int, ...]
     cost: float  # negative log-probability of all symbols and parents
 
-    def nodes(self, symbols: Mapping[int, str]) -> list[Node]:
+    def nodes(self, symbols: Sequence[str]) -> list[Node]:
         """The tree without its end, given what the symbols are called."""
         names = ["Start", *(RELATIONS[relation] for relation in self.relations[1:])]
         steps = zip(self.symbols[:-1], self.parents, names, strict=False)
@@ -64,7 +67,8 @@ class TreeReader:
         energies_N1S = self.decoder.entry_energies(
             self.parent.state_bMn.transpose(0, 1), torch.cat((self.key_NSA, room_N1A), dim=1)
         )
-        written_S = torch.arange(energies_N1S.shape[-1]) < self.key_NSA.shape[1]
+        written_S = torch.ones_like(energies_N1S[0, 0])
+        written_S[-1] = 0
         return (shares(energies_N1S, written_S)[:, 0, :-1] + EPS).log()
 
     def seek_symbols(self, rows_R: Tensor, parents_R: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,13 +108,14 @@ def tree_search(
     yet, which costs 23 there.
     """
     readers, found = [TreeReader(frozen, view) for view in views], list[WrittenTree]()
-    symbols_NS = torch.full((1, 1), frozen.root)
+    device = views[0].maps_bhwD.device
+    symbols_NS = torch.full((1, 1), frozen.root, device=device)
     parents_NT, relations_NT = symbols_NS[:, :0], symbols_NS[:, :0]
     cost_N = readers[0].state_1Nn.new_zeros(1)
     for _ in range(max_len):
         parent_NS = torch.stack([reader.seek_parents(symbols_NS[:, -1]) for reader in readers]).mean(0)
         parent_NP, entry_NP = parent_NS.topk(min(tries, parent_NS.shape[1]))
-        rows_R = torch.arange(len(cost_N)).repeat_interleave(entry_NP.shape[1])
+        rows_R = torch.arange(len(cost_N), device=device).repeat_interleave(entry_NP.shape[1])
         entry_R = entry_NP.flatten()
         scores = [reader.seek_symbols(rows_R, symbols_NS[rows_R, entry_R]) for reader in readers]
         symbol_RV, relation_R7 = (torch.stack(logits).mean(0) for logits in zip(*scores, strict=True))
@@ -136,3 +141,54 @@ def tree_search(
             x[open_N] for x in (cost_N, symbols_NS, parents_NT, relations_NT)
         )
     return found
+
+
+class TreeSearch:
+    """Reads images with a network in evaluation mode, of which it keeps a copy. Raises ValueError in training mode."""
+
+    def __init__(self, model: DenseWAPTD) -> None:
+        if model.training:
+            raise ValueError("a network in training mode drops out at random; call model.eval() before it reads")
+        self.model = copy.deepcopy(model)
+        with torch.no_grad(), torch.autocast(next(model.parameters()).device.type, enabled=False):
+            self.frozen = FrozenTreeDecoder(self.model.decoder)
+
+    @torch.inference_mode()
+    def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
+        """The hypotheses of each image, best first; of some none, if no tree ends within `max_len` steps.
+
+        Scores are log-probability / length ** alpha; the length counts symbols and the end, not braces, ^ and _. A tree
+        that LaTeX cannot say is read as nothing. Raises ValueError for a temperature and for reading right to left.
+        """
+        if options.direction == "r2l":
+            raise ValueError("DenseWAP-TD reads left to right only; direction must be l2r or both")
+        if options.temperature != 1:
+            raise ValueError("DenseWAP-TD's search has no temperature; leave it at 1")
+        features = [self.model.features(*view) for view in views]
+        with torch.autocast(views[0][0].device.type, enabled=False):  # as in training
+            return [
+                sorted(
+                    (
+                        self._hypothesis(tree, options.alpha)
+                        for tree in tree_search(
+                            self.frozen, [alone(view, image) for view in features], options.beam_size, options.max_len
+                        )
+                    ),
+                    key=lambda hypothesis: hypothesis.score,
+                    reverse=True,
+                )
+                for image in range(len(views[0][0]))
+            ]
+
+    def _hypothesis(self, tree: WrittenTree, alpha: float) -> Hypothesis:
+        latex, score = to_latex(tree.nodes(self.model.symbols)), -tree.cost / len(tree.symbols) ** alpha
+        ids = () if ILLEGAL in latex else tuple(self.model.vocabulary.encode(latex))
+        return Hypothesis(ids, score, score, 0.0, "l2r")
+
+
+def alone(features: Features, image: int) -> Features:
+    """The features of one image of a batch, without padding."""
+    seen_hw = ~features.mask_bhw[image]
+    h, w = int(seen_hw.any(1).sum()), int(seen_hw.any(0).sum())
+    one = slice(image, image + 1)
+    return Features(features.maps_bhwD[one, :h, :w], features.mask_bhw[one, :h, :w], features.state_bn[one])

@@ -10,9 +10,11 @@ from torch import Tensor, nn
 import models.densewap
 import models.densewap_td
 import models.trees
-from models.densewap_td import DenseWAPTD, DenseWAPTDConfig, Losses, TreeTargets, tree_losses, tree_targets
+from models.densewap_td import DenseWAPTD, Losses, TreeTargets, tree_losses, tree_targets
 from models.inference.tree_search import FrozenTreeDecoder, TreeReader, WrittenTree, tree_search
+from models.settings import DenseWAPTDSettings
 from models.trees import ILLEGAL, RELATIONS, Node, NoTree, to_latex, to_tree
+from models.vocab import SPECIAL, Vocabulary
 from tests.helpers.parity_others import (
     arrays,
     close,
@@ -78,18 +80,18 @@ def authors_model(name: str, dtype: torch.dtype = torch.float32) -> DenseWAPTD:
     facts, weights = sidecar(f"{name}_weights"), arrays(f"{name}_weights")
     c = facts["config"]
     assert c["n"] == c["m"] and c["Kre"] == len(RELATIONS)
-    model = DenseWAPTD(
-        DenseWAPTDConfig(
-            growth_rate=c["growthRate"],
-            depths=(c["layers_per_block"],) * 3,
-            hidden=c["n"],
-            attention=c["dim_attention"],
-            coverage_channels=c["coverage_channels"],
-            coverage_kernel=c["coverage_kernel"],
-            relation_hidden=c["mre"],
-            symbols=c["K"],
-        )
-    ).to(dtype)
+    settings = DenseWAPTDSettings(
+        growth_rate=c["growthRate"],
+        num_layers=c["layers_per_block"],
+        hidden=c["n"],
+        attention=c["dim_attention"],
+        coverage_channels=c["coverage_channels"],
+        coverage_kernel=c["coverage_kernel"],
+        relation_hidden=c["mre"],
+    )
+    model = DenseWAPTD(settings, Vocabulary([*SPECIAL, *sorted(facts["dictionary"], key=facts["dictionary"].get)[1:]]))
+    model = model.to(dtype)
+    assert len(model.symbols) == c["K"]
     ours = under_authors_names(model.state_dict(), NAMES)  # views
     assert ours.keys() == weights.keys()
     for key, tensor in ours.items():
@@ -179,7 +181,7 @@ def test_targets(name: str) -> None:
 @torch.no_grad()
 def outcomes(model: DenseWAPTD, images: Tensor, mask: Tensor, targets: TreeTargets) -> dict[str, Tensor]:
     """What the authors' files hold, as they hold it: time first."""
-    features = model.encoder(images.to(model.encoder.start.weight.dtype), mask)
+    features = model.features(images.to(model.encoder.start.weight.dtype), mask)
     parent, child, scores = model.decoder(features, targets)
     parts = tree_losses(parent, child, scores, targets, features.mask_bhw)
     alpha_parent, alpha_child = (
@@ -317,7 +319,7 @@ def check_clipped_step(name: str, reference: dict[str, Tensor]) -> None:
 def test_published_size() -> None:
     """Number, shapes, constants and spread of the parameters after initialisation."""
     facts = sidecar("published_init")["densewap-td"]
-    model = DenseWAPTD(DenseWAPTDConfig())
+    model = DenseWAPTD(DenseWAPTDSettings())
     assert sum(p.numel() for p in model.parameters()) == facts["n_parameters"]
     ours = parameters(model)
     assert ours.keys() == facts["parameters"].keys()
@@ -342,7 +344,7 @@ def searched(name: str, setting: str) -> list[tuple[list[WrittenTree], dict[str,
         model.decoder.symbol.bias[models.densewap.END] += options["added_to_output_bias_of_id_0"]
         frozen = FrozenTreeDecoder(model.decoder)
         for image in map(int, options["images"]):
-            features = model.encoder(*batch.alone(image)[:2])
+            features = model.features(*batch.alone(image)[:2])
             limits = options["beam_size"], options["max_len"], options["parents_per_step"]
             pairs.append((tree_search(frozen, [features], *limits), under(f"{setting}/image{image}/", reference)))
     return pairs
@@ -366,7 +368,7 @@ def test_search(name: str, setting: str) -> None:
 
 def test_choice_and_its_latex(name: str) -> None:
     facts = sidecar(f"{name}_beam")
-    words = {number: symbol for symbol, number in facts["dictionary"].items()}
+    words = sorted(facts["dictionary"], key=facts["dictionary"].get)
     for (ours, _), theirs in zip(searched(name, "main"), facts["searches"]["main"]["images"].values(), strict=True):
         best = min(ours, key=lambda tree: tree.cost / len(tree.symbols))
         assert " ".join(to_latex(best.nodes(words))) == theirs["best_latex"]
@@ -380,7 +382,7 @@ def test_every_step_of_a_search(name: str) -> None:
     assert images
     for image in images:
         theirs = under(f"greedy/image{image}/trace/", reference)
-        reader = TreeReader(frozen, model.encoder(*batch.alone(image)[:2]))
+        reader = TreeReader(frozen, model.features(*batch.alone(image)[:2]))
         written, first = [frozen.root], torch.tensor([0])
         for t in range(len(theirs["h2"])):
             parent_1S = reader.seek_parents(torch.tensor(written[-1:]))

@@ -1,0 +1,124 @@
+"""DenseWAP-TD behind the seam: captions without a tree, attention of braces, trees read as LaTeX."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks import config as configs
+from benchmarks.data.archive import open_archive
+from benchmarks.data.samples import Sample
+from benchmarks.errors import UserError
+from benchmarks.recognition.attention import trace
+from benchmarks.training.training_data import training_data
+from models.densewap import END
+from models.densewap_td import DenseWAPTD
+from models.inference.options import SearchOptions
+from models.inference.tree_search import TreeSearch, WrittenTree
+from models.settings import DenseWAPTDSettings
+from models.trees import RELATIONS, NoTree
+from tests.helpers.tiny import tiny_archive
+
+NESTED = ["\\frac", "{", "x", "^", "{", "2", "}", "}", "{", "\\sqrt", "{", "y", "}", "}", "+", "z"]
+ROOT = ["\\sqrt", "[", "3", "]", "{", "x", "}"]
+
+
+@pytest.fixture
+def network() -> DenseWAPTD:
+    torch.manual_seed(0)
+    return DenseWAPTD(DenseWAPTDSettings(**DenseWAPTDSettings.sizes["nano"])).eval()
+
+
+def view(*sizes: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Images of noise with the padding of a batch."""
+    height, width = np.max(sizes, axis=0)
+    mask = torch.ones(len(sizes), height, width, dtype=torch.bool)
+    for row, (h, w) in zip(mask, sizes, strict=True):
+        row[:h, :w] = False
+    torch.manual_seed(1)
+    return torch.rand(len(sizes), 1, height, width) * ~mask[:, None], mask
+
+
+def test_captions_without_a_tree(network: DenseWAPTD) -> None:
+    assert network.unfit(NESTED) is None and network.unfit(ROOT) == "a root with an index"
+    with pytest.raises(NoTree, match="a root with an index"):
+        network.targets([NESTED, ROOT])
+    with pytest.raises(ValueError, match="symbol 'nonsense' is not in"):
+        network.targets([["nonsense"]])
+
+
+def test_training_leaves_them_out_and_says_so(
+    network: DenseWAPTD, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    archive = open_archive(tiny_archive(tmp_path))
+    config = configs.resolve("densewap-td", "smoke", 7, archive).changed({"select": "last"})
+    ink = np.full((16, 32), 255, np.uint8)
+    samples = [Sample("a", tuple(NESTED), ink), Sample("b", tuple(ROOT), ink), Sample("c", ("x",), ink)]
+    training_set, _ = training_data(config, archive, samples, torch.device("cpu"), network)
+    assert {sample.id for sample in training_set.samples} <= {"a", "c"}
+    assert "1 of 3 training expressions are left out: a root with an index (1)" in capsys.readouterr().err
+    with pytest.raises(UserError, match="no expression of train is left"):
+        training_data(config, archive, samples[1:2], torch.device("cpu"), network)
+
+
+def test_loss_does_not_depend_on_the_padding_of_targets(network: DenseWAPTD) -> None:
+    images, mask = view((32, 48), (48, 32))
+    captions = [NESTED, ["x"]]
+    loss = network(images, mask, network.targets(captions))
+    assert torch.equal(network(images, mask, network.targets(captions, lambda T: T + 5)), loss)
+
+
+def test_trace_has_a_map_for_every_token_and_the_end(network: DenseWAPTD) -> None:
+    images, mask = view((48, 64))
+    maps = network.trace(images, mask, NESTED)
+    assert maps.looked_Thw.shape == (len(NESTED) + 1, 3, 4) and maps.suppressed_Thw is None
+    parent, child, *_ = network.decode(images, mask, network.targets([NESTED]))
+    brace, x = NESTED.index("{"), NESTED.index("x")
+    assert torch.equal(maps.looked_Thw[brace].flatten(), parent.attention_bML[0, 1])
+    assert torch.equal(maps.looked_Thw[x].flatten(), child.attention_bML[0, 1])
+
+
+def test_attention_of_a_caption_without_a_tree(network: DenseWAPTD) -> None:
+    config, ink = configs.resolve("densewap-td", "paper", 7), np.full((32, 32), 255, np.uint8)
+    assert trace(network, config, ink, NESTED).tokens == (*NESTED, "<eos>")
+    with pytest.raises(UserError, match=r"densewap-td cannot decode '\\\\sqrt \[ 3 \] \{ x \}': a root with an index"):
+        trace(network, config, ink, ROOT)
+
+
+def test_search_reads_images_of_a_batch_as_alone(network: DenseWAPTD) -> None:
+    """Up to EPS: given features that do not depend on padding."""
+    network = DenseWAPTD(DenseWAPTDSettings(**DenseWAPTDSettings.sizes["nano"], mask_padding=True)).eval()
+    with torch.no_grad():
+        network.decoder.symbol.bias[END] = 2
+    read, options = TreeSearch(network), SearchOptions(beam_size=4, max_len=6)
+    images, mask = view((32, 48), (48, 32))
+    together = read([(images, mask)], options)
+    alone = [
+        *read([(images[:1, :, :32], mask[:1, :32])], options),
+        *read([(images[1:, :, :, :32], mask[1:, :, :32])], options),
+    ]
+    assert [[h.ids for h in hypotheses] for hypotheses in together] == [[h.ids for h in hyps] for hyps in alone]
+    assert all(len(hypotheses) == 4 for hypotheses in together)
+    assert [h.score for h in together[0]] == sorted((h.score for h in together[0]), reverse=True)
+    assert read([(images, mask)] * 2, options) == together  # the mean of equal views
+
+
+def test_search_refuses_what_it_does_not_have(network: DenseWAPTD) -> None:
+    with pytest.raises(ValueError, match="left to right only"):
+        TreeSearch(network)([view((16, 16))], SearchOptions(direction="r2l"))
+    with pytest.raises(ValueError, match="no temperature"):
+        TreeSearch(network)([view((16, 16))], SearchOptions(temperature=0.5))
+    with pytest.raises(ValueError, match="training mode"):
+        TreeSearch(network.train())
+
+
+@pytest.mark.parametrize(
+    ("relation", "latex"), [("Above", "\\frac { x }"), ("Right", "\\frac x"), ("Sup", ""), ("Inside", "")]
+)
+def test_trees_that_latex_cannot_say_are_read_as_nothing(network: DenseWAPTD, relation: str, latex: str) -> None:
+    symbols = (network.ids["\\frac"], network.ids["x"], END)
+    tree = WrittenTree(symbols, (0, 1, 2), (3, RELATIONS.index(relation), 0), cost=6.0)
+    hypothesis = TreeSearch(network)._hypothesis(tree, alpha=1.0)
+    assert network.vocabulary.decode(hypothesis.ids) == latex.split() and hypothesis.score == -2.0
