@@ -96,7 +96,7 @@ class Batching(Strict):
 class Optimizer(Strict):
     """The optimizer and its settings; `clip` limits the gradient norm, None: no limit."""
 
-    name: Literal["sgd", "adamw", "muon"] = "sgd"
+    name: Literal["sgd", "adadelta", "adamw", "muon"] = "sgd"
     lr: float = Field(default=0.08, gt=0, le=1000)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     weight_decay: float = Field(default=1e-4, ge=0)
@@ -189,6 +189,12 @@ class Config(Strict):
     def _beams_fit_the_vocabulary(self) -> "Config":
         if 2 * self.search.beam_size > (classes := len(Vocabulary())):
             raise ValueError(f"search.beam_size must be at most {classes // 2}, half of the classes")
+        return self
+
+    @model_validator(mode="after")
+    def _direction_is_learned(self) -> "Config":
+        if self.search.direction not in (directions := self.model.directions):
+            raise ValueError(f"search.direction must be {' or '.join(directions)}, the network learns no other")
         return self
 
     def changed(self, values: Mapping[str, Any], source: str = "changed settings") -> "Config":

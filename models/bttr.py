@@ -1,17 +1,19 @@
 """BTTR as first published: a Transformer that reads formulas in both directions (Zhao et al., ICDAR 2021).
 
 It is the authors' program of June 2021, which fits their released checkpoint. CoMER is built on a later state of it,
-called "BTTR (baseline)" there; the two differ in the encoder, in the word vectors, and in the search
+its "BTTR (baseline)"; the two differ in the encoder, in the word vectors, and in the search
 (`models.inference.bttr_search`).
 """
+
+from collections.abc import Callable, Sequence
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.comer import CoMER
+from models.comer import CoMER, Words
 from models.densenet import Encoder
 from models.position import image_position
-from models.settings import CoMERSettings
+from models.settings import BTTRSettings
 from models.vocab import Vocabulary
 
 
@@ -27,14 +29,21 @@ class BTTREncoder(Encoder):
 
 
 class BTTR(CoMER):
-    """The whole network.
+    """The whole network, in the parts of CoMER's but without coverage.
 
-    Parameters are named as in the authors' checkpoints, but for `encoder.feature_proj.*`, theirs being
-    `encoder.feature_proj.0.*`.
+    Parameters are named as in the authors' checkpoints, except that their `encoder.feature_proj.0.*` is called
+    `encoder.feature_proj.*`.
     """
 
-    def __init__(self, settings: CoMERSettings, vocabulary: Vocabulary | None = None) -> None:
+    settings: BTTRSettings
+    encoder_class = BTTREncoder
+
+    def __init__(self, settings: BTTRSettings, vocabulary: Vocabulary | None = None) -> None:
         super().__init__(settings, vocabulary)
-        self.encoder = BTTREncoder(settings)
-        # word vectors are normalized before their position is added, not again behind it
-        self.decoder.norm = nn.Identity()  # pyright: ignore[reportAttributeAccessIssue]
+        self.decoder.norm = nn.Identity()  # words are normalized before their position is added, not again behind it
+
+    def targets(self, captions: Sequence[Sequence[str]], padded: Callable[[int], int] = int) -> Words:
+        """Words of both directions, or of left to right alone; T >= longest caption + 1."""
+        words = super().targets(captions, padded)
+        rows = None if self.settings.bidirectional else len(captions)
+        return Words(*(words_BT[:rows] for words_BT in words))

@@ -5,7 +5,7 @@ checkpoints.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from models.decoder import Decoder, Trace, bidirectional_targets
 from models.densenet import Encoder
 from models.network import NO_WORD, AttentionMaps, Network
-from models.settings import CoMERSettings
+from models.settings import CoMERSettings, TransformerSettings
 from models.vocab import PAD, Vocabulary
 
 
@@ -28,12 +28,13 @@ class CoMER(Network):
     """The whole network."""
 
     settings: CoMERSettings
+    encoder_class: ClassVar = Encoder
     word_rows = ("decoder.word_embed.0.weight", "decoder.proj.weight")
     triples = ("in_proj_weight",)  # queries, keys and values
 
-    def __init__(self, settings: CoMERSettings, vocabulary: Vocabulary | None = None) -> None:
+    def __init__(self, settings: TransformerSettings, vocabulary: Vocabulary | None = None) -> None:
         super().__init__(settings, vocabulary)
-        self.encoder = Encoder(settings)
+        self.encoder = self.encoder_class(settings)
         self.decoder = Decoder(settings, len(self.vocabulary))
 
     def targets(self, captions: Sequence[Sequence[str]], padded: Callable[[int], int] = int) -> Words:

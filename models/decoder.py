@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from models.coverage import AttentionRefinement
 from models.layers import Dropout, float32
 from models.position import WordPosition
-from models.settings import CoMERSettings
+from models.settings import CoMERSettings, TransformerSettings
 from models.vocab import EOS, PAD, SOS
 
 
@@ -172,13 +172,14 @@ def by_row(x_bHNL: Tensor, rows: int) -> Tensor:
 class Decoder(nn.Module):
     """Maps token ids to class logits, given image features."""
 
-    def __init__(self, c: CoMERSettings, classes: int) -> None:
+    def __init__(self, c: TransformerSettings, classes: int) -> None:
         super().__init__()
         self.word_embed = nn.Sequential(nn.Embedding(classes, c.d_model), nn.LayerNorm(c.d_model))
         self.pos_enc = WordPosition(c.d_model)
-        self.norm = nn.LayerNorm(c.d_model)
-        covered = c.cross_coverage or c.self_coverage
-        arm = AttentionRefinement(c.nhead, c.dc, c.cross_coverage, c.self_coverage) if covered else None
+        self.norm: nn.Module = nn.LayerNorm(c.d_model)
+        arm = None
+        if isinstance(c, CoMERSettings) and (c.cross_coverage or c.self_coverage):
+            arm = AttentionRefinement(c.nhead, c.dc, c.cross_coverage, c.self_coverage)
         layer = DecoderLayer(c.d_model, c.nhead, c.dim_feedforward, c.dropout)
         self.model = DecoderStack(layer, c.num_decoder_layers, arm)
         self.proj = nn.Linear(c.d_model, classes)

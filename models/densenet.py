@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from models.dense_block import Bottleneck, grow
 from models.layers import BatchNorm2d, Conv2d, Dropout, pointwise
 from models.position import image_position
-from models.settings import CoMERSettings
+from models.settings import TransformerSettings
 
 
 class DenseBlock(nn.ModuleList):
@@ -131,7 +131,7 @@ class DenseNet(nn.Module):
 class Encoder(nn.Module):
     """Maps images and padding mask (True = padding) to features [b, h, w, d] and their mask [b, h, w]."""
 
-    def __init__(self, c: CoMERSettings) -> None:
+    def __init__(self, c: TransformerSettings) -> None:
         super().__init__()
         self.mask_padding = c.mask_padding
         self.model = DenseNet(c.growth_rate, c.depths, c.encoder_dropout, c.stride)

@@ -47,6 +47,11 @@ class NetworkSettings:
     network: str
 
     @property
+    def directions(self) -> tuple[str, ...]:
+        """The directions in which the network can search."""
+        return "both", "l2r", "r2l"
+
+    @property
     def reads_padding(self) -> bool:
         """Whether padding counts as part of an image, so that what is read depends on the rest of the batch."""
         return True
@@ -93,7 +98,29 @@ def _sizes(columns: str, rows: dict[str, tuple]) -> dict[str, dict[str, Any]]:
 
 
 @dataclass(frozen=True, config=STRICT)
-class CoMERSettings(DenseNetSettings):
+class TransformerSettings(DenseNetSettings):
+    """Settings of the Transformer decoder that CoMER and BTTR have in common (sections of CoMER's paper)."""
+
+    free: ClassVar = frozenset({"dropout", "encoder_dropout", "mask_padding"})
+
+    d_model: Annotated[int, Field(gt=0, multiple_of=4)] = 256
+    """channels of features and token embeddings; a multiple of 4 and of nhead (4.1)"""
+    nhead: PositiveInt = 8
+    """attention heads (4.1)"""
+    num_decoder_layers: PositiveInt = 3
+    """layers of the decoder; CoMER refines attention in all but the first (4.1)"""
+    dim_feedforward: PositiveInt = 1024
+    """hidden channels of a decoder layer (4.1)"""
+    dropout: Share = 0.3
+    """in the decoder (4.1)"""
+
+    def __post_init__(self) -> None:
+        if self.d_model % self.nhead:
+            raise ValueError(f"nhead must divide d_model = {self.d_model}; {self.nhead} does not")
+
+
+@dataclass(frozen=True, config=STRICT)
+class CoMERSettings(TransformerSettings):
     """CoMER with fusion coverage (sections of its paper), and without coverage its "BTTR (baseline)"."""
 
     code: ClassVar = "models.comer:CoMER"
@@ -111,19 +138,8 @@ class CoMERSettings(DenseNetSettings):
             "published": (),
         },
     )
-    free: ClassVar = frozenset({"dropout", "encoder_dropout", "mask_padding"})
 
     network: Literal["comer"] = "comer"
-    d_model: Annotated[int, Field(gt=0, multiple_of=4)] = 256
-    """channels of features and token embeddings; a multiple of 4 and of nhead (4.1)"""
-    nhead: PositiveInt = 8
-    """attention heads (4.1)"""
-    num_decoder_layers: PositiveInt = 3
-    """the first has no refinement, the others share one refinement module (4.1)"""
-    dim_feedforward: PositiveInt = 1024
-    """hidden channels of a decoder layer (4.1)"""
-    dropout: Share = 0.3
-    """in the decoder (4.1)"""
     dc: PositiveInt = 32
     """hidden channels of the refinement module, whose kernel is 5 x 5 (4.1)"""
     cross_coverage: bool = True
@@ -131,9 +147,23 @@ class CoMERSettings(DenseNetSettings):
     self_coverage: bool = True
     """refine attention by the same layer's past attention; set by recipes (3.5.1)"""
 
-    def __post_init__(self) -> None:
-        if self.d_model % self.nhead:
-            raise ValueError(f"nhead must divide d_model = {self.d_model}; {self.nhead} does not")
+
+@dataclass(frozen=True, config=STRICT)
+class BTTRSettings(TransformerSettings):
+    """BTTR as first published, and its uni-directional variant."""
+
+    code: ClassVar = "models.bttr:BTTR"
+    searcher: ClassVar = "models.inference.bttr_search:BTTRSearch"
+    sizes: ClassVar = {name: {k: v for k, v in keys.items() if k != "dc"} for name, keys in CoMERSettings.sizes.items()}
+
+    network: Literal["bttr-original"] = "bttr-original"
+    bidirectional: bool = True
+    """learn to read right to left, too, not left to right alone; set by recipes (ours)"""
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """One, if the network learns no other."""
+        return super().directions if self.bidirectional else ("l2r",)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -207,7 +237,7 @@ class DenseWAPTDSettings(DenseNetSettings):
 
 
 NETWORKS: dict[str, type[NetworkSettings]] = {
-    settings.network: settings for settings in (CoMERSettings, DenseWAPSettings, DenseWAPTDSettings)
+    settings.network: settings for settings in (CoMERSettings, BTTRSettings, DenseWAPSettings, DenseWAPTDSettings)
 }
 
 

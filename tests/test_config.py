@@ -3,7 +3,7 @@
 import copy
 import json
 import re
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from importlib import resources
 
 import pytest
@@ -22,10 +22,10 @@ from tests.helpers.tiny import tiny_archive
 
 PRESETS = ["brief", "fast", "hour", "ink", "ink-single", "laptop", "overnight", "paper", "smoke", "whole"]
 PAPERS = {"bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"}
-RECIPES = sorted({*PAPERS, "densewap", "densewap-td"})
+RECIPES = sorted({*PAPERS, "bttr-original", "bttr-uni", "densewap", "densewap-td"})
 
 
-def test_the_five_rows_are_shipped():
+def test_what_is_shipped():
     assert configs.names("recipes") == RECIPES
     assert configs.names("presets") == PRESETS
 
@@ -211,7 +211,7 @@ def test_the_papers_preset_sets_every_key_to_its_default():
     networks = {"model.network": "comer", "model.size": "published"}
     assert flat == settable | networks
     assert [name for name in flat if name not in networks] == list(settable)
-    own = [(f"model.{name}", value) for network in NETWORKS.values() for name, value in vars(network()).items()]  # pyright: ignore
+    own = [(f"model.{key.name}", key.default) for network in NETWORKS.values() for key in fields(network)]
     defaults = [*settable.items(), *networks.items(), *(pair for pair in own if pair[0] not in networks)]
     listed = keys.settable()
     assert [(key["name"], json.loads(key["default"])) for key in listed] == defaults
@@ -288,6 +288,22 @@ def test_a_fault_is_reported_in_one_line(tmp_path, text, message):
         assert message in str(error.value)
         assert "mine.yaml" in str(error.value)
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model: {network: bttr-original, nheads: 8}", "model.nheads: no such key; did you mean model.nhead?"),
+        (
+            "model: {network: bttr-original, bidirectional: false}",
+            "search.direction must be l2r, the network learns no",
+        ),
+    ],
+)
+def test_a_fault_of_a_recipe_with_another_network(tmp_path, text, message):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(UserError, match=re.escape(message)):
+        configs.resolve(str(tmp_path / "mine.yaml"), "ink", 7)
 
 
 def test_the_year_that_selects_may_be_unquoted(tmp_path):

@@ -141,14 +141,15 @@ def network_values() -> Values:
     view = images.double() / 255, mask
     values: Values = {}
     for recipe in names("recipes"):
-        model = known_network(resolve(recipe, "paper", 0))
+        config = resolve(recipe, "paper", 0)
+        model, direction = known_network(config), config.search.direction
         captions = [NESTED.split() if model.unfit(sample.tokens) else sample.tokens for sample in samples]
         targets = model.targets(captions)
         with torch.no_grad():
             logits, _ = model.predict(*view, targets)
             loss = model(*view, targets)
         for beams in (3, 110):  # nearly every word for a search that drops what has no end in time
-            nbest = searcher(model)([view], SearchOptions(beam_size=beams, max_len=12))
+            nbest = searcher(model)([view], SearchOptions(beam_size=beams, max_len=12, direction=direction))
             if all(nbest):
                 break
         weights = torch.cos(torch.arange(logits.numel(), dtype=logits.dtype))

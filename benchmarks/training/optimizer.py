@@ -16,13 +16,15 @@ COLUMN_MULTIPLE = 128
 
 
 def make_optimizer(model: Network, settings: Optimizer, bf16: bool = True) -> optim.Optimizer:
-    """SGD as in the authors' code, AdamW or Muon; the latter two do not decay norms and biases. Muon's matrix products
-    run in bfloat16, or, without `bf16`, in float32."""
+    """SGD or Adadelta as in the programs of CoMER's and of BTTR's authors, AdamW or Muon; the latter two do not decay
+    norms and biases. Muon's matrix products run in bfloat16, or, without `bf16`, in float32."""
     parameters = dict(model.named_parameters())
     if settings.name == "sgd":
         return optim.SGD(
             parameters.values(), settings.lr, settings.momentum, weight_decay=settings.weight_decay, fused=True
         )
+    if settings.name == "adadelta":
+        return optim.Adadelta(parameters.values(), settings.lr, settings.momentum, weight_decay=settings.weight_decay)
     # each row of embedding and classifier belongs to one word: these are not linear maps between spaces
     words = [parameters.pop(name) for name in model.word_rows]
     matrices = {name: p for name, p in parameters.items() if p.ndim > 1}

@@ -31,7 +31,7 @@ class StepDecoder(Protocol):
         ...
 
     def reorder(self, parents_GM: Tensor) -> None:
-        """Let beam m of each group continue what was beam parents[m]."""
+        """Let beam m of each group continue what was beam parents[m]; there may be fewer beams than before."""
         ...
 
     def compact(self, live_G: Tensor) -> None:
@@ -99,13 +99,16 @@ class BeamSearch:
         tokens_GM, end_G1 = self.start_G[:, None].repeat(1, options.beam_size), self.end_G[:, None]
         for length in range(1, options.max_len):
             logp_GMV = log_probabilities((decoder.feed(tokens_GM) for decoder in self.decoders), options)
-            tokens_GM, parents_GM = self._extend(groups, groups.sums_GM[..., None] + logp_GMV, end_G1, length)
+            sums_GMV = groups.sums_GM[:, : tokens_GM.shape[1], None] + logp_GMV
+            tokens_GM, parents_GM = self._extend(groups, sums_GMV, end_G1, length)
             groups.tokens_GTM[:, length], groups.parents_GTM[:, length] = tokens_GM, parents_GM
             running = int(groups.open_G.sum())  # the only time a step waits for the device
             if running == 0:
                 break
+            width = self._width(groups)
+            tokens_GM = tokens_GM[:, :width]
             for decoder in self.decoders:
-                decoder.reorder(parents_GM)
+                decoder.reorder(parents_GM[:, :width])
             finished = len(groups.open_G) - running
             if self.decoders[0].full or finished >= SHARE_TO_DROP * len(groups.open_G):
                 closed.append(groups.select((~groups.open_G).nonzero()[:, 0]))
@@ -114,13 +117,13 @@ class BeamSearch:
                     decoder.compact(keep_G)
                 groups, tokens_GM, end_G1 = groups.select(keep_G), tokens_GM[keep_G], end_G1[keep_G]
         else:
-            beams_GM = torch.arange(options.beam_size, device=tokens_GM.device).expand_as(tokens_GM)
-            self._add(groups, groups.sums_GM, groups.open_G[:, None], beams_GM, options.max_len)
+            beams_GM = torch.arange(options.beam_size, device=tokens_GM.device).expand_as(groups.sums_GM)
+            self._add(groups, groups.sums_GM, self._unfinished(groups), beams_GM, options.max_len)
         return self._trace_back(Groups.collect([*closed, groups]))
 
     def _extend(self, groups: Groups, sums_GMV: Tensor, end_G1: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """Tokens and parents [G, M] of the extended beams; adds complete hypotheses and closes finished groups."""
-        _, M, V = sums_GMV.shape
+        M, V = self.options.beam_size, sums_GMV.shape[-1]
         sums, index = sums_GMV.flatten(1).topk(2 * M)  # G and 2 M candidates, best first
         parents, tokens = index // V, index % V
         ending = tokens == end_G1  # at most one per beam, so at most M
@@ -133,6 +136,14 @@ class BeamSearch:
         else:  # until, by the authors' estimate, no beam can beat any of M complete hypotheses
             groups.open_G &= worst_G < groups.sums_GM[:, 0] / length**self.options.alpha
         return tokens.gather(1, kept), parents.gather(1, kept)
+
+    def _width(self, groups: Groups) -> int:
+        """How many beams of each group go on."""
+        return self.options.beam_size
+
+    def _unfinished(self, groups: Groups) -> Tensor:
+        """Which beams, broadcast to [G, M], count as complete at `max_len`."""
+        return groups.open_G[:, None]
 
     def _add(self, groups: Groups, sums_GM: Tensor, ending_GM: Tensor, beams_GM: Tensor, length: int) -> None:
         """Add the hypotheses that end here, given by their sums and last beams, to the M best of their groups."""

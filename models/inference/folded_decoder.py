@@ -23,8 +23,10 @@ from models.layers import float32
 from models.vocab import PAD
 
 
-def normalize(norm: nn.LayerNorm, extra_bias_D: Tensor) -> Callable[[Tensor], Tensor]:
-    """The layer normalization plus a vector, as a function: calling a module would double its time."""
+def normalize(norm: nn.Module, extra_bias_D: Tensor) -> Callable[[Tensor], Tensor]:
+    """The layer normalization, if any, plus a vector, as a function: calling a module would double its time."""
+    if not isinstance(norm, nn.LayerNorm):
+        return lambda x_xD: x_xD + extra_bias_D
     shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias + extra_bias_D, norm.eps
     return lambda x_xD: torch.layer_norm(x_xD, shape, weight, bias, eps)
 
@@ -140,7 +142,7 @@ class FoldedDecoder:
         words = torch.arange(decoder.proj.out_features, device=decoder.proj.weight.device)
         self.word_VD, self.step_TD = decoder.word_embed(words), decoder.pos_enc.pe
         layers = list(decoder.model.layers)
-        biases = [*(layer.self_attn.out_proj.bias for layer in layers), torch.zeros_like(decoder.norm.bias)]
+        biases = [*(layer.self_attn.out_proj.bias for layer in layers), self.word_VD.new_zeros(self.word_VD.shape[1])]
         self.norm = normalize(decoder.norm, biases[0])
         self.layers = [FoldedLayer(layer, dtype, next_D) for layer, next_D in zip(layers, biases[1:], strict=True)]
         self.arm = FoldedRefinement(decoder.model.arm, dtype) if decoder.model.arm is not None else None

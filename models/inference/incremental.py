@@ -34,12 +34,11 @@ class IncrementalDecoder:
         self.words_GS2HE = [self.mask_GMS.new_zeros(G, ROOM_STEPS * M, 2, H, E) for _ in range(J)]
         C = self.arm.channels if self.arm is not None else 0
         self.coverage_GMJCL = torch.zeros(G, M, J - 1, C, L, dtype=folded.stream, device=image_G.device)
-        self.first_G1 = torch.arange(0, G * M, M, device=image_G.device)[:, None]  # first beam of each group
 
     @property
     def full(self) -> bool:
-        """Whether no word slot is free; `compact` makes room."""
-        return self.slots == self.mask_GMS.shape[-1]
+        """Whether the beams lack free word slots; `compact` makes room."""
+        return self.slots + self.mask_GMS.shape[1] > self.mask_GMS.shape[2]
 
     def feed(self, tokens_GM: Tensor) -> Tensor:
         """Logits [G, M, V] after one more token per beam, each of which needs a free slot."""
@@ -47,7 +46,9 @@ class IncrementalDecoder:
         x_ND = folded.embed(tokens_GM.flatten(), self.steps)
         old, self.slots, self.steps = self.slots, self.slots + M, self.steps + 1
         # a PAD inside a hypothesis is hidden from itself and from all later words, as in the authors' code
-        self.mask_GMS[:, :, old : self.slots] = self.root_MM.masked_fill((tokens_GM == PAD)[:, None], float("-inf"))
+        self.mask_GMS[:, :, old : self.slots] = self.root_MM[:M, :M].masked_fill(
+            (tokens_GM == PAD)[:, None], float("-inf")
+        )
         mask_G1MS = self.mask_GMS[:, None, :, : self.slots]
         refinement_HGMJL = self._refinement()
 
@@ -71,19 +72,18 @@ class IncrementalDecoder:
         return self.arm(self.coverage_GMJCL, self.h)
 
     def reorder(self, parents_GM: Tensor) -> None:
-        """Let beam m of each group continue what was beam parents[m]."""
-        rows_N = (parents_GM + self.first_G1).flatten()
-        self.mask_GMS = self.mask_GMS.flatten(0, 1).index_select(0, rows_N).view_as(self.mask_GMS)
+        """Let beam m of each group continue what was beam parents[m]; there may be fewer beams than before."""
+        G, M, _ = self.mask_GMS.shape
+        rows_N = (parents_GM + torch.arange(0, G * M, M, device=parents_GM.device)[:, None]).flatten()
+        self.mask_GMS = self.mask_GMS.flatten(0, 1).index_select(0, rows_N).unflatten(0, (G, -1))
         if self.arm is not None:
-            coverage = self.coverage_GMJCL
-            self.coverage_GMJCL = coverage.flatten(0, 1).index_select(0, rows_N).view_as(coverage)
+            self.coverage_GMJCL = self.coverage_GMJCL.flatten(0, 1).index_select(0, rows_N).unflatten(0, (G, -1))
 
     def compact(self, live_G: Tensor) -> None:
         """Keep only the groups with the given indices and the slots that are part of some beam; make room for more."""
-        if len(live_G) < len(self.first_G1):
+        if len(live_G) < len(self.hidden_G11L):
             self.memory = [(key[live_G], value[live_G]) for key, value in self.memory]
             self.hidden_G11L, self.coverage_GMJCL = self.hidden_G11L[live_G], self.coverage_GMJCL[live_G]
-            self.first_G1 = self.first_G1[: len(live_G)]
         mask_GMS = self.mask_GMS[live_G, :, : self.slots]
         used_GS = (mask_GMS == 0).any(1)
         self.slots = int(used_GS.sum(1).max())

@@ -7,6 +7,7 @@ of them rescored together, T steps, L = h * w feature cells, V classes.
 """
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +32,8 @@ class JointSearch:
     a model in training mode.
     """
 
+    beam_search: ClassVar = BeamSearch
+
     def __init__(self, model: CoMER) -> None:
         self.network, self.classes = FoldedNetwork(model), len(model.vocabulary)
 
@@ -50,7 +53,7 @@ class JointSearch:
         with torch.autocast(device.type, enabled=False):  # nothing is cast again
             readers = [Reader(self.network.decoder, *self.network.encoder(*view)) for view in views]
             decoders = [IncrementalDecoder(reader, image_G, options.beam_size) for reader in readers]
-            found = BeamSearch(decoders, start_G, SOS + EOS - start_G, options).run()
+            found = self.beam_search(decoders, start_G, SOS + EOS - start_G, options).run()
             leftward_N = (start_G == EOS).repeat_interleave(options.beam_size)
             both = options.direction == "both"
             reverse_N = rescore(readers, found, leftward_N, options) if both else torch.zeros_like(found.score_N)
