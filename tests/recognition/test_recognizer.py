@@ -413,3 +413,9 @@ def test_any_run_folder_can_be_loaded(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(config.to_yaml())
     found = Recognizer.load(tmp_path)(255 - INK)
     assert 0 < len(found.nbest) <= 4 and all(len(c.tokens) <= 8 for c in found.nbest)
+
+
+def test_the_picture_in_the_readme_is_read_as_it_says() -> None:
+    picture = "results/figures/circle.png"
+    latex = Recognizer.load()(ROOT / picture).latex
+    assert f'<img src="{picture}"' in (text := (ROOT / "README.md").read_text()) and f"    {latex}\n" in text
