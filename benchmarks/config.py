@@ -291,7 +291,8 @@ def check_folder(config: Config, folder: Path) -> None:
     # keys added since the folder was made count as defaults there; the schema version still tells the two apart
     keys = _stored(path)
     model = of_its_network({"network": network_of(keys.get("model", {}))})
-    defaults = Config(recipe="", preset="", model=model)
+    search = Search.model_validate({"direction": model.directions[0]})
+    defaults = Config(recipe="", preset="", model=model, search=search)
     there = merge(defaults.model_dump(mode="json"), keys)
     old, new = flat(there), flat(config.model_dump(mode="json"))
     if different := [name for name in new | old if old.get(name, "absent") != new.get(name, "absent")]:

@@ -200,6 +200,11 @@ class DenseWAPSettings(DenseNetSettings):
     dropout: Share = 0.2
     """before the classifier (program)"""
 
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """One: nothing is read right to left."""
+        return ("l2r",)
+
 
 @dataclass(frozen=True, config=STRICT)
 class DenseWAPTDSettings(DenseNetSettings):

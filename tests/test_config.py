@@ -294,6 +294,7 @@ def test_a_fault_is_reported_in_one_line(tmp_path, text, message):
     ("text", "message"),
     [
         ("model: {network: bttr-original, nheads: 8}", "model.nheads: no such key; did you mean model.nhead?"),
+        ("model: {network: densewap}", "search.direction must be l2r, the network learns no other"),
         (
             "model: {network: bttr-original, bidirectional: false}",
             "search.direction must be l2r, the network learns no",
