@@ -240,6 +240,11 @@ class DenseWAPTDSettings(DenseNetSettings):
     dropout: Share = 0.2
     """before the classifiers (program)"""
 
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """One: trees grow from left to right."""
+        return ("l2r",)
+
 
 NETWORKS: dict[str, type[NetworkSettings]] = {
     settings.network: settings for settings in (CoMERSettings, BTTRSettings, DenseWAPSettings, DenseWAPTDSettings)
