@@ -197,7 +197,7 @@ def test_a_failing_check_does_not_stop_the_others(tmp_path: Path, monkeypatch: p
 
 
 def make(folder: Path, state: dict | None, *files: str) -> Path:
-    """A run folder whose `files` have increasing modification times."""
+    """A run folder with these files, of increasing modification times."""
     folder.mkdir(parents=True)
     names = {"recipe": folder.parent.name, "preset": "smoke", "seed": 7, "data": {"name": "crohme"}}
     (folder / "config.yaml").write_text(json.dumps(names | {"training": {"epochs": 10}}))
@@ -220,8 +220,10 @@ def test_progress_of_runs(tmp_path: Path) -> None:
     make(tmp_path / "runs/a/trained", done, best)
     make(tmp_path / "runs/a/recognized", done, best, predicted, "predictions/2016.zip")
     make(tmp_path / "runs/a/scored", done, best, predicted, scored, "predictions/2016.zip")
-    make(tmp_path / "runs/b/trained again", done, predicted, scored, best)
-    make(tmp_path / "runs/b/recognized again", done, best, scored, predicted)
+    for name, made_from_others in (("trained again", predicted), ("recognized again", scored)):
+        folder = make(tmp_path / f"runs/b/{name}", done, best, predicted, scored)
+        (folder / "sources.json").write_text(json.dumps({made_from_others: "another digest"}))
+    make(tmp_path / "runs/b/copied", done, scored, predicted, best)  # clocks say nothing
     make(tmp_path / "reproduced/a/committed", None, scored, best, predicted)
     make(tmp_path / "local/embedded/runs/a/damaged", {})
     listed = {Path(run.folder).name: (run.status, run.words) for run in listing.runs(tmp_path)}
@@ -233,6 +235,7 @@ def test_progress_of_runs(tmp_path: Path) -> None:
         "scored": ("scored", "2014 35.50; 2016 not scored"),
         "trained again": ("trained", "10 epochs"),
         "recognized again": ("recognized", "2014"),
+        "copied": ("scored", "2014 35.50"),
         "committed": ("scored", "2014 35.50"),
         "damaged": (
             "damaged",

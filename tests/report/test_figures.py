@@ -280,7 +280,7 @@ def test_figures_without_data_are_reported_not_drawn(tmp_path: Path) -> None:
     assert [line.name for line in lines if isinstance(line, Path)] == ["fig3-by-length.svg", "table1-forest.svg"]
     said = [line for line in lines if isinstance(line, str)]
     assert all("not drawn, there is no" in line for line in said)
-    assert [line.split(":")[0] for line in said] == ["training, errors", "speed-growth"]
+    assert [line.split(":")[0] for line in said] == ["training, errors", "speed-growth", "scoreboard"]
     axes = plots.by_length([]).axes
     assert [axis.get_title(loc="left") for axis in axes] == ["reported"]
 

@@ -376,7 +376,9 @@ def test_early_stop(archive, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint(archive, tmp_path):
-    config = tiny_config(archive, {"training": {"optimizer": {"lr": 1e30}}})
+    config = tiny_config(archive)
+    optimizer = config.training.optimizer.model_copy(update={"lr": 1e30})  # beyond what settings allow
+    config = config.model_copy(update={"training": config.training.model_copy(update={"optimizer": optimizer})})
     with pytest.raises(UserError, match=r"no longer finite in epoch 1.*lower training\.optimizer\.lr"):
         train(RunFolder(tmp_path, config), open_archive(archive))
     assert not (tmp_path / "best.safetensors").exists()
