@@ -315,7 +315,8 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
     elif name in names(kind):
         stem, keys, source = name, read_yaml(SHIPPED / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
     else:
-        raise UserError(f"no {kind[:-1]} called '{name}': choose one of {', '.join(names(kind))}, or give a YAML file")
+        what, known = Path(kind).name[:-1], ", ".join(names(kind))
+        raise UserError(f"no {what} called '{name}': choose one of {known}, or give a YAML file")
     for section in sorted(SECTIONS & keys.keys()):
         if not isinstance(keys[section], dict) and (section, keys[section]) != ("augmentation", None):
             raise UserError(f"{source}: {section}: must hold keys; take it out if it has none")
