@@ -22,7 +22,7 @@ from models.inference.options import SearchOptions
 from models.settings import MAX_STEPS, NETWORKS, AnySettings, CoMERSettings, of_its_network, without_classes
 from models.vocab import Vocabulary
 
-SCHEMA = 4  # version of the settings below: raise it when one is added or removed or changes its meaning
+SCHEMA = 5  # version of the settings below: raise it when one is added or removed or changes its meaning
 SEED_LIMIT = 2**64  # torch takes smaller seeds
 FILLED_IN = {"schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"}  # by the run
 # Limits of the authors' loader, which skips larger images and longer labels in training and in prediction.
@@ -51,13 +51,14 @@ class Data(Strict):
     max_tokens: int = Field(default=AUTHORS_MAX_TOKENS, gt=0, lt=MAX_STEPS)
     limit: int | None = Field(default=None, gt=0)
     sub_expressions: int = Field(default=0, ge=0)
+    exchanged: int = Field(default=0, ge=0)
     substitution: float = Field(default=0.0, ge=0, le=1)
     ink: str = ""
 
     @property
     def needs_ink(self) -> bool:
         """Whether training uses the pen strokes of the training set."""
-        return bool(self.sub_expressions or self.substitution)
+        return bool(self.sub_expressions or self.exchanged or self.substitution)
 
 
 class Augmentation(Strict):
@@ -117,6 +118,7 @@ class Training(Strict):
     """How a run is trained; presets/paper.yaml describes every key."""
 
     epochs: int = Field(default=300, gt=0, le=1_000_000)
+    undistorted: float = Field(default=0.0, ge=0, le=1)
     batching: Batching = Batching()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
@@ -243,8 +245,8 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     if archive is not None:
         merged["data"] = merged.get("data", {}) | {"name": archive.name, "digest": archive.digest}
         if archive.name == "embedded":
-            merged["data"] |= {"sub_expressions": 0, "substitution": 0.0}
-        if merged["data"].get("sub_expressions") or merged["data"].get("substitution"):
+            merged["data"] |= {"sub_expressions": 0, "exchanged": 0, "substitution": 0.0}
+        if any(merged["data"].get(key) for key in ("sub_expressions", "exchanged", "substitution")):
             merged["data"]["ink"] = archive.ink_digest
         if re.fullmatch(r"\d{4}", select) and select not in archive.test_splits:
             merged["select"] = "heldout"

@@ -69,6 +69,7 @@ OTHER = {  # a value for every setting that differs from the preset laptop's
         "max_tokens": 100,
         "limit": 3,
         "sub_expressions": 1,
+        "exchanged": 1,
         "substitution": 0.5,
         "ink": "ef",
     },
@@ -98,6 +99,7 @@ OTHER = {  # a value for every setting that differs from the preset laptop's
     },
     "training": {
         "epochs": 31,
+        "undistorted": 0.1,
         "batching": {"order": "area", "coarse": False, "size": 8, "pixels": 1000, "micro_batches": 2, "curriculum": 2},
         "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.5, "weight_decay": 0.1, "clip": 2.0},
         "schedule": {"name": "plateau", "factor": 0.5, "patience": 9, "warmup": 0.1},
@@ -188,12 +190,12 @@ def test_settings_of_an_older_version(tmp_path):
     (tmp_path / "config.yaml").write_text(made.to_yaml().replace(f"schema_version: {SCHEMA}\n", ""))
     older = configs.load(tmp_path / "config.yaml")
     assert older == made.model_copy(update={"schema_version": 1})
-    with pytest.raises(UserError, match=r"\(schema_version 1 instead of 4\)"):
+    with pytest.raises(UserError, match=rf"\(schema_version 1 instead of {SCHEMA}\)"):
         configs.check_folder(made, tmp_path)
-    with pytest.raises(UserError, match="made under version 1 of the settings, this suite has 4"):
+    with pytest.raises(UserError, match=f"made under version 1 of the settings, this suite has {SCHEMA}"):
         train(RunFolder(tmp_path, older), None)  # type: ignore[arg-type]
     (tmp_path / "config.yaml").write_text("recipe: r\npreset: p\nbeam: 10\n")
-    with pytest.raises(UserError, match=r"config\.yaml \(version 1 of the settings, not 4\): beam: "):
+    with pytest.raises(UserError, match=rf"config\.yaml \(version 1 of the settings, not {SCHEMA}\): beam: "):
         configs.load(tmp_path / "config.yaml")
     (tmp_path / "mine.yaml").write_text("schema_version: 1")
     with pytest.raises(UserError, match=r"mine\.yaml: schema_version: no setting of a recipe or preset; take it out"):
@@ -347,7 +349,7 @@ def test_every_number_must_be_finite(tmp_path):
     path, base = tmp_path / "mine.yaml", configs.resolve("comer-fusion", "paper", 7).model_dump(mode="json")
     floats = [name for name, value in configs.flat(base).items() if isinstance(value, float)]
     floats += ["training.optimizer.clip"]  # none by default
-    assert len(floats) == 19
+    assert len(floats) == 20
     for name in floats:
         for value in (".nan", ".inf", "-.inf"):
             path.write_text("".join(f"{'  ' * i}{key}:\n" for i, key in enumerate(name.split(".")))[:-1] + f" {value}")

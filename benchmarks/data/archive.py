@@ -203,7 +203,7 @@ class Archive:
         if not path.is_file():
             raise UserError(
                 f"{path}: no such archive; put the InkML files of CROHME's training set there, "
-                "or set data.sub_expressions and data.substitution to 0 to train on the images alone"
+                "or set data.sub_expressions, data.exchanged and data.substitution to 0 to train on the images alone"
             )
         return ZipStore(path, root="")
 

@@ -44,6 +44,7 @@ class Drawn:
     stored: tuple[int, int]  # largest sides as stored
     middle: tuple[int, int] | None  # largest sides after the first scaling, if any image is scaled twice
     shape: tuple[int, int]  # padded sides
+    plain: bool  # whether images change in scale alone
     targets: Targets  # of the network
 
 
@@ -52,21 +53,20 @@ class OnDeviceSet(TrainingSet):
 
     def __init__(self, samples: Iterable[Sample], config: Config, device: torch.device, network: Network | None = None):
         super().__init__(samples, config, device, network=network)
-        self.plain = config.augmentation is None or config.augmentation.only_scale
         self.starts = torch.tensor(np.cumsum([0, *(h * w for h, w in self.sizes)])[:-1], device=device)
         images = [sample.image.ravel() for sample in self.samples]
         self.pixels = torch.from_numpy(np.concatenate([np.zeros(0, np.uint8), *images])).to(device)
 
     def prepare(self, epoch: int, indices: Sequence[int]) -> Drawn:
         """Draw the random part of a batch, without touching a pixel or the device."""
-        rows, grids = [], []
+        rows, grids, augmentation = [], [], self.augmentation(epoch)
         for index in indices:
             height, width = self.sizes[index]
             distortion, draw = self.distortion(epoch, index)
             stroke, grid, inverse = 0, np.zeros((0, 0, 2), np.float32), np.zeros((2, 3))
             if distortion.matrix is not None:
-                assert self.config.augmentation is not None
-                stroke, coarse = distortion.effects(self.config.augmentation, draw)
+                assert augmentation is not None
+                stroke, coarse = distortion.effects(augmentation, draw)
                 grid = grid if coarse is None else coarse
                 inverse = cv2.invertAffineTransform(distortion.forward(height, width))
             stored, final = (height, width), (distortion.height, distortion.width)
@@ -89,6 +89,7 @@ class OnDeviceSet(TrainingSet):
             largest(""),
             largest("middle_") if any(limit != 1 for limit in columns["limit"]) else None,
             self.shape(list(zip(columns["out_height"], columns["out_width"], strict=True))),
+            augmentation is None or augmentation.only_scale,
             self.targets(self.samples[index].tokens for index in indices),
         )
 
@@ -98,7 +99,7 @@ class OnDeviceSet(TrainingSet):
         drawn, n = prepared, dict(zip(DRAWN_NUMBERS, send(prepared.numbers, self.device), strict=True))
         index = n["sample"].long()
         images_bhw = self._stored(index, n["height"], n["width"], drawn.stored)
-        if not self.plain:
+        if not drawn.plain:
             images_bhw = strokes(images_bhw, n["stroke"])
             images_bhw *= inside(n["height"], n["width"], drawn.stored)  # thicker strokes end at the image's edge
             images_bHW = warp(images_bhw, *self._coordinates(n, drawn))

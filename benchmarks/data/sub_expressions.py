@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from benchmarks.data.expression_tree import parse
 from benchmarks.data.ink import INKLESS, Canvas, Ink, Symbol
 from benchmarks.data.samples import Sample
 
@@ -52,12 +53,13 @@ def _mean_height(symbols: Iterable[Symbol]) -> float:
 def parts(tokens: Sequence[str]) -> list[Span]:
     """Spans of a caption that are expressions by themselves: at least two symbols, but not the whole caption."""
     spans = set()
-    for line in lines(tokens):
+    tree = parse(tokens)
+    for line in (_.symbols for _ in tree.all_lines()) if tree else ():
         for first in range(len(line)):
             open_brackets: list[str] = []
             for last in range(first, len(line)):
-                start, stop = line[first][0], line[last][1]
-                token = tokens[line[last][0]]
+                start, stop = line[first].start, line[last].stop
+                token = tokens[line[last].start]
                 if token in CLOSING:
                     open_brackets.append(CLOSING[token])
                 elif token in CLOSING.values() and (not open_brackets or open_brackets.pop() != token):
@@ -68,41 +70,3 @@ def parts(tokens: Sequence[str]) -> list[Span]:
                 if not open_brackets and not dangling and symbols > 1 and (start, stop) != (0, len(tokens)):
                     spans.add((start, stop))
     return sorted(spans)
-
-
-def lines(tokens: Sequence[str]) -> list[list[Span]]:
-    """The lines of a caption (itself, numerators, scripts …), each as the spans of its symbols with arguments and
-    scripts; empty for a caption that is not well-formed."""
-    result: list[list[Span]] = []
-
-    def read_line(place: int, end: str | None) -> int:
-        """Read up to the token `end`, or to the end of the caption; return the position after it."""
-        spans: list[Span] = []
-        result.append(spans)
-        while place < len(tokens) and tokens[place] != end:
-            start, place = place, read_symbol(place)
-            while place < len(tokens) and tokens[place] in ("^", "_", r"\limits"):
-                place = place + 1 if tokens[place] == r"\limits" else read_group(place + 1)
-            spans.append((start, place))
-        if end is not None and place == len(tokens):
-            raise ValueError(f"missing {end}")
-        return place + 1
-
-    def read_symbol(place: int) -> int:
-        if tokens[place] in ("{", "}", "^", "_"):
-            raise ValueError(f"{tokens[place]} without a symbol before it")
-        if tokens[place] == r"\frac":
-            return read_group(read_group(place + 1))
-        if tokens[place] == r"\sqrt":
-            has_index = tokens[place + 1] == "["
-            return read_group(read_line(place + 2, "]") if has_index else place + 1)
-        return place + 1
-
-    def read_group(place: int) -> int:
-        return read_line(place + 1, "}") if tokens[place] == "{" else place + 1
-
-    try:
-        read_line(0, None)
-    except (ValueError, IndexError, RecursionError):
-        return []
-    return result

@@ -49,6 +49,7 @@ def added_data(data: Data) -> str:
     """Summarize what a run trains on beyond the archive's expressions; `data` as in its config.yaml."""
     parts, share = data.get("sub_expressions", 0), data.get("substitution", 0.0)
     words = [f"{parts} part{'s' * (parts > 1)}"] if parts else []
+    words += [f"{count} exchanged"] if (count := data.get("exchanged", 0)) else []
     return ", ".join([*words, f"{share:.0%} substituted"] if share else words) or "nothing"
 
 

@@ -22,6 +22,7 @@ class Data(Open, total=False):
     name: str
     digest: str
     sub_expressions: int
+    exchanged: int
     substitution: float
 
 

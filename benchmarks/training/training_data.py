@@ -7,6 +7,7 @@ import torch
 from benchmarks.config import Config
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import TrainingSet
+from benchmarks.data.exchange import exchanged
 from benchmarks.data.on_device import OnDeviceSet
 from benchmarks.data.samples import Sample, evenly, split_heldout, with_ink
 from benchmarks.data.sub_expressions import sub_expressions
@@ -41,10 +42,10 @@ def training_data(
             raise UserError(f"{archive.ink.path}: not the pen strokes of this run (other digest); give those")
         samples = with_ink(samples, archive.ink)
         substitution = Substitution(samples, config.data.substitution) if config.data.substitution else None
-        # nor may a formula that is held out come back as a part of another
+        # nor may a formula that is held out come back as a part of another, or put together from two
         held = {tuple(tokens) for tokens in archive.captions("train").values()} - {sample.tokens for sample in samples}
-        parts = sub_expressions(samples, config.data.sub_expressions)
-        samples += [part for part in parts if part.tokens not in held]
+        made = sub_expressions(samples, config.data.sub_expressions) + exchanged(samples, config.data.exchanged)
+        samples += [sample for sample in made if sample.tokens not in held]
     if network is not None:
         samples = _learnable(samples, network)
     resident = config.training.resident

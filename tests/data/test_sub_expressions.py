@@ -8,10 +8,11 @@ import pytest
 
 from benchmarks.config import resolve
 from benchmarks.data.archive import open_archive
+from benchmarks.data.expression_tree import parse
 from benchmarks.data.ink import read_symbols
 from benchmarks.data.samples import Sample, evenly, with_ink
 from benchmarks.data.store import ZipStore
-from benchmarks.data.sub_expressions import SYMBOL_HEIGHT, lines, parts, sub_expressions
+from benchmarks.data.sub_expressions import SYMBOL_HEIGHT, parts, sub_expressions
 from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.team import Team
@@ -62,7 +63,7 @@ def test_brackets_stay_in_pairs() -> None:
 
 @pytest.mark.parametrize("caption", ["x {", "x ^", r"\frac { a", "{ a } b", "} a b", r"\sqrt [ 2", "^ a b", "a b } c"])
 def test_captions_that_are_not_well_formed_have_no_parts(caption: str) -> None:
-    assert lines(caption.split()) == [] and parts(caption.split()) == []
+    assert parse(caption.split()) is None and parts(caption.split()) == []
 
 
 def test_symbols_come_in_the_order_of_the_mathml() -> None:
