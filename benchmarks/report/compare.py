@@ -4,7 +4,8 @@ Two sources of variation are tested. Over images: do these particular networks d
 paired permutation test of each image's mean over the seeds; with one seed per row, McNemar's test)? Over seeds: would
 the rows still differ if they were trained again (Welch's test, with at least MIN_SEEDS per row)? A difference is shown
 if both tests are significant at 5 %, that is, if the larger p-value is. The paper's claim, that coverage helps (CLAIM),
-is tested by itself; the steps of its ordering are one family, with Holm's correction. With one seed per row, one year
+is tested by itself; the steps of its ordering are one family, with Holm's correction, and so are the pairs of rows
+that reference.yaml names besides. With one seed per row, one year
 has too few images to resolve two points; all years pooled (POOLED) have 3,332.
 """
 
@@ -93,21 +94,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs with equal conditions: their rows, the steps between them, and the verdict on the paper's ordering. `claim`
-    is the difference that both kinds of coverage make, if both rows are there and not every pair is tested."""
+    """Runs with equal conditions: their rows, the steps between them, and the verdict on the paper's ordering. Unless
+    every pair is tested, `claim` is the difference that both kinds of coverage make, if both rows are there, and
+    `pairs` are those of other networks."""
 
     preset: str
     conditions: str
     rows: list[Row]
     claim: Step | None
     steps: list[Step]
+    pairs: list[Step]
     verdict: str  # holds | does not hold | cannot tell
     words: str
 
     @property
     def every_step(self) -> list[Step]:
-        """The claim, if tested, and the steps."""
-        return [*([self.claim] if self.claim else []), *self.steps]
+        """The claim, if tested, the steps, and the other pairs."""
+        return [*([self.claim] if self.claim else []), *self.steps, *self.pairs]
 
 
 def compare(
@@ -167,6 +170,7 @@ def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
         rows.setdefault(run.recipe, []).append(run)
     paper_rows = [recipe for recipe in rows if recipe in ORDER]
     steps = _test_family(rows, list(combinations(rows, 2) if every_pair else pairwise(paper_rows)))
+    pairs = [] if every_pair else [(a, b) for a, b in reference()["pairs"] if {a, b} <= rows.keys()]
     claims = [] if every_pair or not rows.keys() >= {*CLAIM} else _test_family(rows, [CLAIM])
     summaries = []
     for recipe, seeds in rows.items():
@@ -176,7 +180,9 @@ def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
         summaries.append(Row(recipe, model_name(recipe), len(rates), mean(rates), *spread, numbers))
     verdict, words = _conclude(summaries, claims, steps, paper_rows)
     claim = claims[0] if claims else None
-    return Comparison(runs[0].preset, runs[0].conditions, summaries, claim, steps, verdict, words)
+    return Comparison(
+        runs[0].preset, runs[0].conditions, summaries, claim, steps, _test_family(rows, pairs), verdict, words
+    )
 
 
 def _test_family(rows: Mapping[str, Sequence[ScoredRun]], pairs: Sequence[tuple[str, str]]) -> list[Step]:

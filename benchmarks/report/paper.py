@@ -14,6 +14,6 @@ def reference() -> dict[str, Any]:
 
 
 def model_name(recipe: str) -> str:
-    """A recipe's name in the paper's Table 1, else in Table 2; a custom recipe keeps its own name."""
+    """A recipe's name: its own, that of the paper's Table 1, or of Table 2; a custom recipe is called as its file."""
     names = reference()["recipes"].get(recipe, {})
-    return names.get("table1", names.get("table2", recipe))
+    return next((names[key] for key in ("name", "table1", "table2") if key in names), recipe)

@@ -300,8 +300,10 @@ def _dataset(run: RunFolder, split: str, n: int) -> str:
 def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
     """Rows with their intervals, in the paper's order; the sources of a model stand next to each other."""
     recipes = reference()["recipes"]
-    ours = [names[name] for names in recipes.values() if "table1" in names]  # below the other systems of the paper
-    order = [row["model"] for row in rows if row.get("model", ours[0]) not in ours] + ours
+    ours, order = [names[name] for names in recipes.values() if name in names], list[str]()
+    for model in [*(row["model"] for row in rows if "model" in row), *ours]:  # ours where the paper has them
+        before = ours[: ours.index(model)] if model in ours else []
+        order += [each for each in (*before, model) if each not in order]
     rows = [
         {"model": recipes.get(row.get("recipe"), {}).get(name, row.get("recipe"))}
         | dict(zip(INTERVAL, printed_interval(row["exprate"], row["n"]), strict=True))

@@ -244,3 +244,16 @@ def test_an_invalid_signature_is_reported_with_its_file(tmp_path: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {"signature": "nonsense"}))
     with pytest.raises(UserError, match=r"scores/2014\.json: 'nonsense': no signature .*; score the run again"):
         compare([tmp_path], tmp_path)
+
+
+def test_pairs_of_other_networks_are_tested_as_their_own_family(tmp_path: Path) -> None:
+    rates = {"densewap": 0.3, "densewap-td": 0.4, "bttr-uni": 0.4, "comer-fusion": 0.6, "bttr-baseline": 0.5}
+    found = compare_rows(tmp_path, rates, [7])
+    names = ["DenseWAP → DenseWAP-TD", "DenseWAP → CoMER (Fusion)"]  # there is no run of bttr-original
+    assert [step.name for step in found.pairs] == names
+    assert [step.difference for step in found.pairs] == pytest.approx([10, 30], abs=2)
+    # one of two: Holm doubles the smaller p-value of the pairs, whatever the steps of the paper's order are
+    assert found.pairs[1].p == pytest.approx(2 * found.pairs[1].image_p) and len(found.steps) == 1
+    assert "  DenseWAP → DenseWAP-TD " in comparing.as_text(found) and found.pairs[0] in found.every_step
+    (every,) = compare([], tmp_path, "2014", every_pair=True)
+    assert not every.pairs and len(every.steps) == 10
