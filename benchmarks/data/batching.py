@@ -240,7 +240,8 @@ class TrainingSet:
     def undistorted(self, epoch: int) -> bool:
         """Whether this is one of the last epochs, in which images change in scale alone and no symbol is replaced."""
         epochs = self.config.training.epochs
-        return epoch >= epochs - round(self.config.training.undistorted * epochs)
+        last = round(self.config.training.undistorted * epochs)
+        return bool(last) and epoch >= epochs - last  # statistics are recomputed on a further epoch
 
     def augmentation(self, epoch: int) -> Augmentation | None:
         """What distorts the images of an epoch."""

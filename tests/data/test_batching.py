@@ -240,7 +240,7 @@ def test_the_last_epochs_change_images_in_scale_alone(on_device: bool) -> None:
         made = kind(samples, settings, torch.device("cpu"), network=network)
         return [made.inputs(made.prepare(epoch, part)).images for part in made.plan(epoch)]
 
-    for epoch in range(4):
+    for epoch in range(5):
         expected = images(epoch, Augmentation() if epoch > 1 else strong, 0.0)
         for actual, other in zip(images(epoch, strong, 0.5), expected, strict=True):
             assert torch.equal(actual, other)
