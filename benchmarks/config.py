@@ -30,6 +30,8 @@ AUTHORS_MAX_PIXELS = 320_000
 AUTHORS_MAX_TOKENS = 200
 SECTIONS = {"data", "model", "augmentation", "training", "search"}
 SHIPPED = Path(__file__).parent  # contains recipes/, presets/ and spaces/
+# presets that had other names, and one that is now an experiment under results/experiments/
+RENAMED = {"laptop": "small", "ink": "medium", "overnight": "large", "fast": "gpu", "ink-single": "medium-single"}
 Settings = TypeVar("Settings", bound=BaseModel)
 Name = Annotated[str, Field(pattern=r"^([\w+][\w+., =-]*)?$")]  # becomes part of file names, tables and figures
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
@@ -318,7 +320,8 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
         stem, keys, source = name, read_yaml(SHIPPED / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
     else:
         what, known = Path(kind).name[:-1], ", ".join(names(kind))
-        raise UserError(f"no {what} called '{name}': choose one of {known}, or give a YAML file")
+        now = f" (it is {RENAMED[name]} now)" if kind == "presets" and name in RENAMED else ""
+        raise UserError(f"no {what} called '{name}'{now}: choose one of {known}, or give a YAML file")
     for section in sorted(SECTIONS & keys.keys()):
         if not isinstance(keys[section], dict) and (section, keys[section]) != ("augmentation", None):
             raise UserError(f"{source}: {section}: must hold keys; take it out if it has none")

@@ -96,7 +96,7 @@ def machine() -> Iterator[Check]:
     import psutil
 
     memory = psutil.virtual_memory().total / GIB
-    need = "laptop, hour, paper may need 4 GiB, ink, whole, overnight 8" if memory >= 4 else "only smoke is sure to fit"
+    need = "small, paper may need 4 GiB, medium, large 8" if memory >= 4 else "only smoke is sure to fit"
     fix = "" if memory >= 8 else need
     yield Check("memory", "warn" if fix else "ok", f"{memory:.1f} GiB", fix)
 
@@ -147,7 +147,7 @@ def torch_and_devices() -> Iterator[Check]:
     cuda, built = torch.cuda, torch.version.cuda
     if cuda.is_available():
         names = ", ".join(cuda.get_device_name(number) for number in range(cuda.device_count()))
-        yield Check("devices", "ok", f"{names}; default preset: fast")
+        yield Check("devices", "ok", f"{names}; default preset: gpu")
     elif built:
         words = f"torch is built for CUDA {built}, but no GPU is usable; default preset: smoke"
         fix = "install the NVIDIA driver, or the CPU build: pip install torch --index-url "

@@ -47,7 +47,7 @@ print(f"{len(runs)} runs, {len(pictures)} figures")
 # ## Table 1 as a forest plot
 # One row per model, one marker per rate with its 95 % interval. Open markers are the paper's, filled ones are
 # reproduced; a black stroke is a seed. Mind the intervals: with 986 expressions, a difference of less than about four
-# points can be due to chance. All presets except `paper` and `fast` train smaller networks, which are **not** meant to
+# points can be due to chance. All presets except `paper` and `gpu` train smaller networks, which are **not** meant to
 # match the paper's rows.
 
 # %%

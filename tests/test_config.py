@@ -20,7 +20,7 @@ from benchmarks.training.trainer import train
 from models import NETWORKS
 from tests.helpers.tiny import tiny_archive
 
-PRESETS = ["brief", "fast", "hour", "ink", "ink-single", "laptop", "overnight", "paper", "smoke", "whole"]
+PRESETS = ["gpu", "large", "medium", "paper", "small", "smoke"]
 PAPERS = {"bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"}
 RECIPES = sorted({*PAPERS, "bttr-original", "bttr-uni", "densewap", "densewap-td"})
 
@@ -56,7 +56,7 @@ def test_paper_is_the_authors_training():
     assert (config.select, config.search.beam_size, config.search.max_len) == ("2014", 10, 200)
 
 
-OTHER = {  # a value for every setting that differs from the preset laptop's
+OTHER = {  # a value for every setting that differs from the preset small's
     "schema_version": 1,
     "recipe": "bttr",
     "preset": "smoke",
@@ -147,13 +147,13 @@ def with_other(config: Config, path: str) -> Config:
 
 
 def test_every_setting_has_another_value_here():
-    laptop = configs.resolve("comer-fusion", "laptop", 7).model_dump()
-    assert configs.flat(OTHER).keys() == configs.flat(laptop).keys()
+    small = configs.resolve("comer-fusion", "small", 7).model_dump()
+    assert configs.flat(OTHER).keys() == configs.flat(small).keys()
 
 
 @pytest.mark.parametrize("path", configs.flat(OTHER))
 def test_another_setting_is_another_run(path, tmp_path):
-    made = configs.resolve("comer-fusion", "laptop", 7)
+    made = configs.resolve("comer-fusion", "small", 7)
     (tmp_path / "config.yaml").write_text(made.to_yaml())
     (tmp_path / "best.safetensors").touch()
     configs.check_folder(made, tmp_path)
@@ -186,7 +186,7 @@ def test_another_default_is_another_run():
 
 def test_settings_of_an_older_version(tmp_path):
     """Its results are read, but its runs are not trained further, even if no other setting differs."""
-    made = configs.resolve("comer-fusion", "laptop", 7)
+    made = configs.resolve("comer-fusion", "small", 7)
     (tmp_path / "config.yaml").write_text(made.to_yaml().replace(f"schema_version: {SCHEMA}\n", ""))
     older = configs.load(tmp_path / "config.yaml")
     assert older == made.model_copy(update={"schema_version": 1})
@@ -259,7 +259,7 @@ def test_settings_are_read_back(tmp_path):
         ("select: first", "select: String should match"),
         ("select: null", "select: String should match"),
         ("model:", "model: must hold keys; take it out if it has none"),
-        ("base: laptop\ntraining:", "training: must hold keys"),
+        ("base: small\ntraining:", "training: must hold keys"),
         ("data: 3", "data: must hold keys"),
         ("augmentation: 5", "augmentation: must hold keys"),
         ("select: 2014-13-01", "not YAML (month must be in 1..12)"),
@@ -306,7 +306,7 @@ def test_a_fault_is_reported_in_one_line(tmp_path, text, message):
 def test_a_fault_of_a_recipe_with_another_network(tmp_path, text, message):
     (tmp_path / "mine.yaml").write_text(text)
     with pytest.raises(UserError, match=re.escape(message)):
-        configs.resolve(str(tmp_path / "mine.yaml"), "ink", 7)
+        configs.resolve(str(tmp_path / "mine.yaml"), "medium", 7)
 
 
 def test_the_year_that_selects_may_be_unquoted(tmp_path):
@@ -319,21 +319,21 @@ def test_the_year_that_selects_may_be_unquoted(tmp_path):
 
 def test_a_file_may_override_another(tmp_path):
     """The base is a shipped name or a file next to it; keys that are not overridden keep the base's values."""
-    laptop, ink = (configs.flat(configs.resolve("comer-fusion", name, 7).model_dump()) for name in ("laptop", "ink"))
-    changed = {name for name, value in ink.items() if value != laptop[name]}
+    small, medium = (configs.flat(configs.resolve("bttr", name, 7).model_dump()) for name in ("small", "medium"))
+    changed = {name for name, value in medium.items() if value != small[name]}
     assert {name for name in changed if name.startswith("model.")} == set() and "training.epochs" in changed
-    (tmp_path / "below.yaml").write_text("base: ink\ntraining: {epochs: 5}")
+    (tmp_path / "below.yaml").write_text("base: medium\ntraining: {epochs: 5}")
     (tmp_path / "above.yaml").write_text("base: below.yaml\ntraining: {bf16: false}")
-    config = configs.resolve("comer-fusion", str(tmp_path / "above.yaml"), 7)
+    config = configs.resolve("bttr", str(tmp_path / "above.yaml"), 7)
     assert (config.preset, config.training.epochs, config.training.bf16) == ("above", 5, False)
-    assert config.data.sub_expressions == ink["data.sub_expressions"]
+    assert config.data.sub_expressions == medium["data.sub_expressions"]
 
 
 @pytest.mark.parametrize(
     ("base", "message"),
     [
         ("mine.yaml", r"mine\.yaml is based on .*mine\.yaml; take one `base` out"),
-        ("nothing", "no preset called 'nothing': choose one of brief"),
+        ("nothing", "no preset called 'nothing': choose one of gpu"),
         ("missing.yaml", r"missing\.yaml: no such file"),
         ("[ink]", r"mine\.yaml: base: must be the name of one of the presets, or a YAML file, not \['ink'\]"),
     ],

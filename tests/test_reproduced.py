@@ -66,8 +66,8 @@ def test_the_committed_tables_are_what_make_tables_writes(tmp_path):
 
 @pytest.mark.skipif(not INK.exists(), reason=f"no {INK}")
 def test_four_scales_recognize_more_than_one(crohme):
-    """The criterion for the scales of the preset ink: training expressions, a quarter of their symbols replaced."""
-    run, archive = RunFolder(ROOT / "results/reproduced/comer-fusion/ink-seed7"), open_archive(crohme)
+    """The criterion for the scales of the preset medium: training expressions, a quarter of their symbols replaced."""
+    run, archive = RunFolder(ROOT / "results/reproduced/comer-fusion/medium-seed7"), open_archive(crohme)
     samples = [s for s in with_ink(evenly(archive.samples("train"), 60), archive.ink) if s.ink]
     write = Substitution(samples, run.settings.data.substitution)
     fresh = [write(sample, np.random.default_rng(number)) for number, sample in enumerate(samples)]

@@ -25,7 +25,7 @@ from tests.helpers.ink import inkml, packed
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive
 
-COMMITTED = ROOT / "results/reproduced/comer-fusion/ink-seed7"
+COMMITTED = ROOT / "results/reproduced/comer-fusion/medium-seed7"
 # ten levels of ten: 10**10 values
 BOMB = "a0: &a0 x\n" + "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]\n" for k in range(1, 11))
 
@@ -33,7 +33,7 @@ BOMB = "a0: &a0 x\n" + "".join(f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]\
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A run folder below results/runs."""
-    folder = tmp_path / "results/runs/comer-fusion/ink-seed7"
+    folder = tmp_path / "results/runs/comer-fusion/medium-seed7"
     return Path(shutil.copytree(COMMITTED, folder, ignore=shutil.ignore_patterns("*.safetensors")))
 
 

@@ -74,7 +74,7 @@ def precision(
     heldout: Annotated[int, typer.Option(help="held-out expressions", min=1)] = 300,
     max_tokens: Annotated[int, typer.Option(help="skip expressions with longer labels", min=1)] = 200,
     recipe: Recipe = "comer-fusion",
-    preset: Annotated[str, typer.Option(help="a preset, or a YAML file")] = "laptop",
+    preset: Annotated[str, typer.Option(help="a preset, or a YAML file")] = "small",
     crohme: Crohme = None,
     results: Results = RESULTS,
 ) -> None:
@@ -94,7 +94,7 @@ def trial(
         list[str] | None, typer.Option("--read", help="'KEY=VALUE …' of one way to read; may be repeated")
     ] = None,
     recipe: Recipe = "comer-fusion",
-    preset: Annotated[str, typer.Option(help="a preset, or a YAML file")] = "ink",
+    preset: Annotated[str, typer.Option(help="a preset, or a YAML file")] = "medium",
     seed: Annotated[int, typer.Option(help="seed of the training", min=0)] = 7,
     crohme: Crohme = None,
     results: Results = RESULTS,

@@ -22,10 +22,7 @@ Crohme = Annotated[Path | None, typer.Option(help="CoMER's data.zip, or it unpac
 Results = Annotated[Path, typer.Option(help="folder of runs and tables", envvar="HMERBENCH_RESULTS")]
 Preset = Annotated[
     str,
-    typer.Option(
-        help="smoke | brief | laptop | ink | ink-single | whole | hour | overnight | paper | fast | YAML file; "
-        "empty: fast on a GPU, else smoke"
-    ),
+    typer.Option(help="smoke | small | medium | large | paper | gpu | YAML file; empty: gpu on a GPU, else smoke"),
 ]
 Years = Annotated[str, typer.Option(help="test sets, separated by spaces or commas; default: all")]
 Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, or a YAML file")]

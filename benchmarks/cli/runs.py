@@ -208,6 +208,23 @@ def track(folders: Annotated[list[Path], typer.Argument(help="run folders, made 
 
 
 @app.command(rich_help_panel=PANEL)
+def migrate(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help="run folders, or folders of them; default: all runs under --results")
+    ] = None,
+    results: Results = RESULTS,
+) -> None:
+    """Rename runs made when their preset had another name: folder, settings, digests."""
+    from benchmarks.runs.listing import roots
+    from benchmarks.runs.migration import migrate
+
+    renamed = migrate(folders or [root for root in roots(results) if any(root.rglob("config.yaml"))])
+    print("\n".join(renamed) or "no run has a preset's former name")
+    if renamed:
+        print("MLflow keeps the former names; `python -m benchmarks track FOLDER` logs a run under its new one")
+
+
+@app.command(rich_help_panel=PANEL)
 def mlflow_ui(
     results: Results = RESULTS, port: Annotated[int, typer.Option(help="port on 127.0.0.1", min=1, max=65535)] = 5000
 ) -> None:
@@ -260,4 +277,4 @@ def _run(folder: Path, crohme: Path | None, results: Path) -> "tuple[RunFolder, 
 def _default_preset() -> str:
     import torch
 
-    return "fast" if torch.cuda.is_available() else "smoke"
+    return "gpu" if torch.cuda.is_available() else "smoke"

@@ -2,7 +2,7 @@
 
 Four parts; every number is saved as soon as it is measured:
 - tests: the CUDA tests, which are skipped elsewhere.
-- step: one micro-batch (`Trainer.micro_step` of the preset `fast`: inputs made on the device, forward, backward) at
+- step: one micro-batch (`Trainer.micro_step` of the preset `gpu`: inputs made on the device, forward, backward) at
   eight padded shapes of its last epoch, from small to large. Times in ms: `cold`, the first of its shape; `eager`,
   kernel by kernel; `recorded`, while a CUDA graph is captured; `replayed`, from the graph. `eager` and `replayed` are
   medians. `difference` is |replayed - eager| / |eager| for the gradients.
@@ -62,7 +62,7 @@ def gpu_check(crohme: Path | None, results: Path) -> None:
     if crohme is None:
         raise UserError("gpu-check searches CROHME 2014: give it with CROHME=data.zip")
     archive = open_archive(crohme)
-    examine(archive, resolve("comer-fusion", "fast", 7, archive), results, device)
+    examine(archive, resolve("comer-fusion", "gpu", 7, archive), results, device)
 
 
 def examine(archive: Archive, config: Config, results: Path, device: torch.device) -> None:

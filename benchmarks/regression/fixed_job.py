@@ -126,7 +126,7 @@ def numerics() -> Values:
             values = network_values() | search_values(written) | batch_values(typeset) | ink_values(written)
             for preset in names("presets"):
                 values |= first_steps(typeset, preset)
-            values |= first_steps(written, "ink", "ink handwriting")
+            values |= first_steps(written, "medium", "medium handwriting")
         values |= language_values()
     finally:
         torch.set_num_threads(threads)
@@ -235,7 +235,7 @@ def ink_values(archive: Archive) -> Values:
     for preset, config in configs.items():
         if config.data.needs_ink:
             values |= _batches(f"{preset} handwriting", training_data(config, archive, None, cpu)[0])
-    config = configs["ink"].changed({"select": "heldout", "heldout": 0.4})
+    config = configs["medium"].changed({"select": "heldout", "heldout": 0.4})
     training, held = training_data(config, archive, None, cpu)
     return values | {
         "handwriting: trained on": _digest({sample.id: str(sample.tokens) for sample in training.samples}),

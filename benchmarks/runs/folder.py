@@ -231,19 +231,12 @@ class RunFolder:
     @cached_property
     def digest(self) -> str:
         """Digest of the configuration, which is part of the folder's name."""
-        return self._digest(self.config)
+        return config_digest(self.config)
 
     @cached_property
     def recipe_hash(self) -> str:
         """Digest of the configuration without its seed: the same for all seeds of a row."""
-        return self._digest(self.config | {"seed": 0})
-
-    def _digest(self, config: Mapping[str, Any]) -> str:
-        text = json.dumps({"schema_version": 1} | dict(config), sort_keys=True, separators=(",", ":"), default=str)
-        try:
-            return Config.model_validate_json(text).digest
-        except ValueError:  # written by another version of the suite
-            return hashlib.sha256(text.encode()).hexdigest()[:8]
+        return config_digest(self.config | {"seed": 0})
 
     @property
     def table_key(self) -> str:
@@ -280,6 +273,15 @@ class RunFolder:
         if not self.history or self.environment.get("gpu"):
             return 0.0
         return self.seconds[-1] / 60 * self.environment.get("threads", 1)
+
+
+def config_digest(config: Mapping[str, Any]) -> str:
+    """Digest of the settings in a config.yaml, as the suite that wrote it computed it."""
+    text = json.dumps({"schema_version": 1} | dict(config), sort_keys=True, separators=(",", ":"), default=str)
+    try:
+        return Config.model_validate_json(text).digest
+    except ValueError:  # written by another version of the suite
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 @cache

@@ -34,11 +34,15 @@ def shipped(kind: str) -> dict[str, str]:
     return comments
 
 
+def roots(results: Path) -> list[Path]:
+    """Folders of reproduced runs, of runs on CROHME, and of those on other data."""
+    return [results / "reproduced", results / "runs", *sorted(results.glob("local/*/runs"))]
+
+
 def runs(results: Path) -> list[Listed]:
     """Reproduced runs, then runs on CROHME, then runs on other data."""
-    roots = [results / "reproduced", results / "runs", *sorted(results.glob("local/*/runs"))]
     listed = []
-    for run in RunFolder.under(*roots):
+    for run in RunFolder.under(*roots(results)):
         identity = "", run.path.parent.name, "", None
         try:
             identity = run.data, run.recipe, run.preset, run.seed

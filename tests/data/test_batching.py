@@ -207,9 +207,9 @@ def test_a_subset_is_evenly_spaced():
 
 
 def test_the_coarse_grid_leaves_a_gpu_few_shapes(crohme):
-    """Shapes in four epochs of `fast` on CROHME, and the share of batches that the recorded CUDA graphs serve."""
+    """Shapes in four epochs of `gpu` on CROHME, and the share of batches that the recorded CUDA graphs serve."""
     archive = open_archive(crohme)
-    config, samples = resolve("comer-fusion", "fast", 7, archive), archive.samples("train")
+    config, samples = resolve("comer-fusion", "gpu", 7, archive), archive.samples("train")
     measured = {}
     for coarse in (True, False):
         training = TrainingSet(samples, config.changed({"training.batching.coarse": coarse}))

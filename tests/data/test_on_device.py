@@ -23,7 +23,7 @@ AUGMENTATIONS = {
     "authors": Augmentation(),
     "affine": Augmentation(stretch=0.15, rotation=4.0, shear=0.15),
     "strokes": Augmentation(scale=None, rotation=0.1, thickness=1.0),
-    "fast": Augmentation(stretch=0.15, rotation=4.0, shear=0.15, elastic=3.0, thickness=0.3),
+    "gpu": Augmentation(stretch=0.15, rotation=4.0, shear=0.15, elastic=3.0, thickness=0.3),
 }
 
 
@@ -48,7 +48,7 @@ def samples(request: pytest.FixtureRequest) -> list[Sample]:
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_batches_equal_those_made_with_opencv(name, samples):
-    order = "shape" if name == "fast" else "area"
+    order = "shape" if name == "gpu" else "area"
     batching = Batching(order=order, size=8, pixels=2_000_000)
     config = Config(recipe="r", preset="p", augmentation=AUGMENTATIONS[name], training=Training(batching=batching))
     network = build(CoMERSettings(**CoMERSettings.sizes["nano"]))

@@ -143,7 +143,7 @@ class Job:
         self.parts: dict[str, Callable[[], fixed_job.Values]] = {
             "batches": lambda: fixed_job.batch_values(typeset),
             "handwriting": lambda: fixed_job.ink_values(written),
-            "muon steps": lambda: fixed_job.first_steps(written, "ink"),
+            "muon steps": lambda: fixed_job.first_steps(written, "medium"),
             "sgd steps": lambda: fixed_job.first_steps(typeset, "paper"),
             "networks": fixed_job.network_values,
             "searches": lambda: fixed_job.search_values(written),

@@ -21,7 +21,7 @@ ORDER = comparing.ORDER
 
 
 def make_run(
-    root: Path, recipe: str, seed: int, rate: float, n: int = 400, preset: str = "laptop", split: str = "2014"
+    root: Path, recipe: str, seed: int, rate: float, n: int = 400, preset: str = "small", split: str = "2014"
 ) -> Path:
     """A scored run with `rate` of n expressions right, easier ones more often, as in real networks."""
     folder = root / recipe / f"{preset}-seed{seed}"
@@ -152,7 +152,7 @@ def test_only_runs_with_equal_conditions_are_compared(tmp_path: Path) -> None:
     found = compare([], tmp_path, "2014")
     assert [len(one.rows) for one in found] == [1, 1, 1, 1]
     presets = {one.conditions.partition("preset ")[2].partition(",")[0] for one in found}
-    assert len(presets) == 3 and "smoke" in presets  # two settings called laptop, told apart by a digest
+    assert len(presets) == 3 and "smoke" in presets  # two settings called small, told apart by a digest
 
 
 def test_scores_of_different_scorers_are_never_compared(tmp_path: Path) -> None:

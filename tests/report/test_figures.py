@@ -76,7 +76,7 @@ def put_growth(results: Path) -> None:
 
 def crowd(results: Path) -> None:
     for recipe in plots.LOOKS:
-        for preset in ("paper", "fast"):
+        for preset in ("paper", "gpu"):
             for seed in (7, 8):
                 put_run(results, recipe, preset, seed, more=seed)
 
@@ -138,9 +138,9 @@ def test_presets_with_a_single_row_are_left_out_of_fig_3(tmp_path: Path) -> None
     put_run(tmp_path)
     assert len(plots.by_length(figures.read_runs(tmp_path)).axes) == 2  # there is nothing better to show
     for recipe in ("bttr", "comer-self"):
-        put_run(tmp_path, recipe, preset="fast")
+        put_run(tmp_path, recipe, preset="gpu")
     titles = [axis.get_title("left") for axis in plots.by_length(figures.read_runs(tmp_path)).axes]
-    assert titles == ["reported", "reproduced, preset fast"]
+    assert titles == ["reported", "reproduced, preset gpu"]
 
 
 def test_the_reported_lengths_add_up_to_table_1() -> None:
@@ -210,13 +210,13 @@ def test_training_matches_the_history() -> None:
 def test_minutes_match_the_history(tmp_path: Path) -> None:
     for seed in (7, 8):
         put_run(tmp_path, seed=seed, more=seed)
-    put_run(tmp_path, preset="fast")
+    put_run(tmp_path, preset="gpu")
     figure = plots.minutes(figures.read_runs(tmp_path / "reproduced"))
     n, exact = 986, [json.loads(path.read_text())["exact"] for path in sorted(tmp_path.rglob("scores/2014.json"))]
     (x,), (y,) = points(figure, "bttr, paper")
     assert (x, y) == pytest.approx((4 / 60, 100 * (exact[1] + exact[2]) / 2 / n))
     assert points(figure, "bttr, paper, seeds")[1] == pytest.approx([100 * k / n for k in exact[1:]])
-    assert sorted(text.get_text() for text in figure.axes[0].texts) == ["fast", "paper"]
+    assert sorted(text.get_text() for text in figure.axes[0].texts) == ["gpu", "paper"]
     (x,), (y,) = points(plots.minutes(committed()), "comer-fusion, hour")
     assert x == pytest.approx(2 * RunFolder(RUN).seconds[-1] / 60) and round(y, 2) == 39.15  # on two threads
 
@@ -224,23 +224,23 @@ def test_minutes_match_the_history(tmp_path: Path) -> None:
 def test_errors_are_drawn_for_the_first_seed_of_a_row(tmp_path: Path) -> None:
     for seed in (8, 7):
         put_run(tmp_path, seed=seed)
-    put_run(tmp_path, preset="fast", seed=8)
-    other = put_run(tmp_path, preset="fast", seed=9)
+    put_run(tmp_path, preset="gpu", seed=8)
+    other = put_run(tmp_path, preset="gpu", seed=9)
     drawn = {name for name, _ in figures.draw(tmp_path) if name.startswith("errors")}
-    assert drawn == {"errors-bttr-paper-seed7", "errors-bttr-fast-seed8"}
+    assert drawn == {"errors-bttr-paper-seed7", "errors-bttr-gpu-seed8"}
     config = yaml.safe_load((other / "config.yaml").read_text()) | {"data": {"scale": 0.5}}
     (other / "config.yaml").write_text(yaml.safe_dump(config))
-    drawn = {re.sub(r"fast-\w{8}", "fast-DIGEST", name) for name, _ in figures.draw(tmp_path)}
-    assert drawn >= {"errors-bttr-fast-DIGEST-seed8", "errors-bttr-fast-DIGEST-seed9", "training-fast-DIGEST"}
+    drawn = {re.sub(r"gpu-\w{8}", "gpu-DIGEST", name) for name, _ in figures.draw(tmp_path)}
+    assert drawn >= {"errors-bttr-gpu-DIGEST-seed8", "errors-bttr-gpu-DIGEST-seed9", "training-gpu-DIGEST"}
 
 
 def test_a_run_with_the_weights_of_another_is_not_drawn(tmp_path: Path) -> None:
     put_run(tmp_path)
-    other = put_run(tmp_path, preset="fast")
+    other = put_run(tmp_path, preset="gpu")
     (other / "environment.json").write_text(json.dumps(RunFolder(other).environment | {"trained_in": "paper-seed7"}))
     drawn = {name: figure for name, figure in figures.draw(tmp_path) if not isinstance(figure, str)}
     assert drawn.keys() >= {"training-paper", "errors-bttr-paper-seed7"}
-    assert not {"training-fast", "errors-bttr-fast-seed7"} & drawn.keys()
+    assert not {"training-gpu", "errors-bttr-gpu-seed7"} & drawn.keys()
     assert [text.get_text() for text in drawn["exprate-minutes"].axes[0].texts] == ["paper"]
 
 

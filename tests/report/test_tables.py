@@ -80,14 +80,14 @@ def test_reported_counts_are_the_papers() -> None:
 
 
 def test_sources_are_side_by_side(tmp_path: Path) -> None:
-    put_run(tmp_path / "reproduced", "comer-fusion", "laptop", exact=400, suffix="")
+    put_run(tmp_path / "reproduced", "comer-fusion", "small", exact=400, suffix="")
     put_run(tmp_path / "runs", "comer-fusion", "smoke", exact=100)
     put_run(tmp_path / "runs", "comer-self", "smoke", exact=90)
     tables.write(tables.local(tmp_path), tmp_path / "local")
     fusion = rows(tmp_path / "local/table1.csv", model="CoMER (Fusion)")
     assert [(r["source"], r["exprate"], r["preset"]) for r in fusion] == [
         ("reported", "59.33", ""),
-        ("reproduced", "40.57", "laptop"),
+        ("reproduced", "40.57", "small"),
         ("local", "10.14", "smoke"),
     ]
     assert fusion[2]["self_cov"] == fusion[2]["cross_cov"] == "True"
@@ -134,13 +134,13 @@ def test_runs_with_more_training_data_are_a_row_of_their_own(tmp_path: Path) -> 
 
 def test_the_summary_and_the_short_table_between_a_readmes_marks(tmp_path: Path) -> None:
     for seed, exact in ((7, 493), (8, 503), (9, 498)):
-        put_years(tmp_path / "reproduced", "comer-fusion", "fast", seed, exact)
-        cross = put_years(tmp_path / "reproduced", "comer-cross", "fast", seed, exact - 100)
+        put_years(tmp_path / "reproduced", "comer-fusion", "gpu", seed, exact)
+        cross = put_years(tmp_path / "reproduced", "comer-cross", "gpu", seed, exact - 100)
         put_history(cross, [{"seconds": 300 * seed}, {"seconds": 300 * seed}])
         put_environment(cross, threads=2)
     more = CROHME | {"scale": 0.5, "sub_expressions": 3, "substitution": 0.4}
-    put_years(tmp_path / "reproduced", "comer-fusion", "laptop", data=more, scales=(1.0, 1.3))
-    put_years(tmp_path / "reproduced", "comer-cross", "laptop", exact=393, data=more, scales=(1.0, 1.3))
+    put_years(tmp_path / "reproduced", "comer-fusion", "small", data=more, scales=(1.0, 1.3))
+    put_years(tmp_path / "reproduced", "comer-cross", "small", exact=393, data=more, scales=(1.0, 1.3))
     for recipe in ("comer-cross", "comer-fusion"):  # not all years: in table 2 alone
         put_run(tmp_path / "reproduced", recipe, "brief", split="2016", n=1147)
     readme = tmp_path / "README.md"
@@ -149,30 +149,30 @@ def test_the_summary_and_the_short_table_between_a_readmes_marks(tmp_path: Path)
         assert tables.write_summary(tmp_path, readme) == [tmp_path / "TABLES.md", readme]
     text = readme.read_text()
     assert text.startswith("above\n" + tables.README_MARKS[0]) and text.endswith(tables.README_MARKS[1] + "below\n")
-    assert "| model           |   reported |                   `fast` |" in text
+    assert "| model           |   reported |                    `gpu` |" in text
     assert [line for line in text.splitlines() if "(Fusion)" in line] == [
         "| CoMER (Fusion)  |      59.33 | 50.51 ± 0.51 (47.4–53.6) |"  # reads most, and has most seeds
     ]
     text = (tmp_path / "TABLES.md").read_text()
     table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
-    assert table[0] == ["model", "reported", "`fast`", "`laptop`"]
+    assert table[0] == ["model", "reported", "`gpu`", "`small`"]
     assert ["CoMER (Fusion)", "59.33", "50.51 ± 0.51 (47.4–53.6)", "50.00 (46.9–53.1)"] in table
     assert ["CoMER (Self)", "57.51", "", ""] in table
     assert table[8][:3] + table[8][-2:] == ["preset", "dense layers", "image scale", "core-minutes", "seeds"]
     assert table[10:13] == [
         ["authors'", "48", "1", "8,834", "nothing", "300", "1", "", ""],
-        ["`fast`", "48", "1", "8,834", "nothing", "300", "1", "140–180", "3"],
-        ["`laptop`", "48", "0.5", "8,834", "3 parts, 40% substituted", "300", "1, 1.3", "", "1"],
+        ["`gpu`", "48", "1", "8,834", "nothing", "300", "1", "140–180", "3"],
+        ["`small`", "48", "0.5", "8,834", "3 parts, 40% substituted", "300", "1, 1.3", "", "1"],
     ]
-    assert table[13] == ["from → to", "reported, 2014", "`fast`", "`laptop`"]
+    assert table[13] == ["from → to", "reported, 2014", "`gpu`", "`small`"]
     step, reported, tested, untested = table[15]
     assert (step, reported) == ("CoMER (Cross) → CoMER (Fusion)", "+1.22")
     assert tested == "**+9.00 (+8.0 to +10.0)**, p<0.001"
     assert untested == "+9.00 (images: +8.0 to +10.0)"  # one seed: no verdict
     assert text.count("Whether the paper's order holds") == 1
     # five more or fewer right of each year, or 15 of 3,332: t(4) = 2.776 times the root of 2 times 0.450
-    assert "two runs of a row differ by less than 1.8 points with `fast` (over" in text
-    assert "- `fast`: " in text and "CoMER (Cross) → CoMER (Fusion) +9.00 points" in text
+    assert "two runs of a row differ by less than 1.8 points with `gpu` (over" in text
+    assert "- `gpu`: " in text and "CoMER (Cross) → CoMER (Fusion) +9.00 points" in text
     readme.write_text("no marks\n")
     with pytest.raises(UserError, match="lacks the lines"):
         tables.write_summary(tmp_path, readme)
@@ -192,14 +192,14 @@ def test_a_readme_tells_no_more_than_there_is(tmp_path: Path) -> None:
     put_run(tmp_path / "a/reproduced", "comer-fusion", n=200, exact=20, limit=200)
     assert "10.00" not in tables.summary(tmp_path / "a")
     for recipe, exact in (("comer-cross", 493), ("comer-fusion", 593)):
-        put_years(tmp_path / "b/reproduced", recipe, "fast", exact=exact)
+        put_years(tmp_path / "b/reproduced", recipe, "gpu", exact=exact)
     text = tables.summary(tmp_path / "b")
     assert "(images: " in text and "In words" not in text
     for seed in (7, 8, 9):
-        put_years(tmp_path / "c/reproduced", "bttr-baseline", "fast", seed, 493 + seed)
-        put_years(tmp_path / "c/reproduced", "comer-fusion", "fast", seed, 593 + seed)
-    put_years(tmp_path / "c/reproduced", "comer-self", "fast", exact=550)
-    assert "- `fast`: Coverage helps" in tables.summary(tmp_path / "c")
+        put_years(tmp_path / "c/reproduced", "bttr-baseline", "gpu", seed, 493 + seed)
+        put_years(tmp_path / "c/reproduced", "comer-fusion", "gpu", seed, 593 + seed)
+    put_years(tmp_path / "c/reproduced", "comer-self", "gpu", exact=550)
+    assert "- `gpu`: Coverage helps" in tables.summary(tmp_path / "c")
 
 
 def test_two_recipes_of_one_name_are_two_rows(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_the_last_scored_run_of_a_seed_counts(tmp_path: Path) -> None:
 
 def test_a_partially_scored_set_is_labeled(tmp_path: Path) -> None:
     put_run(tmp_path / "runs", "bttr", n=200, exact=20, limit=200)
-    put_run(tmp_path / "runs", "bttr", n=1147, exact=20, limit=1147, split="2016", preset="laptop")
+    put_run(tmp_path / "runs", "bttr", n=1147, exact=20, limit=1147, split="2016", preset="small")
     tables.write(tables.local(tmp_path), tmp_path / "local")
     local = rows(tmp_path / "local/table2.csv", source="local")
     assert [(r["dataset"], r["n"], r["exprate"]) for r in local] == [
@@ -299,7 +299,7 @@ DOCUMENT = r"""\documentclass{article}
 def test_latex_compiles_the_tables(tmp_path: Path) -> None:
     """Committed, long and empty tables, with special characters in names; none overflows the column."""
     assert ENGINE
-    for preset in ("smoke", "laptop", "fast", "paper"):
+    for preset in ("smoke", "small", "gpu", "paper"):
         for recipe in ("bttr", "comer-self", "comer-fusion", "a%_50&#$~^{b}[c]<"):
             for split, n in reference()["test_sets"].items():
                 put_run(tmp_path / "runs", recipe, preset, n=n, split=split)

@@ -38,7 +38,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_runs_are_sorted_by_number(tmp_path: Path) -> None:
-    names = ["a/laptop-seed7", "a/laptop-seed9", "a/laptop-seed10", "b/hour-seed7"]
+    names = ["a/small-seed7", "a/small-seed9", "a/small-seed10", "b/hour-seed7"]
     for name in reversed(names):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "config.yaml").touch()
@@ -47,7 +47,7 @@ def test_runs_are_sorted_by_number(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def committed() -> Path:
-    return ROOT / "results/reproduced/comer-fusion/ink-seed7"
+    return ROOT / "results/reproduced/comer-fusion/medium-seed7"
 
 
 WRONG: list[tuple[str, tuple[str | int, ...], object, str]] = [

@@ -142,7 +142,7 @@ def test_datasets_are_inputs_with_their_contexts(tmp_path: Path) -> None:
 def test_the_hashes_are_those_of_the_configuration(tmp_path: Path) -> None:
     hashes = []
     for seed in (7, 8):
-        config = resolve("comer-fusion", "laptop", seed)
+        config = resolve("comer-fusion", "small", seed)
         folder = tmp_path / "runs" / config.run_name
         folder.mkdir(parents=True)
         (folder / "config.yaml").write_text(config.to_yaml())

@@ -119,11 +119,11 @@ def opened(folder: Path) -> optuna.Study:
 # ------------------------------------------------------------------------------------------------------- spaces
 
 
-@pytest.mark.parametrize("preset", ["smoke", "laptop", "paper", "fast"])
+@pytest.mark.parametrize("preset", ["smoke", "small", "paper", "gpu"])
 def test_shipped_spaces_fit_their_presets(tmp_path: Path, preset: str) -> None:
     archive = tiny_archive(tmp_path / "tiny")
     (tmp_path / "inkml").mkdir()
-    ZipFile(tmp_path / "inkml/train.zip", "w").close()  # laptop names the digest of the pen strokes
+    ZipFile(tmp_path / "inkml/train.zip", "w").close()  # small names the digest of the pen strokes
     problem = pose("comer-fusion", preset, 7, open_archive(archive))
     assert problem.left_out == () and problem.base.select == "heldout"
     assert problem.base.changed(problem.defaults) == problem.base
@@ -406,8 +406,8 @@ def test_a_killed_driver_resumes(given, monkeypatch, capsys) -> None:
 
 
 def test_make_passes_its_variables_on() -> None:
-    given = ["RECIPE=bttr", "PRESET=laptop", "TRIALS=3", "STORAGE=sqlite:///x", "ENGINE=ray", "CPUS=2"]
+    given = ["RECIPE=bttr", "PRESET=small", "TRIALS=3", "STORAGE=sqlite:///x", "ENGINE=ray", "CPUS=2"]
     given += ["CROHME="]  # the environment may set it for other tests
     said = subprocess.check_output(["make", "-n", "--no-print-directory", "tune", *given], cwd=ROOT, text=True)
     words = " ".join(said.replace('"', "").split("benchmarks tune ")[1].split())
-    assert words == "--recipe bttr --preset laptop --trials 3 --storage sqlite:///x --engine ray --cpus 2"
+    assert words == "--recipe bttr --preset small --trials 3 --storage sqlite:///x --engine ray --cpus 2"

@@ -1,0 +1,102 @@
+"""Runs made when presets had other names, brought to the present ones: `python -m benchmarks migrate`.
+
+The name of its preset is among a run's settings, so it is part of their digest, by which the run's folder, its
+checkpoint and a run that shares its weights know it. These are written anew; what was trained, read and scored stays.
+"""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.config import RENAMED, read_yaml, to_yaml
+from benchmarks.errors import UserError
+from benchmarks.files import locked
+from benchmarks.runs.folder import RunFolder, config_digest
+from models.errors import CheckpointError
+from models.weights import pack_tensors, read_tensors
+
+
+def migrate(roots: Sequence[Path]) -> list[str]:
+    """Give every run below `roots` its preset's present name, and return a line for each one renamed.
+
+    All are checked before any is changed, and each changes at once: the folder of the new name is complete before the
+    old one goes. A second call finds nothing to do. Raises UserError for a folder without runs, or with another name
+    than the suite gives; for a run that is being trained or damaged, and where the new name is taken.
+    """
+    for root in roots:
+        if not RunFolder.under(root):
+            raise UserError(f"{root}: no run folder (none with a config.yaml) in it; give one, or a folder of them")
+    moves = {run: target for run in RunFolder.under(*roots) if (target := _target(run)) != run.path}
+    for run, target in moves.items():
+        if target.exists():
+            raise UserError(f"{run.path}: {target.name} is there already; delete one of the two")
+    for run, target in moves.items():
+        with locked(run.path):
+            _move(run, target)
+    return [f"{run.path}: now {target.name}" for run, target in moves.items()]
+
+
+def present(preset: str) -> str:
+    """The present name of a preset, also of one with fewer epochs (`--minutes` calls it ink-8-epochs)."""
+    return re.sub(r"^(.*?)(-\d+-epochs)?$", lambda part: RENAMED.get(part[1], part[1]) + (part[2] or ""), preset)
+
+
+def _named(config: Mapping[str, Any], preset: str) -> tuple[str, str]:
+    """Names of a run's folder at a preset, as committed and as trained."""
+    short = f"{preset}-seed{config['seed']}"
+    return short, f"{short}-{config_digest({**config, 'preset': preset})}"
+
+
+def _target(run: RunFolder) -> Path:
+    """The run's folder under its preset's present name."""
+    if (preset := present(run.preset)) == run.preset:
+        return run.path
+    names = dict(zip(_named(run.config, run.preset), _named(run.config, preset), strict=True))
+    if run.path.name not in names:
+        raise UserError(f"{run.path}: the suite names these settings {' or '.join(names)}; rename the folder first")
+    return run.path.with_name(names[run.path.name])
+
+
+def _move(run: RunFolder, target: Path) -> None:
+    """Make the renamed copy of a run, and put it in the place of the run."""
+    settings, preset = read_yaml(run.path / "config.yaml"), present(run.preset)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".migrate") as folder:
+        fresh = RunFolder(Path(folder) / "run")
+        shutil.copytree(run.path, fresh.path, ignore=shutil.ignore_patterns(".*"))  # locks and unfinished files
+        fresh.write("config.yaml", to_yaml(settings | {"preset": preset}))
+        if (card := fresh.path / "README.md").exists():
+            card.write_text(card.read_text().replace(f", preset {run.preset},", f", preset {preset},", 1))
+        if "trained_in" in run.environment:
+            known = json.loads((run.path / "environment.json").read_text())
+            fresh.write("environment.json", known | {"trained_in": _other(run, known["trained_in"])})
+        if (checkpoint := fresh.path / "checkpoint.safetensors").exists():
+            _rename_checkpoint(checkpoint, run, fresh)
+        os.rename(fresh.path, target)
+        os.rename(run.path, Path(folder) / "old")
+
+
+def _other(run: RunFolder, name: str) -> str:
+    """The present name of the run whose weights `run` has, if it lies beside it; otherwise the name as it was."""
+    former = name.partition("-seed")[0]
+    for other in RunFolder.under(run.path.parent):
+        if _named(other.config, former)[1] == name:
+            return _named(other.config, present(former))[1]
+    return name
+
+
+def _rename_checkpoint(path: Path, run: RunFolder, fresh: RunFolder) -> None:
+    try:
+        header, tensors = read_tensors(path)
+        known = header["state"]["digest"]
+    except (CheckpointError, LookupError, TypeError):
+        raise UserError(f"{run.path}: its checkpoint is damaged; delete it to keep the rest") from None
+    if known != run.digest:
+        raise UserError(f"{run.path}: its checkpoint is of configuration {known}, not {run.digest}; delete it")
+    state = header["state"] | {"digest": fresh.digest}
+    fresh.write(path.name, pack_tensors(tensors, header | {"state": state}))
+    fresh.write("checkpoint.json", state)
