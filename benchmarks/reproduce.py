@@ -90,6 +90,8 @@ def reproduce(
             run.forget_training()
         announce(archive)
         _print_plan(runs, splits)
+        if words := _advice(archive, runs):
+            console.print(words)
         if placing.engine == "local" and placing.jobs == 1:
             _sequentially(runs, archive, splits, deadline, errors)
         else:
@@ -332,7 +334,7 @@ def _print_plan(runs: Sequence[RunFolder], splits: Sequence[str]) -> None:
     for run in runs:
         done = ["trained", *(split for split in splits if run.scored(split))] if run.trained else []
         row = {"row": run.settings.recipe, "seed": run.settings.seed, "already done": ", ".join(done) or "-"}
-        rows.append(row | {"training time": "-" if run.trained else _duration(expected_seconds(run))})
+        rows.append(row | {"training time": "-" if run.trained else _expected(run)})
     show(f"plan: preset {runs[0].settings.preset}, test sets {', '.join(splits)}", rows)
 
 
@@ -346,14 +348,24 @@ def expected_seconds(run: RunFolder) -> float | None:
     return median(durations) if durations else None
 
 
-def _duration(seconds: float | None) -> str:
-    if seconds is None:
-        return "unknown"
-    return f"~{seconds:.0f} s" if seconds < 120 else f"~{seconds / 60:.0f} min"
+def _expected(run: RunFolder) -> str:
+    """How long a training will take, by those finished here, or else by the committed ones."""
+    from benchmarks.report.ladder import measured_cost
+
+    if (seconds := expected_seconds(run)) is not None:
+        return f"~{seconds:.0f} s" if seconds < 120 else f"~{seconds / 60:.0f} min"
+    committed = run.settings.data.name == "crohme" and measured_cost(run.settings.preset, run.settings.recipe)
+    return committed or "unknown"
+
+
+def _advice(archive: Archive, runs: Sequence[RunFolder]) -> str:
+    from benchmarks.report.ladder import advice
+
+    return advice(runs[0].settings.preset) if archive.name == "crohme" else ""
 
 
 def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds: float) -> None:
-    """Write and print the tables, and print the paths of all results."""
+    """Write and print the tables, then the paths of all results and, last, what this job made."""
     from benchmarks.report import tables
     from benchmarks.tracking.track import track
     from benchmarks.tracking.tracking_store import store
@@ -370,3 +382,10 @@ def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds:
     console.print(f"runs     {space / 'runs'}", markup=False)
     console.print(f"MLflow   {store(runs[0].path)}", markup=False)
     console.print(f"seconds  {seconds:.0f}", markup=False)
+    if words := _advice(archive, runs):
+        console.print(words)
+    splits = sorted({split for run in runs for split in run.scores})
+    rates = [{split: score.exprate for split, score in run.scores.items()} for run in runs]
+    rows = [{"row": run.recipe, "seed": run.seed} for run in runs]
+    rows = [row | {split: rate.get(split) for split in splits} for row, rate in zip(rows, rates, strict=True)]
+    show("this job: ExpRate in percent", rows)

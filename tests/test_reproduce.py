@@ -80,6 +80,8 @@ def test_stages_that_are_done_are_not_repeated(archive: Path, tmp_path: Path, st
         assert len((folder / "scores/2014.csv").read_text().splitlines()) == 6
     said = capsys.readouterr().out
     assert "NOT CROHME numbers" in said and "plan: preset tiny" in said and "seconds" in said
+    own = said.partition("this job: ExpRate in percent")[2]  # the last thing said
+    assert [line.split("│")[1].strip() for line in own.splitlines() if "│" in line] == ["bttr", "comer-fusion"]
     assert (space / "table2.csv").exists() and not (tmp_path / "local/table2.csv").exists()
 
     stages.clear()

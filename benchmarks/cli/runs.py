@@ -240,11 +240,13 @@ def list_(
     keys: Annotated[bool, typer.Option("--keys", help="list every recipe and preset key instead")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List recipes, presets and the progress of each run; or all keys."""
+    """List presets with what they cost and read, recipes, and the progress of each run; or all keys."""
     import json
     from dataclasses import asdict
 
     from benchmarks.languages import listing as languages
+    from benchmarks.printing import show
+    from benchmarks.report.ladder import ladder
     from benchmarks.runs import listing
 
     if keys:
@@ -252,10 +254,12 @@ def list_(
 
         print(json.dumps(settable(), indent=1) if as_json else "\n".join(lines()))
     elif as_json:
-        shipped = {kind: listing.shipped(kind) for kind in ("recipes", "presets")}
+        shipped = {"recipes": listing.shipped("recipes")}
+        shipped |= {"presets": {rung.preset: rung.row for rung in ladder(results / "reproduced")}}
         runs = [asdict(run) for run in listing.runs(results)]
         print(json.dumps(shipped | {"runs": runs, "language models": languages.runs(results)}, indent=1))
     else:
+        show("presets", [rung.row for rung in ladder(results / "reproduced")])
         print("\n".join([*listing.lines(results), *languages.lines(results)]))
 
 

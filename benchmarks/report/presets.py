@@ -67,11 +67,11 @@ def describe_preset(config: Config, runs: Iterable[RunFolder] = ()) -> dict[str,
         "added": added_data(Data(**data.model_dump())),
         "epochs": str(config.training.epochs),
         "read at": ", ".join(f"{scale:g}" for scale in config.search.scales),
-        "core-minutes": _range([minutes for run in runs if (minutes := run.core_minutes)]),
-        "seeds": _range(Counter(run.recipe for run in runs).values()),
+        "core-minutes": number_range([minutes for run in runs if (minutes := run.core_minutes)]),
+        "seeds": number_range(Counter(run.recipe for run in runs).values()),
     }
 
 
-def _range(values: Collection[float]) -> str:
+def number_range(values: Collection[float]) -> str:
     """Minimum and maximum, or one number if they are equal."""
     return "–".join(dict.fromkeys(f"{end:.0f}" for end in (min(values), max(values)))) if values else ""

@@ -22,6 +22,7 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.report import compare, presets
 from benchmarks.report import latex_tables as latex
+from benchmarks.report.ladder import ladder
 from benchmarks.report.paper import reference
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.interval import printed_interval
@@ -45,7 +46,7 @@ NOTE = (
     "times n, rounded. `added`: what a preset trains on in addition to the archive's 8,834 expressions: parts cut out "
     "of them, and at each visit a share of the symbols redrawn in other hands, letters and digits as others."
 )
-README_MARKS = "<!-- written by make tables -->\n", "<!-- end of what make tables writes -->\n"
+README_MARK, README_END = "<!-- {} written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 
 Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone where the data is not CROHME
 
@@ -103,23 +104,33 @@ def heading(name: str, *, crohme: bool = True) -> str:
 
 
 def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
-    """Write results/TABLES.md, and the short table between the marks in a README. Return the paths.
+    """Write results/TABLES.md, and between their marks in a README the ladder of presets and the short table. Return
+    the paths.
 
     Raises UserError, before anything is written, if the marks are missing.
     """
     texts = {results / "TABLES.md": f"# Tables in short\n\nWritten by `make tables`.\n\n{summary(results)}"}
     if readme is not None:
-        begin, end = README_MARKS
-        before, opened, rest = readme.read_text().partition(begin)
-        _, closed, after = rest.partition(end)
-        if not (opened and closed):
-            raise UserError(
-                f"{readme}: lacks the lines {begin.strip()} and {end.strip()} between which Table 1 belongs"
-            )
-        texts[readme] = f"{before}{begin}{short_summary(results)}{end}{after}"
+        text = readme.read_text()
+        for name, part in {"ladder": ladder_table(results), "Table 1": short_summary(results)}.items():
+            begin = README_MARK.format(name)
+            before, opened, rest = text.partition(begin)
+            _, closed, after = rest.partition(README_END)
+            if not (opened and closed):
+                raise UserError(
+                    f"{readme}: lacks the lines {begin.strip()} and {README_END.strip()} between which it belongs"
+                )
+            text = f"{before}{begin}{part}{README_END}{after}"
+        texts[readme] = text
     for path, text in texts.items():
         write_atomically(path, text)
     return list(texts)
+
+
+def ladder_table(results: Path) -> str:
+    """The ladder of presets in Markdown."""
+    rows = [rung.row | {"preset": f"`{rung.preset}`"} for rung in ladder(results / "reproduced")]
+    return pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True) + "\n"
 
 
 def short_summary(results: Path) -> str:

@@ -1,4 +1,4 @@
-"""Listing of recipes, presets, and runs with their progress. Imports no torch, so that it is fast."""
+"""Listing of recipes, and of runs with their progress. Imports no torch, so that it is fast."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -74,10 +74,9 @@ def _rates(run: RunFolder, splits: Sequence[str]) -> str:
 
 def lines(results: Path) -> Iterator[str]:
     """The listing as lines of text."""
-    for kind in ("recipes", "presets"):
-        yield kind
-        for name, comment in shipped(kind).items():
-            yield f"  {name:<15}{comment}"
+    yield "recipes"
+    for name, comment in shipped("recipes").items():
+        yield f"  {name:<15}{comment}"
     listed = runs(results)
     yield f"runs under {results}" if listed else f"no runs under {results}"
     for run in listed:

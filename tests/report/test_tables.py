@@ -144,11 +144,19 @@ def test_the_summary_and_the_short_table_between_a_readmes_marks(tmp_path: Path)
     for recipe in ("comer-cross", "comer-fusion"):  # not all years: in table 2 alone
         put_run(tmp_path / "reproduced", recipe, "brief", split="2016", n=1147)
     readme = tmp_path / "README.md"
-    readme.write_text("above\n" + "what was there\n".join(tables.README_MARKS) + "below\n")
+    marks = [tables.README_MARK.format(name) for name in ("ladder", "Table 1")]
+    readme.write_text("above\n" + "".join(f"{mark}old\n{tables.README_END}between\n" for mark in marks) + "below\n")
     for _ in range(2):
         assert tables.write_summary(tmp_path, readme) == [tmp_path / "TABLES.md", readme]
     text = readme.read_text()
-    assert text.startswith("above\n" + tables.README_MARKS[0]) and text.endswith(tables.README_MARKS[1] + "below\n")
+    assert text.startswith(f"above\n{marks[0]}|") and text.endswith(f"{tables.README_END}between\nbelow\n")
+    assert text.count("between") == 2 and "old\n" not in text
+    ladder, text = text.split("between\n")[:2]
+    rungs = {
+        row[0]: row[1:3] for row in ([c.strip() for c in line.split("|")[1:-1]] for line in ladder.splitlines()[2:])
+    }
+    assert rungs["`smoke`"] == ["not yet run", "–"] and rungs["`small`"] == ["not measured", "50.0 %"]
+    assert rungs["`gpu`"] == ["140–180 core-minutes", "50.5 %"] and rungs["`paper`"][1] == "59.3 % (reported)"
     assert "| model           |   reported |                    `gpu` |" in text
     assert [line for line in text.splitlines() if "(Fusion)" in line] == [
         "| CoMER (Fusion)  |      59.33 | 50.51 ± 0.51 (47.4–53.6) |"  # reads most, and has most seeds

@@ -1,0 +1,73 @@
+"""The ladder of presets: what each rung costs and reads, as measured by the committed runs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+
+from benchmarks.report.paper import reference
+from benchmarks.report.presets import number_range
+from benchmarks.runs.folder import RunFolder
+from benchmarks.runs.listing import shipped
+
+RUNGS = ("smoke", "small", "medium", "large", "paper", "gpu")  # from minutes to the authors' network
+COMMITTED = Path(__file__).parents[2] / "results/reproduced"
+RECIPE, YEAR = "comer-fusion", "2014"  # what `reads` is told of
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A preset: what training a row costs, how much CoMER (Fusion) reads of CROHME 2014 after it, on what it runs, and
+    what it is for."""
+
+    preset: str
+    cost: str
+    reads: str
+    runs_on: str
+    purpose: str
+
+    @property
+    def row(self) -> dict[str, str]:
+        """A row of the table that `ls` prints and README shows."""
+        reads = f"Fusion reads of CROHME {YEAR}"
+        columns = {"preset": self.preset, "a row costs": self.cost, reads: self.reads}
+        return columns | {"runs on": self.runs_on, "what for": self.purpose}
+
+
+def ladder(root: Path = COMMITTED) -> list[Rung]:
+    """All rungs; the paper's own is as reported, as nobody has run it here."""
+    rungs = []
+    for preset in RUNGS:
+        cost, reads = measured_cost(preset, root=root), _rate(preset, root)
+        if preset == "paper":
+            (fusion,) = (row for row in reference()["table1"] if row["model"] == "CoMER (Fusion)")
+            cost = cost or f"{reference()['training']} (reported)"
+            reads = reads or f"{fusion['exprate']:.1f} % (reported)"
+        runs_on, _, purpose = shipped("presets")[preset].partition(": ")
+        cost = cost or ("not measured" if reads else "not yet run")
+        rungs.append(Rung(preset, cost, reads or "–", runs_on, purpose))
+    return rungs
+
+
+def advice(preset: str) -> str:
+    """What to know before and after a job of the rung that reads next to nothing: the next one; empty for others."""
+    if preset != RUNGS[0]:
+        return ""
+    above = ladder()[1]
+    return (
+        f"{preset} shows that every stage works and reads next to nothing of CROHME; "
+        f"PRESET={above.preset} reads {above.reads} of {YEAR} after {above.cost} a row"
+    )
+
+
+def measured_cost(preset: str, recipe: str = "*", root: Path = COMMITTED) -> str:
+    """The training of the committed runs at a preset, in core-minutes; empty without any."""
+    runs = [RunFolder(path) for path in root.glob(f"{recipe}/{preset}-seed*")]
+    minutes = number_range([minutes for run in runs if (minutes := run.core_minutes)])
+    return f"{minutes} core-minutes" if minutes else ""
+
+
+def _rate(preset: str, root: Path) -> str:
+    """Mean ExpRate of the committed runs of `RECIPE`; empty without any."""
+    runs = [RunFolder(path).scores for path in root.glob(f"{RECIPE}/{preset}-seed*")]
+    rates = [scores[YEAR].exprate for scores in runs if YEAR in scores]
+    return f"{mean(rates):.1f} %" if rates else ""
