@@ -122,11 +122,13 @@ def fitted(
     chosen = _chosen(path)
     key = f"{minutes:g} minutes: {' '.join(sorted(config.run_name for config in configs))}"
     if key not in chosen or force:
-        seconds, measured = _measured_epoch(configs, archive, runs, deadline)
+        least = 1 + configs[0].training.batching.curriculum
+        longest = TRAINING_SHARE * 60 * minutes / least / len(configs)
+        seconds, measured = _measured_epoch(configs, archive, runs, deadline, longest)
         left = TRAINING_SHARE * (deadline - time.perf_counter())
         trained = [0 if force else len(RunFolder(runs / config.run_name).history) for config in configs]
         remaining = [config.training.epochs - count for config, count in zip(configs, trained, strict=True)]
-        epochs, least = int(left / seconds / len(configs)), 1 + configs[0].training.batching.curriculum
+        epochs = int(left / seconds / len(configs))
         if sum(remaining) * seconds <= left:
             epochs = max(config.training.epochs for config in configs)
         elif epochs < least:
@@ -162,9 +164,11 @@ def _chosen(path: Path) -> dict[str, int]:
         raise UserError(f"{path}: damaged; restore it, or delete it to measure again") from None
 
 
-def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, deadline: float) -> tuple[float, bool]:
+def _measured_epoch(
+    configs: Sequence[Config], archive: Archive, runs: Path, deadline: float, longest: float
+) -> tuple[float, bool]:
     """Seconds of the first epoch after the curriculum, for the network with the most parameters, taken for the slowest;
-    and whether it was trained now.
+    and whether it was trained now. An epoch of the curriculum that takes more than `longest` seconds is enough.
 
     It is trained in its own folder, set up for all epochs of its preset, which a command without minutes resumes.
     """
@@ -183,11 +187,12 @@ def _measured_epoch(configs: Sequence[Config], archive: Archive, runs: Path, dea
     folder, needed = runs / config.run_name, min(config.training.batching.curriculum + 1, config.training.epochs)
 
     def stop(line: dict[str, Any]) -> None:
-        if line["epoch"] >= needed:
+        if line["epoch"] >= needed or line["seconds"] > longest:
             raise Measured
         _check_time(deadline)
 
-    if fresh := len(RunFolder(folder).history) < needed:
+    known = RunFolder(folder).history
+    if fresh := len(known) < needed and not any(line["seconds"] > longest for line in known):
         _check_time(deadline)
         check_folder(config, folder)
         console.print(f"measuring an epoch of {config.recipe}", markup=False)

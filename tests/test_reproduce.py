@@ -374,6 +374,12 @@ def test_minutes_enough_for_all_epochs_or_for_none(
     with pytest.raises(UserError, match=r"1 runs at 50 s an epoch have no time for 1 epochs .* give 2 or more"):
         job.fitted([config], data, runs, 0.9, 54.0)
     assert stages == ["train"]  # measured once
+    stages.clear()
+    slow = config.changed({"training.batching.curriculum": 2})  # its first epoch, with the shortest labels, is enough
+    for _ in range(2):
+        with pytest.raises(UserError, match="have no time for 3 epochs each"):
+            job.fitted([slow], data, tmp_path / "slow", 1e-9, 1e-9)
+    assert stages == ["train"] and len(RunFolder(tmp_path / "slow" / slow.run_name).history) == 1
     with pytest.raises(job.OutOfTime):
         job.fitted([config], data, tmp_path / "elsewhere", 1, -1.0)
     clock = iter([0.0, 60.0])  # measuring takes a minute; what is left does not suffice until the command is repeated
