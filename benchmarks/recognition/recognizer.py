@@ -110,7 +110,9 @@ class Recognizer:
         run = RunFolder(path if path.is_dir() else path.parent)
         file = run.weights if path.is_dir() else path
         if not file.exists():
-            raise UserError(f"{file}: no such weights; give a run folder with best.safetensors, or a .ckpt file")
+            beside = ", ".join(sorted(found.parent.name for found in run.path.parent.glob("*/best.safetensors")))
+            having = f"; of the runs beside it, these have some: {beside}" if beside else ""
+            raise UserError(f"{file}: no such weights; give a run folder with best.safetensors, or a .ckpt file{having}")
         if not (run.path / "config.yaml").exists():
             fix = "so the size of its images is unknown; give a run folder"
             raise UserError(f"{file}: no config.yaml beside it, {fix}")
