@@ -24,7 +24,7 @@ from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 COMMANDS = """data crohme train predict score reproduce track tables report compare regress doctor ls speed
-timings precision import-weights recognize attention migrate"""
+timings precision import-weights recognize attention migrate remove"""
 
 
 def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

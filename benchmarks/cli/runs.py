@@ -208,6 +208,22 @@ def track(folders: Annotated[list[Path], typer.Argument(help="run folders, made 
 
 
 @app.command(rich_help_panel=PANEL)
+def remove(
+    folder: Folder,
+    yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
+) -> None:
+    """Delete a run made by mistake, with its MLflow entry."""
+    from benchmarks.runs.folder import RunFolder
+    from benchmarks.tracking.track import remove
+
+    epochs = len(RunFolder(folder).history)
+    if not (yes or typer.confirm(f"delete {folder} ({epochs} epochs of training) and its MLflow entry?")):
+        raise UserError(f"{folder}: kept")
+    logged = remove(folder)
+    print(f"{folder}: removed{', with its MLflow entry' if logged else ''}")
+
+
+@app.command(rich_help_panel=PANEL)
 def migrate(
     folders: Annotated[
         list[Path] | None, typer.Argument(help="run folders, or folders of them; default: all runs under --results")

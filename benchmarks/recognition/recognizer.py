@@ -112,7 +112,9 @@ class Recognizer:
         if not file.exists():
             beside = ", ".join(sorted(found.parent.name for found in run.path.parent.glob("*/best.safetensors")))
             having = f"; of the runs beside it, these have some: {beside}" if beside else ""
-            raise UserError(f"{file}: no such weights; give a run folder with best.safetensors, or a .ckpt file{having}")
+            raise UserError(
+                f"{file}: no such weights; give a run folder with best.safetensors, or a .ckpt file{having}"
+            )
         if not (run.path / "config.yaml").exists():
             fix = "so the size of its images is unknown; give a run folder"
             raise UserError(f"{file}: no config.yaml beside it, {fix}")

@@ -91,6 +91,20 @@ class Mirror:
         for found in self._search(f"tags.run_key = '{store_key(group)}'"):
             self.client.set_terminated(found.info.run_id, status)
 
+    def remove(self, run: RunFolder) -> bool:
+        """Delete the folder's MLflow run, and its row and table where nothing is left in them; whether there was one.
+
+        A server keeps what is deleted for a while, as MLflow does: `mlflow gc` frees the space.
+        """
+        found, _ = self._find(run)
+        if found is not None:
+            self.client.delete_run(found.info.run_id)
+            for key in (run.row_key, run.table_key):
+                for group in self._search(f"tags.run_key = '{key}'"):
+                    if not self._search(f"tags.`{PARENT}` = '{group.info.run_id}'"):
+                        self.client.delete_run(group.info.run_id)
+        return found is not None
+
     def _put(self, run: RunFolder, tables: Path | None, under: str, name: str, running: bool) -> str:
         mlrun, epochs = self._run_of(run)
         run_id = mlrun.info.run_id
@@ -177,22 +191,32 @@ class Mirror:
     def _run_of(self, run: RunFolder) -> tuple[Run, set[int]]:
         """The folder's MLflow run, created if missing, and the epochs it already has.
 
-        A run whose epochs have other losses is another training of the same configuration (on another machine, or
-        forced again) and is left untouched.
+        Of several processes that create it at the same moment, one succeeds.
         """
-        losses = {entry["epoch"]: entry["loss"] for entry in run.history}
         created = None
         while True:
-            for mlrun in self._search(f"tags.run_key = '{run.run_key}'"):
-                points = self.client.get_metric_history(mlrun.info.run_id, "loss")
-                if all(losses.get(point.step, point.value) == point.value for point in points):
-                    if created and created.info.run_id != mlrun.info.run_id:  # another process created it first
-                        self.client.delete_run(created.info.run_id)
-                    return mlrun, {point.step for point in points}
+            found, epochs = self._find(run)
+            if found is not None:
+                if created and created.info.run_id != found.info.run_id:  # another process created it first
+                    self.client.delete_run(created.info.run_id)
+                return found, epochs
             if created:
                 raise RuntimeError("it does not return the run that was just created")
             name = f"{run.recipe}, seed {run.seed}"
             created = self.client.create_run(self.experiment, run.started, {"run_key": run.run_key}, name)
+
+    def _find(self, run: RunFolder) -> tuple[Run | None, set[int]]:
+        """The folder's MLflow run, if there is one, and its epochs.
+
+        A run whose epochs have other losses is another training of the same configuration (on another machine, or
+        forced again) and is left untouched.
+        """
+        losses = {entry["epoch"]: entry["loss"] for entry in run.history}
+        for found in self._search(f"tags.run_key = '{run.run_key}'"):
+            points = self.client.get_metric_history(found.info.run_id, "loss")
+            if all(losses.get(point.step, point.value) == point.value for point in points):
+                return found, {point.step for point in points}
+        return None, set()
 
     def _search(self, where: str) -> list[Run]:
         """All matching runs, oldest first."""

@@ -1,11 +1,14 @@
 """Track run folders in MLflow (mirror.py). The folder is authoritative: a failure of MLflow costs one warning and next
 to no time, and `python -m benchmarks track FOLDER` mirrors the run later."""
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from benchmarks.errors import UserError
+from benchmarks.files import locked
 from benchmarks.printing import err_console
 from benchmarks.runs.folder import RunFolder
 from benchmarks.tracking.tracking_store import bounded, reach, reason, store, tracking_uri, workspace_of
@@ -35,6 +38,21 @@ def track(
     if running and not (run.history and run.state):
         return None
     return with_store(folder, run.data, lambda mirror: mirror.put(run, tables, under, name, running))
+
+
+def remove(folder: Path) -> bool | None:
+    """Delete a run folder and its MLflow run; return whether it had one, or None if the store failed.
+
+    Raises UserError for a committed run, one that is being trained, and anything that is no run folder.
+    """
+    run = RunFolder(folder)
+    _ = run.config
+    if folder.resolve().parents[1].name == "reproduced":
+        raise UserError(f"{folder}: a reproduced run, which belongs to the tables; git rm -r removes it")
+    with locked(folder):
+        logged = with_store(folder, run.data, lambda mirror: mirror.remove(run))
+        shutil.rmtree(folder)
+    return logged
 
 
 def study_of(folder: Path) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from mlflow.artifacts import download_artifacts
 
+from benchmarks import files
 from benchmarks.config import resolve
 from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
@@ -252,6 +253,31 @@ def test_a_retraining_with_the_same_losses_leaves_the_finished_run_alone(tmp_pat
     for running in (True, False):
         assert logged(folder, running=running) == run_id
         check_complete(client_of(tmp_path), run_id, before)
+
+
+def test_a_run_made_by_mistake_is_removed_with_all_that_was_made_for_it(tmp_path: Path) -> None:
+    kept, mistake = put_run(tmp_path, "bttr"), put_run(tmp_path, "comer-fusion")
+    run_id = logged(kept)
+    logged(mistake)
+    assert len(all_runs(client_of(tmp_path))) == 3 and tracking.remove(mistake) is True
+    left = all_runs(client_of(tmp_path))
+    assert {run.info.run_id for run in left} > {run_id} and len(left) == 2  # the table has another row
+    assert kept.exists() and not mistake.exists()
+    with files.locked(kept), pytest.raises(UserError, match="works in it"):
+        tracking.remove(kept)
+    assert tracking.remove(kept) is True and all_runs(client_of(tmp_path)) == []
+    assert tracking.remove(put_run(tmp_path, "bttr")) is False  # it was not logged
+
+
+def test_a_reproduced_run_is_not_removed(tmp_path: Path) -> None:
+    run = put_run(tmp_path, "bttr")
+    committed = tmp_path / "reproduced/bttr" / run.name
+    shutil.copytree(run, committed)
+    with pytest.raises(UserError, match="a reproduced run"):
+        tracking.remove(committed)
+    with pytest.raises(UserError, match="not a run folder"):
+        tracking.remove(tmp_path)
+    assert committed.exists() and run.exists()
 
 
 def test_a_new_score_replaces_the_old(tmp_path: Path) -> None:
