@@ -128,13 +128,13 @@ class CoMERSettings(TransformerSettings):
     sizes: ClassVar = _sizes(
         "d_model growth_rate num_layers nhead dim_feedforward dc dropout encoder_dropout stride",
         {
-            "nano": (16, 4, 1, 2, 32, 4),  # for tests, as the next one
+            "nano": (16, 4, 1, 2, 32, 4),  # for tests, as the next one; the others are named by their dense layers
             "micro": (32, 6, 2, 4, 48, 6),
-            "tiny": (96, 12, 6, 4, 384, 16, 0.1, 0.0),
-            "slim": (128, 16, 8, 4, 512, 16, 0.2, 0.0),
+            "dense18": (96, 12, 6, 4, 384, 16, 0.1, 0.0),
+            "dense24": (128, 16, 8, 4, 512, 16, 0.2, 0.0),
             # the next two are for smaller images: few layers where maps are large, and a symbol covers two cells
-            "small": (128, 24, [2, 4, 8], 4, 512, 16, 0.1, 0.0, 8),
-            "medium": (256, 24, [4, 8, 16], 8, 1024, 32, 0.1, 0.0, 8),
+            "dense14": (128, 24, [2, 4, 8], 4, 512, 16, 0.1, 0.0, 8),
+            "dense28": (256, 24, [4, 8, 16], 8, 1024, 32, 0.1, 0.0, 8),
             "published": (),
         },
     )
@@ -177,10 +177,10 @@ class DenseWAPSettings(DenseNetSettings):
         {
             "nano": (16, 16, 16, 4, 1),
             "micro": (32, 32, 24, 6, 2),
-            "tiny": (96, 96, 96, 12, 6, 0.1, 0.0),
-            "slim": (128, 128, 128, 16, 8, 0.2, 0.0),
-            "small": (256, 256, 128, 24, [2, 4, 8], 0.1, 0.0, 8),
-            "medium": (256, 256, 256, 24, [4, 8, 16], 0.1, 0.0, 8),
+            "dense18": (96, 96, 96, 12, 6, 0.1, 0.0),
+            "dense24": (128, 128, 128, 16, 8, 0.2, 0.0),
+            "dense14": (256, 256, 128, 24, [2, 4, 8], 0.1, 0.0, 8),
+            "dense28": (256, 256, 256, 24, [4, 8, 16], 0.1, 0.0, 8),
             "published": (),
         },
     )
@@ -217,10 +217,10 @@ class DenseWAPTDSettings(DenseNetSettings):
         {
             "nano": (16, 16, 16, 4, 1),
             "micro": (32, 24, 32, 6, 2),
-            "tiny": (96, 96, 96, 12, 6, 0.1, 0.0),
-            "slim": (128, 128, 128, 16, 8, 0.2, 0.0),
-            "small": (256, 128, 256, 24, [2, 4, 8], 0.1, 0.0, 8),
-            "medium": (256, 256, 256, 24, [4, 8, 16], 0.1, 0.0, 8),
+            "dense18": (96, 96, 96, 12, 6, 0.1, 0.0),
+            "dense24": (128, 128, 128, 16, 8, 0.2, 0.0),
+            "dense14": (256, 128, 256, 24, [2, 4, 8], 0.1, 0.0, 8),
+            "dense28": (256, 256, 256, 24, [4, 8, 16], 0.1, 0.0, 8),
             "published": (),
         },
     )

@@ -243,7 +243,7 @@ def test_settings_are_read_back(tmp_path):
         ("model: {heads: 8}", "model.heads: no such key; did you mean model.nhead?"),
         ("model: {vocab_size: 113}", "model.vocab_size: no such key"),
         ("model: {network: wap}", "model: no network called 'wap'; choose one of comer"),
-        ("model: {size: huge}", "model.size: comer has no size 'huge'; choose one of nano, micro, tiny"),
+        ("model: {size: huge}", "model.size: comer has no size 'huge'; choose one of nano, micro, dense18"),
         ("model: {size: [1]}", "model.size: comer has no size [1]"),
         ("model: {nhead: 7}", "nhead must divide d_model"),
         ("model: {num_layers: [2, 4]}", "model.num_layers: must be one or three whole numbers above 0, not [2, 4]"),
@@ -379,9 +379,17 @@ def test_text_is_not_read_back_as_a_number(tmp_path, text):
     assert configs.load(tmp_path / "config.yaml") == made
 
 
+@pytest.mark.parametrize("network", NETWORKS.values(), ids=list(NETWORKS))
+def test_a_size_counts_its_dense_layers(network):
+    counts = {name: network(**keys).dense_layers for name, keys in network.sizes.items() if name.startswith("dense")}
+    assert counts == {"dense14": 14, "dense18": 18, "dense24": 24, "dense28": 28}
+
+
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(UserError, match=r"no recipe called 'comer'.*comer-fusion"):
         configs.resolve("comer", "paper", 7)
+    with pytest.raises(UserError, match=r"no preset called 'ink' \(it is medium now\): choose one of gpu, large, medium"):
+        configs.resolve("comer-fusion", "ink", 7)
     with pytest.raises(UserError, match="no such file"):
         configs.resolve("comer-fusion", "nowhere.yaml", 7)
 

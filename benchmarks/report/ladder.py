@@ -69,5 +69,5 @@ def measured_cost(preset: str, recipe: str = "*", root: Path = COMMITTED) -> str
 def _rate(preset: str, root: Path) -> str:
     """Mean ExpRate of the committed runs of `RECIPE`; empty without any."""
     runs = [RunFolder(path).scores for path in root.glob(f"{RECIPE}/{preset}-seed*")]
-    rates = [scores[YEAR].exprate for scores in runs if YEAR in scores]
+    rates = [100 * scores[YEAR].exact / scores[YEAR].n for scores in runs if YEAR in scores]
     return f"{mean(rates):.1f} %" if rates else ""
