@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError, conlist
 
-from benchmarks.config import Config, first_fault, load, parse_yaml
+from benchmarks.config import SCHEMA, Config, first_fault, load, parse_yaml
 from benchmarks.errors import UserError
 from benchmarks.files import locked, refuse_pipe, write_atomically
 from benchmarks.runs.contents import Environment, Epoch, Errors, Settings, State
@@ -276,12 +276,13 @@ class RunFolder:
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
-    """Digest of the settings in a config.yaml, as the suite that wrote it computed it."""
-    text = json.dumps({"schema_version": 1} | dict(config), sort_keys=True, separators=(",", ":"), default=str)
-    try:
-        return Config.model_validate_json(text).digest
-    except ValueError:  # written by another version of the suite
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
+    """Digest of the settings in a config.yaml, over all that were settings when it was written."""
+    keys = {"schema_version": 1} | dict(config)
+    text = json.dumps(keys, sort_keys=True, separators=(",", ":"), default=str)
+    with suppress(ValueError):
+        if keys["schema_version"] == SCHEMA:
+            return Config.model_validate_json(text).digest
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 @cache

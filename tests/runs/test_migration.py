@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 
 from benchmarks.config import RENAMED, resolve
 from benchmarks.errors import UserError
 from benchmarks.files import locked
-from benchmarks.runs.folder import RunFolder
+from benchmarks.runs.folder import RunFolder, config_digest
 from benchmarks.runs.migration import migrate, present
 from benchmarks.training.checkpoint import load_checkpoint, save_checkpoint
 from tests.helpers.places import ROOT
@@ -73,6 +74,22 @@ def test_committed_runs_have_no_digest_in_their_name(tmp_path: Path) -> None:
     assert migrate([path]) == [f"{path}: now large-seed7"]
     run = RunFolder(path.with_name("large-seed7"))
     assert run.settings.preset == "large" and run.environment["trained_in"] == "ink-seed7-00000000"  # not beside it
+
+
+def test_a_run_of_an_older_suite_keeps_the_settings_that_it_had(tmp_path: Path) -> None:
+    """Its digest is over those that there were, and stays so."""
+    run = made(tmp_path, "medium", "ink")
+    older = yaml.safe_load((run.path / "config.yaml").read_text()) | {"schema_version": 4}
+    del older["search"]["convertible"]
+    (run.path / "config.yaml").write_text(yaml.safe_dump(older, sort_keys=False))
+    then = config_digest(older)
+    assert then != run.settings.digest
+    former = run.path.rename(run.path.with_name(f"ink-seed7-{then}"))
+    save_checkpoint(RunFolder(former), {}, {"digest": then, "epoch": 2, "finished": True})
+    migrate([tmp_path])
+    (now,) = RunFolder.under(tmp_path)
+    assert yaml.safe_load((now.path / "config.yaml").read_text()) == older | {"preset": "medium"}
+    assert now.path.name == f"medium-seed7-{now.digest}" and now.state and now.state["digest"] == now.digest != then
 
 
 @pytest.mark.parametrize("name", ["smoke", "paper", "mine", "hour", "mine-8-epochs", *RENAMED.values()])
