@@ -21,6 +21,7 @@ import torch
 from benchmarks.config import Config, names, resolve
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.data.batching import TrainingSet, evaluation_batches, pad
+from benchmarks.data.exchange import exchanged
 from benchmarks.data.samples import Sample, evenly, with_ink
 from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.data.synthetic import embedded
@@ -222,19 +223,24 @@ def _batches(name: str, training: TrainingSet) -> Values:
 
 
 def ink_values(archive: Archive) -> Values:
-    """Rendered pen strokes, cut-outs, what is held out, and the batches of every preset that substitutes symbols."""
+    """Rendered pen strokes, what is cut out, exchanged and held out, and the batches of every preset that substitutes
+    symbols, and of one whose last epoch does not."""
     samples = with_ink(archive.samples("train"), archive.ink)
-    cut = sub_expressions(samples, 1)
+    cut, made = sub_expressions(samples, 1), exchanged(samples, 1)
     drawn = sum(int(s.ink.canvas.draw(s.ink.symbols.values()).sum()) for s in samples if s.ink)
     values: Values = {
         "handwriting: ink": drawn // 255,
         "handwriting: cut out": _digest({part.id: str(part.tokens) for part in cut}),
         "handwriting: ink cut out": sum(int(part.image.sum()) for part in cut) // 255,
+        "handwriting: exchanged": _digest({sample.id: str(sample.tokens) for sample in made}),
+        "handwriting: ink exchanged": sum(int(sample.image.sum()) for sample in made) // 255,
     }
     cpu, configs = torch.device("cpu"), {name: resolve("comer-fusion", name, 0, archive) for name in names("presets")}
     for preset, config in configs.items():
         if config.data.needs_ink:
             values |= _batches(f"{preset} handwriting", training_data(config, archive, None, cpu)[0])
+    ends = configs["medium"].changed({"training": {"epochs": 2, "undistorted": 0.5}})
+    values |= _batches("undistorted handwriting", training_data(ends, archive, None, cpu)[0])
     config = configs["medium"].changed({"select": "heldout", "heldout": 0.4})
     training, held = training_data(config, archive, None, cpu)
     return values | {
