@@ -51,6 +51,16 @@ def hour() -> Recognizer:
     return Recognizer.load(HOUR)
 
 
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with MLflow's tables: creating one takes seconds, copying it does not."""
+    from tests.helpers.runs import client_of  # imports MLflow, which takes seconds
+
+    results = tmp_path_factory.mktemp("empty")
+    client_of(results).search_experiments()
+    return results / "mlflow.db"
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -157,8 +157,9 @@ class Mirror:
             groups.append((parent, members))
         self._set_parent(members, parent)
         for group, children in groups:
-            running = any(child.info.status == "RUNNING" for child in children)
-            self.client.update_run(group.info.run_id, "RUNNING" if running else "FINISHED")
+            of_children = {child.info.status for child in children}
+            status = next((status for status in ("RUNNING", "KILLED") if status in of_children), "FINISHED")
+            self.client.update_run(group.info.run_id, status)
 
     def _group(self, key: str, name: str) -> Run:
         """The run that represents a table, row or study, created if missing. If processes created several at the same

@@ -1,6 +1,7 @@
 """What is made of a language model's run: the job's command, packing and tables."""
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +65,9 @@ def test_committed_tables_are_what_make_tables_writes(tmp_path):
         assert path.read_text() == (ROOT / "results" / path.name).read_text(), f"{path.name}: run make tables"
 
 
-def test_a_run_is_logged_once_however_often_it_is_tracked(tmp_path, monkeypatch):
+@pytest.mark.xdist_group("mlflow")
+def test_a_run_is_logged_once_however_often_it_is_tracked(empty_store, tmp_path, monkeypatch):
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     run = put_run(tmp_path / "runs", "lm-word-small", 97.0, [9.0, 8.0, 7.0])
     scores, history = run.scores, run.history

@@ -33,14 +33,6 @@ PARENT = "mlflow.parentRunId"
 pytestmark = pytest.mark.xdist_group("mlflow")  # in one process: importing it and making its tables takes seconds
 
 
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with MLflow's tables: creating one takes seconds, copying it does not."""
-    results = tmp_path_factory.mktemp("empty")
-    client_of(results).search_experiments()
-    return results / "mlflow.db"
-
-
 @pytest.fixture(autouse=True)
 def own_store(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -184,11 +176,15 @@ def test_a_resumed_run_is_updated(tmp_path: Path) -> None:
     folder = put_run(tmp_path, "bttr", epochs=2, finished=False)
     run_id = logged(folder)
     client = client_of(tmp_path)
-    assert client.get_run(run_id).info.status == "KILLED"
-    assert logged(folder, running=True) == run_id and client.get_run(run_id).info.status == "RUNNING"
+
+    def statuses() -> set[str]:  # of the run and of its table
+        return {run.info.status for run in all_runs(client)}
+
+    assert statuses() == {"KILLED"}
+    assert logged(folder, running=True) == run_id and statuses() == {"RUNNING"}
     put_epochs(folder, 4)
     put_state(folder, True)
-    assert logged(folder) == logged(folder) == run_id
+    assert logged(folder) == logged(folder) == run_id and statuses() == {"FINISHED"}
     check_complete(client, run_id, folder)
 
 
