@@ -13,8 +13,9 @@ def configure_libraries(*, training: bool = True) -> None:
     settings = {
         # enough for the kernels of every padded shape of a training, about 0.5 MB each; a search, which needs few of
         # its own again, doubled the memory of the training before it. `recognize` keeps to oneDNN's 1,024: a thousand
-        # images of 930 shapes are read in 1.6 GB, and 300 as fast as with all kernels kept, which took 2.7 GB
-        **({"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16384"} if training else {}),
+        # images of 930 shapes are read in 1.6 GB, and 300 as fast as with all kernels kept, which took 2.7 GB. It has
+        # one thread: on two busy cores, two threads that wait for each other took 174 s for an image, one took 3.5
+        **({"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16384"} if training else {"OMP_NUM_THREADS": "1"}),
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # else matrix products on a GPU are not repeatable
         "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # huge pages, for processes started from here; as in the Makefile
         "OPENCV_FOR_THREADS_NUM": "1",  # images are too small to split, and OpenCV's threads compete with torch's

@@ -1,6 +1,7 @@
 """Commands that recognize images."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -27,19 +28,23 @@ def recognize(
 ) -> None:
     """Recognize images of expressions: one line of LaTeX per image."""
     from benchmarks.recognition.photographs import short
-    from benchmarks.recognition.recognizer import Recognizer
-    from benchmarks.report.figures.attention import beside
+    from benchmarks.recognition.recognizer import Recognition, Recognizer
 
-    recognizer, failed = Recognizer.load(weights), False
+    def draw(path: Path, recognition: Recognition) -> Path:
+        from benchmarks.report.figures.attention import beside  # here, because importing matplotlib takes a second
+
+        return beside(path, recognizer.attention(recognition))
+
+    recognizer, read, began = Recognizer.load(weights), 0, time.perf_counter()
     for path in images:
         try:
             recognition = recognizer(path)
-            picture = beside(path, recognizer.attention(recognition)) if show else None
+            picture = draw(path, recognition) if show else None
         except Exception as error:  # one bad image must not stop the others
-            failed = True
             told = error if isinstance(error, UserError) else f"{path}: {short(error)}"
             print(f"error: {one_line(told)}", file=sys.stderr)
             continue
+        read += 1
         line = f"{one_line(path)}\t{recognition.latex}" if len(images) > 1 else recognition.latex
         print(recognition.as_json(nbest) if as_json else line, flush=True)
         if recognition.doubtful:
@@ -47,7 +52,10 @@ def recognize(
             print(f"doubtful: {one_line(path)}: {note}; is it a cropped image of a single expression?", file=sys.stderr)
         if picture:
             print(f"attention: {one_line(picture)}", file=sys.stderr)
-    if failed:
+    if read:
+        each = (time.perf_counter() - began) / read
+        print(f"read {read} of {len(images)} by {recognizer.name}, {each:.2f} s each", file=sys.stderr)
+    if read < len(images):
         sys.exit(1)
 
 

@@ -99,6 +99,12 @@ class Recognizer:
         self.device = best_device()
         self.model, self.config = model.to(self.device).eval(), config
 
+    @property
+    def name(self) -> str:
+        """Which network this is, for people: recipe, preset, seed and number of parameters."""
+        config, size = self.config, sum(parameter.numel() for parameter in self.model.parameters())
+        return f"{config.recipe}, {config.preset}, seed {config.seed} ({size / 1e6:.1f} M parameters)"
+
     @classmethod
     def load(cls, weights: Path | str | None = None) -> "Recognizer":
         """Load a run folder, a weights file in one, or a Lightning checkpoint (.ckpt) of CoMER's authors; by default,
