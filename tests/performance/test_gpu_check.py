@@ -18,6 +18,7 @@ from tests.helpers.tiny import tiny_archive, tiny_config
 from tests.training.test_cuda_graphs import GRAPHS, LACKING, rehearsed
 
 CPU = torch.device("cpu")
+RUN_TESTS = check.tests
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,8 @@ def fakes(monkeypatch: pytest.MonkeyPatch, place: tuple[Path, Path]) -> None:
     monkeypatch.setattr(training, "make_recorder", lambda team: rehearsed)
     monkeypatch.setattr(check, "GRAPHS", str(place[1] / "test_passes.py"))
     monkeypatch.setattr(check, "ON_DEVICE", str(place[1] / "test_fails.py"))
+    passed = [("tests", "test_passes", "passed", 1, "tests")]
+    monkeypatch.setattr(check, "tests", lambda archive: iter(passed))  # unless a test is about them
 
 
 def examined(place: tuple[Path, Path], results: Path) -> dict[tuple[str, str], list[str]]:
@@ -53,6 +56,7 @@ def examined(place: tuple[Path, Path], results: Path) -> dict[tuple[str, str], l
 
 def test_all_parts_are_measured(place, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(check, "SHAPES", 3)
+    monkeypatch.setattr(check, "tests", RUN_TESTS)
     found = examined(place, tmp_path)
     for way in ("cold", "eager", "recorded", "replayed"):
         assert len(found["step", way]) == 3 + (way == "eager") and all(float(ms) > 0 for ms in found["step", way])
@@ -66,6 +70,7 @@ def test_all_parts_are_measured(place, tmp_path, monkeypatch, capsys) -> None:
 
 def test_skipped_tests_recommend_nothing(place, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(check, "SHAPES", 1)
+    monkeypatch.setattr(check, "tests", RUN_TESTS)
     for name in ("GRAPHS", "ON_DEVICE"):
         path = tmp_path / f"test_skips_{name.lower()}.py"
         path.write_text("import pytest\n\ndef test_runs(): pass\n\n@pytest.mark.skip\ndef test_cuda(): pass")
