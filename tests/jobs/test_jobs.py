@@ -18,41 +18,16 @@ from benchmarks.errors import UserError
 from benchmarks.files import zipped
 from benchmarks.jobs import ray_cluster
 from benchmarks.jobs.engine import Placing
-from benchmarks.jobs.place import Died, Place
+from benchmarks.jobs.place import Died
 from benchmarks.jobs.processes import Processes
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.trainer import train
 from benchmarks.tuning.space import pose
 from benchmarks.tuning.study import tune
+from tests.helpers.made_up_jobs import crashes, ends, fails, wait_for, waits, writes_its_device
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_config
 from tests.test_reproduce import reproduce
-
-
-def ends(place: Place, name: str) -> None:
-    place.pull(name).write_text(place.archive().name)
-
-
-def fails(place: Place) -> None:
-    print("a line on stderr", file=sys.stderr)
-    raise UserError("a fix")
-
-
-def crashes(place: Place) -> None:
-    raise KeyError("2016")
-
-
-def waits(place: Place, name: str) -> None:
-    place.pull(name).write_text(str(os.getpid()))
-    time.sleep(600)
-
-
-def wait_for(path: Path, seconds: float = 300) -> str:
-    deadline = time.monotonic() + seconds
-    while not path.exists() or not path.read_text():
-        assert time.monotonic() < deadline, f"nothing wrote {path}"
-        time.sleep(0.05)
-    return path.read_text()
 
 
 def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None:
@@ -74,12 +49,6 @@ def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None
     assert processes.ended(0) == {}
 
 
-def writes_its_device(place: Place, name: str) -> None:
-    place.pull(name).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
-    if name == "first":
-        wait_for(place.pull("third"))
-
-
 def test_a_job_gets_the_free_device(archive: Path, tmp_path: Path) -> None:
     processes = Processes(archive, tmp_path, tmp_path, 2)
     processes.devices = 2
@@ -96,10 +65,10 @@ def test_a_job_gets_the_free_device(archive: Path, tmp_path: Path) -> None:
 def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from benchmarks.jobs.processes import Processes\n"
-        "import tests.jobs.test_jobs as t\n"
+        "import tests.helpers.made_up_jobs as jobs\n"
         "if __name__ == '__main__':\n"
         "    there = Path(sys.argv[2])\n"
-        "    p = Processes(Path(sys.argv[1]), there, there, 1); p.start('one', t.waits, 'pid'); p.ended(600)\n"
+        "    p = Processes(Path(sys.argv[1]), there, there, 1); p.start('one', jobs.waits, 'pid'); p.ended(600)\n"
     )
     (tmp_path / "program.py").write_text(program)
     command = [sys.executable, str(tmp_path / "program.py"), str(archive), str(tmp_path)]
@@ -163,7 +132,7 @@ def cluster() -> Iterator:
 
 def test_runs_resume_when_a_node_dies(cluster, archive: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     nodes, (first, _) = cluster
-    config = tiny_config(archive, {"training": {"epochs": 30, "validate_every": 30}})
+    config = tiny_config(archive, {"training": {"epochs": 12, "validate_every": 12}})
     monkeypatch.setattr("benchmarks.reproduce.MIRROR_SECONDS", 0.2)
     killed: list[int] = []
 
@@ -176,14 +145,14 @@ def test_runs_resume_when_a_node_dies(cluster, archive: Path, tmp_path: Path, mo
     monkeypatch.setattr("benchmarks.tracking.track.track", watch)
     preset, rows = str(archive / "tiny.yaml"), ["comer-fusion", "bttr"]
     reproduce(rows, preset, [7], archive, tmp_path, placing=Placing("ray"))
-    assert killed and killed[0] < 30, "no node died during the runs"
+    assert killed and killed[0] < 12, "no node died during the runs"
     printed = capsys.readouterr().out
     assert printed.count("restarting it") == 1 and printed.count(": done") == 2
     (space,) = tmp_path.glob("local/foreign-*")
     assert len((space / "table2.csv").read_text().splitlines()) == 3
     for folder in (space / "runs").glob("*/*"):
         assert json.loads((folder / "scores/2014.json").read_text())["n"] == 5
-        assert [json.loads(line)["epoch"] for line in (folder / "history.jsonl").open()] == list(range(1, 31))
+        assert [json.loads(line)["epoch"] for line in (folder / "history.jsonl").open()] == list(range(1, 13))
     train(RunFolder(tmp_path / "straight", config), open_archive(archive))
     ours = load_file(space / "runs" / config.run_name / "best.safetensors")
     for name, tensor in load_file(tmp_path / "straight/best.safetensors").items():

@@ -1,0 +1,41 @@
+"""Jobs for tests of the engines; a process that runs one imports this module and little else."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.errors import UserError
+from benchmarks.jobs.place import Place
+
+
+def ends(place: Place, name: str) -> None:
+    place.pull(name).write_text(place.archive().name)
+
+
+def fails(place: Place) -> None:
+    print("a line on stderr", file=sys.stderr)
+    raise UserError("a fix")
+
+
+def crashes(place: Place) -> None:
+    raise KeyError("2016")
+
+
+def waits(place: Place, name: str) -> None:
+    place.pull(name).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def writes_its_device(place: Place, name: str) -> None:
+    place.pull(name).write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+    if name == "first":
+        wait_for(place.pull("third"))
+
+
+def wait_for(path: Path, seconds: float = 300) -> str:
+    deadline = time.monotonic() + seconds
+    while not path.exists() or not path.read_text():
+        assert time.monotonic() < deadline, f"nothing wrote {path}"
+        time.sleep(0.05)
+    return path.read_text()
