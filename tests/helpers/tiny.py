@@ -1,14 +1,11 @@
-"""A tiny archive in CROHME's layout and a tiny network, which trains on it in seconds.
-
-`python -m tests.helpers.tiny ARCHIVE FOLDER OVERRIDES` trains that network, so that tests can kill it; with two more
-arguments, `STEPS SECONDS`, it kills itself (-9) after STEPS optimizer steps, and saves a checkpoint every SECONDS.
-"""
+"""A tiny archive in CROHME's layout and a tiny network, which trains on it in seconds, also in a process of its own."""
 
 import itertools
 import json
+import multiprocessing
 import os
 import signal
-import sys
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import cv2
@@ -68,7 +65,37 @@ def tiny_config(archive: Path, overrides: dict | None = None, recipe: str = "com
     return configs.resolve(recipe, str(preset), 7, open_archive(archive))
 
 
-def die_after(steps: int) -> None:
+def start(
+    archive: Path,
+    folder: Path,
+    overrides: dict | None = None,
+    dies: tuple[int, float] | None = None,
+    environment: dict[str, str] | None = None,
+) -> BaseProcess:
+    """Train in a process of its own, so that a test can kill it. With `dies`, (steps, seconds), it kills itself (-9)
+    after so many optimizer steps, and saves a checkpoint every so many seconds."""
+    processes = multiprocessing.get_context("forkserver")  # imports torch once, not once per process
+    processes.set_forkserver_preload([__name__, "benchmarks.training.trainer"])
+    arguments = archive, folder, overrides, dies, environment or {}
+    process = processes.Process(target=_train, args=arguments, daemon=True)  # ends with the tests
+    process.start()
+    return process
+
+
+def _train(
+    archive: Path, folder: Path, overrides: dict | None, dies: tuple[int, float] | None, environment: dict[str, str]
+) -> None:
+    from benchmarks.training import trainer
+
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # children of a background shell ignore Ctrl-C
+    if dies:
+        _die_after(dies[0])
+        trainer.CHECKPOINT_SECONDS, trainer.CHECK_STEPS = dies[1], 1
+    trainer.train(RunFolder(folder, tiny_config(archive, overrides)), open_archive(archive))
+
+
+def _die_after(steps: int) -> None:
     done = itertools.count()
 
     def killing(*_: object) -> None:
@@ -76,14 +103,3 @@ def die_after(steps: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     register_optimizer_step_pre_hook(killing)
-
-
-if __name__ == "__main__":
-    from benchmarks.training import trainer as training
-
-    if len(sys.argv) > 4:
-        die_after(int(sys.argv[4]))
-        training.CHECKPOINT_SECONDS, training.CHECK_STEPS = float(sys.argv[5]), 1
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # children of a background shell ignore Ctrl-C
-    where = Path(sys.argv[1])
-    training.train(RunFolder(Path(sys.argv[2]), tiny_config(where, json.loads(sys.argv[3]))), open_archive(where))

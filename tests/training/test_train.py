@@ -31,7 +31,7 @@ from benchmarks.training.trainer import Trainer, train
 from evaluation.scoring.inputs import read_predictions
 from models import CheckpointError
 from tests.helpers.places import ROOT
-from tests.helpers.tiny import tiny_config
+from tests.helpers.tiny import start, tiny_config
 
 
 @pytest.fixture(scope="module")
@@ -40,23 +40,6 @@ def straight(archive, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("straight")
     train(RunFolder(folder, tiny_config(archive)), open_archive(archive))
     return folder
-
-
-def program(
-    archive: Path, folder: Path, overrides: dict | None = None, *kill: str, environment: dict[str, str] | None = None
-) -> subprocess.Popen:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.helpers.tiny",
-        str(archive),
-        str(folder),
-        json.dumps(overrides or {}),
-        *kill,
-    ]
-    return subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, **(environment or {})}, stderr=subprocess.PIPE, text=True
-    )
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -87,9 +70,9 @@ def test_a_run_writes_what_later_stages_read(straight, archive):
 
 def kill_after(steps: int, seconds: float, archive: Path, folder: Path, overrides: dict) -> dict:
     """Kill a training of three steps per epoch after `steps` steps; returns the state of its checkpoint."""
-    killed = program(archive, folder, overrides, str(steps), str(seconds))
-    said = killed.communicate(timeout=600)[1]
-    assert killed.returncode == -signal.SIGKILL, said
+    killed = start(archive, folder, overrides, (steps, seconds))
+    killed.join(600)
+    assert killed.exitcode == -signal.SIGKILL
     state = json.loads((folder / "checkpoint.json").read_text())
     assert not state["finished"]
     return state
@@ -230,32 +213,29 @@ def test_results_of_earlier_weights_end_with_them(archive, tmp_path):
     assert seen == [["2014"]] and not list(tmp_path.rglob("2014.*"))
 
 
-def train_together(archive: Path, folder: Path, overrides: dict, *arguments: tuple[str, str]) -> list[int]:
-    """Train in a gloo process per tuple of further arguments; returns their exit codes."""
+def train_together(archive: Path, folder: Path, overrides: dict, *dies: tuple[int, float]) -> list[int | None]:
+    """Train in a gloo process per tuple, which says when it dies; returns their exit codes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    common = {"WORLD_SIZE": str(len(arguments)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    common = {"WORLD_SIZE": str(len(dies)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     common |= {"CUDA_VISIBLE_DEVICES": ""}  # gloo, also beside a GPU
-    ranks = [common | {"RANK": str(r), "LOCAL_RANK": str(r)} for r in range(len(arguments))]
-    team = [
-        program(archive, folder, overrides, *more, environment=rank)
-        for more, rank in zip(arguments, ranks, strict=True)
-    ]
+    ranks = [common | {"RANK": str(r), "LOCAL_RANK": str(r)} for r in range(len(dies))]
+    team = [start(archive, folder, overrides, when, rank) for when, rank in zip(dies, ranks, strict=True)]
     for process in team:
-        process.communicate(timeout=600)
-    return [process.returncode for process in team]
+        process.join(600)
+    return [process.exitcode for process in team]
 
 
 def test_two_processes_train_what_one_does(archive, tmp_path):
     """They average gradients over the same micro-batches with the same dropout, agree on checkpoints though only one
     finds it time for them, and resume within an epoch with the same loss; also if a part of the network is not used."""
     overrides = {"model": {"num_decoder_layers": 1}}
-    always, never = "0", "1e9"  # seconds between checkpoints
-    assert -signal.SIGKILL in train_together(archive, tmp_path / "two", overrides, ("5", always), ("5", never))
+    always, never = 0, 1e9  # seconds between checkpoints
+    assert -signal.SIGKILL in train_together(archive, tmp_path / "two", overrides, (5, always), (5, never))
     state = json.loads((tmp_path / "two/checkpoint.json").read_text())
     assert (state["epoch"], state["position"]) == (1, 2)
-    assert train_together(archive, tmp_path / "two", overrides, ("99", always), ("99", never)) == [0, 0]
+    assert train_together(archive, tmp_path / "two", overrides, (99, always), (99, never)) == [0, 0]
     train(RunFolder(tmp_path / "one", tiny_config(archive, overrides)), open_archive(archive))
     ours, theirs = weights(tmp_path / "two"), weights(tmp_path / "one")
     for name, tensor in theirs.items():
@@ -269,9 +249,9 @@ def test_two_processes_train_what_one_does(archive, tmp_path):
 
 def test_four_processes_resume_bit_for_bit(archive, tmp_path):
     """Sums over more than two processes are rounded by their order, which must not depend on when training began."""
-    overrides, always, never = {"training": {"batching": {"micro_batches": 4}}}, "0", "1e9"
-    whole = [("99", always), *[("99", never)] * 3]
-    assert -signal.SIGKILL in train_together(archive, tmp_path / "cut", overrides, ("5", always), *[("5", never)] * 3)
+    overrides, always, never = {"training": {"batching": {"micro_batches": 4}}}, 0, 1e9
+    whole = [(99, always), *[(99, never)] * 3]
+    assert -signal.SIGKILL in train_together(archive, tmp_path / "cut", overrides, (5, always), *[(5, never)] * 3)
     for folder in ("cut", "whole"):
         assert train_together(archive, tmp_path / folder, overrides, *whole) == [0, 0, 0, 0]
     assert same(weights(tmp_path / "cut"), weights(tmp_path / "whole"))
@@ -503,7 +483,7 @@ def test_nothing_is_adopted_if_the_search_selects_the_epoch(straight, tmp_path):
 def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):
     """A second one is refused and changes nothing; a killed one leaves no lock behind."""
     overrides = {"training": {"epochs": 500}}
-    first = program(archive, tmp_path, overrides)
+    first = start(archive, tmp_path, overrides)
     deadline = time.monotonic() + 600
     while not (tmp_path / "checkpoint.json").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -516,7 +496,7 @@ def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):
             attempt()
     assert (tmp_path / "checkpoint.safetensors").exists()
     first.kill()
-    first.communicate(timeout=600)
+    first.join(600)
     RunFolder(tmp_path).forget_training()
     assert not (tmp_path / "checkpoint.safetensors").exists()
 
@@ -547,13 +527,14 @@ def test_heldout_samples_come_from_other_sheets():
 
 def test_ctrl_c_leaves_a_usable_checkpoint(archive, tmp_path):
     """Ctrl-C never leaves half a checkpoint."""
-    process = program(archive, tmp_path, {"training": {"epochs": 500}})
+    process = start(archive, tmp_path, {"training": {"epochs": 500}})
     deadline = time.monotonic() + 600
     while not (tmp_path / "checkpoint.json").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=600)
-    assert process.returncode != 0
+    assert process.pid
+    os.kill(process.pid, signal.SIGINT)
+    process.join(600)
+    assert process.exitcode
     config = tiny_config(archive, {"training": {"epochs": 500}})
     checkpoint = load_checkpoint(RunFolder(tmp_path, config))
     assert checkpoint and checkpoint[1]["epoch"] >= 1
