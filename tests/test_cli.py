@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tests.helpers.made_up import put_history
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
+Run = Callable[..., tuple[int, str]]
 COMMANDS = """data crohme train predict score reproduce track tables report compare regress doctor ls speed
 timings precision import-weights recognize attention migrate remove"""
 
@@ -36,6 +38,18 @@ def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.Comple
         text=True,
         stdin=subprocess.DEVNULL,
     )
+
+
+@pytest.fixture
+def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """The same in this process, from `tmp_path`: the exit code and what was said on stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["benchmarks", *arguments])
+        return cli.main(), capsys.readouterr().err
+
+    return run
 
 
 @pytest.mark.parametrize("misspelt", ["CROMHE=data.zip", "YEAR=2014", "RECIPE=bttr"])
@@ -71,14 +85,19 @@ def test_help_is_quick_and_lists_every_command(tmp_path: Path) -> None:
         (["tables", "--results", "junk.zip/deeper"], "junk.zip/deeper"),
     ],
 )
-def test_bad_input_is_one_line(tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_bad_input_is_one_line(in_process: Run, tmp_path: Path, arguments: list[str], words: str) -> None:
     (tmp_path / "junk.zip").write_bytes(b"PK\x03\x04 not really")
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.yaml").write_text("recipe: bttr\npreset: smoke\nnonsense: 1\n")
-    done = program(*arguments, cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-    assert words in done.stderr
+    code, said = in_process(*arguments)
+    assert code == 1
+    assert said.startswith("error: ") and said.count("\n") == 1
+    assert words in said
+
+
+def test_a_process_ends_with_the_exit_code(tmp_path: Path) -> None:
+    done = program("reproduce", "--crohme", "nowhere.zip", cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.startswith("error: nowhere.zip") and done.stderr.count("\n") == 1
 
 
 def test_results_default_to_the_checkouts_from_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,15 +106,15 @@ def test_results_default_to_the_checkouts_from_any_directory(tmp_path: Path, mon
     assert "no runs under results" in program("ls", cwd=tmp_path, HMERBENCH_RESULTS="results").stdout
 
 
-def test_unknown_commands_and_options_are_usage_errors(tmp_path: Path) -> None:
+def test_unknown_commands_and_options_are_usage_errors(in_process: Run) -> None:
     for arguments, message in (
         ("no-such-command", "No such"),
         ("reproduce --no-such-option", "No such"),
         ("report --attention=-3", "Invalid value for"),
         ("train --seed=-3", "Invalid value for"),
     ):
-        done = program(*arguments.split(), cwd=tmp_path)
-        assert done.returncode == 2 and "Traceback" not in done.stderr and message in done.stderr
+        code, said = in_process(*arguments.split())
+        assert code == 2 and "Traceback" not in said and message in said
 
 
 def report(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
