@@ -24,20 +24,16 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
     If the preset recognizes only n evenly spaced expressions of a split, only these are scored; n in the score says so.
     Raises UserError if nothing was recognized yet, evaluation.InputError for predictions that cannot be scored.
     """
-    scores, config = {}, run.settings
+    scores = {}
     for split in splits:
-        predictions = run.path / "predictions" / f"{split}.zip"
-        if not predictions.exists():
-            raise UserError(f"{predictions}: nothing to score; run python -m benchmarks predict first")
+        if not (run.path / f"predictions/{split}.zip").exists():
+            raise UserError(
+                f"{run.path}/predictions/{split}.zip: nothing to score; run python -m benchmarks predict first"
+            )
         scored = run.file_digest(f"predictions/{split}.zip")
-        captions = dict(evenly(list(archive.captions(split).items()), config.search.limit))
-        fields = {"set": f"{archive.name}{split}", "search": config.search.name, "select": config.select}
-        if not config.model.reads_padding:
-            fields["padding"] = "masked"  # independent of the batch; not stated for the authors' unmasked padding
-        truth = {id_: text for id_, text in sorted(archive.ground_truth(split).items()) if id_ in captions}
         with tempfile.TemporaryDirectory() as workdir:
             folder = Path(workdir)
-            result = evaluate(predictions, GroundTruth(truth, captions), fields, folder)
+            result = evaluated(run, archive, split, folder)
             rows = [asdict(row) for row in result.expressions]
             converted = {path.name: path.read_text(encoding="utf-8") for path in (folder / "pred_symlg").glob("*.lg")}
             run.write(f"symlg/{split}.zip", zipped(converted))
@@ -50,6 +46,18 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
         run.record_source(f"scores/{split}.json", scored)
         scores[split] = result.score
     return scores
+
+
+def evaluated(run: RunFolder, archive: Archive, split: str, workdir: Path | None = None) -> Evaluation:
+    """Score a run's predictions by the scripts, whose files stay in `workdir`; without one in this process, with the
+    same result. Raises evaluation.InputError for predictions that cannot be scored."""
+    config = run.settings
+    captions = dict(evenly(list(archive.captions(split).items()), config.search.limit))
+    fields = {"set": f"{archive.name}{split}", "search": config.search.name, "select": config.select}
+    if not config.model.reads_padding:
+        fields["padding"] = "masked"  # independent of the batch; not stated for the authors' unmasked padding
+    truth = {id_: text for id_, text in sorted(archive.ground_truth(split).items()) if id_ in captions}
+    return evaluate(run.path / f"predictions/{split}.zip", GroundTruth(truth, captions), fields, workdir)
 
 
 def _errors(result: Evaluation, folder: Path) -> str:
