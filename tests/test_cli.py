@@ -163,9 +163,12 @@ def test_tracebacks_are_shown_only_on_request(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_reports_what_is_kept(tmp_path: Path) -> None:
-    """A real SIGINT, while the embedded set is being made."""
+    """A real SIGINT, in the middle of a training."""
+    archive = tiny_archive(tmp_path / "archive")
+    tiny_config(archive, {"training": {"epochs": 5000}})
+    run = ["--recipe", "bttr", "--preset", str(archive / "tiny.yaml"), "--crohme", str(archive)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks", "reproduce"],
+        [sys.executable, "-m", "benchmarks", "train", *run],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
@@ -173,7 +176,7 @@ def test_ctrl_c_reports_what_is_kept(tmp_path: Path) -> None:
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs inherit SIG_IGN
     )
     deadline = time.monotonic() + 300
-    while not (tmp_path / "results/local/embedded").exists() and time.monotonic() < deadline:
+    while not any(tmp_path.glob("results/local/*/runs/*/*/checkpoint.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     try:
