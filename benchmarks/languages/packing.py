@@ -6,6 +6,7 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.languages.run import LanguageRun
 from benchmarks.languages.settings import FILE
+from benchmarks.runs.packing import packed
 
 PARTS = (FILE, "environment.json", "history.jsonl", "scores.json")
 
@@ -20,7 +21,7 @@ def pack(folder: Path) -> Path:
         raise UserError(f"{folder}: trained on {name}; only runs on the Penn Treebank are reproduced runs")
     if not run.finished:
         raise UserError(f"{folder}: not trained and tested yet; `python -m benchmarks reproduce-lm` goes on with it")
-    target = folder.resolve().parents[2] / "reproduced" / run.settings.recipe / f"ptb-seed{run.settings.seed}"
+    target = packed(folder, run.settings.recipe, f"ptb-seed{run.settings.seed}")
     for part in PARTS:
         write_atomically(target / part, (folder / part).read_bytes())
     return target

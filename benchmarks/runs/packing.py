@@ -35,7 +35,7 @@ def pack(folder: Path, weights: bool = True) -> Path:
             f"{folder}: not trained, recognized and scored yet ({', '.join(unscored) or 'no predictions'}); "
             "`python -m benchmarks reproduce` does what is missing"
         )
-    target = folder.resolve().parents[2] / "reproduced" / run.recipe / f"{run.preset}-seed{run.seed}"
+    target = packed(folder, run.recipe, f"{run.preset}-seed{run.seed}")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pack") as partial:
         fresh, old = Path(partial) / "run", Path(partial) / "old"
@@ -55,6 +55,17 @@ def pack(folder: Path, weights: bool = True) -> Path:
                 os.replace(old, target)
             raise
     return target
+
+
+def packed(folder: Path, recipe: str, name: str) -> Path:
+    """The place of a run's packed copy: reproduced/<recipe>/<name> of the workspace with runs/<recipe>/<folder>.
+
+    Raises UserError for a folder that is not in one.
+    """
+    parents = folder.resolve().parents
+    if len(parents) < 3:
+        raise UserError(f"{folder}: not in a workspace; move it to runs/{recipe}/ of one, such as results/")
+    return parents[2] / "reproduced" / recipe / name
 
 
 def card(run: RunFolder, parameters: int) -> str:

@@ -14,7 +14,7 @@ from benchmarks.recognition.predict import predict
 from benchmarks.regression import evaluate as evaluation
 from benchmarks.regression.evaluate import evaluate
 from benchmarks.runs.folder import RunFolder
-from benchmarks.runs.packing import pack
+from benchmarks.runs.packing import pack, packed
 from benchmarks.score import score
 from benchmarks.training.trainer import train
 from models.weights import load_weights
@@ -72,6 +72,14 @@ def test_unfinished_runs_and_other_data_are_refused(run: Path, tmp_path: Path) -
     with pytest.raises(UserError, match="not a run folder"):
         pack(tmp_path / "nothing")
     assert not (tmp_path / "results/reproduced").exists()
+
+
+def test_a_folder_outside_of_a_workspace_is_not_packed() -> None:
+    assert packed(Path("/results/runs/bttr/smoke"), "bttr", "smoke-seed7") == Path(
+        "/results/reproduced/bttr/smoke-seed7"
+    )
+    with pytest.raises(UserError, match="/run: not in a workspace; move it to runs/bttr/ of one"):
+        packed(Path("/run"), "bttr", "smoke-seed7")
 
 
 def test_a_reproduced_run_repeats_its_predictions(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
