@@ -109,7 +109,7 @@ faults: $(READY) ## plant faults one by one: the regression gate must see each; 
 	@$(BIN)/python -m pytest -q -m faults tests/regression/test_faults.py
 
 doctor: $(READY) ## check versions, devices, data, scorer, tracking and disk space
-	@$(BIN)/python -m benchmarks doctor $(data_options)
+	@$(BIN)/python -m benchmarks doctor $(if $(PTB),--ptb "$(PTB)") $(data_options)
 
 mlflow-ui: $(READY) ## serve the MLflow UI on 127.0.0.1 (RESULTS=results/local/embedded for runs on the embedded set)
 	@$(BIN)/python -m benchmarks mlflow-ui $(results_option) $(if $(PORT),--port "$(PORT)")

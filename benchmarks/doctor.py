@@ -42,11 +42,12 @@ class Check:
     fix: str = ""
 
 
-def examine(crohme: Path | None, results: Path) -> list[Check]:
+def examine(crohme: Path | None, results: Path, ptb: Path | None = None) -> list[Check]:
     """Run all checks. Nothing is written except a temporary file."""
     workspace = results if crohme else results / "local/embedded"  # where the job's runs go
     machine_checks = (python, machine, packages, torch_and_devices, opencv, openmp, text_encoding, shared_memory)
-    job_checks = (partial(disk, results), partial(data, crohme, results), scorer, partial(tracking, workspace))
+    data_checks = (partial(data, crohme, results), partial(text, ptb))
+    job_checks = (partial(disk, results), *data_checks, scorer, partial(tracking, workspace))
     findings: list[Check] = []
     for check in (*machine_checks, *job_checks):
         try:
@@ -251,6 +252,28 @@ def data(crohme: Path | None, results: Path) -> Iterator[Check]:
     known = archive.name != "foreign"
     fix = "" if known else "its results go to results/local/; make crohme downloads the published edition"
     yield Check("data", "ok" if known else "warn", f"{archive.path}, {archive.edition}", fix)
+
+
+def text(ptb: Path | None) -> Iterator[Check]:
+    """Whether the language models' text can be read, and whether it is the paper's. The main job needs none."""
+    from benchmarks.errors import UserError
+    from benchmarks.languages.corpus import read_corpus
+
+    if ptb is None:
+        fix = "for the paper's perplexities: PTB=folder of the Penn Treebank's train.txt, valid.txt and test.txt"
+        yield Check("text", "info", "language models train on the LaTeX of the training captions", fix)
+        return
+    try:
+        corpus = read_corpus(ptb)
+    except UserError as error:
+        yield Check("text", "warn", str(error), "or leave PTB= out: language models then train on captions")
+        return
+    lengths = " + ".join(f"{len(words):,}" for words in corpus.splits.values())
+    words = f"{ptb}, {lengths} words, {len(corpus.lexicon):,} distinct"
+    if corpus.name == "ptb":
+        yield Check("text", "ok", f"{words}: the Penn Treebank")
+    else:
+        yield Check("text", "warn", f"{words}: not the paper's Penn Treebank", "its perplexities are no reproduction")
 
 
 def scorer() -> Iterator[Check]:

@@ -24,7 +24,7 @@ from benchmarks.errors import UserError
 from benchmarks.runs import listing
 from benchmarks.tracking import tracking_store
 from tests.helpers.made_up import put_score
-from tests.helpers.places import ROOT
+from tests.helpers.places import ROOT, SHARED
 from tests.helpers.tiny import tiny_archive
 
 
@@ -75,6 +75,19 @@ def test_torch_and_its_device(version: str, built: str | None, usable: bool, nam
     monkeypatch.setitem(sys.modules, "torch", fake)
     warned = [check for check in doctor.torch_and_devices() if check.status == "warn"]
     assert [check.name for check in warned] == names and all(check.fix for check in warned)
+
+
+def test_the_text_of_the_language_models(tmp_path: Path) -> None:
+    assert only(doctor.text(None)).status == "info"
+    for split in ("train", "valid"):
+        (tmp_path / f"{split}.txt").write_text("a b\nc\n")
+    assert_fixable(only(doctor.text(tmp_path)), "warn", "test.txt: no such file")
+    (tmp_path / "test.txt").write_text("a\nb\n")
+    found = only(doctor.text(tmp_path))
+    assert_fixable(found, "warn", "5 + 5 + 4 words, 5 distinct: not the paper's Penn Treebank")
+    if (ptb := SHARED / "ptb").is_dir():
+        words = "929,589 + 73,760 + 82,430 words, 10,000 distinct: the Penn Treebank"
+        assert only(doctor.text(ptb)) == Check("text", "ok", f"{ptb}, {words}")
 
 
 def test_failing_imports_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:

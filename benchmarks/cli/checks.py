@@ -6,18 +6,18 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.cli.options import RESULTS, AsJson, Crohme, Recipe, Results, app, parse_list, parse_seed
+from benchmarks.cli.options import RESULTS, AsJson, Crohme, Ptb, Recipe, Results, app, parse_list, parse_seed
 from benchmarks.errors import UserError
 
 PANEL = "Checks"
 
 
 @app.command(rich_help_panel=PANEL)
-def doctor(crohme: Crohme = None, results: Results = RESULTS, as_json: AsJson = False) -> None:
+def doctor(crohme: Crohme = None, ptb: Ptb = None, results: Results = RESULTS, as_json: AsJson = False) -> None:
     """Check versions, devices, data, scorer, tracking and disk space."""
     from benchmarks.doctor import examine, show
 
-    checks = examine(crohme, results)
+    checks = examine(crohme, results, ptb)
     show(checks, as_json)
     if broken := [check.name for check in checks if check.status == "broken"]:
         raise UserError(f"{', '.join(broken)}: broken, but required by the main job; apply the fixes shown above")
