@@ -111,7 +111,7 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_the_committed_figures_are_what_make_figures_writes(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    for name in ("reproduced", "speed", "scoreboard.csv"):
+    for name in ("reproduced", "speed", "scoreboard.csv", "language.csv", "language_curves.csv"):
         (tmp_path / "results" / name).symlink_to(RESULTS / name)
     paths = [line for line in figures.figures(tmp_path / "results") if isinstance(line, Path)]
     kept = {path.name for path in (RESULTS / "figures").iterdir() if not path.name.startswith(("fig4", "circle"))}
@@ -280,7 +280,12 @@ def test_figures_without_data_are_reported_not_drawn(tmp_path: Path) -> None:
     assert [line.name for line in lines if isinstance(line, Path)] == ["fig3-by-length.svg", "table1-forest.svg"]
     said = [line for line in lines if isinstance(line, str)]
     assert all("not drawn, there is no" in line for line in said)
-    assert [line.split(":")[0] for line in said] == ["training, errors", "speed-growth", "scoreboard"]
+    assert [line.split(":")[0] for line in said] == [
+        "training, errors",
+        "speed-growth",
+        "scoreboard",
+        "language-curves",
+    ]
     axes = plots.by_length([]).axes
     assert [axis.get_title(loc="left") for axis in axes] == ["reported"]
 
@@ -309,3 +314,19 @@ def test_the_scoreboard_has_every_system_at_its_rate() -> None:
     drawn = [np.asarray(line.get_xdata()).tolist() for line in figure.axes[0].lines]
     for points in ([100 * 585 / 986], [56.23, 62.35], [59.33]):  # the released CoMER: rate, interval, reported
         assert points in drawn
+
+
+def test_curves_of_language_models_are_those_of_the_tables(tmp_path: Path) -> None:
+    """A line for every seed; recipes that the paper does not have, such as a port's mistakes, are left out."""
+    curves = "recipe,seed,epoch,validation\nsmall,7,1,200\nsmall,7,2,100\nsmall,8,1,190\nsmall,8,2,99\nport,7,1,300\n"
+    (tmp_path / "language_curves.csv").write_text(curves)
+    (tmp_path / "language.csv").write_text(
+        "model,recipe,reported,reproduced\nSmall,small,92.3,93.5\nLarge,large,78.9,\n"
+    )
+    figure = dict(figures.draw(tmp_path))["language-curves"]
+    assert isinstance(figure, Figure)
+    assert points(figure, "small, seed 7") == ([1, 2], [200, 100])
+    assert points(figure, "small, seed 8") == ([1, 2], [190, 99])
+    assert points(figure, "small, test") == ([2], [93.5])
+    assert points(figure, "small, reported")[1] == [92.3, 92.3]
+    assert len(figure.axes[0].lines) == 4

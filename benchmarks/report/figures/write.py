@@ -18,6 +18,7 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.report.figures import error_figure
 from benchmarks.report.figures import results as plots
+from benchmarks.report.figures.language import language_curves
 from benchmarks.report.figures.scoreboard import scoreboard
 from benchmarks.report.presets import preset_labels
 from benchmarks.runs.folder import RunFolder
@@ -80,6 +81,9 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
     yield "speed-growth", drawn
     table = results / "scoreboard.csv"
     yield "scoreboard", scoreboard(table) if table.exists() else f"there is no {table}; make scoreboard"
+    tables = results / "language_curves.csv", results / "language.csv"
+    drawn = all(table.exists() for table in tables)
+    yield "language-curves", language_curves(*tables) if drawn else f"there is no {tables[0]}; make tables writes it"
 
 
 def read_runs(root: Path) -> list[RunFolder]:
