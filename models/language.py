@@ -54,10 +54,10 @@ class Lexicon:
         unknown = self.index[UNKNOWN]
         return torch.tensor([self.index.get(word, unknown) for word in text])
 
-    def spelled(self) -> Tensor:
-        """Characters of every word between its ends, padded to the longest word [V, L]."""
+    def spelled(self, shortest: int = 0) -> Tensor:
+        """Characters of every word between its ends, padded to the longest word, or to `shortest` [V, L]."""
         spellings = [[START, *(self.characters[unit] for unit in _units(word)), END] for word in self.words]
-        longest = max(map(len, spellings))
+        longest = max(shortest, *map(len, spellings))
         return torch.tensor([spelling + [PAD] * (longest - len(spelling)) for spelling in spellings])
 
 
@@ -111,7 +111,7 @@ class LanguageModel(nn.Module):
     def __init__(self, config: LanguageConfig, lexicon: Lexicon):
         super().__init__()
         self.config, self.lexicon = config, lexicon
-        self.register_buffer("spelled_VL", lexicon.spelled(), persistent=False)
+        self.register_buffer("spelled_VL", lexicon.spelled(config.widths), persistent=False)
         spelled, size = config.words == "spelled", sum(config.filters_by_width.values())
         if spelled:
             self.cnn = CharacterCNN(END + 1 + len(lexicon.characters), config)
@@ -173,6 +173,16 @@ class LanguageModel(nn.Module):
         hidden_TBH, state = self.run(vectors_VF[words_TB], state)
         log_p_TBV = torch.log_softmax(self.softmax(hidden_TBH), -1)
         return log_p_TBV.gather(-1, targets_TB[..., None])[..., 0], state
+
+    @torch.no_grad()
+    def of_lines(self, lines: Sequence[Sequence[str]], vectors_VF: Tensor) -> list[float]:
+        """Of every line of words, its log-probability in nats, its end included, as a line that begins a text."""
+        end = self.lexicon.index[LINE_END]
+        targets = [self.lexicon.encode([*line, LINE_END]) for line in lines]
+        targets_TB = nn.utils.rnn.pad_sequence(targets, padding_value=end)
+        words_TB = torch.cat([torch.full_like(targets_TB[:1], end), targets_TB[:-1]])
+        log_p_TB, _ = self.log_likelihoods(words_TB, targets_TB, self.initial_state(len(lines)), vectors_VF)
+        return [float(log_p_T[: len(line) + 1].double().sum()) for line, log_p_T in zip(lines, log_p_TB.T, strict=True)]
 
     def run(self, x_TBF: Tensor, state: State) -> tuple[Tensor, State]:
         """The last layer's outputs [T, B, H], ready for the softmax, and the state after them; one layer per call,

@@ -12,14 +12,14 @@ import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.errors import CheckpointError
 from models.network import Network, build
 from models.settings import NetworkSettings, of_its_network, without_classes
 
 FORMAT = "hmerbench-weights-1"
-AnyNetwork = TypeVar("AnyNetwork", bound=Network)
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
 
 def pack_weights(model: Network) -> bytes:
@@ -71,7 +71,7 @@ def _other_words(header: Mapping[str, Any], model: Network) -> str:
     return first * ("words" in header) + fix
 
 
-def with_weights(path: Path, model: AnyNetwork, state: Mapping[str, Tensor]) -> AnyNetwork:
+def with_weights(path: Path, model: AnyModule, state: Mapping[str, Tensor]) -> AnyModule:
     """The model with the tensors read from `path`; CheckpointError unless names and shapes match and all numbers are
     finite."""
     try:

@@ -26,11 +26,12 @@ from benchmarks.printing import err_console
 from benchmarks.training.team import Team, make_deterministic
 from models.errors import CheckpointError
 from models.language import LanguageModel, State
+from models.language_weights import pack_language_model
 from models.weights import pack_tensors, read_tensors
 
 CHECKPOINT_SECONDS = 60  # between checkpoints within an epoch: the most work that a kill can lose
 TEST_STEPS = 1000  # of the test text at once; a matter of speed alone
-CHECKPOINT, WEIGHTS = "hmerbench-language-checkpoint-1", "hmerbench-language-1"
+CHECKPOINT = "hmerbench-language-checkpoint-1"
 
 
 @dataclass
@@ -168,9 +169,7 @@ class Trainer:
 
     def _finish(self) -> None:
         test = self.corpus.splits["test"]
-        header = {"format": WEIGHTS, "model": self.settings.model_dump(mode="json")["model"]}
-        weights = pack_tensors(self.model.state_dict(), header | {"words": self.model.lexicon.words})
-        self.folder.write("weights.safetensors", weights)
+        self.folder.write("weights.safetensors", pack_language_model(self.model))
         began = time.perf_counter()
         scores = {"test_perplexity": perplexity(self.model, test, 1, 1, TEST_STEPS), "test_words": len(test)}
         scores |= {"valid_perplexity": self.position.perplexities[-1], "valid_words": len(self.corpus.splits["valid"])}

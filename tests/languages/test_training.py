@@ -151,6 +151,12 @@ def test_the_gradient_of_padding_counts_but_padding_stays_zero(corpus, tmp_path)
     assert float((after - before).norm()) < 1e-3  # less than the clipped norm, by the padding's part
 
 
+def test_words_may_be_shorter_than_the_widest_filter():
+    model = LanguageModel(LanguageConfig(hidden=4), Lexicon([UNKNOWN, LINE_END, "a"]))
+    loss, _ = model(torch.tensor([[1], [2]]), torch.tensor([[2], [1]]), model.initial_state(1))
+    assert model.spelled_VL.tolist()[2] == [1, 5, 2, 0, 0, 0] and loss.isfinite()
+
+
 # --------------------------------------------------------------------------------------------------------- training
 
 

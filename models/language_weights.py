@@ -1,0 +1,38 @@
+"""Weights files of language models: safetensors with sizes, switches and words in the header."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from models.errors import CheckpointError
+from models.language import LanguageModel, Lexicon
+from models.language_config import LanguageConfig
+from models.weights import one_line, pack_tensors, read_tensors, with_weights
+
+FORMAT = "hmerbench-language-1"
+
+
+def pack_language_model(model: LanguageModel) -> bytes:
+    """A weights file: the model's tensors, its settings and its words."""
+    return pack_tensors(
+        model.state_dict(), {"format": FORMAT, "model": asdict(model.config), "words": model.lexicon.words}
+    )
+
+
+def load_language_model(path: Path) -> LanguageModel:
+    """The model in a file of `pack_language_model`, on the CPU, in evaluation mode.
+
+    Raises CheckpointError for a missing, damaged or foreign file.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such weights file; `python -m benchmarks reproduce-lm` makes one")
+    try:
+        header, state = read_tensors(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; train this language model again") from None
+    if header.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: not a language model's weights; give the weights.safetensors of its run folder")
+    try:
+        config, lexicon = LanguageConfig(**header["model"]), Lexicon(header["words"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: unknown configuration ({one_line(error)}); update this suite") from None
+    return with_weights(path, LanguageModel(config, lexicon), state).eval()
