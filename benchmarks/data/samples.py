@@ -14,6 +14,7 @@ from benchmarks.data.store import ZipStore
 from benchmarks.errors import UserError
 from benchmarks.printing import err_console
 
+HELD_OUT, HELD_OUT_SEED = 0.15, 7  # what trials hold out: share of the training set, and seed of the split
 Item = TypeVar("Item")
 
 

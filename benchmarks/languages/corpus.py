@@ -5,21 +5,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks.data.archive import Archive
+from benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, split_heldout
 from benchmarks.errors import UserError
 from models.language import LINE_END, Lexicon
+from models.vocab import SPECIAL, Vocabulary
 
 SPLITS = ("train", "valid", "test")
 LONGEST = 63  # characters of a word: 65 with its ends, the authors' limit
+NO_IMAGE = np.empty((0, 0), np.uint8)
 PENN_TREEBANK = "f26c4b92c5fdc7b3f8c7cdcb991d8420"  # MD5 of its train.txt
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Numbered words of each split [N], and the lexicon that numbers them: all words of the training text."""
+    """Numbered words of each split [N], and the lexicon that numbers them."""
 
     name: str
     digest: str
@@ -36,30 +40,41 @@ def read_corpus(folder: Path, line_ends: bool = True) -> Corpus:
     penn = hashlib.md5(contents["train"], usedforsecurity=False).hexdigest() == PENN_TREEBANK
     words = {split: list(_words(folder / f"{split}.txt", contents[split], line_ends)) for split in SPLITS}
     digest = hashlib.sha256(b"".join(hashlib.sha256(contents[split]).digest() for split in SPLITS)).hexdigest()[:16]
-    return _numbered("ptb" if penn else "text", digest, words)
+    return _numbered("ptb" if penn else "text", digest, words, Lexicon.of(words["train"]))
 
 
 def caption_corpus(archive: Archive) -> Corpus:
     """The LaTeX of an archive's training captions, each a line and every token a word spelled as it is written.
 
-    Every tenth formula is held out for validation, and every tenth for the test: by formula, as the same ones occur
-    many times. The lines are shuffled, as captions may be sorted by length.
+    The test set is what a trial of a recognizer holds out (`benchmarks trial`), so that both can be judged together by
+    formulas that neither has seen. Of the others every tenth formula is for validation: by formula, as the same ones
+    occur many times. The lines are shuffled, as captions may be sorted by length. All symbols of the dictionary are
+    words, even those that do not occur.
     """
-    words: dict[str, list[str]] = {split: [] for split in SPLITS}
-    captions = archive.captions("train")
-    for id_ in sorted(captions, key=lambda id_: hashlib.sha256(id_.encode()).digest()):
-        words[split_of(captions[id_])] += [*captions[id_], LINE_END]
-    return _numbered("captions", archive.digest[:16], words)
+    samples = [Sample(id_, tuple(tokens), NO_IMAGE) for id_, tokens in archive.captions("train").items()]
+    kept, held = split_heldout(samples, HELD_OUT, HELD_OUT_SEED)
+    splits = {
+        "train": [sample for sample in kept if not _validates(sample.tokens)],
+        "valid": [sample for sample in kept if _validates(sample.tokens)],
+        "test": held,
+    }
+    words = {name: list(_lines(part)) for name, part in splits.items()}
+    digest = hashlib.sha256("\t".join(" ".join(words[split]) for split in SPLITS).encode()).hexdigest()[:16]
+    lexicon = Lexicon.of([LINE_END, *(word for word in Vocabulary().words if word not in SPECIAL)])
+    return _numbered("captions", digest, words, lexicon)
 
 
-def split_of(formula: Sequence[str]) -> str:
-    """The split to which a formula, given as tokens, belongs wherever it occurs."""
-    tenth = hashlib.sha256(" ".join(formula).encode()).digest()[0] % 10
-    return {0: "valid", 1: "test"}.get(tenth, "train")
+def _validates(formula: Sequence[str]) -> bool:
+    """Whether a formula, given as tokens, is for validation, wherever it occurs."""
+    return hashlib.sha256(" ".join(formula).encode()).digest()[0] % 10 == 0
 
 
-def _numbered(name: str, digest: str, words: Mapping[str, Sequence[str]]) -> Corpus:
-    lexicon = Lexicon.of(words["train"])
+def _lines(samples: Sequence[Sample]) -> Iterator[str]:
+    for sample in sorted(samples, key=lambda sample: hashlib.sha256(sample.id.encode()).digest()):
+        yield from (*sample.tokens, LINE_END)
+
+
+def _numbered(name: str, digest: str, words: Mapping[str, Sequence[str]], lexicon: Lexicon) -> Corpus:
     return Corpus(name, digest, lexicon, {split: lexicon.encode(words[split]) for split in SPLITS})
 
 

@@ -15,7 +15,7 @@ import yaml
 
 from benchmarks.config import Config, resolve
 from benchmarks.data.archive import Archive
-from benchmarks.data.samples import Sample, split_heldout
+from benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, split_heldout
 from benchmarks.environment import best_device
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
@@ -27,7 +27,6 @@ from evaluation.scoring.inputs import GroundTruth
 from evaluation.scoring.score import NO_FIELDS, Expression, evaluate
 from models.weights import load_weights
 
-HELD_OUT, SPLIT = 0.15, 7  # share of the training set, and seed of the split
 CLASSES = {"1-5": range(1, 6), "6-10": range(6, 11), "11-20": range(11, 21), "21+": range(21, 10_000)}  # tokens
 KEY = ["trial", "reading", "preset", "epochs", "seed"]
 
@@ -53,7 +52,7 @@ def trial(
     """
     base = resolve(recipe, preset, seed, archive).changed({"training.epochs": epochs, "select": "last"})
     config = base.changed(_values(changes), "--set")
-    kept, held = split_heldout(archive.samples("train"), HELD_OUT, SPLIT)
+    kept, held = split_heldout(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
     ways = {reading: config.changed(_values(reading.split()), "--read") for reading in (readings or [""])}
     for reading, way in ways.items():
         if way.model_copy(update={"search": config.search}) != config:

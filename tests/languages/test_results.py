@@ -9,15 +9,18 @@ import pytest
 from mlflow import MlflowClient
 
 from benchmarks.__main__ import main
+from benchmarks.data.archive import open_archive
+from benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
 from benchmarks.errors import UserError
 from benchmarks.languages import listing, tables
-from benchmarks.languages.corpus import split_of
+from benchmarks.languages.corpus import caption_corpus
 from benchmarks.languages.packing import pack
 from benchmarks.languages.run import LanguageRun
 from benchmarks.languages.settings import FILE, resolve, tied
 from benchmarks.languages.tracking import track
 from benchmarks.tracking.tracking_store import tracking_uri
 from models.language import LINE_END, UNKNOWN
+from models.vocab import SPECIAL, Vocabulary
 from models.weights import read_tensors
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import SYMBOLS, tiny_archive
@@ -104,11 +107,16 @@ def test_only_tested_runs_on_the_penn_treebank_are_packed(tmp_path):
         pack(untested.path)
 
 
-def test_a_formula_is_in_one_split_and_every_tenth_is_held_out():
-    formulas = [["x", "^", "{", str(number), "}"] for number in range(2000)]
-    splits = [split_of(formula) for formula in formulas]
-    assert splits == [split_of(list(formula)) for formula in formulas]
-    assert 140 < splits.count("valid") < 260 and 140 < splits.count("test") < 260
+def test_captions_hold_out_what_a_trial_holds_out_and_every_tenth_formula(tmp_path):
+    """By formula: none is in two splits, nor any of a trial's in the training text."""
+    archive = open_archive(tiny_archive(tmp_path, train=300))
+    corpus, (kept, held) = caption_corpus(archive), split_heldout(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
+    texts = {name: "".join(f"{corpus.lexicon.words[word]} " for word in words) for name, words in corpus.splits.items()}
+    formulas = {name: text.replace(" \n ", "\n").splitlines() for name, text in texts.items()}
+    assert sorted(formulas["test"]) == sorted(" ".join(sample.tokens) for sample in held)
+    assert sorted(formulas["train"] + formulas["valid"]) == sorted(" ".join(sample.tokens) for sample in kept)
+    assert formulas["valid"] and not {*formulas["valid"]} & {*formulas["train"]}
+    assert {*Vocabulary().words} - {*corpus.lexicon.words} == {*SPECIAL}
 
 
 def test_the_command_runs_on_captions_and_says_so(tmp_path, monkeypatch, capsys):
@@ -123,6 +131,6 @@ def test_the_command_runs_on_captions_and_says_so(tmp_path, monkeypatch, capsys)
     assert main() == 0
     assert "LATEX OF THE TRAINING CAPTIONS" in capsys.readouterr().out
     (run,) = LanguageRun.under(*tmp_path.glob("local/foreign-*/runs"))
-    assert run.scores["test_perplexity"] < len(SYMBOLS) + 2  # the line's end and the unknown word
+    assert run.scores["test_perplexity"] < len(SYMBOLS) + 2  # and the line's end
     header, _ = read_tensors(run.path / "weights.safetensors")
-    assert sorted(header["words"]) == sorted([UNKNOWN, LINE_END, *SYMBOLS])
+    assert header["words"][:2] == [UNKNOWN, LINE_END]
