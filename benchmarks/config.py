@@ -17,14 +17,17 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from benchmarks.errors import UserError
-from benchmarks.files import refuse_pipe
+from benchmarks.files import digest_of, refuse_pipe
 from models.inference.options import SearchOptions
 from models.settings import MAX_STEPS, NETWORKS, AnySettings, CoMERSettings, of_its_network, without_classes
 from models.vocab import Vocabulary
 
-SCHEMA = 5  # version of the settings below: raise it when one is added or removed or changes its meaning
+SCHEMA = 5  # version of the settings below: raise it when one is removed, changes its meaning or is added (unless it is
+# left out where it is absent, so that runs keep their digests)
 SEED_LIMIT = 2**64  # torch takes smaller seeds
-FILLED_IN = {"schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"}  # by the run
+FILLED_IN = {  # by the run
+    *("schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink", "search.language.digest")
+}
 # Limits of the authors' loader, which skips larger images and longer labels in training and in prediction.
 AUTHORS_MAX_PIXELS = 320_000
 AUTHORS_MAX_TOKENS = 200
@@ -136,6 +139,15 @@ class Training(Strict):
     graphs: int = Field(default=0, ge=0)
 
 
+class Language(Strict):
+    """A language model that takes part in ranking what a search found. `digest` is filled in from its file."""
+
+    weights: str = ""
+    digest: str = ""
+    weight: float = Field(default=0.0, ge=0)
+    length: float = 0.0
+
+
 class Search(Strict):
     """Approximate joint search (paper sec. 3.5, BTTR sec. 3.4) and how images are grouped for it."""
 
@@ -148,6 +160,8 @@ class Search(Strict):
     scales: tuple[Factor, ...] = Field(default=(1.0,), min_length=1, max_length=8)
     convertible: bool = False
     limit: int | None = Field(default=None, gt=0)
+    # absent, it is no setting: runs from before there was one keep their digest
+    language: Language = Field(default=Language(), exclude_if=lambda language: not language.weights)
 
     @property
     def options(self) -> SearchOptions:
@@ -159,7 +173,8 @@ class Search(Strict):
         """The search as a signature names it: joint10, l2r10, joint10+sizes1,1.2+convertible …"""
         name = ("joint" if self.direction == "both" else self.direction) + str(self.beam_size)
         sizes = "" if self.scales == (1.0,) else "+sizes" + ",".join(f"{scale:g}" for scale in self.scales)
-        return name + sizes + "+convertible" * self.convertible
+        language = f"+language{self.language.weight:g},{self.language.length:g}" if self.language.weights else ""
+        return name + sizes + language + "+convertible" * self.convertible
 
 
 class Config(Strict):
@@ -252,7 +267,12 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
             merged["data"]["ink"] = archive.ink_digest
         if re.fullmatch(r"\d{4}", select) and select not in archive.test_splits:
             merged["select"] = "heldout"
-    return validate(Config, merged, source)
+    config = validate(Config, merged, source)
+    if weights := config.search.language.weights:
+        if not Path(weights).is_file():
+            raise UserError(f"{source}: search.language.weights: {weights}: no such file; `reproduce-lm` makes one")
+        config = config.changed({"search.language.digest": digest_of(Path(weights))})
+    return config
 
 
 def sized(model: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import hashlib
 import io
 import os
 import socket
@@ -42,6 +43,11 @@ def refuse_pipe(path: Path) -> None:
     """Raise UserError for a pipe, socket or device, from which reading may never end."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(f"{path}: a pipe or device; give a file")
+
+
+def digest_of(path: Path) -> str:
+    """Sixteen hex digits over the content of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def zipped(files: Mapping[str, str | bytes]) -> bytes:

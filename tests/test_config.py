@@ -11,7 +11,7 @@ import yaml
 
 from benchmarks import config as configs
 from benchmarks import keys
-from benchmarks.config import SCHEMA, Config, Optimizer
+from benchmarks.config import SCHEMA, Config, Language, Optimizer
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
@@ -173,6 +173,22 @@ def test_another_setting_is_another_run(path, tmp_path):
     assert (tmp_path / "config.yaml").read_text() == made.to_yaml()
 
 
+def test_a_language_model_is_a_setting_only_where_there_is_one(tmp_path):
+    """Runs from before there was one keep their settings; with one, the run is tied to the content of its file."""
+    plain, weights, preset = configs.resolve("comer-fusion", "smoke", 7), tmp_path / "lm", tmp_path / "smoke.yaml"
+    assert "language" not in plain.model_dump()["search"] and "language" not in plain.to_yaml()
+    digests, names = {plain.digest}, {plain.search.name}
+    for content, weight in (("one", 0.1), ("two", 0.1), ("two", 0.2)):
+        weights.write_text(content)
+        preset.write_text(f"base: smoke\nsearch: {{language: {{weights: {weights}, weight: {weight}}}}}")
+        made = configs.resolve("comer-fusion", str(preset), 7)
+        (tmp_path / "config.yaml").write_text(made.to_yaml())
+        assert configs.load(tmp_path / "config.yaml") == made and len(made.search.language.digest) == 16
+        digests.add(made.digest)
+        names.add(made.search.name)
+    assert len(digests) == 4 and len(names) == 3 and any("+language0.2,0" in name for name in names)
+
+
 def test_another_default_is_another_run():
     """A run is identified by the settings it was made with, not by today's defaults."""
 
@@ -208,6 +224,7 @@ def test_the_papers_preset_sets_every_key_to_its_default():
     assert configs.resolve("comer-fusion", "paper", 7).model_dump(mode="json") == plain
     text = resources.files("benchmarks").joinpath("presets/paper.yaml").read_text()
     flat = configs.flat(yaml.safe_load(text))
+    plain["search"]["language"] = Language().model_dump()
     settable = {name: value for name, value in configs.flat(plain).items() if name not in configs.FILLED_IN}
     settable = {name: value for name, value in settable.items() if not name.startswith("model.")}
     networks = {"model.network": "comer", "model.size": "published"}
@@ -278,6 +295,9 @@ def test_settings_are_read_back(tmp_path):
         ("data: {max_area: -5}", "data.max_area: Input should be greater than or equal to 1024"),
         ("data: {max_tokens: 500}", "data.max_tokens: Input should be less than 500"),
         ("search: {beam_size: 57}", "search.beam_size must be at most 56"),
+        ("search: {language: {weigths: x}}", "search.language.weigths: no such key; did you mean search.language.w"),
+        ("search: {language: {weight: -1.0}}", "search.language.weight: Input should be greater than or equal to 0"),
+        ("search: {language: {weights: nowhere}}", "nowhere: no such file"),
     ],
 )
 def test_a_fault_is_reported_in_one_line(tmp_path, text, message):

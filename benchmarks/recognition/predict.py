@@ -15,6 +15,7 @@ from benchmarks.environment import best_device
 from benchmarks.errors import UserError, out_of_memory_reason
 from benchmarks.files import zipped
 from benchmarks.printing import err_console
+from benchmarks.recognition.rescoring import Lines, rescored
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.inputs import prediction_file
 from evaluation.symlg import Unconverted, from_latex
@@ -75,9 +76,10 @@ def search(
 ) -> dict[str, list[Hypothesis]]:
     """Hypotheses by id: the one to predict, then the others, best first. Progress is shown if it has a name, `what`.
 
-    Raises UserError if a score is not a number.
+    Raises UserError if a score is not a number, and for a language model that does not fit (`search.language`).
     """
     result: dict[str, list[Hypothesis]] = {}
+    lines = Lines.of(config.search, model.vocabulary) if config.search.language.weights else None
     batches = evaluation_batches(samples, config, config.search.batch_size, config.search.scales)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.search.bf16):
         read = searcher(model)
@@ -88,6 +90,8 @@ def search(
                     raise UserError(
                         f"{id_}: the network overflows on it; its weights are no good, give or train others"
                     )
+                if lines:
+                    hypotheses = rescored(hypotheses, lines, config.search, model.vocabulary)
                 result[id_] = ranked(hypotheses, config, model.vocabulary)
     return result
 

@@ -48,7 +48,8 @@ class Candidate(Hypothesis):
     @property
     def confidence(self) -> float:
         """Geometric mean of the token probabilities over all directions and image sizes, from 0 to 1."""
-        return math.exp(self.score * (len(self.ids) + 1) ** (self.alpha - 1) / (2 if self.reverse else 1))
+        own = self.forward + self.reverse  # without a language model's share
+        return math.exp(own * (len(self.ids) + 1) ** (self.alpha - 1) / (2 if self.reverse else 1))
 
 
 @dataclass(frozen=True)

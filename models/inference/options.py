@@ -36,7 +36,7 @@ class Hypothesis:
     """One recognized token sequence."""
 
     ids: tuple[int, ...]  # left to right, without sos and eos
-    score: float  # forward + reverse; hypotheses are ranked by it
+    score: float  # forward + reverse (+ a language model's share); hypotheses are ranked by it
     forward: float  # length-normalized log-probability in the direction of the search
     reverse: float  # the same in the opposite direction; 0 if only one direction is searched
     direction: Literal["l2r", "r2l"]

@@ -15,6 +15,9 @@ from benchmarks.recognition import predict
 from benchmarks.recognition.predict import ranked, recognize
 from evaluation.symlg import Unconverted, from_latex
 from models import CoMER, Hypothesis, Vocabulary, build
+from models.language import LINE_END, LanguageModel, Lexicon
+from models.language_config import LanguageConfig
+from models.language_weights import pack_language_model
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 CPU = torch.device("cpu")
@@ -104,6 +107,22 @@ def test_if_nothing_converts_the_best_is_predicted(untrained) -> None:
     assert ranked([], config, Vocabulary()) == []
 
 
+def test_a_language_model_takes_part_where_the_settings_name_one(untrained, tmp_path) -> None:
+    """It ranks what the search found; a reward for length alone shows who wins without knowing its probabilities."""
+    model, config, samples = untrained
+    weights = tmp_path / "lm.safetensors"
+    lexicon = Lexicon.of([LINE_END, *Vocabulary().words])
+    weights.write_bytes(pack_language_model(LanguageModel(LanguageConfig(hidden=3), lexicon)))
+    plain = recognize(model, config, samples, CPU, "2014")
+    for length, reverse in ((5.0, True), (-5.0, False)):
+        named = changed(config, language={"weights": str(weights), "length": length})
+        found = recognize(model, named, samples, CPU, "2014")
+        for id_, (tokens, hypotheses) in found.items():
+            lengths = [len(hypothesis.ids) for hypothesis in hypotheses]
+            assert lengths == sorted(lengths, reverse=reverse) and len(tokens) == lengths[0]
+            assert {h.ids for h in hypotheses} == {h.ids for h in plain[id_][1]}
+
+
 @pytest.mark.parametrize("order", ["area", "shape"])
 def test_images_are_searched_at_all_scales(untrained, order: str) -> None:
     _, config, samples = untrained
@@ -137,4 +156,5 @@ def test_the_signature_names_the_search(untrained) -> None:
     assert config.search.name == "joint10"
     assert changed(config, convertible=True).search.name == "joint10+convertible"
     assert changed(config, scales=(1.3,)).search.name == "joint10+sizes1.3"
+    assert changed(config, language={"weights": "lm", "weight": 0.2}).search.name == "joint10+language0.2,0"
     assert changed(config, scales=(1.0,), convertible=False).digest == config.digest  # runs keep their names
