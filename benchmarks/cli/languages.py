@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.cli.options import RESULTS, Crohme, Results, app, parse_list, parse_seed
+from benchmarks.cli.options import RESULTS, Crohme, Ptb, Results, app, parse_list, parse_seed
 from benchmarks.errors import UserError
 
 PANEL = "Language models"
@@ -13,13 +13,13 @@ PANEL = "Language models"
 
 @app.command("reproduce-lm", rich_help_panel=PANEL)
 def reproduce_lm(
-    ptb: Annotated[
-        Path | None, typer.Option(help="folder of train.txt, valid.txt, test.txt; default: LaTeX of training captions")
-    ] = None,
+    ptb: Ptb = None,
     crohme: Crohme = None,
     recipes: Annotated[
         str,
-        typer.Option(help="lm-char-small | lm-char-large | lm-char-small-no-highway | lm-word-small | YAML files"),
+        typer.Option(
+            help="lm-char-small | lm-char-large | lm-char-small-no-highway | lm-word-small | captions | YAML files"
+        ),
     ] = "lm-char-small",
     seeds: Annotated[str, typer.Option(help="seeds, separated by spaces or commas")] = "7",
     results: Results = RESULTS,
@@ -35,3 +35,18 @@ def reproduce_lm(
         on_text(ptb, names, numbers, results)
     else:
         on_captions(open_data(crohme, results), names, numbers, results)
+
+
+@app.command(rich_help_panel=PANEL)
+def rescore(
+    folders: Annotated[list[Path], typer.Argument(help="run folders with n-best lists (predictions/<set>.jsonl)")],
+    language: Annotated[Path, typer.Option(help="weights of a language model of captions")],
+    trial: Annotated[Path, typer.Option(help="run folder of a trial, on whose held-out expressions to choose")],
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+) -> None:
+    """What a language model is worth in recognition: results/rescoring.{csv,md}."""
+    from benchmarks.languages.worth import rescore
+    from benchmarks.runs.workspace import open_data
+
+    rescore(open_data(crohme, results), trial, folders, language, results)
