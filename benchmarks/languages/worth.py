@@ -114,7 +114,8 @@ def rescore(archive: Archive, trial: Path, folders: Sequence[Path], language: Pa
         if len(sets) > 1:
             rows += _rows(run, "all", sets, chosen)
     write(rows, results)
-    show(TITLE, rows)
+    shown = ("run", "set", "n", "exact", "with", "gained", "lost", "points", "p", "oracle")
+    show(TITLE, [{key: row[key] for key in shown} for row in rows])
     return rows
 
 
@@ -149,7 +150,7 @@ def _read(run: RunFolder, split: str, archive: Archive, lines: Lines) -> Judged:
         truth = {id_: truth[id_] for id_ in lists if id_ in truth}
     if not truth or not truth.keys() & lists.keys():
         raise UserError(f"{run.path}: its lists of {split} are of no expression in {archive.path}; give their archive")
-    return judged(lists, GroundTruth(truth, None).graphs(), lines, run.settings.search, f"{_name(run)}, {split}")
+    return judged(lists, GroundTruth(truth, None).graphs(), lines, run.settings.search, f"{_name(run, split)}, {split}")
 
 
 def judged(
@@ -180,8 +181,8 @@ def _right(prediction: SymLG, truth: Graph) -> bool:
     return prediction.nodes.keys() == truth.nodes.keys() and not metrics.compare(prediction, truth).metrics["D_B"]
 
 
-def _name(run: RunFolder) -> str:
-    return f"{run.recipe}/{run.preset}-seed{run.seed}"
+def _name(run: RunFolder, split: str) -> str:
+    return f"{'trial of ' * (split == HELD_OUT)}{run.recipe}/{run.preset}-seed{run.seed}"
 
 
 def _rows(run: RunFolder, split: str, sets: Sequence[Judged], chosen: Mapping[str, Language]) -> list[Row]:
@@ -196,7 +197,7 @@ def _rows(run: RunFolder, split: str, sets: Sequence[Judged], chosen: Mapping[st
     rows = []
     for way, share in chosen.items():
         found = compare_paired(wrong(share), plain)
-        row: Row = {"run": _name(run), "set": split, "n": found.n, "exact": found.exact_b, "with": way}
+        row: Row = {"run": _name(run, split), "set": split, "n": found.n, "exact": found.exact_b, "with": way}
         row |= {"weight": share.weight, "length": share.length, "gained": found.only_a, "lost": found.only_b}
         low, high = found.interval
         row |= {"points": round(found.difference, 2), "low": round(low, 2), "high": round(high, 2)}
