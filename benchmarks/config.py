@@ -19,7 +19,15 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from benchmarks.errors import UserError
 from benchmarks.files import digest_of, refuse_pipe
 from models.inference.options import SearchOptions
-from models.settings import MAX_STEPS, NETWORKS, AnySettings, CoMERSettings, of_its_network, without_classes
+from models.settings import (
+    MAX_STEPS,
+    NETWORKS,
+    UNNAMED,
+    AnySettings,
+    of_its_network,
+    settings_class,
+    without_classes,
+)
 from models.vocab import Vocabulary
 
 SCHEMA = 5  # version of the settings below: raise it when one is removed, changes its meaning or is added (unless it is
@@ -185,7 +193,7 @@ class Config(Strict):
     preset: Name
     seed: int = Field(default=7, ge=0, lt=SEED_LIMIT)
     data: Data = Data()
-    model: AnySettings = CoMERSettings()
+    model: AnySettings = of_its_network({})
     augmentation: Augmentation | None = Augmentation()
     training: Training = Training()
     search: Search = Search()
@@ -285,8 +293,9 @@ def sized(model: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def network_of(model: Mapping[str, Any]) -> str:
-    """The network that keys of a model name; CoMER for those that name none, or an unknown one, to be refused later."""
-    return name if (name := model.get("network")) in list(NETWORKS) else CoMERSettings.network
+    """The network that keys of a model name; UNNAMED if they name none, or an unknown one, to be refused later."""
+    settings = settings_class(model.get("network"))
+    return settings.network if settings else UNNAMED
 
 
 def load(path: Path) -> Config:
@@ -476,7 +485,7 @@ def first_fault(error: ValidationError, start: int = 0) -> str:
     return f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
 
 
-def schema(model: type[BaseModel] = Config, network: str = CoMERSettings.network) -> dict[str, dict[str, Any]]:
+def schema(model: type[BaseModel] = Config, network: str = UNNAMED) -> dict[str, dict[str, Any]]:
     """JSON schema of every key and section, by full name (training.optimizer.lr); the model has those of `network`."""
     whole, settings = model.model_json_schema(), TypeAdapter(NETWORKS[network]).json_schema()
     for kind in NETWORKS[network].__mro__:  # pydantic leaves out the docstrings of inherited settings

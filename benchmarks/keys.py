@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.config import FILLED_IN, SHIPPED, schema
-from models.settings import NETWORKS, CoMERSettings
+from benchmarks.config import FILLED_IN, SHIPPED, names, network_of, read_named, schema
+from models.settings import NETWORKS, UNNAMED
 
 _LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: (?P<value>[^ #].*?))?(?:  # (?P<comment>.*))?$")
 _NAMES = {"integer": "whole number", "boolean": "true or false", "string": "text", "null": "null"}
@@ -23,11 +23,13 @@ def settable() -> list[dict[str, str]]:
     `name` is the full one, such as training.optimizer.lr; `default` is JSON; `meaning` ends with its source.
     """
     meanings = comments()
+    for recipe in names("recipes"):
+        network_of(read_named("recipes", recipe)[1].get("model", {}))  # finds a network that is in a file of its own
     fields = {name: field for name, field in schema().items() if not name.startswith("model.")}
     sections = {name.rpartition(".")[0] for name in fields} | {"model"}
     listed = {name: field for name, field in fields.items() if name not in FILLED_IN | sections}
     sizes = dict.fromkeys(size for settings in NETWORKS.values() for size in settings.sizes)
-    listed["model.network"] = {"enum": list(NETWORKS), "default": CoMERSettings.network}
+    listed["model.network"] = {"enum": list(NETWORKS), "default": UNNAMED}
     listed["model.size"] = {"enum": list(sizes), "default": "published"}
     rows = [_row(name, field, meanings.get(name, "")) for name, field in listed.items()]
     for network in NETWORKS:

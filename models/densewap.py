@@ -9,7 +9,7 @@ channels, A attention channels, n state size, m embedding size, T steps, V class
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from models.densenet import DenseNet
 from models.layers import Dropout, float32
 from models.network import NO_WORD, AttentionMaps, Network
-from models.settings import DenseWAPSettings
+from models.settings import WAPSettings
 from models.vocab import EOS, Vocabulary
 
 START, END = -1, 0  # START is no class; zeros stand for its embedding
@@ -128,7 +128,23 @@ class CoverageAttention(nn.Module):
     def forward(self, memory: Memory, state_bMn: Tensor, past_bMhw: Tensor) -> tuple[Tensor, Tensor]:
         """Attention [b, M, h, w], 0 at padding, and the features [b, M, D] that it reads."""
         weights_bML = (self.energies(self.cover(memory, past_bMhw), state_bMn) + memory.hidden_b1L).softmax(-1)
-        return weights_bML.view_as(past_bMhw), weights_bML.to(memory.maps_bLD.dtype) @ memory.maps_bLD
+        return weights_bML.view_as(past_bMhw), self.read(memory, weights_bML)
+
+    def read(self, memory: Memory, weights_bML: Tensor) -> Tensor:
+        """The mean [b, M, D] of the features, weighted by attention."""
+        return weights_bML.to(memory.maps_bLD.dtype) @ memory.maps_bLD
+
+
+class AnyAttention(Protocol):
+    """What a layer of a decoder needs of its attention, which may have several heads."""
+
+    def remember(self, maps_bhwD: Tensor, mask_bhw: Tensor) -> Any:
+        """All that is the same at every step."""
+        ...
+
+    def __call__(self, memory: Any, state_bMn: Tensor, past_bMhw: Tensor) -> tuple[Tensor, Tensor]:
+        """Attention, given the sum of that before, and the features [b, M, D] that it reads."""
+        ...
 
 
 class Step(NamedTuple):
@@ -138,15 +154,31 @@ class Step(NamedTuple):
     attention_bMhw: Tensor
     context_bMD: Tensor
     state_bMn: Tensor
+    past_bMhw: Tensor  # the sum of all attention so far
 
 
-class Decoder(nn.Module):
+class ConditionalGRU(nn.Module):
+    """A layer of a decoder: GRU, attention, GRU."""
+
+    cell1: GRUCell
+    attention: AnyAttention
+    cell2: GRUCell
+
+    def step(self, memory: Any, products_bM3n: Tensor, state_bMn: Tensor, past_bMhw: Tensor) -> Step:
+        """One step, given the first cell's products of its input."""
+        middle_bMn = self.cell1(products_bM3n, state_bMn)
+        attention_bMhw, context_bMD = self.attention(memory, middle_bMn, past_bMhw)
+        state_bMn = self.cell2(self.cell2.input(context_bMD), middle_bMn)
+        return Step(middle_bMn, attention_bMhw, context_bMD, state_bMn, past_bMhw + attention_bMhw)
+
+
+class Decoder(ConditionalGRU):
     """Maps classes to the scores of the next class: GRU, attention, GRU; then a maxout layer."""
 
-    def __init__(self, features: int, classes: int, c: DenseWAPSettings) -> None:
+    def __init__(self, features: int, classes: int, c: WAPSettings) -> None:
         super().__init__()
         self.embedding = nn.Embedding(classes, c.embedding)
-        self.attention = CoverageAttention(features, c.hidden, c.attention, c.coverage_channels, c.coverage_kernel)
+        self.attention = self.new_attention(features, c)
         self.cell1 = GRUCell(c.embedding, c.hidden)
         self.cell2 = GRUCell(features, c.hidden, state_bias=True)
         self.from_context = nn.Linear(features, c.embedding)
@@ -155,16 +187,18 @@ class Decoder(nn.Module):
         self.dropout = Dropout(c.dropout)
         self.classes = nn.Linear(c.embedding // 2, classes)
 
+    def new_attention(self, features: int, c: Any) -> AnyAttention:
+        """Attention that has not learned yet; `c` are the network's own settings."""
+        return CoverageAttention(features, c.hidden, c.attention, c.coverage_channels, c.coverage_kernel)
+
+    def begin(self, features: Features) -> tuple[Any, Tensor, Tensor]:
+        """Memory, state [b, 1, n] and past attention [b, 1, h, w] before the first step."""
+        past_b1hw = torch.zeros_like(features.mask_bhw, dtype=torch.float32)[:, None]
+        return self.attention.remember(*features[:2]), features.state_bn[:, None], past_b1hw
+
     def embed(self, words_x: Tensor) -> Tensor:
         """Embeddings [..., m] of classes, zeros for what is none."""
         return self.embedding(words_x.clamp(min=0)) * (words_x >= 0)[..., None]
-
-    def step(self, memory: Memory, products_bM3n: Tensor, state_bMn: Tensor, past_bMhw: Tensor) -> Step:
-        """One step, given the first cell's products of the class before."""
-        middle_bMn = self.cell1(products_bM3n, state_bMn)
-        attention_bMhw, context_bMD = self.attention(memory, middle_bMn, past_bMhw)
-        state_bMn = self.cell2(self.cell2.input(context_bMD), middle_bMn)
-        return Step(middle_bMn, attention_bMhw, context_bMD, state_bMn)
 
     def scores(self, context_xD: Tensor, state_xn: Tensor, previous_xm: Tensor) -> Tensor:
         """Logits [..., V]: three linear layers, their maximum over pairs of channels, a fourth."""
@@ -173,14 +207,13 @@ class Decoder(nn.Module):
 
     def forward(self, features: Features, words_bT: Tensor, trace: list[Step] | None = None) -> Tensor:
         """Logits [b, T, V] of each word given those before it; a given `trace` receives every step."""
-        memory, state_bMn = self.attention.remember(*features[:2]), features.state_bn[:, None]
-        past_bMhw = torch.zeros_like(features.mask_bhw, dtype=torch.float32)[:, None]
+        memory, state_bMn, past_bMhw = self.begin(features)
         previous_bTm = self.embed(F.pad(words_bT[:, :-1], (1, 0), value=START))
         products_Tb13n = self.cell1.input(previous_bTm).transpose(0, 1)[:, :, None]
         contexts, states = [], []
         for products_b13n in products_Tb13n:
             step = self.step(memory, products_b13n, state_bMn, past_bMhw)
-            past_bMhw, state_bMn = past_bMhw + step.attention_bMhw, step.state_bMn
+            state_bMn, past_bMhw = step.state_bMn, step.past_bMhw
             contexts.append(step.context_bMD)
             states.append(state_bMn)
             if trace is not None:
@@ -197,11 +230,12 @@ class Targets(NamedTuple):
 class DenseWAP(Network):
     """The whole network. Its classes are the vocabulary's words from EOS on, which is END."""
 
-    settings: DenseWAPSettings
+    settings: WAPSettings
+    decoder_class: ClassVar[type[Decoder]] = Decoder
     word_rows = ("decoder.embedding.weight", "decoder.classes.weight")
-    triples = tuple(f"decoder.{cell}.{part}.weight" for cell in ("cell1", "cell2") for part in ("input", "state"))
+    triples = tuple(f"{cell}.{part}.weight" for cell in ("cell1", "cell2") for part in ("input", "state"))
 
-    def __init__(self, settings: DenseWAPSettings, vocabulary: Vocabulary | None = None) -> None:
+    def __init__(self, settings: WAPSettings, vocabulary: Vocabulary | None = None) -> None:
         super().__init__(settings, vocabulary)
         self.encoder = Encoder(
             settings.growth_rate,
@@ -211,7 +245,7 @@ class DenseWAP(Network):
             stride=settings.stride,
             mask_padding=settings.mask_padding,
         )
-        self.decoder = Decoder(self.encoder.net.out_channels, len(self.vocabulary) - EOS, settings)
+        self.decoder = self.decoder_class(self.encoder.net.out_channels, len(self.vocabulary) - EOS, settings)
         self.apply(initialize)
 
     def targets(self, captions: Sequence[Sequence[str]], padded: Callable[[int], int] = int) -> Targets:
@@ -221,16 +255,24 @@ class DenseWAP(Network):
             row_T[: len(caption) + 1] = torch.tensor([*self.vocabulary.encode(caption), EOS]) - EOS
         return Targets(words_bT)
 
-    def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+    def read(self, features: Features, targets: Targets) -> tuple[Tensor, Tensor]:
         """Logits [b, T, V] and true classes [b, T]; on the CPU only as many steps as the longest caption takes."""
         words_bT = targets.words_bT
         if words_bT.device.type == "cpu":
             words_bT = words_bT[:, : int((words_bT != NO_WORD).sum(1).max())]
-        return self.decoder(self.encoder(images_b1HW, mask_bHW), words_bT), words_bT
+        return self.decoder(features, words_bT), words_bT
+
+    def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Targets) -> tuple[Tensor, Tensor]:
+        """Logits [b, T, V] and true classes [b, T]."""
+        return self.read(self.encoder(images_b1HW, mask_bHW), targets)
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Targets, label_smoothing: float = 0.0) -> Tensor:
+        """The loss of images."""
+        return self.loss(self.encoder(images_b1HW, mask_bHW), targets, label_smoothing)
+
+    def loss(self, features: Features, targets: Targets, label_smoothing: float = 0.0) -> Tensor:
         """The mean over images of the mean cross-entropy of their words: every image counts alike."""
-        logits_bTV, words_bT = self.predict(images_b1HW, mask_bHW, targets)
+        logits_bTV, words_bT = self.read(features, targets)
         losses_bT = F.cross_entropy(
             logits_bTV.transpose(1, 2), words_bT, reduction="none", label_smoothing=label_smoothing
         )

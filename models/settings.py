@@ -1,6 +1,8 @@
 """The settings of every network: its sizes and switches, and where its code is. Nothing here loads torch."""
 
 from collections.abc import Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
@@ -30,6 +32,9 @@ Depths = Annotated[PositiveInt | Three, WrapValidator(_one_or_three)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 STRICT = ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True)
 
+NETWORKS: dict[str, type["NetworkSettings"]] = {}  # by name: those below, and what settings_class has found elsewhere
+UNNAMED = "comer"  # the network of settings that name none: they are older than the others
+
 
 @dataclass(frozen=True, config=STRICT)
 class NetworkSettings:
@@ -45,6 +50,10 @@ class NetworkSettings:
     free: ClassVar[frozenset[str]] = frozenset()  # settings that may change after training
 
     network: str
+
+    def __init_subclass__(cls) -> None:
+        if name := vars(cls).get("network"):
+            NETWORKS[name] = cls
 
     @property
     def directions(self) -> tuple[str, ...]:
@@ -167,10 +176,9 @@ class BTTRSettings(TransformerSettings):
 
 
 @dataclass(frozen=True, config=STRICT)
-class DenseWAPSettings(DenseNetSettings):
-    """DenseWAP (its authors' program)."""
+class WAPSettings(DenseNetSettings):
+    """Settings that DenseWAP shares with the networks built on it (its authors' program)."""
 
-    code: ClassVar = "models.densewap:DenseWAP"
     searcher: ClassVar = "models.inference.densewap_search:DenseWAPSearch"
     sizes: ClassVar = _sizes(
         "hidden embedding attention growth_rate num_layers dropout encoder_dropout stride",
@@ -186,7 +194,6 @@ class DenseWAPSettings(DenseNetSettings):
     )
     free: ClassVar = frozenset({"dropout", "encoder_dropout", "mask_padding"})
 
-    network: Literal["densewap"] = "densewap"
     hidden: PositiveInt = 256
     """size of the recurrent state (program)"""
     embedding: Annotated[int, Field(gt=0, multiple_of=2)] = 256
@@ -204,6 +211,15 @@ class DenseWAPSettings(DenseNetSettings):
     def directions(self) -> tuple[str, ...]:
         """One: nothing is read right to left."""
         return ("l2r",)
+
+
+@dataclass(frozen=True, config=STRICT)
+class DenseWAPSettings(WAPSettings):
+    """DenseWAP (its authors' program)."""
+
+    code: ClassVar = "models.densewap:DenseWAP"
+
+    network: Literal["densewap"] = "densewap"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -246,9 +262,13 @@ class DenseWAPTDSettings(DenseNetSettings):
         return ("l2r",)
 
 
-NETWORKS: dict[str, type[NetworkSettings]] = {
-    settings.network: settings for settings in (CoMERSettings, BTTRSettings, DenseWAPSettings, DenseWAPTDSettings)
-}
+def settings_class(network: object) -> type[NetworkSettings] | None:
+    """The settings of a network, None if there is no such network. Those of `my-net` may stand in models/my_net.py."""
+    name = str(network)  # whatever stands there in a file
+    module = name.replace("-", "_")
+    if name not in NETWORKS and module.isidentifier() and find_spec(f"models.{module}"):
+        import_module(f"models.{module}")
+    return NETWORKS.get(name)
 
 
 def without_classes(keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,7 +277,7 @@ def without_classes(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_its_network(keys: Any) -> NetworkSettings:
-    """Settings of the network that `network` names. Settings that name none are older than the others, and CoMER's.
+    """Settings of the network that `network` names, of UNNAMED if it names none.
 
     Raises ValueError for an unknown network, pydantic's ValidationError for a key or value that its class refuses.
     """
@@ -265,9 +285,9 @@ def of_its_network(keys: Any) -> NetworkSettings:
         return keys
     if not isinstance(keys, dict):
         raise ValueError("must hold keys")
-    if (name := keys.get("network", CoMERSettings.network)) not in list(NETWORKS):
+    if (settings := settings_class(name := keys.get("network", UNNAMED))) is None:
         raise ValueError(f"no network called {name!r}; choose one of {', '.join(NETWORKS)}")
-    return NETWORKS[name](**keys)
+    return settings(**keys)
 
 
 AnySettings = Annotated[SerializeAsAny[NetworkSettings], PlainValidator(of_its_network)]

@@ -17,22 +17,21 @@ class DenseWAPDecoder:
     """Decodes step by step; b images, M hypotheses of each."""
 
     def __init__(self, decoder: Decoder, features: Features) -> None:
-        self.decoder, self.memory = decoder, decoder.attention.remember(*features[:2])
-        self.state_bMn = features.state_bn[:, None]
-        self.past_bMhw = torch.zeros_like(features.mask_bhw, dtype=torch.float32)[:, None]
+        self.decoder = decoder
+        self.memory, self.state_bMn, self.past_bMhw = decoder.begin(features)
 
     def feed(self, tokens_bM: Tensor) -> Tensor:
         """Logits [b, M, V] of the next class after one more class per hypothesis; the first is START."""
         previous_bMm = self.decoder.embed(tokens_bM)
         products_bM3n = self.decoder.cell1.input(previous_bMm)
         step = self.decoder.step(self.memory, products_bM3n, self.state_bMn, self.past_bMhw)
-        self.state_bMn, self.past_bMhw = step.state_bMn, self.past_bMhw + step.attention_bMhw
+        self.state_bMn, self.past_bMhw = step.state_bMn, step.past_bMhw
         return self.decoder.scores(step.context_bMD, step.state_bMn, previous_bMm)
 
     def reorder(self, parents_bM: Tensor) -> None:
         """Let hypothesis m of each image continue what was hypothesis parents[m]."""
-        self.state_bMn = self.state_bMn.take_along_dim(parents_bM[..., None], 1)
-        self.past_bMhw = self.past_bMhw.take_along_dim(parents_bM[..., None, None], 1)
+        image_b1 = torch.arange(len(parents_bM), device=parents_bM.device)[:, None]
+        self.state_bMn, self.past_bMhw = self.state_bMn[image_b1, parents_bM], self.past_bMhw[image_b1, parents_bM]
 
     def compact(self, live_b: Tensor) -> None:
         """Keep only the images with the given indices."""
