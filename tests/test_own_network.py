@@ -1,0 +1,75 @@
+"""CONTRIBUTING's "A network of your own": its two files, as they stand there, are all that a network needs."""
+
+import itertools
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+import models
+from benchmarks import config as configs
+from benchmarks.data.archive import open_archive
+from benchmarks.recognition.attention import trace
+from benchmarks.recognition.predict import predict
+from benchmarks.runs.folder import RunFolder
+from benchmarks.training import trainer
+from benchmarks.training.trainer import train
+from models import NETWORKS
+from models.weights import load_weights
+from tests.helpers.places import ROOT
+from tests.helpers.tiny import SETTINGS, tiny_archive
+
+PAGE = (ROOT / "CONTRIBUTING.md").read_text().partition("## A network of your own\n")[2].partition("\n## ")[0]
+TINY = {key: SETTINGS[key] for key in ("training", "search", "select")}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The page's recipe, whose network's file lies where `models` finds it, until the test ends."""
+    files = re.findall(r"`(?:models|benchmarks/recipes)/(\w+\.\w+)`:\n\n((?: {4}.*\n|\n)+)", PAGE)
+    assert [name for name, _ in files] == ["counting.py", "counting.yaml"]
+    for name, text in files:
+        (tmp_path / name).write_text(dedent(text))
+    monkeypatch.setattr(models, "__path__", [*models.__path__, str(tmp_path)])
+    yield tmp_path / "counting.yaml"
+    NETWORKS.pop("counting", None)
+    sys.modules.pop("models.counting", None)
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_two_files_are_enough(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """To train, also after a kill in the middle of an epoch, to read and to show attention."""
+    archive = open_archive(tiny_archive(tmp_path / "archive"))
+    size = {"growth_rate": 4, "num_layers": 1, "hidden": 16, "embedding": 16, "attention": 16}
+    config = configs.resolve(str(recipe), "paper", 7, archive).changed({"model": size, **TINY})
+    run, killed = RunFolder(tmp_path / "run", config), RunFolder(tmp_path / "killed", config)
+    train(run, archive)
+    assert len(run.history) == 3
+
+    steps = itertools.count()
+
+    def kill(*_: object) -> None:
+        if next(steps) == 4:
+            raise Killed
+
+    monkeypatch.setattr(trainer, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(trainer, "CHECK_STEPS", 1)
+    hook = register_optimizer_step_pre_hook(kill)
+    with pytest.raises(Killed):
+        train(killed, archive)
+    hook.remove()
+    train(killed, archive)
+    assert killed.weights.read_bytes() == run.weights.read_bytes()
+
+    predict(run, archive, ["2014"])
+    assert run.recognized("2014")
+    network, sample = load_weights(run.weights), archive.samples("2014")[0]
+    assert network.settings.network == "counting"
+    assert len(trace(network, config, sample.image, sample.tokens).looked_Thw) == len(sample.tokens) + 1
