@@ -22,7 +22,8 @@ from tests.helpers.tiny import tiny_archive
 
 PRESETS = ["gpu", "large", "medium", "paper", "small", "smoke"]
 PAPERS = {"bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"}
-RECIPES = sorted({*PAPERS, "bttr-original", "bttr-uni", "densewap", "densewap-td"})
+DENSEWAP = {"densewap", "densewap-drop-attention", "densewap-stacked", "densewap-td", "densewap-weak"}
+RECIPES = sorted({*PAPERS, *DENSEWAP, "bttr-original", "bttr-uni"})
 
 
 def test_what_is_shipped():

@@ -76,7 +76,7 @@ def lines(results: Path) -> Iterator[str]:
     """The listing as lines of text."""
     yield "recipes"
     for name, comment in shipped("recipes").items():
-        yield f"  {name:<15}{comment}"
+        yield f"  {name:<25}{comment}"
     listed = runs(results)
     yield f"runs under {results}" if listed else f"no runs under {results}"
     for run in listed:
