@@ -261,6 +261,7 @@ def test_settings_are_read_back(tmp_path):
         ("model: {heads: 8}", "model.heads: no such key; did you mean model.nhead?"),
         ("model: {vocab_size: 113}", "model.vocab_size: no such key"),
         ("model: {network: wap}", "model: no network called 'wap'; choose one of comer"),
+        ("model: {network: weights}", "model: no network called 'weights'; choose one of comer"),  # a module
         ("model: {size: huge}", "model.size: comer has no size 'huge'; choose one of nano, micro, dense18"),
         ("model: {size: [1]}", "model.size: comer has no size [1]"),
         ("model: {nhead: 7}", "nhead must divide d_model"),

@@ -91,7 +91,7 @@ def _note(table: pd.DataFrame) -> str:
     after_text = [names["table2"] for names in reference()["recipes"].values() if "after_text" in names]
     reproduced = set(table["model"][table["source"] != "reported"])
     models = [model for model in after_text if model in reproduced]
-    return f"{NOTE} {AFTER_TEXT.format(' and '.join(models))}" if models else NOTE
+    return f"{NOTE} {AFTER_TEXT.format(', '.join(models))}" if models else NOTE
 
 
 def show(tables: Tables, *, crohme: bool = True) -> None:

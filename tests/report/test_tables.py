@@ -97,10 +97,10 @@ def test_sources_are_side_by_side(tmp_path: Path) -> None:
 
 
 def test_networks_after_the_text_of_a_paper_are_called_so(tmp_path: Path) -> None:
-    put_run(tmp_path / "reproduced", "densewap", "ink")
+    put_run(tmp_path / "reproduced", "densewap", "medium")
     tables.write(tables.committed(tmp_path), tmp_path)
     assert "no program to compare with" not in (tmp_path / "table2.md").read_text()
-    put_run(tmp_path / "reproduced", "densewap-weak", "ink", exact=400)
+    put_run(tmp_path / "reproduced", "densewap-weak", "medium", exact=400)
     tables.write(tables.committed(tmp_path), tmp_path)
     assert "Reproduced rows of WS-WAP are DenseWAP with" in (tmp_path / "table2.md").read_text()
     weak = rows(tmp_path / "table2.csv", dataset="2014", model="WS-WAP")
