@@ -27,6 +27,13 @@ def test_links_lead_somewhere(name: str) -> None:
             assert anchor in [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in headings], target
 
 
+def test_every_tracked_figure_is_shown_by_a_document() -> None:
+    """`make figures` draws many more, in three formats each."""
+    texts = "".join((ROOT / name).read_text() for name in DOCUMENTS)
+    figures = [name for name in TRACKED if name.startswith("results/figures/")]
+    assert figures and [name for name in figures if f"figures/{Path(name).name}" not in texts] == []
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 100
 
