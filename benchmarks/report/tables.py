@@ -7,7 +7,7 @@ three.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import stdev
@@ -145,8 +145,14 @@ def ladder_table(results: Path) -> str:
 
 
 def short_summary(results: Path) -> str:
-    """README's table: Table 1 as reported, with the preset that reads most, and with the one whose rows have most
-    seeds; below it what coverage is worth there, over the three years."""
+    """README's table, and below it what coverage is worth there, over the three years."""
+    columns = short_columns(results)
+    return _by_preset(columns, "model") + "".join(f"\n{claim}\n" for claim in claims(results, columns))
+
+
+def short_columns(results: Path) -> dict[str, dict[str, str]]:
+    """README's table, as text by column and model: Table 1 as reported, with the preset that reads most, and with the
+    one whose rows have most seeds."""
     rows = [row for row in committed(results)["table1"].to_dict("records") if row["dataset"] == "2014"]
     by_preset: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
@@ -160,14 +166,19 @@ def short_summary(results: Path) -> str:
 
     ours = [preset for preset in by_preset if preset != "reported"]
     shown = dict.fromkeys(["reported", *(max(ours, key=key) for key in (rate, seeded_rows) if ours)])
-    columns = {name: {row["model"]: _rate(row) for row in by_preset[name]} for name in shown}
-    text, compared = _by_preset(columns, "model"), compare.compare([results / "reproduced"], results, compare.POOLED)
-    for claim, preset in (
-        (comparison.claim, comparison.preset) for comparison in compared if comparison.preset in shown
-    ):
-        if claim and claim.seed_p is not None:
-            text += f"\nIn points over the three years, with `{preset}`: {claim.name} {_difference(claim)}.\n"
-    return text
+    return {name: {row["model"]: _rate(row) for row in by_preset[name]} for name in shown}
+
+
+def claims(results: Path, presets: Collection[str]) -> list[str]:
+    """What coverage is worth with each of these presets that has enough seeds, in a sentence of Markdown."""
+    if not {*presets} - {"reported"}:
+        return []
+    compared = compare.compare([results / "reproduced"], results, compare.POOLED)
+    return [
+        f"In points over the three years, with `{each.preset}`: {each.claim.name} {_difference(each.claim)}."
+        for each in compared
+        if each.preset in presets and each.claim and each.claim.seed_p is not None
+    ]
 
 
 def summary(results: Path) -> str:

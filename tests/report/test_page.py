@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from benchmarks.__main__ import app
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
-from benchmarks.report.page import browser, systems
+from benchmarks.report.page import browser, make, systems
 from benchmarks.report.page.make import Material, drawings, gather, render, report
 from benchmarks.report.page.playback import add_attention
 from evaluation import symlg
@@ -28,6 +28,12 @@ from tests.helpers.report_place import EXPRESSIONS, HOSTILE, N, Place, errors_of
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     return Place(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of a page's other contents: drawing its figures takes seconds."""
+    monkeypatch.setattr(make, "drawings", lambda material, results: [])
 
 
 # ------------------------------------------------------------------------------------------------------ alignment
@@ -129,7 +135,7 @@ def test_attention_is_on_the_networks_grid(place: Place) -> None:
     add_attention([data], place.archive, runs, 3, notes)
     played = data.attention[place.key_a]
     assert 3 <= len(played) <= 6 and place.key_b not in data.attention
-    assert any("no attention" in note and "best.safetensors" in note for note in notes)
+    assert any(note.startswith("There is no attention playback for comer-fusion · tiny") for note in notes)
     for id_, maps in played.items():
         tokens = ((EXPRESSIONS[id_][1] or "") if id_ in EXPRESSIONS else "1 2").split()
         height, width = place.archive.image("test", id_).shape
@@ -154,6 +160,7 @@ def copy(place: Place, tmp_path: Path) -> tuple[Path, Path]:
     return results, results / place.a.relative_to(place.results)
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("spoil", "note"),
     [
@@ -179,6 +186,7 @@ def test_an_incomplete_run_becomes_a_note(place: Place, tmp_path: Path, spoil, n
     assert all(str(line).count("\n") == 0 for line in material.notes) and "comer-fusion" in page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_verdicts_on_other_predictions_are_detected(place: Place, tmp_path: Path) -> None:
     results, run = copy(place, tmp_path)
     other = results / place.b.relative_to(place.results)
@@ -187,6 +195,7 @@ def test_verdicts_on_other_predictions_are_detected(place: Place, tmp_path: Path
     assert any("do not belong to the predictions" in note and str(run) in note for note in notes)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_published_systems_are_browsed_beside_the_runs(place: Place, monkeypatch, tmp_path: Path) -> None:
     """Any two of them: a system is one more run of the page, and its verdicts belong to its predictions."""
     answers = {key: row[0] for key, row in EXPRESSIONS.items()} | {"label": HOSTILE}
@@ -227,6 +236,7 @@ def test_a_packed_run_is_shown_once(place: Place, tmp_path: Path) -> None:
     assert list(data.runs) == ["reproduced/bttr/tiny-seed7", place.key_b]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_crohme_the_embedded_sets_runs_are_shown_and_named(place: Place, tmp_path: Path) -> None:
     embedded = tmp_path / "local/embedded"
     shutil.copytree(place.a.parents[1], embedded / "runs")
@@ -245,12 +255,14 @@ def test_without_crohme_the_embedded_sets_runs_are_shown_and_named(place: Place,
     assert "rows named embedded are NOT CROHME numbers." in both and "EMBEDDED DATA" not in both
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_any_run_the_reported_tables_remain(tmp_path: Path) -> None:
     text = report(None, tmp_path / "results").read_text()
     assert "59.33" in text and "WS-WAP" in text and "56.2–62.4" in text
     assert "There are no runs yet" in text and "make report CROHME=data.zip" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_is_replaced_whole_or_not_at_all(place: Place, tmp_path: Path) -> None:
     results, run = copy(place, tmp_path)
     page = results / "report/index.html"
@@ -265,6 +277,11 @@ def test_the_same_runs_give_the_same_page(place: Place) -> None:
     assert report(place.crohme, place.results, attention=3).read_bytes() == place.page.read_bytes()
 
 
+def test_the_summary_and_the_expressions_come_first(place: Place) -> None:
+    sections = re.findall(r'<section id="(\w+)"', place.page.read_text())
+    assert sections == ["results", "expressions", "figures", "tables", "cost", "notes"]
+
+
 def test_hostile_text_is_escaped_in_the_source(place: Place) -> None:
     text = place.page.read_text()
     assert "window.hacked" not in text and "<b>machine" not in text and "&lt;b&gt;machine" in text
@@ -273,6 +290,7 @@ def test_hostile_text_is_escaped_in_the_source(place: Place) -> None:
     assert links and all(link.startswith(("#", "data:image/svg+xml;base64,")) for link in links)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_page_without_crohme_does_not_replace_one_with_it(place: Place, tmp_path: Path) -> None:
     crohme = shutil.copytree(place.crohme, tmp_path / "crohme")
     with pytest.MonkeyPatch.context() as patch:
@@ -287,26 +305,48 @@ def test_a_page_without_crohme_does_not_replace_one_with_it(place: Place, tmp_pa
     assert report(None, tmp_path, 0) == whole
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_cost_has_one_row_per_run_and_speed_is_folded(place: Place, tmp_path: Path) -> None:
     results, _ = copy(place, tmp_path)
     (results / "speed").mkdir()
     head = "benchmark,plain,fast,ratio,unit,n,spread,hardware,versions\n"
     (results / "speed/cpu.csv").write_text(head + "train_step,1.0,2.5,2.5,images/s,5,0.1,one CPU,torch\n")
     page = render(gather(place.crohme, results, 0), results)
-    shown, folded = page[page.index('id="cost"') : page.index('id="expressions"')].split("<details>", 1)
-    assert shown.count("<tr") == 1 + 2 and shown.count("<td>2.5</td><td>2</td><td>5.5</td>") == 2  # minutes, epochs
-    assert "<td>train_step</td>" in folded
+    _, trained, speed = page[page.index('id="cost"') : page.index('id="notes"')].split("<details>")
+    assert trained.count("<tr") == 1 + 2 and trained.count("<td>2.5</td><td>2</td><td>5.5</td>") == 2  # minutes, epochs
+    assert "<td>train_step</td>" in speed
 
 
 def test_the_figures_are_those_of_make_figures_and_of_local_runs(place: Place, tmp_path: Path) -> None:
     results, _ = copy(place, tmp_path)
     (results / "figures").mkdir()
-    (results / "figures/table1-forest.svg").write_bytes(b"<svg/>")
-    material = gather(place.crohme, results, 0)
-    drawn = {figure["name"]: base64.b64decode(figure["svg"]) for figure in drawings(material, results)}
-    assert list(drawn) == ["table1-forest", *map(browser.title, material.runs)]
-    assert drawn.pop("table1-forest") == b"<svg/>" and all(svg.startswith(b"<?xml") for svg in drawn.values())
-    assert place.page.read_text().count("data:image/svg+xml") == len(drawn)
+    (results / "figures/fig4-attention.png").write_bytes(b"a picture")
+    shown = drawings(material := gather(place.crohme, results, 0), results)
+    captions = [figure["caption"] for figure in shown]
+    assert [caption.split(":")[0] for caption in captions[:3]] == ["Table 1", "Fig. 3", "Fig. 4"]
+    assert shown[2]["address"] == "data:image/png;base64," + base64.b64encode(b"a picture").decode()
+    folded = [figure["caption"] for figure in shown if figure["folded"]]
+    assert folded == captions[3:] and len(folded) == len(material.runs) == 2
+    for run, caption in zip(material.runs, folded, strict=True):
+        assert caption.startswith("Confused symbols") and caption.endswith(f": {browser.title(run)}")
+    assert place.page.read_text().count("data:image/svg+xml") == 2 + len(material.runs)
+
+
+@pytest.mark.parametrize(
+    ("file", "note"),
+    [
+        ("reproduced/bttr/tiny-seed7/history.jsonl", "figures are left out: "),
+        ("errors/test.json", "a figure is left out: "),
+    ],
+)
+def test_figures_of_damaged_files_become_a_note(place: Place, tmp_path: Path, file: str, note: str) -> None:
+    results, run = copy(place, tmp_path)
+    shutil.copytree(run, results / "reproduced/bttr/tiny-seed7")
+    damaged = (results if file.startswith("reproduced") else run) / file
+    damaged.write_text("{")
+    material = Material(place.archive, [], runs=browser.find_runs(run.parent, []))
+    drawings(material, results)
+    assert [line.startswith(note) and str(damaged) in line for line in material.notes] == [True]
 
 
 def test_the_command_says_where_the_page_is(place: Place, tmp_path: Path) -> None:

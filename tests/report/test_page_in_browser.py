@@ -218,6 +218,7 @@ def test_hostile_predictions_are_text(page, place: Place) -> None:
     assert page.inner_text("[data-side=a] .tokens").split() == HOSTILE.split()
     assert page.evaluate("window.hacked") is None
     assert page.locator("#detail img:not(.ink), #detail script").count() == 0
+    page.locator("#cost summary").first.click()
     assert "a <b>machine</b>" in page.inner_text("#cost")
 
 
@@ -257,9 +258,13 @@ def test_tables_and_playback_fit_on_a_phone(engine, place: Place) -> None:
     phone.goto(place.page.as_uri())
     phone.wait_for_selector("body[data-ready]")
     assert phone.evaluate("document.documentElement.scrollWidth") == 375
-    for table in phone.locator("#results table").all():
-        heading = table.locator("th", has_text="ExpRate").bounding_box()
-        assert heading and heading["x"] + heading["width"] <= 375
+    summary = phone.locator("#results table").bounding_box()
+    assert summary and summary["width"] <= 375
+    assert not any(table.is_visible() for table in phone.locator("#tables table, #cost table").all())  # folded
+    phone.locator("#tables summary").first.click()
+    table = phone.locator("#tables table").first
+    heading = table.locator("th", has_text="ExpRate").bounding_box()
+    assert heading and heading["x"] + heading["width"] <= 375
     choose(phone, place, place.key_a)
     phone.check("#played")
     phone.locator(".player input").fill("1")

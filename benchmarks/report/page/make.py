@@ -1,6 +1,6 @@
 """The report: one static page, results/report/index.html, that needs neither a server nor a network.
 
-It shows reported, reproduced and local results, figures, training cost, and a browser over every test expression. Its
+It shows a summary, a browser over every test expression, figures, all tables, and what training cost. Its
 data come from run folders, its images and ground truth from the archive: a page made with CROHME contains CROHME and is
 never committed. Missing data are listed on the page.
 """
@@ -25,7 +25,7 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.report import tables
 from benchmarks.report.figures.error_figure import taxonomy
-from benchmarks.report.figures.write import rendered, style
+from benchmarks.report.figures.write import draw, rendered, style
 from benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, source, title
 from benchmarks.report.page.playback import add_attention
 from benchmarks.report.page.systems import read_systems
@@ -43,6 +43,19 @@ HOW_TO_READ = [
     "left to right; each step is scaled to its maximum. Refinement is the term that coverage subtracts from the "
     "attention energies, scaled to its maximum over the expression.",
 ]
+CAPTIONS = {  # by the beginning of a figure's name
+    "table1-forest": "Table 1: a marker per rate with its 95 % interval. Open markers are the paper's, filled ones "
+    "reproduced; a black stroke is a seed.",
+    "exprate-minutes": "ExpRate on CROHME 2014 against core-minutes of training.",
+    "fig3-by-length": "Fig. 3: ExpRate by the number of tokens. Coverage counts where expressions are long.",
+    "scoreboard": "Published systems and some of our runs, scored under one signature.",
+    "speed-growth": "How search time grows with image area, length, beam width and batch size. Slope 1 is linear.",
+    "language-curves": "Perplexity of the language models by epoch.",
+    "fig4-attention": "Fig. 4: where the best committed network looks, and the term that keeps it from looking again.",
+    "training": "Loss, learning rate and speed by epoch",
+    "errors": "Confused symbols, missed and invented relations, ExpRate by structure and length",
+}
+FOLDED = ("training", "errors")  # of every preset and row: too many to be seen at once
 SPEED = ["benchmark", "plain", "fast", "ratio", "unit", "n", "hardware"]
 
 
@@ -134,6 +147,7 @@ def render(material: Material, results: Path) -> str:
         "empty": "There is nothing to browse yet: make reproduce-table2, or make report CROHME=data.zip.",
         "noImages": "The image and the ground truth are not on this page: make report CROHME=data.zip.",
     }
+    figures = drawings(material, results)
     return environment.from_string(_part("page.html")).render(
         with_images=Markup(WITH_IMAGES if material.archive and material.archive.name == "crohme" else ""),
         style=Markup(_part("page.css")),
@@ -141,10 +155,12 @@ def render(material: Material, results: Path) -> str:
         script_hash=Markup(f"sha256-{digest}"),
         warning=_warning(others, crohme=any(run.data == "crohme" for run in material.runs)),
         intro=f"{content}; data: {material.archive.edition if material.archive else 'no archive was given'}.",
+        summary=_summary(results),
         tables=[table for title, frame in material.frames for table in _tables(title, frame)],
         tables_note=tables.NOTE.replace("`", ""),
         scores=[row for run in material.runs for row in _scores(run)],
-        figures=drawings(material, results),
+        figures=[figure for figure in figures if not figure["folded"]],
+        folded=[figure for figure in figures if figure["folded"]],
         costs=_costs(material.runs, material.notes),
         speed=speed,
         buckets=BUCKETS,
@@ -172,6 +188,15 @@ def packed(data: Any) -> str:
     """Pack data as base64 of gzipped JSON, which contains no character special to HTML."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 9, mtime=0)).decode()
+
+
+def _summary(results: Path) -> Json:
+    """README's table, and the sentences below it."""
+    columns = tables.short_columns(results)
+    models = dict.fromkeys(model for column in columns.values() for model in column)
+    rows = [[model, *(column.get(model, "") for column in columns.values())] for model in models]
+    words = [claim.replace("**", "").replace("`", "") for claim in tables.claims(results, columns)]
+    return {"headings": ["model", *columns], "rows": [{"source": "", "cells": row} for row in rows], "words": words}
 
 
 def _tables(title: str, frame: pd.DataFrame) -> list[Json]:
@@ -219,14 +244,29 @@ def _costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
 
 
 def drawings(material: Material, results: Path) -> list[Json]:
-    """The figures of `make figures` and the error figure of each local run, as name and SVG (base64). A figure that
-    cannot be drawn becomes a note."""
-    svgs = {path.stem: path.read_bytes() for path in sorted((results / "figures").glob("*.svg"))}
+    """The figures of `make figures` and the errors of each local run, with captions, in the order of CAPTIONS. A figure
+    that cannot be drawn becomes a note."""
+    images: dict[str, tuple[str, bytes]] = {}
+    if (attention := results / "figures/fig4-attention.png").exists():  # takes a network: drawn by its own command
+        images["fig4-attention"] = "png", attention.read_bytes()
     with style():
+        try:
+            for name, drawn in draw(results):
+                if not isinstance(drawn, str):
+                    images[name] = "svg+xml", rendered(drawn, "svg")
+        except UserError as error:
+            material.notes.append(f"figures are left out: {error}")
         for run in material.runs:
             try:
                 if source(run) == "local" and run.errors:
-                    svgs[title(run)] = rendered(taxonomy(run), "svg")
+                    images[f"errors-{title(run)}"] = "svg+xml", rendered(taxonomy(run), "svg")
             except UserError as error:
                 material.notes.append(f"a figure is left out: {error}")
-    return [{"name": name, "svg": base64.b64encode(content).decode()} for name, content in svgs.items()]
+    shown = []
+    for beginning, caption in CAPTIONS.items():
+        for name in sorted(name for name in images if name.startswith(beginning)):
+            kind, content = images[name]
+            of = f": {name.removeprefix(beginning + '-')}" if beginning in FOLDED else ""
+            address = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+            shown.append({"address": address, "caption": caption + of, "folded": beginning in FOLDED})
+    return shown

@@ -25,14 +25,19 @@ def add_attention(
 ) -> None:
     """Fill in `attention` of the sets, for `count` expressions and `count` wrong ones per set and run.
 
-    A run without weights becomes a note.
+    Damaged weights become a note, and all runs without weights become one together.
     """
     from models.weights import load_weights
 
-    for run in runs if count else ():
-        scored = [test_set for test_set in sets if key(run) in test_set.runs]
+    of_run = {run: [test_set for test_set in sets if key(run) in test_set.runs] for run in runs if count}
+    if weightless := [title(run) for run, scored in of_run.items() if scored and not run.has_weights]:
+        others = f" and {len(weightless) - 1} others" if len(weightless) > 1 else ""
+        notes.append(f"There is no attention playback for {weightless[0]}{others}, whose weights are not here.")
+    for run, scored in of_run.items():
+        if not (scored and run.has_weights):
+            continue
         try:
-            model = load_weights(run.weights, run.settings.model) if scored else None
+            model = load_weights(run.weights, run.settings.model)
         except CheckpointError as error:
             notes.append(f"no attention: {error}")
             continue
@@ -48,10 +53,9 @@ def add_attention(
                 if found := _maps(model, run, archive.image(test_set.name, id_), tokens):
                     maps[id_] = found
             test_set.attention[key(run)] = maps
-        if scored:
-            n = sum(len(test_set.attention[key(run)]) for test_set in scored)
-            how = "ATTENTION=n: n evenly spaced of each set, and n of the wrong ones"
-            notes.append(f"{title(run)}: attention playback for {n} of its expressions ({how})")
+        n = sum(len(test_set.attention[key(run)]) for test_set in scored)
+        how = "ATTENTION=n: n evenly spaced of each set, and n of the wrong ones"
+        notes.append(f"{title(run)}: attention playback for {n} of its expressions ({how})")
 
 
 def _maps(model: Any, run: RunFolder, image: np.ndarray, tokens: list[str]) -> Json | None:
