@@ -86,11 +86,8 @@ figures: $(READY) ## regenerate results/figures/ from the committed results; CRO
 evaluate: $(READY) ## recognize CROHME= with the committed weights and compare scores; with WEIGHTS=, any archive (RECIPES= YEARS=)
 	@$(BIN)/python -m benchmarks evaluate $(data_options) $(if $(WEIGHTS),--weights "$(WEIGHTS)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(YEARS),--years "$(YEARS)")
 
-notebooks: $(READY) ## execute the notebooks (CROHME= or the embedded set): results/local/notebooks/*.ipynb
-	@mkdir -p results/local/notebooks
-	@for name in notebooks/*.py; do $(BIN)/python -m jupytext --quiet --to ipynb --output results/local/notebooks/$$(basename $$name .py).ipynb $$name; done
-	@$(if $(CROHME),CROHME="$$(realpath "$(CROHME)")") PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m jupyter execute --inplace results/local/notebooks/*.ipynb
-	@ls results/local/notebooks/*.ipynb
+notebooks: $(READY) ## execute the notebooks in place (CROHME=: copies in results/local/notebooks/, which show its images)
+	@$(if $(CROHME),CROHME="$$(realpath "$(CROHME)")") $(BIN)/python notebooks/execute.py
 
 report: $(READY) ## write the HTML report results/report/index.html: tables, figures, cost, every expression (ATTENTION=n SYSTEMS=folder)
 	@$(BIN)/python -m benchmarks report $(data_options) $(if $(ATTENTION),--attention "$(ATTENTION)") $(if $(SYSTEMS),--systems "$(SYSTEMS)")
