@@ -22,7 +22,7 @@ placement = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") 
 tuning_options = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
 	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
 
-.PHONY: help setup reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report scoreboard doctor regress regress-update faults mlflow-ui bench gpu-check bench-scoring timings lock clean
+.PHONY: help setup reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report scoreboard doctor regress regress-update faults mlflow-ui bench gpu-check bench-scoring timings release-check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -104,6 +104,11 @@ regress-update: $(READY) ## make the measurements of regress the new baseline: R
 
 faults: $(READY) ## plant faults one by one: the regression gate must see each; results/faults.md (minutes)
 	@$(BIN)/python -m pytest -q -m faults tests/regression/test_faults.py
+
+release-check: ## in an empty clone of HEAD: the CI job, then README's commands (an hour; CROHME=)
+	@clone=$$(mktemp -d)/hmerbench && git clone --quiet --depth 1 "file://$(CURDIR)" "$$clone" && cd "$$clone" && \
+	  $(if $(CROHME),CROHME="$(abspath $(CROHME))") .ci/run && $(BIN)/python -m pytest -q -m release tests/test_documents.py && \
+	  du -sh "$$clone/.git" "$$clone/results" && rm -rf "$$clone"
 
 doctor: $(READY) ## check versions, devices, data, scorer, tracking and disk space
 	@$(BIN)/python -m benchmarks doctor $(if $(PTB),--ptb "$(PTB)") $(data_options)

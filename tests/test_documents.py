@@ -1,15 +1,20 @@
 """What a visitor meets first: documents whose links lead somewhere, a short README, a repository without ballast."""
 
+import os
 import re
+import shlex
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.helpers.places import ROOT
 
 TRACKED = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True).stdout.split("\0")[:-1]
 DOCUMENTS = [name for name in TRACKED if name.endswith(".md")]
+README = (ROOT / "README.md").read_text()
 LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
 
 
@@ -35,10 +40,52 @@ def test_every_tracked_figure_is_shown_by_a_document() -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+    assert len(README.splitlines()) <= 100
 
 
 def test_no_large_file_is_tracked_but_weights() -> None:
     assert TRACKED
     large = [name for name in TRACKED if (path := ROOT / name).is_file() and path.stat().st_size > 1_000_000]
     assert [name for name in large if Path(name).suffix != ".safetensors"] == []
+
+
+def test_versions_agree() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version
+    assert re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0] == version
+
+
+def commands() -> list[str]:
+    """README's commands, one a line, without comments."""
+    lines = "".join(re.findall(r"^    .*\n", README, re.MULTILINE)).replace("\\\n", " ").splitlines()
+    return [line.partition("  #")[0].strip() for line in lines if re.match(r" +(make|mkdir|cp|printf|\.venv/)", line)]
+
+
+def test_make_knows_what_the_readme_makes() -> None:
+    made = [line for line in commands() if line.startswith("make ")]
+    assert len(made) > 4
+    for line in made:
+        done = subprocess.run([*shlex.split(line), "-n"], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+
+
+@pytest.mark.release
+def test_the_other_commands_of_the_readme_run(tmp_path: Path) -> None:
+    """And its Python, with drawings in place of scans; what is written stays out of the checkout."""
+    for name in (".venv", "results/reproduced", "results/figures"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "scans").mkdir()
+    for name in ("a.png", "b.png"):
+        (tmp_path / "scans" / name).symlink_to(ROOT / "results/figures/circle.png")
+    (python,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "readme.py").write_text(python)
+    run = [line for line in commands() if not line.startswith("make ")]
+    assert len(run) == 5
+    script = "\n".join([*run, ".venv/bin/python readme.py"])
+    environment = os.environ | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(["bash", "-e"], input=script, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    latex = "x ^ { 2 } + y ^ { 2 } = r ^ { 2 }"
+    lines = done.stdout.splitlines()
+    assert lines[0] == lines[-1] == latex and "NOT CROHME" in done.stdout + done.stderr
