@@ -14,10 +14,13 @@ KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
 def executed(path: Path) -> nbformat.NotebookNode:
-    """A notebook with new outputs and without a trace of when and by which version it was run."""
+    """A notebook with new outputs, without progress, warnings, and when and by which version it was run."""
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=600, record_timing=False, resources={"metadata": {"path": str(HERE)}})
-    client.execute()
+    where = {"metadata": {"path": str(HERE)}}
+    NotebookClient(notebook, timeout=600, record_timing=False, coalesce_streams=True, resources=where).execute()
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNEL})
     return notebook
 

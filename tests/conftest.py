@@ -9,6 +9,7 @@ from benchmarks.libraries import configure_libraries
 
 configure_libraries()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # where a test has two threads, the one that waits leaves its core
 os.environ["HMERBENCH_RESULTS"] = "results"  # relative to a test's working folder, not the project's
 
 import re  # noqa: E402

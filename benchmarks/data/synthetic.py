@@ -26,6 +26,7 @@ from benchmarks.data.ink import MARGIN
 from benchmarks.data.thinning import ZHANG_SUEN, thin
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically, zipped
+from benchmarks.printing import err_console
 from evaluation import symlg
 
 GENERATOR = 1  # raise it with every change of an expression or an image
@@ -247,7 +248,7 @@ def _files(seed: int, sizes: dict[str, int]) -> dict[str, str | bytes]:
     known: set[str] = set()
     work = [(split, index) for split, size in sizes.items() for index in range(size)]
     captions, files = dict.fromkeys(sizes, ""), dict[str, str | bytes]()
-    for split, index in track(work, "making the embedded set", transient=True):
+    for split, index in track(work, "making the embedded set", console=err_console, transient=True):
         rng = np.random.default_rng((seed, list(sizes).index(split), index))
         tokens = expression(rng)
         while split != "train" and len(tokens) > 3 and " ".join(tokens) in known:
