@@ -216,9 +216,10 @@ def remove(
     from benchmarks.runs.folder import RunFolder
     from benchmarks.tracking.track import remove
 
-    epochs = len(RunFolder(folder).history)
-    if not (yes or typer.confirm(f"delete {folder} ({epochs} epochs of training) and its MLflow entry?")):
-        raise UserError(f"{folder}: kept")
+    run = RunFolder(folder)
+    what = f"{folder}, {len(run.history)} epochs of {run.recipe}"
+    if not (yes or (sys.stdin.isatty() and typer.confirm(f"delete {what}, and its MLflow entry?"))):
+        raise UserError(f"{what}: kept; --yes deletes it without asking")
     logged = remove(folder)
     print(f"{folder}: removed{', with its MLflow entry' if logged else ''}")
 
