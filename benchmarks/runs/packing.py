@@ -1,7 +1,7 @@
 """Reproduced runs: run folders packed for the repository, under results/reproduced/, where the tables read them.
 
 Packing leaves out what only training needs (the checkpoint) and what can be made again (n-best lists by `evaluate`, and
-symLG by `score`); weights become float16, with a model card beside them.
+symLG by `score`); weights become float16, with a model card beside them. Only one seed of a row needs them.
 """
 
 import os
@@ -17,11 +17,12 @@ from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.interval import proportion_interval
 from models.weights import load_weights, pack_weights
 
-PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "errors", "predictions")
+PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "predictions")
 
 
 def pack(folder: Path, weights: bool = True) -> Path:
     """Copy a scored run on CROHME to reproduced/<recipe>/<preset>-seed<k> of its workspace, and return that path.
+    `weights`: with them, a model card and the error tables, as the first seed of a row has.
 
     An earlier copy is replaced as a whole. Raises UserError for a run that is not finished and scored.
     """
@@ -39,7 +40,7 @@ def pack(folder: Path, weights: bool = True) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pack") as partial:
         fresh, old = Path(partial) / "run", Path(partial) / "old"
-        for name in PARTS:
+        for name in (*PARTS, "errors") if weights else PARTS:
             copy_part(folder / name, fresh / name)
         if weights:
             network = load_weights(run.weights).to(torch.float16)

@@ -59,6 +59,7 @@ def test_packing_again_replaces_the_folder(run: Path) -> None:
     (target / "stale.txt").write_text("left over")
     assert pack(run, weights=False) == target
     assert not (target / "stale.txt").exists() and not (target / "best.safetensors").exists()
+    assert not (target / "errors").exists() and (target / "scores/2014.json").exists()
     assert not [path for path in target.parent.iterdir() if path != target]
 
 
