@@ -17,7 +17,7 @@ def executed(path: Path) -> nbformat.NotebookNode:
     """A notebook with new outputs, without progress, warnings, and when and by which version it was run."""
     notebook = nbformat.read(path, as_version=4)
     where = {"metadata": {"path": str(HERE)}}
-    NotebookClient(notebook, timeout=600, record_timing=False, coalesce_streams=True, resources=where).execute()
+    NotebookClient(notebook, timeout=600, record_timing=False, resources=where).execute()
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
