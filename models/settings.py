@@ -75,6 +75,8 @@ class NetworkSettings:
 class DenseNetSettings(NetworkSettings):
     """Settings of the DenseNet that reads images for every network of this suite."""
 
+    free: ClassVar = frozenset({"dropout", "encoder_dropout", "mask_padding"})
+
     growth_rate: PositiveInt = 24
     """channels added by each layer of a dense block (program)"""
     num_layers: Depths = 16
@@ -102,15 +104,32 @@ class DenseNetSettings(NetworkSettings):
         return sum(self.depths)
 
 
-def _sizes(columns: str, rows: dict[str, tuple]) -> dict[str, dict[str, Any]]:
-    return {name: dict(zip(columns.split(), values, strict=False)) for name, values in rows.items()}
+_DENSENETS: dict[str, dict[str, Any]] = {
+    "nano": {
+        "growth_rate": 4,
+        "num_layers": 1,
+    },  # for tests, as the next one; the others are named by their dense layers
+    "micro": {"growth_rate": 6, "num_layers": 2},
+    "dense18": {"growth_rate": 12, "num_layers": 6, "dropout": 0.1, "encoder_dropout": 0.0},
+    "dense24": {"growth_rate": 16, "num_layers": 8, "dropout": 0.2, "encoder_dropout": 0.0},
+    # the next two are for smaller images: few layers where maps are large, and a symbol covers two cells
+    "dense14": {"growth_rate": 24, "num_layers": [2, 4, 8], "dropout": 0.1, "encoder_dropout": 0.0, "stride": 8},
+    "dense28": {"growth_rate": 24, "num_layers": [4, 8, 16], "dropout": 0.1, "encoder_dropout": 0.0, "stride": 8},
+}
+
+
+def _sizes(**decoders: tuple[int, ...]) -> dict[str, dict[str, Any]]:
+    """Settings by size: of the DenseNet, and those of the decoder, given for each size in the order of _DENSENETS."""
+    sizes = {
+        name: {**densenet, **{key: values[number] for key, values in decoders.items()}}
+        for number, (name, densenet) in enumerate(_DENSENETS.items())
+    }
+    return {**sizes, "published": {}}
 
 
 @dataclass(frozen=True, config=STRICT)
 class TransformerSettings(DenseNetSettings):
     """Settings of the Transformer decoder that CoMER and BTTR have in common (sections of CoMER's paper)."""
-
-    free: ClassVar = frozenset({"dropout", "encoder_dropout", "mask_padding"})
 
     d_model: Annotated[int, Field(gt=0, multiple_of=4)] = 256
     """channels of features and token embeddings; a multiple of 4 and of nhead (4.1)"""
@@ -135,17 +154,10 @@ class CoMERSettings(TransformerSettings):
     code: ClassVar = "models.comer:CoMER"
     searcher: ClassVar = "models.inference.joint_search:JointSearch"
     sizes: ClassVar = _sizes(
-        "d_model growth_rate num_layers nhead dim_feedforward dc dropout encoder_dropout stride",
-        {
-            "nano": (16, 4, 1, 2, 32, 4),  # for tests, as the next one; the others are named by their dense layers
-            "micro": (32, 6, 2, 4, 48, 6),
-            "dense18": (96, 12, 6, 4, 384, 16, 0.1, 0.0),
-            "dense24": (128, 16, 8, 4, 512, 16, 0.2, 0.0),
-            # the next two are for smaller images: few layers where maps are large, and a symbol covers two cells
-            "dense14": (128, 24, [2, 4, 8], 4, 512, 16, 0.1, 0.0, 8),
-            "dense28": (256, 24, [4, 8, 16], 8, 1024, 32, 0.1, 0.0, 8),
-            "published": (),
-        },
+        d_model=(16, 32, 96, 128, 128, 256),
+        nhead=(2, 4, 4, 4, 4, 8),
+        dim_feedforward=(32, 48, 384, 512, 512, 1024),
+        dc=(4, 6, 16, 16, 16, 32),
     )
 
     network: Literal["comer"] = "comer"
@@ -176,28 +188,11 @@ class BTTRSettings(TransformerSettings):
 
 
 @dataclass(frozen=True, config=STRICT)
-class WAPSettings(DenseNetSettings):
-    """Settings that DenseWAP shares with the networks built on it (its authors' program)."""
-
-    searcher: ClassVar = "models.inference.densewap_search:DenseWAPSearch"
-    sizes: ClassVar = _sizes(
-        "hidden embedding attention growth_rate num_layers dropout encoder_dropout stride",
-        {
-            "nano": (16, 16, 16, 4, 1),
-            "micro": (32, 32, 24, 6, 2),
-            "dense18": (96, 96, 96, 12, 6, 0.1, 0.0),
-            "dense24": (128, 128, 128, 16, 8, 0.2, 0.0),
-            "dense14": (256, 256, 128, 24, [2, 4, 8], 0.1, 0.0, 8),
-            "dense28": (256, 256, 256, 24, [4, 8, 16], 0.1, 0.0, 8),
-            "published": (),
-        },
-    )
-    free: ClassVar = frozenset({"dropout", "encoder_dropout", "mask_padding"})
+class RecurrentSettings(DenseNetSettings):
+    """Settings of the recurrent decoder that DenseWAP and DenseWAP-TD have in common (their authors' programs)."""
 
     hidden: PositiveInt = 256
     """size of the recurrent state (program)"""
-    embedding: Annotated[int, Field(gt=0, multiple_of=2)] = 256
-    """channels of token embeddings, and before maxout halves them; even (program)"""
     attention: PositiveInt = 512
     """channels in which attention compares state, features and coverage (program)"""
     coverage_channels: PositiveInt = 512
@@ -209,8 +204,23 @@ class WAPSettings(DenseNetSettings):
 
     @property
     def directions(self) -> tuple[str, ...]:
-        """One: nothing is read right to left."""
+        """One: nothing is read from right to left."""
         return ("l2r",)
+
+
+@dataclass(frozen=True, config=STRICT)
+class WAPSettings(RecurrentSettings):
+    """Settings that DenseWAP shares with the networks built on it (its authors' program)."""
+
+    searcher: ClassVar = "models.inference.densewap_search:DenseWAPSearch"
+    sizes: ClassVar = _sizes(
+        hidden=(16, 32, 96, 128, 256, 256),
+        embedding=(16, 32, 96, 128, 256, 256),
+        attention=(16, 24, 96, 128, 128, 256),
+    )
+
+    embedding: Annotated[int, Field(gt=0, multiple_of=2)] = 256
+    """channels of token embeddings, and before maxout halves them; even (program)"""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -264,43 +274,22 @@ class StackedSettings(WAPSettings):
 
 
 @dataclass(frozen=True, config=STRICT)
-class DenseWAPTDSettings(DenseNetSettings):
+class DenseWAPTDSettings(RecurrentSettings):
     """DenseWAP-TD (its authors' program)."""
 
     code: ClassVar = "models.densewap_td:DenseWAPTD"
     searcher: ClassVar = "models.inference.tree_search:TreeSearch"
     sizes: ClassVar = _sizes(
-        "hidden attention relation_hidden growth_rate num_layers dropout encoder_dropout stride",
-        {
-            "nano": (16, 16, 16, 4, 1),
-            "micro": (32, 24, 32, 6, 2),
-            "dense18": (96, 96, 96, 12, 6, 0.1, 0.0),
-            "dense24": (128, 128, 128, 16, 8, 0.2, 0.0),
-            "dense14": (256, 128, 256, 24, [2, 4, 8], 0.1, 0.0, 8),
-            "dense28": (256, 256, 256, 24, [4, 8, 16], 0.1, 0.0, 8),
-            "published": (),
-        },
+        hidden=(16, 32, 96, 128, 256, 256),
+        attention=(16, 24, 96, 128, 128, 256),
+        relation_hidden=(16, 32, 96, 128, 256, 256),
     )
-    free: ClassVar = frozenset({"dropout", "encoder_dropout", "mask_padding"})
 
     network: Literal["densewap-td"] = "densewap-td"
     hidden: Annotated[int, Field(gt=0, multiple_of=2)] = 256
     """size of the recurrent state and of symbol embeddings; even, as maxout halves it (program)"""
-    attention: PositiveInt = 512
-    """channels in which attention compares state, features and coverage (program)"""
-    coverage_channels: PositiveInt = 512
-    """of the convolutions over past attention (program)"""
-    coverage_kernel: PositiveInt = 11
-    """width and height of these convolutions in feature cells (program)"""
     relation_hidden: PositiveInt = 256
     """channels before the classifier of relations (program)"""
-    dropout: Share = 0.2
-    """before the classifiers (program)"""
-
-    @property
-    def directions(self) -> tuple[str, ...]:
-        """One: trees grow from left to right."""
-        return ("l2r",)
 
 
 def settings_class(network: object) -> type[NetworkSettings] | None:
