@@ -37,7 +37,7 @@ def import_weights(
 ) -> None:
     """Convert an authors' checkpoint without executing its code."""
     from benchmarks.files import write_atomically
-    from models.lightning import import_lightning
+    from models.authors_checkpoint import import_lightning
     from models.weights import pack_weights
 
     if out.suffix != ".safetensors" or out.exists():

@@ -22,8 +22,8 @@ from benchmarks.recognition.attention import Attention, trace
 from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.predict import SCORES, search
 from benchmarks.runs.folder import RunFolder
+from models.authors_checkpoint import import_lightning
 from models.inference.options import Hypothesis
-from models.lightning import import_lightning
 from models.network import Network
 from models.weights import load_weights
 

@@ -15,7 +15,7 @@ from torch._utils import _rebuild_tensor_v2
 
 from benchmarks import __main__ as cli
 from models import CheckpointError, CoMER, CoMERSettings, Vocabulary
-from models.lightning import import_lightning
+from models.authors_checkpoint import import_lightning
 from models.settings import DenseWAPSettings
 from models.weights import load_weights, pack_tensors, pack_weights, read_tensors
 
