@@ -12,6 +12,7 @@ has too few images to resolve two points; all years pooled (POOLED) have 3,332.
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, combinations, pairwise
 from pathlib import Path
@@ -153,6 +154,8 @@ def _read(run: RunFolder, preset: str, sets: Sequence[str]) -> ScoredRun:
         errors |= {f"{name}/{id_}": row.errors for id_, row in run.expressions(name).items()}
     names, n = " + ".join(fields["set"] for fields in signatures), sum(int(fields["n"]) for fields in signatures)
     rest = [{key: text for key, text in fields.items() if key not in ("set", "n")} for fields in signatures]
+    for fields in rest:
+        fields["search"] = _beam(run, fields["search"])
     search, select = (" and ".join(dict.fromkeys(fields.pop(key) for fields in rest)) for key in ("search", "select"))
     scorer = " and ".join(dict.fromkeys(", ".join(f"{key} {text}" for key, text in fields.items()) for fields in rest))
     conditions = (
@@ -160,6 +163,15 @@ def _read(run: RunFolder, preset: str, sets: Sequence[str]) -> ScoredRun:
     )
     exprate = 100 * sum(count == 0 for count in errors.values()) / len(errors)
     return ScoredRun(run.recipe, run.seed, preset, conditions, exprate, errors)
+
+
+def _beam(run: RunFolder, search: str) -> str:
+    """The search without its direction, where a network is read in every direction that it has learned."""
+    with suppress(UserError):  # settings of another version of the suite
+        directions = run.settings.model.directions
+        whole = "joint" if "both" in directions else directions[0]
+        return f"beam {search.removeprefix(whole)}" if search.startswith(whole) else search
+    return search
 
 
 def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
@@ -272,9 +284,10 @@ def as_text(comparison: Comparison) -> str:
     """Format a comparison for the terminal."""
     heading = f"{comparison.conditions}: ExpRate in percent, mean ± standard deviation and 95 % interval over seeds"
     lines = [textwrap.fill(heading, WIDTH), ""]
+    names = max(14, *(len(row.model) for row in comparison.rows))
     for row in comparison.rows:
         spread = "" if row.sd is None else f" ± {row.sd:.2f}  {row.low:.2f} to {row.high:.2f}"
-        lines.append(f"  {row.model:<16}{row.mean:6.2f}{spread}  seed{'s' * (row.n > 1)} {row.seeds}")
+        lines.append(f"  {row.model:<{names}}  {row.mean:6.2f}{spread}  seed{'s' * (row.n > 1)} {row.seeds}")
     if steps := comparison.every_step:
         width = max(len(step.name) for step in steps)
         over = "/".join(sorted({"images" if step.seed_p is None else "seeds" for step in steps}))

@@ -43,7 +43,7 @@ def ladder(root: Path = COMMITTED) -> list[Rung]:
             cost = cost or f"{reference()['training']} (reported)"
             reads = reads or f"{fusion['exprate']:.1f} % (reported)"
         runs_on, _, purpose = shipped("presets")[preset].partition(": ")
-        cost = cost or ("not measured" if reads else "not yet run")
+        cost = cost or ("minutes" if preset == RUNGS[0] else "not measured" if reads else "not yet run")
         rungs.append(Rung(preset, cost, reads or "–", runs_on, purpose))
     return rungs
 

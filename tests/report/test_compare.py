@@ -30,7 +30,9 @@ def make_run(
     hard = np.linspace(-1, 1, n) + np.random.default_rng((seed, *recipe.encode())).normal(0, 0.25, n)
     wrong = hard > np.quantile(hard, rate)
     put_expressions(folder, split, map(int, wrong))
-    put_score(folder, split, n, n - int(wrong.sum()))
+    search = configs.resolve(recipe, preset, seed).search.name
+    signature = f"ExpRate|set:crohme{split}|n:{n}|metric:symlg|search:{search}|select:last|v:2"
+    put_score(folder, split, n, n - int(wrong.sum()), signature=signature)
     return folder
 
 

@@ -165,7 +165,7 @@ def test_the_summary_and_the_short_table_between_a_readmes_marks(tmp_path: Path)
     ladder, text = text.split("between\n")[:2]
     cells = [line.split("|") for line in ladder.splitlines() if line.startswith("|")]
     rungs = {preset.strip(): [cost.strip(), reads.strip()] for _, preset, cost, reads, *_ in cells}
-    assert rungs["`smoke`"] == ["not yet run", "–"] and rungs["`small`"] == ["not measured", "50.0 %"]
+    assert rungs["`smoke`"] == ["minutes", "–"] and rungs["`small`"] == ["not measured", "50.0 %"]
     assert rungs["`gpu`"] == ["140–180 core-minutes", "50.5 %"] and rungs["`paper`"][1] == "59.3 % (reported)"
     assert "| model           |   reported |                    `gpu` |" in text
     assert [line for line in text.splitlines() if "(Fusion)" in line] == [
