@@ -24,10 +24,12 @@ from models.network import Network, Targets
 from models.settings import MAX_STEPS
 
 CELL = 16  # the encoder's largest stride: padded sides are multiples of it
-STEPS = 8  # in order `shape`, labels are padded to multiples of it
+STEPS, SNUG_STEPS = 8, 4  # in order `shape` or `snug`, labels are padded to multiples of it
+SPREAD, SNUG_SPREAD = 1.5, 1.1  # in these orders, the largest random factor of a label's length
 STRETCH = 1.12  # ratio of consecutive widths in the grid of padded shapes
 COARSE_CELL, COARSE_STRETCH = 32, 1.2  # of the coarse grid: heights are multiples of COARSE_CELL
 COARSE_STEPS = (8, 16, 24, 32, 48, 64, 96, 208)
+ENCODING = 36  # a pixel costs the encoder as much as so many label steps cost the decoder (CoMER in training, on a CPU)
 
 Sizes = Sequence[tuple[int, int]]  # heights and widths
 Item = TypeVar("Item")
@@ -107,22 +109,28 @@ def shrunk(shape: tuple[int, int], ratio: float) -> tuple[int, int]:
     return height, width
 
 
-def padded_steps(steps: int, coarse: bool = False) -> int:
+def padded_steps(steps: int, coarse: bool = False, multiple: int = STEPS) -> int:
     """Padded length of a label, as `padded` for an image."""
-    fine = min(-(-steps // STEPS) * STEPS, MAX_STEPS)
+    fine = min(-(-steps // multiple) * multiple, MAX_STEPS)
     return next((length for length in COARSE_STEPS if length >= steps), fine) if coarse else fine
 
 
 def shape_batches(
-    sizes: Sizes, lengths: Sequence[int], size: int, pixels: int, draw: Draw, coarse: bool = False
+    sizes: Sizes,
+    lengths: Sequence[int],
+    size: int,
+    pixels: int,
+    draw: Draw,
+    coarse: bool = False,
+    spread: float = SPREAD,
 ) -> list[list[int]]:
     """Batches of images with a common padded shape; images that do not fill one move on to the next larger shape.
 
     The decoder pays for the longest label of a batch, so within a shape images are sorted by label length, each length
-    multiplied by a random factor of up to 1.5 so that batches differ between epochs.
+    multiplied by a random factor of up to `spread` so that batches differ between epochs.
     """
     shapes: dict[tuple[int, int], list[int]] = {}
-    for index in np.argsort(np.asarray(lengths) * draw.uniform(1.0, 1.5, len(lengths)), kind="stable"):
+    for index in np.argsort(np.asarray(lengths) * draw.uniform(1.0, spread, len(lengths)), kind="stable"):
         shapes.setdefault(padded(*sizes[index], coarse=coarse), []).append(int(index))
     batches: list[list[int]] = []
     waiting: list[tuple[int, int]] = []  # (width, index) of images that did not fill a batch
@@ -143,6 +151,12 @@ def shape_batches(
         batches.append(rest[:count])
         rest = rest[count:]
     return batches
+
+
+def cost(batch: Sequence[int], sizes: Sizes, lengths: Sequence[int]) -> int:
+    """What a training step on a batch costs, in a unit of no name."""
+    height, width = padded(max(sizes[i][0] for i in batch), max(sizes[i][1] for i in batch))
+    return len(batch) * height * width * (ENCODING + max(lengths[i] for i in batch))
 
 
 def pad(images: Sequence[np.ndarray], shape: tuple[int, int] | None = None) -> tuple[Tensor, Tensor]:
@@ -183,8 +197,8 @@ class TrainingSet:
 
     def plan(self, epoch: int) -> list[list[int]]:
         """The epoch's batches of sample numbers, in order; as in a distributed sampler, some repeat to fill a step."""
-        size, pixels = self.batching.size, self.batching.pixels
-        share = min(1.0, (epoch + 1) / (self.batching.curriculum + 1))
+        size, pixels, micro_batches = self.batching.size, self.batching.pixels, self.batching.micro_batches
+        share, snug = min(1.0, (epoch + 1) / (self.batching.curriculum + 1)), self.batching.order == "snug"
         chosen = self.by_length[: max(1, round(share * len(self.samples)))]
         if self.batching.order == "area":
             chosen = sorted(chosen)
@@ -192,10 +206,15 @@ class TrainingSet:
         else:
             distortions = (self.distortion(epoch, i)[0] for i in chosen)
             sizes, lengths = [(d.height, d.width) for d in distortions], [len(self.samples[i].tokens) for i in chosen]
-            draw = self._draw(epoch, len(self.samples) + 1)
-            batches = shape_batches(sizes, lengths, size, pixels, draw, self.batching.coarse)
-        order = self._draw(epoch, len(self.samples)).permutation(len(batches))
-        order = np.resize(order, len(order) + -len(order) % self.batching.micro_batches)  # repeats from the start
+            draw, spread = self._draw(epoch, len(self.samples) + 1), SNUG_SPREAD if snug else SPREAD
+            batches = shape_batches(sizes, lengths, size, pixels, draw, self.batching.coarse, spread)
+            if snug:
+                batches.sort(key=partial(cost, sizes=sizes, lengths=lengths))
+        draw, steps = self._draw(epoch, len(self.samples)), -(-len(batches) // micro_batches)
+        if snug:  # batches that cost nearly the same share a step, so that no process waits for another
+            order = draw.permutation(np.resize(np.arange(len(batches)), (steps, micro_batches))).ravel()
+        else:
+            order = np.resize(draw.permutation(len(batches)), steps * micro_batches)
         return [[chosen[i] for i in batches[number]] for number in order]
 
     def batch(self, epoch: int, indices: Sequence[int]) -> Batch:
@@ -222,10 +241,11 @@ class TrainingSet:
         return prepared.each(partial(send, device=self.device))
 
     def targets(self, labels: Iterable[Sequence[str]]) -> Targets:
-        """The network's targets; in order `shape`, padded to few lengths so that kernels are reused."""
+        """The network's targets; in orders `shape` and `snug`, padded to few lengths so that kernels are reused."""
         assert self.network is not None
-        padded = partial(padded_steps, coarse=self.batching.coarse) if self.batching.order == "shape" else int
-        return self.network.targets(list(labels), padded)
+        multiple = SNUG_STEPS if self.batching.order == "snug" else STEPS
+        to_few = partial(padded_steps, coarse=self.batching.coarse, multiple=multiple)
+        return self.network.targets(list(labels), int if self.batching.order == "area" else to_few)
 
     def shape(self, sizes: Sizes) -> tuple[int, int]:
         """Padded height and width of a batch of images of these sizes."""
