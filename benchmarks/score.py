@@ -26,11 +26,11 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
     """
     scores = {}
     for split in splits:
-        if not (run.path / f"predictions/{split}.zip").exists():
+        if not (run.path / f"predictions/{split}.tsv").exists():
             raise UserError(
-                f"{run.path}/predictions/{split}.zip: nothing to score; run python -m benchmarks predict first"
+                f"{run.path}/predictions/{split}.tsv: nothing to score; run python -m benchmarks predict first"
             )
-        scored = run.file_digest(f"predictions/{split}.zip")
+        scored = run.file_digest(f"predictions/{split}.tsv")
         with tempfile.TemporaryDirectory() as workdir:
             folder = Path(workdir)
             result = evaluated(run, archive, split, folder)
@@ -57,7 +57,7 @@ def evaluated(run: RunFolder, archive: Archive, split: str, workdir: Path | None
     if not config.model.reads_padding:
         fields["padding"] = "masked"  # independent of the batch; not stated for the authors' unmasked padding
     truth = {id_: text for id_, text in sorted(archive.ground_truth(split).items()) if id_ in captions}
-    return evaluate(run.path / f"predictions/{split}.zip", GroundTruth(truth, captions), fields, workdir)
+    return evaluate(run.path / f"predictions/{split}.tsv", GroundTruth(truth, captions), fields, workdir)
 
 
 def _errors(result: Evaluation, folder: Path) -> str:

@@ -201,7 +201,7 @@ def test_weights_read_a_new_test_set_and_are_not_trained_over(
         monkeypatch.setattr(sys, "argv", ["benchmarks", *words, "--crohme", str(archive), "--results", str(tmp_path)])
         return cli.main()
 
-    assert main("predict", str(run.path), "--years", "2023") == 0 and (run.path / "predictions/2023.zip").exists()
+    assert main("predict", str(run.path), "--years", "2023") == 0 and (run.path / "predictions/2023.tsv").exists()
     put_history(run.path, [{}])
     assert main("train", str(run.path)) == 1
     assert "trained, without a checkpoint to resume from; --force trains it anew" in capsys.readouterr().err

@@ -227,12 +227,12 @@ def make(folder: Path, state: dict | None, *files: str) -> Path:
 
 def test_progress_of_runs(tmp_path: Path) -> None:
     done, best = {"finished": True, "epoch": 10}, "best.safetensors"
-    predicted, scored = "predictions/2014.zip", "scores/2014.json"
+    predicted, scored = "predictions/2014.tsv", "scores/2014.json"
     make(tmp_path / "runs/a/untrained", None)
     make(tmp_path / "runs/a/training", {"finished": False, "epoch": 4}, best)
     make(tmp_path / "runs/a/trained", done, best)
-    make(tmp_path / "runs/a/recognized", done, best, predicted, "predictions/2016.zip")
-    make(tmp_path / "runs/a/scored", done, best, predicted, scored, "predictions/2016.zip")
+    make(tmp_path / "runs/a/recognized", done, best, predicted, "predictions/2016.tsv")
+    make(tmp_path / "runs/a/scored", done, best, predicted, scored, "predictions/2016.tsv")
     for name, made_from_others in (("trained again", predicted), ("recognized again", scored)):
         folder = make(tmp_path / f"runs/b/{name}", done, best, predicted, scored)
         (folder / "sources.json").write_text(json.dumps({made_from_others: "another digest"}))

@@ -15,7 +15,7 @@ from benchmarks import reproduce as job
 from benchmarks.config import resolve
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
-from benchmarks.files import locked, zipped
+from benchmarks.files import locked
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died
 from benchmarks.recognition.predict import write_predictions
@@ -23,6 +23,7 @@ from benchmarks.runs.contents import Epoch
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import test_splits as splits_of
 from benchmarks.runs.workspace import workspace
+from evaluation.scoring.prediction_lists import tsv
 from models import Vocabulary
 from models.weights import load_weights, pack_weights
 from tests.helpers.made_up import put_history
@@ -209,7 +210,7 @@ def test_only_what_is_stale_is_repeated(archive: Path, tmp_path: Path, stages: l
     reproduce(["bttr"], preset, [7], archive, tmp_path, ["2014"])
     assert stages == ["score"]
     stages.clear()
-    (folder / "predictions/2014.zip").unlink()
+    (folder / "predictions/2014.tsv").unlink()
     reproduce(["bttr"], preset, [7], archive, tmp_path)
     assert stages == ["predict"]  # the same predictions as before, whose score is there
     stages.clear()
@@ -221,7 +222,7 @@ def test_stale_is_what_was_made_from_other_contents(archive: Path, tmp_path: Pat
     preset = preset_of(archive)
     reproduce(["bttr"], preset, [7], archive, tmp_path)
     (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
-    weights, predictions = folder / "best.safetensors", folder / "predictions/2014.zip"
+    weights, predictions = folder / "best.safetensors", folder / "predictions/2014.tsv"
     tomorrow = time.time() + 86400
 
     def unchanged() -> None:
@@ -234,7 +235,7 @@ def test_stale_is_what_was_made_from_other_contents(archive: Path, tmp_path: Pat
         weights.write_bytes(pack_weights(model))
 
     def other_predictions() -> None:
-        predictions.write_bytes(zipped({"w0_0.txt": "%w0_0\n$1$\n"}))
+        predictions.write_text(tsv({"w0_0": ["1"]}))
 
     def no_record() -> None:  # as in a folder that an older version made
         (folder / "sources.json").unlink()
@@ -274,7 +275,7 @@ def test_missing_input_is_named(archive: Path, tmp_path: Path) -> None:
     (folder / "config.yaml").write_text(tiny_config(archive).to_yaml())
     with pytest.raises(UserError, match=r"best\.safetensors: no trained weights"):
         cli.app(["predict", str(folder), *given], standalone_mode=False)
-    with pytest.raises(UserError, match=r"2014\.zip: nothing to score"):
+    with pytest.raises(UserError, match=r"2014\.tsv: nothing to score"):
         cli.app(["score", str(folder), "--years", "2014", *given], standalone_mode=False)
     with pytest.raises(UserError, match="no test set '2016', it has 2014"):
         cli.app(["reproduce", "--years", "2016", *given], standalone_mode=False)

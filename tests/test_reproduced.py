@@ -50,7 +50,7 @@ def opened(crohme) -> Archive:
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.parent.name}/{run.name}")
 def test_a_reference_run_is_scored_to_the_same_counts(run, opened):
     committed = RunFolder(run)
-    years = committed.sets("predictions/*.zip")
+    years = committed.sets("predictions/*.tsv")
     assert "2014" in years and years == committed.sets("scores/*.json")
     for year in years:
         found = evaluated(committed, opened, year)

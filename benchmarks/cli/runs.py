@@ -118,7 +118,7 @@ def score(folder: Folder, crohme: Crohme = None, years: Years = "", results: Res
     from benchmarks.tracking.track import track
 
     run, archive = _run(folder, crohme, results)
-    splits = test_splits(archive, parse_list(years) or run.sets("predictions/*.zip"))
+    splits = test_splits(archive, parse_list(years) or run.sets("predictions/*.tsv"))
     for result in score(run, archive, splits).values():
         print(result)
     track(run.path)
@@ -231,14 +231,14 @@ def migrate(
     ] = None,
     results: Results = RESULTS,
 ) -> None:
-    """Rename runs made when their preset had another name: folder, settings, digests."""
+    """Bring older runs to their present form: the preset's name (folder, settings, digests), predictions as tables."""
     from benchmarks.runs.listing import roots
     from benchmarks.runs.migration import migrate
 
-    renamed = migrate(folders or [root for root in roots(results) if any(root.rglob("config.yaml"))])
-    print("\n".join(renamed) or "no run has a preset's former name")
-    if renamed:
-        print("MLflow keeps the former names; `python -m benchmarks track FOLDER` logs a run under its new one")
+    changed = migrate(folders or [root for root in roots(results) if any(root.rglob("config.yaml"))])
+    print("\n".join(changed) or "nothing to do: every run has its present name and form")
+    if changed:
+        print("MLflow keeps the former ones; `python -m benchmarks track FOLDER` logs a run anew")
 
 
 @app.command(rich_help_panel=PANEL)

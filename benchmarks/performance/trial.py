@@ -89,7 +89,7 @@ def _read(run: RunFolder, config: Config, archive: Archive, held: list[Sample]) 
     write_predictions(run, "heldout", predictions, model.vocabulary)
     truth, ids = archive.ground_truth("train"), [sample.id for sample in held]
     reference = GroundTruth({id_: truth[id_] for id_ in ids}, {sample.id: list(sample.tokens) for sample in held})
-    result = evaluate(run.path / "predictions/heldout.zip", reference, NO_FIELDS)
+    result = evaluate(run.path / "predictions/heldout.tsv", reference, NO_FIELDS)
     score = result.score
     row: Row = {"n": score.n, "exact": score.exact, "exprate": score.exprate, "token_exact": score.token_exact}
     return row | {name: _exact(result.expressions, lengths) for name, lengths in CLASSES.items()}

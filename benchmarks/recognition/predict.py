@@ -1,4 +1,4 @@
-"""Recognition: the network's search over the images of a split; predictions in CROHME's text form, and scores."""
+"""Recognition: the network's search over the images of a split; predictions and scores."""
 
 import math
 import time
@@ -13,11 +13,10 @@ from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.samples import Sample, evenly
 from benchmarks.environment import best_device
 from benchmarks.errors import UserError, out_of_memory_reason
-from benchmarks.files import zipped
 from benchmarks.printing import err_console
 from benchmarks.recognition.rescoring import Lines, rescored
 from benchmarks.runs.folder import RunFolder
-from evaluation.scoring.inputs import prediction_file
+from evaluation.scoring.prediction_lists import tsv
 from evaluation.symlg import Unconverted, from_latex
 from models.inference.options import Hypothesis, SearchOptions
 from models.inference.searcher import Searcher, searcher
@@ -31,7 +30,7 @@ Predictions = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (best
 
 
 def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
-    """Write predictions/<split>.zip (ID.txt: `%ID`, newline, `$tokens$`) and <split>.jsonl (n-best, scores).
+    """Write predictions/<split>.tsv (id, tokens) and <split>.jsonl (n-best, scores).
 
     Images that the protocol skips get no prediction and count as errors. Raises UserError without trained weights, and
     for a folder with a run of other settings.
@@ -47,7 +46,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
         predictions = recognize(model, config, samples, device, split)
         found = {s.id: predictions[s.id] for s in samples if s.id in predictions}
         write_predictions(run, split, found, model.vocabulary)
-        run.record_source(f"predictions/{split}.zip", weights)
+        run.record_source(f"predictions/{split}.tsv", weights)
 
 
 def recognize(model: Network, config: Config, samples: list[Sample], device: torch.device, what: str) -> Predictions:
@@ -129,12 +128,11 @@ def ranked(hypotheses: list[Hypothesis], config: Config, vocabulary: Vocabulary)
 
 
 def write_predictions(run: RunFolder, split: str, predictions: Predictions, vocabulary: Vocabulary) -> None:
-    """Replace both files of a split atomically; the zip last, since it marks the split as recognized."""
+    """Replace both files of a split atomically; the table last, since it marks the split as recognized."""
     decode, rows = vocabulary.decode, []
     for id_, (tokens, hypotheses) in sorted(predictions.items()):
         nbest = [{"tokens": " ".join(decode(h.ids)), **{key: getattr(h, key) for key in SCORES}} for h in hypotheses]
         score = hypotheses[0].score if hypotheses else None
         rows.append({"id": id_, "tokens": " ".join(tokens), "score": score, "nbest": nbest})
-    texts = {f"{id_}.txt": prediction_file(id_, tokens) for id_, (tokens, _) in predictions.items()}
     run.write(f"predictions/{split}.jsonl", rows)
-    run.write(f"predictions/{split}.zip", zipped(texts))
+    run.write(f"predictions/{split}.tsv", tsv({id_: tokens for id_, (tokens, _) in predictions.items()}))

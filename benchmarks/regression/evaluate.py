@@ -78,7 +78,7 @@ def _evaluated(run: RunFolder, split: str, archive: Archive, folder: Path) -> Ro
     predict(again, archive, [split])
     (rescored,) = score(again, archive, [split]).values()
     committed = run.scores[split]
-    then, now = (read_predictions(folder / f"predictions/{split}.zip") for folder in (run.path, again.path))
+    then, now = (read_predictions(folder / f"predictions/{split}.tsv") for folder in (run.path, again.path))
     predicted = then.keys() | now.keys()  # the others were skipped both times, which counts as the same
     same = sum(then.get(id_) == now.get(id_) for id_ in predicted) + committed.n - len(predicted)
     low, high = proportion_interval(committed.exact, committed.n)

@@ -25,7 +25,6 @@ from benchmarks.data.exchange import exchanged
 from benchmarks.data.samples import Sample, evenly, with_ink
 from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.data.synthetic import embedded
-from benchmarks.files import zipped
 from benchmarks.recognition.predict import predict, ranked
 from benchmarks.recognition.predict import search as search_images
 from benchmarks.regression.handwriting import handwriting
@@ -37,8 +36,8 @@ from benchmarks.training.trainer import train
 from benchmarks.training.training_data import training_data
 from evaluation import symlg
 from evaluation.scoring.inputs import read_predictions
+from evaluation.scoring.prediction_lists import tsv
 from evaluation.scoring.score import NO_FIELDS, evaluate
-from evaluation.scoring.tokens import prediction_file
 from models import Network, SearchOptions, Vocabulary, build, searcher
 from models.inference.options import Hypothesis
 from models.weights import load_weights
@@ -63,14 +62,13 @@ def scores(embedded_set: Archive, crohme: Archive | None, reproduced: Path) -> V
     truth, captions = embedded_set.ground_truth("test"), embedded_set.captions("test")
     values: Values = {"embedded truth: symLG": _digest(truth)}
     with tempfile.TemporaryDirectory() as folder:
-        predictions = Path(folder) / "corrupted.zip"
+        predictions = Path(folder) / "corrupted.tsv"
         corrupted = {id_: corrupt(tokens, seed) for seed, (id_, tokens) in enumerate(captions.items())}
-        texts = {f"{id_}.txt": prediction_file(id_, tokens) for id_, tokens in corrupted.items() if tokens}
-        predictions.write_bytes(zipped(texts))
+        predictions.write_text(tsv({id_: tokens for id_, tokens in corrupted.items() if tokens}))
         workdir = Path(folder) / "scored"  # run the scripts on this set only: their thousands of files are slow
         values |= _scored("embedded, spoilt captions", predictions, f"{embedded_set.path}:test", workdir)
         values |= _scored("embedded, spoilt captions, in process", predictions, f"{embedded_set.path}:test")
-        for path in sorted(reproduced.glob("*/*/predictions/*.zip")):
+        for path in sorted(reproduced.glob("*/*/predictions/*.tsv")):
             name = f"{path.parts[-4]} {path.parts[-3]}, {path.stem}"
             converted = {id_: _converted(text, id_) for id_, text in read_predictions(path).items()}
             values[f"{name}: symLG"] = _digest(converted)

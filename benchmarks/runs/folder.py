@@ -168,18 +168,19 @@ class RunFolder:
 
     def recognized(self, split: str) -> bool:
         """Whether a test set was recognized with the current weights."""
-        return self.trained and self._fresh(f"predictions/{split}.zip", "best.safetensors")
+        return self.trained and self._fresh(f"predictions/{split}.tsv", "best.safetensors")
 
     def scored(self, split: str) -> bool:
         """Whether the current predictions of a test set are scored."""
-        return self.recognized(split) and self._fresh(f"scores/{split}.json", f"predictions/{split}.zip")
+        return self.recognized(split) and self._fresh(f"scores/{split}.json", f"predictions/{split}.tsv")
 
     def _fresh(self, name: str, source: str) -> bool:
         """Whether a file was made from the present contents of `source`; without a record, as committed, it was."""
-        return (self.path / name).exists() and self._sources.get(name) in (None, self.file_digest(source))
+        return (self.path / name).exists() and self.sources.get(name) in (None, self.file_digest(source))
 
     @property
-    def _sources(self) -> dict[str, str]:
+    def sources(self) -> dict[str, str]:
+        """Digest of the contents from which a file was made, by the file's name."""
         return self._read("sources.json", dict[str, str]) if (self.path / "sources.json").exists() else {}
 
     def file_digest(self, name: str) -> str:
@@ -191,7 +192,7 @@ class RunFolder:
     def record_source(self, name: str, digest: str) -> None:
         """Record in sources.json from which contents a file was made; it is made again when they have changed."""
         self._cache.pop("sources.json", None)
-        self.write("sources.json", self._sources | {name: digest})
+        self.write("sources.json", self.sources | {name: digest})
 
     def forget_training(self) -> None:
         """Make the next training start afresh; weights, predictions and scores stay until newer ones replace them."""

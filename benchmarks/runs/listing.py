@@ -60,7 +60,7 @@ def _status(run: RunFolder) -> tuple[str, str]:
         return ("scored", _rates(run, list(run.scores))) if run.scores else ("untrained", "")
     if not run.trained:
         return "training", f"at epoch {state['epoch']} of {epochs}"
-    recognized = [split for split in run.sets("predictions/*.zip") if run.recognized(split)]
+    recognized = [split for split in run.sets("predictions/*.tsv") if run.recognized(split)]
     scored = [split for split in recognized if run.scored(split)]
     if scored:
         rest = [split for split in recognized if split not in scored]

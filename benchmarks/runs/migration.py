@@ -1,7 +1,8 @@
-"""Runs made when presets had other names, brought to the present ones: `python -m benchmarks migrate`.
+"""Runs made when presets had other names and predictions another form: `python -m benchmarks migrate`.
 
 The name of its preset is among a run's settings, so it is part of their digest, by which the run's folder, its
 checkpoint and a run that shares its weights know it. These are written anew; what was trained, read and scored stays.
+Predictions were zips of a file per expression, and become tables.
 """
 
 import json
@@ -17,12 +18,15 @@ from benchmarks.config import RENAMED, read_yaml, to_yaml
 from benchmarks.errors import UserError
 from benchmarks.files import locked
 from benchmarks.runs.folder import RunFolder, config_digest
+from evaluation.scoring.inputs import read_predictions
+from evaluation.scoring.prediction_lists import tsv
+from evaluation.scoring.tokens import tokens_of
 from models.errors import CheckpointError
 from models.weights import pack_tensors, read_tensors
 
 
 def migrate(roots: Sequence[Path]) -> list[str]:
-    """Give every run below `roots` its preset's present name, and return a line for each one renamed.
+    """Give every run below `roots` its present name and form, and return a line for each one changed.
 
     All are checked before any is changed, and each changes at once: the folder of the new name is complete before the
     old one goes. A second call finds nothing to do. Raises UserError for a folder without runs, or with another name
@@ -31,14 +35,20 @@ def migrate(roots: Sequence[Path]) -> list[str]:
     for root in roots:
         if not RunFolder.under(root):
             raise UserError(f"{root}: no run folder (none with a config.yaml) in it; give one, or a folder of them")
-    moves = {run: target for run in RunFolder.under(*roots) if (target := _target(run)) != run.path}
+    targets = {run: _target(run) for run in RunFolder.under(*roots)}
+    moves = {run: target for run, target in targets.items() if target != run.path}
     for run, target in moves.items():
         if target.exists():
             raise UserError(f"{run.path}: {target.name} is there already; delete one of the two")
     for run, target in moves.items():
         with locked(run.path):
             _move(run, target)
-    return [f"{run.path}: now {target.name}" for run, target in moves.items()]
+    zipped = [run for run in targets if run not in moves and run.sets("predictions/*.zip")]
+    for run in zipped:
+        with locked(run.path):
+            _tabulate(run)
+    renamed = [f"{run.path}: now {target.name}" for run, target in moves.items()]
+    return renamed + [f"{run.path}: its predictions are tables now" for run in zipped]
 
 
 def present(preset: str) -> str:
@@ -76,8 +86,20 @@ def _move(run: RunFolder, target: Path) -> None:
             fresh.write("environment.json", known | {"trained_in": _other(run, known["trained_in"])})
         if (checkpoint := fresh.path / "checkpoint.safetensors").exists():
             _rename_checkpoint(checkpoint, run, fresh)
+        _tabulate(fresh)
         os.rename(fresh.path, target)
         os.rename(run.path, Path(folder) / "old")
+
+
+def _tabulate(run: RunFolder) -> None:
+    """Write predictions/<set>.tsv in place of each zip, from which the rest counts as made."""
+    for split in run.sets("predictions/*.zip"):
+        former, name = f"predictions/{split}.zip", f"predictions/{split}.tsv"
+        run.write(name, tsv({id_: tokens_of(text) for id_, text in read_predictions(run.path / former).items()}))
+        if run.sources:
+            now = {former: name, run.file_digest(former): run.file_digest(name)}
+            run.write("sources.json", {now.get(made, made): now.get(of, of) for made, of in run.sources.items()})
+        (run.path / former).unlink()
 
 
 def _other(run: RunFolder, name: str) -> str:

@@ -1,7 +1,8 @@
 """Reproduced runs: run folders packed for the repository, under results/reproduced/, where the tables read them.
 
-Packing leaves out what only training needs (the checkpoint) and what can be made again (n-best lists by `evaluate`, and
-symLG by `score`); weights become float16, with a model card beside them. Only one seed of a row needs them.
+Packing leaves out what only training needs (the checkpoint) and what can be made again (n-best lists by `evaluate`,
+symLG and LgEval's summaries by `score`); weights become float16, with a model card beside them. Only one seed of a row
+needs them.
 """
 
 import os
@@ -29,7 +30,7 @@ def pack(folder: Path, weights: bool = True) -> Path:
     run = RunFolder(folder)
     if run.data != "crohme":
         raise UserError(f"{folder}: ran on {run.data} data; only runs on CROHME are reproduced runs")
-    splits = run.sets("predictions/*.zip")
+    splits = run.sets("predictions/*.tsv")
     unscored = [split for split in splits if not run.scored(split)]
     if unscored or not splits:
         raise UserError(
@@ -97,9 +98,9 @@ def card(run: RunFolder, parameters: int) -> str:
 
 
 def copy_part(source: Path, target: Path) -> None:
-    """Copy a file, or a folder without its n-best lists; do nothing if `source` does not exist."""
+    """Copy a file, or a folder without n-best lists and summaries; do nothing if `source` does not exist."""
     if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.jsonl"))
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.jsonl", "*.txt"))
     elif source.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)

@@ -5,8 +5,9 @@ text, or in JSON a list of tokens). Anything else in it is ignored, such as the 
 """
 
 import csv
+import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -32,6 +33,15 @@ def rows(path: Path) -> Iterator[tuple[str, str]]:
         else:
             file.seek(0)
             yield from _lines(path, file)
+
+
+def tsv(predictions: Mapping[str, Sequence[str]]) -> str:
+    """Tokens by id as the text of a .tsv with the columns id and tokens, sorted by id."""
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter="\t", lineterminator="\n")
+    writer.writerow(("id", "tokens"))
+    writer.writerows((id_, " ".join(tokens)) for id_, tokens in sorted(predictions.items()))
+    return text.getvalue()
 
 
 def _lines(path: Path, lines: Iterator[str]) -> Iterator[tuple[str, str]]:

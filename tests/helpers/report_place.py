@@ -8,13 +8,12 @@ import numpy as np
 
 from benchmarks.config import Config, resolve
 from benchmarks.data.archive import Archive, open_archive
-from benchmarks.files import zipped
 from benchmarks.report.page.make import report
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import workspace
 from benchmarks.score import score
 from evaluation import symlg
-from evaluation.scoring.tokens import prediction_file
+from evaluation.scoring.prediction_lists import tsv
 from models import build
 from models.weights import pack_weights
 from tests.helpers.made_up import put_environment, put_history
@@ -66,8 +65,8 @@ def make_run(results: Path, archive: Archive, recipe: str, side: int) -> tuple[C
     put_environment(folder, device="a <b>machine</b>", threads=2, versions={"torch": "2"})
     put_history(folder, [{"seconds": 90.0, "images_per_s": 5.5}, {"seconds": 60.0, "images_per_s": 5.5}])
     read = {id_: row[side] for id_, row in EXPRESSIONS.items()} | {f"filler{k}": "1 2" for k in range(FILLERS)}
-    texts = {f"{id_}.txt": prediction_file(id_, latex.split(" ")) for id_, latex in read.items() if latex is not None}
-    (folder / "predictions/test.zip").write_bytes(zipped(texts))
+    tokens = {id_: latex.split(" ") for id_, latex in read.items() if latex is not None}
+    (folder / "predictions/test.tsv").write_text(tsv(tokens))
     score(RunFolder(folder, config), archive, ["test"])
     return config, folder
 

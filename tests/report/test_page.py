@@ -165,12 +165,12 @@ def copy(place: Place, tmp_path: Path) -> tuple[Path, Path]:
     ("spoil", "note"),
     [
         (lambda run: (run / "scores/test.csv").unlink(), "test is not scored yet"),
-        (lambda run: (run / "predictions/test.zip").unlink(), "test is not recognized"),
+        (lambda run: (run / "predictions/test.tsv").unlink(), "test is not recognized"),
         (
             lambda run: (run / "scores/test.csv").write_text("id,status\nx,y\n"),
             "test.csv: damaged (1.errors: Field required); score",
         ),
-        (lambda run: (run / "predictions/test.zip").write_bytes(b"PK\x03\x04"), "test.zip"),
+        (lambda run: (run / "predictions/test.tsv").write_bytes(b"PK\x03\x04"), "test.tsv"),
         (lambda run: (run / "history.jsonl").write_text('{"epoch": 1, "sec'), "history.jsonl: damaged"),
         (lambda run: (run / "history.jsonl").unlink(), "history.jsonl: missing"),
         (lambda run: (run / "environment.json").write_text("{"), "environment.json: damaged"),
@@ -190,7 +190,7 @@ def test_an_incomplete_run_becomes_a_note(place: Place, tmp_path: Path, spoil, n
 def test_verdicts_on_other_predictions_are_detected(place: Place, tmp_path: Path) -> None:
     results, run = copy(place, tmp_path)
     other = results / place.b.relative_to(place.results)
-    shutil.copy(other / "predictions/test.zip", run / "predictions/test.zip")
+    shutil.copy(other / "predictions/test.tsv", run / "predictions/test.tsv")
     notes = gather(place.crohme, results, 0).notes
     assert any("do not belong to the predictions" in note and str(run) in note for note in notes)
 

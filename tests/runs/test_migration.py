@@ -1,4 +1,4 @@
-"""Runs of a preset's former name are the same runs under its present one."""
+"""Older runs are the same runs under their preset's present name, with predictions as tables."""
 
 import os
 import shutil
@@ -11,11 +11,14 @@ import yaml
 
 from benchmarks.config import RENAMED, resolve
 from benchmarks.errors import UserError
-from benchmarks.files import locked
+from benchmarks.files import locked, zipped
 from benchmarks.runs.folder import RunFolder, config_digest
 from benchmarks.runs.migration import migrate, present
 from benchmarks.training.checkpoint import load_checkpoint, save_checkpoint
+from evaluation.scoring.inputs import read_predictions
 from tests.helpers.places import ROOT
+
+PREDICTIONS = {"a": "%a\n$\\frac { 1 } { 2 }$", "b": "%b\n$x$", "c": "%c\n$$"}
 
 
 def made(root: Path, preset: str, former: str, digest: bool = True, **other: Any) -> RunFolder:
@@ -26,7 +29,10 @@ def made(root: Path, preset: str, former: str, digest: bool = True, **other: Any
     run.write("config.yaml", config.to_yaml())
     run.write("environment.json", {"device": "CPU", **other})
     run.write("README.md", f"# comer-fusion, preset {former}, seed 7\n\nsmall, medium or large\n")
-    run.write("predictions/2014.zip", b"zip")
+    run.write("predictions/2014.zip", zipped({f"{id_}.txt": text for id_, text in PREDICTIONS.items()}))
+    run.write("scores/2014.json", "{}")
+    run.record_source("predictions/2014.zip", "of the weights")
+    run.record_source("scores/2014.json", run.file_digest("predictions/2014.zip"))
     save_checkpoint(run, {"w": torch.arange(3.0)}, {"digest": config.digest, "epoch": 2, "finished": False})
     return run
 
@@ -40,12 +46,13 @@ def test_a_run_becomes_the_one_that_its_preset_makes_now(tmp_path: Path) -> None
     single = ROOT / "results/experiments/medium-single.yaml"
     made(tmp_path, str(single), "ink-single", trained_in=shared.path.name)
     untouched = made(tmp_path, "smoke", "smoke").path
+    migrate([untouched])
     before = content(untouched)
     assert len(migrate([tmp_path])) == 2
     now = RunFolder(tmp_path / resolve("comer-fusion", "medium", 7).run_name)
     assert now.settings == resolve("comer-fusion", "medium", 7)
     assert now.path.joinpath("README.md").read_text().startswith("# comer-fusion, preset medium, seed 7\n\nsmall, ")
-    assert now.path.joinpath("predictions/2014.zip").read_bytes() == b"zip"
+    assert tabulated(now)
     checkpoint = load_checkpoint(now)  # refuses the digest of other settings
     assert checkpoint and checkpoint[0]["w"].tolist() == [0, 1, 2] and checkpoint[1]["epoch"] == 2
     assert now.state == checkpoint[1]
@@ -57,6 +64,19 @@ def test_a_run_becomes_the_one_that_its_preset_makes_now(tmp_path: Path) -> None
     assert content(untouched) == before
     after = content(tmp_path)
     assert migrate([tmp_path]) == [] and content(tmp_path) == after
+
+
+def tabulated(run: RunFolder) -> bool:
+    """Whether a run has its predictions as a table, made and scored like the zip."""
+    (table,) = run.path.glob("predictions/*")
+    made = {"predictions/2014.tsv": "of the weights", "scores/2014.json": run.file_digest("predictions/2014.tsv")}
+    return table.name == "2014.tsv" and read_predictions(table) == PREDICTIONS and run.sources == made
+
+
+def test_predictions_become_tables(tmp_path: Path) -> None:
+    run = made(tmp_path, "smoke", "smoke")
+    assert migrate([tmp_path]) == [f"{run.path}: its predictions are tables now"]
+    assert tabulated(RunFolder(run.path)) and migrate([tmp_path]) == []
 
 
 def test_an_interrupted_migration_goes_on(tmp_path: Path) -> None:

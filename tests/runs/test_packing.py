@@ -42,7 +42,7 @@ def test_a_packed_run_is_small_and_complete(run: Path, tmp_path: Path) -> None:
     names = {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
     assert names == {
         "README.md", "best.safetensors", "config.yaml", "environment.json", "errors/2014.json", "history.jsonl",
-        "predictions/2014.zip", "scores/2014.csv", "scores/2014.json", "scores/2014.txt",
+        "predictions/2014.tsv", "scores/2014.csv", "scores/2014.json",
     }  # fmt: skip
     original, packed = load_weights(run / "best.safetensors"), load_weights(target / "best.safetensors")
     assert packed.settings == load(target / "config.yaml").model == original.settings

@@ -490,7 +490,7 @@ def full_for_a_new_database(results: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 @contextmanager
 def full_for_artifacts(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    (predictions,) = results.glob("runs/*/*/predictions/2014.zip")
+    (predictions,) = results.glob("runs/*/*/predictions/2014.tsv")
     predictions.write_bytes(bytes(4_000_000))
     with largest_file(3_000_000):
         yield

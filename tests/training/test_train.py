@@ -64,8 +64,8 @@ def test_a_run_writes_what_later_stages_read(straight, archive):
     rows = [json.loads(line) for line in (straight / "predictions" / "2014.jsonl").read_text().splitlines()]
     assert {row["id"] for row in rows} == set(open_archive(archive).captions("2014"))
     assert all(row["nbest"][0]["tokens"] == row["tokens"] for row in rows)
-    from_zip, from_jsonl = (read_predictions(straight / f"predictions/2014.{suffix}") for suffix in ("zip", "jsonl"))
-    assert from_zip == from_jsonl
+    from_table, from_lists = (read_predictions(straight / f"predictions/2014.{suffix}") for suffix in ("tsv", "jsonl"))
+    assert from_table == from_lists
 
 
 def kill_after(steps: int, seconds: float, archive: Path, folder: Path, overrides: dict) -> dict:
@@ -122,7 +122,7 @@ def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, optimizer, threads):
         predict(RunFolder(folder, tiny_config(archive, overrides)), open_archive(archive), ["2014"])
     assert same(weights(cut), weights(whole))
     assert recorded(cut) == recorded(whole)
-    for name in ("best.safetensors", "predictions/2014.jsonl", "predictions/2014.zip"):
+    for name in ("best.safetensors", "predictions/2014.jsonl", "predictions/2014.tsv"):
         assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
 
 
@@ -137,7 +137,7 @@ def test_two_runs_are_bit_equal(archive, tmp_path, bf16):
         train(RunFolder(folder, config), open_archive(archive))
         predict(RunFolder(folder, config), open_archive(archive), ["2014"])
     assert same(*map(weights, folders))  # a checkpoint's state also holds seconds
-    for name in ("best.safetensors", "predictions/2014.jsonl", "predictions/2014.zip"):
+    for name in ("best.safetensors", "predictions/2014.jsonl", "predictions/2014.tsv"):
         first, second = ((folder / name).read_bytes() for folder in folders)
         assert first == second, name
 
@@ -182,7 +182,7 @@ def test_another_environment_is_recorded_beside_the_first(archive, tmp_path, mon
 
 def test_files_that_a_killed_process_was_writing_are_deleted(archive, straight, tmp_path):
     shutil.copytree(straight, tmp_path / "run")
-    for name in (".best.safetensors.123.part", "predictions/.2014.zip.123.part"):
+    for name in (".best.safetensors.123.part", "predictions/.2014.tsv.123.part"):
         (tmp_path / "run" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "run" / name).write_text("half")
     train(RunFolder(tmp_path / "run", tiny_config(archive)), open_archive(archive))
@@ -206,7 +206,7 @@ def test_a_finished_run_is_left_alone(archive, straight):
 def test_results_of_earlier_weights_end_with_them(archive, tmp_path):
     """A forced training keeps them until it is over: then they would stand beside the new ones."""
     run = RunFolder(tmp_path, tiny_config(archive, {"training": {"epochs": 1}}))
-    for name in ("predictions/2014.zip", "scores/2014.json", "errors/2014.json", "symlg/2014.zip"):
+    for name in ("predictions/2014.tsv", "scores/2014.json", "errors/2014.json", "symlg/2014.zip"):
         run.write(name, "")
     seen = []
     train(run, open_archive(archive), lambda _: seen.append(run.sets("scores/*.json")))

@@ -126,14 +126,14 @@ def _without_copies(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """Drop each local run that was packed as a reproduced one, which has the same predictions."""
     kept: dict[tuple, RunFolder] = {}
     for run in sorted(runs, key=lambda run: source(run) != "reproduced"):
-        content = tuple((path.name, path.read_bytes()) for path in sorted(run.path.glob("predictions/*.zip")))
+        content = tuple((path.name, path.read_bytes()) for path in sorted(run.path.glob("predictions/*.tsv")))
         kept.setdefault((run.digest, content) if content else (run.path,), run)
     return list(kept.values())
 
 
 def _scored(run: RunFolder, name: str, notes: list[str]) -> Scored | None:
     """Read a run's verdicts and predictions on a set; None, with a note, if either is missing or damaged."""
-    predictions = run.path / "predictions" / f"{name}.zip"
+    predictions = run.path / "predictions" / f"{name}.tsv"
     if not predictions.exists() or name not in run.sets("scores/*.csv"):
         missing = "not scored yet, score it" if predictions.exists() else "not recognized, predict it"
         notes.append(f"{run.path}: {name} is {missing}")

@@ -200,7 +200,7 @@ def test_our_own_rows_are_those_of_the_committed_scores():
     rows, compared = committed(), 0
     for system in read_cards():
         for year, file in system.card.files.items():
-            score = ROOT / file.path.replace("predictions", "scores").replace(".zip", ".json")
+            score = ROOT / file.path.replace("predictions", "scores").replace(".tsv", ".json")
             if score.exists():
                 row = rows[system.key, year, "pandoc-1.19", "crohme2019"]
                 counted = json.loads(score.read_text())

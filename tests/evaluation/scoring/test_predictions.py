@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 
 from evaluation import InputError, symlg
 from evaluation.scoring.inputs import read_predictions
+from evaluation.scoring.prediction_lists import tsv
 from evaluation.scoring.score import NO_FIELDS, evaluate
-from evaluation.scoring.tokens import formula_of, tokenize, untokenized
+from evaluation.scoring.tokens import formula_of, prediction_file, tokenize, untokenized
 from tests.helpers.places import GOLDEN
 
 LATEX = {"e0": r"\frac { 1 2 } { x }", "e1": "a , b"}
+TOKENS = ("x", "\\frac", "{", ",", '"', "'", "\\{", "é")
 EXPECTED = {key: f"%{key}\n${text}$" for key, text in LATEX.items()}
 
 
@@ -51,6 +54,18 @@ RECOGNIZED = [
 def test_every_form_is_read(tmp_path: Path, name: str, text: str):
     (tmp_path / name).write_text(text, encoding="utf-8")
     assert read_predictions(tmp_path / name) == EXPECTED
+
+
+@given(
+    st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]*", fullmatch=True), st.lists(st.sampled_from(TOKENS)), min_size=1)
+)
+def test_a_table_is_read_as_it_was_written(predictions: dict[str, list[str]]):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "p.tsv"
+        path.write_text(tsv(predictions), encoding="utf-8")
+        assert read_predictions(path) == {
+            id_: prediction_file(id_, words) for id_, words in sorted(predictions.items())
+        }
 
 
 @pytest.mark.parametrize(
