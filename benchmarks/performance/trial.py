@@ -15,6 +15,7 @@ import yaml
 
 from benchmarks.config import Config, resolve
 from benchmarks.data.archive import Archive
+from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, split_heldout
 from benchmarks.environment import best_device
 from benchmarks.errors import UserError
@@ -22,6 +23,7 @@ from benchmarks.files import write_atomically
 from benchmarks.printing import show
 from benchmarks.recognition.predict import recognize, write_predictions
 from benchmarks.runs.folder import RunFolder
+from benchmarks.training.teacher_forcing import teacher_forced
 from benchmarks.training.trainer import train
 from evaluation.scoring.inputs import GroundTruth
 from evaluation.scoring.score import NO_FIELDS, Expression, evaluate
@@ -59,10 +61,13 @@ def trial(
             raise UserError(f"--read '{reading}': changes more than the search; give it as --set, a trial of its own")
     run = RunFolder(results / "local/trials" / config.run_name, config)
     train(run, archive, samples=kept)
+    batches = evaluation_batches(held, config, config.search.batch_size)
+    loss, accuracy = teacher_forced(load_weights(run.weights, config.model), batches)
     rows = []
     for reading, way in ways.items():
         row: Row = {"trial": " ".join(changes) or "as it is", "reading": reading or "as it is", "preset": preset}
         row |= {"epochs": epochs, "seed": seed} | _read(run, way, archive, held)
+        row |= {"loss": round(loss, 4), "word_accuracy": round(accuracy, 2)}
         here = run.environment
         minutes = sum(line["seconds"] for line in run.history) * here.get("threads", 1) / 60
         row |= {"core_minutes": round(minutes, 1), "device": here.get("device"), "revision": here.get("revision")}

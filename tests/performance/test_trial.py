@@ -35,6 +35,9 @@ def test_a_trial_trains_once_and_reads_in_every_way(
     first, narrow = rows()
     assert (first["reading"], narrow["reading"]) == ("as it is", "search.alpha=0.5")
     assert first["n"] == sum(int(first[name].partition("/")[2]) for name in CLASSES) > 0
+    assert (
+        first["loss"] == narrow["loss"] > 0 and 0 <= first["word_accuracy"] <= 100
+    )  # of the weights, not of a reading
     (weights,) = tmp_path.glob("local/trials/*/*/best.safetensors")
     trained = weights.stat().st_mtime_ns
     assert [row["exact"] for row in rows()] == [first["exact"], narrow["exact"]]
