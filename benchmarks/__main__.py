@@ -75,7 +75,8 @@ def _message(error: BaseException) -> str:
         fix = fixes.get(error.errno or 0, f"fix this and {_again()}")
         return f"{one_line(error.filename or 'a file')}: {error.strerror or text}; {fix}"
     if isinstance(error, RuntimeError) and "WORLD_SIZE" in os.environ and re.search(LOST, text):
-        return "lost the connection to another process of this training, which says why; mend that and start them again"
+        lost = "the connection to another process of this training was lost"
+        return f"{lost}: fix what that process reports, then start all of them again"
     if isinstance(error, ModuleNotFoundError):
         return f"{text}; this command needs the full suite: make setup, or pip install '.[suite]' in the checkout"
     return f"{type(error).__name__}: {text[:300]} (unexpected, probably a bug; HMERBENCH_DEBUG=1 shows the traceback)"

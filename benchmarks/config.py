@@ -285,7 +285,7 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     config = validate(Config, merged, source)
     if weights := config.search.language.weights:
         if not Path(weights).is_file():
-            raise UserError(f"{source}: search.language.weights: {weights}: no such file; `reproduce-lm` makes one")
+            raise UserError(f"{source}: search.language.weights: there is no {weights}; `reproduce-lm` makes one")
         config = config.changed({"search.language.digest": digest_of(Path(weights))})
     return config
 
@@ -308,7 +308,7 @@ def network_of(model: Mapping[str, Any]) -> str:
 def load(path: Path) -> Config:
     """Read the `config.yaml` of a run folder. An older one keeps its schema version, so it is not trained further."""
     if not path.exists():
-        raise UserError(f"{path}: no such file, so this is not a run folder; `python -m benchmarks ls` lists runs")
+        raise UserError(f"{path}: there is no such file; give a run folder (`python -m benchmarks ls` lists them)")
     keys = _stored(path)
     version = keys["schema_version"]
     older = "" if version == SCHEMA else f" (version {version} of the settings, not {SCHEMA})"
@@ -338,7 +338,7 @@ def check_folder(config: Config, folder: Path) -> None:
     if different := [name for name in new | old if old.get(name, "absent") != new.get(name, "absent")]:
         changes = (f"{name} {old.get(name, 'absent')} instead of {new.get(name, 'absent')}" for name in different)
         raise UserError(
-            f"{path}: a run of other settings ({', '.join(changes)}); choose another folder, or delete that one"
+            f"{path}: the folder holds a run of other settings ({', '.join(changes)}); choose another, or delete it"
         )
 
 
@@ -349,7 +349,7 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
     the files based on this one, to detect cycles.
     """
     if name in above:
-        raise UserError(f"{kind}: {' is based on '.join((*above, name))}; take one `base` out")
+        raise UserError(f"{kind}: {' is based on '.join((*above, name))}; remove one `base`")
     if name.endswith((".yaml", ".yml")):
         stem, keys, source = Path(name).stem, read_yaml(Path(name)), name
     elif name in names(kind):
@@ -360,7 +360,7 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
         raise UserError(f"no {what} called '{name}'{now}: choose one of {known}, or give a YAML file")
     for section in sorted(SECTIONS & keys.keys()):
         if not isinstance(keys[section], dict) and (section, keys[section]) != ("augmentation", None):
-            raise UserError(f"{source}: {section}: must hold keys; take it out if it has none")
+            raise UserError(f"{source}: {section}: must hold keys; remove it if it has none")
     if (base := keys.pop("base", None)) is not None:
         if not isinstance(base, str):
             raise UserError(f"{source}: base: must be the name of one of the {kind}, or a YAML file, not {base!r}")
@@ -426,11 +426,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
         value = parse_yaml(path.read_text())
         json.dumps(value, default=str)  # refuses keys that are no text
     except FileNotFoundError:
-        raise UserError(f"{path}: no such file") from None
+        raise UserError(f"{path}: there is no such file; correct the path") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise UserError(f"{path}: not YAML ({' '.join(str(error).split())}); fix or replace it") from None
+        raise UserError(f"{path}: this is not YAML ({' '.join(str(error).split())}); fix or replace it") from None
     if not isinstance(value, dict | None):
-        raise UserError(f"{path}: must hold keys and values, holds {type(value).__name__}")
+        raise UserError(f"{path}: must hold keys and values, not a {type(value).__name__}")
     return value or {}
 
 
@@ -464,8 +464,8 @@ def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
 def refuse_filled_in(keys: Mapping[str, Any], source: str) -> None:
     """Raise UserError if a file sets a key that the run itself fills in."""
     for name in sorted(FILLED_IN & flat(keys).keys()):
-        fix = "give it as --seed (SEEDS=)" if name == "seed" else "the run fills it in"
-        raise UserError(f"{source}: {name}: no setting of a recipe or preset; take it out, {fix}")
+        fix = "and give --seed (SEEDS=)" if name == "seed" else "as the run fills it in"
+        raise UserError(f"{source}: {name}: this is not a setting of a recipe or preset; remove it, {fix}")
 
 
 def validate(model: type[Settings], keys: Mapping[str, Any], source: str) -> Settings:

@@ -97,7 +97,7 @@ def machine() -> Iterator[Check]:
     import psutil
 
     memory = psutil.virtual_memory().total / GIB
-    need = "small, paper may need 4 GiB, medium, large 8" if memory >= 4 else "only smoke is sure to fit"
+    need = "small and paper may need 4 GiB, medium and large 8 GiB" if memory >= 4 else "only smoke is sure to fit"
     fix = "" if memory >= 8 else need
     yield Check("memory", "warn" if fix else "ok", f"{memory:.1f} GiB", fix)
 

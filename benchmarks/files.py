@@ -42,7 +42,7 @@ def remove_partial(folder: Path) -> None:
 def refuse_pipe(path: Path) -> None:
     """Raise UserError for a pipe, socket or device, from which reading may never end."""
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise UserError(f"{path}: a pipe or device; give a file")
+        raise UserError(f"{path}: this is a pipe or device; give a file")
 
 
 def digest_of(path: Path) -> str:
@@ -68,14 +68,14 @@ def locked(folder: Path, name: str = ".training", seconds: float = 0) -> Iterato
     """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / name).is_symlink():  # its target would be overwritten
-        raise UserError(f"{folder / name}: a link, but its place is for a lock; delete it")
+        raise UserError(f"{folder / name}: this is a link, but its place is for a lock; delete it")
     with open(folder / name, "a+") as file:
         deadline = time.monotonic() + seconds
         while not _lock(file):
             if time.monotonic() >= deadline:
                 file.seek(0)
                 holder = file.read() or "another process"
-                raise UserError(f"{folder}: {holder} works in it; wait until that ends, or choose another folder")
+                raise UserError(f"{folder}: {holder} is working in it; wait until it ends, or choose another folder")
             time.sleep(0.1)
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")

@@ -54,9 +54,9 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.minutes is not None and self.placing.engine != "local":
-            raise UserError("--minutes is for the engine local: a cluster's own limits end its jobs")
+            raise UserError("--minutes works with the engine local only: a cluster has limits of its own")
         if self.placing.jobs > 1 and self.placing.engine != "local":
-            raise UserError("--jobs is for the engine local: a cluster places as many runs as have room")
+            raise UserError("--jobs works with the engine local only: a cluster runs as many jobs as have room")
 
 
 def reproduce(
@@ -70,7 +70,7 @@ def reproduce(
     resume from their checkpoints later. Returns whether everything is done.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UserError("reproduce runs one process: use torchrun with the command train for each row, then reproduce")
+        raise UserError("reproduce is one process: train every row with torchrun and the command train first")
     if not configs:
         raise UserError("no recipe or no seed is given: omit --recipes and --seeds for all rows of seed 7")
     space, placing = workspace(archive, results), options.placing
@@ -137,8 +137,8 @@ def fitted(
                 raise OutOfTime
             needed = max(needed, math.floor(minutes) + 1)
             raise UserError(
-                f"--minutes {minutes:g}: {len(configs)} runs at {seconds:.3g} s an epoch have no time for {least} "
-                f"epochs each, the least that preset {configs[0].preset} learns in; give {needed} or more (MINUTES=)"
+                f"--minutes {minutes:g}: {len(configs)} runs at {seconds:.3g} s an epoch have no time for the {least} "
+                f"epochs each that the preset {configs[0].preset} needs; give {needed} or more (MINUTES=)"
             )
         console.print(f"{minutes:g} minutes: up to {epochs} epochs for each run, at {seconds:.3g} s an epoch")
         with locked(runs, ".fitted", seconds=60):  # another job may have chosen meanwhile

@@ -28,7 +28,7 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
     for split in splits:
         if not (run.path / f"predictions/{split}.tsv").exists():
             raise UserError(
-                f"{run.path}/predictions/{split}.tsv: nothing to score; run python -m benchmarks predict first"
+                f"{run.path}/predictions/{split}.tsv: there is nothing to score; run python -m benchmarks predict first"
             )
         scored = run.file_digest(f"predictions/{split}.tsv")
         with tempfile.TemporaryDirectory() as workdir:

@@ -44,9 +44,9 @@ def import_lightning(ckpt: Path) -> CoMER:
         settings = _infer_settings(state, mapping("hyper_parameters"))
         classes = state["decoder.proj.weight"].shape[0]
     except (KeyError, IndexError, ValueError) as error:
-        raise CheckpointError(f"{ckpt}: not a CoMER network, sizes cannot be inferred ({one_line(error)})") from None
+        raise CheckpointError(f"{ckpt}: not a CoMER network, as no sizes can be inferred ({one_line(error)})") from None
     if classes != len(Vocabulary()):
-        raise CheckpointError(f"{ckpt}: {classes} classes, the dictionary has {len(Vocabulary())}")
+        raise CheckpointError(f"{ckpt}: has {classes} classes, not the {len(Vocabulary())} of models/dictionary.txt")
     return with_weights(ckpt, CoMER(settings), state)
 
 
@@ -95,7 +95,7 @@ def _read(ckpt: Path) -> Any:
     torch's reader for untrusted files (weights_only) calls nothing but what it was told is safe.
     """
     if not ckpt.is_file():
-        raise CheckpointError(f"{ckpt}: no such file; give the path of a Lightning checkpoint (.ckpt)")
+        raise CheckpointError(f"{ckpt}: there is no such file; give the path of a Lightning checkpoint (.ckpt)")
     if not zipfile.is_zipfile(ckpt):
         raise CheckpointError(f"{ckpt}: damaged, or not a checkpoint of torch 1.6 or later; download it again")
     try:

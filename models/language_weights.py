@@ -24,7 +24,7 @@ def load_language_model(path: Path) -> LanguageModel:
     Raises CheckpointError for a missing, damaged or foreign file.
     """
     if not path.is_file():
-        raise CheckpointError(f"{path}: no such weights file; `python -m benchmarks reproduce-lm` makes one")
+        raise CheckpointError(f"{path}: there is no such weights file; `python -m benchmarks reproduce-lm` makes one")
     try:
         header, state = read_tensors(path)
     except CheckpointError as error:
@@ -34,5 +34,5 @@ def load_language_model(path: Path) -> LanguageModel:
     try:
         config, lexicon = LanguageConfig(**header["model"]), Lexicon(header["words"])
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: unknown configuration ({one_line(error)}); update this suite") from None
+        raise CheckpointError(f"{path}: its configuration is unknown ({one_line(error)}); update this suite") from None
     return with_weights(path, LanguageModel(config, lexicon), state).eval()

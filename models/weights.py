@@ -35,22 +35,22 @@ def load_weights(path: Path, settings: NetworkSettings | None = None) -> Network
     CheckpointError for a missing, damaged or foreign file, and for another network, other settings or other words.
     """
     if not path.is_file():
-        raise CheckpointError(f"{path}: no such weights file; train the model first or give another path")
+        raise CheckpointError(f"{path}: there is no such weights file; train the model first or give another path")
     try:
         header, state = read_tensors(path)
     except CheckpointError as error:
-        raise CheckpointError(f"{error}; remake it") from None
+        raise CheckpointError(f"{error}; make it again") from None
     if header.get("format") != FORMAT:
-        raise CheckpointError(f"{path}: not a weights file of this suite; give one that training wrote")
+        raise CheckpointError(f"{path}: this is not a weights file of this suite; give one that training wrote")
     try:
         stored = of_its_network(without_classes(header["config"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: unknown configuration ({one_line(error)}); update this suite") from None
+        raise CheckpointError(f"{path}: its configuration is unknown ({one_line(error)}); update this suite") from None
     settings = settings or stored
     if settings.network != stored.network:
         raise CheckpointError(
-            f"{path}: weights of the network {stored.network}, not {settings.network}; choose the recipe it was "
-            "trained with"
+            f"{path}: these are weights of the network {stored.network}, not {settings.network}; choose the "
+            "recipe that they were trained with"
         )
     wanted, found = asdict(settings), asdict(stored)
     different = [key for key in wanted if wanted[key] != found[key] and key not in settings.free]
@@ -59,7 +59,7 @@ def load_weights(path: Path, settings: NetworkSettings | None = None) -> Network
         raise CheckpointError(f"{path}: has {changes}; choose the recipe it was trained with")
     model = build(settings)
     if header.get("vocabulary") != model.vocabulary.digest:
-        raise CheckpointError(f"{path}: trained with another vocabulary{_other_words(header, model)}")
+        raise CheckpointError(f"{path}: it was trained with another vocabulary{_other_words(header, model)}")
     return with_weights(path, model, state)
 
 
@@ -78,7 +78,7 @@ def with_weights(path: Path, model: AnyModule, state: Mapping[str, Tensor]) -> A
         model.load_state_dict(state)
     except RuntimeError as error:
         reason = one_line(str(error).partition(":")[2])
-        raise CheckpointError(f"{path}: weights do not fit the network ({reason}); give a file of this one") from None
+        raise CheckpointError(f"{path}: they do not fit the network ({reason}); give weights of this one") from None
     for name, tensor in model.state_dict().items():
         if not tensor.isfinite().all():
             raise CheckpointError(f"{path}: {name} holds numbers that are not finite; train this run again")

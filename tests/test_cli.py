@@ -74,14 +74,14 @@ def test_help_is_quick_and_lists_every_command(tmp_path: Path) -> None:
         (["reproduce", "--crohme", "junk.zip"], "junk.zip"),
         (["data", "--crohme", "junk.zip"], "junk.zip"),
         (["train"], "name one run"),
-        (["train", "nowhere"], "nowhere/config.yaml: no such file, so this is not a run folder"),
+        (["train", "nowhere"], "nowhere/config.yaml: there is no such file; give a run folder"),
         (["score", "run"], "run/config.yaml"),
         (["track", "nowhere"], "not a run folder"),
         (["reproduce", "--seeds", "x"], "'x' is not a seed"),
         (["reproduce", "--seeds", str(2**64)], f"'{2**64}' is not a seed"),
         (["reproduce", "--seeds", "9" * 5000], f"'{'9' * 40}' is not a seed"),
-        (["reproduce", "--minutes", "-3"], "--minutes -3: not a usable time limit"),
-        (["reproduce", "--minutes", "nan"], "--minutes nan: not a usable time limit"),
+        (["reproduce", "--minutes", "-3"], "--minutes -3: this is not a time limit"),
+        (["reproduce", "--minutes", "nan"], "--minutes nan: this is not a time limit"),
         (["tables", "--results", "junk.zip/deeper"], "junk.zip/deeper"),
     ],
 )
@@ -204,11 +204,11 @@ def test_weights_read_a_new_test_set_and_are_not_trained_over(
     assert main("predict", str(run.path), "--years", "2023") == 0 and (run.path / "predictions/2023.tsv").exists()
     put_history(run.path, [{}])
     assert main("train", str(run.path)) == 1
-    assert "trained, without a checkpoint to resume from; --force trains it anew" in capsys.readouterr().err
+    assert "it is trained and has no checkpoint to resume from; --force trains it again" in capsys.readouterr().err
     assert main("train", str(run.path), "--seed", "8") == 1 and "has its own preset" in capsys.readouterr().err
     run.forget_training()  # as --force does, which is then interrupted
     assert main("train", str(run.path)) == 0 and len(RunFolder(run.path).history) == run.settings.training.epochs
     (archive / "data/train/caption.txt").write_text("a\tx\n")
     shutil.copy(next((archive / "data/2014/img").iterdir()), archive / "data/train/img/a.bmp")
     shutil.rmtree(archive / "data/train/symLg")
-    assert main("predict", str(run.path)) == 1 and "other digest" in capsys.readouterr().err
+    assert main("predict", str(run.path)) == 1 and "their digests differ" in capsys.readouterr().err

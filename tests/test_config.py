@@ -170,7 +170,7 @@ def test_another_setting_is_another_run(path, tmp_path):
             stage()
         message = str(error.value)
         assert f"({path} " in message and message.count(" instead of ") == 1 and "\n" not in message
-        assert "config.yaml: a run of other settings" in message and "choose another folder" in message
+        assert "config.yaml: the folder holds a run of other settings" in message and "choose another" in message
     assert (tmp_path / "config.yaml").read_text() == made.to_yaml()
 
 
@@ -209,13 +209,13 @@ def test_settings_of_an_older_version(tmp_path):
     assert older == made.model_copy(update={"schema_version": 1})
     with pytest.raises(UserError, match=rf"\(schema_version 1 instead of {SCHEMA}\)"):
         configs.check_folder(made, tmp_path)
-    with pytest.raises(UserError, match=f"made under version 1 of the settings, this suite has {SCHEMA}"):
+    with pytest.raises(UserError, match=f"the run has version 1 of the settings, and this suite has {SCHEMA}"):
         train(RunFolder(tmp_path, older), None)  # type: ignore[arg-type]
     (tmp_path / "config.yaml").write_text("recipe: r\npreset: p\nbeam: 10\n")
     with pytest.raises(UserError, match=rf"config\.yaml \(version 1 of the settings, not {SCHEMA}\): beam: "):
         configs.load(tmp_path / "config.yaml")
     (tmp_path / "mine.yaml").write_text("schema_version: 1")
-    with pytest.raises(UserError, match=r"mine\.yaml: schema_version: no setting of a recipe or preset; take it out"):
+    with pytest.raises(UserError, match=r"schema_version: this is not a setting of a recipe or preset; remove it"):
         configs.resolve("comer-fusion", str(tmp_path / "mine.yaml"), 7)
 
 
@@ -277,7 +277,7 @@ def test_settings_are_read_back(tmp_path):
         ("select: last", "never validates"),
         ("select: first", "select: String should match"),
         ("select: null", "select: String should match"),
-        ("model:", "model: must hold keys; take it out if it has none"),
+        ("model:", "model: must hold keys; remove it if it has none"),
         ("base: small\ntraining:", "training: must hold keys"),
         ("data: 3", "data: must hold keys"),
         ("augmentation: 5", "augmentation: must hold keys"),
@@ -290,8 +290,8 @@ def test_settings_are_read_back(tmp_path):
         ("training: {epochs: 99999999999}", "training.epochs: Input should be less than or equal to 1000000"),
         ("training: {epochs: 010}", "training.epochs: Input should be a valid integer"),
         ("training: {epochs: 1:30}", "training.epochs: Input should be a valid integer"),
-        ("seed: 8", "seed: no setting of a recipe or preset; take it out, give it as --seed"),
-        ("data: {digest: abc}", "data.digest: no setting of a recipe or preset"),
+        ("seed: 8", "seed: this is not a setting of a recipe or preset; remove it, and give --seed"),
+        ("data: {digest: abc}", "data.digest: this is not a setting of a recipe or preset"),
         ("augmentation: {scale: [-1, 2]}", "augmentation.scale.0: Input should be greater than 0"),
         ("augmentation: {scale: [1.4, 0.7]}", "the smaller factor first, not [1.4, 0.7]"),
         ("data: {max_area: -5}", "data.max_area: Input should be greater than or equal to 1024"),
@@ -299,7 +299,7 @@ def test_settings_are_read_back(tmp_path):
         ("search: {beam_size: 57}", "search.beam_size must be at most 56"),
         ("search: {language: {weigths: x}}", "search.language.weigths: no such key; did you mean search.language.w"),
         ("search: {language: {weight: -1.0}}", "search.language.weight: Input should be greater than or equal to 0"),
-        ("search: {language: {weights: nowhere}}", "nowhere: no such file"),
+        ("search: {language: {weights: nowhere}}", "there is no nowhere"),
     ],
 )
 def test_a_fault_is_reported_in_one_line(tmp_path, text, message):
@@ -354,9 +354,9 @@ def test_a_file_may_override_another(tmp_path):
 @pytest.mark.parametrize(
     ("base", "message"),
     [
-        ("mine.yaml", r"mine\.yaml is based on .*mine\.yaml; take one `base` out"),
+        ("mine.yaml", r"mine\.yaml is based on .*mine\.yaml; remove one `base`"),
         ("nothing", "no preset called 'nothing': choose one of gpu"),
-        ("missing.yaml", r"missing\.yaml: no such file"),
+        ("missing.yaml", r"missing\.yaml: there is no such file"),
         ("[ink]", r"mine\.yaml: base: must be the name of one of the presets, or a YAML file, not \['ink'\]"),
     ],
 )

@@ -81,7 +81,7 @@ def test_the_text_of_the_language_models(tmp_path: Path) -> None:
     assert only(doctor.text(None)).status == "info"
     for split in ("train", "valid"):
         (tmp_path / f"{split}.txt").write_text("a b\nc\n")
-    assert_fixable(only(doctor.text(tmp_path)), "warn", "test.txt: no such file")
+    assert_fixable(only(doctor.text(tmp_path)), "warn", "test.txt: there is no such file")
     (tmp_path / "test.txt").write_text("a\nb\n")
     found = only(doctor.text(tmp_path))
     assert_fixable(found, "warn", "5 + 5 + 4 words, 5 distinct: not the paper's Penn Treebank")

@@ -148,7 +148,7 @@ def test_parallel_runs_stop_at_the_deadline_but_not_for_a_failure(
             reproduce(["bttr"], preset, [7, seed], archive, tmp_path, placing=Placing(jobs=jobs))
         assert len(list(space.glob(f"runs/bttr/*seed{seed}*/scores/2014.json"))) == 1
     assert ",2," in (space / "table2.csv").read_text()  # both seeds that could be trained
-    with pytest.raises(UserError, match="--jobs is for the engine local"):
+    with pytest.raises(UserError, match="--jobs works with the engine local only"):
         reproduce(["bttr"], preset, [7, 8], archive, tmp_path, placing=Placing("ray", 2))
 
 
@@ -185,7 +185,7 @@ def test_a_job_that_is_refused_discards_nothing(archive: Path, tmp_path: Path, s
     preset = preset_of(archive)
     reproduce(["bttr", "comer-self"], preset, [7], archive, tmp_path)
     bttr, other = (path.parent for path in sorted(tmp_path.glob("local/*/runs/*/*/checkpoint.json")))
-    with locked(other), pytest.raises(UserError, match="works in it"):
+    with locked(other), pytest.raises(UserError, match="is working in it"):
         reproduce(["bttr", "comer-self"], preset, [7], archive, tmp_path, force=True)
     assert (bttr / "checkpoint.json").exists() and RunFolder(bttr).history
 
@@ -264,7 +264,7 @@ def test_each_stage_alone(archive: Path, tmp_path: Path, stages: list[str], caps
     with pytest.raises(UserError, match="give the archive with --crohme"):
         cli.app(["predict", str(folder)], standalone_mode=False)
     other = tiny_archive(tmp_path / "other", train=8)
-    with pytest.raises(UserError, match="other digest"):
+    with pytest.raises(UserError, match="their digests differ"):
         cli.app(["predict", str(folder), "--crohme", str(other)], standalone_mode=False)
 
 
@@ -415,7 +415,7 @@ def test_a_job_without_rows_is_refused(archive: Path, tmp_path: Path) -> None:
 
 def test_torchrun_is_for_training_alone(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="use torchrun with the command train"):
+    with pytest.raises(UserError, match="with torchrun and the command train"):
         job.reproduce([], open_archive(archive), [], tmp_path, job.Options())
 
 

@@ -64,7 +64,7 @@ def test_a_preset_of_any_file_name_stays_below_runs(tmp_path: Path) -> None:
 def test_yaml_that_multiplies_is_refused(run: Path) -> None:
     (run / "config.yaml").write_text((run / "config.yaml").read_text() + BOMB)
     for read in (lambda: configs.read_yaml(run / "config.yaml"), lambda: RunFolder(run).config):
-        with pytest.raises(UserError, match=r"config\.yaml: (not YAML \(line \d+: an alias|damaged)"):
+        with pytest.raises(UserError, match=r"config\.yaml: (this is not YAML \(line \d+: an alias|damaged)"):
             read()
 
 
@@ -86,14 +86,14 @@ READERS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("name", READERS)
 def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
-    with pytest.raises(UserError, match=rf"{name}: (a pipe or device; give a file|not a file; give the path)"):
+    with pytest.raises(UserError, match=rf"{name}: (this is a pipe or device; give a file|not a file; give the path)"):
         READERS[name](tmp_path / name)
 
 
 def test_a_lock_that_is_a_link_keeps_its_target(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
     (tmp_path / ".training").symlink_to("precious.txt")
-    with pytest.raises(UserError, match=r"\.training: a link"), locked(tmp_path):
+    with pytest.raises(UserError, match=r"\.training: this is a link"), locked(tmp_path):
         pass
     assert (tmp_path / "precious.txt").read_text() == "mine"
 
@@ -101,7 +101,7 @@ def test_a_lock_that_is_a_link_keeps_its_target(tmp_path: Path) -> None:
 def test_a_cycle_through_the_folder_above_is_found_at_once(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below/mine.yaml").write_text("base: ../below/mine.yaml")
-    with pytest.raises(UserError, match="take one `base` out") as caught:
+    with pytest.raises(UserError, match="remove one `base`") as caught:
         configs.resolve("bttr", str(tmp_path / "below/mine.yaml"), 7)
     assert len(str(caught.value)) < 500
 

@@ -48,7 +48,9 @@ def reproduce(
 
     placing = Placing(engine, jobs, cpus, gpus)
     if minutes is not None and not 0 < minutes < math.inf:
-        raise UserError(f"--minutes {minutes:g}: not a usable time limit; give a number above 0, or omit it (MINUTES=)")
+        raise UserError(
+            f"--minutes {minutes:g}: this is not a time limit; give a number above 0, or omit it (MINUTES=)"
+        )
     job = Options(force, minutes, placing)  # starts the clock
     preset, numbers = preset or _default_preset(), [parse_seed(seed) for seed in parse_list(seeds)]
     archive = open_data(crohme, results)
@@ -79,12 +81,12 @@ def train(
     if (folder is None) == (not recipe):
         raise UserError("name one run: a run folder, or --recipe (with --preset and --seed)")
     if folder and (preset or seed != 7):
-        raise UserError(f"{folder}: has its own preset and seed; take --preset and --seed out")
+        raise UserError(f"{folder}: this run has its own preset and seed; leave out --preset and --seed")
     if folder:
         run, archive = _run(folder, crohme, results)
         begun = (run.path / "checkpoint.safetensors").exists() or not run.history
         if run.weights.exists() and not begun and not force:
-            raise UserError(f"{folder}: trained, without a checkpoint to resume from; --force trains it anew")
+            raise UserError(f"{folder}: it is trained and has no checkpoint to resume from; --force trains it again")
     else:
         archive = open_data(crohme, results)
         config = resolve(recipe, preset or _default_preset(), seed, archive)
@@ -203,7 +205,7 @@ def track(folders: Annotated[list[Path], typer.Argument(help="run folders, made 
     for folder in folders:
         language = (folder / FILE).exists()
         if (languages.track(LanguageRun(folder)) if language else track(folder)) is None:
-            raise UserError(f"{folder}: not logged")
+            raise UserError(f"{folder}: it was not logged; remove the cause that the warning names, and try again")
         print(f"{folder}: logged to {store(folder)}")
 
 
@@ -219,7 +221,7 @@ def remove(
     run = RunFolder(folder)
     what = f"{folder}, {len(run.history)} epochs of {run.recipe}"
     if not (yes or (sys.stdin.isatty() and typer.confirm(f"delete {what}, and its MLflow entry?"))):
-        raise UserError(f"{what}: kept; --yes deletes it without asking")
+        raise UserError(f"{what}: nothing was deleted; --yes deletes without asking")
     logged = remove(folder)
     print(f"{folder}: removed{', with its MLflow entry' if logged else ''}")
 
@@ -288,10 +290,10 @@ def _run(folder: Path, crohme: Path | None, results: Path) -> "tuple[RunFolder, 
     run = RunFolder(folder)
     data = run.settings.data
     if crohme is None and data.name != "embedded":
-        raise UserError(f"{folder}: trained on {data.name} data; give the archive with --crohme")
+        raise UserError(f"{folder}: it was trained on {data.name} data; give the archive with --crohme")
     archive = open_data(crohme, results)
     if data.digest not in (archive.digest, archive.published_digest):
-        raise UserError(f"{archive.path}: not the data of {folder} (other digest); give the archive it was trained on")
+        raise UserError(f"{archive.path}: {folder} was trained on other data (their digests differ); give that archive")
     return run, archive
 
 

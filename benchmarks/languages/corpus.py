@@ -80,7 +80,7 @@ def _numbered(name: str, digest: str, words: Mapping[str, Sequence[str]], lexico
 
 def _read(path: Path) -> bytes:
     if not path.is_file():
-        raise UserError(f"{path}: no such file; PTB= wants a folder of train.txt, valid.txt and test.txt")
+        raise UserError(f"{path}: there is no such file; PTB= must name a folder of train.txt, valid.txt and test.txt")
     return path.read_bytes()
 
 
@@ -89,15 +89,17 @@ def _words(path: Path, content: bytes, line_ends: bool) -> Iterator[str]:
         lines = content.decode().splitlines()
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{path}, line {line}: not UTF-8; convert the file") from None
+        raise UserError(f"{path}, line {line}: this is not UTF-8; convert the file") from None
     if not any(line.split() for line in lines):
         raise UserError(f"{path}: holds no words; give lines of words separated by spaces")
     if line_ends and len(lines) < 2:
-        raise UserError(f"{path}: a single line, but the ends of lines are words; give one sentence per line")
+        raise UserError(f"{path}: it has a single line, but the ends of lines are words; give one sentence per line")
     for number, line in enumerate(lines, start=1):
         for word in line.split():
             if len(word) > LONGEST:
-                raise UserError(f"{path}, line {number}: a word of {len(word)} characters; at most {LONGEST} fit")
+                raise UserError(
+                    f"{path}, line {number}: a word has {len(word)} characters; divide it (at most {LONGEST} fit)"
+                )
             yield word
         if line_ends:
             yield LINE_END

@@ -18,9 +18,9 @@ def pack(folder: Path) -> Path:
     """
     run = LanguageRun(folder)
     if (name := run.settings.text.name) != "ptb":
-        raise UserError(f"{folder}: trained on {name}; only runs on the Penn Treebank are reproduced runs")
+        raise UserError(f"{folder}: it was trained on {name}; only runs on the Penn Treebank can be packed")
     if not run.finished:
-        raise UserError(f"{folder}: not trained and tested yet; `python -m benchmarks reproduce-lm` goes on with it")
+        raise UserError(f"{folder}: it is not trained and tested yet; `python -m benchmarks reproduce-lm` continues it")
     target = packed(folder, run.settings.recipe, f"ptb-seed{run.settings.seed}")
     for part in PARTS:
         write_atomically(target / part, (folder / part).read_bytes())

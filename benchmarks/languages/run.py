@@ -80,4 +80,4 @@ class LanguageRun:
         except FileNotFoundError:
             return None
         except ValueError:
-            raise UserError(f"{path}: damaged; restore it, or delete this run folder") from None
+            raise UserError(f"{path}: the file is damaged; restore it, or delete this run folder") from None

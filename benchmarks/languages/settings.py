@@ -82,5 +82,5 @@ def tied(settings: LanguageSettings, name: str, digest: str) -> LanguageSettings
 def load(path: Path) -> LanguageSettings:
     """Read the language.yaml of a run folder."""
     if not path.exists():
-        raise UserError(f"{path}: no such file, so this is no language model's run folder")
+        raise UserError(f"{path}: there is no such file; give the run folder of a language model")
     return validate(LanguageSettings, read_yaml(path), str(path))

@@ -57,7 +57,7 @@ def train(run: LanguageRun, corpus: Corpus, on_epoch: Callable[[dict[str, Any]],
     """
     with locked(run.path):
         if (run.path / FILE).exists() and (there := LanguageRun(run.path).settings) != run.settings:
-            raise UserError(f"{run.path / FILE}: a run of other settings ({there.run_name}); choose another folder")
+            raise UserError(f"{run.path}: it holds a run of other settings ({there.run_name}); choose another folder")
         Trainer(run, corpus, on_epoch).run()
 
 
@@ -68,7 +68,7 @@ class Trainer:
         self.folder, self.corpus, self.on_epoch = run, corpus, on_epoch
         self.settings, self.training = run.settings, run.settings.training
         if tied(self.settings, corpus.name, corpus.digest) != self.settings:
-            raise UserError(f"{run.path}: belongs to another corpus; give that one, or choose another folder")
+            raise UserError(f"{run.path}: it was trained on another corpus; give that one, or choose another folder")
         make_deterministic(Team(0, 1, torch.device("cpu")), self.training.threads)
         batch, steps = self.training.batch_size, self.training.steps
         words_NB, targets_NB = columns(corpus.splits["train"], batch, steps)
@@ -194,7 +194,7 @@ class Trainer:
         except CheckpointError as error:
             raise UserError(f"{error}; delete it to train this run from the start") from None
         if header.get("format") != CHECKPOINT or header["state"]["digest"] != self.settings.digest:
-            raise UserError(f"{path}: no checkpoint of these settings; choose another folder, or delete it")
+            raise UserError(f"{path}: this is not a checkpoint of these settings; choose another folder, or delete it")
         model = {name.removeprefix("model."): x for name, x in tensors.items() if name.startswith("model.")}
         self.model.load_state_dict(model)
         self.state = [(tensors[f"h.{layer}"], tensors[f"c.{layer}"]) for layer in range(len(self.state))]

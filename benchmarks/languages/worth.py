@@ -107,7 +107,9 @@ def rescore(archive: Archive, trial: Path, folders: Sequence[Path], language: Pa
         run, sets = RunFolder(folder), list[Judged]()
         splits = [split for split in run.sets("predictions/*.jsonl") if split in archive.test_splits]
         if not splits:
-            raise UserError(f"{folder}: no n-best lists of a test set; `python -m benchmarks predict` writes them")
+            raise UserError(
+                f"{folder}: it has no n-best lists of test sets; `python -m benchmarks predict` writes them"
+            )
         for split in splits:
             sets.append(_read(run, split, archive, lines))
             rows += _rows(run, split, sets[-1:], chosen)
@@ -123,11 +125,11 @@ def read_lists(path: Path) -> dict[str, list[Listed]]:
     """The n-best lists by id of predictions/<set>.jsonl. Raises UserError for a missing or damaged one."""
     refuse_pipe(path)
     if not path.is_file():
-        raise UserError(f"{path}: no such n-best lists; `python -m benchmarks predict` writes them")
+        raise UserError(f"{path}: there are no such n-best lists; `python -m benchmarks predict` writes them")
     try:
         rows = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:
-        raise UserError(f"{path}: not UTF-8; recognize this set again") from None
+        raise UserError(f"{path}: it is not UTF-8; recognize this set again") from None
     lists: dict[str, list[Listed]] = {}
     for number, text in enumerate(rows, start=1):
         try:
@@ -143,13 +145,13 @@ def read_lists(path: Path) -> dict[str, list[Listed]]:
 
 def _read(run: RunFolder, split: str, archive: Archive, lines: Lines) -> Judged:
     if run.settings.search.language.weights:
-        raise UserError(f"{run.path}: its lists are ranked with a language model already; give those of a run without")
+        raise UserError(f"{run.path}: a language model has ranked its lists already; give a run without one")
     lists = read_lists(run.path / f"predictions/{split}.jsonl")
     truth = archive.ground_truth("train" if split == HELD_OUT else split)
     if split == HELD_OUT:
         truth = {id_: truth[id_] for id_ in lists if id_ in truth}
     if not truth or not truth.keys() & lists.keys():
-        raise UserError(f"{run.path}: its lists of {split} are of no expression in {archive.path}; give their archive")
+        raise UserError(f"{run.path}: {archive.path} has no expression of its lists of {split}; give their archive")
     return judged(lists, GroundTruth(truth, None).graphs(), lines, run.settings.search, f"{_name(run, split)}, {split}")
 
 

@@ -297,7 +297,9 @@ def speed(
     names = [*jobs, "growth"]
     if unknown := [part for part in only if not any(part in name for name in names)]:
         hint = "" if crohme else "; crohme2014_* need --crohme"
-        raise UserError(f"--only {unknown[0]}: no such benchmark; choose from {', '.join(names)} or parts{hint}")
+        raise UserError(
+            f"--only {unknown[0]}: no benchmark has this name; choose from {', '.join(names)} or parts{hint}"
+        )
     wanted = [name for name in names if not only or any(part in name for part in only)]
     if (load := os.getloadavg()[0]) > QUIET:
         err_console.print(f"the machine is not quiet (load {load:.1f}): do not publish these numbers", style="yellow")

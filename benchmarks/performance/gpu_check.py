@@ -200,7 +200,7 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
     committed = RunFolder.under(results / "reproduced")
     runs = [run for run in committed if run.has_weights and SPLIT in run.scores]
     if not runs:
-        raise UserError(f"{results / 'reproduced'}: no committed weights; run in a checkout")
+        raise UserError(f"{results / 'reproduced'}: it holds no committed weights; run this command in a checkout")
     run = max(runs, key=lambda run: run.scores[SPLIT].exprate)
     config, scored = run.settings, run.scores[SPLIT]
     gc.collect()  # frees the trainer, which is in a reference cycle with its recordings

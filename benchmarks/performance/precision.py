@@ -51,7 +51,10 @@ def precision(
     samples = [sample for sample in archive.samples("train") if len(sample.tokens) <= sizes.max_tokens]
     chosen = evenly(samples, sizes.limit + sizes.heldout)
     if len(chosen) < sizes.limit + sizes.heldout:
-        raise UserError(f"{archive.path}: {len(chosen)} expressions, not {sizes.limit} and {sizes.heldout} held out")
+        wanted = f"{sizes.limit} to train on and {sizes.heldout} to hold out"
+        raise UserError(
+            f"{archive.path}: {len(chosen)} expressions are too few for {wanted}; lower --limit or --heldout"
+        )
     kept, heldout = split_heldout(chosen, sizes.heldout / len(chosen), 0)  # the same for all seeds
     lines: list[dict[str, object]] = []
     for number, (seed, bf16) in enumerate(product(dict.fromkeys(seeds), (False, True)), 1):

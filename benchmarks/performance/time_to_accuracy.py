@@ -27,7 +27,7 @@ def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
         run for run in RunFolder.under(results / "reproduced") if "trained_in" not in run.environment
     ]
     if not runs:
-        raise UserError(f"{results / 'reproduced'}: no runs; name run folders")
+        raise UserError(f"{results / 'reproduced'}: it holds no runs; give run folders")
     rows = pd.DataFrame([row(run) for run in sorted(runs, key=lambda run: run.seed)]).sort_values(KEYS, kind="stable")
     table = pd.concat([with_spread(seeds) for _, seeds in rows.groupby(KEYS, sort=False)], ignore_index=True)
     known = table.dropna(axis="columns", how="all")
@@ -46,7 +46,7 @@ def row(run: RunFolder) -> dict[str, object]:
     if scored and scored.n != reference()["test_sets"]["2014"]:  # a part of it
         scored = None
     if not history or not run.finished:
-        raise UserError(f"{run.path}: not trained to its end; there is no time to accuracy yet")
+        raise UserError(f"{run.path}: it is not trained to its end, so there is no time to accuracy yet")
     training, checks = (sum(line.get(key, 0.0) for line in history) for key in ("seconds", "val_seconds"))
     images = sum(line["images_per_s"] * line["seconds"] for line in history)
     validated = [

@@ -58,7 +58,9 @@ def trial(
     ways = {reading: config.changed(_values(reading.split()), "--read") for reading in (readings or [""])}
     for reading, way in ways.items():
         if way.model_copy(update={"search": config.search}) != config:
-            raise UserError(f"--read '{reading}': changes more than the search; give it as --set, a trial of its own")
+            raise UserError(
+                f"--read '{reading}': it changes more than the search; make it a trial of its own, with --set"
+            )
     run = RunFolder(results / "local/trials" / config.run_name, config)
     train(run, archive, samples=kept)
     batches = evaluation_batches(held, config, config.search.batch_size)

@@ -54,7 +54,7 @@ def trace(model: Network, config: Config, image: np.ndarray, tokens: Sequence[st
     images, mask = batches[0].images, batches[0].mask
     maps = copy.deepcopy(model).cpu().double().eval().trace(images.double() / 255, mask, tokens)
     if maps is None:
-        raise UserError(f"the network {model.settings.network} has no attention to show; name a run of another one")
+        raise UserError(f"the network {model.settings.network} has no attention to show; give a run of another one")
     height, width = (int((~mask[0]).any(side).sum()) for side in (1, 0))  # without padding, in pixels
     h, w = (-(-side // maps.stride) for side in (height, width))  # in cells
     looked, suppressed = (

@@ -38,7 +38,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     config = run.settings
     check_folder(config, run.path)
     if not run.has_weights:
-        raise UserError(f"{run.weights}: no trained weights; train this run first")
+        raise UserError(f"{run.weights}: there are no trained weights yet; train this run first")
     device, weights = best_device(), run.file_digest(run.weights.name)
     model = load_weights(run.weights, config.model).to(device).eval()
     for split in splits:
@@ -87,7 +87,7 @@ def search(
             for id_, hypotheses in zip(batch.ids, nbest, strict=True):
                 if any(math.isnan(hypothesis.score) for hypothesis in hypotheses):
                     raise UserError(
-                        f"{id_}: the network overflows on it; its weights are no good, give or train others"
+                        f"{id_}: the network overflows on this image, so its weights are unusable; give or train others"
                     )
                 if lines:
                     hypotheses = rescored(hypotheses, lines, config.search, model.vocabulary)

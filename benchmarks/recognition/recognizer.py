@@ -120,11 +120,11 @@ class Recognizer:
             beside = ", ".join(sorted(found.parent.name for found in run.path.parent.glob("*/best.safetensors")))
             having = f"; of the runs beside it, these have some: {beside}" if beside else ""
             raise UserError(
-                f"{file}: no such weights; give a run folder with best.safetensors, or a .ckpt file{having}"
+                f"{file}: there are no such weights; give a run folder with best.safetensors, or a .ckpt file{having}"
             )
         if not (run.path / "config.yaml").exists():
             fix = "so the size of its images is unknown; give a run folder"
-            raise UserError(f"{file}: no config.yaml beside it, {fix}")
+            raise UserError(f"{file}: there is no config.yaml beside it, {fix}")
         return cls(load_weights(file, run.settings.model), run.settings)
 
     def __call__(self, image: Path | str | np.ndarray) -> Recognition:
@@ -154,5 +154,5 @@ def best_run() -> Path:
     committed = Path(__file__).parents[2] / "results/reproduced"
     runs = [run for run in RunFolder.under(committed) if run.has_weights]
     if not runs:
-        raise UserError(f"{committed}: no run with weights; give --weights, a run folder of your own")
+        raise UserError(f"{committed}: no run there has weights; give a run folder of your own with --weights")
     return max(runs, key=lambda run: run.exprate).path

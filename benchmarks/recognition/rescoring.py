@@ -31,11 +31,11 @@ class Lines:
         symbols = [word for word in vocabulary.words if word not in SPECIAL]
         if lacking := [word for word in symbols if word not in self.model.lexicon.index]:
             raise UserError(
-                f"{path}: a language model of other words, without {len(lacking)} of the recognizer's {len(symbols)} "
-                f"symbols, {lacking[0]} for one; give one of captions (`reproduce-lm --recipes captions`)"
+                f"{path}: this language model lacks {len(lacking)} of the recognizer's {len(symbols)} symbols, such as "
+                f"{lacking[0]}; give one trained on captions (`reproduce-lm --recipes captions`)"
             )
         if LINE_END not in self.model.lexicon.index:
-            raise UserError(f"{path}: a language model without ends of lines; give one trained with text.line_ends")
+            raise UserError(f"{path}: this language model knows no ends of lines; give one trained with text.line_ends")
         with torch.no_grad():
             self.vectors_VF = self.model.vectors(torch.arange(len(self.model.lexicon)))
 
@@ -45,7 +45,9 @@ class Lines:
         path, digest = Path(search.language.weights), search.language.digest
         lines = cls(path, vocabulary)
         if digest and digest_of(path) != digest:
-            raise UserError(f"{path}: not the language model of this run's settings; restore it, or make another run")
+            raise UserError(
+                f"{path}: the run was made with another language model; restore that one, or make another run"
+            )
         return lines
 
     def __call__(self, hypotheses: Sequence[Sequence[str]]) -> list[float]:

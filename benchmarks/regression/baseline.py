@@ -267,10 +267,10 @@ def read(path: Path) -> Baseline:
     try:
         return Baseline.model_validate_json(path.read_text(encoding="utf-8"), strict=True)
     except FileNotFoundError:
-        raise UserError(f"{path}: no baseline; git restore it, or create one with make regress-update") from None
+        raise UserError(f"{path}: there is no baseline; git restore it, or make one with make regress-update") from None
     except (ValidationError, UnicodeDecodeError) as error:
         words = first_fault(error) if isinstance(error, ValidationError) else "not UTF-8"
-        raise UserError(f"{path}: damaged baseline ({words}); git restore it") from None
+        raise UserError(f"{path}: the baseline is damaged ({words}); git restore it") from None
 
 
 def check_parts(parts: Iterable[str]) -> tuple[str, ...]:
@@ -278,7 +278,7 @@ def check_parts(parts: Iterable[str]) -> tuple[str, ...]:
     parts = tuple(parts) or PARTS
     for part in parts:
         if part not in PARTS:
-            raise UserError(f"no part '{part}' of the fixed job: choose from {', '.join(PARTS)}")
+            raise UserError(f"the fixed job has no part '{part}': choose from {', '.join(PARTS)}")
     return parts
 
 

@@ -36,7 +36,7 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
     runs = [run for run in runs if not recipes or run.recipe in recipes]
     if not runs:
         which = " of these recipes" if recipes else ""
-        raise UserError(f"{results / 'reproduced'}: no reproduced run with weights{which}")
+        raise UserError(f"{results / 'reproduced'}: no run{which} has weights; --weights reads with those of any run")
     for run in runs:
         if run.settings.data.digest != archive.digest:
             raise UserError(f"{run.path}: uses another edition of CROHME than {archive.path}; give that edition")

@@ -214,7 +214,7 @@ def _test_step(a: Sequence[ScoredRun], b: Sequence[ScoredRun]) -> Step:
     """Test the difference between two rows, uncorrected."""
     ids = sorted(a[0].errors)
     if any(run.errors.keys() != a[0].errors.keys() for run in (*a, *b)):
-        raise UserError(f"{a[0].recipe} and {b[0].recipe}: scored on other expressions; score them again")
+        raise UserError(f"{a[0].recipe} and {b[0].recipe}: they were scored on different expressions; score them again")
     right_a, right_b = (np.array([[run.errors[key] == 0 for key in ids] for run in row]) for row in (a, b))
     image_p = stats.permutation(right_b.sum(0) * len(a) - right_a.sum(0) * len(b))  # whole numbers: exact
     gains = 100 * (right_b.mean(0) - right_a.mean(0))  # of each image, in points

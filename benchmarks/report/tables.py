@@ -129,7 +129,7 @@ def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
             _, closed, after = rest.partition(README_END)
             if not (opened and closed):
                 raise UserError(
-                    f"{readme}: lacks the lines {begin.strip()} and {README_END.strip()} between which it belongs"
+                    f"{readme}: add the lines {begin.strip()} and {README_END.strip()}, between which the table belongs"
                 )
             text = f"{before}{begin}{part}{README_END}{after}"
         texts[readme] = text

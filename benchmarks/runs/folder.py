@@ -102,7 +102,7 @@ class RunFolder:
     def config(self) -> Settings:
         """config.yaml as it is."""
         if not (self.path / "config.yaml").exists():
-            raise UserError(f"{self.path}: not a run folder (no config.yaml in it)")
+            raise UserError(f"{self.path}: this is not a run folder (no config.yaml is in it)")
         return self._read("config.yaml", Settings)
 
     @cached_property

@@ -34,12 +34,12 @@ def migrate(roots: Sequence[Path]) -> list[str]:
     """
     for root in roots:
         if not RunFolder.under(root):
-            raise UserError(f"{root}: no run folder (none with a config.yaml) in it; give one, or a folder of them")
+            raise UserError(f"{root}: no run folder (with a config.yaml) is in it; give one, or a folder of them")
     targets = {run: _target(run) for run in RunFolder.under(*roots)}
     moves = {run: target for run, target in targets.items() if target != run.path}
     for run, target in moves.items():
         if target.exists():
-            raise UserError(f"{run.path}: {target.name} is there already; delete one of the two")
+            raise UserError(f"{run.path}: {target.name} exists already; delete one of the two")
     for run, target in moves.items():
         with locked(run.path):
             _move(run, target)
@@ -68,7 +68,7 @@ def _target(run: RunFolder) -> Path:
         return run.path
     names = dict(zip(_named(run.config, run.preset), _named(run.config, preset), strict=True))
     if run.path.name not in names:
-        raise UserError(f"{run.path}: the suite names these settings {' or '.join(names)}; rename the folder first")
+        raise UserError(f"{run.path}: a run of these settings is called {' or '.join(names)}; rename the folder first")
     return run.path.with_name(names[run.path.name])
 
 
@@ -118,7 +118,7 @@ def _rename_checkpoint(path: Path, run: RunFolder, fresh: RunFolder) -> None:
     except (CheckpointError, LookupError, TypeError):
         raise UserError(f"{run.path}: its checkpoint is damaged; delete it to keep the rest") from None
     if known != run.digest:
-        raise UserError(f"{run.path}: its checkpoint is of configuration {known}, not {run.digest}; delete it")
+        raise UserError(f"{run.path}: its checkpoint belongs to configuration {known}, not {run.digest}; delete it")
     state = header["state"] | {"digest": fresh.digest}
     fresh.write(path.name, pack_tensors(tensors, header | {"state": state}))
     fresh.write("checkpoint.json", state)

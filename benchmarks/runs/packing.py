@@ -29,12 +29,12 @@ def pack(folder: Path, weights: bool = True) -> Path:
     """
     run = RunFolder(folder)
     if run.data != "crohme":
-        raise UserError(f"{folder}: ran on {run.data} data; only runs on CROHME are reproduced runs")
+        raise UserError(f"{folder}: it was trained on {run.data} data; only runs on CROHME can be packed")
     splits = run.sets("predictions/*.tsv")
     unscored = [split for split in splits if not run.scored(split)]
     if unscored or not splits:
         raise UserError(
-            f"{folder}: not trained, recognized and scored yet ({', '.join(unscored) or 'no predictions'}); "
+            f"{folder}: it is not trained, recognized and scored yet ({', '.join(unscored) or 'no predictions'}); "
             "`python -m benchmarks reproduce` does what is missing"
         )
     target = packed(folder, run.recipe, f"{run.preset}-seed{run.seed}")
@@ -66,7 +66,7 @@ def packed(folder: Path, recipe: str, name: str) -> Path:
     """
     parents = folder.resolve().parents
     if len(parents) < 3:
-        raise UserError(f"{folder}: not in a workspace; move it to runs/{recipe}/ of one, such as results/")
+        raise UserError(f"{folder}: it is in no workspace; move it to runs/{recipe}/ in one, such as results/")
     return parents[2] / "reproduced" / recipe / name
 
 

@@ -30,7 +30,7 @@ def test_splits(archive: Archive, years: Sequence[str]) -> list[str]:
     for year in years:
         if year not in archive.test_splits:
             have = ", ".join(archive.test_splits)
-            raise UserError(f"{archive.path}: no test set '{year}', it has {have}; CROHME is given with CROHME=")
+            raise UserError(f"{archive.path}: it has no test set '{year}', only {have}; give CROHME with CROHME=")
     return list(years or archive.test_splits)
 
 

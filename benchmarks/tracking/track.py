@@ -48,7 +48,7 @@ def remove(folder: Path) -> bool | None:
     run = RunFolder(folder)
     _ = run.config
     if folder.resolve().parents[1].name == "reproduced":
-        raise UserError(f"{folder}: a reproduced run, which belongs to the tables; git rm -r removes it")
+        raise UserError(f"{folder}: this is a committed run, which the tables count; git rm -r removes it")
     with locked(folder):
         logged = with_store(folder, run.data, lambda mirror: mirror.remove(run))
         shutil.rmtree(folder)

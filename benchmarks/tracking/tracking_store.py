@@ -69,7 +69,7 @@ def browse(results: Path, port: int) -> None:
     if uri.startswith(("http://", "https://")):
         raise UserError(f"MLFLOW_TRACKING_URI is a server with its own user interface: open {shown} in a browser")
     if uri and not re.fullmatch(r"(sqlite|postgresql|mysql|mssql)(\+\w+)?://(?!.*…).*", shown):  # MLflow would print it
-        raise UserError(f"MLFLOW_TRACKING_URI={shown}: no address of a database; correct it, or unset it")
+        raise UserError(f"MLFLOW_TRACKING_URI={shown}: this is not the address of a database; correct or unset it")
     if not uri:
         paths = [results / "mlflow.db", *sorted(results.glob("local/*/mlflow.db"))]
         database = next((path for path in paths if path.exists()), None)

@@ -38,7 +38,7 @@ class Team:
         gpu = device if device.type == "cuda" else None
         if gpu:
             if local >= (count := torch.cuda.device_count()):
-                raise UserError(f"torchrun: {local + 1} processes or more, but {count} GPUs; lower --nproc-per-node")
+                raise UserError(f"torchrun starts more processes than there are GPUs ({count}); lower --nproc-per-node")
             torch.cuda.set_device(gpu)  # or all processes would use the first one, too
         if world > 1 and not distributed.is_initialized():
             patience = timedelta(hours=1)  # the others wait while rank 0 validates

@@ -87,8 +87,8 @@ def train(
     config, folder = run.settings, run.path
     if config.schema_version != SCHEMA:
         raise UserError(
-            f"{folder}: made under version {config.schema_version} of the settings, this suite has {SCHEMA}: its "
-            "results stay readable, but it is not trained further; name recipe, preset and seed to train it again"
+            f"{folder}: the run has version {config.schema_version} of the settings, and this suite has {SCHEMA}: its "
+            "results stay readable, but it cannot be trained further; give recipe, preset and seed to train it again"
         )
     team = Team.gather()
     with locked(folder) if team.rank == 0 else nullcontext():
@@ -388,7 +388,7 @@ class Trainer:
         if self.team.decide(not self.folder.weights.exists()):
             if self.config.select != "last":
                 raise UserError(
-                    f"{self.folder.weights}: gone, and an earlier epoch's; --force trains it again (FORCE=1)"
+                    f"{self.folder.weights}: the best epoch's weights are gone; --force (FORCE=1) trains the run again"
                 )
             self._finish()
 

@@ -39,7 +39,7 @@ def training_data(
     substitution = None
     if config.data.needs_ink:  # only for training samples: held-out ones must not leak into the training
         if config.data.ink != archive.ink_digest:
-            raise UserError(f"{archive.ink.path}: not the pen strokes of this run (other digest); give those")
+            raise UserError(f"{archive.ink.path}: the run has other pen strokes (their digests differ); restore those")
         samples = with_ink(samples, archive.ink)
         substitution = Substitution(samples, config.data.substitution) if config.data.substitution else None
         # nor may a formula that is held out come back as a part of another, or put together from two
@@ -57,7 +57,7 @@ def training_data(
         training_set = TrainingSet(samples, config, device, substitution, network)
     if not training_set.samples:
         limits = "lower heldout, or raise data.max_area or data.max_tokens"
-        raise UserError(f"{archive.path}: no expression of train is left to train on; {limits}")
+        raise UserError(f"{archive.path}: no training expression is left to train on; {limits}")
     return training_set, validation
 
 

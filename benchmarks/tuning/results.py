@@ -66,7 +66,7 @@ def default_trial(study: optuna.Study) -> FrozenTrial:
     for trial in study.get_trials(states=COMPLETE):
         if trial.user_attrs.get("default"):
             return trial
-    raise UserError(f"{study.study_name}: the trial of the default was given up; see worker-*.log, and fix that")
+    raise UserError(f"{study.study_name}: the trial of the default was given up; fix what worker-*.log reports")
 
 
 def importances(study: optuna.Study) -> pd.DataFrame | None:

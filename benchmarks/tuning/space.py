@@ -37,12 +37,12 @@ class Parameter(Strict):
     def _range_or_choices(self) -> "Parameter":
         if self.choices is not None:
             if self.low is not None or self.high is not None or self.log or self.step:
-                raise ValueError("either choices or low and high")
+                raise ValueError("give either choices or a range, not both")
             return self
         if self.low is None or self.high is None or self.low >= self.high:
-            raise ValueError("low and high are needed, low below high, or choices")
+            raise ValueError("give low and high, low below high, or choices")
         if self.log and (self.low <= 0 or self.step):
-            raise ValueError("log wants low above 0 and no step")
+            raise ValueError("with log, low must be above 0 and there can be no step")
         return self
 
     def suggest(self, trial: optuna.Trial, name: str, integer: bool) -> Any:
@@ -154,7 +154,7 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
     defaults = {name: _at(base, name, source) for name in parameters}
     for name, parameter in parameters.items():
         if not parameter.holds(defaults[name]):
-            raise UserError(f"{source}: parameters.{name}: the default, {defaults[name]}, lies outside")
+            raise UserError(f"{source}: parameters.{name}: the default, {defaults[name]}, lies outside; include it")
         for value in parameter.extremes():
             if type(defaults[name]) is int and isinstance(value, float) and value.is_integer():
                 value = int(value)
@@ -168,7 +168,7 @@ def _at(config: Config, name: str, source: str) -> Any:
     try:
         return reduce(lambda section, key: section[key], name.split("."), config.model_dump(mode="json"))
     except (KeyError, TypeError):
-        raise UserError(f"{source}: parameters.{name}: no such setting") from None
+        raise UserError(f"{source}: parameters.{name}: there is no such setting; `ls --keys` lists all") from None
 
 
 def _overlap(a: str, b: str) -> bool:

@@ -51,7 +51,7 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
     if placing.engine == "ray" and not storage:
         raise UserError("the engine 'ray' needs a storage that all nodes reach: --storage postgresql://...")
     if storage and "://" not in storage:  # not shown, as it may be a URL with a password, misspelt
-        raise UserError(f"--storage: not a URL; {DRIVER}")
+        raise UserError(f"--storage: this is not a URL; {DRIVER}")
     space = workspace(archive, results)
     folder = space / "tuning" / problem.name
     announce(archive)
@@ -98,7 +98,7 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger
                     deaths += 1
                     console.print(f"{name} exited ({error}); its trial is tried again", markup=False)
                     if deaths > RETRIES * workers:
-                        raise UserError(f"workers keep dying ({error}); too little memory for {workers}?")
+                        raise UserError(f"the workers keep dying ({error}); lower --workers if memory is short")
                     patiently(partial(_requeue, study, lambda trial, w=worker: trial.user_attrs.get("worker") == w))
                     names[name] = uuid.uuid4().hex[:8]
                     engine.start(name, work, job, names[name])
@@ -121,15 +121,15 @@ def _open(job: Job) -> optuna.Study:
     try:
         return job.opened()
     except (ImportError, sqlalchemy.exc.ArgumentError) as error:
-        raise UserError(f"{shown}: not a storage that can be used ({reason(error, job.storage)}); {DRIVER}") from None
+        raise UserError(f"{shown}: this storage cannot be used ({reason(error, job.storage)}); {DRIVER}") from None
     except (*STORAGE_ERRORS, RuntimeError) as error:
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         why = f"the study's storage cannot be reached ({reason(cause, job.storage)})"
         raise UserError(f"{shown}: {why}; start it, or check --storage") from None
     except (OSError, ValueError, KeyError) as error:
         if not job.local:  # not even the port is a number
-            raise UserError(f"{shown}: not a storage that can be used; {DRIVER}") from None
-        raise UserError(f"{shown}: damaged ({error}); move it away to begin the study again") from None
+            raise UserError(f"{shown}: this storage cannot be used; {DRIVER}") from None
+        raise UserError(f"{shown}: the journal is damaged ({error}); move it away to begin the study again") from None
 
 
 def _owner(folder: Path) -> str:

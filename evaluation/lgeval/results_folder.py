@@ -84,7 +84,7 @@ def read_summary(path: str) -> dict[str, int]:
     structure = re.search(r"^ Structure +[\d.]+ +\d+ +(\d+) +\d+\s*$", text, re.MULTILINE)
     files = re.search(r"^Cum\. Files" + r" +(\d+)" * 7 + r"\s*$", text, re.MULTILINE)
     if structure is None or files is None or not int(files[7]):
-        raise InputError(f"{path}: not a complete LgEval summary; run the scorer again")
+        raise InputError(f"{path}: this is not a complete LgEval summary; run the scorer again")
     exact, le1, le2, le3, _, _, n = map(int, files.groups())
     return {"n": n, "exact": exact, "le1": le1, "le2": le2, "le3": le3, "structure": int(structure[1])}
 

@@ -22,7 +22,7 @@ def score(args: Namespace) -> None:
     """Score every system, and write scoreboard.csv and scoreboard.md."""
     board = make_board(read_cards(args.cards), args.systems, args.crohme)
     if not board.rows:
-        raise InputError(f"{args.cards}: holds no cards")
+        raise InputError(f"{args.cards}: the folder holds no cards (ID.yaml)")
     for note in board.notes:
         print(f"note: {note}", file=sys.stderr)
     args.results.mkdir(parents=True, exist_ok=True)
@@ -44,17 +44,17 @@ def add(args: Namespace) -> None:
     """Turn predictions into a card; the files are copied into the folder of systems."""
     target = args.cards / f"{args.system}.yaml"
     if target.exists():
-        raise InputError(f"{target}: exists; choose another name, or delete it first")
+        raise InputError(f"{target}: this card exists; choose another name, or delete it first")
     files, raw = {}, False
     for given in args.predictions:
         year, equals, name = given.partition("=")
         if not equals or year not in YEARS or year in files:
-            raise InputError(f"{given}: not YEAR=FILE with a year of {', '.join(YEARS)}, each once")
+            raise InputError(f"{given}: must be YEAR=FILE with a year of {', '.join(YEARS)}, each given once")
         texts = read_predictions(Path(name))  # refuses what cannot be scored
         raw = raw or any(untokenized(formula_of(text)) for text in texts.values())
         files[year] = Path(name)
     if folders := [path for path in files.values() if path.is_dir()]:
-        raise InputError(f"{folders[0]}: a card names files; zip the folder")
+        raise InputError(f"{folders[0]}: this is a folder, but a card names files; zip it")
     entries = {}
     for year, path in files.items():
         place = Path(args.system) / f"{year}{path.suffix}"

@@ -96,11 +96,11 @@ class System(NamedTuple):
 def read_card(path: Path) -> System:
     """The system of a card. Raises InputError with the first thing that is wrong in it."""
     if not _SYSTEM.fullmatch(path.stem):
-        raise InputError(f"{path}: a card's name has lower-case letters, digits, dots and hyphens")
+        raise InputError(f"{path}: rename it; a card's name has only lower-case letters, digits, dots and hyphens")
     try:
         return System(path.stem, Card.model_validate(yaml.safe_load(read_text(path))))
     except yaml.YAMLError as error:
-        raise InputError(f"{path}: not YAML ({' '.join(str(error).split())[:80]})") from None
+        raise InputError(f"{path}: this is not YAML ({' '.join(str(error).split())[:80]})") from None
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"{path}: {'.'.join(map(str, first['loc'])) or 'the card'}: {first['msg']}") from None

@@ -41,7 +41,7 @@ def read_predictions(path: Path, split: bool = False) -> dict[str, str]:
     if path.is_dir():
         entries = _folder(path, ".txt")
     elif not path.is_file():
-        raise InputError(f"{path}: no such file or folder of predictions")
+        raise InputError(f"{path}: there is no such file or folder of predictions")
     elif path.suffix == ".zip" or zipfile.is_zipfile(path):
         entries = _zip(path, ".txt")
     elif path.suffix in prediction_lists.ENDINGS:
@@ -67,7 +67,7 @@ def read_ground_truth(spec: str) -> GroundTruth:
     name, _, split = spec.rpartition(":")
     path = Path(name)
     if not name or not split or "/" in split:
-        raise InputError(f"{spec}: not ARCHIVE.zip:SPLIT, FOLDER:SPLIT or a folder of .lg")
+        raise InputError(f"{spec}: must be ARCHIVE.zip:SPLIT, FOLDER:SPLIT or a folder of .lg")
     if path.is_dir():
         base = path / "data" / split if (path / "data").is_dir() else path / split
         if not base.is_dir():
@@ -76,7 +76,7 @@ def read_ground_truth(spec: str) -> GroundTruth:
     elif path.is_file():
         text, graphs = _archive_split(path, split)
     else:
-        raise InputError(f"{path}: no such archive or folder of ground truth")
+        raise InputError(f"{path}: there is no such archive or folder of ground truth")
     symlg = _unique(graphs, spec, ".lg files")
     captions = parse_captions(text, f"{spec} caption.txt")
     for ids, fault in ((captions.keys() - symlg, "no symLG"), (symlg.keys() - captions, "no caption")):
@@ -94,7 +94,7 @@ def matched(
     known = {key: text for key, text in texts.items() if key in truth.symlg}
     if not known:
         where = given if isinstance(given, str) else "the ground truth"
-        raise InputError(f"{predictions}: none of its {len(texts)} ids is in {where}")
+        raise InputError(f"{predictions}: none of its {len(texts)} ids is in {where}; give their own truth")
     return known, truth, len(texts) - len(known)
 
 
@@ -106,7 +106,7 @@ def parse_captions(text: str, name: str) -> dict[str, list[str]]:
         if not line.strip():
             continue
         if not tab or not key or key in captions:
-            fault = "duplicate id" if key in captions else "not ID<TAB>tokens"
+            fault = f"the id {key} occurs twice" if key in captions else "must be ID<TAB>tokens"
             raise InputError(f"{name}, line {number}: {fault}")
         captions[key] = tokens.split()
     return captions
@@ -116,7 +116,7 @@ def _unique(entries: Iterator[tuple[str, str]], source: object, what: str) -> di
     texts: dict[str, str] = {}
     for key, text in entries:
         if key in texts:
-            raise InputError(f"{source}: duplicate id {key}")
+            raise InputError(f"{source}: the id {key} occurs twice")
         if not _ID.fullmatch(key) or not key.isprintable():
             raise InputError(f"{source}: {key!r} cannot be the id of an expression")
         texts[key] = text
@@ -130,7 +130,7 @@ def _unique(entries: Iterator[tuple[str, str]], source: object, what: str) -> di
 def _text(file: IO[bytes], name: object) -> str:
     data = file.read(MAX_BYTES + 1)  # never more, whatever the header of an archive claims
     if len(data) > MAX_BYTES:
-        raise InputError(f"{name}: larger than {MAX_BYTES >> 20} MB")
+        raise InputError(f"{name}: is larger than {MAX_BYTES >> 20} MB")
     return data.decode("utf-8-sig")
 
 

@@ -61,7 +61,7 @@ def _list(path: Path, text: str) -> Iterator[tuple[str, str]]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, list):
-        raise InputError(f"{path}: not a JSON list of objects with {NEEDED}")
+        raise InputError(f"{path}: must be a JSON list of objects with {NEEDED}")
     for number, row in enumerate(found, 1):
         yield _prediction(row, f"{path}, entry {number}")
 

@@ -30,5 +30,5 @@ def fields_of(signature: str) -> dict[str, str]:
     name, *parts = signature.split("|")
     fields = dict(part.split(":", 1) for part in parts if ":" in part)
     if name != "ExpRate" or len(fields) < len(parts) or "v" not in fields:
-        raise InputError(f"{signature[:80]!r}: no signature of an expression rate")
+        raise InputError(f"{signature[:80]!r}: this is not the signature of an expression rate")
     return fields

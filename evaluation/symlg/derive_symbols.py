@@ -51,7 +51,7 @@ def installed() -> Path | None:
 def derive() -> dict[str, str]:
     """The text of each command that is one symbol, by the command. Raises InputError without pandoc 2.17."""
     if (program := installed()) is None:
-        raise InputError(f"pandoc: is not here in version {VERSION}; Debian 12 has it (apt-get install pandoc)")
+        raise InputError(f"pandoc {VERSION} is not installed; Debian 12 has it (apt-get install pandoc)")
     commands = names(program)
     symbols = [(name, _SYMBOL.fullmatch(found or "")) for name, found in zip(commands, mathml(commands), strict=True)]
     return {name: unescape(match[1]) for name, match in symbols if match}

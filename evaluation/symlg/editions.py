@@ -72,5 +72,5 @@ def rules(reading: str = PAPER.reading.name, edition: str = PAPER.edition.name) 
     """The rules by name. Raises InputError with the known names."""
     for kind, name, known in (("reading", reading, READINGS), ("edition", edition, EDITIONS)):
         if name not in known:
-            raise InputError(f"{name}: no such {kind}; choose from {', '.join(known)}")
+            raise InputError(f"{name}: no such {kind} exists; choose from {', '.join(known)}")
     return Rules(READINGS[reading], EDITIONS[edition])

@@ -137,7 +137,7 @@ def test_a_preset_with_ink_is_tied_to_it(tmp_path: Path, key: str) -> None:
     packed(tmp_path / "inkml/train.zip", {"a": inkml("a c")})
     other = resolve("comer-fusion", str(preset), 7, open_archive(archive.path))
     assert config.data.ink != other.data.ink and config.digest != other.digest
-    with pytest.raises(UserError, match=r"train\.zip: not the pen strokes of this run"):
+    with pytest.raises(UserError, match=r"train\.zip: the run has other pen strokes"):
         Trainer(RunFolder(tmp_path / "run", config), open_archive(archive.path), Team.gather())
     (tmp_path / "inkml/train.zip").write_bytes(b"PK no zip")
     with pytest.raises(UserError, match=r"train\.zip"):

@@ -241,7 +241,7 @@ def test_penn_treebank_and_parameters_are_the_papers(tmp_path):
         (b" \n \n", "holds no words"),
         (b"a b c", "a single line"),
         (b"a\nb \xff\n", "line 2: not UTF-8"),
-        (b"a\n" + b"b" * 64 + b"\n", "line 2: a word of 64 characters"),
+        (b"a\n" + b"b" * 64 + b"\n", "line 2: a word has 64 characters"),
     ],
 )
 def test_a_bad_corpus_is_one_clear_line(corpus, tmp_path, content, message):

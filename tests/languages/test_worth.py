@@ -107,16 +107,16 @@ def test_folders_without_lists_are_refused(tmp_path, monkeypatch):
     (tmp_path / "trial").mkdir()
     config = tiny_config(archive.path)
     (tmp_path / "trial/config.yaml").write_text(config.to_yaml())
-    with pytest.raises(UserError, match=r"heldout\.jsonl: no such n-best lists"):
+    with pytest.raises(UserError, match=r"heldout\.jsonl: there are no such n-best lists"):
         rescore(archive, tmp_path / "trial", [], tmp_path / "lm", tmp_path)
     put_lists(tmp_path / "trial", "heldout", {"elsewhere": [("x", -0.1)]})
-    with pytest.raises(UserError, match="are of no expression in"):
+    with pytest.raises(UserError, match="has no expression of its lists"):
         rescore(archive, tmp_path / "trial", [], tmp_path / "lm", tmp_path)
     put_lists(tmp_path / "trial", "heldout", {id_: [("x", -0.1)] for id_ in archive.captions("train")})
     with pytest.raises(UserError, match="no n-best lists of a test set"):
         rescore(archive, tmp_path / "trial", [tmp_path / "trial"], tmp_path / "lm", tmp_path)
     config = config.changed({"search.language": {"weights": "lm", "weight": 0.1}})
     (tmp_path / "trial/config.yaml").write_text(config.to_yaml())
-    with pytest.raises(UserError, match="ranked with a language model already"):
+    with pytest.raises(UserError, match="a language model has ranked its lists already"):
         rescore(archive, tmp_path / "trial", [], tmp_path / "lm", tmp_path)
     assert not (tmp_path / "rescoring.csv").exists()

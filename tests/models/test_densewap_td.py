@@ -59,7 +59,7 @@ def test_training_leaves_them_out_and_says_so(
     training_set, _ = training_data(config, archive, samples, torch.device("cpu"), network)
     assert {sample.id for sample in training_set.samples} <= {"a", "c"}
     assert "1 of 3 training expressions are left out: a root with an index (1)" in capsys.readouterr().err
-    with pytest.raises(UserError, match="no expression of train is left"):
+    with pytest.raises(UserError, match="no training expression is left"):
         training_data(config, archive, samples[1:2], torch.device("cpu"), network)
 
 

@@ -91,11 +91,13 @@ def test_files_that_name_no_network_are_comers(weights: Path) -> None:
 
 
 def test_weights_of_another_network(weights: Path) -> None:
-    with fails_with("weights of the network comer, not densewap; choose the recipe it was trained with", weights):
+    with fails_with(
+        "weights of the network comer, not densewap; choose the recipe that they were trained with", weights
+    ):
         load_weights(weights, DenseWAPSettings())
     header, tensors = read_tensors(weights)
     weights.write_bytes(pack_tensors(tensors, header | {"config": {"network": "wap"}}))
-    with fails_with(r"unknown configuration \(no network called 'wap'; choose one of comer, [^;]*\); update", weights):
+    with fails_with(r"unknown \(no network called 'wap'; choose one of comer, [^;]*\); update", weights):
         load_weights(weights)
 
 
@@ -110,7 +112,7 @@ def test_weights_of_another_network(weights: Path) -> None:
 def test_unknown_configuration(weights: Path, changes: dict[str, object], words: str) -> None:
     header, tensors = read_tensors(weights)
     weights.write_bytes(pack_tensors(tensors, header | {"config": header["config"] | changes}))
-    with fails_with(rf"unknown configuration \({words}\); update this suite", weights):
+    with fails_with(rf"its configuration is unknown \({words}\); update this suite", weights):
         load_weights(weights)
 
 
@@ -212,7 +214,7 @@ def test_malicious_checkpoint_runs_nothing(place: str, model: CoMER, tmp_path: P
 
 def test_unusable_checkpoints(model: CoMER, tmp_path: Path) -> None:
     good = lightning(tmp_path / "good.ckpt", model)
-    with fails_with("no such file", tmp_path / "none.ckpt"):
+    with fails_with("there is no such file", tmp_path / "none.ckpt"):
         import_lightning(tmp_path / "none.ckpt")
     cut = tmp_path / "cut.ckpt"
     cut.write_bytes(good.read_bytes()[:-5000])
@@ -223,7 +225,7 @@ def test_unusable_checkpoints(model: CoMER, tmp_path: Path) -> None:
     wrong = {"Missing.*encoder.model.post_norm.weight": fewer}
     wrong["Unexpected.*extra"] = state | {"comer_model.extra": torch.zeros(1)}
     wrong["size mismatch for decoder.proj.bias"] = state | {"comer_model.decoder.proj.bias": torch.zeros(7)}
-    wrong["sizes cannot be inferred"] = {"comer_model.extra": torch.zeros(1)}
+    wrong["no sizes can be inferred"] = {"comer_model.extra": torch.zeros(1)}
     wrong["no tensors named"] = {"bttr_model.extra": torch.zeros(1)}
     for words, tensors in wrong.items():
         ckpt = lightning(tmp_path / "wrong.ckpt", model, state_dict=tensors)
@@ -284,7 +286,7 @@ def test_import_weights_rejects(model: CoMER, tmp_path: Path, capsys: Any) -> No
     (tmp_path / "there.safetensors").write_bytes(b"kept")
     for arguments, words in {
         (bad, out): 'Unexpected key(s) in state_dict: "decoder.proj.bias2"',
-        (tmp_path / "none.ckpt", out): "no such file",
+        (tmp_path / "none.ckpt", out): "there is no such file",
         (good, tmp_path / "out.ckpt"): "give another name ending in .safetensors",
         (good, tmp_path / "there.safetensors"): "is there already; delete it or give another name",
     }.items():

@@ -98,9 +98,9 @@ def test_a_table_with_other_columns_is_kept(tmp_path: Path) -> None:
 
 
 def test_bad_arguments(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--only nonsense: no such benchmark; choose from encoder_fp32, "):
+    with pytest.raises(UserError, match="--only nonsense: no benchmark has this name; choose from encoder_fp32, "):
         bench.speed(tmp_path, ["nonsense"], 5, TINY)
-    with pytest.raises(UserError, match=r"--only crohme2014: no such .*; crohme2014_\* need --crohme"):
+    with pytest.raises(UserError, match=r"--only crohme2014: no benchmark .*; crohme2014_\* need --crohme"):
         bench.speed(tmp_path, ["crohme2014"], 1, TINY)
     assert not any(tmp_path.iterdir())
 

@@ -107,5 +107,5 @@ def test_too_few_seeds_or_expressions(tmp_path: Path) -> None:
     archive, preset = open_archive(tmp_path), str(tmp_path / "tiny.yaml")
     with pytest.raises(UserError, match="--seeds: the spread between seeds needs at least two"):
         precision.precision(archive, tmp_path, "bttr", preset, (7, 7), Sizes(14, 1, heldout=6))
-    with pytest.raises(UserError, match="24 expressions, not 200 and 6 held out"):
+    with pytest.raises(UserError, match="24 expressions are too few for 200 to train on and 6 to hold out"):
         precision.precision(archive, tmp_path, "bttr", preset, (7, 8), Sizes(200, 1, heldout=6))

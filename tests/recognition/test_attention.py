@@ -60,7 +60,7 @@ def test_the_arrays_equal_the_decoders_own_trace(traced: Attention, hour: Recogn
 
 def test_a_network_without_attention_is_refused(hour: Recognizer) -> None:
     blind = Network(hour.config.model)
-    with pytest.raises(UserError, match="the network comer has no attention to show; name a run of another one"):
+    with pytest.raises(UserError, match="the network comer has no attention to show; give a run of another one"):
         trace(blind, hour.config, INK, TOKENS)
 
 

@@ -79,7 +79,7 @@ def test_weights_that_do_not_fit_are_one_clear_line(weights, tmp_path):
     other = tmp_path / "other.safetensors"
     for change, message in (
         ({"format": "hmerbench-weights-1"}, "not a language model's weights"),
-        ({"model": {"hiden": 3}}, "unknown configuration"),
+        ({"model": {"hiden": 3}}, "its configuration is unknown"),
         ({"model": header["model"] | {"hidden": 4}}, "do not fit the network"),
     ):
         other.write_bytes(pack_tensors(tensors, header | change))
@@ -95,10 +95,10 @@ def test_weights_that_do_not_fit_are_one_clear_line(weights, tmp_path):
 
 def test_a_language_model_of_other_words_is_refused(weights):
     weights.write_bytes(pack_language_model(language_model([UNKNOWN, LINE_END, "the", "\\alpha"])))
-    with pytest.raises(UserError, match="a language model of other words, without 109 of the recognizer's 110 symbols"):
+    with pytest.raises(UserError, match="this language model lacks 109 of the recognizer's 110 symbols"):
         Lines(weights, Vocabulary())
     weights.write_bytes(pack_language_model(language_model([word for word in WORDS if word != LINE_END])))
-    with pytest.raises(UserError, match="a language model without ends of lines"):
+    with pytest.raises(UserError, match="this language model knows no ends of lines"):
         Lines(weights, Vocabulary())
 
 
@@ -106,5 +106,5 @@ def test_another_file_than_the_settings_name_is_refused(weights):
     search = Search(language=Language(weights=str(weights), digest=digest_of(weights), weight=0.5))
     Lines.of(search, Vocabulary())
     weights.write_bytes(pack_language_model(language_model([*WORDS, "more"])))
-    with pytest.raises(UserError, match="not the language model of this run's settings"):
+    with pytest.raises(UserError, match="the run was made with another language model"):
         Lines.of(search, Vocabulary())

@@ -208,7 +208,7 @@ def test_published_systems_are_browsed_beside_the_runs(place: Place, monkeypatch
     )
     notes: list[str] = []
     found = systems.read_systems(place.archive, tmp_path, notes)
-    assert list(found) == ["system/mine"] and "absent.json: no such file" in notes[0] and len(notes) == 1
+    assert list(found) == ["system/mine"] and "absent.json: there is no such file" in notes[0] and len(notes) == 1
     (data,) = browser.build(place.archive, [], notes, {key: scored for key, (_, scored) in found.items()})
     verdicts = {id_: entry["exact"] for id_, entry in read(data, "system/mine").items()}
     assert [id_ for id_ in EXPRESSIONS if not verdicts[id_]] == ["label"] and len(notes) == 1

@@ -192,7 +192,7 @@ def test_the_summary_and_the_short_table_between_a_readmes_marks(tmp_path: Path)
     assert "two runs of a row differ by less than 1.8 points with `gpu` (over" in text
     assert "- `gpu`: " in text and "CoMER (Cross) → CoMER (Fusion) +9.00 points" in text
     readme.write_text("no marks\n")
-    with pytest.raises(UserError, match="lacks the lines"):
+    with pytest.raises(UserError, match="add the lines"):
         tables.write_summary(tmp_path, readme)
 
 

@@ -146,10 +146,10 @@ def broken(run: RunFolder) -> None:
 
 
 REFUSED = {
-    taken: "medium-seed7-.* is there already; delete one of the two",
-    renamed: "best: the suite names these settings ink-seed7 or ink-seed7-.*; rename the folder first",
+    taken: "medium-seed7-.* exists already; delete one of the two",
+    renamed: "best: a run of these settings is called ink-seed7 or ink-seed7-.*; rename the folder first",
     damaged: "its checkpoint is damaged; delete it",
-    foreign: "its checkpoint is of configuration 12345678, not ",
+    foreign: "its checkpoint belongs to configuration 12345678, not ",
     broken: "config.yaml: damaged or incomplete",
     lambda run: shutil.rmtree(run.path): "no run folder",
 }
@@ -168,7 +168,7 @@ def test_what_is_refused_stays_as_it_is(tmp_path: Path, spoil: Any, words: str) 
 
 def test_a_run_that_is_being_trained_is_left_alone(tmp_path: Path) -> None:
     run = made(tmp_path, "medium", "ink")
-    with locked(run.path), pytest.raises(UserError, match="works in it"):
+    with locked(run.path), pytest.raises(UserError, match="is working in it"):
         migrate([tmp_path])
     assert run.path.exists()
 

@@ -79,7 +79,7 @@ def test_a_folder_outside_of_a_workspace_is_not_packed() -> None:
     assert packed(Path("/results/runs/bttr/smoke"), "bttr", "smoke-seed7") == Path(
         "/results/reproduced/bttr/smoke-seed7"
     )
-    with pytest.raises(UserError, match="/run: not in a workspace; move it to runs/bttr/ of one"):
+    with pytest.raises(UserError, match="/run: it is in no workspace; move it to runs/bttr/ in one"):
         packed(Path("/run"), "bttr", "smoke-seed7")
 
 
@@ -91,7 +91,7 @@ def test_a_reproduced_run_repeats_its_predictions(run: Path, tmp_path: Path, mon
     printed = capsys.readouterr().out
     assert [f"{rate:.2f}"] * 2 + ["5 of 5"] == [cell.strip() for cell in _row(printed)[3:6]]
     assert "rounded to float16" in printed and "outside the committed one's 95 % interval" in printed
-    with pytest.raises(UserError, match="no reproduced run with weights of these recipes"):
+    with pytest.raises(UserError, match="no run of these recipes has weights"):
         evaluate(archive, [], ["bttr"], results)
     with pytest.raises(UserError, match="give it with CROHME="):
         evaluate(None, [], [], results)

@@ -259,7 +259,7 @@ def test_a_run_made_by_mistake_is_removed_with_all_that_was_made_for_it(tmp_path
     left = all_runs(client_of(tmp_path))
     assert {run.info.run_id for run in left} > {run_id} and len(left) == 2  # the table has another row
     assert kept.exists() and not mistake.exists()
-    with files.locked(kept), pytest.raises(UserError, match="works in it"):
+    with files.locked(kept), pytest.raises(UserError, match="is working in it"):
         tracking.remove(kept)
     assert tracking.remove(kept) is True and all_runs(client_of(tmp_path)) == []
     assert tracking.remove(put_run(tmp_path, "bttr")) is False  # it was not logged
@@ -269,7 +269,7 @@ def test_a_reproduced_run_is_not_removed(tmp_path: Path) -> None:
     run = put_run(tmp_path, "bttr")
     committed = tmp_path / "reproduced/bttr" / run.name
     shutil.copytree(run, committed)
-    with pytest.raises(UserError, match="a reproduced run"):
+    with pytest.raises(UserError, match="a committed run"):
         tracking.remove(committed)
     with pytest.raises(UserError, match="not a run folder"):
         tracking.remove(tmp_path)

@@ -281,7 +281,7 @@ def test_the_process_that_fails_says_why(archive, tmp_path):
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
         assert subprocess.run(command, cwd=ROOT, capture_output=True, env=environment).returncode
     first, second = (next((tmp_path / "logs").rglob(f"{rank}/stderr.log")).read_text() for rank in (0, 1))
-    assert "works in it; wait" in first and "bug" not in first
+    assert "is working in it; wait" in first and "bug" not in first
     assert "bug" not in second and ("another process of this training" in second or "stopped" in second)
 
 
@@ -492,7 +492,7 @@ def test_one_training_in_a_folder_at_a_time(archive, straight, tmp_path):
         lambda: train(RunFolder(tmp_path, config), open_archive(archive)),
         RunFolder(tmp_path).forget_training,
     ):
-        with pytest.raises(UserError, match=rf"process {first.pid} on .* works in it; wait until that ends"):
+        with pytest.raises(UserError, match=rf"process {first.pid} on .* is working in it; wait until it ends"):
             attempt()
     assert (tmp_path / "checkpoint.safetensors").exists()
     first.kill()

@@ -143,10 +143,10 @@ def only(name: str, parameter: Any) -> dict[str, Any]:
     [
         (with_(trials=3), "space.yaml: trials: no such key"),
         ({"budget": {}}, "space.yaml: parameters: Field required"),
-        (only("training.optimizer.lr", {"low": 1.0}), "lr: low and high are needed"),
-        (only("training.optimizer.lr", {"low": 1.0, "high": 0.1}), "lr: low and high are needed, low below high"),
-        (only("training.optimizer.lr", {"low": 0.0, "high": 0.1, "log": True}), "lr: log wants low above 0"),
-        (only("model.dc", {"choices": [2, 4], "high": 4}), "dc: either choices or low and high"),
+        (only("training.optimizer.lr", {"low": 1.0}), "lr: give low and high"),
+        (only("training.optimizer.lr", {"low": 1.0, "high": 0.1}), "lr: give low and high, low below high"),
+        (only("training.optimizer.lr", {"low": 0.0, "high": 0.1, "log": True}), "lr: with log, low must be above 0"),
+        (only("model.dc", {"choices": [2, 4], "high": 4}), "dc: give either choices or a range"),
         (only("model.dc", {"choices": [4]}), "dc.choices: List should have at least 2 items"),
         (only("model.kernel", {"choices": [3, 5]}), "parameters.model.kernel: no such setting"),
         (only("model.dc", {"choices": [2, 8]}), "parameters.model.dc: the default, 4, lies outside"),
@@ -311,7 +311,7 @@ def test_running_trials_of_a_machine_with_the_same_path_are_left_to_it(inline, g
 
 def test_a_study_has_one_driver_per_machine(inline, given) -> None:
     folder = tune(given, trials=1, workers=1)
-    with locked(folder, ".tuning"), pytest.raises(UserError, match=r"process \d+ on .* works in it; wait"):
+    with locked(folder, ".tuning"), pytest.raises(UserError, match=r"process \d+ on .* is working in it; wait"):
         tune(given, trials=2, workers=1)
 
 
@@ -323,10 +323,13 @@ def test_a_study_has_one_driver_per_machine(inline, given) -> None:
             r"^postgresql.psycopg2://127.0.0.1:9/x: .*be reached.*refused",
         ),
         ("postgresql+psycopg2://127.0.0.1:9/x?user=me&password=secret", r"127.0.0.1:9/x: the .* be reached"),
-        ("postgresql+psycopg2://me:se/secret@?127.0.0.1:9/x", r"^postgresql.psycopg2://…: not a storage|be reached"),
-        ("postgresql+psycopg2://me:secret/x", r"^postgresql.psycopg2://…: not a storage that can be used"),
-        ("postgresql:me:secret@127.0.0.1/x", r"^--storage: not a URL"),
-        ("nosuch://host/x", r"nosuch://host/x: not a storage that can be used"),
+        (
+            "postgresql+psycopg2://me:se/secret@?127.0.0.1:9/x",
+            r"^postgresql.psycopg2://…: this storage cannot|be reached",
+        ),
+        ("postgresql+psycopg2://me:secret/x", r"^postgresql.psycopg2://…: this storage cannot be used"),
+        ("postgresql:me:secret@127.0.0.1/x", r"^--storage: this is not a URL"),
+        ("nosuch://host/x", r"nosuch://host/x: this storage cannot be used"),
     ],
 )
 def test_an_unusable_storage_is_reported(inline, given, storage: str, message: str) -> None:

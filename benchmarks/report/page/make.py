@@ -231,7 +231,7 @@ def _costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
         try:
             environment, epochs = run.environment, run.history
             if not epochs:
-                raise UserError(f"{run.path / 'history.jsonl'}: missing or empty")
+                raise UserError(f"{run.path / 'history.jsonl'} is missing or empty")
         except UserError as error:
             notes.append(f"its cost is left out: {error}")
             continue

@@ -171,9 +171,9 @@ def test_predictions_become_a_card_and_the_card_a_row(
 
     (tmp_path / "2014.csv").write_text("id,pred\ne0,a\ne0,b\n")
     status, _, error = run("add", "twice", given[0], *options, "--training=more")
-    assert status == 1 and "duplicate id e0" in error
+    assert status == 1 and "the id e0 occurs twice" in error
     status, _, error = run("add", "twice", "--predictions=x", *options, "--training=more")
-    assert status == 1 and "not YEAR=FILE" in error
+    assert status == 1 and "must be YEAR=FILE" in error
 
 
 # --- what is committed ------------------------------------------------------------------------------------

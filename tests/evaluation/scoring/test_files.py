@@ -504,7 +504,7 @@ def bad_predictions(folder: Path) -> dict[str, Path]:
     file("line 1: not a JSON object with id", "a.jsonl", b"[1]\n")
     file("line 2: not a JSON object with id", "b.jsonl", b'{"id": "a", "tokens": []}\n{"id": "b"}\n')
     file("line 3: id must be", "c.jsonl", b'\n\n{"id": 3, "tokens": ["x"]}\n')
-    file("duplicate id e0", "d.jsonl", b'{"id": "e0", "tokens": []}\n' * 2)
+    file("the id e0 occurs twice", "d.jsonl", b'{"id": "e0", "tokens": []}\n' * 2)
     file("cannot be the id", "e.jsonl", b'{"id": "../e0", "tokens": []}\n')
     file("f.jsonl: is not UTF-8", "f.jsonl", b'{"id": "\xff"}')
     file("g.jsonl: holds no predictions", "g.jsonl", b"")
@@ -514,7 +514,7 @@ def bad_predictions(folder: Path) -> dict[str, Path]:
     file("cannot be read as a zip", "cut.zip", b"PK\x03\x04")
     archive("leads outside", "climb.zip", [("../../e0.txt", b"x")])
     archive("leads outside the archive", "root.zip", [("/etc/e0.txt", b"x")])
-    archive("duplicate id e1", "twice.zip", [("a/e1.txt", b"x"), ("b/e1.txt", b"x")])
+    archive("the id e1 occurs twice", "twice.zip", [("a/e1.txt", b"x"), ("b/e1.txt", b"x")])
     archive("larger than", "bomb.zip", [("e0.txt", b"0" * (inputs.MAX_BYTES + 1))], zipfile.ZIP_DEFLATED)
     archive("e2.txt: is not UTF-8", "bytes.zip", [("e2.txt", b"\xff")])
     archive("empty.zip: holds no predictions", "empty.zip", [])
@@ -545,7 +545,7 @@ def test_bad_predictions_are_refused_in_one_line(tmp_path: Path):
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("nowhere", "not ARCHIVE.zip:SPLIT"),
+        ("nowhere", "must be ARCHIVE.zip:SPLIT"),
         ("nowhere.zip:2014", "no such archive"),
         ("data.zip:2019", "has no split 2019; it has 2014, train"),
         ("gt:2014", "has no split"),
@@ -553,8 +553,8 @@ def test_bad_predictions_are_refused_in_one_line(tmp_path: Path):
         ("void", "holds no .lg files"),
         ("short.zip:2014", "1 expressions have no symLG (e9)"),
         ("more.zip:2014", "1 expressions have no caption (e9)"),
-        ("caption.zip:2014", "line 1: not ID<TAB>tokens"),
-        ("double.zip:2014", "line 2: duplicate id"),
+        ("caption.zip:2014", "line 1: must be ID<TAB>tokens"),
+        ("double.zip:2014", "line 2: the id e0 occurs twice"),
     ],
 )
 def test_bad_ground_truth_is_refused_in_one_line(
@@ -698,7 +698,11 @@ def other_scripts(folder: Path, tex2symlg: str, evaluate: str) -> None:
         ("", "rm Results_pred_symlg/Metrics/e0.csv", "evaluate scored 4 of 4 expressions"),
         ("", ": > Results_pred_symlg/Metrics/e0.csv", "left no metrics for this file"),
         ("", "sed -i 's/D_B,0/D_B,1/' Results_pred_symlg/Metrics/e0.csv", "Summary.txt and the metrics"),
-        ("", "head -5 Results_pred_symlg/Summary.txt > s; mv s Results_pred_symlg/Summary.txt", "a complete LgEval"),
+        (
+            "",
+            "head -5 Results_pred_symlg/Summary.txt > s; mv s Results_pred_symlg/Summary.txt",
+            "not a complete LgEval",
+        ),
         ("", "rm gt_symlg/e0.lg; cd Results_pred_symlg; sed -i 's/ 4$/ 3/' Summary.txt", "evaluate scored 3 of 4"),
     ],
 )
@@ -781,7 +785,7 @@ def test_command_line(tmp_path: Path, archive: Path):
     ]  # fmt: skip
     assert command("doctor", cwd=tmp_path).stdout.endswith("all 10 cases right\n")
     done = command("score", "--predictions", "nowhere", *where, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (1, "error: nowhere: no such file or folder of predictions\n")
+    assert (done.returncode, done.stderr) == (1, "error: nowhere: there is no such file or folder of predictions\n")
     done = command("score", "--predictions", "a", *where, "--per-expression", "no/such/rows.csv", cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
     for words in ((), ("no-such-command",), ("score",), ("bench",)):
