@@ -25,7 +25,7 @@ from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 Run = Callable[..., tuple[int, str]]
-COMMANDS = """data crohme train predict score reproduce track tables report compare regress doctor ls speed
+COMMANDS = """data crohme train predict score reproduce track tables report compare regress doctor ls bench
 timings precision import-weights recognize attention migrate remove"""
 
 

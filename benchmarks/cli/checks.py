@@ -46,16 +46,16 @@ def regress(
 
 
 @app.command(rich_help_panel=PANEL)
-def speed(
+def bench(
     only: Annotated[str, typer.Option(help="benchmark names or parts of them, separated by spaces or commas")] = "",
     repeats: Annotated[int, typer.Option(help="measurements per side", min=1)] = 5,
     crohme: Annotated[Path | None, typer.Option(help="CoMER's data.zip, for the two benchmarks on CROHME 2014")] = None,
     results: Results = RESULTS,
 ) -> None:
     """Time the plain and fast code paths; write results/speed/."""
-    from benchmarks.performance.bench import speed
+    from benchmarks.performance.bench import bench
 
-    speed(results, parse_list(only), repeats, crohme=crohme)
+    bench(results, parse_list(only), repeats, crohme=crohme)
 
 
 @app.command("gpu-check", rich_help_panel=PANEL)

@@ -282,7 +282,7 @@ def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
             yield {"axis": axis, "value": x, "plain": plain, "fast": fast, "unit": "s", "n": repeats}
 
 
-def speed(
+def bench(
     results: Path, only: list[str], repeats: int, sizes: Sizes | None = None, crohme: Path | None = None
 ) -> list[Row]:
     """Measure and save the benchmarks whose names contain an element of `only` (default: all); other rows are kept.

@@ -64,7 +64,7 @@ def test_all_rows_are_written(
 ) -> None:
     parts = ["search", "train_step", "language", "encoder"]
     monkeypatch.setattr(bench, "peak", lambda name, *_: make_row(f"peak_memory_{name}"))
-    bench.speed(tmp_path, parts, 3, TINY)
+    bench.bench(tmp_path, parts, 3, TINY)
     table: Any = pd.read_csv(tmp_path / "speed/cpu.csv")
     assert list(table.columns) == COLUMNS
     assert list(table["benchmark"]) == [name for name in NAMES if any(part in name for part in parts)]
@@ -99,16 +99,16 @@ def test_a_table_with_other_columns_is_kept(tmp_path: Path) -> None:
 
 def test_bad_arguments(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--only nonsense: no benchmark has this name; choose from encoder_fp32, "):
-        bench.speed(tmp_path, ["nonsense"], 5, TINY)
+        bench.bench(tmp_path, ["nonsense"], 5, TINY)
     with pytest.raises(UserError, match=r"--only crohme2014: no benchmark .*; crohme2014_\* need --crohme"):
-        bench.speed(tmp_path, ["crohme2014"], 1, TINY)
+        bench.bench(tmp_path, ["crohme2014"], 1, TINY)
     assert not any(tmp_path.iterdir())
 
 
 def test_a_busy_machine_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     for load, busy in ((3.0, True), (0.1, False)):
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
-        bench.speed(tmp_path, ["encoder_fp32"], 1, TINY)
+        bench.bench(tmp_path, ["encoder_fp32"], 1, TINY)
         assert ("not quiet" in capsys.readouterr().err) == busy
 
 
@@ -141,7 +141,7 @@ def test_growth_covers_every_axis(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     short = {"image_area": ("width", (32, 64)), "sequence_length": ("steps", (2, 4)), "beam_width": ("beam", (1, 2))}
     monkeypatch.setattr(bench, "GROWTH", short)
     monkeypatch.setattr(bench, "GROUND", {"width": 64, "steps": 3, "beam": 2, "batch": 1})
-    assert bench.speed(tmp_path, ["growth"], 1, TINY) == []
+    assert bench.bench(tmp_path, ["growth"], 1, TINY) == []
     table: Any = pd.read_csv(tmp_path / "speed/growth.csv")
     assert list(table["axis"].unique()) == list(short) and (table[["plain", "fast"]] > 0).all().all()
     assert list(table["value"][:2]) == [32 * 32, 32 * 64] and set(table["n"]) == {1}
