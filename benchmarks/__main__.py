@@ -14,7 +14,7 @@ from benchmarks.cli import data, runs, results, images, languages, checks  # noq
 # isort: on
 from benchmarks.cli.options import app
 from benchmarks.errors import UserError, one_line, out_of_memory_reason
-from benchmarks.libraries import configure_libraries
+from benchmarks.startup import configure_libraries
 from evaluation import InputError
 from models.errors import CheckpointError
 

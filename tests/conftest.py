@@ -5,7 +5,7 @@ With CI set, a test that is skipped although it must run there fails the whole r
 
 import os
 
-from benchmarks.libraries import configure_libraries
+from benchmarks.startup import configure_libraries
 
 configure_libraries()
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -16,7 +16,7 @@ import torch
 from benchmarks.environment import cores
 from benchmarks.errors import UserError
 from benchmarks.jobs.place import Died, Place
-from benchmarks.libraries import configure_libraries
+from benchmarks.startup import configure_libraries
 
 
 class Processes:

@@ -10,7 +10,7 @@ from benchmarks.data.archive import Archive, ink_beside, open_archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.jobs.place import Died, Place
-from benchmarks.libraries import configure_libraries
+from benchmarks.startup import configure_libraries
 
 try:
     import ray

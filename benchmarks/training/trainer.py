@@ -30,6 +30,7 @@ from benchmarks.files import locked, remove_partial
 from benchmarks.printing import err_console
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
+from benchmarks.training.batch_norm import batch_norms, momentum, recalibrated
 from benchmarks.training.checkpoint import (
     adopt_training,
     flatten_optimizer,
@@ -40,7 +41,6 @@ from benchmarks.training.checkpoint import (
 from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays, own_stream
 from benchmarks.training.optimizer import make_optimizer, set_rate, update_average
 from benchmarks.training.progress import Report
-from benchmarks.training.statistics import batch_norms, momentum, recalibrated
 from benchmarks.training.team import Team, make_deterministic
 from benchmarks.training.training_data import training_data
 from models.network import Network, build
