@@ -22,7 +22,7 @@ END = "<eos>"
 
 
 @dataclass(frozen=True)
-class Attention:
+class TracedAttention:
     """Cross-attention of the last layer, mean over its heads, at every step t, which predicts tokens[t] from the tokens
     before it. T steps, h x w cells; the cells cover the image from its upper left corner and may extend beyond it."""
 
@@ -39,7 +39,7 @@ class Attention:
 
 
 @torch.no_grad()
-def trace(model: Network, config: Config, image: np.ndarray, tokens: Sequence[str]) -> Attention:
+def trace(model: Network, config: Config, image: np.ndarray, tokens: Sequence[str]) -> TracedAttention:
     """Attention of `model` when forced to decode `tokens` left to right from `image` (H, W) uint8, white on black.
 
     Computed in float64 on the CPU, so that no machine's rounding shows in a picture. Raises UserError for an image
@@ -62,7 +62,7 @@ def trace(model: Network, config: Config, image: np.ndarray, tokens: Sequence[st
         for values_Thw in (maps.looked_Thw, maps.suppressed_Thw)
     )
     assert looked is not None
-    return Attention(
+    return TracedAttention(
         (*tokens, END),
         image,
         (maps.stride * image.shape[0] / height, maps.stride * image.shape[1] / width),

@@ -18,7 +18,7 @@ from benchmarks.config import Config
 from benchmarks.data.samples import Sample
 from benchmarks.environment import best_device
 from benchmarks.errors import UserError
-from benchmarks.recognition.attention import Attention, trace
+from benchmarks.recognition.attention import TracedAttention, trace
 from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.predict import SCORES, search
 from benchmarks.runs.folder import RunFolder
@@ -144,7 +144,7 @@ class Recognizer:
             raise UserError(f"{name}: nothing that ends within {longest} symbols was found; is it one expression?")
         return Recognition(name, ink, tuple(best.values()))
 
-    def attention(self, recognition: Recognition) -> Attention:
+    def attention(self, recognition: Recognition) -> TracedAttention:
         """Attention of the network while it reads the best candidate."""
         return trace(self.model, self.config, recognition.ink, recognition.tokens)
 

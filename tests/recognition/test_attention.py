@@ -13,7 +13,7 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.samples import Sample
 from benchmarks.data.synthetic import drawing
 from benchmarks.errors import UserError
-from benchmarks.recognition.attention import Attention, trace
+from benchmarks.recognition.attention import TracedAttention, trace
 from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.report.figures import attention
 from benchmarks.report.figures.attention import animation, beside, figure, figure4, inked
@@ -27,11 +27,11 @@ INK = drawing(TOKENS, np.random.default_rng(1))
 
 
 @pytest.fixture(scope="module")
-def traced(hour: Recognizer) -> Attention:
+def traced(hour: Recognizer) -> TracedAttention:
     return trace(hour.model, hour.config, INK, TOKENS)
 
 
-def test_shapes_and_sums_of_the_arrays(traced: Attention) -> None:
+def test_shapes_and_sums_of_the_arrays(traced: TracedAttention) -> None:
     T, h, w = traced.looked_Thw.shape
     assert traced.tokens == (*TOKENS, "<eos>") and len(TOKENS) + 1 == T
     np.testing.assert_allclose(traced.looked_Thw.sum((1, 2)), 1, atol=1e-5)
@@ -41,7 +41,7 @@ def test_shapes_and_sums_of_the_arrays(traced: Attention) -> None:
     assert traced.cell == pytest.approx((32, 32), rel=0.02)  # 16 px of an image at half resolution
 
 
-def test_the_arrays_equal_the_decoders_own_trace(traced: Attention, hour: Recognizer) -> None:
+def test_the_arrays_equal_the_decoders_own_trace(traced: TracedAttention, hour: Recognizer) -> None:
     """The trace of the decoder in float32 on the padded grid."""
     batch, layers = evaluation_batches([Sample("", (), INK)], hour.config, 1)[0], Trace()
     inputs_BT, _ = bidirectional_targets([Vocabulary().encode(TOKENS)])
@@ -64,7 +64,7 @@ def test_a_network_without_attention_is_refused(hour: Recognizer) -> None:
         trace(blind, hour.config, INK, TOKENS)
 
 
-def test_attention_advances_and_coverage_follows(traced: Attention) -> None:
+def test_attention_advances_and_coverage_follows(traced: TracedAttention) -> None:
     """Left to right over the symbols of a line; what has been read is suppressed more than what is to come."""
     places = traced.looked_Thw.sum(1) @ np.arange(traced.looked_Thw.shape[2])  # mean column
     reading = [places[step] for step in inked(traced)[:-1]]
@@ -91,7 +91,7 @@ def test_untraceable_input_is_refused(hour: Recognizer) -> None:
         trace(hour.model, hour.config, INK, ["nonsense"])
 
 
-def test_every_symbol_has_its_tile(traced: Attention) -> None:
+def test_every_symbol_has_its_tile(traced: TracedAttention) -> None:
     drawn = figure([traced, replace(traced, suppressed_Thw=None)])
     titles = [axes.get_title(loc="left") for part in drawn.subfigs for axes in part.axes]
     shown = [f"{step + 1}  {traced.tokens[step]}" for step in inked(traced)]
@@ -99,7 +99,7 @@ def test_every_symbol_has_its_tile(traced: Attention) -> None:
     assert [traced.tokens[step] for step in inked(traced)] == [*"x2+x2+x2", "<eos>"]
 
 
-def test_nothing_is_cut_off_or_covered(traced: Attention) -> None:
+def test_nothing_is_cut_off_or_covered(traced: TracedAttention) -> None:
     drawn = figure([traced])
     tiles = [axes for axes in drawn.subfigs[0].axes if axes.axison]
     boxes = [axes.get_tightbbox() for axes in tiles]
@@ -111,7 +111,7 @@ def test_nothing_is_cut_off_or_covered(traced: Attention) -> None:
         assert not any(box.shrunk(0.99, 0.99).overlaps(other) for other in inside)
 
 
-def test_the_animation_shows_every_step(traced: Attention) -> None:
+def test_the_animation_shows_every_step(traced: TracedAttention) -> None:
     content = animation(traced)
     assert content == animation(traced)
     with Image.open(io.BytesIO(content)) as shown:

@@ -22,7 +22,7 @@ from benchmarks.data.ink import INKLESS
 from benchmarks.data.synthetic import drawing
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.recognition.attention import Attention
+from benchmarks.recognition.attention import TracedAttention
 from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.report.figures.write import DATES, rendered, style
 
@@ -49,12 +49,12 @@ TYPESET = (("\\frac { - b + \\sqrt { b ^ { 2 } - 4 a c } } { 2 a }", 1), ("x ^ {
 HANDWRITTEN = ("502_em_19", "18_em_13")  # in CROHME 2014
 
 
-def inked(attention: Attention) -> list[int]:
+def inked(attention: TracedAttention) -> list[int]:
     """The steps that predict a token with ink, and the last one (<eos>)."""
     return [step for step, token in enumerate(attention.tokens) if token not in INKLESS]
 
 
-def figure(shown: Sequence[Attention]) -> Figure:
+def figure(shown: Sequence[TracedAttention]) -> Figure:
     """Draw each expression's image, then for every symbol the attention and, below it, the refinement term R.
 
     Darker is larger; all tiles of an expression share their scales. Only the first eight expressions are drawn.
@@ -70,7 +70,7 @@ def figure(shown: Sequence[Attention]) -> Figure:
     return fig
 
 
-def _expression(part: Any, attention: Attention, rows: int, letter: str) -> None:
+def _expression(part: Any, attention: TracedAttention, rows: int, letter: str) -> None:
     kinds = len(attention.maps)
     grid = part.subplots(rows * kinds, COLUMNS, squeeze=False)
     for axes in grid.flat:
@@ -88,7 +88,7 @@ def _expression(part: Any, attention: Attention, rows: int, letter: str) -> None
             axes.set_ylabel(name, labelpad=2)
 
 
-def beside(image: Path, attention: Attention) -> Path:
+def beside(image: Path, attention: TracedAttention) -> Path:
     """Write the figure to IMAGE.attention.png and return that path. Raises UserError if it cannot be written."""
     target = Path(f"{image}.attention.png")
     try:
@@ -99,13 +99,13 @@ def beside(image: Path, attention: Attention) -> Path:
     return target
 
 
-def _strip(attention: Attention, width: float) -> float:
+def _strip(attention: TracedAttention, width: float) -> float:
     """Height in inches of one step's stacked tiles, each `width` wide."""
     h, w = attention.image.shape
     return len(attention.maps) * (width * h / w + 0.06)
 
 
-def _step(tiles: Sequence[Axes], attention: Attention, step: int) -> None:
+def _step(tiles: Sequence[Axes], attention: TracedAttention, step: int) -> None:
     for axes, (name, values) in zip(tiles, attention.maps.items(), strict=True):
         h, w = values.shape[1:]
         extent = (0, w * attention.cell[1], h * attention.cell[0], 0)
@@ -113,7 +113,7 @@ def _step(tiles: Sequence[Axes], attention: Attention, step: int) -> None:
         _ink(axes, attention)
 
 
-def _ink(axes: Axes, attention: Attention) -> None:
+def _ink(axes: Axes, attention: TracedAttention) -> None:
     """Draw the expression in black, framed, over what is already on the axes."""
     h, w = attention.image.shape
     ink = np.zeros((h, w, 4), np.uint8)
@@ -123,7 +123,7 @@ def _ink(axes: Axes, attention: Attention) -> None:
     axes.set_axis_on()
 
 
-def _scales(axes: Axes, attention: Attention) -> None:
+def _scales(axes: Axes, attention: TracedAttention) -> None:
     """Draw a color bar for each kind of map, from 0 to the expression's largest value."""
     for index, (name, values) in enumerate(attention.maps.items()):
         bar = axes.inset_axes((0.38, 0.66 - 0.55 * index, 0.5, 0.16))
@@ -132,7 +132,7 @@ def _scales(axes: Axes, attention: Attention) -> None:
         bar.text(-0.08, 0.5, name, ha="right", va="center", transform=bar.transAxes)
 
 
-def animation(attention: Attention) -> bytes:
+def animation(attention: TracedAttention) -> bytes:
     """Render a GIF, one frame per token: the maps above the tokens predicted so far."""
     width, line = 5.0, 0.16  # inches
     height = _strip(attention, width - 0.3) + 2 * line + 0.1
