@@ -27,8 +27,8 @@ tuning_options = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
 	@echo
-	@echo "  variables: CROHME=data.zip  PRESET=smoke|small|medium|large|paper|gpu  RECIPES='bttr comer-fusion'  SEEDS='7 8'"
-	@echo "             YEARS='2014 2019'  FORCE=1 (retrain)  MINUTES=9 (time limit)  RESULTS=folder  JOBS=2 (concurrent runs)"
+	@echo "  variables: CROHME=data.zip  PRESET=small (python -m benchmarks ls lists all)  RECIPES='bttr comer-fusion'"
+	@echo "             SEEDS='7 8'  YEARS='2014 2019'  FORCE=1 (retrain)  MINUTES=9 (time limit)  RESULTS=folder  JOBS=2 (concurrent runs)"
 
 setup: $(READY) ## create .venv from the lock file (again when it changes)
 

@@ -41,6 +41,7 @@ AUTHORS_MAX_PIXELS = 320_000
 AUTHORS_MAX_TOKENS = 200
 SECTIONS = {"data", "model", "augmentation", "training", "search"}
 SHIPPED = Path(__file__).parent  # contains recipes/, presets/ and spaces/
+PRESETS = ("smoke", "small", "medium", "large", "paper", "gpu")  # the ladder: from minutes to the authors' network
 # presets that had other names, and one that is now an experiment under results/experiments/
 RENAMED = {"laptop": "small", "ink": "medium", "overnight": "large", "fast": "gpu", "ink-single": "medium-single"}
 Settings = TypeVar("Settings", bound=BaseModel)

@@ -10,6 +10,7 @@ import typer
 
 from benchmarks.cli import options
 from benchmarks.cli.options import RESULTS, AsJson, Crohme, Preset, Recipe, Results, Years, app, parse_list, parse_seed
+from benchmarks.config import PRESETS
 from benchmarks.errors import UserError
 
 if TYPE_CHECKING:
@@ -300,4 +301,4 @@ def _run(folder: Path, crohme: Path | None, results: Path) -> "tuple[RunFolder, 
 def _default_preset() -> str:
     import torch
 
-    return "gpu" if torch.cuda.is_available() else "smoke"
+    return "gpu" if torch.cuda.is_available() else PRESETS[0]

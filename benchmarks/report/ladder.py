@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
+from benchmarks.config import PRESETS
 from benchmarks.report.paper import reference
 from benchmarks.report.presets import number_range
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.listing import shipped
 
-RUNGS = ("smoke", "small", "medium", "large", "paper", "gpu")  # from minutes to the authors' network
 COMMITTED = Path(__file__).parents[2] / "results/reproduced"
 RECIPE, YEAR = "comer-fusion", "2014"  # what `reads` is told of
 
@@ -36,21 +36,21 @@ class Rung:
 def ladder(root: Path = COMMITTED) -> list[Rung]:
     """All rungs; the paper's own is as reported, as nobody has run it here."""
     rungs = []
-    for preset in RUNGS:
+    for preset in PRESETS:
         cost, reads = measured_cost(preset, root=root), _rate(preset, root)
         if preset == "paper":
             (fusion,) = (row for row in reference()["table1"] if row["model"] == "CoMER (Fusion)")
             cost = cost or f"{reference()['training']} (reported)"
             reads = reads or f"{fusion['exprate']:.1f} % (reported)"
         runs_on, _, purpose = shipped("presets")[preset].partition(": ")
-        cost = cost or ("minutes" if preset == RUNGS[0] else "not measured" if reads else "not yet run")
+        cost = cost or ("minutes" if preset == PRESETS[0] else "not measured" if reads else "not yet run")
         rungs.append(Rung(preset, cost, reads or "–", runs_on, purpose))
     return rungs
 
 
 def advice(preset: str) -> str:
     """What to know before and after a job of the rung that reads next to nothing: the next one; empty for others."""
-    if preset != RUNGS[0]:
+    if preset != PRESETS[0]:
         return ""
     above = ladder()[1]
     return (
