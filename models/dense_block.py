@@ -46,16 +46,16 @@ def grow(x_bchw: Tensor, layers: Sequence[Bottleneck]) -> Tensor:
         x_bchw = x_bchw.to(torch.get_autocast_dtype(x_bchw.device.type))
     parts = zip(
         [layer.conv1.weight for layer in layers],
-        *affine([layer.bn1 for layer in layers], layers[0].dropout),
+        *scaled_for_dropout([layer.bn1 for layer in layers], layers[0].dropout),
         [layer.conv2.weight for layer in layers],
-        *affine([layer.bn2 for layer in layers], layers[0].dropout),
+        *scaled_for_dropout([layer.bn2 for layer in layers], layers[0].dropout),
         strict=True,
     )
     return Grow.apply(x_bchw, layers, *itertools.chain.from_iterable(parts))  # type: ignore[return-value]
 
 
-def affine(norms: Sequence[BatchNorm2d], dropout: Dropout) -> list[Sequence[Tensor]]:
-    """The weights and the biases of norms, scaled for dropout: all at once, as many small operations take long."""
+def scaled_for_dropout(norms: Sequence[BatchNorm2d], dropout: Dropout) -> list[Sequence[Tensor]]:
+    """The weights and the biases of norms, scaled: all at once, as many small operations take long."""
     weights: list[Tensor] = [norm.weight for norm in norms]
     biases: list[Tensor] = [norm.bias for norm in norms]
     return [(torch.stack(tensors) / (1 - dropout.p)).unbind() for tensors in (weights, biases)]

@@ -48,17 +48,17 @@ def within_limits(height: int, width: int, scale: float = 1.0) -> float:
     return 1.0
 
 
-def load(samples: Iterable[Sample], data: Data, scale: float = 1.0) -> list[Sample]:
+def scaled(samples: Iterable[Sample], data: Data, scale: float = 1.0) -> list[Sample]:
     """Drop images over `data.max_area` and scale the rest by `data.scale` (area average), once for all epochs.
 
     A search at several sizes multiplies that factor by `scale`.
     """
     kept = [sample for sample in samples if sample.image.size <= data.max_area]
     factor = data.scale * scale
-    return kept if factor == 1 else [replace(sample, image=_scaled(sample.image, factor)) for sample in kept]
+    return kept if factor == 1 else [replace(sample, image=_rescaled(sample.image, factor)) for sample in kept]
 
 
-def _scaled(image: np.ndarray, scale: float) -> np.ndarray:
+def _rescaled(image: np.ndarray, scale: float) -> np.ndarray:
     factor = scale * within_limits(*sides(image))
     size = rounded(image.shape[1] * factor), rounded(image.shape[0] * factor)
     return cv2.resize(image, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR)

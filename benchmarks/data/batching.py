@@ -7,9 +7,10 @@ are visited, nor the number of workers, nor a restart changes how a sample is au
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.config import Augmentation, Config
-from benchmarks.data.augmentation import Distortion, Draw, distort, load, rescale, sides, within_limits
+from benchmarks.data.augmentation import Distortion, Draw, distort, rescale, scaled, sides, within_limits
 from benchmarks.data.samples import Sample
 from benchmarks.data.substitution import Substitution
 from models.network import Network, Targets
@@ -191,7 +192,7 @@ class TrainingSet:
     ):
         self.config, self.batching, self.substitution = config, config.training.batching, substitution
         self.device, self.network = device or torch.device("cpu"), network
-        self.samples = [s for s in load(samples, config.data) if len(s.tokens) <= config.data.max_tokens]
+        self.samples = [s for s in scaled(samples, config.data) if len(s.tokens) <= config.data.max_tokens]
         self.sizes = [sides(s.image) for s in self.samples]
         self.by_length = sorted(range(len(self.samples)), key=lambda i: len(self.samples[i].tokens))
 
@@ -306,30 +307,33 @@ def evaluation_batches(
     of that shape only, so that its hypotheses do not depend on the rest of the batch, up to rounding; in order `area`
     they do, as in the authors' program.
     """
-    batching, samples = config.training.batching, list(samples)
-    loaded = [load(samples, config.data, scale) for scale in scales]
-    images = [  # those that `load` has scaled are within the limits
-        [
-            s.image if config.data.scale * scale != 1 else rescale(s.image, within_limits(*sides(s.image)))
-            for s in scaled
-        ]
-        for scaled, scale in zip(loaded, scales, strict=True)
-    ]
-    kept, top = loaded[0], max(range(len(scales)), key=scales.__getitem__)
-    groups: list[tuple[Sequence[tuple[int, int] | None], list[int]]] = []  # padded shapes at all scales, images
+    batching, top = config.training.batching, max(range(len(scales)), key=scales.__getitem__)
+    samples = list(samples)
+    views = list(zip(*(_read_at(scale, samples, config) for scale in scales), strict=True))  # each image at all scales
     if batching.order == "area":
-        batches = area_batches([sides(s.image) for s in loaded[top]], size, batching.pixels)
-        groups += [([None] * len(scales), indices) for indices in batches]
-    else:
-        by_shape: dict[tuple[int, int], list[int]] = {}
-        for index, image in enumerate(images[top]):
-            by_shape.setdefault(padded(*sides(image), batching.coarse), []).append(index)
-        for shape, indices in sorted(by_shape.items()):
-            shapes = [shape if scale == scales[top] else shrunk(shape, scale / scales[top]) for scale in scales]
-            count = max(1, min(size, batching.pixels // (shape[0] * shape[1])))
-            groups += [(shapes, indices[start : start + count]) for start in range(0, len(indices), count)]
-    result: list[Batch] = []
-    for shapes, indices in groups:
-        main, *others = (pad([scaled[i] for i in indices], shape) for scaled, shape in zip(images, shapes, strict=True))
-        result.append(Batch([kept[i].id for i in indices], *main, [kept[i].tokens for i in indices], others))
-    return result
+        groups = area_batches([sides(view[top].image) for view in views], size, batching.pixels)
+        return [_stacked([views[i] for i in group], [None] * len(scales)) for group in groups]
+    by_shape: dict[tuple[int, int], list[tuple[Sample, ...]]] = {}
+    for view in views:
+        by_shape.setdefault(padded(*sides(view[top].image), batching.coarse), []).append(view)
+    batches: list[Batch] = []
+    for shape, alike in sorted(by_shape.items(), key=itemgetter(0)):
+        shapes = [shape if scale == scales[top] else shrunk(shape, scale / scales[top]) for scale in scales]
+        count = max(1, min(size, batching.pixels // (shape[0] * shape[1])))
+        batches += [_stacked(alike[start : start + count], shapes) for start in range(0, len(alike), count)]
+    return batches
+
+
+def _read_at(scale: float, samples: Sequence[Sample], config: Config) -> list[Sample]:
+    """The samples at a scale; those that `scaled` leaves as they are are brought within the authors' limits."""
+    read = scaled(samples, config.data, scale)
+    if config.data.scale * scale != 1:
+        return read
+    return [replace(sample, image=rescale(sample.image, within_limits(*sides(sample.image)))) for sample in read]
+
+
+def _stacked(views: Sequence[tuple[Sample, ...]], shapes: Sequence[tuple[int, int] | None]) -> Batch:
+    """A batch of images, each given at all scales and padded to the shape of each."""
+    at_scales = zip(zip(*views, strict=True), shapes, strict=True)
+    main, *others = (pad([sample.image for sample in samples], shape) for samples, shape in at_scales)
+    return Batch([view[0].id for view in views], *main, [view[0].tokens for view in views], others)
