@@ -242,8 +242,7 @@ class Config(Strict):
     @property
     def digest(self) -> str:
         """Eight hex digits over the canonical JSON of all settings, defaults included: another default, another run."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
+        return digest_of_keys(self.model_dump(mode="json"))
 
     @property
     def run_name(self) -> str:
@@ -253,6 +252,12 @@ class Config(Strict):
     def to_yaml(self) -> str:
         """Contents of config.yaml."""
         return to_yaml(self.model_dump(mode="json"))
+
+
+def digest_of_keys(keys: Mapping[str, Any]) -> str:
+    """Eight hex digits over the canonical JSON of settings."""
+    text = json.dumps(keys, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def names(kind: str) -> list[str]:

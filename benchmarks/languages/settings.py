@@ -1,13 +1,11 @@
 """The settings of a language model's run: a recipe and a seed fix them all. The defaults are the authors' training."""
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from benchmarks.config import SEED_LIMIT, Strict, merge, read_named, read_yaml, to_yaml, validate
+from benchmarks.config import SEED_LIMIT, Strict, digest_of_keys, merge, read_named, read_yaml, to_yaml, validate
 from benchmarks.errors import UserError
 from models.language_config import LanguageConfig
 
@@ -54,8 +52,7 @@ class LanguageSettings(Strict):
     @property
     def digest(self) -> str:
         """Eight hex digits over the canonical JSON of all settings."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
+        return digest_of_keys(self.model_dump(mode="json"))
 
     @property
     def run_name(self) -> str:

@@ -42,7 +42,7 @@ def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
 
 def row(run: RunFolder) -> dict[str, object]:
     """Times of one run. Raises UserError if unfinished."""
-    config, history, scored = run.config, run.history, run.scores.get("2014")
+    history, scored = run.history, run.scores.get("2014")
     if scored and scored.n != reference()["test_sets"]["2014"]:  # a part of it
         scored = None
     if not history or not run.finished:
@@ -54,7 +54,7 @@ def row(run: RunFolder) -> dict[str, object]:
         for line, passed in zip(history, run.seconds, strict=True)
         if "val_token_exprate" in line
     ]
-    on_2014 = validated if config.get("select") == "2014" else []
+    on_2014 = validated if run.settings.select == "2014" else []
     values: dict[str, object] = {"recipe": run.recipe, "preset": run.preset, "config": run.recipe_hash}
     values |= {"hardware": run.environment.get("device", "unknown"), "threads": run.environment.get("threads")}
     values |= {"seed": str(run.seed), "n": 1, "epochs": len(history), "total_s": training + checks}

@@ -1,28 +1,21 @@
 """Presets of runs: when runs may share a preset's label, and how a preset differs from the authors' training."""
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from benchmarks.config import AUTHORS_MAX_TOKENS, Config, network_of
+from benchmarks.config import AUTHORS_MAX_TOKENS, Config, Data, digest_of_keys
 from benchmarks.report.paper import reference
-from benchmarks.runs.contents import Data
 from benchmarks.runs.folder import RunFolder
-from models.settings import without_classes
 
 TRAINING_EXPRESSIONS = 8834  # of CROHME
 
 
 def settings_digest(run: RunFolder) -> str:
     """Digest of all settings except the seed and those that distinguish the rows of the paper's Table 1."""
-    config = run.config
-    model = without_classes(config.get("model", {}))
-    model = {key: value for key, value in model.items() if key != "network" and not key.endswith("_coverage")}
-    augmentation = {name: size for name, size in (config.get("augmentation") or {}).items() if name != "scale" and size}
-    rest = {key: config[key] for key in config if key not in ("schema_version", "recipe", "seed")}
-    text = json.dumps(rest | {"model": model, "augmentation": augmentation}, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    keys = run.settings.model_dump(mode="json", exclude={"schema_version", "recipe", "seed"})
+    model = {key: value for key, value in keys["model"].items() if key != "network" and not key.endswith("_coverage")}
+    augmentation = {name: size for name, size in (keys["augmentation"] or {}).items() if name != "scale" and size}
+    return digest_of_keys(keys | {"model": model, "augmentation": augmentation})
 
 
 def preset_labels(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
@@ -34,7 +27,7 @@ def preset_labels(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
     """
     digests: dict[tuple[object, ...], set[str]] = {}
     groups = {
-        run: (run.preset, network_of(run.config.get("model", {})), run.recipe in reference()["recipes"] or run.recipe)
+        run: (run.preset, run.settings.model.network, run.recipe in reference()["recipes"] or run.recipe)
         for run in runs
     }
     for run, group in groups.items():
@@ -46,10 +39,10 @@ def preset_labels(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
 
 
 def added_data(data: Data) -> str:
-    """Summarize what a run trains on beyond the archive's expressions; `data` as in its config.yaml."""
-    parts, share = data.get("sub_expressions", 0), data.get("substitution", 0.0)
+    """Summarize what a run trains on beyond the archive's expressions."""
+    parts, share = data.sub_expressions, data.substitution
     words = [f"{parts} part{'s' * (parts > 1)}"] if parts else []
-    words += [f"{count} exchanged"] if (count := data.get("exchanged", 0)) else []
+    words += [f"{count} exchanged"] if (count := data.exchanged) else []
     return ", ".join([*words, f"{share:.0%} substituted"] if share else words) or "nothing"
 
 
@@ -64,7 +57,7 @@ def describe_preset(config: Config, runs: Iterable[RunFolder] = ()) -> dict[str,
         "dense layers": str(config.model.dense_layers),
         "image scale": f"{data.scale:g}",
         "expressions": expressions,
-        "added": added_data(Data(**data.model_dump())),
+        "added": added_data(data),
         "epochs": str(config.training.epochs),
         "read at": ", ".join(f"{scale:g}" for scale in config.search.scales),
         "core-minutes": number_range([minutes for run in runs if (minutes := run.core_minutes)]),

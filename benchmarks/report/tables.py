@@ -303,7 +303,7 @@ def _rows(root: Path, source: str) -> list[dict[str, Any]]:
     labels = presets.preset_labels([run for _, run, _ in latest.values()])
     seeds: dict[tuple, list[Score]] = {}
     for (dataset, split, n, recipe, *_), (_, run, score) in latest.items():
-        added, preset = presets.added_data(run.config["data"]), labels[run] + _other_scorer(score)
+        added, preset = presets.added_data(run.settings.data), labels[run] + _other_scorer(score)
         seeds.setdefault((dataset, split, n, recipe, preset, added), []).append(score)
     rows = []
     for key, scores in seeds.items():
@@ -326,7 +326,7 @@ def _other_scorer(score: Score) -> str:
 def _dataset(run: RunFolder, split: str, n: int) -> str:
     """CROHME's year or the name of other data, and how much of it was scored if not all."""
     label = split if run.data == "crohme" else run.data if split == "test" else f"{run.data} {split}"
-    partial = run.config.get("search", {}).get("limit") == n != reference()["test_sets"].get(split)
+    partial = run.settings.search.limit == n != reference()["test_sets"].get(split)
     return f"{label} [{n} evenly spaced]" if partial else label
 
 

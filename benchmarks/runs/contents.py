@@ -8,48 +8,10 @@ from typing import Any, NotRequired
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict  # before Python 3.12, pydantic takes no other
 
-from benchmarks.config import Name
-
 
 @with_config(ConfigDict(extra="allow"))
 class Open(TypedDict):
     """A TypedDict that keeps unknown keys."""
-
-
-class Data(Open, total=False):
-    """The section `data` of config.yaml."""
-
-    name: str
-    digest: str
-    sub_expressions: int
-    exchanged: int
-    substitution: float
-
-
-class Training(Open, total=False):
-    """The section `training` of config.yaml."""
-
-    epochs: int
-
-
-class Search(Open, total=False):
-    """The section `search` of config.yaml."""
-
-    limit: int | None
-
-
-class Settings(Open):
-    """The part of config.yaml that is read without full validation, as another version of the suite may have written
-    the file."""
-
-    recipe: Name
-    preset: Name
-    seed: int
-    data: Data
-    select: NotRequired[str]
-    model: NotRequired[dict[str, Any]]
-    training: NotRequired[Training]
-    search: NotRequired[Search]
 
 
 class Epoch(Open):

@@ -16,17 +16,15 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import TypeAdapter, ValidationError, conlist
 
-from benchmarks.config import SCHEMA, Config, first_fault, load, parse_yaml
+from benchmarks.config import SCHEMA, Config, digest_of_keys, first_fault, load, read_yaml, validate
 from benchmarks.errors import UserError
 from benchmarks.files import locked, refuse_pipe, write_atomically
-from benchmarks.runs.contents import Environment, Epoch, Errors, Settings, State
+from benchmarks.runs.contents import Environment, Epoch, Errors, State
 from evaluation.scoring.score import Expression, Score
 
 PARSERS = {
-    ".yaml": parse_yaml,
     ".json": json.loads,
     ".jsonl": lambda text: [json.loads(line) for line in text.splitlines()],
     ".csv": lambda text: [{k: v or None for k, v in row.items()} for row in csv.DictReader(text.splitlines())],
@@ -70,7 +68,7 @@ class RunFolder:
         try:
             if name not in self._cache:
                 plain = PARSERS[path.suffix](path.read_text(encoding="utf-8"))
-                text = json.dumps(plain, default=str)  # through JSON: strict types, but YAML's dates become text
+                text = json.dumps(plain)  # through JSON: strict types
                 self._cache[name] = _adapter(type_).validate_json(text, strict=path.suffix != ".csv")
             return self._cache[name]
         except FileNotFoundError:
@@ -78,7 +76,7 @@ class RunFolder:
         except ValidationError as error:
             fault = first_fault(error, start=int(path.suffix in (".jsonl", ".csv")))  # lines count from 1
             raise UserError(f"{path}: damaged ({fault}); {fix}") from None
-        except (ValueError, TypeError, RecursionError, yaml.YAMLError, csv.Error):
+        except (ValueError, TypeError, RecursionError, csv.Error):
             raise UserError(f"{path}: damaged or incomplete; {fix}") from None
 
     def write(self, name: str, content: Any) -> None:
@@ -98,17 +96,15 @@ class RunFolder:
         """scores/<split>.csv by id."""
         return {row.id: row for row in self._read(f"scores/{split}.csv", conlist(Expression, min_length=1))}
 
-    @property
-    def config(self) -> Settings:
-        """config.yaml as it is."""
-        if not (self.path / "config.yaml").exists():
-            raise UserError(f"{self.path}: this is not a run folder (no config.yaml is in it)")
-        return self._read("config.yaml", Settings)
-
     @cached_property
     def settings(self) -> Config:
-        """The configuration, validated."""
+        """config.yaml, validated."""
         return load(self.path / "config.yaml")
+
+    @cached_property
+    def stored(self) -> dict[str, Any]:
+        """config.yaml as it is: an older one lacks settings of today, which must not change its digest."""
+        return read_yaml(self.path / "config.yaml")
 
     @property
     def history(self) -> list[Epoch]:
@@ -212,37 +208,37 @@ class RunFolder:
     @property
     def recipe(self) -> str:
         """The recipe's name."""
-        return self.config["recipe"]
+        return self.settings.recipe
 
     @property
     def preset(self) -> str:
         """The preset's name."""
-        return self.config["preset"]
+        return self.settings.preset
 
     @property
     def seed(self) -> int:
         """The run's seed."""
-        return self.config["seed"]
+        return self.settings.seed
 
     @property
     def data(self) -> str:
         """Name of the training archive: crohme, embedded or foreign."""
-        return self.config["data"].get("name") or "unknown"
+        return self.settings.data.name or "unknown"
 
     @cached_property
     def digest(self) -> str:
         """Digest of the configuration, which is part of the folder's name."""
-        return config_digest(self.config)
+        return config_digest(self.stored)
 
     @cached_property
     def recipe_hash(self) -> str:
         """Digest of the configuration without its seed: the same for all seeds of a row."""
-        return config_digest(self.config | {"seed": 0})
+        return config_digest(self.stored | {"seed": 0})
 
     @property
     def table_key(self) -> str:
         """Key of the table that the run belongs to: data and preset."""
-        return store_key(f"table/{self.data}-{self.config['data'].get('digest', '')[:8]}/{self.preset}")
+        return store_key(f"table/{self.data}-{self.settings.data.digest[:8]}/{self.preset}")
 
     @property
     def row_key(self) -> str:
@@ -279,11 +275,10 @@ class RunFolder:
 def config_digest(config: Mapping[str, Any]) -> str:
     """Digest of the settings in a config.yaml, over all that were settings when it was written."""
     keys = {"schema_version": 1} | dict(config)
-    text = json.dumps(keys, sort_keys=True, separators=(",", ":"), default=str)
-    with suppress(ValueError):
+    with suppress(UserError):
         if keys["schema_version"] == SCHEMA:
-            return Config.model_validate_json(text).digest
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+            return validate(Config, keys, "config.yaml").digest
+    return digest_of_keys(keys)
 
 
 @cache

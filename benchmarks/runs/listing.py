@@ -55,7 +55,7 @@ def runs(results: Path) -> list[Listed]:
 
 def _status(run: RunFolder) -> tuple[str, str]:
     """Status and details of a run. As in `reproduce`, files made from other contents of their sources do not count."""
-    state, epochs = run.state, run.config.get("training", {}).get("epochs", "?")
+    state, epochs = run.state, run.settings.training.epochs
     if state is None:  # not begun, or committed, without a checkpoint
         return ("scored", _rates(run, list(run.scores))) if run.scores else ("untrained", "")
     if not run.trained:

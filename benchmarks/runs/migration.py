@@ -66,7 +66,7 @@ def _target(run: RunFolder) -> Path:
     """The run's folder under its preset's present name."""
     if (preset := present(run.preset)) == run.preset:
         return run.path
-    names = dict(zip(_named(run.config, run.preset), _named(run.config, preset), strict=True))
+    names = dict(zip(_named(run.stored, run.preset), _named(run.stored, preset), strict=True))
     if run.path.name not in names:
         raise UserError(f"{run.path}: a run of these settings is called {' or '.join(names)}; rename the folder first")
     return run.path.with_name(names[run.path.name])
@@ -106,8 +106,8 @@ def _other(run: RunFolder, name: str) -> str:
     """The present name of the run whose weights `run` has, if it lies beside it; otherwise the name as it was."""
     former = name.partition("-seed")[0]
     for other in RunFolder.under(run.path.parent):
-        if _named(other.config, former)[1] == name:
-            return _named(other.config, present(former))[1]
+        if _named(other.stored, former)[1] == name:
+            return _named(other.stored, present(former))[1]
     return name
 
 

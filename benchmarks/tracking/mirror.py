@@ -227,7 +227,7 @@ class Mirror:
 
     def _log_facts(self, mlrun: Run, run: RunFolder, in_table: bool) -> None:
         """Log the configuration as parameters, which never change, and environment and identity as tags, which may."""
-        params = {name: str(value) for name, value in flat(run.config).items() if name not in mlrun.data.params}
+        params = {name: str(value) for name, value in flat(run.stored).items() if name not in mlrun.data.params}
         tags = flat({"env": run.environment, "signature": _signatures(run)})
         tags |= {"recipe": run.recipe, "preset": run.preset, "seed": run.seed}
         tags |= {"recipe_hash": run.recipe_hash, "config_digest": run.digest, "run_folder": run.path}
@@ -254,7 +254,7 @@ class Mirror:
 
     def _log_datasets(self, run_id: str, run: RunFolder) -> None:
         """Log the training set and the scored test sets as inputs; MLflow ignores those it already has."""
-        digest, scores = run.config["data"].get("digest", ""), _scores(run)
+        digest, scores = run.settings.data.digest, _scores(run)
         source = json.dumps({"archive": run.data, "digest": digest})
         contexts = {"train": "training"} | {split: f"test {split}" for split in scores}
         inputs = []
@@ -262,7 +262,7 @@ class Mirror:
             tags = {"mlflow.data.context": context}
             if split in scores:
                 tags["expressions"] = str(scores[split].n)
-            if split == run.config.get("select"):
+            if split == run.settings.select:
                 tags["selects_epoch"] = "true"  # the paper's protocol, also recorded in the signature
             dataset = Dataset(f"{run.data}-{split}", digest[:32] or "unknown", "local", source)
             inputs.append(DatasetInput(dataset, [InputTag(*tag) for tag in tags.items()]))
@@ -280,7 +280,7 @@ class Mirror:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         name = re.sub(r"[^\w.-]", "_", f"{run.data}-{run.recipe}-{run.preset}")
         tags = {"sha256": digest, "format": "safetensors", "seed": str(run.seed)}
-        tags |= {"config_digest": run.digest, "recipe_hash": run.recipe_hash, "select": str(run.config.get("select"))}
+        tags |= {"config_digest": run.digest, "recipe_hash": run.recipe_hash, "select": run.settings.select}
         tags |= {name: str(value) for name, value in (run.state or {}).items() if name in ("best_epoch", "step")}
         tags |= flat({"signature": _signatures(run)})
         versions = self.client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")

@@ -34,7 +34,7 @@ def track(
     """
     under = under or study_of(folder)
     run = RunFolder(folder)
-    _ = run.config, run.history, run.environment, run.state, run.scores  # report damaged files now, as errors
+    _ = run.settings, run.history, run.environment, run.state, run.scores  # report damaged files now, as errors
     if running and not (run.history and run.state):
         return None
     return with_store(folder, run.data, lambda mirror: mirror.put(run, tables, under, name, running))
@@ -46,7 +46,7 @@ def remove(folder: Path) -> bool | None:
     Raises UserError for a committed run, one that is being trained, and anything that is no run folder.
     """
     run = RunFolder(folder)
-    _ = run.config
+    _ = run.settings
     if folder.resolve().parents[1].name == "reproduced":
         raise UserError(f"{folder}: this is a committed run, which the tables count; git rm -r removes it")
     with locked(folder):

@@ -248,7 +248,7 @@ def test_runs_of_other_settings_are_never_pooled(tmp_path: Path) -> None:
 def test_no_distortion_at_all_is_no_distortion_but_scale(tmp_path: Path) -> None:
     runs = [RunFolder(put_run(tmp_path, recipe)) for recipe in ("bttr", "comer-self")]
     for run, distortions in zip(runs, (None, {"scale": [0.7, 1.4], "rotation": 0.0}), strict=True):
-        (run.path / "config.yaml").write_text(yaml.safe_dump(run.config | {"augmentation": distortions}))
+        (run.path / "config.yaml").write_text(yaml.safe_dump(run.stored | {"augmentation": distortions}))
     assert set(preset_labels([RunFolder(run.path) for run in runs]).values()) == {"smoke"}
 
 

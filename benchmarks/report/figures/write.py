@@ -90,5 +90,5 @@ def read_runs(root: Path) -> list[RunFolder]:
     """Read the runs under `root` with all that figures need. Raises UserError for a damaged file."""
     runs = RunFolder.under(root)
     for run in runs:
-        _ = run.config, run.scores, run.errors, run.history, run.environment
+        _ = run.settings, run.scores, run.errors, run.history, run.environment
     return runs
