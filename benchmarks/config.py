@@ -314,7 +314,9 @@ def network_of(model: Mapping[str, Any]) -> str:
 def load(path: Path) -> Config:
     """Read the `config.yaml` of a run folder. An older one keeps its schema version, so it is not trained further."""
     if not path.exists():
-        raise UserError(f"{path}: there is no such file; give a run folder (`python -m benchmarks ls` lists them)")
+        raise UserError(
+            f"{path.parent}: this is not a run folder (no config.yaml is in it); `python -m benchmarks ls` lists runs"
+        )
     keys = _stored(path)
     version = keys["schema_version"]
     older = "" if version == SCHEMA else f" (version {version} of the settings, not {SCHEMA})"

@@ -74,7 +74,7 @@ def test_help_is_quick_and_lists_every_command(tmp_path: Path) -> None:
         (["reproduce", "--crohme", "junk.zip"], "junk.zip"),
         (["data", "--crohme", "junk.zip"], "junk.zip"),
         (["train"], "name one run"),
-        (["train", "nowhere"], "nowhere/config.yaml: there is no such file; give a run folder"),
+        (["train", "nowhere"], "nowhere: this is not a run folder (no config.yaml is in it)"),
         (["score", "run"], "run/config.yaml"),
         (["track", "nowhere"], "not a run folder"),
         (["reproduce", "--seeds", "x"], "'x' is not a seed"),

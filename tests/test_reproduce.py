@@ -273,7 +273,7 @@ def test_missing_input_is_named(archive: Path, tmp_path: Path) -> None:
     folder = tmp_path / "runs/bttr"
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(tiny_config(archive).to_yaml())
-    with pytest.raises(UserError, match=r"best\.safetensors: no trained weights"):
+    with pytest.raises(UserError, match=r"best\.safetensors: there are no trained weights"):
         cli.app(["predict", str(folder), *given], standalone_mode=False)
     with pytest.raises(UserError, match=r"2014\.tsv: nothing to score"):
         cli.app(["score", str(folder), "--years", "2014", *given], standalone_mode=False)
@@ -369,7 +369,7 @@ def test_minutes_enough_for_all_epochs_or_for_none(
     (shorter,) = job.fitted([config], data, runs, 1, 60.0, force=True)  # all three are left
     assert shorter.training.epochs == 2 and job.fitted([config], data, runs, 1, 60.0) == [shorter]
     monkeypatch.setattr(job, "epoch_seconds", lambda history: 50.0)
-    with pytest.raises(UserError, match=r"1 runs at 50 s an epoch have no time for 1 epochs .* give 2 or more"):
+    with pytest.raises(UserError, match=r"1 runs at 50 s an epoch have no time for the 1 epochs .* give 2 or more"):
         job.fitted([config], data, runs, 0.9, 54.0)
     assert stages == ["train"]  # measured once
     stages.clear()

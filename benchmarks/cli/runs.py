@@ -206,7 +206,7 @@ def track(folders: Annotated[list[Path], typer.Argument(help="run folders, made 
     for folder in folders:
         language = (folder / FILE).exists()
         if (languages.track(LanguageRun(folder)) if language else track(folder)) is None:
-            raise UserError(f"{folder}: it was not logged; remove the cause that the warning names, and try again")
+            raise UserError(f"{folder}: it was not logged; the warning above says why")
         print(f"{folder}: logged to {store(folder)}")
 
 

@@ -240,7 +240,7 @@ def test_penn_treebank_and_parameters_are_the_papers(tmp_path):
         (b"", "holds no words"),
         (b" \n \n", "holds no words"),
         (b"a b c", "a single line"),
-        (b"a\nb \xff\n", "line 2: not UTF-8"),
+        (b"a\nb \xff\n", "line 2: this is not UTF-8"),
         (b"a\n" + b"b" * 64 + b"\n", "line 2: a word has 64 characters"),
     ],
 )

@@ -113,7 +113,7 @@ def test_folders_without_lists_are_refused(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="has no expression of its lists"):
         rescore(archive, tmp_path / "trial", [], tmp_path / "lm", tmp_path)
     put_lists(tmp_path / "trial", "heldout", {id_: [("x", -0.1)] for id_ in archive.captions("train")})
-    with pytest.raises(UserError, match="no n-best lists of a test set"):
+    with pytest.raises(UserError, match="no n-best lists of test sets"):
         rescore(archive, tmp_path / "trial", [tmp_path / "trial"], tmp_path / "lm", tmp_path)
     config = config.changed({"search.language": {"weights": "lm", "weight": 0.1}})
     (tmp_path / "trial/config.yaml").write_text(config.to_yaml())

@@ -273,7 +273,11 @@ def test_missing_and_damaged_baselines(quick: list[int], tmp_path: Path) -> None
     path = tmp_path / "baseline.json"
     with pytest.raises(UserError, match="no baseline"):
         run("--baseline", str(path))
-    for text, words in (("{", "damaged baseline"), ('{"scores": {"a": []}}', "scores.a"), ('{"more": 1}', "more")):
+    for text, words in (
+        ("{", "the baseline is damaged"),
+        ('{"scores": {"a": []}}', "scores.a"),
+        ('{"more": 1}', "more"),
+    ):
         path.write_text(text)
         for arguments in ([], ["--update", "--reason", "because"]):
             with pytest.raises(UserError, match=words):

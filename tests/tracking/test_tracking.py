@@ -556,7 +556,7 @@ def test_a_read_only_database_is_one_warning(tmp_path: Path, monkeypatch) -> Non
     (tmp_path / "mlflow.db").chmod(0o444)
     done = command(folder)
     assert done.returncode == 1 and done.stderr.count("warning: ") == 1 and "readonly database" in done.stderr
-    assert done.stderr.splitlines()[-1] == f"error: {folder}: not logged"
+    assert done.stderr.splitlines()[-1] == f"error: {folder}: it was not logged; the warning above says why"
     (tmp_path / "mlflow.db").chmod(0o644)
     import_later(folder, tmp_path, monkeypatch)
 

@@ -148,7 +148,7 @@ def only(name: str, parameter: Any) -> dict[str, Any]:
         (only("training.optimizer.lr", {"low": 0.0, "high": 0.1, "log": True}), "lr: with log, low must be above 0"),
         (only("model.dc", {"choices": [2, 4], "high": 4}), "dc: give either choices or a range"),
         (only("model.dc", {"choices": [4]}), "dc.choices: List should have at least 2 items"),
-        (only("model.kernel", {"choices": [3, 5]}), "parameters.model.kernel: no such setting"),
+        (only("model.kernel", {"choices": [3, 5]}), "parameters.model.kernel: there is no such setting"),
         (only("model.dc", {"choices": [2, 8]}), "parameters.model.dc: the default, 4, lies outside"),
         (only("model.dropout", {"low": 0.0, "high": 0.1}), "parameters.model.dropout: the default, 0.3, lies outside"),
         (only("model.dc", {"choices": [4, "many"]}), "parameters.model.dc: model.dc: Input should be a valid integer"),
@@ -158,7 +158,7 @@ def only(name: str, parameter: Any) -> dict[str, Any]:
         (with_(budget={"select": "2014"}), "select: 2014: tuning looks at held-out training data only"),
         (only("select", {"choices": ["heldout", "2016"]}), "select: 2016: tuning looks at held-out training data"),
         (with_(budget={"training": {"epoch": 1}}), "budget: training.epoch: no such key; did you mean training.epochs"),
-        (with_(budget={"seed": 3}), "budget: seed: no setting of a recipe or preset"),
+        (with_(budget={"seed": 3}), "budget: seed: this is not a setting of a recipe or preset"),
         (only("model.self_coverage", {"choices": [True, False]}), "the recipe 'comer-fusion' sets all of these itself"),
     ],
 )
@@ -287,7 +287,7 @@ def test_a_truncated_journal_is_repaired_and_a_damaged_one_reported(inline, give
     os.symlink(journal, f"{journal}.lock")
     assert len(pd.read_csv(tune(given, trials=3, workers=1) / "trials.csv")) == 3
     journal.write_bytes(journal.read_bytes()[:50] + b"\n" + journal.read_bytes()[60:])
-    with pytest.raises(UserError, match=r"journal\.log: damaged .*; move it away"):
+    with pytest.raises(UserError, match=r"journal\.log: the journal is damaged .*; move it away"):
         tune(given, trials=4, workers=1)
 
 
