@@ -2,7 +2,7 @@
 
 Four parts; every number is saved as soon as it is measured:
 - tests: the CUDA tests, which are skipped elsewhere.
-- step: one micro-batch (`Trainer.micro_step` of the preset `gpu`: inputs made on the device, forward, backward) at
+- step: one micro-batch (`Learner.micro_step` of the preset `gpu`: inputs made on the device, forward, backward) at
   eight padded shapes of its last epoch, from small to large. Times in ms: `cold`, the first of its shape; `eager`,
   kernel by kernel; `recorded`, while a CUDA graph is captured; `replayed`, from the graph. `eager` and `replayed` are
   medians. `difference` is |replayed - eager| / |eager| for the gradients.
@@ -112,7 +112,8 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Me
     make_deterministic(team, config.training.threads)
     with tempfile.TemporaryDirectory() as folder, own_stream(device):
         trainer = Trainer(RunFolder(Path(folder), config), archive, team)
-        trainer.model.train()
+        learner = trainer.learner
+        learner.model.train()
         last = config.training.epochs - 1
         began, plan = time.perf_counter(), trainer.training_set.plan(last)
         drawn = [trainer.training_set.prepare(last, indices) for indices in plan]
@@ -124,7 +125,7 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Me
         for shape in [*evenly(sizes[:-1], SHAPES - 1), sizes[-1]]:
             case, pixels = "{} x {} x {} px, {} x {} words".format(*shape), math.prod(shape[:3])
             measured, reason = _timed_or_not(trainer, shapes[shape], device)
-            if measured is None and trainer.replays and trainer.replays.give_up():  # as in training
+            if measured is None and learner.replays and learner.replays.give_up():  # as in training
                 measured, reason = _timed_or_not(trainer, shapes[shape], device)
             if measured is None:
                 err_console.print(f"{case}: {reason}", markup=False)
@@ -133,7 +134,7 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Me
             for measure, value in measured.items():
                 yield "step", case, measure, value, "share" if measure == "difference" else "ms"
             yield "step", case, "pixels", pixels, "px"
-        yield "step", "optimizer", "eager", median(_ms(trainer.optimizer.step, device) for _ in range(REPEATS)), "ms"
+        yield "step", "optimizer", "eager", median(_ms(learner.optimizer.step, device) for _ in range(REPEATS)), "ms"
     yield from memory("training", device)
 
 
@@ -148,16 +149,17 @@ def _timed_or_not(trainer: Trainer, batch: Drawn, device: torch.device) -> tuple
 def timed(trainer: Trainer, batch: Drawn, device: torch.device) -> dict[str, float]:
     """Times of one micro-batch in ms, and the relative difference of eager and replayed gradients (same dropout), which
     is NaN if it cannot be recorded."""
+    learner = trainer.learner
 
     def once() -> float:
-        trainer.optimizer.zero_grad(set_to_none=False)
-        return _ms(lambda: trainer.micro_step(batch, 0), device)
+        learner.optimizer.zero_grad(set_to_none=False)
+        return _ms(lambda: learner.micro_step(trainer.training_set.inputs(batch), 0, 0), device)
 
     def gradients() -> torch.Tensor:
-        parameters = trainer.model.parameters()
+        parameters = learner.model.parameters()
         return torch.cat([parameter.grad.flatten() for parameter in parameters if parameter.grad is not None])
 
-    replays = trainer.replays
+    replays = learner.replays
     limit = replays.limit if replays else 0
     if replays:
         replays.limit = 0  # no recording during the eager steps

@@ -7,22 +7,19 @@ checkpoint.safetensors (to resume from) and best.safetensors (to recognize with)
 import gc
 import math
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from benchmarks.config import SCHEMA, check_folder
 from benchmarks.data.archive import Archive
-from benchmarks.data.batching import Inputs, prefetched
+from benchmarks.data.batching import prefetched
 from benchmarks.data.samples import Sample
 from benchmarks.environment import environment
 from benchmarks.errors import Diverged, UserError, out_of_memory_reason
@@ -30,20 +27,14 @@ from benchmarks.files import locked, remove_partial
 from benchmarks.printing import err_console
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
-from benchmarks.training.batch_norm import batch_norms, momentum, recalibrated
-from benchmarks.training.checkpoint import (
-    adopt_training,
-    flatten_optimizer,
-    load_checkpoint,
-    restore_optimizer,
-    save_checkpoint,
-)
-from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays, own_stream
-from benchmarks.training.optimizer import make_optimizer, set_rate, update_average
+from benchmarks.training.checkpoint import adopt_training, load_checkpoint, save_checkpoint
+from benchmarks.training.cuda_graphs import own_stream
+from benchmarks.training.learner import Learner
+from benchmarks.training.optimizer import set_rate
 from benchmarks.training.progress import Report
 from benchmarks.training.team import Team, make_deterministic
 from benchmarks.training.training_data import training_data
-from models.network import Network, build
+from models.network import Network
 from models.weights import pack_weights
 
 CHECKPOINT_SECONDS = 60  # between checkpoints within an epoch: the most work that a kill can lose
@@ -103,7 +94,7 @@ def train(
 
 
 class Trainer:
-    """One training: its data, network, optimizer and progress (`state`)."""
+    """One training: its data, what learns from them, and its progress (`state`)."""
 
     def __init__(
         self,
@@ -115,36 +106,12 @@ class Trainer:
     ):
         self.folder, self.team, self.on_epoch = run, team, on_epoch
         self.config = config = run.settings
-        training, cuda = config.training, team.device.type == "cuda"
-        if training.batching.micro_batches % team.world:
-            raise UserError(
-                f"{team.world} processes cannot share {training.batching.micro_batches} micro-batches a step: "
-                "set training.batching.micro_batches to a multiple"
-            )
-        self.share = training.batching.micro_batches // team.world  # micro-batches per process and step
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)  # so the first weights depend only on the settings
-            self.model = build(config.model).to(team.device)
-        self.training_set, self.validation = training_data(config, archive, samples, team.device, self.model)
-        # faster for bf16 convolutions and for matrix products in place of 1x1 ones, with the same results
-        self.layout = torch.channels_last if training.bf16 or cuda else torch.contiguous_format
-        self.model.to(memory_format=self.layout)  # type: ignore[call-overload]
-        self.parallel: nn.Module = self.model
-        if team.world > 1:
-            # otherwise gradients are grouped anew after the first step, also of a resumed training, and sums over three
-            # or more processes are rounded differently
-            self.parallel = DistributedDataParallel(self.model, find_unused_parameters=True)
-            warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
-        self.norms = batch_norms(self.model)
-        record = make_recorder(team)
-        self.replays = Replays(record, training.graphs) if training.graphs and record else None
-        averaged = self.model.named_parameters() if training.average else ()
-        self.average = {name: parameter.detach().clone() for name, parameter in averaged}
-        self.optimizer = make_optimizer(self.model, training.optimizer, training.bf16)
-        schedule, self.plateau = training.schedule, None
+        self.learner = Learner(config, team)
+        self.training_set, self.validation = training_data(config, archive, samples, team.device, self.learner.model)
+        schedule, self.plateau = config.training.schedule, None
         if schedule.name == "plateau":
-            self.plateau = ReduceLROnPlateau(self.optimizer, "max", schedule.factor, schedule.patience)
-        self.state = State(config.digest, lr=training.optimizer.lr)
+            self.plateau = ReduceLROnPlateau(self.learner.optimizer, "max", schedule.factor, schedule.patience)
+        self.state = State(config.digest, lr=config.training.optimizer.lr)
         self.next_weights = LATEST_SECONDS  # seconds of training after which latest.safetensors is due
 
     # ------------------------------------------------------------------------------------------------ the loop
@@ -158,9 +125,10 @@ class Trainer:
         if self.team.rank == 0:
             self.folder.write("config.yaml", self.config.to_yaml())
             self._write_environment(resumed)
-        if self.replays and not resumed:
+        if self.learner.replays and not resumed:
             self._save()  # to resume from if recordings must be given up in the first minute
-        training, stream = self.config.training, own_stream(self.team.device) if self.replays else nullcontext()
+        training = self.config.training
+        stream = own_stream(self.team.device) if self.learner.replays else nullcontext()
         gc.freeze()  # scanning these long-lived objects repeatedly would take a twentieth of a step
         try:
             with stream, Report(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
@@ -192,36 +160,33 @@ class Trainer:
 
     def _free_memory(self, reason: str) -> None:
         """Give up recorded steps to free their memory, and resume; UserError if there are none."""
-        if self.replays is None or not (recorded := self.replays.give_up()):
+        if self.learner.replays is None or not (recorded := self.learner.replays.give_up()):
             raise UserError(
                 f"{self.folder.path}: {reason}; halve training.batching.pixels or size and double micro_batches to "
                 "halve the memory of a step (this makes it a new run); what was trained so far is kept"
             )
         err_console.print(f"{reason}: {recorded} recorded steps are given up to free memory")
-        self.optimizer.zero_grad()  # gradients of the interrupted step
+        self.learner.optimizer.zero_grad()  # gradients of the interrupted step
         self._resume()
 
     def _epoch(self, report: Report) -> None:
-        state, training, team = self.state, self.config.training, self.team
+        state, training, team, learner = self.state, self.config.training, self.team, self.learner
         plan, micro_batches = next(self.plans), training.batching.micro_batches
         steps = len(plan) // micro_batches
-        mine = plan[state.position * micro_batches + team.rank :: team.world]
-        batches = prefetched(partial(self.training_set.prepare, state.epoch), mine, training.workers)
+        numbers = plan[state.position * micro_batches + team.rank :: team.world]
+        batches = prefetched(partial(self.training_set.prepare, state.epoch), numbers, training.workers)
         saved = time.perf_counter()
         # of this process; summed over all and read back only every CHECK_STEPS
         loss_sum = torch.tensor(state.loss * (team.rank == 0), dtype=torch.float64, device=team.device)
-        self.model.train()
+        learner.model.train()
         report.epoch(state.epoch, steps, state.position)
         while state.position < steps:
             progress = (state.epoch + state.position / steps) / training.epochs
             peak = state.lr if self.plateau else training.optimizer.lr
-            rate = set_rate(self.optimizer, training.schedule, peak, progress)
-            losses = [self.micro_step(batch, k) for k, batch in zip(range(self.share), batches, strict=False)]
-            if training.optimizer.clip:
-                nn.utils.clip_grad_norm_(self.model.parameters(), training.optimizer.clip)
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=self.replays is None)
-            update_average(self.average, self.model, training.average, state.step)
+            rate = set_rate(learner.optimizer, training.schedule, peak, progress)
+            mine = map(self.training_set.inputs, islice(batches, learner.share))
+            losses = [learner.micro_step(inputs, k, state.step) for k, inputs in enumerate(mine)]
+            learner.update(state.step)
             state.position += 1
             state.step += 1
             loss_sum += torch.stack(losses).double().sum()
@@ -251,35 +216,6 @@ class Trainer:
         self._write_latest()
         if self.on_epoch and self.team.rank == 0:
             self.on_epoch(line)
-
-    def micro_step(self, prepared: Any, k: int) -> torch.Tensor:
-        """Add the gradient of this process's k-th micro-batch of a step, and return its loss."""
-        inputs, index = self.training_set.inputs(prepared), k * self.team.world + self.team.rank
-        # dropout depends only on (seed, step, micro-batch)
-        key = np.random.SeedSequence((self.config.seed, self.state.step, index)).generate_state(1, np.uint64)
-        seed = int(key[0] >> 1)
-        if self.replays is not None:
-            return self.replays(self._gradients, inputs, index == 0, seed)
-        torch.manual_seed(seed)
-        model = self.parallel  # exchanges gradients only in the last micro-batch of a step
-        with model.no_sync() if isinstance(model, DistributedDataParallel) and k < self.share - 1 else nullcontext():
-            return self._gradients(inputs, index == 0)
-
-    def _gradients(self, inputs: Inputs, first: bool) -> torch.Tensor:
-        """Add the gradient of one micro-batch, scaled to its share of a step, and return its loss."""
-        # running statistics are updated by the first micro-batch of a step only, as in the authors' training on four
-        # GPUs, where the buffers of rank 0 overwrite the others
-        with nullcontext() if first else momentum(self.norms, 0.0):
-            loss = self._loss(self.parallel, inputs)
-        (loss / self.share).backward()
-        return loss.detach()
-
-    def _loss(self, model: nn.Module, inputs: Inputs) -> torch.Tensor:
-        training, images = self.config.training, inputs.images.float() / 255
-        device, cache = self.team.device.type, self.replays is None
-        with torch.autocast(device, torch.bfloat16, enabled=training.bf16, cache_enabled=cache):
-            images = images.contiguous(memory_format=self.layout)
-            return model(images, inputs.mask, inputs.targets, training.label_smoothing)
 
     def _checkpoint_due(self, seconds: float) -> bool:
         """Whether to write a checkpoint within the epoch, `seconds` after the last; several processes agree on it."""
@@ -318,26 +254,19 @@ class Trainer:
         if rate > state.best:
             state.best, state.best_epoch, state.stale = rate, state.epoch, 0
         if self.plateau:
-            for group in self.optimizer.param_groups:
+            for group in self.learner.optimizer.param_groups:
                 group["lr"] = state.lr
             self.plateau.step(rate)
-            state.lr = self.optimizer.param_groups[0]["lr"]
+            state.lr = self.learner.optimizer.param_groups[0]["lr"]
         seconds = time.perf_counter() - began
         state.seconds += seconds
         return {"val_token_exprate": round(rate, 4), "val_seconds": round(seconds, 3)}
 
-    @torch.no_grad()
     def _inference_model(self) -> Network:
-        """The model to recognize with: where the preset says so, with averaged weights and with statistics recalibrated
-        on training batches (their mean, without dropout)."""
-        model, training = build(self.config.model).to(self.team.device), self.config.training
-        model.load_state_dict(self.model.state_dict() | self.average)
-        if training.recalibrate:
-            plan = self.training_set.plan(training.epochs)[: training.recalibrate]
-            with recalibrated(model):
-                for batch in prefetched(partial(self.training_set.prepare, training.epochs), plan, training.workers):
-                    self._loss(model, self.training_set.inputs(batch))
-        return model.eval()
+        training = self.config.training
+        plan = self.training_set.plan(training.epochs)[: training.recalibrate] if training.recalibrate else []
+        batches = prefetched(partial(self.training_set.prepare, training.epochs), plan, training.workers)
+        return self.learner.inference_model(map(self.training_set.inputs, batches))
 
     # ---------------------------------------------------------------------------------- files, progress, the end
 
@@ -345,21 +274,15 @@ class Trainer:
         if self.team.rank == 0:
             if self.plateau:
                 self.state.plateau = {k: v for k, v in self.plateau.state_dict().items() if isinstance(v, int | float)}
-            tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
-            tensors |= {f"average.{name}": tensor for name, tensor in self.average.items()}
-            save_checkpoint(self.folder, tensors | flatten_optimizer(self.optimizer), asdict(self.state))
+            save_checkpoint(self.folder, self.learner.tensors(), asdict(self.state))
         self.team.wait()
 
     def _resume(self) -> bool:
         """Restore the last checkpoint, or begin a history; returns whether there was one."""
         checkpoint = load_checkpoint(self.folder)
         if checkpoint:
-            tensors, self.state = checkpoint[0], State(**checkpoint[1])
-            model = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
-            self.model.load_state_dict(model)
-            for name, tensor in self.average.items():
-                tensor.copy_(tensors[f"average.{name}"])
-            restore_optimizer(self.optimizer, tensors)
+            self.learner.restore(checkpoint[0])
+            self.state = State(**checkpoint[1])
             if self.plateau and self.state.plateau:
                 self.plateau.load_state_dict(self.state.plateau)
             if self.team.rank == 0:  # again: a kill may have come between the two files
@@ -401,8 +324,3 @@ class Trainer:
             self.folder.drop_results()
         self.state.finished = True
         self._save()
-
-
-def make_recorder(team: Team) -> Record | None:
-    """What records steps; None on a CPU, and with several processes, which exchange gradients within a step."""
-    return CudaRecord() if team.device.type == "cuda" and team.world == 1 else None

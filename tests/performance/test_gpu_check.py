@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import benchmarks.training.trainer as training
+import benchmarks.training.learner as learning
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.performance import gpu_check as check
@@ -35,7 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch, place: tuple[Path, Path]) -> None:
-    monkeypatch.setattr(training, "make_recorder", lambda team: rehearsed)
+    monkeypatch.setattr(learning, "make_recorder", lambda team: rehearsed)
     monkeypatch.setattr(check, "GRAPHS", str(place[1] / "test_passes.py"))
     monkeypatch.setattr(check, "ON_DEVICE", str(place[1] / "test_fails.py"))
     passed = [("tests", "test_passes", "passed", 1, "tests")]
@@ -81,7 +81,7 @@ def test_skipped_tests_recommend_nothing(place, tmp_path, monkeypatch) -> None:
 
 
 def test_wrong_recordings_and_little_memory_turn_switches_off(place, tmp_path, monkeypatch, capsys) -> None:
-    real, sizes = training.Trainer._gradients, []
+    real, sizes = learning.Learner._gradients, []
 
     def scarce(self, inputs, first) -> torch.Tensor:
         sizes.append(inputs.images.numel())
@@ -93,8 +93,8 @@ def test_wrong_recordings_and_little_memory_turn_switches_off(place, tmp_path, m
         launch, loss = rehearsed(step)
         return lambda: (launch(), launch()), loss
 
-    monkeypatch.setattr(training.Trainer, "_gradients", scarce)
-    monkeypatch.setattr(training, "make_recorder", lambda team: wrong)
+    monkeypatch.setattr(learning.Learner, "_gradients", scarce)
+    monkeypatch.setattr(learning, "make_recorder", lambda team: wrong)
     found = examined(place, tmp_path)
     assert len(found["step", "replayed"]) >= 2 and all(float(share) > 0.5 for share in found["step", "difference"])
     assert found["set", "training.graphs"] == ["0"]
@@ -104,7 +104,7 @@ def test_wrong_recordings_and_little_memory_turn_switches_off(place, tmp_path, m
 
 def test_recordings_make_way_for_larger_shapes(place, tmp_path, monkeypatch) -> None:
     """As in training: a shape that fits without recorded steps limits no batches."""
-    real = training.Trainer._gradients
+    real = learning.Learner._gradients
 
     def scarce(self, inputs, first) -> torch.Tensor:
         if self.replays.replays:
@@ -112,7 +112,7 @@ def test_recordings_make_way_for_larger_shapes(place, tmp_path, monkeypatch) -> 
         return real(self, inputs, first)
 
     monkeypatch.setattr(check, "SHAPES", 2)
-    monkeypatch.setattr(training.Trainer, "_gradients", scarce)
+    monkeypatch.setattr(learning.Learner, "_gradients", scarce)
     found = examined(place, tmp_path)
     assert len(found["step", "eager"]) == 2 + 1  # and the optimizer
     assert ("step", "no memory") not in found and ("set", "training.batching.pixels") not in found
@@ -123,7 +123,7 @@ def test_steps_that_cannot_be_recorded_are_only_timed(place, tmp_path, monkeypat
         raise UserError("a training step cannot be recorded")
 
     monkeypatch.setattr(check, "SHAPES", 2)
-    monkeypatch.setattr(training, "make_recorder", lambda team: refused)
+    monkeypatch.setattr(learning, "make_recorder", lambda team: refused)
     found = examined(place, tmp_path)
     assert found["step", "difference"] == ["nan"] and len(found["step", "eager"]) == 3
     assert found["set", "training.graphs"] == ["0"] and "cannot be recorded" in capsys.readouterr().err

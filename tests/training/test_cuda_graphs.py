@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import benchmarks.training.trainer as training
+import benchmarks.training.learner as learning
 from benchmarks.config import Config
 from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import Inputs
@@ -20,7 +20,7 @@ from benchmarks.errors import UserError
 from benchmarks.performance.bench import with_torch_dropout
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.cuda_graphs import EAGER, CudaRecord, Replays, own_stream
-from benchmarks.training.optimizer import update_average
+from benchmarks.training.learner import Learner
 from benchmarks.training.team import Team, make_deterministic
 from benchmarks.training.trainer import Trainer
 from models.comer import Words
@@ -108,11 +108,11 @@ def test_no_recording_without_free_memory(capsys):
     assert "no memory for more than 0 recorded steps" in " ".join(capsys.readouterr().err.split())
 
 
-def trained(config: Config, archive: Path, folder: Path, team: Team) -> tuple[Trainer, dict[str, Tensor]]:
+def trained(config: Config, archive: Path, folder: Path, team: Team) -> tuple[Learner, dict[str, Tensor]]:
     as_in_training(team)
     trainer = Trainer(RunFolder(folder, config), open_archive(archive), team)
     trainer.run()
-    return trainer, trainer.model.state_dict()
+    return trainer.learner, trainer.learner.model.state_dict()
 
 
 def as_in_training(team: Team) -> None:
@@ -127,22 +127,22 @@ def test_replays_train_what_eager_steps_do(archive, tmp_path, monkeypatch):
     team = Team(0, 1, torch.device("cpu"))
     eager, expected = trained(config, archive, tmp_path / "eager", team)
     assert eager.replays is None
-    monkeypatch.setattr(training, "make_recorder", lambda team: rehearsed)
-    trainer, weights = trained(config, archive, tmp_path / "replayed", team)
-    assert trainer.replays is not None
-    assert sum(trainer.replays.seen[key] - EAGER for key in trainer.replays.replays) > 8
+    monkeypatch.setattr(learning, "make_recorder", lambda team: rehearsed)
+    learner, weights = trained(config, archive, tmp_path / "replayed", team)
+    assert learner.replays is not None
+    assert sum(learner.replays.seen[key] - EAGER for key in learner.replays.replays) > 8
     assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
 
 
 def test_a_training_frees_its_memory_at_once(archive, tmp_path, monkeypatch):
     """Python's collector comes late or, as the next training freezes all objects, never."""
-    monkeypatch.setattr(training, "make_recorder", lambda team: lambda step: (lambda: None, torch.zeros(())))
-    trainer, _ = trained(tiny_config(archive, GRAPHS), archive, tmp_path, Team(0, 1, torch.device("cpu")))
-    assert trainer.replays is not None and trainer.replays.replays
-    alive = weakref.ref(trainer)
+    monkeypatch.setattr(learning, "make_recorder", lambda team: lambda step: (lambda: None, torch.zeros(())))
+    learner, _ = trained(tiny_config(archive, GRAPHS), archive, tmp_path, Team(0, 1, torch.device("cpu")))
+    assert learner.replays is not None and learner.replays.replays
+    alive = weakref.ref(learner)
     gc.disable()
     try:
-        del trainer
+        del learner
         assert alive() is None
     finally:
         gc.enable()
@@ -151,20 +151,21 @@ def test_a_training_frees_its_memory_at_once(archive, tmp_path, monkeypatch):
 def test_recordings_are_given_up_for_memory(archive, tmp_path, monkeypatch, capsys):
     """A step that runs out of memory halfway is repeated without recordings, with the weights of an eager training."""
     config = tiny_config(archive, GRAPHS).model_copy(update={"augmentation": None})
-    team, real, failed = Team(0, 1, torch.device("cpu")), Trainer._gradients, []
+    team, real, begun, failed = Team(0, 1, torch.device("cpu")), Learner._gradients, [], []
     _, expected = trained(config, archive, tmp_path / "eager", team)
 
-    def scarce(self: Trainer, batch: Inputs, first: bool) -> Tensor:
+    def scarce(self: Learner, batch: Inputs, first: bool) -> Tensor:
         loss = real(self, batch, first)
+        begun.extend([first] * first)
         if not failed and self.replays is not None and len(self.replays.replays) == 3 and not first:
-            failed.append(self.state.step)
+            failed.append(len(begun))
             raise LACKING  # with half of the step's gradients already added
         return loss
 
-    monkeypatch.setattr(training, "make_recorder", lambda team: rehearsed)
-    monkeypatch.setattr(Trainer, "_gradients", scarce)
-    trainer, weights = trained(config, archive, tmp_path / "scarce", team)
-    assert failed and failed[0] > 0 and trainer.replays is not None and not trainer.replays.replays
+    monkeypatch.setattr(learning, "make_recorder", lambda team: rehearsed)
+    monkeypatch.setattr(Learner, "_gradients", scarce)
+    learner, weights = trained(config, archive, tmp_path / "scarce", team)
+    assert failed and failed[0] > 1 and learner.replays is not None and not learner.replays.replays
     assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
     said = " ".join(capsys.readouterr().err.split())
     assert "CUDA out of memory. Tried to allocate 2.00 GiB: 3 recorded steps are given up to free memory" in said
@@ -174,7 +175,7 @@ def test_a_batch_too_large_for_memory_names_the_settings(archive, tmp_path, monk
     def scarce(*_) -> Tensor:
         raise LACKING
 
-    monkeypatch.setattr(Trainer, "_gradients", scarce)
+    monkeypatch.setattr(Learner, "_gradients", scarce)
     with pytest.raises(UserError, match=r"2\.00 GiB; halve training\.batching\.pixels or size and double"):
         trained(tiny_config(archive, GRAPHS), archive, tmp_path, Team(0, 1, torch.device("cpu")))
 
@@ -186,8 +187,8 @@ def test_a_replay_equals_the_eager_step_on_new_inputs(archive, tmp_path, device,
     overrides = {"training": GRAPHS["training"] | {"bf16": bf16}, "select": "last"}
     team = Team(0, 1, torch.device(device))
     as_in_training(team)
-    trainer = Trainer(RunFolder(tmp_path, tiny_config(archive, overrides)), open_archive(archive), team)
-    trainer.model.train()
+    learner = Learner(tiny_config(archive, overrides), team)
+    learner.model.train()
     record = rehearsed if device == "cpu" else CudaRecord()
     generator = torch.Generator().manual_seed(7)
 
@@ -198,22 +199,22 @@ def test_a_replay_equals_the_eager_step_on_new_inputs(archive, tmp_path, device,
         return Inputs(images, mask, Words(tokens, tokens.roll(1, 1))).each(lambda tensor: tensor.to(device))
 
     def gradients(step: Callable[[], Tensor]) -> list[Tensor]:
-        for parameter in trainer.model.parameters():
+        for parameter in learner.model.parameters():
             parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.zero_()
         loss = step()
-        return [loss, *(parameter.grad.clone() for parameter in trainer.model.parameters())]  # type: ignore[union-attr]
+        return [loss, *(parameter.grad.clone() for parameter in learner.model.parameters())]  # type: ignore[union-attr]
 
     with own_stream(team.device):
-        trainer.replays = replays = Replays(record, limit=8)
+        learner.replays = replays = Replays(record, limit=8)
         results = []
         for seed in range(8):
             for shape in ((32, 4), (64, 6)):
                 batch = random_batch(*shape)
-                replayed = gradients(lambda batch=batch, seed=seed: replays(trainer._gradients, batch, True, seed))
+                replayed = gradients(lambda batch=batch, seed=seed: replays(learner._gradients, batch, True, seed))
 
                 def eager(batch=batch, seed=seed) -> Tensor:
                     torch.manual_seed(seed)
-                    return trainer._gradients(batch, True)
+                    return learner._gradients(batch, True)
 
                 results.append((replayed, gradients(eager)))
     assert len(replays.replays) == 2 and min(replays.seen.values()) == 8 > EAGER + 4
@@ -306,15 +307,14 @@ def test_a_step_reads_nothing_back(archive, tmp_path, mask_padding):
     overrides["training"] |= {"optimizer": {"name": "adamw", "clip": 1.0}, "schedule": {"name": "cosine"}}
     config = tiny_config(archive, overrides)
     trainer = Trainer(RunFolder(tmp_path, config), open_archive(archive), Team(0, 1, torch.device("cpu")))
-    with_torch_dropout(trainer.model)  # as on a GPU; that for the CPU draws on the host
+    learner = trainer.learner
+    with_torch_dropout(learner.model)  # as on a GPU; that for the CPU draws on the host
     batches = [trainer.training_set.prepare(0, indices) for indices in trainer.training_set.plan(0)[:2]]
-    trainer.model.train()
+    learner.model.train()
     with Operations() as operations:
         for k, batch in enumerate(batches):
-            trainer.micro_step(batch, k)
-        torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 1.0)
-        trainer.optimizer.step()
-        update_average(trainer.average, trainer.model, 0.9, trainer.state.step)
+            learner.micro_step(trainer.training_set.inputs(batch), k, 0)
+        learner.update(0)
     assert {"convolution_backward", "index", "_fused_adamw_"} <= operations.names
     waiting = {"_local_scalar_dense", "item", "nonzero", "masked_select", "is_nonzero", "equal", "unique", "lift_fresh"}
     assert not waiting & operations.names
@@ -325,9 +325,9 @@ def test_a_step_reads_nothing_back(archive, tmp_path, mask_padding):
 def test_replays_on_a_gpu_train_what_eager_steps_do(archive, tmp_path, monkeypatch, bf16):
     config, team = tiny_config(archive, GRAPHS), Team(0, 1, torch.device("cuda:0"))
     config = config.changed({"training.bf16": bf16}).model_copy(update={"augmentation": None})  # few shapes
-    trainer, weights = trained(config, archive, tmp_path / "replayed", team)
-    assert trainer.replays is not None and trainer.replays.replays
-    monkeypatch.setattr(training, "make_recorder", lambda team: None)
+    learner, weights = trained(config, archive, tmp_path / "replayed", team)
+    assert learner.replays is not None and learner.replays.replays
+    monkeypatch.setattr(learning, "make_recorder", lambda team: None)
     _, expected = trained(config, archive, tmp_path / "eager", team)
     for name, tensor in expected.items():
         torch.testing.assert_close(weights[name], tensor, rtol=1e-2 if bf16 else 1e-4, atol=1e-3 if bf16 else 1e-5)

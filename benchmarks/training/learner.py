@@ -1,0 +1,121 @@
+"""A network in training by one of several processes: its gradients, its steps, and the weights to recognize with."""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from benchmarks.config import Config
+from benchmarks.data.batching import Inputs
+from benchmarks.errors import UserError
+from benchmarks.training.batch_norm import batch_norms, momentum, recalibrated
+from benchmarks.training.checkpoint import flatten_optimizer, restore_optimizer
+from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays
+from benchmarks.training.optimizer import make_optimizer, update_average
+from benchmarks.training.team import Team
+from models.network import Network, build
+
+
+class Learner:
+    """The network, its optimizer and its averaged weights. A step is `share` micro-batches, then an `update`."""
+
+    def __init__(self, config: Config, team: Team):
+        """Raises UserError if the processes of the team cannot share the micro-batches of a step evenly."""
+        self.config, self.team, training = config, team, config.training
+        if training.batching.micro_batches % team.world:
+            raise UserError(
+                f"{team.world} processes cannot share {training.batching.micro_batches} micro-batches a step: "
+                "set training.batching.micro_batches to a multiple"
+            )
+        self.share = training.batching.micro_batches // team.world  # micro-batches per process and step
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)  # so the first weights depend only on the settings
+            self.model = build(config.model).to(team.device)
+        # faster for bf16 convolutions and for matrix products in place of 1x1 ones, with the same results
+        fast = training.bf16 or team.device.type == "cuda"
+        self.layout = torch.channels_last if fast else torch.contiguous_format
+        self.model.to(memory_format=self.layout)  # type: ignore[call-overload]
+        self.parallel: nn.Module = self.model
+        if team.world > 1:
+            # otherwise gradients are grouped anew after the first step, also of a resumed training, and sums over three
+            # or more processes are rounded differently
+            self.parallel = DistributedDataParallel(self.model, find_unused_parameters=True)
+            warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
+        self.norms = batch_norms(self.model)
+        record = make_recorder(team)
+        self.replays = Replays(record, training.graphs) if training.graphs and record else None
+        averaged = self.model.named_parameters() if training.average else ()
+        self.average = {name: parameter.detach().clone() for name, parameter in averaged}
+        self.optimizer = make_optimizer(self.model, training.optimizer, training.bf16)
+
+    def micro_step(self, inputs: Inputs, k: int, step: int) -> Tensor:
+        """Add the gradient of this process's k-th micro-batch of a step, and return its loss."""
+        index = k * self.team.world + self.team.rank
+        # dropout depends only on (seed, step, micro-batch)
+        key = np.random.SeedSequence((self.config.seed, step, index)).generate_state(1, np.uint64)
+        seed = int(key[0] >> 1)
+        if self.replays is not None:
+            return self.replays(self._gradients, inputs, index == 0, seed)
+        torch.manual_seed(seed)
+        model = self.parallel  # exchanges gradients only in the last micro-batch of a step
+        with model.no_sync() if isinstance(model, DistributedDataParallel) and k < self.share - 1 else nullcontext():
+            return self._gradients(inputs, index == 0)
+
+    def _gradients(self, inputs: Inputs, first: bool) -> Tensor:
+        """Add the gradient of one micro-batch, scaled to its share of a step, and return its loss."""
+        # running statistics are updated by the first micro-batch of a step only, as in the authors' training on four
+        # GPUs, where the buffers of rank 0 overwrite the others
+        with nullcontext() if first else momentum(self.norms, 0.0):
+            loss = self._loss(self.parallel, inputs)
+        (loss / self.share).backward()
+        return loss.detach()
+
+    def _loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
+        training, images = self.config.training, inputs.images.float() / 255
+        device, cache = self.team.device.type, self.replays is None
+        with torch.autocast(device, torch.bfloat16, enabled=training.bf16, cache_enabled=cache):
+            images = images.contiguous(memory_format=self.layout)
+            return model(images, inputs.mask, inputs.targets, training.label_smoothing)
+
+    def update(self, step: int) -> None:
+        """End a step, the `step`-th from 0: clip the gradients, change the weights by them, and discard them."""
+        training = self.config.training
+        if training.optimizer.clip:
+            nn.utils.clip_grad_norm_(self.model.parameters(), training.optimizer.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=self.replays is None)
+        update_average(self.average, self.model, training.average, step)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that a checkpoint needs."""
+        tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
+        tensors |= {f"average.{name}": tensor for name, tensor in self.average.items()}
+        return tensors | flatten_optimizer(self.optimizer)
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Become what was saved as `tensors`."""
+        self.model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
+        for name, tensor in self.average.items():
+            tensor.copy_(tensors[f"average.{name}"])
+        restore_optimizer(self.optimizer, tensors)
+
+    @torch.no_grad()
+    def inference_model(self, batches: Iterable[Inputs]) -> Network:
+        """The model to recognize with: where the preset says so, with averaged weights and with statistics recalibrated
+        on training `batches` (their mean, without dropout)."""
+        model, training = build(self.config.model).to(self.team.device), self.config.training
+        model.load_state_dict(self.model.state_dict() | self.average)
+        if training.recalibrate:
+            with recalibrated(model):
+                for inputs in batches:
+                    self._loss(model, inputs)
+        return model.eval()
+
+
+def make_recorder(team: Team) -> Record | None:
+    """What records steps; None on a CPU, and with several processes, which exchange gradients within a step."""
+    return CudaRecord() if team.device.type == "cuda" and team.world == 1 else None
