@@ -20,7 +20,8 @@ from benchmarks.data.samples import Sample
 from benchmarks.data.store import FolderStore, Store, ZipStore
 from benchmarks.errors import UserError
 from benchmarks.files import refuse_pipe
-from evaluation import symlg
+from evaluation import InputError, symlg
+from evaluation.scoring.inputs import parse_captions
 from models.vocab import Vocabulary
 
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
@@ -68,25 +69,19 @@ class Archive:
     def _parse_captions(self, split: str) -> dict[str, list[str]]:
         where, vocabulary = f"{self.path}: data/{split}/caption.txt", Vocabulary()
         try:
-            lines = self._caption_files[split].decode().split("\n")
+            captions = parse_captions(self._caption_files[split].decode(), where)
         except UnicodeDecodeError:
             raise UserError(f"{where} is not UTF-8 text; pack the archive again") from None
-        captions: dict[str, list[str]] = {}
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            id_, tab, latex = line.partition("\t")
-            tokens = latex.split()
-            if not tab or not tokens or not _ID.fullmatch(id_):
-                raise UserError(f"{where} line {number} is not `ID<TAB>tokens` ({line[:40]!r}); fix it")
-            if id_ in captions:
-                raise UserError(f"{where} line {number} repeats the id {id_}; ids must be unique, rename one")
+        except InputError as error:
+            raise UserError(f"{error}; fix it") from None
+        for id_, tokens in captions.items():
+            if not tokens or not _ID.fullmatch(id_):
+                raise UserError(f"{where}: {id_[:40]!r} has no tokens, or cannot be an id; correct its line")
             try:
                 vocabulary.encode(tokens)
             except ValueError as error:
                 fix = f"write {id_} in the symbols of models/dictionary.txt"
-                raise UserError(f"{where} line {number}: {error}; {fix}") from None
-            captions[id_] = tokens
+                raise UserError(f"{where}: {error}; {fix}") from None
         if not captions:
             raise UserError(f"{where} holds no expression; pack the archive again")
         return captions
