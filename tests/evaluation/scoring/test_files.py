@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evaluation import InputError, symlg
-from evaluation.__main__ import write_csv
 from evaluation.lgeval import label_graph, results_folder
 from evaluation.scoring import inputs, run_scripts
 from evaluation.scoring.lengths import Bucket
@@ -742,54 +741,86 @@ def command(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
-def test_command_line(tmp_path: Path, archive: Path):
+@pytest.fixture
+def place(tmp_path: Path, archive: Path) -> Path:
+    """Two systems on data.zip, and one expression that is right under the truth's own edition alone."""
     tex_folder(tmp_path / "a", TRUTH | {"e0": "a"})
     tex_folder(tmp_path / "b", TRUTH | {"e1": "x"})
-    where = ["--ground-truth", f"{archive}:2014"]
-    done = command("score", "--predictions", "a", *where, "--json", "--per-expression", "rows.csv", cwd=tmp_path)
-    score = json.loads(done.stdout)
-    assert (score["n"], score["exact"], score["ci95"]) == (4, 3, [30.06, 95.44])
-    assert (tmp_path / "rows.csv").read_text().splitlines()[1] == 'e0,converted,4,2,2,False,False,False,3,"(0,10]"'
-    done = command("score", "--predictions", "a", *where, cwd=tmp_path)
-    assert "exact     3 of 4      75.00 %  (30.1–95.4)" in done.stdout
-    assert "set:2014|" in done.stdout
-    lines = command("score", *["--predictions", "a", *where] * 2, "--json", cwd=tmp_path).stdout.splitlines()
-    assert [json.loads(line)["exact"] for line in lines] == [3, 3]
+    tex_folder(tmp_path / "roots", {"r": r"\sqrt { a b }"})
     (tmp_path / "newer").mkdir()
     newer = symlg.from_latex(r"\sqrt { a b }", symlg.rules(edition="current"))
     (tmp_path / "newer/r.lg").write_text(symlg.write(newer, "r"))
-    tex_folder(tmp_path / "roots", {"r": r"\sqrt { a b }"})
-    said = command("score", "--predictions", "roots", "--ground-truth", "newer", cwd=tmp_path)
-    assert "0 expressions are right; under the truth's convention 1 would be" in said.stderr
-    said = command("score", "--predictions", "roots", "--ground-truth", "newer", "--edition", "current", cwd=tmp_path)
-    assert "exact     1 of 1" in said.stdout and not said.stderr
-    assert "two-children" not in command("convention", "newer", cwd=tmp_path).stdout
-    table = command("editions", "--predictions", "roots", "--ground-truth", "newer", cwd=tmp_path).stdout
-    assert [line.split()[0] for line in table.splitlines()[2:]] == ["crohme2019"] * 2 + ["mixed"] * 2 + ["current"] * 2
-    both = command("score", "--predictions", "a", *where, "--predictions", "b", *where, cwd=tmp_path).stdout
-    assert both.startswith(done.stdout) and both.count("ExpRate|") == 2
-    done = command("score", "--predictions", "a", "--predictions", "b", *where, cwd=tmp_path)
-    assert done.stderr == "error: 2 --predictions, but 1 --ground-truth: give one for each\n"
-    done = command("score", *["--predictions", "a", *where] * 2, "--workdir", "w", cwd=tmp_path)
-    assert done.returncode == 1 and "for one set at a time" in done.stderr
-    done = command("compare", "a", "b", *where, "--json", "--changed", "changed.csv", cwd=tmp_path)
-    result = json.loads(done.stdout)
-    assert (result["exact_a"], result["exact_b"], result["only_a"], result["mcnemar_p"]) == (3, 3, 1, 1.0)
-    assert [row["id"] for row in result["changed"]] == ["e0", "e1"]
-    assert (tmp_path / "changed.csv").read_text().splitlines()[1] == "e0,4,0,b"
-    said = command("compare", "a", "b", *where, cwd=tmp_path).stdout
-    assert "A - B = +0.00 points" in said and said.splitlines()[-1].startswith("mean errors") and "e0" not in said
-    assert command("errors", "--predictions", "a", *where, "--out", "tables", cwd=tmp_path).returncode == 0
-    assert sorted(path.stem for path in (tmp_path / "tables").iterdir()) == [
-        "length", "relations", "structure", "symbol_recall", "symbols",
-    ]  # fmt: skip
-    assert command("doctor", cwd=tmp_path).stdout.endswith("all 10 cases right\n")
-    done = command("score", "--predictions", "nowhere", *where, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (1, "error: nowhere: there is no such file or folder of predictions\n")
-    done = command("score", "--predictions", "a", *where, "--per-expression", "no/such/rows.csv", cwd=tmp_path)
-    assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-    for words in ((), ("no-such-command",), ("score",), ("bench",)):
-        done = command(*words, cwd=tmp_path)
-        assert done.returncode == 2 and done.stderr.startswith("usage: ") and not done.stdout
-    with pytest.raises(InputError, match="exists and is not a file; choose another name"):
-        write_csv(tmp_path / "a", [], ["id"])
+    return tmp_path
+
+
+OF_A, OF_B = (f"--predictions {system} --ground-truth data.zip:2014" for system in "ab")
+ROOTS = "--predictions roots --ground-truth newer"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (f"score {OF_A}", "exact     3 of 4      75.00 %  (30.1–95.4)"),
+        (f"score {OF_A}", "set:2014|"),
+        (f"score {OF_A} --json", '"ci95": [30.06, 95.44]'),
+        (f"score {ROOTS}", "0 of 1"),
+        (f"score {ROOTS} --edition current", "exact     1 of 1"),
+        (f"editions {ROOTS}", "crohme2019"),
+        ("convention newer", "newer: "),
+        ("compare a b --ground-truth data.zip:2014", "A - B = +0.00 points"),
+        ("compare a b --ground-truth data.zip:2014 --json", '"only_a": 1'),
+        (f"errors {OF_A} --out tables", "symbols.csv"),
+        ("doctor", "all 10 cases right"),
+    ],
+)
+def test_commands(place: Path, line: str, says: str):
+    done = command(*line.split(), cwd=place)
+    assert (done.returncode, says in done.stdout) == (0, True), done
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "says"),
+    [
+        (f"score --predictions a {OF_B}", 1, "error: 2 --predictions, but 1 --ground-truth: give one for each\n"),
+        (f"score {OF_A} {OF_A} --workdir w", 1, "for one set at a time"),
+        (
+            "score --predictions nowhere --ground-truth data.zip:2014",
+            1,
+            "error: nowhere: there is no such file or folder",
+        ),
+        (f"score {OF_A} --per-expression no/such/rows.csv", 1, ": No such file or directory\n"),
+        (f"score {OF_A} --per-expression b", 1, "b: exists and is not a file; choose another name"),
+        ("", 2, "usage: "),
+        ("no-such-command", 2, "usage: "),
+        ("score", 2, "usage: "),
+        ("bench", 2, "usage: "),
+    ],
+)
+def test_commands_that_are_refused(place: Path, line: str, status: int, says: str):
+    done = command(*line.split(), cwd=place)
+    assert (done.returncode, done.stdout, says in done.stderr) == (status, "", True), done
+    assert status == 2 or done.stderr.count("\n") == 1
+
+
+def test_several_sets_are_scored_one_after_another(place: Path):
+    one, two = (command("score", *sets.split(), cwd=place).stdout for sets in (OF_A, f"{OF_A} {OF_B}"))
+    assert two.startswith(one) and two.count("ExpRate|") == 2
+
+
+def test_a_truth_of_another_edition_is_noticed(place: Path):
+    said = command("score", *ROOTS.split(), cwd=place).stderr
+    assert "0 expressions are right; under the truth's convention 1 would be" in said
+    assert not command("score", *ROOTS.split(), "--edition", "current", cwd=place).stderr
+    assert "two-children" not in command("convention", "newer", cwd=place).stdout
+    table = command("editions", *ROOTS.split(), cwd=place).stdout.splitlines()[2:]
+    assert [line.split()[0] for line in table] == ["crohme2019"] * 2 + ["mixed"] * 2 + ["current"] * 2
+
+
+def test_files_that_commands_write(place: Path):
+    command("score", *OF_A.split(), "--per-expression", "rows.csv", cwd=place)
+    command("compare", "a", "b", "--ground-truth", "data.zip:2014", "--changed", "changed.csv", cwd=place)
+    command("errors", *OF_A.split(), "--out", "tables", cwd=place)
+    assert (place / "rows.csv").read_text().splitlines()[1] == 'e0,converted,4,2,2,False,False,False,3,"(0,10]"'
+    assert [line[:2] for line in (place / "changed.csv").read_text().splitlines()[1:]] == ["e0", "e1"]
+    tables = ["length", "relations", "structure", "symbol_recall", "symbols"]
+    assert sorted(path.stem for path in (place / "tables").iterdir()) == tables
