@@ -143,7 +143,12 @@ def test_runs_with_more_training_data_are_a_row_of_their_own(tmp_path: Path) -> 
     assert re.search(r"local, smoke \w{8}\+ &", (tmp_path / "local/table1.tex").read_text())
 
 
-def test_the_summary_and_the_short_table_between_a_readmes_marks(tmp_path: Path) -> None:
+MARKS = [tables.README_MARK.format(name) for name in ("ladder", "Table 1")]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> tuple[str, str]:
+    """README and TABLES.md of two rows with three seeds at gpu, one at small and, not for all years, at brief."""
     for seed, exact in ((7, 493), (8, 503), (9, 498)):
         put_years(tmp_path / "reproduced", "comer-fusion", "gpu", seed, exact)
         cross = put_years(tmp_path / "reproduced", "comer-cross", "gpu", seed, exact - 100)
@@ -152,48 +157,59 @@ def test_the_summary_and_the_short_table_between_a_readmes_marks(tmp_path: Path)
     more = CROHME | {"scale": 0.5, "sub_expressions": 3, "substitution": 0.4}
     put_years(tmp_path / "reproduced", "comer-fusion", "small", data=more, scales=(1.0, 1.3))
     put_years(tmp_path / "reproduced", "comer-cross", "small", exact=393, data=more, scales=(1.0, 1.3))
-    for recipe in ("comer-cross", "comer-fusion"):  # not all years: in table 2 alone
+    for recipe in ("comer-cross", "comer-fusion"):
         put_run(tmp_path / "reproduced", recipe, "brief", split="2016", n=1147)
     readme = tmp_path / "README.md"
-    marks = [tables.README_MARK.format(name) for name in ("ladder", "Table 1")]
-    readme.write_text("above\n" + "".join(f"{mark}old\n{tables.README_END}between\n" for mark in marks) + "below\n")
+    readme.write_text("above\n" + "".join(f"{mark}old\n{tables.README_END}between\n" for mark in MARKS) + "below\n")
     for _ in range(2):
         assert tables.write_summary(tmp_path, readme) == [tmp_path / "TABLES.md", readme]
-    text = readme.read_text()
-    assert text.startswith(f"above\n{marks[0]}|") and text.endswith(f"{tables.README_END}between\nbelow\n")
-    assert text.count("between") == 2 and "old\n" not in text
-    ladder, text = text.split("between\n")[:2]
-    cells = [line.split("|") for line in ladder.splitlines() if line.startswith("|")]
-    rungs = {preset.strip(): [cost.strip(), reads.strip()] for _, preset, cost, reads, *_ in cells}
-    assert rungs["`smoke`"] == ["minutes", "–"] and rungs["`small`"] == ["not measured", "50.0 %"]
-    assert rungs["`gpu`"] == ["140–180 core-minutes", "50.5 %"] and rungs["`paper`"][1] == "59.3 % (reported)"
-    assert "| model           |   reported |                    `gpu` |" in text
-    assert [line for line in text.splitlines() if "(Fusion)" in line] == [
-        "| CoMER (Fusion)  |      59.33 | 50.51 ± 0.51 (47.4–53.6) |"  # reads most, and has most seeds
-    ]
-    text = (tmp_path / "TABLES.md").read_text()
-    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
-    assert table[0] == ["model", "reported", "`gpu`", "`small`"]
-    assert ["CoMER (Fusion)", "59.33", "50.51 ± 0.51 (47.4–53.6)", "50.00 (46.9–53.1)"] in table
-    assert ["CoMER (Self)", "57.51", "", ""] in table
-    assert table[8][:3] + table[8][-2:] == ["preset", "dense layers", "image scale", "core-minutes", "seeds"]
-    assert table[10:13] == [
+    return readme.read_text(), (tmp_path / "TABLES.md").read_text()
+
+
+def cells_of(text: str) -> list[list[str]]:
+    """The cells of all tables in a document."""
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")]
+
+
+def test_only_what_is_between_a_readmes_marks_is_written(written: tuple[str, str], tmp_path: Path) -> None:
+    assert written[0].startswith(f"above\n{MARKS[0]}|") and written[0].endswith(f"{tables.README_END}between\nbelow\n")
+    assert written[0].count("between") == 2 and "old\n" not in written[0]
+    (tmp_path / "README.md").write_text("no marks\n")
+    with pytest.raises(UserError, match="add the lines"):
+        tables.write_summary(tmp_path, tmp_path / "README.md")
+
+
+def test_the_ladder_and_the_short_table(written: tuple[str, str]) -> None:
+    ladder, short = map(cells_of, written[0].split("between\n")[:2])
+    rungs = {preset: (cost, reads) for preset, cost, reads, *_ in ladder}
+    assert rungs["`smoke`"] == ("minutes", "–")
+    assert rungs["`small`"] == ("not measured", "50.0 %")
+    assert rungs["`gpu`"] == ("140–180 core-minutes", "50.5 %")
+    assert rungs["`paper`"][1] == "59.3 % (reported)"
+    assert short[0] == ["model", "reported", "`gpu`"]  # which reads most, and has most seeds
+    assert short[-1] == ["CoMER (Fusion)", "59.33", "50.51 ± 0.51 (47.4–53.6)"]
+
+
+def test_the_summary(written: tuple[str, str]) -> None:
+    rows = [
+        ["model", "reported", "`gpu`", "`small`"],
+        ["CoMER (Fusion)", "59.33", "50.51 ± 0.51 (47.4–53.6)", "50.00 (46.9–53.1)"],
+        ["CoMER (Self)", "57.51", "", ""],
         ["authors'", "48", "1", "8,834", "nothing", "300", "1", "", ""],
         ["`gpu`", "48", "1", "8,834", "nothing", "300", "1", "140–180", "3"],
         ["`small`", "48", "0.5", "8,834", "3 parts, 40% substituted", "300", "1, 1.3", "", "1"],
+        ["from → to", "reported, 2014", "`gpu`", "`small`"],
+        [  # one seed: no verdict
+            *("CoMER (Cross) → CoMER (Fusion)", "+1.22"),
+            *("**+9.00 (+8.0 to +10.0)**, p<0.001", "+9.00 (images: +8.0 to +10.0)"),
+        ],
     ]
-    assert table[13] == ["from → to", "reported, 2014", "`gpu`", "`small`"]
-    step, reported, tested, untested = table[15]
-    assert (step, reported) == ("CoMER (Cross) → CoMER (Fusion)", "+1.22")
-    assert tested == "**+9.00 (+8.0 to +10.0)**, p<0.001"
-    assert untested == "+9.00 (images: +8.0 to +10.0)"  # one seed: no verdict
-    assert text.count("Whether the paper's order holds") == 1
+    found = cells_of(written[1])
+    assert [row for row in rows if found.count(row) != 1] == []
+    assert written[1].count("Whether the paper's order holds") == 1
     # five more or fewer right of each year, or 15 of 3,332: t(4) = 2.776 times the root of 2 times 0.450
-    assert "two runs of a row differ by less than 1.8 points with `gpu` (over" in text
-    assert "- `gpu`: " in text and "CoMER (Cross) → CoMER (Fusion) +9.00 points" in text
-    readme.write_text("no marks\n")
-    with pytest.raises(UserError, match="add the lines"):
-        tables.write_summary(tmp_path, readme)
+    assert "two runs of a row differ by less than 1.8 points with `gpu` (over" in written[1]
+    assert "- `gpu`: " in written[1] and "CoMER (Cross) → CoMER (Fusion) +9.00 points" in written[1]
 
 
 def test_seeds_of_other_scorers_are_not_averaged(tmp_path: Path) -> None:
