@@ -275,7 +275,7 @@ def test_missing_input_is_named(archive: Path, tmp_path: Path) -> None:
     (folder / "config.yaml").write_text(tiny_config(archive).to_yaml())
     with pytest.raises(UserError, match=r"best\.safetensors: there are no trained weights"):
         cli.app(["predict", str(folder), *given], standalone_mode=False)
-    with pytest.raises(UserError, match=r"2014\.tsv: nothing to score"):
+    with pytest.raises(UserError, match=r"2014\.tsv: there is nothing to score"):
         cli.app(["score", str(folder), "--years", "2014", *given], standalone_mode=False)
     with pytest.raises(UserError, match="no test set '2016', it has 2014"):
         cli.app(["reproduce", "--years", "2016", *given], standalone_mode=False)
@@ -375,7 +375,7 @@ def test_minutes_enough_for_all_epochs_or_for_none(
     stages.clear()
     slow = config.changed({"training.batching.curriculum": 2})  # its first epoch, with the shortest labels, is enough
     for _ in range(2):
-        with pytest.raises(UserError, match="have no time for 3 epochs each"):
+        with pytest.raises(UserError, match="have no time for the 3 epochs each"):
             job.fitted([slow], data, tmp_path / "slow", 1e-9, 1e-9)
     assert stages == ["train"] and len(RunFolder(tmp_path / "slow" / slow.run_name).history) == 1
     with pytest.raises(job.OutOfTime):

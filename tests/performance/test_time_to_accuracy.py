@@ -111,7 +111,7 @@ def test_the_committed_run_never_reached_55() -> None:
 
 
 def test_untrained_runs_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="reproduced: no runs"):
+    with pytest.raises(UserError, match="reproduced: it holds no runs"):
         timings.timings(tmp_path)
     folder = put(tmp_path, 7, [60.0], None)
     (folder / "checkpoint.json").write_text(json.dumps({"finished": False, "epoch": 1}))

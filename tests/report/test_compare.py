@@ -244,7 +244,7 @@ def test_an_invalid_signature_is_reported_with_its_file(tmp_path: Path) -> None:
     folder = make_run(tmp_path, "bttr", 7, 0.5)
     path = folder / "scores/2014.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"signature": "nonsense"}))
-    with pytest.raises(UserError, match=r"scores/2014\.json: 'nonsense': no signature .*; score the run again"):
+    with pytest.raises(UserError, match=r"scores/2014\.json: 'nonsense': this is not .*; score the run again"):
         compare([tmp_path], tmp_path)
 
 

@@ -172,7 +172,7 @@ def copy(place: Place, tmp_path: Path) -> tuple[Path, Path]:
         ),
         (lambda run: (run / "predictions/test.tsv").write_bytes(b"PK\x03\x04"), "test.tsv"),
         (lambda run: (run / "history.jsonl").write_text('{"epoch": 1, "sec'), "history.jsonl: damaged"),
-        (lambda run: (run / "history.jsonl").unlink(), "history.jsonl: missing"),
+        (lambda run: (run / "history.jsonl").unlink(), "history.jsonl is missing"),
         (lambda run: (run / "environment.json").write_text("{"), "environment.json: damaged"),
         (lambda run: [shutil.rmtree(run / part) for part in ("scores", "predictions")], "test is not recognized"),
     ],

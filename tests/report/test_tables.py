@@ -355,6 +355,8 @@ def test_latex_compiles_the_tables(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str) -> None:
     path = put_run(tmp_path / "runs", "bttr") / name
     path.write_text(content)
-    with pytest.raises(UserError, match=f"{path.name}: damaged") as caught:
+    with pytest.raises(
+        UserError, match=rf"{path.name}.*: (damaged|this is not YAML|must hold|recipe: Field)"
+    ) as caught:
         tables.local(tmp_path)
     assert "\n" not in str(caught.value)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks.config import parse_yaml
 from benchmarks.errors import UserError
 from benchmarks.report.figures.write import read_runs
 from benchmarks.runs.contents import Epoch
@@ -78,13 +79,13 @@ def test_a_value_of_the_wrong_type_is_named_in_one_line(
     tmp_path: Path, committed: Path, name: str, where: tuple[str | int, ...], value: object, words: str
 ) -> None:
     shutil.copytree(committed, tmp_path / "run", ignore=shutil.ignore_patterns("*.safetensors", "*.zip"))
-    whole = PARSERS[Path(name).suffix]((committed / name).read_text())
+    whole = PARSERS.get(Path(name).suffix, parse_yaml)((committed / name).read_text())
     part = whole
     for step in where[:-1]:
         part = part[step]
     part[where[-1]] = value
     run = RunFolder(tmp_path / "run")
     run.write(name, yaml.safe_dump(whole) if name.endswith(".yaml") else whole)
-    with pytest.raises(UserError, match=f"{re.escape(name)}: damaged .*{re.escape(words)}") as caught:
+    with pytest.raises(UserError, match=f"{re.escape(name)}.*: .*{re.escape(words)}") as caught:
         read_runs(tmp_path)
     assert "\n" not in str(caught.value)

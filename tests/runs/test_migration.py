@@ -150,7 +150,7 @@ REFUSED = {
     renamed: "best: a run of these settings is called ink-seed7 or ink-seed7-.*; rename the folder first",
     damaged: "its checkpoint is damaged; delete it",
     foreign: "its checkpoint belongs to configuration 12345678, not ",
-    broken: "config.yaml: damaged or incomplete",
+    broken: "config.yaml: this is not YAML",
     lambda run: shutil.rmtree(run.path): "no run folder",
 }
 
