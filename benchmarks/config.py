@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from benchmarks.errors import UserError
-from benchmarks.files import digest_of, refuse_pipe
+from benchmarks.files import digest_of
+from benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
 from models.inference.options import SearchOptions
 from models.settings import (
     MAX_STEPS,
@@ -376,97 +376,6 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
             base = str((Path(name).parent / base).resolve())  # `..` and links must not hide a cycle
         keys = merge(read_named(kind, base, *above, name)[1], keys)
     return stem, keys, source
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses duplicate keys, of which YAML would silently keep the last, and aliases, of which a few
-    lines can make any number of values; it reads `_NUMBERS`."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError(f"line {self.peek_event().start_mark.line + 1}: an alias; write its value out")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys: list[Any] = []
-        for key, _ in node.value:
-            keys.append(self.construct_object(key))
-            if keys[-1] in keys[:-1]:
-                line = key.start_mark.line + 1
-                raise yaml.YAMLError(f"line {line}: the key '{keys[-1]}' occurs twice; take one out")
-        return super().construct_mapping(node, deep)
-
-
-class _Dumper(yaml.SafeDumper):
-    """SafeDumper that quotes text which `_Loader` would read as a number."""
-
-
-# Decimal notation alone: YAML 1.1 reads 1e-3 as text, but 010 as 8 and 1:30 as 90.
-_NUMBERS = {
-    "tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9][\d_]*)$"),
-    "tag:yaml.org,2002:float": re.compile(
-        r"[-+]?((\d[\d_]*(\.\d*)?|\.\d+)[eE][-+]?\d+|\d[\d_]*\.\d*|\.\d+|\.(inf|Inf|INF))$|\.(nan|NaN|NAN)$"
-    ),
-}
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in known if tag not in _NUMBERS]
-    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-for _tag, _pattern in _NUMBERS.items():
-    _Loader.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
-    _Dumper.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
-
-
-def to_yaml(keys: Mapping[str, Any]) -> str:
-    """YAML from which `read_yaml` gets the same keys and values."""
-    return yaml.dump(dict(keys), Dumper=_Dumper, sort_keys=False)
-
-
-def parse_yaml(text: str) -> Any:
-    """The value of a YAML document. Raises YAMLError, or another ValueError for a date such as 2014-13-01."""
-    return yaml.load(text, _Loader)
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The keys and values of a YAML file. Raises UserError for any other content."""
-    refuse_pipe(path)
-    try:
-        value = parse_yaml(path.read_text())
-        json.dumps(value, default=str)  # refuses keys that are no text
-    except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file; correct the path") from None
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise UserError(f"{path}: this is not YAML ({' '.join(str(error).split())}); fix or replace it") from None
-    if not isinstance(value, dict | None):
-        raise UserError(f"{path}: must hold keys and values, not a {type(value).__name__}")
-    return value or {}
-
-
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` updated with `over`, section by section."""
-    merged = dict(base)
-    for key, value in over.items():
-        old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
-
-
-def flat(keys: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"training": {"optimizer": {"lr": 1}}} -> {"training.optimizer.lr": 1}"""
-    result = {}
-    for key, value in keys.items():
-        result |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return result
-
-
-def nested(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """{"training.optimizer.lr": 1} -> {"training": {"optimizer": {"lr": 1}}}"""
-    result: dict[str, Any] = {}
-    for name, value in keys.items():
-        for part in reversed(name.split(".")):
-            value = {part: value}
-        result = merge(result, value)
-    return result
 
 
 def refuse_filled_in(keys: Mapping[str, Any], source: str) -> None:

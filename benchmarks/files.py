@@ -4,6 +4,7 @@ import errno
 import fcntl
 import hashlib
 import io
+import json
 import os
 import socket
 import time
@@ -11,7 +12,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from benchmarks.errors import UserError
 
@@ -31,6 +32,13 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         raise
     finally:
         partial.unlink(missing_ok=True)
+
+
+def content_of(name: str, data: Any) -> str | bytes:
+    """What to write to a file: plain data as .json or .jsonl, text and bytes as they are."""
+    if name.endswith(".jsonl"):
+        return "".join(json.dumps(row) + "\n" for row in data)
+    return data if isinstance(data, str | bytes) else json.dumps(data, indent=1) + "\n"
 
 
 def remove_partial(folder: Path) -> None:

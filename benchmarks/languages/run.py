@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
+from benchmarks.files import content_of, write_atomically
 from benchmarks.languages.settings import FILE, LanguageSettings, load
 
 
@@ -66,11 +66,7 @@ class LanguageRun:
 
     def write(self, name: str, content: Any) -> None:
         """Write a file atomically: plain data as .json or .jsonl, text and bytes as they are."""
-        if name.endswith(".json"):
-            content = json.dumps(content, indent=1) + "\n"
-        elif name.endswith(".jsonl"):
-            content = "".join(json.dumps(entry) + "\n" for entry in content)
-        write_atomically(self.path / name, content)
+        write_atomically(self.path / name, content_of(name, content))
 
     def _read(self, name: str) -> Any:
         path = self.path / name

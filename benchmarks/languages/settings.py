@@ -5,8 +5,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchmarks.config import SEED_LIMIT, Strict, digest_of_keys, merge, read_named, read_yaml, to_yaml, validate
+from benchmarks.config import SEED_LIMIT, Strict, digest_of_keys, read_named, validate
 from benchmarks.errors import UserError
+from benchmarks.yaml_files import merge, read_yaml, to_yaml
 from models.language_config import LanguageConfig
 
 SCHEMA = 1  # version of the settings below: raise it when one is added or removed or changes its meaning

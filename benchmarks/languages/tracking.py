@@ -4,11 +4,11 @@ the store lacks is added."""
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from benchmarks.config import flat
 from benchmarks.languages.run import LanguageRun
 from benchmarks.languages.settings import FILE
 from benchmarks.runs.folder import store_key
 from benchmarks.tracking.track import with_store
+from benchmarks.yaml_files import flat
 
 if TYPE_CHECKING:
     from benchmarks.tracking.mirror import Mirror

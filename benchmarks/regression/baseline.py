@@ -21,13 +21,14 @@ import pandas as pd
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from benchmarks.config import first_fault, flat
+from benchmarks.config import first_fault
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.data.synthetic import embedded
 from benchmarks.environment import environment, revision
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.regression import fixed_job
+from benchmarks.yaml_files import flat
 from evaluation.scoring.stats import prediction_interval
 
 PARTS = ("scores", "numerics", "training")

@@ -18,10 +18,11 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError, conlist
 
-from benchmarks.config import SCHEMA, Config, digest_of_keys, first_fault, load, read_yaml, validate
+from benchmarks.config import SCHEMA, Config, digest_of_keys, first_fault, load, validate
 from benchmarks.errors import UserError
-from benchmarks.files import locked, refuse_pipe, write_atomically
+from benchmarks.files import content_of, locked, refuse_pipe, write_atomically
 from benchmarks.runs.contents import Environment, Epoch, Errors, State
+from benchmarks.yaml_files import read_yaml
 from evaluation.scoring.score import Expression, Score
 
 PARSERS = {
@@ -81,11 +82,7 @@ class RunFolder:
 
     def write(self, name: str, content: Any) -> None:
         """Write a file atomically: plain data as .json or .jsonl, text and bytes as they are."""
-        if name.endswith(".json") and not isinstance(content, str):
-            content = json.dumps(content, indent=1) + "\n"
-        elif name.endswith(".jsonl"):
-            content = "".join(json.dumps(entry) + "\n" for entry in content)
-        write_atomically(self.path / name, content)
+        write_atomically(self.path / name, content_of(name, content))
         self._cache.pop(name, None)
 
     def sets(self, pattern: str) -> list[str]:

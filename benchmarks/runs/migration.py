@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.config import RENAMED, read_yaml, to_yaml
+from benchmarks.config import RENAMED
 from benchmarks.errors import UserError
 from benchmarks.files import locked
 from benchmarks.runs.folder import RunFolder, config_digest
+from benchmarks.yaml_files import read_yaml, to_yaml
 from evaluation.scoring.inputs import read_predictions
 from evaluation.scoring.prediction_lists import tsv
 from evaluation.scoring.tokens import tokens_of

@@ -24,10 +24,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from benchmarks.config import flat
 from benchmarks.files import locked
 from benchmarks.runs.folder import RunFolder, store_key
 from benchmarks.tracking.tracking_store import has_content, sqlite_path
+from benchmarks.yaml_files import flat
 from evaluation.scoring.score import Score
 
 ARTIFACTS = ("config.yaml", "environment.json", "history.jsonl")

@@ -19,6 +19,7 @@ from benchmarks import config as configs
 from benchmarks.config import Config, Strict
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
+from benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
 
 NOT_TUNABLE = ("recipe", "preset", "seed", "heldout", "data.name", "data.digest")  # equal in all trials
 DIGITS = 4  # significant digits of sampled numbers, to keep recipes readable
@@ -124,7 +125,7 @@ class Problem:
 
     def to_recipe(self, values: Mapping[str, Any]) -> str:
         """The content of a recipe file: the recipe's own keys and these values, without the trials' budget."""
-        return configs.to_yaml(configs.merge(configs.read_named("recipes", self.recipe)[1], configs.nested(values)))
+        return to_yaml(merge(configs.read_named("recipes", self.recipe)[1], nested(values)))
 
 
 def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str = "") -> Problem:
@@ -135,10 +136,10 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
     if not space_file and preset not in configs.names("spaces"):
         raise UserError(f"no space is shipped for the preset '{preset}': give one with --space FILE (SPACE=)")
     source = space_file or f"spaces/{preset}.yaml"
-    space = configs.validate(Space, configs.read_yaml(Path(space_file or configs.SHIPPED / source)), source)
+    space = configs.validate(Space, read_yaml(Path(space_file or configs.SHIPPED / source)), source)
     final = configs.resolve(recipe, preset, seed, archive)
     configs.refuse_filled_in(space.budget, f"{source}: budget")
-    budget = configs.flat(space.budget)
+    budget = flat(space.budget)
     select = [budget.get("select"), *(space.parameters["select"].extremes() if "select" in space.parameters else ())]
     if refused := [value for value in select if value not in (None, "heldout")]:
         raise UserError(f"{source}: select: {refused[0]}: tuning looks at held-out training data only; leave it out")
@@ -146,7 +147,7 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
         if name in NOT_TUNABLE:
             raise UserError(f"{source}: parameters.{name}: trials are compared by it, so it cannot be tuned")
     base = final.changed(budget | {"select": "heldout"}, f"{source}: budget")
-    fixed = configs.flat(configs.read_named("recipes", recipe)[1])
+    fixed = flat(configs.read_named("recipes", recipe)[1])
     left_out = tuple(name for name in space.parameters if any(_overlap(name, key) for key in fixed))
     parameters = {name: parameter for name, parameter in space.parameters.items() if name not in left_out}
     if not parameters:

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.config import PRESETS, SHIPPED, read_yaml, resolve
+from benchmarks.config import PRESETS, SHIPPED, resolve
 from benchmarks.report.ladder import advice, ladder, measured_cost
 from benchmarks.reproduce import _expected
 from benchmarks.runs.folder import RunFolder
+from benchmarks.yaml_files import read_yaml
 
 
 @pytest.mark.parametrize("preset", PRESETS)
