@@ -89,9 +89,11 @@ def precision(
 @app.command(rich_help_panel=PANEL)
 def trial(
     epochs: Annotated[int, typer.Option(help="epochs of the trial", min=1)],
-    changes: Annotated[list[str] | None, typer.Option("--set", help="KEY=VALUE; may be repeated")] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="a changed setting, KEY=VALUE; may be repeated")
+    ] = None,
     readings: Annotated[
-        list[str] | None, typer.Option("--read", help="'KEY=VALUE …' of one way to read; may be repeated")
+        list[str] | None, typer.Option("--read", help="one way to read, 'KEY=VALUE …'; may be repeated")
     ] = None,
     recipe: Recipe = "comer-fusion",
     preset: Annotated[str, typer.Option(help="a preset, or a YAML file")] = "medium",

@@ -45,7 +45,7 @@ def rescore(
     crohme: Crohme = None,
     results: Results = RESULTS,
 ) -> None:
-    """What a language model is worth in recognition: results/rescoring.{csv,md}."""
+    """Measure what a language model is worth in recognition; write results/rescoring.{csv,md}."""
     from benchmarks.languages.worth import rescore
     from benchmarks.runs.workspace import open_data
 

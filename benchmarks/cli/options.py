@@ -18,7 +18,7 @@ app = typer.Typer(
 
 ROWS = "bttr bttr-baseline comer-self comer-cross comer-fusion"
 
-Crohme = Annotated[Path | None, typer.Option(help="CoMER's data.zip, or it unpacked; default: the embedded set")]
+Crohme = Annotated[Path | None, typer.Option(help="CoMER's data.zip, packed or unpacked; default: the embedded set")]
 Ptb = Annotated[
     Path | None, typer.Option(help="folder of train.txt, valid.txt, test.txt; default: LaTeX of training captions")
 ]

@@ -37,7 +37,7 @@ def figures(results: Results = RESULTS) -> None:
 def compare(
     folders: Annotated[list[Path] | None, typer.Argument(help="run folders, or folders of run folders")] = None,
     results: Results = RESULTS,
-    split: Annotated[str, typer.Option("--set", help="a test set, all (pooled), or each of them and all")] = "all",
+    split: Annotated[str, typer.Option("--set", help="a test set; all: pooled; each: every set, then all")] = "all",
     every_pair: Annotated[bool, typer.Option("--every-pair", help="compare all pairs of rows")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -38,7 +38,7 @@ def reproduce(
     gpus: options.Gpus = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="time limit: fits the epochs, stops cleanly (exit code 3); the same command resumes"),
+        typer.Option(help="time limit: trains the epochs that fit, then stops (exit code 3); the same command resumes"),
     ] = None,
 ) -> None:
     """The main job: train, recognize, score and log; then write the tables."""
@@ -63,7 +63,7 @@ def reproduce(
 
 @app.command(rich_help_panel=PANEL)
 def train(
-    folder: Annotated[Path | None, typer.Argument(help="run folder to resume; else give --recipe")] = None,
+    folder: Annotated[Path | None, typer.Argument(help="run folder to resume; without one, give --recipe")] = None,
     recipe: Recipe = "",
     preset: Preset = "",
     seed: options.Seed = 7,
@@ -115,7 +115,7 @@ def predict(folder: Folder, crohme: Crohme = None, years: Years = "", results: R
 
 @app.command(rich_help_panel=PANEL)
 def score(folder: Folder, crohme: Crohme = None, years: Years = "", results: Results = RESULTS) -> None:
-    """Score a run's predictions for --years, or all its test sets."""
+    """Score a run's predictions for --years, by default for all its test sets."""
     from benchmarks.runs.workspace import test_splits
     from benchmarks.score import score
     from benchmarks.tracking.track import track
@@ -131,7 +131,7 @@ def score(folder: Folder, crohme: Crohme = None, years: Years = "", results: Res
 def evaluate(
     crohme: Crohme = None,
     years: Years = "",
-    recipes: Annotated[str, typer.Option(help="only committed runs of these recipes")] = "",
+    recipes: Annotated[str, typer.Option(help="recipes of the committed runs to use; default: all")] = "",
     weights: Annotated[
         Path | None,
         typer.Option(
@@ -140,7 +140,7 @@ def evaluate(
     ] = None,
     results: Results = RESULTS,
 ) -> None:
-    """Recognize CROHME with the committed weights and compare scores; or any archive with --weights."""
+    """Recognize CROHME with the committed weights and compare the scores; with --weights, any archive."""
     if weights is not None:
         from benchmarks.evaluate import evaluate_weights
 
@@ -234,7 +234,7 @@ def migrate(
     ] = None,
     results: Results = RESULTS,
 ) -> None:
-    """Bring older runs to their present form: the preset's name (folder, settings, digests), predictions as tables."""
+    """Bring older runs to the present form: presets' names in folders, settings and digests; predictions as tables."""
     from benchmarks.runs.listing import roots
     from benchmarks.runs.migration import migrate
 

@@ -56,7 +56,7 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
     folder = space / "tuning" / problem.name
     announce(archive)
     for name in problem.left_out:
-        console.print(f"left as it is: {name}, which the recipe sets", markup=False)
+        console.print(f"{name} stays as it is, because the recipe sets it", markup=False)
     with locked(folder, ".tuning"):
         _repair(folder / "journal.log")
         journal = str(folder.resolve() / "journal.log")
