@@ -277,7 +277,7 @@ def test_missing_input_is_named(archive: Path, tmp_path: Path) -> None:
         cli.app(["predict", str(folder), *given], standalone_mode=False)
     with pytest.raises(UserError, match=r"2014\.tsv: there is nothing to score"):
         cli.app(["score", str(folder), "--years", "2014", *given], standalone_mode=False)
-    with pytest.raises(UserError, match="no test set '2016', it has 2014"):
+    with pytest.raises(UserError, match="no test set '2016', only 2014"):
         cli.app(["reproduce", "--years", "2016", *given], standalone_mode=False)
 
 
