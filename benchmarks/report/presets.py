@@ -11,11 +11,14 @@ TRAINING_EXPRESSIONS = 8834  # of CROHME
 
 
 def settings_digest(run: RunFolder) -> str:
-    """Digest of all settings except the seed and those that distinguish the rows of the paper's Table 1."""
+    """Digest of all settings except the seed and those that distinguish the rows of the paper's tables: coverage, the
+    directions of BTTR, scale augmentation."""
     keys = run.settings.model_dump(mode="json", exclude={"schema_version", "recipe", "seed"})
-    model = {key: value for key, value in keys["model"].items() if key != "network" and not key.endswith("_coverage")}
+    told_apart = {"network", "self_coverage", "cross_coverage", "bidirectional"}
+    model = {key: value for key, value in keys["model"].items() if key not in told_apart}
+    search = {key: value for key, value in keys["search"].items() if key != "direction"}
     augmentation = {name: size for name, size in (keys["augmentation"] or {}).items() if name != "scale" and size}
-    return digest_of_keys(keys | {"model": model, "augmentation": augmentation})
+    return digest_of_keys(keys | {"model": model, "search": search, "augmentation": augmentation})
 
 
 def preset_labels(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:

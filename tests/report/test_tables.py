@@ -268,6 +268,16 @@ def test_no_distortion_at_all_is_no_distortion_but_scale(tmp_path: Path) -> None
     assert set(preset_labels([RunFolder(run.path) for run in runs]).values()) == {"smoke"}
 
 
+def test_rows_differ_in_the_directions_that_a_network_reads_in(tmp_path: Path) -> None:
+    """BTTR in both directions and in one is compared as a pair, so both have the preset's plain label."""
+    runs = [RunFolder(put_run(tmp_path, recipe)) for recipe in ("bttr-original", "bttr-uni")]
+    for run, direction in zip(runs, ("both", "l2r"), strict=True):
+        model = {"network": "bttr-original", "bidirectional": direction == "both"}
+        changed = run.config | {"model": model, "search": {"direction": direction}}
+        (run.path / "config.yaml").write_text(yaml.safe_dump(changed))
+    assert set(preset_labels([RunFolder(run.path) for run in runs]).values()) == {"smoke"}
+
+
 def test_the_last_scored_run_of_a_seed_counts(tmp_path: Path) -> None:
     old = put_run(tmp_path / "runs", "bttr", exact=300, suffix="-ffffffff")
     put_run(tmp_path / "runs", "bttr", exact=200, suffix="-00000000")
