@@ -273,7 +273,7 @@ def test_rows_differ_in_the_directions_that_a_network_reads_in(tmp_path: Path) -
     runs = [RunFolder(put_run(tmp_path, recipe)) for recipe in ("bttr-original", "bttr-uni")]
     for run, direction in zip(runs, ("both", "l2r"), strict=True):
         model = {"network": "bttr-original", "bidirectional": direction == "both"}
-        changed = run.config | {"model": model, "search": {"direction": direction}}
+        changed = run.stored | {"model": model, "search": {"direction": direction}}
         (run.path / "config.yaml").write_text(yaml.safe_dump(changed))
     assert set(preset_labels([RunFolder(run.path) for run in runs]).values()) == {"smoke"}
 
