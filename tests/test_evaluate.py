@@ -47,7 +47,7 @@ def test_a_committed_network_on_images_of_ones_own(tmp_path: Path, capsys: pytes
     ("captions", "years", "message"),
     [
         ({"one": r"\frac { 1 }"}, [], "one does not convert to symLG"),
-        ({"one": "1"}, ["2014"], "no test set '2014', it has mine"),
+        ({"one": "1"}, ["2014"], "no test set '2014', only mine"),
         ({"one": r"\aleph"}, [], "models/dictionary.txt"),
         ({}, [], "holds no expression"),
     ],

@@ -108,5 +108,5 @@ def test_signatures_are_parsed_back():
         "ExpRate|set:crohme2014|n:986|metric:symlg|conv:1.5|pandoc:2.17|lgeval:0.3.8|search:joint10|select:2014|v:2"
     )
     assert "|".join(["ExpRate", *map(":".join, fields_of(signature).items())]) == signature
-    with pytest.raises(InputError, match="no signature"):
+    with pytest.raises(InputError, match="not the signature"):
         fields_of("BLEU|v:1")
