@@ -1,51 +1,52 @@
 """DenseWAP's search: left to right, by log-probability / length, which counts the end."""
 
-import copy
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from models.densewap import END, START, Decoder, DenseWAP, Features
-from models.inference.narrowing_beam import Found, narrowing_search
+from models.inference.beam_search import NEVER
+from models.inference.narrowing_beam import NarrowingBeamSearch
 from models.inference.options import Hypothesis, SearchOptions
-from models.inference.searcher import View
+from models.inference.searcher import View, frozen
 from models.vocab import EOS
 
 
 class DenseWAPDecoder:
-    """Decodes step by step; b images, M hypotheses of each."""
+    """Decodes step by step; b images, which are the groups of the search, M hypotheses of each."""
 
-    def __init__(self, decoder: Decoder, features: Features) -> None:
+    full = False
+
+    def __init__(self, decoder: Decoder, features: Features, beams: int) -> None:
         self.decoder = decoder
-        self.memory, self.state_bMn, self.past_bMhw = decoder.begin(features)
+        self.memory, state_b1n, past_b1hw = decoder.begin(features)
+        self.state_bMn, self.past_bMhw = (x.repeat_interleave(beams, dim=1) for x in (state_b1n, past_b1hw))
 
-    def feed(self, tokens_bM: Tensor) -> Tensor:
+    def feed(self, tokens_GM: Tensor) -> Tensor:
         """Logits [b, M, V] of the next class after one more class per hypothesis; the first is START."""
-        previous_bMm = self.decoder.embed(tokens_bM)
+        previous_bMm = self.decoder.embed(tokens_GM)
         products_bM3n = self.decoder.cell1.input(previous_bMm)
         step = self.decoder.step(self.memory, products_bM3n, self.state_bMn, self.past_bMhw)
         self.state_bMn, self.past_bMhw = step.state_bMn, step.past_bMhw
         return self.decoder.scores(step.context_bMD, step.state_bMn, previous_bMm)
 
-    def reorder(self, parents_bM: Tensor) -> None:
+    def reorder(self, parents_GM: Tensor) -> None:
         """Let hypothesis m of each image continue what was hypothesis parents[m]."""
-        image_b1 = torch.arange(len(parents_bM), device=parents_bM.device)[:, None]
-        self.state_bMn, self.past_bMhw = self.state_bMn[image_b1, parents_bM], self.past_bMhw[image_b1, parents_bM]
+        image_b1 = torch.arange(len(parents_GM), device=parents_GM.device)[:, None]
+        self.state_bMn, self.past_bMhw = self.state_bMn[image_b1, parents_GM], self.past_bMhw[image_b1, parents_GM]
 
-    def compact(self, live_b: Tensor) -> None:
+    def compact(self, live_G: Tensor) -> None:
         """Keep only the images with the given indices."""
-        self.memory = self.memory.select(live_b)
-        self.state_bMn, self.past_bMhw = self.state_bMn[live_b], self.past_bMhw[live_b]
+        self.memory = self.memory.select(live_G)
+        self.state_bMn, self.past_bMhw = self.state_bMn[live_G], self.past_bMhw[live_G]
 
 
 class DenseWAPSearch:
     """Reads images with a network in evaluation mode, of which it keeps a copy. Raises ValueError in training mode."""
 
     def __init__(self, model: DenseWAP) -> None:
-        if model.training:
-            raise ValueError("a network in training mode drops out at random; call model.eval() before it reads")
-        self.model = copy.deepcopy(model)
+        self.model = frozen(model)
 
     @torch.inference_mode()
     def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
@@ -58,15 +59,15 @@ class DenseWAPSearch:
             raise ValueError(f"beam_size must be at most the {classes} classes, not {options.beam_size}")
         if options.direction == "r2l":
             raise ValueError("DenseWAP reads left to right only; direction must be l2r or both")
-        decoders = [DenseWAPDecoder(self.model.decoder, self.model.encoder(*view)) for view in views]
-        start_b = torch.full(views[0][0].shape[:1], START, device=views[0][0].device)
-        return [
-            sorted((hypothesis(found, options.alpha) for found in image), key=lambda h: h.score, reverse=True)
-            for image in narrowing_search(decoders, start_b, END, options)
+        M, (images_b1HW, _) = options.beam_size, views[0]
+        decoders = [DenseWAPDecoder(self.model.decoder, self.model.encoder(*view), M) for view in views]
+        start_b = torch.full(images_b1HW.shape[:1], START, device=images_b1HW.device)
+        found = NarrowingBeamSearch(decoders, start_b, torch.full_like(start_b, END), options).run()
+        rows = zip(found.tokens_NT.tolist(), found.length_N.tolist(), found.score_N.tolist(), strict=True)
+        hypotheses = [
+            Hypothesis(tuple(word + EOS for word in words[:length]), score, score, 0.0, "l2r")
+            for words, length, score in rows
         ]
-
-
-def hypothesis(found: Found, alpha: float) -> Hypothesis:
-    """A hypothesis of words, scored by log-probability / length ** alpha."""
-    score = found.logp / (len(found.tokens) + 1) ** alpha
-    return Hypothesis(tuple(word + EOS for word in found.tokens), score, score, 0.0, "l2r")
+        return [
+            [h for h in hypotheses[M * image : M * (image + 1)] if h.score > NEVER] for image in range(len(images_b1HW))
+        ]

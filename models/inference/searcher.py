@@ -1,13 +1,15 @@
 """What every network's search has in common: it reads images."""
 
+import copy
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from torch import Tensor
 
 from models.inference.options import Hypothesis, SearchOptions
 from models.network import Network, load
 
+AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 View = tuple[Tensor, Tensor]  # images [b, 1, H, W] and mask [b, H, W] (True = padding), as for `Network`
 
 
@@ -29,3 +31,10 @@ def searcher(network: Network) -> Searcher:
     It does not follow later changes of the weights. Raises ValueError for a network in training mode.
     """
     return load(network.settings.searcher)(network)
+
+
+def frozen(model: AnyNetwork) -> AnyNetwork:
+    """A copy of a network, which does not follow later changes of the weights. Raises ValueError in training mode."""
+    if model.training:
+        raise ValueError("a network in training mode drops out at random; call model.eval() before it reads")
+    return copy.deepcopy(model)

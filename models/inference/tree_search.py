@@ -4,7 +4,6 @@ Names carry shapes: N open hypotheses, S entries of their memories, T steps that
 each, R = N * P tries, h x w feature cells, L = h * w, A attention channels, n size of states, V symbols.
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from models.densewap import END, Features
 from models.densewap_td import EPS, DenseWAPTD, Half, TreeDecoder, shares
 from models.inference.options import Hypothesis, SearchOptions
-from models.inference.searcher import View
+from models.inference.searcher import View, frozen
 from models.trees import ILLEGAL, RELATIONS, Node, to_latex
 
 
@@ -147,9 +146,7 @@ class TreeSearch:
     """Reads images with a network in evaluation mode, of which it keeps a copy. Raises ValueError in training mode."""
 
     def __init__(self, model: DenseWAPTD) -> None:
-        if model.training:
-            raise ValueError("a network in training mode drops out at random; call model.eval() before it reads")
-        self.model = copy.deepcopy(model)
+        self.model = frozen(model)
         with torch.no_grad(), torch.autocast(next(model.parameters()).device.type, enabled=False):
             self.frozen = FrozenTreeDecoder(self.model.decoder)
 
