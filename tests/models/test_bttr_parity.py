@@ -8,7 +8,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,9 +17,10 @@ from benchmarks.training.optimizer import make_optimizer
 from models import Hypothesis, SearchOptions, Vocabulary
 from models.bttr import BTTR
 from models.inference.bttr_search import BTTRSearch
-from models.layers import Dropout
 from models.position import WordPosition, image_position, sinusoids
 from models.settings import BTTRSettings
+from tests.helpers import parity
+from tests.helpers.parity import deviation, under, without_dropout
 from tests.helpers.places import PARITY_OTHERS
 
 # Largest allowed deviation from the authors' float32, whose own noise is: features 4e-6, logits 6e-6, sums 1e-5.
@@ -29,16 +29,11 @@ FLOAT64 = {"evaluation": 1e-10, "loss": 1e-8, "gradient norm": 1e-8, "parameters
 
 
 def sidecar(kind: str) -> dict[str, Any]:
-    return json.loads((PARITY_OTHERS / f"bttr-original_{kind}.json").read_text())
+    return parity.sidecar(f"bttr-original_{kind}")
 
 
 def arrays(kind: str) -> dict[str, Tensor]:
-    with np.load(PARITY_OTHERS / f"bttr-original_{kind}.npz", allow_pickle=False) as file:
-        return {key: torch.from_numpy(file[key]) for key in file.files}
-
-
-def under(prefix: str, reference: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {key.removeprefix(prefix): value for key, value in reference.items() if key.startswith(prefix)}
+    return parity.arrays(f"bttr-original_{kind}")
 
 
 def own(name: str) -> str:
@@ -54,11 +49,6 @@ def authors_model(**changes: Any) -> BTTR:
     model.load_state_dict({own(name): tensor for name, tensor in arrays("weights").items()})  # strict
     assert sum(p.numel() for p in model.parameters()) == facts["n_parameters"]
     return model.eval()
-
-
-def deviation(ours: Tensor, theirs: Tensor) -> float:
-    assert ours.shape == theirs.shape
-    return (ours.double() - theirs.double()).abs().max().item()
 
 
 def captions(reference: dict[str, Tensor]) -> list[list[str]]:
@@ -141,10 +131,7 @@ def test_every_image_alone() -> None:
 def test_five_steps_of_adadelta() -> None:
     """Training in float64 without dropout; logits, gradients and statistics are those of the first step."""
     batch, reference, facts, model = arrays("eval"), arrays("train"), sidecar("train"), authors_model()
-    model = model.double().train()
-    for module in model.modules():
-        if isinstance(module, Dropout):
-            module.p = 0.0
+    without_dropout(model)
     names = [own(name) for name in facts["parameter_names"]]
     parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
     assert sorted(names) == sorted(parameters)

@@ -3,14 +3,9 @@
 Sizes, settings of the searches and full-precision values are read from the JSON files beside the arrays.
 """
 
-import io
 import json
-import lzma
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,9 +13,9 @@ from torch import Tensor, nn
 from models.densewap import END, CoverageAttention, DenseWAP, GRUCell, Memory, Step
 from models.inference.densewap_search import DenseWAPSearch
 from models.inference.options import Hypothesis, SearchOptions
-from models.layers import Dropout
 from models.settings import DenseWAPSettings
 from models.vocab import EOS, SPECIAL, Vocabulary
+from tests.helpers.parity import arrays, close, deviation, sets, sidecar, under, under_authors_names, without_dropout
 from tests.helpers.places import PARITY_OTHERS
 
 # Largest allowed deviation in float32; the authors' own noise is a third of it or less.
@@ -43,20 +38,18 @@ CLIP, LOUD = 100.0, 10_000  # largest gradient norm; the loss is multiplied so t
 
 # The authors' names of our layers; a cell of ours packs three of theirs: reset, update, candidate.
 NAMES = {
-    "encoder.net": "encoder",
-    "encoder.start": "init_GRU_model.fc",
-    "decoder.embedding": "emb_model.embedding",
-    "decoder.attention.key": "gru_model.conv_Ua",
-    "decoder.attention.query": "gru_model.fc_Wa",
-    "decoder.attention.coverage": "gru_model.conv_Q",
-    "decoder.attention.mix": "gru_model.fc_Uf",
-    "decoder.attention.energy": "gru_model.fc_va",
-    "decoder.from_context": "gru_prob_model.fc_Wct",
-    "decoder.from_state": "gru_prob_model.fc_Wht",
-    "decoder.from_previous": "gru_prob_model.fc_Wyt",
-    "decoder.classes": "gru_prob_model.fc_W0",
-}
-PACKED = {
+    "encoder.net": ["encoder"],
+    "encoder.start": ["init_GRU_model.fc"],
+    "decoder.embedding": ["emb_model.embedding"],
+    "decoder.attention.key": ["gru_model.conv_Ua"],
+    "decoder.attention.query": ["gru_model.fc_Wa"],
+    "decoder.attention.coverage": ["gru_model.conv_Q"],
+    "decoder.attention.mix": ["gru_model.fc_Uf"],
+    "decoder.attention.energy": ["gru_model.fc_va"],
+    "decoder.from_context": ["gru_prob_model.fc_Wct"],
+    "decoder.from_state": ["gru_prob_model.fc_Wht"],
+    "decoder.from_previous": ["gru_prob_model.fc_Wyt"],
+    "decoder.classes": ["gru_prob_model.fc_W0"],
     "decoder.cell1.input": [f"gru_model.fc_Wy{gate}" for gate in "rzh"],
     "decoder.cell1.state": [f"gru_model.fc_Uh{gate}" for gate in "rzh"],
     "decoder.cell2.input": [f"gru_model.fc_Wc{gate}" for gate in "rzh"],
@@ -64,41 +57,12 @@ PACKED = {
 }
 
 
-def sidecar(name: str) -> dict[str, Any]:
-    return json.loads((PARITY_OTHERS / f"{name}.json").read_text())
-
-
-def arrays(name: str) -> dict[str, Tensor]:
-    path = PARITY_OTHERS / f"{name}.npz"
-    content = path.read_bytes() if path.exists() else lzma.decompress(Path(f"{path}.xz").read_bytes())
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        return {key: torch.from_numpy(file[key]) for key in file.files}
-
-
-NETWORKS = [
-    name
-    for name in sorted(path.name.removesuffix("_weights.json") for path in PARITY_OTHERS.glob("*_weights.json"))
-    if sidecar(f"{name}_weights")["network"].split()[0] == "DenseWAP"
-]
+NETWORKS = sets("DenseWAP")
 
 
 @pytest.fixture(scope="module", params=NETWORKS)
 def name(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-def under_authors_names(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors of our layers under the authors' names, ours of a cell cut into three."""
-    renamed = {}
-    for name, tensor in tensors.items():
-        layer, kind = name.rsplit(".", 1)
-        if layer in PACKED:
-            renamed |= {f"{part}.{kind}": x for part, x in zip(PACKED[layer], tensor.chunk(3), strict=True)}
-        else:
-            prefix = next(ours for ours in NAMES if f"{layer}.".startswith(f"{ours}."))
-            shape = (*tensor.shape, 1, 1) if prefix.endswith("key") and tensor.ndim == 2 else tensor.shape
-            renamed[NAMES[prefix] + name.removeprefix(prefix)] = tensor.view(shape)
-    return renamed
 
 
 def authors_model(name: str, mask_padding: bool = False) -> DenseWAP:
@@ -116,17 +80,12 @@ def authors_model(name: str, mask_padding: bool = False) -> DenseWAP:
         mask_padding=mask_padding,
     )
     model = DenseWAP(settings, Vocabulary([*SPECIAL, *map(str, range(1, c["K"]))]))
-    ours = under_authors_names(dict(model.state_dict()))  # views
+    ours = under_authors_names(model.state_dict(), NAMES)  # views
     assert ours.keys() == weights.keys()
     for key, tensor in ours.items():
-        tensor.copy_(weights[key])
+        tensor.copy_(weights[key].view(tensor.shape))
     assert sum(p.numel() for p in model.parameters()) == facts["n_parameters"]
     return model.eval()
-
-
-def deviation(ours: Tensor, theirs: Tensor) -> float:
-    assert ours.shape == theirs.shape
-    return (ours.double() - theirs.double()).abs().max().item()
 
 
 @dataclass
@@ -141,13 +100,6 @@ def inputs(name: str) -> Inputs:
     a = arrays(f"{name}_eval")
     labels = [[str(word) for word in column[:n].tolist()] for column, n in zip(a["y"].T, a["label_len"], strict=True)]
     return Inputs(a["images"], a["image_mask"] == 0, [(h, w) for h, w in a["sizes"].tolist()], labels)
-
-
-def without_dropout(model: DenseWAP) -> DenseWAP:
-    for module in model.modules():
-        if isinstance(module, Dropout):
-            module.p = 0.0
-    return model.double().train()
 
 
 @torch.no_grad()
@@ -180,10 +132,6 @@ def check(ours: dict[str, Tensor], theirs: dict[str, Tensor], live_Tb: Tensor, l
         assert deviation(a, b) <= limits[key], key
 
 
-def under(prefix: str, reference: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {key.removeprefix(prefix): value for key, value in reference.items() if key.startswith(prefix)}
-
-
 def test_evaluation(name: str) -> None:
     model, batch, reference = authors_model(name), inputs(name), arrays(f"{name}_eval")
     live_Tb = reference["y_mask"].bool()
@@ -209,7 +157,8 @@ def test_every_image_alone(name: str) -> None:
 
 def test_five_steps(name: str) -> None:
     """Losses, gradients and batch-norm statistics in float64, without dropout."""
-    model, batch, reference = without_dropout(authors_model(name)), inputs(name), arrays(f"{name}_train")
+    model, batch, reference = authors_model(name), inputs(name), arrays(f"{name}_train")
+    without_dropout(model)
     facts = sidecar(f"{name}_train")
     optimizer, losses, norms = adadelta(model), list[float](), list[float]()
     for number in range(len(facts["losses_f64"])):
@@ -218,54 +167,47 @@ def test_five_steps(name: str) -> None:
         loss.backward()
         losses.append(loss.item())
         if number == 0:
-            gradients, buffers = (
-                under_authors_names(gradients_of(model)),
-                under_authors_names(dict(model.named_buffers())),
-            )
-            ours = torch.stack([gradients[key].norm() for key in facts["parameter_names"]])
-            assert gradients.keys() == set(facts["parameter_names"])
+            first, buffers = gradients(model), under_authors_names(dict(model.named_buffers()), NAMES)
+            ours = torch.stack([first[key].norm() for key in facts["parameter_names"]])
+            assert first.keys() == set(facts["parameter_names"])
             torch.testing.assert_close(ours, reference["f64/gradnorms"], rtol=GRADIENT, atol=1e-12)
-            close(gradients, under("f64/grad/", reference))
-            close(buffers, under("f64/bn/", reference))
+            close(first, under("f64/grad/", reference), GRADIENT)
+            close(buffers, under("f64/bn/", reference), GRADIENT)
             for kind in ("mean", "var"):
                 ours = torch.stack([buffers[f"{key}.running_{kind}"].norm() for key in facts["bn_names"]])
                 torch.testing.assert_close(ours, reference[f"f64/bn_{kind}_norms"], rtol=GRADIENT, atol=0)
         norms.append(nn.utils.clip_grad_norm_(model.parameters(), CLIP).item())
         optimizer.step()
         if number == 0:
-            close(under_authors_names(dict(model.named_parameters())), under("f64/after1/", reference))
+            close(parameters(model), under("f64/after1/", reference), GRADIENT)
     assert losses == pytest.approx(facts["losses_f64"], abs=GRADIENT, rel=0)
     assert norms == pytest.approx(reference["f64/total_gradnorm"].tolist(), rel=GRADIENT)
-    close(under_authors_names(dict(model.named_parameters())), under("f64/after5/", reference))
+    close(parameters(model), under("f64/after5/", reference), GRADIENT)
 
 
 def test_clipped_step(name: str) -> None:
-    model, batch, reference = without_dropout(authors_model(name)), inputs(name), arrays(f"{name}_train")
+    model, batch, reference = authors_model(name), inputs(name), arrays(f"{name}_train")
+    without_dropout(model)
     optimizer = adadelta(model)
     (model(batch.images.double(), batch.mask, model.targets(batch.labels)) * LOUD).backward()
     norm = nn.utils.clip_grad_norm_(model.parameters(), CLIP)
     assert norm > CLIP
     assert norm.item() == pytest.approx(reference["f64/clip/total_gradnorm"].item(), rel=GRADIENT)
-    close(under_authors_names(gradients_of(model)), under("f64/clip/grad/", reference))
+    close(gradients(model), under("f64/clip/grad/", reference), GRADIENT)
     optimizer.step()
-    close(under_authors_names(dict(model.named_parameters())), under("f64/clip/after1/", reference))
+    close(parameters(model), under("f64/clip/after1/", reference), GRADIENT)
 
 
 def adadelta(model: DenseWAP) -> torch.optim.Optimizer:
     return torch.optim.Adadelta(model.parameters(), lr=1.0, rho=0.9, eps=1e-6, weight_decay=1e-4)
 
 
-def gradients_of(model: DenseWAP) -> dict[str, Tensor]:
-    return {key: parameter.grad for key, parameter in model.named_parameters() if parameter.grad is not None}
+def parameters(model: DenseWAP) -> dict[str, Tensor]:
+    return under_authors_names({key: p.detach() for key, p in model.named_parameters()}, NAMES)
 
 
-def close(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
-    """Compare tensors of our names with theirs, some of which hold only the first rows: `name[:64]`."""
-    assert theirs
-    for key, expected in theirs.items():
-        name, _, rows = key.partition("[:")
-        tensor = ours[name][: int(rows[:-1])] if rows else ours[name]
-        assert deviation(tensor, expected) <= GRADIENT * max(1.0, expected.double().abs().max().item()), key
+def gradients(model: DenseWAP) -> dict[str, Tensor]:
+    return under_authors_names({key: p.grad for key, p in model.named_parameters() if p.grad is not None}, NAMES)
 
 
 SEARCHES = [(name, setting) for name in NETWORKS for setting in sidecar(f"{name}_beam")["searches"]]
@@ -302,11 +244,10 @@ def test_published_size() -> None:
     facts = json.loads((PARITY_OTHERS / "published_init.json").read_text())["densewap"]
     model = DenseWAP(DenseWAPSettings())
     assert sum(p.numel() for p in model.parameters()) == facts["n_parameters"]
-    ours = under_authors_names(dict(model.named_parameters()))
+    ours = parameters(model)
     assert ours.keys() == facts["parameters"].keys()
     for key, theirs in facts["parameters"].items():
-        tensor = ours[key].detach()
-        assert list(tensor.shape) == theirs["shape"], key
+        tensor = ours[key].view(theirs["shape"])
         if theirs["std"] == 0:
             assert (tensor == theirs["mean"]).all(), key
         elif key.startswith("emb"):  # normal: no bound

@@ -15,7 +15,7 @@ from models.inference.tree_search import FrozenTreeDecoder, TreeReader, WrittenT
 from models.settings import DenseWAPTDSettings
 from models.trees import ILLEGAL, RELATIONS, Node, NoTree, to_latex, to_tree
 from models.vocab import SPECIAL, Vocabulary
-from tests.helpers.parity_others import (
+from tests.helpers.parity import (
     arrays,
     close,
     deviation,
@@ -274,7 +274,7 @@ def test_training(name: str) -> None:
     """Losses of all steps; gradients and batch-norm statistics of the first; float64, without dropout."""
     model, batch, reference = authors_model(name, torch.float64), inputs(name), arrays(f"{name}_train")
     facts = sidecar(f"{name}_train")
-    without_dropout(model.train())
+    without_dropout(model)
     optimizer, total_norms = adadelta(model), list[float]()
     for number, theirs in enumerate(reference["f64/losses"], start=1):
         optimizer.zero_grad()
@@ -307,7 +307,7 @@ def test_training(name: str) -> None:
 
 def check_clipped_step(name: str, reference: dict[str, Tensor]) -> None:
     model = authors_model(name, torch.float64)
-    without_dropout(model.train())
+    without_dropout(model)
     learns(model, inputs(name), LOUD)
     norm = nn.utils.clip_grad_norm_(model.parameters(), CLIP).item()
     assert norm > CLIP and norm == pytest.approx(reference["total_gradnorm"].item(), rel=GRADIENT)

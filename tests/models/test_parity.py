@@ -3,11 +3,9 @@
 Variants, sizes and full-precision values are read from the JSON files beside the arrays.
 """
 
-import json
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,8 +14,9 @@ from torch import Tensor
 import models.coverage
 from models import CoMER, CoMERSettings
 from models.decoder import Trace, bidirectional_targets
-from models.layers import Dropout
 from models.position import WordPosition, image_position
+from tests.helpers import parity
+from tests.helpers.parity import deviation, under, without_dropout
 from tests.helpers.places import PARITY
 
 # Largest allowed deviation. The authors' own float32 noise: logits 4e-6, R 5e-6, attention 1e-6.
@@ -34,17 +33,9 @@ RELATIVE = {"logits": 1e-6, "gradient": 1e-6, "gradient norm": 1e-9, "statistics
 LOSS64 = 1e-10  # absolute, for the losses of five SGD steps, which are stored in full precision
 
 
-def sidecar(name: str) -> dict[str, Any]:
-    return json.loads((PARITY / f"{name}.json").read_text())
-
-
+sidecar, arrays = partial(parity.sidecar, folder=PARITY), partial(parity.arrays, folder=PARITY)
 VARIANTS = sorted(path.name.removesuffix("_weights.json") for path in PARITY.glob("*_weights.json"))
 COVERED = [name for name in VARIANTS if "R_layer2" in sidecar(f"{name}_eval")["arrays"]]
-
-
-def arrays(name: str) -> dict[str, Tensor]:
-    with np.load(PARITY / f"{name}.npz", allow_pickle=False) as file:
-        return {key: torch.from_numpy(file[key]) for key in file.files}
 
 
 @dataclass
@@ -81,11 +72,6 @@ def authors_model(variant: str) -> CoMER:
 
 def loss_of(logits_BTV: Tensor, outputs_BT: Tensor) -> Tensor:
     return F.cross_entropy(logits_BTV.flatten(0, 1), outputs_BT.flatten(), ignore_index=0)
-
-
-def deviation(ours: Tensor, theirs: Tensor) -> float:
-    assert ours.shape == theirs.shape
-    return (ours.double() - theirs.double()).abs().max().item()
 
 
 def relative(ours: Tensor, theirs: Tensor) -> float:
@@ -156,10 +142,7 @@ def test_every_image_alone(variant: str, batch: Inputs) -> None:
 def test_training(variant: str, batch: Inputs) -> None:
     """Losses of five steps, gradients and batch-norm statistics of the first; float64, without dropout."""
     model, reference, facts = authors_model(variant), arrays(f"{variant}_train"), sidecar(f"{variant}_train")
-    model = model.double().train()
-    for module in model.modules():
-        if isinstance(module, Dropout):
-            module.p = 0.0
+    without_dropout(model)
     images = batch.images.double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.08, momentum=0.9, weight_decay=1e-4)
     losses: list[float] = []
@@ -195,10 +178,6 @@ def check_first_step(model: CoMER, reference: dict[str, Tensor], gradient_norms:
         assert relative(gradients[name], gradient) <= RELATIVE["gradient"], name
     for name, statistic in statistics.items():
         assert relative(buffers[name], statistic) <= RELATIVE["statistics"], name
-
-
-def under(prefix: str, reference: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {key.removeprefix(prefix): value for key, value in reference.items() if key.startswith(prefix)}
 
 
 # The comparisons above must notice mistakes that are easy to make.

@@ -1,10 +1,13 @@
-"""Numbers from the authors' programs of other networks than CoMER: files of PARITY_OTHERS and their comparison.
+"""Numbers from the authors' programs: the files of PARITY (CoMER) and PARITY_OTHERS, and their comparison.
 
 Sizes, settings and names are read from the JSON beside each file; a file may hold a part of the arrays only.
 """
 
+import io
 import json
+import lzma
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,19 +18,21 @@ from models.layers import Dropout
 from tests.helpers.places import PARITY_OTHERS
 
 
-def sidecar(name: str) -> dict[str, Any]:
-    return json.loads((PARITY_OTHERS / f"{name}.json").read_text())
+def sidecar(name: str, folder: Path = PARITY_OTHERS) -> dict[str, Any]:
+    return json.loads((folder / f"{name}.json").read_text())
 
 
-def arrays(name: str) -> dict[str, Tensor]:
-    with np.load(PARITY_OTHERS / f"{name}.npz", allow_pickle=False) as file:
+def arrays(name: str, folder: Path = PARITY_OTHERS) -> dict[str, Tensor]:
+    path = folder / f"{name}.npz"
+    content = path.read_bytes() if path.exists() else lzma.decompress(Path(f"{path}.xz").read_bytes())
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
         return {key: torch.from_numpy(file[key]) for key in file.files}
 
 
 def sets(network: str, kind: str = "weights") -> list[str]:
     """The prefixes of a network's files."""
     names = sorted(path.name.removesuffix(f"_{kind}.json") for path in PARITY_OTHERS.glob(f"*_{kind}.json"))
-    return [name for name in names if sidecar(f"{name}_{kind}")["network"] == network]
+    return [name for name in names if sidecar(f"{name}_{kind}")["network"].split()[0] == network]
 
 
 def under(prefix: str, reference: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -60,6 +65,8 @@ def close(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], limit: float
 
 
 def without_dropout(model: nn.Module) -> None:
+    """Training as the authors' numbers have it: in float64, nothing dropped."""
+    model.double().train()
     for module in model.modules():
         if isinstance(module, Dropout):
             module.p = 0.0
