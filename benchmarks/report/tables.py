@@ -17,7 +17,7 @@ import pandas as pd
 from scipy import stats
 
 from benchmarks import printing
-from benchmarks.config import Config
+from benchmarks.config import PRESETS, Config
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.report import compare, presets
@@ -182,20 +182,28 @@ def claims(results: Path, presets: Collection[str]) -> list[str]:
 
 
 def summary(results: Path) -> str:
-    """The summary in Markdown: Table 1 with a column per preset, the presets beside the authors' settings, and
-    `compare` on all sets pooled."""
+    """The summary in Markdown: Table 1 with a column per preset, from the top of the ladder down; the presets beside
+    the authors' settings; and `compare` on all sets pooled."""
     columns: dict[str, dict[str, str]] = {}
     for row in committed(results)["table1"].to_dict("records"):
         if row["dataset"] != "2014":  # a part of it
             continue
         column = row["preset"] if row["source"] == "reproduced" else "reported"
         columns.setdefault(column, {})[row["model"]] = _rate(row)
-    columns = dict(sorted(columns.items(), key=lambda column: -len(column[1])))  # the presets with most rows first
+    order = ["reported", *reversed(PRESETS)]
+    names = sorted(columns, key=lambda name: (order.index(name) if name in order else len(order), -len(columns[name])))
+    columns = {name: columns[name] for name in names}
     runs: dict[str, list[RunFolder]] = {}
     scored = [run for run in RunFolder.under(results / "reproduced") if run.scores]
     for run, preset in presets.preset_labels(scored).items():
         runs.setdefault(preset, []).append(run)
-    text = _by_preset(columns, "model")
+    text = "## Table 1 by preset\n\n"
+    text += (
+        f"ExpRate on the {reference()['test_sets']['2014']} images of CROHME 2014 in percent: mean over the seeds ± "
+        "standard deviation (95 % interval for that many images). BTTR (reported) is the number of BTTR's paper, BTTR "
+        "a rerun by CoMER's authors.\n\n"
+    )
+    text += _by_preset(columns, "model")
     if not runs:
         return text
     descriptions = {"authors'": presets.describe_preset(Config(recipe="", preset=""))}
@@ -203,10 +211,8 @@ def summary(results: Path) -> str:
         with suppress(UserError):  # settings of another version of the suite
             descriptions[f"`{preset}`"] = presets.describe_preset(runs[preset][0].settings, runs[preset])
     text += (
-        f"\nExpRate on the {reference()['test_sets']['2014']} images of 2014: mean over the seeds ± standard deviation "
-        "(95 % interval for that many images). BTTR (reported) is the number of BTTR's paper, BTTR a rerun by CoMER's "
-        "authors. Added: parts cut out of expressions, and the share of symbols redrawn in other hands,\n"
-        "letters and digits as others (`-`, fractions, roots, `.` and `,` are not redrawn).\n\n"
+        "\n## The presets\n\nAdded to the archive's expressions: parts cut out of them, and a share of the symbols "
+        "redrawn in other hands, letters and digits as others (`-`, fractions, roots, `.` and `,` are not redrawn).\n\n"
     )
     rows = [{"preset": preset, **row} for preset, row in descriptions.items()]
     text += pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True) + "\n"
@@ -217,7 +223,7 @@ def summary(results: Path) -> str:
 
 
 def _differences(comparisons: Sequence[compare.Comparison]) -> str:
-    """The differences between rows, a column per preset, and the verdicts of the presets with enough seeds."""
+    """The differences between rows, a column per preset, and how much runs differ that differ in their seed alone."""
     if not comparisons:
         return ""
     columns: dict[str, dict[str, str]] = {"reported, 2014": {}}
@@ -225,24 +231,21 @@ def _differences(comparisons: Sequence[compare.Comparison]) -> str:
         columns["reported, 2014"][step.name] = "" if step.reported is None else f"{step.reported:+.2f}"
     for comparison in comparisons:
         columns[comparison.preset] = {step.name: _difference(step) for step in comparison.every_step}
-    text = "\nDifferences in ExpRate over the three years pooled, in points (95 % interval over seeds):\n\n"
-    text += _by_preset(columns, "from → to")
-    text += (
-        "\np is the larger of those over seeds and over images, corrected for the steps of the paper's order; the "
-        "difference between BTTR (baseline) and CoMER (Fusion) is a claim by itself. **Bold**: below 5 %."
+    text = (
+        "\n## Differences between rows\n\nIn points of ExpRate over the three years together (95 % interval over "
+        "seeds), **bold** where p is below 5 %. p is the larger of those over seeds and over images, corrected for the "
+        "steps of the paper's order; the difference between BTTR (baseline) and CoMER (Fusion) is a claim by itself."
     )
     if any(step.seed_p is None for comparison in comparisons for step in comparison.every_step):
         text += (
             " (images: …): fewer than three seeds per row; the interval leaves out how runs differ and is too narrow."
         )
-    text += "\n"
+    text += "\n\n" + _by_preset(columns, "from → to")
     seeded = [each for each in comparisons if any(step.seed_p is not None for step in each.every_step)]
     if not seeded:
         return text
-    words = "".join(f"- `{comparison.preset}`: {comparison.words}\n" for comparison in seeded)
-    text += f"\nIn words (`python -m benchmarks compare`):\n\n{words}"
     spreads = ", ".join(f"{_spread(comparison.rows):.1f} points with `{comparison.preset}`" for comparison in seeded)
-    return text + f"\nIn 95 % of cases, two runs of a row differ by less than {spreads} (over the three years).\n"
+    return text + f"\nTwo runs of a row differ by less than {spreads}, in 95 of 100 cases.\n"
 
 
 def _spread(rows: Sequence[compare.Row]) -> float:

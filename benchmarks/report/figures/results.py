@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
+from matplotlib.transforms import Bbox
 
 from benchmarks.report.paper import model_name, reference
 from benchmarks.report.presets import preset_labels
@@ -206,10 +207,19 @@ def training(runs: Sequence[RunFolder], preset: str) -> Figure:
     return figure
 
 
+PLACES = {  # of a label around its point: offset in points -> alignment
+    (6, 0): ("left", "center"),
+    (-6, 0): ("right", "center"),
+    (0, 5): ("center", "bottom"),
+    (0, -5): ("center", "top"),
+    (0, 12): ("center", "bottom"),
+}
+
+
 def minutes(runs: Sequence[RunFolder]) -> Figure:
     """ExpRate on CROHME 2014 against core-minutes of training: a marker per row and preset, a stroke per
-    seed. Each preset is labeled at its best row."""
-    figure = Figure(figsize=(WIDTH, 2.4))
+    seed. Each preset is labeled at its best row, in the first place that hides nothing."""
+    figure = Figure(figsize=(WIDTH, 2.8))
     axis, handles, best = figure.subplots(), {}, dict[str, tuple[float, float]]()
     looks = looks_of(run.recipe for run in runs)
     for (recipe, preset), seeds in seeds_of_rows([run for run in runs if run.core_minutes]).items():
@@ -222,14 +232,24 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
         axis.plot(cost, rates, "_", color=color, gid=f"{recipe}, {preset}, seeds")
         if preset not in best or y > best[preset][1]:
             best[preset] = x, y
-    for preset, (x, y) in best.items():
-        below_another = any(abs(x - other_x) < 10 and 0 < other_y - y < 8 for other_x, other_y in best.values())
-        offset, ha, va = ((0, -6), "center", "top") if below_another else ((6, 7), "right", "bottom")
-        axis.annotate(preset, (x, y), offset, textcoords="offset points", ha=ha, va=va)
-    axis.margins(y=0.15)
+    axis.margins(y=0.1)
     axis.set(xlabel="core-minutes of training", ylabel=f"ExpRate on CROHME {YEAR} (%)")
     axis.set_xlim(0, 1.1 * max((x for x, _ in best.values()), default=1))
     figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=3)
+    figure.draw_without_rendering()  # now it is known where everything is
+    taken = [axis.transData.transform(point) for line in axis.lines for point in line.get_xydata()]
+    boxes = list[Bbox]()
+    for preset, point in best.items():
+        for offset, (ha, va) in PLACES.items():
+            label = axis.annotate(preset, point, offset, textcoords="offset points", ha=ha, va=va)
+            box = label.get_window_extent().padded(1)
+            inside = axis.bbox.contains(*box.min) and axis.bbox.contains(*box.max)
+            if inside and not box.count_contains(taken) and not box.count_overlaps(boxes):
+                break
+            label.remove()
+        else:
+            label = axis.annotate(preset, point, (6, 0), textcoords="offset points", va="center")
+        boxes.append(label.get_window_extent())
     return figure
 
 
