@@ -20,7 +20,7 @@ import torch  # noqa: E402
 
 from benchmarks.recognition.recognizer import Recognizer  # noqa: E402
 from tests.helpers.database import postgres  # noqa: E402, F401  (a fixture)
-from tests.helpers.places import CROHME, HOUR  # noqa: E402
+from tests.helpers.places import CROHME, MEDIUM  # noqa: E402
 from tests.helpers.tiny import tiny_archive  # noqa: E402
 
 torch.set_num_threads(1)
@@ -48,8 +48,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def hour() -> Recognizer:
-    return Recognizer.load(HOUR)
+def medium() -> Recognizer:
+    return Recognizer.load(MEDIUM)
 
 
 @pytest.fixture(scope="session")

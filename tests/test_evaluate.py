@@ -13,7 +13,7 @@ from benchmarks.errors import UserError
 from benchmarks.evaluate import evaluate_weights
 from models.comer import CoMER
 from models.settings import CoMERSettings
-from tests.helpers.places import HOUR
+from tests.helpers.places import MEDIUM
 from tests.models.test_weights import lightning
 
 
@@ -31,16 +31,16 @@ def own_set(folder: Path, **captions: str) -> Path:
 
 def test_a_committed_network_on_images_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     archive = own_set(tmp_path / "own", one="1 2", two="x + 2")
-    before = {path: path.stat().st_mtime_ns for path in HOUR.rglob("*")}
-    folder = evaluate_weights(HOUR, archive, [], tmp_path / "results")
+    before = {path: path.stat().st_mtime_ns for path in MEDIUM.rglob("*")}
+    folder = evaluate_weights(MEDIUM, archive, [], tmp_path / "results")
     place = folder.relative_to(tmp_path / "results")
     assert place.parts[0] == "local" and place.parts[1].startswith("foreign-")
-    assert place.parts[2:] == ("evaluated", "comer-fusion", "hour-seed7")
+    assert place.parts[2:] == ("evaluated", "comer-fusion", "medium-seed7")
     score = json.loads((folder / "scores/mine.json").read_text())
     assert score["n"] == 2 and score["missing"] == 0 and score["signature"].startswith("ExpRate|set:foreignmine|n:2|")
     said = capsys.readouterr().out
     assert "NOT CROHME" in said and "foreign data, not CROHME" in said
-    assert before == {path: path.stat().st_mtime_ns for path in HOUR.rglob("*")}
+    assert before == {path: path.stat().st_mtime_ns for path in MEDIUM.rglob("*")}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_committed_network_on_images_of_ones_own(tmp_path: Path, capsys: pytes
 )
 def test_nothing_is_recognized_where_nothing_can_be_scored(tmp_path: Path, captions, years, message: str):
     with pytest.raises(UserError) as caught:
-        evaluate_weights(HOUR, own_set(tmp_path / "own", **captions), years, tmp_path / "results")
+        evaluate_weights(MEDIUM, own_set(tmp_path / "own", **captions), years, tmp_path / "results")
     assert message in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "results").exists()
 
@@ -72,5 +72,5 @@ def test_weights_that_are_none(tmp_path: Path):
     archive = own_set(tmp_path / "own", one="1")
     with pytest.raises(UserError, match="no such weights"):
         evaluate_weights(tmp_path / "nothing.safetensors", archive, [], tmp_path / "results")
-    given = ["evaluate", "--weights", str(HOUR), "--recipes", "bttr", "--crohme", str(archive)]
+    given = ["evaluate", "--weights", str(MEDIUM), "--recipes", "bttr", "--crohme", str(archive)]
     assert isinstance(CliRunner().invoke(app, given).exception, UserError)

@@ -258,8 +258,8 @@ def crohme_search(crohme: Path, sizes: Sizes) -> Row:
 
 
 def crohme_changed_by_bf16(crohme: Path, results: Path) -> Row:
-    """Number of CROHME 2014 predictions of the committed `hour` run that differ between bf16 and float32."""
-    archive, run = open_archive(crohme), RunFolder(results / "reproduced/comer-fusion/hour-seed7")
+    """Number of CROHME 2014 predictions of the committed `medium` run of Fusion that differ in bf16 and float32."""
+    archive, run = open_archive(crohme), RunFolder(results / "reproduced/comer-fusion/medium-seed7")
     config = run.settings
     model, samples = load_weights(run.weights, config.model).eval(), archive.samples("2014")
     plain, fast = (

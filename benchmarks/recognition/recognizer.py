@@ -29,7 +29,7 @@ from models.weights import load_weights
 
 # A result with a lower mean probability per token is reported as doubtful. Chosen with the preset `hour` on patterns
 # and on training images, plain and distorted beyond the training augmentation (test_recognizer.py repeats it on a small
-# scale, also with the best committed network). It detects images of no expression; most errors are more confident.
+# scale with the best committed network). It detects images of no expression; most errors are more confident.
 DOUBTFUL = 0.7
 
 

@@ -23,7 +23,7 @@ PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "predicti
 
 def pack(folder: Path, weights: bool = True) -> Path:
     """Copy a scored run on CROHME to reproduced/<recipe>/<preset>-seed<k> of its workspace, and return that path.
-    `weights`: with them, a model card and the error tables, as the first seed of a row has.
+    `weights`: with them, a model card and the error tables, for the first seed of a row.
 
     An earlier copy is replaced as a whole. Raises UserError for a run that is not finished and scored.
     """

@@ -19,7 +19,7 @@ from benchmarks.report.figures import attention
 from benchmarks.report.figures.attention import animation, beside, figure, figure4, inked
 from models import CoMER, Network, Vocabulary, build
 from models.decoder import Trace, bidirectional_targets
-from tests.helpers.places import HOUR
+from tests.helpers.places import MEDIUM
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 TOKENS = list("x^{2}+x^{2}+x^{2}")
@@ -27,8 +27,8 @@ INK = drawing(TOKENS, np.random.default_rng(1))
 
 
 @pytest.fixture(scope="module")
-def traced(hour: Recognizer) -> TracedAttention:
-    return trace(hour.model, hour.config, INK, TOKENS)
+def traced(medium: Recognizer) -> TracedAttention:
+    return trace(medium.model, medium.config, INK, TOKENS)
 
 
 def test_shapes_and_sums_of_the_arrays(traced: TracedAttention) -> None:
@@ -38,17 +38,17 @@ def test_shapes_and_sums_of_the_arrays(traced: TracedAttention) -> None:
     assert traced.suppressed_Thw is not None and traced.suppressed_Thw.shape == (T, h, w)
     assert (h - 1) * traced.cell[0] < INK.shape[0] <= h * traced.cell[0] + 1e-6
     assert (w - 1) * traced.cell[1] < INK.shape[1] <= w * traced.cell[1] + 1e-6
-    assert traced.cell == pytest.approx((32, 32), rel=0.02)  # 16 px of an image at half resolution
+    assert traced.cell == pytest.approx((21.3, 21.3), rel=0.02)  # 8 px of an image at 0.375
 
 
-def test_the_arrays_equal_the_decoders_own_trace(traced: TracedAttention, hour: Recognizer) -> None:
+def test_the_arrays_equal_the_decoders_own_trace(traced: TracedAttention, medium: Recognizer) -> None:
     """The trace of the decoder in float32 on the padded grid."""
-    batch, layers = evaluation_batches([Sample("", (), INK)], hour.config, 1)[0], Trace()
+    batch, layers = evaluation_batches([Sample("", (), INK)], medium.config, 1)[0], Trace()
     inputs_BT, _ = bidirectional_targets([Vocabulary().encode(TOKENS)])
-    assert isinstance(hour.model, CoMER)
+    assert isinstance(medium.model, CoMER)
     with torch.no_grad():
-        features, mask = hour.model.encode(batch.images.float() / 255, batch.mask)
-        hour.model.decode(features, mask, inputs_BT[:1], layers)
+        features, mask = medium.model.encode(batch.images.float() / 255, batch.mask)
+        medium.model.decode(features, mask, inputs_BT[:1], layers)
     T, h, w = traced.looked_Thw.shape
     own = layers[-1].attention[0].mean(0).view(T, *mask.shape[1:])
     np.testing.assert_allclose(traced.looked_Thw, own[:, :h, :w], atol=1e-4)
@@ -58,10 +58,10 @@ def test_the_arrays_equal_the_decoders_own_trace(traced: TracedAttention, hour: 
     np.testing.assert_allclose(traced.suppressed_Thw, own - own.amin((1, 2), keepdim=True), atol=1e-2)
 
 
-def test_a_network_without_attention_is_refused(hour: Recognizer) -> None:
-    blind = Network(hour.config.model)
+def test_a_network_without_attention_is_refused(medium: Recognizer) -> None:
+    blind = Network(medium.config.model)
     with pytest.raises(UserError, match="the network comer has no attention to show; give a run of another one"):
-        trace(blind, hour.config, INK, TOKENS)
+        trace(blind, medium.config, INK, TOKENS)
 
 
 def test_attention_advances_and_coverage_follows(traced: TracedAttention) -> None:
@@ -84,11 +84,11 @@ def test_a_network_without_coverage_has_no_refinement_term(tmp_path: Path) -> No
     assert len(animation(traced)) > 1000
 
 
-def test_untraceable_input_is_refused(hour: Recognizer) -> None:
+def test_untraceable_input_is_refused(medium: Recognizer) -> None:
     with pytest.raises(UserError, match="700 x 700 px"):
-        trace(hour.model, hour.config, np.zeros((700, 700), np.uint8), TOKENS)
+        trace(medium.model, medium.config, np.zeros((700, 700), np.uint8), TOKENS)
     with pytest.raises(ValueError, match="nonsense"):
-        trace(hour.model, hour.config, INK, ["nonsense"])
+        trace(medium.model, medium.config, INK, ["nonsense"])
 
 
 def test_every_symbol_has_its_tile(traced: TracedAttention) -> None:
@@ -125,7 +125,7 @@ def test_the_animation_shows_every_step(traced: TracedAttention) -> None:
 
 def test_figure_4_has_the_same_bytes_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "TYPESET", attention.TYPESET[1:])
-    first, again = (figure4(tmp_path / name, weights=HOUR) for name in ("a", "b"))
+    first, again = (figure4(tmp_path / name, weights=MEDIUM) for name in ("a", "b"))
     assert [path.relative_to(tmp_path / "a") for path in first] == [
         Path(f"figures/fig4-attention.{kind}") for kind in ("pdf", "svg", "png", "gif")
     ]
@@ -135,7 +135,7 @@ def test_figure_4_has_the_same_bytes_each_time(tmp_path: Path, monkeypatch: pyte
 
 def test_figure_4_of_an_archive_stays_local(tmp_path: Path) -> None:
     archive = tiny_archive(tmp_path / "archive")
-    paths = figure4(tmp_path, archive, ["w0_1"], HOUR)
+    paths = figure4(tmp_path, archive, ["w0_1"], MEDIUM)
     assert {path.parent for path in paths} == {tmp_path / "local/figures"}
     with pytest.raises(UserError, match="no expression 'w9'"):
-        figure4(tmp_path, archive, ["w9"], HOUR)
+        figure4(tmp_path, archive, ["w9"], MEDIUM)

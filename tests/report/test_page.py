@@ -21,7 +21,7 @@ from benchmarks.report.page.playback import add_attention
 from evaluation import symlg
 from evaluation.scoreboard.card import Card, System
 from evaluation.scoring import alignment
-from tests.helpers.places import HOUR, ROOT
+from tests.helpers.places import MEDIUM, ROOT
 from tests.helpers.report_place import EXPRESSIONS, HOSTILE, N, Place, errors_of, make_archive
 
 
@@ -250,7 +250,7 @@ def test_without_crohme_the_embedded_sets_runs_are_shown_and_named(place: Place,
     assert "EMBEDDED DATA: these are NOT CROHME numbers." in page and "NOT CROHME" not in render(
         gather(None, tmp_path / "empty", 0), tmp_path / "empty"
     )
-    shutil.copytree(HOUR, tmp_path / "reproduced/comer-fusion/hour-seed7")
+    shutil.copytree(MEDIUM, tmp_path / "reproduced/comer-fusion/medium-seed7")
     both = render(gather(None, tmp_path, 0), tmp_path)
     assert "rows named embedded are NOT CROHME numbers." in both and "EMBEDDED DATA" not in both
 

@@ -70,9 +70,9 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
         yield f"training-{preset}", plots.training(trained, preset) if trained else "no history.jsonl"
     if any(run.core_minutes for run in runs):
         yield "exprate-minutes", plots.minutes(runs)
-    missing = "no errors/*.json; python -m benchmarks score makes them"
     for (recipe, preset), run in {(run.recipe, labels[run]): run for run in reversed(runs)}.items():  # the first seed
-        yield f"errors-{recipe}-{preset}-seed{run.seed}", error_figure.taxonomy(run) if run.errors else missing
+        if run.errors:
+            yield f"errors-{recipe}-{preset}-seed{run.seed}", error_figure.taxonomy(run)
     table = results / "speed" / "growth.csv"
     try:
         drawn = plots.growth(pd.read_csv(table)) if table.exists() else f"there is no {table}; make bench measures it"
