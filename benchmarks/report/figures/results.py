@@ -237,7 +237,7 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
     axis.set_xlim(0, 1.1 * max((x for x, _ in best.values()), default=1))
     figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=3)
     figure.draw_without_rendering()  # now it is known where everything is
-    taken = [axis.transData.transform(point) for line in axis.lines for point in line.get_xydata()]
+    taken = np.concatenate([axis.transData.transform(np.asarray(line.get_xydata())) for line in axis.lines])
     boxes = list[Bbox]()
     for preset, point in best.items():
         for offset, (ha, va) in PLACES.items():
