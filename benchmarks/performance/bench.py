@@ -36,7 +36,7 @@ from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
 from evaluation import csv_text
 from models import CoMER, CoMERSettings, SearchOptions, Vocabulary, searcher
-from models.inference.folded_encoder import FoldedEncoder
+from models.inference.folded_decoder import FoldedNetwork
 from models.inference.plain_search import plain_search
 from models.language_config import LanguageConfig
 from models.layers import Dropout
@@ -119,11 +119,11 @@ def batch(sizes: Sizes, images: int) -> tuple[Tensor, Tensor]:
 
 
 def encoding(sizes: Sizes, bf16: bool) -> Sides:
-    """The encoder: layer by layer, and with folded layers."""
+    """The encoder: as it is, and as a search runs it."""
     model, images = network(sizes), batch(sizes, sizes.batch)
-    with torch.no_grad():
-        folded = FoldedEncoder(model.encoder, torch.bfloat16 if bf16 else torch.float32)
-    return torch.no_grad()(lambda: model.encode(*images)), torch.inference_mode()(lambda: folded(*images))
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        folded = FoldedNetwork(model)
+    return torch.no_grad()(lambda: model.encode(*images)), torch.inference_mode()(lambda: folded.encode(*images))
 
 
 def searching(sizes: Sizes, bf16: bool, steps: int, images: int) -> Sides:

@@ -1,7 +1,8 @@
-"""The network for inference: what `models.densenet` and `models.decoder` compute, in far fewer operations.
+"""The network for inference: the encoder, and what `models.decoder` computes, in far fewer operations.
 
-Weights are cast once, every batch normalization is folded into an adjacent convolution, 1x1 convolutions are matrix
-products, the keys and values of an image are computed once, and rows with a common prefix share its computation.
+Weights are cast once, the ARM's normalization is folded into its convolution, the keys and values of an image are
+computed once, and rows with a common prefix share its computation. What each of this saves is in
+results/speed/search_tricks.csv.
 
 Names carry shapes: b images, c channels, H x W pixels, h x w feature cells, G groups of hypotheses that read one image,
 M beams of a group, R rows, T steps, N words in all, X words that read one image, S word slots, D model width, K outputs
@@ -18,9 +19,10 @@ from torch import Tensor, nn
 from models.comer import CoMER
 from models.coverage import AttentionRefinement
 from models.decoder import Decoder, DecoderLayer
-from models.inference.folded_encoder import Affine, FoldedEncoder, affine
 from models.layers import float32
 from models.vocab import PAD
+
+Affine = tuple[Tensor, Tensor]  # weight and bias
 
 
 def normalize(norm: nn.Module, extra_bias_D: Tensor) -> Callable[[Tensor], Tensor]:
@@ -109,8 +111,9 @@ class FoldedRefinement:
     """The ARM with its batch normalization folded into its last convolution."""
 
     def __init__(self, arm: AttentionRefinement, dtype: torch.dtype) -> None:
-        conv, (scale_H, _) = arm.conv, affine(arm.post_norm.bn)
-        assert conv.bias is not None
+        conv, norm = arm.conv, arm.post_norm.bn
+        assert conv.bias is not None and norm.running_var is not None
+        scale_H = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
         self.cross_coverage, self.self_coverage = arm.cross_coverage, arm.self_coverage
         self.channels, self.dtype = conv.in_channels, dtype
         # channels-last weights bring maps into that layout, too, which is twice as fast in bf16
@@ -236,7 +239,16 @@ class FoldedNetwork:
         device = weight.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
         with torch.autocast(device, enabled=False):
-            self.encoder, self.decoder = FoldedEncoder(model.encoder, dtype), FoldedDecoder(model.decoder, dtype)
+            self.decoder = FoldedDecoder(model.decoder, dtype)
+        self.encoder = copy.deepcopy(model.encoder)
+        self.encoder.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        self.autocast = torch.autocast(device, dtype, enabled=dtype != weight.dtype)
+
+    def encode(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
+        """Features [b, h, w, d] of images and their mask [b, h, w]."""
+        with self.autocast:
+            features_bhwd, mask_bhw = self.encoder(images_b1HW.to(self.decoder.stream), mask_bHW)
+        return features_bhwd, mask_bhw
 
 
 def distinct_prefixes(inputs_RT: Tensor, length_R: Tensor) -> tuple[Tensor, Tensor, Tensor]:

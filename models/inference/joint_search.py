@@ -51,7 +51,7 @@ class JointSearch:
         image_G = torch.arange(b, device=device).repeat(len(starts))
         start_G = torch.tensor(starts, device=device).repeat_interleave(b)
         with torch.autocast(device.type, enabled=False):  # nothing is cast again
-            readers = [Reader(self.network.decoder, *self.network.encoder(*view)) for view in views]
+            readers = [Reader(self.network.decoder, *self.network.encode(*view)) for view in views]
             decoders = [IncrementalDecoder(reader, image_G, options.beam_size) for reader in readers]
             found = self.beam_search(decoders, start_G, SOS + EOS - start_G, options).run()
             leftward_N = (start_G == EOS).repeat_interleave(options.beam_size)

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from models.inference.folded_decoder import FoldedDecoder, Reader, distinct_prefixes
-from models.inference.folded_encoder import FoldedEncoder
 from models.inference.joint_search import JointSearch
 from models.inference.options import SearchOptions
 from models.vocab import SOS
@@ -16,36 +15,6 @@ from tests.models.test_models import IMAGES, padded, small
 def images() -> tuple[Tensor, Tensor]:
     stack, mask = padded(IMAGES, extra=19)
     return stack.double(), mask
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("stride", [16, 8])
-@pytest.mark.parametrize("mask_padding", [False, True])
-def test_encoder(mask_padding: bool, stride: int) -> None:
-    model = small(mask_padding=mask_padding, stride=stride).double()
-    features, mask = model.encode(*images())
-    folded, folded_mask = FoldedEncoder(model.encoder, torch.float64)(*images())
-    assert torch.equal(folded_mask, mask)
-    defined = ~mask if mask_padding else torch.ones_like(mask)
-    assert features[defined].std() > 0.1
-    torch.testing.assert_close(folded[defined], features[defined], atol=1e-12, rtol=0)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("growth_rate", [5, 12])
-def test_encoder_in_bfloat16_reads_no_uninitialized_memory(growth_rate: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Matrix products read beyond the channels, to a multiple of 32; what lies there must not be garbage."""
-    model = small(growth_rate=growth_rate)
-    stack, mask = images()
-    exact = FoldedEncoder(model.encoder, torch.float32)(stack.float(), mask)[0]
-
-    def garbage(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-        return torch.full(shape, torch.nan, dtype=x.dtype)
-
-    monkeypatch.setattr(Tensor, "new_empty", garbage)
-    rough = FoldedEncoder(model.encoder, torch.bfloat16)(stack.float(), mask)[0]
-    assert rough.dtype == torch.float32
-    assert 0 < (rough - exact).abs().max() < 0.3
 
 
 @torch.no_grad()
