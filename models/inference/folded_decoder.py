@@ -9,6 +9,7 @@ M beams of a group, R rows, T steps, N words in all, X words that read one image
 of a linear layer, L = h * w, H heads, E = D / H, C coverage channels, V classes.
 """
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 
