@@ -237,7 +237,8 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
     axis.set_xlim(0, 1.1 * max((x for x, _ in best.values()), default=1))
     figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=3)
     figure.draw_without_rendering()  # now it is known where everything is
-    taken = np.concatenate([axis.transData.transform(np.asarray(line.get_xydata())) for line in axis.lines])
+    points = [point for line in axis.lines for point in np.asarray(line.get_xydata())]  # none without a known cost
+    taken = axis.transData.transform(points) if points else np.empty((0, 2))
     boxes = list[Bbox]()
     for preset, point in best.items():
         for offset, (ha, va) in PLACES.items():
