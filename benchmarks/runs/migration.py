@@ -41,6 +41,9 @@ def migrate(roots: Sequence[Path]) -> list[str]:
     for run, target in moves.items():
         if target.exists():
             raise UserError(f"{run.path}: {target.name} exists already; delete one of the two")
+    for run in targets:
+        for split in run.sets("predictions/*.zip"):
+            read_predictions(run.path / f"predictions/{split}.zip")  # which names a damaged one
     for run, target in moves.items():
         with locked(run.path):
             _move(run, target)

@@ -141,6 +141,10 @@ def foreign(run: RunFolder) -> None:
     save_checkpoint(run, {}, {"digest": "12345678"})
 
 
+def truncated(run: RunFolder) -> None:
+    os.truncate(run.path / "predictions/2014.zip", 60)
+
+
 def broken(run: RunFolder) -> None:
     run.path.joinpath("config.yaml").write_text("preset: [ink")
 
@@ -150,6 +154,7 @@ REFUSED = {
     renamed: "best: a run of these settings is called ink-seed7 or ink-seed7-.*; rename the folder first",
     damaged: "its checkpoint is damaged; delete it",
     foreign: "its checkpoint belongs to configuration 12345678, not ",
+    truncated: "ink-seed7-[0-9a-f]*/predictions/2014.zip: cannot be read as a zip",
     broken: "config.yaml: this is not YAML",
     lambda run: shutil.rmtree(run.path): "no run folder",
 }
