@@ -31,7 +31,8 @@ def migrate(roots: Sequence[Path]) -> list[str]:
 
     All are checked before any is changed, and each changes at once: the folder of the new name is complete before the
     old one goes. A second call finds nothing to do. Raises UserError for a folder without runs, or with another name
-    than the suite gives; for a run that is being trained or damaged, and where the new name is taken.
+    than the suite gives; for a run that is being trained or damaged, and where the new name is taken. Raises InputError
+    for predictions that cannot be read.
     """
     for root in roots:
         if not RunFolder.under(root):

@@ -15,6 +15,7 @@ from benchmarks.files import locked, zipped
 from benchmarks.runs.folder import RunFolder, config_digest
 from benchmarks.runs.migration import migrate, present
 from benchmarks.training.checkpoint import load_checkpoint, save_checkpoint
+from evaluation import InputError
 from evaluation.scoring.inputs import read_predictions
 from tests.helpers.places import ROOT
 
@@ -164,7 +165,7 @@ REFUSED = {
 def test_what_is_refused_stays_as_it_is(tmp_path: Path, spoil: Any, words: str) -> None:
     spoil(made(tmp_path, "medium", "ink"))
     before = content(tmp_path)
-    with pytest.raises(UserError, match=words):
+    with pytest.raises((UserError, InputError), match=words):
         migrate([tmp_path])
     after = content(tmp_path)
     assert {name: after[name] for name in after if not name.endswith(".training")} == before
