@@ -30,7 +30,7 @@ from models.settings import (
 )
 from models.vocab import Vocabulary
 
-SCHEMA = 5  # version of the settings below: raise it when one is removed, changes its meaning or is added (unless it is
+SCHEMA = 6  # version of the settings below: raise it when one is removed, changes its meaning or is added (unless it is
 # left out where it is absent, so that runs keep their digests)
 SEED_LIMIT = 2**64  # torch takes smaller seeds
 FILLED_IN = {  # by the run
@@ -139,7 +139,6 @@ class Training(Strict):
     """How a run is trained; presets/paper.yaml describes every key."""
 
     epochs: int = Field(default=300, gt=0, le=1_000_000)
-    undistorted: float = Field(default=0.0, ge=0, le=1)
     batching: Batching = Batching()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.config import Augmentation, Config
+from benchmarks.config import Config
 from benchmarks.data.augmentation import Distortion, Draw, distort, rescale, scaled, sides, within_limits
 from benchmarks.data.samples import Sample
 from benchmarks.data.substitution import Substitution
@@ -219,11 +219,11 @@ class TrainingSet:
         images, chosen = [], []
         for index in indices:
             sample = self.samples[index]
-            if self.substitution and not self.undistorted(epoch):
+            if self.substitution:
                 # with its own generator, so that distortions are the same without it
                 sample = self.substitution(sample, np.random.default_rng((self.config.seed, epoch, index, 1)))
             distortion, draw = self.distortion(epoch, index)
-            images.append(distortion.apply(sample.image, self.augmentation(epoch), draw))
+            images.append(distortion.apply(sample.image, self.config.augmentation, draw))
             chosen.append(sample)
         shape = self.shape([sides(image) for image in images])
         return Batch([s.id for s in chosen], *pad(images, shape), [s.tokens for s in chosen])
@@ -252,18 +252,7 @@ class TrainingSet:
     def distortion(self, epoch: int, index: int) -> tuple[Distortion, Draw]:
         """Distortion of a sample in an epoch, and the generator from which to draw its effects."""
         draw = self._draw(epoch, index)
-        return distort(self.augmentation(epoch), *self.sizes[index], draw, self.config.data.scale), draw
-
-    def undistorted(self, epoch: int) -> bool:
-        """Whether this is one of the last epochs, in which images change in scale alone and no symbol is replaced."""
-        epochs = self.config.training.epochs
-        last = round(self.config.training.undistorted * epochs)
-        return bool(last) and epoch >= epochs - last  # statistics are recomputed on a further epoch
-
-    def augmentation(self, epoch: int) -> Augmentation | None:
-        """What distorts the images of an epoch."""
-        usual = self.config.augmentation
-        return Augmentation(scale=usual.scale) if usual and self.undistorted(epoch) else usual
+        return distort(self.config.augmentation, *self.sizes[index], draw, self.config.data.scale), draw
 
     def _draw(self, epoch: int, index: int) -> Draw:
         return np.random.default_rng((self.config.seed, epoch, index))

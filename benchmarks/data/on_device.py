@@ -59,7 +59,7 @@ class OnDeviceSet(TrainingSet):
 
     def prepare(self, epoch: int, indices: Sequence[int]) -> Drawn:
         """Draw the random part of a batch, without touching a pixel or the device."""
-        rows, grids, augmentation = [], [], self.augmentation(epoch)
+        rows, grids, augmentation = [], [], self.config.augmentation
         for index in indices:
             height, width = self.sizes[index]
             distortion, draw = self.distortion(epoch, index)

@@ -3,7 +3,6 @@
 import gzip
 import json
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -26,10 +25,8 @@ from benchmarks.data.batching import (
     prefetched,
     shape_batches,
 )
-from benchmarks.data.on_device import OnDeviceSet
 from benchmarks.data.samples import Sample, evenly
 from benchmarks.performance.gpu_check import RECORDED
-from models import CoMERSettings, build
 from tests.helpers.places import PARITY
 
 
@@ -254,30 +251,3 @@ def test_the_coarse_grid_leaves_a_gpu_few_shapes(crohme):
     (few, served, pixels), (many, fewer_served, least) = measured[True], measured[False]
     assert few < 350 and served > 0.99 and pixels < 1.1 * least
     assert many > 600 and fewer_served < 0.8
-
-
-@pytest.mark.parametrize("on_device", [False, True])
-def test_the_last_epochs_change_images_in_scale_alone(on_device: bool) -> None:
-    strong, samples = Augmentation(rotation=8.0, elastic=2.0, thickness=0.5), made_up(8)
-    network = build(CoMERSettings(**CoMERSettings.sizes["nano"]))
-
-    def images(epoch: int, augmentation: Augmentation, undistorted: float) -> list[torch.Tensor]:
-        training = Training(epochs=4, undistorted=undistorted, batching=Batching(order="shape", size=4))
-        settings = Config(recipe="r", preset="p", augmentation=augmentation, training=training)
-        kind = OnDeviceSet if on_device else TrainingSet
-        made = kind(samples, settings, torch.device("cpu"), network=network)
-        return [made.inputs(made.prepare(epoch, part)).images for part in made.plan(epoch)]
-
-    for epoch in range(5):
-        expected = images(epoch, Augmentation() if epoch > 1 else strong, 0.0)
-        for actual, other in zip(images(epoch, strong, 0.5), expected, strict=True):
-            assert torch.equal(actual, other)
-    assert any(one.shape != other.shape or not torch.equal(one, other) for one, other in
-               zip(images(3, strong, 0.0), expected, strict=False))  # fmt: skip
-
-
-def test_the_last_epochs_keep_their_symbols() -> None:
-    samples = made_up(4)
-    settings = Config(recipe="r", preset="p", training=Training(epochs=4, undistorted=0.25))
-    replaced = TrainingSet(samples, settings, substitution=lambda sample, draw: replace(sample, tokens=("y",)))  # type: ignore[arg-type]
-    assert [set(replaced.batch(epoch, range(4)).tokens) == {("y",)} for epoch in range(4)] == [True, True, True, False]

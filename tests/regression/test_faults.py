@@ -56,8 +56,6 @@ FAULTS = [
           "donors[line.role].append", 'donors["superscript"].append'),
     Fault("size of exchanged parts", "handwriting", "benchmarks.data.exchange",
           "_size(old) / _size(new.values())", "1.0"),
-    Fault("undistorted last epochs", "handwriting", "benchmarks.data.batching",
-          "bool(last) and epoch >= epochs - last", "False"),
     Fault("no cut-outs of held-out formulas", "handwriting", "benchmarks.training.training_data",
           "if sample.tokens not in held", ""),
     Fault("held-out formulas do not occur in training", "handwriting", "benchmarks.data.samples",
