@@ -196,7 +196,8 @@ class TrainingSet:
         """The epoch's batches of sample numbers, in order; as in a distributed sampler, some repeat to fill a step."""
         size, pixels, micro_batches = self.batching.size, self.batching.pixels, self.batching.micro_batches
         share, snug = min(1.0, (epoch + 1) / (self.batching.curriculum + 1)), self.batching.order == "snug"
-        chosen = self.by_length[: max(1, round(share * len(self.samples)))]
+        present = [i for i in self.by_length if self.samples[i].takes_part(epoch)]
+        chosen = present[: max(1, round(share * len(present)))]
         if self.batching.order == "area":
             chosen = sorted(chosen)
             batches = area_batches([self.sizes[i] for i in chosen], size, pixels)

@@ -9,6 +9,7 @@ The choice depends on the training expressions alone, not on the training seed.
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,7 +26,8 @@ Part = tuple[Sample, Line]
 
 
 def exchanged(samples: Sequence[Sample], count: int) -> list[Sample]:
-    """At most `count` expressions made of each sample with known ink; longer parts are more likely to be put in."""
+    """At most `count` expressions made of each sample with known ink, which take turns in training; longer parts are
+    more likely to be put in."""
     trees = [parse(sample.tokens) if sample.ink else None for sample in samples]
     donors: dict[str, list[Part]] = defaultdict(list)
     for sample, tree in zip(samples, trees, strict=True):
@@ -33,10 +35,11 @@ def exchanged(samples: Sequence[Sample], count: int) -> list[Sample]:
             if line.stop - line.start <= MAX_TOKENS:
                 donors[line.role].append((sample, line))
     ends = {role: np.cumsum([line.stop - line.start for _, line in parts]) for role, parts in donors.items()}
-    made = []
+    all_made = []
     for sample, tree in zip(samples, trees, strict=True):
         if tree and (places := [place for place in _replaceable(tree) if place.role in ends]):
             draw = np.random.default_rng((GENERATOR, zlib.crc32(sample.id.encode())))
+            made = []
             for number in range(count):
                 place = places[draw.integers(len(places))]
                 for _ in range(TRIES):
@@ -45,7 +48,8 @@ def exchanged(samples: Sequence[Sample], count: int) -> list[Sample]:
                     if donor.tokens[part.start : part.stop] != sample.tokens[place.start : place.stop]:
                         made.append(_exchange(sample, tree, place, donor, part, f"{sample.id}-x{number}"))
                         break
-    return made
+            all_made += [replace(one, number=number, turns=len(made)) for number, one in enumerate(made)]
+    return all_made
 
 
 def _replaceable(tree: Line | None) -> list[Line]:

@@ -20,12 +20,21 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Sample:
-    """An expression: id, tokens, image (H, W) uint8 with white ink on black, and its pen strokes if known."""
+    """An expression: id, tokens, image (H, W) uint8 with white ink on black, and its pen strokes if known.
+
+    Of several that are generated from one expression, each epoch of a training takes one, in turn.
+    """
 
     id: str
     tokens: tuple[str, ...]
     image: np.ndarray
     ink: Ink | None = None
+    number: int = 0  # among those that take turns
+    turns: int = 1  # how many take turns
+
+    def takes_part(self, epoch: int) -> bool:
+        """Whether it is trained on in an epoch."""
+        return epoch % self.turns == self.number
 
 
 def with_ink(samples: Sequence[Sample], store: ZipStore) -> list[Sample]:

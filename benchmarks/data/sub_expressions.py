@@ -29,7 +29,10 @@ Span = tuple[int, int]  # token positions [start, stop)
 
 
 def sub_expressions(samples: Sequence[Sample], count: int) -> list[Sample]:
-    """At most `count` parts of each sample with known ink, rendered as images; longer parts are more likely."""
+    """At most `count` parts of each sample with known ink, rendered as images; longer parts are more likely.
+
+    Those of one sample take turns in training.
+    """
     cut = []
     for sample in samples:
         if not sample.ink or not (spans := parts(sample.tokens)):
@@ -38,11 +41,11 @@ def sub_expressions(samples: Sequence[Sample], count: int) -> list[Sample]:
         lengths = np.array([stop - start for start, stop in spans])
         chosen = draw.choice(len(spans), min(count, len(spans)), replace=False, p=lengths / lengths.sum())
         max_scale = MAX_ENLARGEMENT * SYMBOL_HEIGHT / _mean_height(symbols.values())
-        for start, stop in (spans[index] for index in chosen):
+        for number, (start, stop) in enumerate(spans[index] for index in chosen):
             part = {place - start: symbol for place, symbol in symbols.items() if start <= place < stop}
             canvas = Canvas.of(part.values(), min(max_scale, SYMBOL_HEIGHT / _mean_height(part.values())))
             name, image = f"{sample.id}-{start}-{stop}", canvas.draw(part.values())
-            cut.append(Sample(name, sample.tokens[start:stop], image, Ink(part, canvas)))
+            cut.append(Sample(name, sample.tokens[start:stop], image, Ink(part, canvas), number, len(chosen)))
     return cut
 
 

@@ -3,7 +3,9 @@
 import gzip
 import json
 from collections import Counter
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -251,3 +253,14 @@ def test_the_coarse_grid_leaves_a_gpu_few_shapes(crohme):
     (few, served, pixels), (many, fewer_served, least) = measured[True], measured[False]
     assert few < 350 and served > 0.99 and pixels < 1.1 * least
     assert many > 600 and fewer_served < 0.8
+
+
+@pytest.mark.parametrize("order", ["area", "shape", "snug"])
+def test_what_is_made_of_one_expression_takes_turns(order: Any) -> None:
+    ours = made_up(4)
+    made = [replace(sample, id=f"{sample.id}-{k}", number=k, turns=3) for sample in ours for k in range(3)]
+    settings = Config(recipe="r", preset="p", training=Training(batching=Batching(order=order)))
+    training = TrainingSet([*ours, *made], settings)
+    for epoch in range(7):
+        ids = {training.samples[i].id for batch in training.plan(epoch) for i in batch}
+        assert ids == {sample.id for sample in ours} | {f"{sample.id}-{epoch % 3}" for sample in ours}

@@ -113,6 +113,7 @@ def test_the_choice_is_reproducible() -> None:
     assert [one.id for one in first] == [other.id for other in again] and len({one.id for one in first}) == len(first)
     for one, other in zip(first, again, strict=True):
         assert one.tokens == other.tokens and np.array_equal(one.image, other.image)
+    assert {(one.id, one.number, one.turns) for one in first} == {(f"{n}-x{k}", k, 2) for n in range(6) for k in (0, 1)}
 
 
 def nothing(sample: Sample) -> Sample:

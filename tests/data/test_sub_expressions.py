@@ -104,6 +104,7 @@ def test_cuts_depend_on_the_expression_alone(ink: ZipStore) -> None:
     again = [part for part in together if part.id.startswith("a-2")]
     assert [part.id for part in again] == [part.id for part in alone]
     assert all(np.array_equal(one.image, other.image) for one, other in zip(again, alone, strict=True))
+    assert [(part.number, part.turns) for part in alone] == [(0, 2), (1, 2)]
 
 
 def test_ink_that_does_not_fit_its_caption_is_left_out(tmp_path: Path) -> None:
