@@ -50,7 +50,8 @@ def training_data(
         samples = _learnable(samples, network)
     resident = config.training.resident
     if resident is None:
-        resident = device.type == "cuda" and not substitution
+        as_stored = config.augmentation is not None and config.augmentation.as_stored
+        resident = device.type == "cuda" and not substitution and not as_stored
     if resident:
         training_set = OnDeviceSet(samples, config, device, network)
     else:
