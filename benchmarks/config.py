@@ -84,7 +84,6 @@ class Augmentation(Strict):
     shear: float = Field(default=0.0, ge=0, le=1)
     elastic: float = Field(default=0.0, ge=0)
     thickness: float = Field(default=0.0, ge=0, le=1)
-    as_stored: bool = False
 
     @model_validator(mode="after")
     def _scale_is_a_range(self) -> "Augmentation":
@@ -218,8 +217,6 @@ class Config(Strict):
     def _images_can_change(self) -> "Config":
         if self.training.resident and self.data.substitution:
             raise ValueError("data.substitution redraws images, so they cannot stay on the device (training.resident)")
-        if self.training.resident and self.augmentation and self.augmentation.as_stored:
-            raise ValueError("training.resident keeps images as they are loaded; set augmentation.as_stored to false")
         return self
 
     @model_validator(mode="after")

@@ -48,30 +48,20 @@ def within_limits(height: int, width: int, scale: float = 1.0) -> float:
     return 1.0
 
 
-def kept(samples: Iterable[Sample], data: Data) -> list[Sample]:
-    """The samples whose images are not over `data.max_area`."""
-    return [sample for sample in samples if sample.image.size <= data.max_area]
-
-
 def scaled(samples: Iterable[Sample], data: Data, scale: float = 1.0) -> list[Sample]:
     """Drop images over `data.max_area` and scale the rest by `data.scale` (area average), once for all epochs.
 
     A search at several sizes multiplies that factor by `scale`.
     """
-    factor, left = data.scale * scale, kept(samples, data)
-    return left if factor == 1 else [replace(sample, image=_rescaled(sample.image, factor)) for sample in left]
+    kept = [sample for sample in samples if sample.image.size <= data.max_area]
+    factor = data.scale * scale
+    return kept if factor == 1 else [replace(sample, image=_rescaled(sample.image, factor)) for sample in kept]
 
 
 def _rescaled(image: np.ndarray, scale: float) -> np.ndarray:
-    height, width = scaled_sides(image, scale)
-    smaller = scale * within_limits(*sides(image)) < 1
-    return cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR)
-
-
-def scaled_sides(image: np.ndarray, scale: float) -> tuple[int, int]:
-    """Height and width of an image scaled by `scale` after it was brought within the authors' limits."""
     factor = scale * within_limits(*sides(image))
-    return rounded(image.shape[0] * factor), rounded(image.shape[1] * factor)
+    size = rounded(image.shape[1] * factor), rounded(image.shape[0] * factor)
+    return cv2.resize(image, size, interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_LINEAR)
 
 
 @dataclass(frozen=True)
@@ -84,14 +74,8 @@ class Distortion:
     height: int
     width: int
 
-    def apply(
-        self, image: np.ndarray, augmentation: Augmentation | None, draw: Draw, finer: tuple[float, float] = (1.0, 1.0)
-    ) -> np.ndarray:
-        """uint8 [h,w] -> uint8 [self.height, self.width]
-
-        `finer` says how many times higher and wider the image is than the one that the distortion was drawn for; it is
-        then sampled so much finer, too, and averaged, which keeps strokes sharp.
-        """
+    def apply(self, image: np.ndarray, augmentation: Augmentation | None, draw: Draw) -> np.ndarray:
+        """uint8 [h,w] -> uint8 [self.height, self.width]"""
         if self.matrix is None:
             return rescale(rescale(image, self.factor), self.limit)
         assert augmentation is not None
@@ -101,18 +85,15 @@ class Distortion:
             image = cv2.dilate(image, kernel)
         elif stroke == THINNER:  # blended with the original, so that no stroke vanishes
             image = cv2.addWeighted(cv2.erode(image, kernel), 0.6, image, 0.4, 0)
-        times = max(1, round(max(finer)))
-        forward, size = self.forward(*sides(image), finer, times), (self.width * times, self.height * times)
+        forward, size = self.forward(*sides(image)), (self.width, self.height)
         if coarse is None:
-            sampled = cv2.warpAffine(image, forward, size, flags=cv2.INTER_LINEAR)
-        else:
-            inverse = cv2.invertAffineTransform(forward).astype(np.float32)
-            field = cv2.resize(coarse, size, interpolation=cv2.INTER_CUBIC) * np.float32(max(finer))
-            y, x = np.mgrid[0 : size[1], 0 : size[0]].astype(np.float32)
-            for axis, (to_x, to_y, shift) in enumerate(inverse):
-                field[..., axis] += to_x * x + to_y * y + shift
-            sampled = cv2.remap(image, field, None, cv2.INTER_LINEAR)  # type: ignore[call-overload] (its stubs want two maps)
-        return sampled if times == 1 else cv2.resize(sampled, (self.width, self.height), interpolation=cv2.INTER_AREA)
+            return cv2.warpAffine(image, forward, size, flags=cv2.INTER_LINEAR)
+        inverse = cv2.invertAffineTransform(forward).astype(np.float32)
+        field = cv2.resize(coarse, size, interpolation=cv2.INTER_CUBIC)
+        y, x = np.mgrid[0 : self.height, 0 : self.width].astype(np.float32)
+        for axis, (to_x, to_y, shift) in enumerate(inverse):
+            field[..., axis] += to_x * x + to_y * y + shift
+        return cv2.remap(image, field, None, cv2.INTER_LINEAR)  # type: ignore[call-overload] (its stubs want two maps)
 
     def effects(self, augmentation: Augmentation, draw: Draw) -> tuple[int, np.ndarray | None]:
         """Draw the effects besides the matrix: the change of the stroke width, and a coarse float32 [h,w,2] grid of
@@ -125,12 +106,11 @@ class Distortion:
             coarse = draw.uniform(-pixels, pixels, shape).astype(np.float32)
         return stroke, coarse
 
-    def forward(self, height: int, width: int, finer: tuple[float, float] = (1.0, 1.0), times: int = 1) -> np.ndarray:
-        """Affine map [2,3] from an image of height x width to the distorted one, enlarged `times`, center to center."""
+    def forward(self, height: int, width: int) -> np.ndarray:
+        """Affine map [2,3] from an image of height x width to the distorted one, center to center."""
         assert self.matrix is not None
-        matrix = times * self.matrix / finer[::-1]
-        shift = np.array([self.width, self.height]) * times / 2 - matrix @ np.array([width / 2, height / 2])
-        return np.hstack([matrix, shift[:, None]])
+        shift = np.array([self.width / 2, self.height / 2]) - self.matrix @ np.array([width / 2, height / 2])
+        return np.hstack([self.matrix, shift[:, None]])
 
 
 def distort(augmentation: Augmentation | None, height: int, width: int, draw: Draw, scale: float = 1.0) -> Distortion:

@@ -18,17 +18,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.config import Config
-from benchmarks.data.augmentation import (
-    Distortion,
-    Draw,
-    distort,
-    kept,
-    rescale,
-    scaled,
-    scaled_sides,
-    sides,
-    within_limits,
-)
+from benchmarks.data.augmentation import Distortion, Draw, distort, rescale, scaled, sides, within_limits
 from benchmarks.data.samples import Sample
 from benchmarks.data.substitution import Substitution
 from models.network import Network, Targets
@@ -198,11 +188,8 @@ class TrainingSet:
     ):
         self.config, self.batching, self.substitution = config, config.training.batching, substitution
         self.device, self.network = device or torch.device("cpu"), network
-        samples = [sample for sample in samples if len(sample.tokens) <= config.data.max_tokens]
-        usual = config.augmentation
-        self.as_stored = usual is not None and usual.as_stored and not usual.only_scale and config.data.scale != 1
-        self.samples = kept(samples, config.data) if self.as_stored else scaled(samples, config.data)
-        self.sizes = [self._loaded_sides(sample.image) for sample in self.samples]
+        self.samples = [s for s in scaled(samples, config.data) if len(s.tokens) <= config.data.max_tokens]
+        self.sizes = [sides(s.image) for s in self.samples]
         self.by_length = sorted(range(len(self.samples)), key=lambda i: len(self.samples[i].tokens))
 
     def plan(self, epoch: int) -> list[list[int]]:
@@ -237,9 +224,7 @@ class TrainingSet:
                 # with its own generator, so that distortions are the same without it
                 sample = self.substitution(sample, np.random.default_rng((self.config.seed, epoch, index, 1)))
             distortion, draw = self.distortion(epoch, index)
-            (height, width), (loaded_height, loaded_width) = sides(sample.image), self.sizes[index]
-            finer = height / loaded_height, width / loaded_width
-            images.append(distortion.apply(sample.image, self.config.augmentation, draw, finer))
+            images.append(distortion.apply(sample.image, self.config.augmentation, draw))
             chosen.append(sample)
         shape = self.shape([sides(image) for image in images])
         return Batch([s.id for s in chosen], *pad(images, shape), [s.tokens for s in chosen])
@@ -269,9 +254,6 @@ class TrainingSet:
         """Distortion of a sample in an epoch, and the generator from which to draw its effects."""
         draw = self._draw(epoch, index)
         return distort(self.config.augmentation, *self.sizes[index], draw, self.config.data.scale), draw
-
-    def _loaded_sides(self, image: np.ndarray) -> tuple[int, int]:
-        return scaled_sides(image, self.config.data.scale) if self.as_stored else sides(image)
 
     def _draw(self, epoch: int, index: int) -> Draw:
         return np.random.default_rng((self.config.seed, epoch, index))

@@ -50,8 +50,7 @@ def training_data(
         samples = _learnable(samples, network)
     resident = config.training.resident
     if resident is None:
-        as_stored = config.augmentation is not None and config.augmentation.as_stored
-        resident = device.type == "cuda" and not substitution and not as_stored
+        resident = device.type == "cuda" and not substitution
     if resident:
         training_set = OnDeviceSet(samples, config, device, network)
     else:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -151,46 +150,6 @@ def test_distortion_keeps_the_ink():
         draw = np.random.default_rng(seed)
         distorted = distort(strong, *sides(image), draw).apply(image, strong, draw)
         assert 0.85 < distorted.sum() / image.sum() < 1.15
-
-
-def test_images_distorted_as_stored_lie_where_those_distorted_as_loaded_do():
-    """A ramp stays a ramp, however it is sampled, so both ways agree in its gray levels, except at the edge."""
-    y, x = np.mgrid[0:120, 0:240]
-    stored = (40 + 0.5 * x + 0.7 * y).astype(np.uint8)
-    loaded, strong = cv2.resize(stored, (90, 45), interpolation=cv2.INTER_AREA), Augmentation(rotation=8, shear=0.2)
-    for seed in range(10):
-        distortion = distort(strong, *sides(loaded), np.random.default_rng(seed))
-        both = [distortion.apply(image, strong, np.random.default_rng(0), finer) for image, finer in
-                ((loaded, (1.0, 1.0)), (stored, (120 / 45, 240 / 90)))]  # fmt: skip
-        assert both[0].shape == both[1].shape
-        seen = np.pad((np.minimum(*both) > 30).astype(np.uint8), 4)
-        inside = cv2.erode(seen, np.ones((9, 9), np.uint8))[4:-4, 4:-4] > 0
-        assert inside.mean() > 0.4
-        assert np.abs(both[0].astype(int) - both[1])[inside].max() <= 3
-
-
-def test_images_distorted_as_stored_are_sharper_but_batched_alike():
-    strong = Augmentation(rotation=4, shear=0.15, elastic=1.2, thickness=0.3)
-    draw, samples = np.random.default_rng(0), []
-    for number in range(12):
-        image = np.zeros((60 + number, 200), np.uint8)
-        for x in draw.integers(10, 190, 9):
-            cv2.line(image, (int(x), 10), (int(x) + 3, 50), 255, 2)
-        samples.append(Sample(str(number), ("x",) * (1 + number), image))
-    samples += [Sample("tiny", ("-",), np.full((2, 60), 255, np.uint8))]  # which loading enlarges
-    sets = []
-    for as_stored in (False, True):
-        augmentation = strong.model_copy(update={"as_stored": as_stored})
-        training = Training(batching=Batching(order="shape", size=4))
-        settings = Config(recipe="r", preset="p", data=Data(scale=0.375), augmentation=augmentation, training=training)
-        sets.append(TrainingSet(samples, settings))
-    loaded, stored = sets
-    assert loaded.plan(1) == stored.plan(1)
-    for part in loaded.plan(1):
-        one, other = (each.batch(1, part).images.float() for each in sets)
-        assert one.shape == other.shape
-        edges, sharper = (images.diff(dim=-1).abs().sum() / images.sum() for images in (one, other))
-        assert sharper > 1.1 * edges or "tiny" in loaded.batch(1, part).ids
 
 
 @pytest.mark.parametrize("micro_batches", [4, 50])
