@@ -222,7 +222,7 @@ def _batches(name: str, training: TrainingSet) -> Values:
 
 def ink_values(archive: Archive) -> Values:
     """Rendered pen strokes, what is cut out, exchanged and held out, and the batches of every preset that substitutes
-    symbols."""
+    symbols, and of one whose generated expressions take turns."""
     samples = with_ink(archive.samples("train"), archive.ink)
     cut, made = sub_expressions(samples, 1), exchanged(samples, 1)
     drawn = sum(int(s.ink.canvas.draw(s.ink.symbols.values()).sum()) for s in samples if s.ink)
@@ -237,6 +237,8 @@ def ink_values(archive: Archive) -> Values:
     for preset, config in configs.items():
         if config.data.needs_ink:
             values |= _batches(f"{preset} handwriting", training_data(config, archive, None, cpu)[0])
+    in_turn = configs["medium"].changed({"data.sub_expressions": 2, "data.exchanged": 2})
+    values |= _batches("handwriting in turn", training_data(in_turn, archive, None, cpu)[0])
     config = configs["medium"].changed({"select": "heldout", "heldout": 0.4})
     training, held = training_data(config, archive, None, cpu)
     return values | {

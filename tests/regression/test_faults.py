@@ -56,6 +56,8 @@ FAULTS = [
           "donors[line.role].append", 'donors["superscript"].append'),
     Fault("size of exchanged parts", "handwriting", "benchmarks.data.exchange",
           "_size(old) / _size(new.values())", "1.0"),
+    Fault("generated expressions take turns", "handwriting", "benchmarks.data.samples",
+          "epoch % self.turns == self.number", "True"),
     Fault("no cut-outs of held-out formulas", "handwriting", "benchmarks.training.training_data",
           "if sample.tokens not in held", ""),
     Fault("held-out formulas do not occur in training", "handwriting", "benchmarks.data.samples",
