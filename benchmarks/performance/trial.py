@@ -5,7 +5,7 @@ sheet, of which those are read whose formula occurs nowhere in the rest (719 of 
 set, by symLG, in four classes of length. The split depends on the archive alone, so all trials, whatever their seed,
 are judged by the same expressions. One training can be read in several ways.
 
-A quarter of the data (data.limit), seen four times as often, tells what helps a training four times as long.
+A quarter of the data (data.limit), seen four times as often, stands for a training four times as long.
 """
 
 from collections.abc import Sequence

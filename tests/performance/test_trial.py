@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from benchmarks.data.archive import Archive, open_archive
+from benchmarks.data.samples import Sample
 from benchmarks.errors import UserError
 from benchmarks.performance import trial as trials
 from benchmarks.performance.trial import CLASSES, trial
+from benchmarks.runs.folder import RunFolder
 from benchmarks.training.training_data import training_data
 from models import build
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -43,6 +45,23 @@ def test_a_trial_trains_once_and_reads_in_every_way(
     assert [row["exact"] for row in rows()] == [first["exact"], narrow["exact"]]
     assert weights.stat().st_mtime_ns == trained
     assert len(pd.read_csv(recorded)) == 2  # in place of the same two rows
+
+
+def test_a_trial_heeds_the_limit_of_its_data(archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained_on: list[int] = []
+
+    def stop(_run: RunFolder, _archive: Archive, samples: list[Sample]) -> None:
+        trained_on.append(len(samples))
+        raise Interrupted
+
+    class Interrupted(Exception):
+        pass
+
+    monkeypatch.setattr(trials, "train", stop)
+    for changes in (["data.limit=5"], []):
+        with pytest.raises(Interrupted):
+            trial(archive, tmp_path, "comer-fusion", str(archive.path / "tiny.yaml"), 7, 1, changes)
+    assert trained_on[0] == 5 < trained_on[1]
 
 
 @pytest.mark.parametrize(
