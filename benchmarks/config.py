@@ -34,7 +34,8 @@ SCHEMA = 6  # version of the settings below: raise it when one is removed, chang
 # left out where it is absent, so that runs keep their digests)
 SEED_LIMIT = 2**64  # torch takes smaller seeds
 FILLED_IN = {  # by the run
-    *("schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink", "search.language.digest")
+    *("schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"),
+    *("search.language.digest", "search.together.digests"),
 }
 # Limits of the authors' loader, which skips larger images and longer labels in training and in prediction.
 AUTHORS_MAX_PIXELS = 320_000
@@ -163,6 +164,19 @@ class Language(Strict):
     length: float = 0.0
 
 
+class Together(Strict):
+    """Other networks that read together with a run's own: the folders of their runs. `digests` of their weights are
+    filled in."""
+
+    runs: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+
+    @property
+    def weights(self) -> list[Path]:
+        """The weights files."""
+        return [Path(run) / "best.safetensors" for run in self.runs]
+
+
 class Search(Strict):
     """Approximate joint search (paper sec. 3.5, BTTR sec. 3.4) and how images are grouped for it."""
 
@@ -175,8 +189,9 @@ class Search(Strict):
     scales: tuple[Factor, ...] = Field(default=(1.0,), min_length=1, max_length=8)
     convertible: bool = False
     limit: int | None = Field(default=None, gt=0)
-    # absent, it is no setting: runs from before there was one keep their digest
+    # absent, these are no settings: runs from before there were any keep their digest
     language: Language = Field(default=Language(), exclude_if=lambda language: not language.weights)
+    together: Together = Field(default=Together(), exclude_if=lambda together: not together.runs)
 
     @property
     def options(self) -> SearchOptions:
@@ -185,11 +200,12 @@ class Search(Strict):
 
     @property
     def name(self) -> str:
-        """The search as a signature names it: joint10, l2r10, joint10+sizes1,1.2+convertible …"""
+        """The search as a signature names it: joint10, l2r10, joint10+sizes1,1.2+networks2+convertible …"""
         name = ("joint" if self.direction == "both" else self.direction) + str(self.beam_size)
         sizes = "" if self.scales == (1.0,) else "+sizes" + ",".join(f"{scale:g}" for scale in self.scales)
         language = f"+language{self.language.weight:g},{self.language.length:g}" if self.language.weights else ""
-        return name + sizes + language + "+convertible" * self.convertible
+        networks = f"+networks{1 + len(self.together.runs)}" if self.together.runs else ""
+        return name + sizes + networks + language + "+convertible" * self.convertible
 
 
 class Config(Strict):
@@ -229,6 +245,12 @@ class Config(Strict):
     def _direction_is_learned(self) -> "Config":
         if self.search.direction not in (directions := self.model.directions):
             raise ValueError(f"search.direction must be {' or '.join(directions)}, the network learns no other")
+        return self
+
+    @model_validator(mode="after")
+    def _reads_together(self) -> "Config":
+        if self.search.together.runs and not self.model.together:
+            raise ValueError(f"search.together: {self.model.network} reads alone; leave it out")
         return self
 
     def changed(self, values: Mapping[str, Any], source: str = "changed settings") -> "Config":
@@ -292,6 +314,11 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
         if not Path(weights).is_file():
             raise UserError(f"{source}: search.language.weights: there is no {weights}; `reproduce-lm` makes one")
         config = config.changed({"search.language.digest": digest_of(Path(weights))})
+    for path in config.search.together.weights:
+        if not path.is_file():
+            raise UserError(f"{source}: search.together.runs: there is no {path}; train that run, or leave it out")
+    if weights := config.search.together.weights:
+        config = config.changed({"search.together.digests": [digest_of(path) for path in weights]})
     return config
 
 

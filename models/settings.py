@@ -48,6 +48,7 @@ class NetworkSettings:
     searcher: ClassVar[str]  # module:class of what reads images with it
     sizes: ClassVar[dict[str, dict[str, Any]]]  # what the sizes named in presets mean for this network
     free: ClassVar[frozenset[str]] = frozenset()  # settings that may change after training
+    together: ClassVar[bool] = False  # whether its search reads with several networks at once
 
     network: str
 
@@ -130,6 +131,8 @@ def _sizes(**decoders: tuple[int, ...]) -> dict[str, dict[str, Any]]:
 @dataclass(frozen=True, config=STRICT)
 class TransformerSettings(DenseNetSettings):
     """Settings of the Transformer decoder that CoMER and BTTR have in common (sections of CoMER's paper)."""
+
+    together: ClassVar = True
 
     d_model: Annotated[int, Field(gt=0, multiple_of=4)] = 256
     """channels of features and token embeddings; a multiple of 4 and of nhead (4.1)"""

@@ -11,7 +11,7 @@ import yaml
 
 from benchmarks import config as configs
 from benchmarks import keys
-from benchmarks.config import SCHEMA, Config, Language, Optimizer
+from benchmarks.config import SCHEMA, Config, Language, Optimizer, Together
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
@@ -188,6 +188,23 @@ def test_a_language_model_is_a_setting_only_where_there_is_one(tmp_path):
     assert len(digests) == 4 and len(names) == 3 and any("+language0.2,0" in name for name in names)
 
 
+def test_other_networks_are_a_setting_only_where_there_are_any(tmp_path):
+    """A run is tied to the content of their weights."""
+    plain, preset = configs.resolve("comer-fusion", "smoke", 7), tmp_path / "smoke.yaml"
+    assert "together" not in plain.model_dump()["search"] and "together" not in plain.to_yaml()
+    digests = {plain.digest}
+    for content in ("one", "two"):
+        (tmp_path / "best.safetensors").write_text(content)
+        preset.write_text(f"base: smoke\nsearch: {{together: {{runs: [{tmp_path}, {tmp_path}]}}}}")
+        made = configs.resolve("comer-fusion", str(preset), 7)
+        (tmp_path / "config.yaml").write_text(made.to_yaml())
+        assert configs.load(tmp_path / "config.yaml") == made and made.search.name.startswith("joint10+networks3")
+        digests.add(made.digest)
+    assert len(digests) == 3
+    with pytest.raises(UserError, match=r"search\.together: densewap reads alone; leave it out"):
+        configs.resolve("densewap", str(preset), 7)
+
+
 def test_another_default_is_another_run():
     """A run is identified by the settings it was made with, not by today's defaults."""
 
@@ -223,7 +240,7 @@ def test_the_papers_preset_sets_every_key_to_its_default():
     assert configs.resolve("comer-fusion", "paper", 7).model_dump(mode="json") == plain
     text = resources.files("benchmarks").joinpath("presets/paper.yaml").read_text()
     flat = configs.flat(yaml.safe_load(text))
-    plain["search"]["language"] = Language().model_dump()
+    plain["search"] |= {"language": Language().model_dump(), "together": Together().model_dump(mode="json")}
     settable = {name: value for name, value in configs.flat(plain).items() if name not in configs.FILLED_IN}
     settable = {name: value for name, value in settable.items() if not name.startswith("model.")}
     networks = {"model.network": "comer", "model.size": "published"}
@@ -298,6 +315,8 @@ def test_settings_are_read_back(tmp_path):
         ("search: {language: {weigths: x}}", "search.language.weigths: no such key; did you mean search.language.w"),
         ("search: {language: {weight: -1.0}}", "search.language.weight: Input should be greater than or equal to 0"),
         ("search: {language: {weights: nowhere}}", "there is no nowhere"),
+        ("search: {together: {runs: [nowhere]}}", "search.together.runs: there is no nowhere/best.safetensors"),
+        ("search: {together: {digests: [ab]}}", "search.together.digests: this is not a setting of a recipe or preset"),
     ],
 )
 def test_a_fault_is_reported_in_one_line(tmp_path, text, message):

@@ -15,6 +15,7 @@ from benchmarks.environment import best_device
 from benchmarks.errors import UserError, out_of_memory_reason
 from benchmarks.printing import err_console
 from benchmarks.recognition.rescoring import Lines, rescored
+from benchmarks.recognition.together import others
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.prediction_lists import tsv
 from evaluation.symlg import Unconverted, from_latex
@@ -75,13 +76,14 @@ def search(
 ) -> dict[str, list[Hypothesis]]:
     """Hypotheses by id: the one to predict, then the others, best first. Progress is shown if it has a name, `what`.
 
-    Raises UserError if a score is not a number, and for a language model that does not fit (`search.language`).
+    Raises UserError if a score is not a number, and for a language model or another network that does not fit
+    (`search.language`, `search.together`).
     """
     result: dict[str, list[Hypothesis]] = {}
     lines = Lines.of(config.search, model.vocabulary) if config.search.language.weights else None
     batches = evaluation_batches(samples, config, config.search.batch_size, config.search.scales)
     with torch.autocast(device.type, torch.bfloat16, enabled=config.search.bf16):
-        read = searcher(model)
+        read = searcher(model, *others(config, device))
         for batch in _with_progress(batches, what) if what else batches:
             nbest = _search(read, batch, config.search.options, device)
             for id_, hypotheses in zip(batch.ids, nbest, strict=True):

@@ -155,6 +155,9 @@ def network_values() -> Values:
         values[f"{recipe} network: loss"] = float(loss)
         values[f"{recipe} network: logits"] = float(logits.flatten() @ weights / logits.norm())
         values[f"{recipe} network: search"] = sum(hypotheses[0].score for hypotheses in nbest) / len(nbest)
+    read = searcher(*(known_network(resolve(recipe, "paper", 0)) for recipe in ("comer-fusion", "bttr-baseline")))
+    nbest = read([view], SearchOptions(beam_size=3, max_len=12))
+    values["two networks together: search"] = sum(hypotheses[0].score for hypotheses in nbest) / len(nbest)
     return values
 
 

@@ -15,18 +15,22 @@ from typing import Any
 from evaluation.scoreboard.card import YEARS, System
 from evaluation.scoring.inputs import matched, read_ground_truth
 from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.lengths import BUCKETS
 from evaluation.scoring.run_scripts import in_process
 from evaluation.scoring.score import Evaluation, Score, evaluate
 from evaluation.scoring.stats import compare_paired, holm
+from evaluation.scoring.tokens import formula_of
 from evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
 
 BASELINE = "comer"
 RULES = tuple(Rules(READINGS[r], EDITIONS[e]) for e in ("crohme2019", "current") for r in READINGS)  # the paper's first
 COUNTS = ("n", "exact", "le1", "le2", "le3")
 LENGTHS = ("len10", "len20", "len30", "len40", "len50", "longer")  # exact, by the length of the true caption
+# those that are wrong and have fewer tokens than the caption, or more
+OFF = tuple(f"{name}_{side}" for name in LENGTHS for side in ("short", "long"))
 COLUMNS = (
     *("system", "year", "reading", "edition", *COUNTS, "token_exact", "missing", "unconverted", "low", "high"),
-    *("reported", "metric", "difference", "difference_low", "difference_high", "p", "group", *LENGTHS),
+    *("reported", "metric", "difference", "difference_low", "difference_high", "p", "group", *LENGTHS, *OFF),
 )
 
 Row = dict[str, Any]
@@ -74,7 +78,8 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path) -> 
             texts, _, _ = matched(path, truth, split)
             for rules in RULES:
                 counts = vars(result.score) if rules == PAPER else in_process(texts, graphs, rules)[0]
-                board.rows.append(_row(system, year, rules, counts, result.score))
+                row = _row(system, year, rules, counts, result.score)
+                board.rows.append(row | (off_by_length(result, texts) if rules == PAPER else {}))
     for year in YEARS:
         groups = groups_of(board.systems, {key: errors[year] for key, errors in board.errors.items() if year in errors})
         for system in systems:
@@ -102,6 +107,18 @@ def _row(system: System, year: str, rules: Rules, counts: Mapping[str, int], sco
         row |= dict(zip(LENGTHS, (bucket.exact for bucket in score.by_length or []), strict=True))
         told = next((claim for claim in system.card.reported if year in claim.rates), None)
         row |= {"reported": told.rates[year], "metric": told.metric} if told else {}
+    return row
+
+
+def off_by_length(result: Evaluation, texts: Mapping[str, str]) -> Row:
+    """How many wrong predictions are shorter and longer than the true caption, in tokens, by its length; `texts` holds
+    prediction files."""
+    row: Row = dict.fromkeys(OFF, 0)
+    for expression in result.expressions:
+        tokens = formula_of(texts.get(expression.id, "")).split()
+        excess = len(tokens) - (expression.length or 0)
+        if expression.bucket and excess and not expression.exact:
+            row[f"{LENGTHS[BUCKETS.index(expression.bucket)]}_{'short' if excess < 0 else 'long'}"] += 1
     return row
 
 

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Iterable, Sequence
 
-from evaluation.scoreboard.board import BASELINE, LENGTHS, RULES, Board, Row, difference, groups_of
+from evaluation.scoreboard.board import BASELINE, LENGTHS, OFF, RULES, Board, Row, difference, groups_of
 from evaluation.scoreboard.card import YEARS, System
 from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.lengths import BUCKETS
@@ -20,6 +20,10 @@ checksums in [evaluation/scoreboard/](../evaluation/scoreboard/). ExpRate in per
 images, which leaves out how much another training would differ. Systems are ranked among those trained on the same kind
 of data. With a *group* letter in common, the data do not tell two apart (McNemar, all pairs of a kind, Holm, 5 %)."""
 
+BY_LENGTH = """\
+Correct expressions of all years whose captions have so many tokens; in brackets, wrong predictions with fewer tokens
+than the caption, and with more."""
+
 
 def markdown(board: Board) -> str:
     """The text of results/scoreboard.md."""
@@ -31,7 +35,7 @@ def markdown(board: Board) -> str:
             parts += [f"## {title}", _ranking(board, systems)]
     parts += ["## Reported beside recounted", _claims(board)]
     parts += ["## Under other rules", "Correct expressions, by the reading (pandoc) and the edition.", _rules(board)]
-    parts += ["## By length", "Correct expressions of all years with so many tokens.", _lengths(board)]
+    parts += ["## By length", BY_LENGTH, _lengths(board)]
     parts += ["## What is scored", *(_about(system) for system in board.systems)]
     return "\n\n".join(parts) + "\n"
 
@@ -105,7 +109,9 @@ def _lengths(board: Board) -> str:
     lines = []
     for system in board.systems:
         rows = [row for row in board.rows if row["system"] == system.key and "missing" in row]  # the paper's rules
-        lines.append([_name(system), *(sum(row[name] for row in rows) for name in LENGTHS)])
+        total = {name: sum(row[name] for row in rows) for name in (*LENGTHS, *OFF)}
+        cells = (f"{total[name]} (−{total[f'{name}_short']} +{total[f'{name}_long']})" for name in LENGTHS)
+        lines.append([_name(system), *cells])
     return table(["system", *BUCKETS], lines)
 
 

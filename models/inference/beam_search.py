@@ -80,8 +80,8 @@ class BeamSearch:
     """
 
     def __init__(self, decoders: Sequence[StepDecoder], start_G: Tensor, end_G: Tensor, options: SearchOptions) -> None:
-        """Each group has a start and an end token. Several decoders read the same images at several sizes: a token's
-        log-probability is its mean over them."""
+        """Each group has a start and an end token. Several decoders read the same images, at several sizes or with
+        several networks: a token's log-probability is its mean over them."""
         (G,), M, device = start_G.shape, options.beam_size, start_G.device
         self.decoders, self.options = decoders, options
         self.start_G, self.end_G = start_G, end_G
@@ -165,5 +165,5 @@ class BeamSearch:
 
 
 def log_probabilities(logits: Iterable[Tensor], options: SearchOptions) -> Tensor:
-    """Log-probabilities [..., V] of the next token: the mean over the image sizes, given the logits at each size."""
+    """Log-probabilities [..., V] of the next token: the mean over all decoders, given the logits of each."""
     return torch.stack([(logits_V / options.temperature).log_softmax(-1) for logits_V in logits]).mean(0)

@@ -26,16 +26,18 @@ STARTS = {"both": (SOS, EOS), "l2r": (SOS,), "r2l": (EOS,)}  # whoever starts wi
 
 
 class JointSearch:
-    """Reads images with a network in evaluation mode, of whose weights it keeps a copy.
+    """Reads images with networks in evaluation mode, of whose weights it keeps a copy.
 
-    Large products run in the type of the autocast under which it was made, or in the model's own. Raises ValueError for
-    a model in training mode.
+    Large products run in the type of the autocast under which it was made, or in each network's own. Raises ValueError
+    for a network in training mode, and for networks with different words.
     """
 
     beam_search: ClassVar = BeamSearch
 
-    def __init__(self, model: CoMER) -> None:
-        self.network, self.classes = FoldedNetwork(model), len(model.vocabulary)
+    def __init__(self, *models: CoMER) -> None:
+        if len({model.vocabulary.digest for model in models}) > 1:
+            raise ValueError("networks that read together must have the same words in the same order")
+        self.networks, self.classes = [FoldedNetwork(model) for model in models], len(models[0].vocabulary)
 
     @torch.inference_mode()
     def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
@@ -51,7 +53,7 @@ class JointSearch:
         image_G = torch.arange(b, device=device).repeat(len(starts))
         start_G = torch.tensor(starts, device=device).repeat_interleave(b)
         with torch.autocast(device.type, enabled=False):  # nothing is cast again
-            readers = [Reader(self.network.decoder, *self.network.encode(*view)) for view in views]
+            readers = [Reader(net.decoder, *net.encode(*view)) for net in self.networks for view in views]
             decoders = [IncrementalDecoder(reader, image_G, options.beam_size) for reader in readers]
             found = self.beam_search(decoders, start_G, SOS + EOS - start_G, options).run()
             leftward_N = (start_G == EOS).repeat_interleave(options.beam_size)

@@ -54,15 +54,17 @@ def plain_search(
     mask_bHW: Tensor,
     options: SearchOptions,
     other_sizes: Sequence[tuple[Tensor, Tensor]] = (),
+    others: Sequence[CoMER] = (),
 ) -> list[list[Hypothesis]]:
     """Return what `models.inference.joint_search` does, slowly."""
     b, V = len(images_b1HW), len(model.vocabulary)
-    memories = [model.encode(*view) for view in ((images_b1HW, mask_bHW), *other_sizes)]
+    views = ((images_b1HW, mask_bHW), *other_sizes)
+    memories = [(network, *network.encode(*view)) for network in (model, *others) for view in views]
 
     def log_probabilities(rows: Tensor, inputs: Tensor) -> Tensor:
         inputs = inputs.to(images_b1HW.device)
-        logits = [model.decode(features[rows], mask[rows], inputs) / options.temperature for features, mask in memories]
-        return torch.stack([logits_BTV.log_softmax(-1) for logits_BTV in logits]).mean(0).cpu()
+        logits = [network.decode(features[rows], mask[rows], inputs) for network, features, mask in memories]
+        return torch.stack([(logits_BTV / options.temperature).log_softmax(-1) for logits_BTV in logits]).mean(0).cpu()
 
     starts = {"both": [SOS, EOS], "l2r": [SOS], "r2l": [EOS]}[options.direction]
     groups = [Group(start, [[start]], [0.0], []) for start in starts for _ in range(b)]

@@ -14,23 +14,27 @@ View = tuple[Tensor, Tensor]  # images [b, 1, H, W] and mask [b, H, W] (True = p
 
 
 class Searcher(Protocol):
-    """A frozen copy of a network in evaluation mode that reads images, any number of batches."""
+    """Frozen copies of networks in evaluation mode that read images, any number of batches."""
 
     def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
         """The hypotheses of each image, best first.
 
         Several views are the same images at other sizes, which are read together: the log-probability of a word is its
-        mean over them. Raises ValueError for options that the network's search does not have.
+        mean over them and over the networks. Raises ValueError for options that the search does not have.
         """
         ...
 
 
-def searcher(network: Network) -> Searcher:
-    """The search of a network, on its device. Large products run in the type of an autocast around this call.
+def searcher(network: Network, *others: Network) -> Searcher:
+    """The search of a network, on its device; `others` read together with it, by the rules of its search.
 
-    It does not follow later changes of the weights. Raises ValueError for a network in training mode.
+    Large products run in the type of an autocast around this call. The search does not follow later changes of the
+    weights. Raises ValueError for a network in training mode, and for networks that cannot read together.
     """
-    return load(network.settings.searcher)(network)
+    alone = [each.settings.network for each in (network, *others) if not each.settings.together]
+    if others and alone:
+        raise ValueError(f"{alone[0]} reads alone; only networks of CoMER's kind read together")
+    return load(network.settings.searcher)(network, *others)
 
 
 def frozen(model: AnyNetwork) -> AnyNetwork:

@@ -14,5 +14,6 @@ def search(
     mask_bHW: Tensor,
     options: SearchOptions | None = None,
     other_sizes: Sequence[View] = (),
+    others: Sequence[Network] = (),
 ) -> list[list[Hypothesis]]:
-    return searcher(model)([(images_b1HW, mask_bHW), *other_sizes], options or SearchOptions())
+    return searcher(model, *others)([(images_b1HW, mask_bHW), *other_sizes], options or SearchOptions())

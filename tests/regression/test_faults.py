@@ -93,6 +93,8 @@ FAULTS = [
     Fault("normalization in the refinement module", "networks", "models.coverage",
           "self.post_norm(float32(refinement_MH.t().contiguous()), valid_BhTw.flatten())",
           "float32(refinement_MH.t().contiguous())"),
+    Fault("search with all networks", "networks", "models.inference.joint_search",
+          "in self.networks for", "in self.networks[:1] for"),
     Fault("right-to-left targets", "networks", "models.decoder",
           "[EOS, *label[::-1]]", "[EOS, *label]"),
     Fault("length penalty alpha", "searches", "benchmarks.config",

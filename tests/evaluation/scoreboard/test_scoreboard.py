@@ -111,6 +111,11 @@ def test_the_board(tmp_path: Path, archive: Path):
     assert rows["comer"] and rows["raw"]
     assert (rows["comer"]["reported"], rows["comer"]["len10"], "difference" in rows["comer"]) == (75.5, 3, False)
     assert (rows["raw"]["difference"], rows["raw"]["p"], rows["raw"]["group"]) == (25.0, 1.0, "a")
+    off = {key: (row["len10_short"], row["len10_long"]) for key, row in rows.items() if row}
+    assert off == {"comer": (0, 0), "part": (3, 0), "raw": (0, 0)}  # a missing one is too short
+    longer = TRUTH | {"e0": "a + b + c", "e1": "x"}
+    write_card(tmp_path, "longer", dict.fromkeys(YEARS, longer))
+    assert "| 6 (−3 +3) |" in markdown(make_board(read_cards(tmp_path / "cards"), tmp_path / "systems", archive))
     assert "part: has no predictions for 2016" in board.notes
     assert "comer, 2014: 1 predictions have no ground truth and are left out" in board.notes
     assert board.row("part", "2016") is None and board.pooled("part") is None

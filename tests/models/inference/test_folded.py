@@ -58,7 +58,7 @@ def test_a_search_keeps_the_precision_of_its_creation() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         read = JointSearch(model)
         expected = search(model, stack.float(), mask)
-    assert read.network.decoder.dtype == torch.bfloat16
+    assert read.networks[0].decoder.dtype == torch.bfloat16
     assert read([(stack.float(), mask)], SearchOptions()) == expected
     with pytest.raises(ValueError, match="training mode"):
         JointSearch(model.train())

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models import CoMER, CoMERSettings, Hypothesis, SearchOptions, Vocabulary
+from models import NETWORKS, CoMER, CoMERSettings, Hypothesis, SearchOptions, Vocabulary, build, searcher
 from models.inference.incremental import IncrementalDecoder
 from models.inference.plain_search import plain_search
 from models.vocab import EOS, PAD, SOS
@@ -179,6 +179,32 @@ def test_equals_plain_search_at_several_sizes(options: SearchOptions) -> None:
     assert together != search(model, *images, options)
     # the mean of log-probabilities does not change if the only size is given twice
     assert_same(search(model, *images, options, [images]), search(model, *images, options), 1e-10)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_equals_plain_search_with_several_networks(options: SearchOptions) -> None:
+    """One of another size and without coverage, each reading all sizes."""
+    model, images = random_model(1), random_images(1)
+    others = [random_model(2, d_model=24, cross_coverage=False, self_coverage=False), random_model(3)]
+    mask_b1HW = images[1][:, None].double()
+    larger = [(F.interpolate(images[0], scale_factor=2), F.interpolate(mask_b1HW, scale_factor=2)[:, 0] > 0)]
+    together = search(model, *images, options, larger, others)
+    assert_same(together, plain_search(model, *images, options, larger, others), 1e-10)
+    assert together != search(model, *images, options, larger)
+    # the mean of log-probabilities does not change if the only network is given twice
+    assert_same(search(model, *images, options, others=[model]), search(model, *images, options), 1e-10)
+
+
+def test_networks_that_cannot_read_together_are_refused() -> None:
+    model, images = random_model(1), random_images(1)
+    words = Vocabulary([*model.vocabulary.words[:-2], *model.vocabulary.words[:-3:-1]])
+    other = CoMER(model.settings, words).double().eval()
+    with pytest.raises(ValueError, match="must have the same words in the same order"):
+        search(model, *images, others=[other])
+    tree = build(NETWORKS["densewap-td"](network="densewap-td")).eval()
+    for networks in ((model, tree), (tree, model)):
+        with pytest.raises(ValueError, match="densewap-td reads alone"):
+            searcher(*networks)
 
 
 def test_random_networks_are_demanding() -> None:

@@ -1,0 +1,74 @@
+"""Networks that read together with a run's own (`search.together`)."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.config import Config, resolve
+from benchmarks.data.archive import open_archive
+from benchmarks.data.samples import Sample
+from benchmarks.errors import UserError
+from benchmarks.recognition.predict import recognize
+from benchmarks.recognition.together import others
+from benchmarks.runs.folder import RunFolder
+from models import Network, build
+from models.weights import pack_weights
+from tests.helpers.tiny import tiny_archive, tiny_config
+
+CPU = torch.device("cpu")
+
+
+def untrained(folder: Path, config: Config, seed: int = 1) -> RunFolder:
+    """A finished run of a network that has learned nothing."""
+    torch.manual_seed(seed)
+    run = RunFolder(folder, config)
+    run.write("config.yaml", config.to_yaml())
+    run.write("best.safetensors", pack_weights(build(config.model)))
+    return run
+
+
+def together(archive: Path, *runs: RunFolder) -> Config:
+    return tiny_config(archive, {"search": {"together": {"runs": [str(run.path) for run in runs]}}})
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return tiny_archive(tmp_path, 2, 3)
+
+
+def read(model: Network, config: Config, samples: list[Sample]) -> dict[str, list[float]]:
+    return {id_: [h.score for h in found] for id_, (_, found) in recognize(model, config, samples, CPU, "2014").items()}
+
+
+def test_all_networks_are_heard(archive: Path) -> None:
+    """In any order, and whatever their recipe; what is read is not what one of them reads alone."""
+    first = untrained(archive / "first", tiny_config(archive))
+    second = untrained(archive / "second", tiny_config(archive, recipe="bttr-baseline"), 2)
+    samples = open_archive(archive).samples("2014")
+    one, two = (others(together(archive, run), CPU)[0] for run in (first, second))
+    both = read(one, together(archive, second), samples)
+    assert both == {id_: pytest.approx(scores) for id_, scores in read(two, together(archive, first), samples).items()}
+    for alone in (one, two):
+        assert both != read(alone, tiny_config(archive), samples)
+        assert read(alone, tiny_config(archive), samples) != read(alone, together(archive, second, first), samples)
+
+
+def test_what_does_not_fit_is_refused(archive: Path) -> None:
+    run = untrained(archive / "run", tiny_config(archive))
+    made = together(archive, run)
+    run.write("best.safetensors", run.weights.read_bytes() + b"more")
+    with pytest.raises(UserError, match="this run was made with other weights; restore them"):
+        others(made, CPU)
+    run.weights.unlink()
+    with pytest.raises(UserError, match="this run reads together with these weights; restore them"):
+        others(made, CPU)
+    small = tiny_config(archive, {"data": {"scale": 0.5}})
+    for config, message in (
+        (small, "reads images at scale 0.5, this run at 1; give runs of the same scale"),
+        (resolve("bttr-uni", "smoke", 7), "bttr-uni does not read both; give another run"),
+        (resolve("densewap", "smoke", 7), "densewap reads alone; give runs of networks of CoMER's kind"),
+    ):
+        other = untrained(archive / config.recipe, config)
+        with pytest.raises(UserError, match=message):
+            others(together(archive, other), CPU)
