@@ -149,10 +149,23 @@ class Training(Strict):
     bf16: bool = False
     average: float = Field(default=0.0, ge=0, lt=1)
     recalibrate: int = Field(default=0, ge=0)
+    # absent, this is no setting: runs from before there was any keep their digest
+    fixed_statistics: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda share: not share)
     threads: int | None = Field(default=None, gt=0, le=4096)
     workers: int = Field(default=1, ge=0, le=4096)
     resident: bool | None = None
     graphs: int = Field(default=0, ge=0)
+
+    @property
+    def first_fixed(self) -> int:
+        """The epoch, from 0, that begins with batch-norm statistics measured and fixed; `epochs` if none does."""
+        return round(self.epochs * (1 - self.fixed_statistics))
+
+    @model_validator(mode="after")
+    def _fixed_statistics_are_measured(self) -> "Training":
+        if self.fixed_statistics and not self.recalibrate:
+            raise ValueError("fixed_statistics are measured on `recalibrate` batches: set it, to 300 for example")
+        return self
 
 
 class Language(Strict):

@@ -64,16 +64,22 @@ def scaled_for_dropout(norms: Sequence[BatchNorm2d], dropout: Dropout) -> list[S
 class Normalized:
     """Batch normalization, ReLU and dropout of feature maps, and their backward pass.
 
-    `weight` and `bias` are those of the norm, scaled for dropout; `bits` is None without dropout.
+    `weight` and `bias` are those of the norm, scaled for dropout; `bits` is None without dropout. A norm that is not in
+    training normalizes with its running statistics, which are constants.
     """
 
     def __init__(
         self, x_bchw: Tensor, norm: BatchNorm2d, weight: Tensor, bias: Tensor, dropout: Dropout, bits: Bits | None
     ) -> None:
         self.x_bchw, self.weight, self.eps = x_bchw, weight, norm.eps
-        mean, var, momentum = norm.running_mean, norm.running_var, norm.count_batch()
-        self.mean_c, var_c = torch.batch_norm_update_stats(x_bchw, mean, var, momentum)
-        y_bchw = F.batch_norm(x_bchw, self.mean_c, var_c, weight, bias, eps=norm.eps)  # faster than both in one call
+        self.fixed, (mean_c, var_c) = not norm.training, norm.running
+        if self.fixed:
+            self.probe_c = x_bchw.sum((0, 2, 3))
+        else:
+            mean_c, var_c = torch.batch_norm_update_stats(x_bchw, mean_c, var_c, norm.count_batch())
+            self.probe_c = mean_c
+        self.mean_c, self.var_c = mean_c, var_c
+        y_bchw = F.batch_norm(x_bchw, mean_c, var_c, weight, bias, eps=norm.eps)  # faster than both in one call
         self.factor_c = torch.rsqrt(var_c + norm.eps)
         self.y_bchw = y_bchw.relu_() if bits is None else dropout.relu_drop_(y_bchw, bits)
 
@@ -81,8 +87,8 @@ class Normalized:
         """Gradients of x, weight and bias, given that of y."""
         gradient_bchw = torch.ops.aten.threshold_backward(gradient_bchw, self.y_bchw, 0)
         return torch.ops.aten.native_batch_norm_backward(
-            gradient_bchw, self.x_bchw, self.weight, None, None, self.mean_c, self.factor_c,
-            True, self.eps, [True, True, True],
+            gradient_bchw, self.x_bchw, self.weight, self.mean_c, self.var_c, self.mean_c, self.factor_c,
+            not self.fixed, self.eps, [True, True, True],
         )  # fmt: skip
 
 
@@ -110,8 +116,8 @@ class Grow(torch.autograd.Function):
             added = Normalized(x_bchw, layer.bn2, weight2, bias2, layer.dropout, bits)
             grown_bhwc[..., end : end + growth] = added.y_bchw.permute(0, 2, 3, 1)
             ctx.activations.append((narrow, narrowed, widen, added))
-        means = [part.mean_c for _, narrowed, _, added in ctx.activations for part in (narrowed, added)]
-        if not torch.cat(means).isfinite().all():
+        probes = [part.probe_c.float() for _, narrowed, _, added in ctx.activations for part in (narrowed, added)]
+        if not torch.cat(probes).isfinite().all():
             grown_bhwc.fill_(torch.nan)  # `relu_drop_` may have turned NaN into 0, and training would go on
         grown_bchw = grown_bhwc.permute(0, 3, 1, 2)
         ctx.save_for_backward(grown_bchw)

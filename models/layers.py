@@ -132,6 +132,12 @@ class BatchNorm2d(nn.BatchNorm2d):
         """Normalized maps of the same shape."""
         return super().forward(input) if valid_N1hw is None else masked_batch_norm(self, input, valid_N1hw)
 
+    @property
+    def running(self) -> tuple[Tensor, Tensor]:
+        """Running means and variances, each [channels]."""
+        assert self.running_mean is not None and self.running_var is not None
+        return self.running_mean, self.running_var
+
     def count_batch(self) -> float:
         """Count a batch, as torch's forward does, and return its weight in the running statistics."""
         assert self.num_batches_tracked is not None

@@ -11,7 +11,7 @@ import yaml
 
 from benchmarks import config as configs
 from benchmarks import keys
-from benchmarks.config import SCHEMA, Config, Language, Optimizer, Together
+from benchmarks.config import SCHEMA, Config, Language, Optimizer, Together, Training
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
@@ -240,6 +240,7 @@ def test_the_papers_preset_sets_every_key_to_its_default():
     assert configs.resolve("comer-fusion", "paper", 7).model_dump(mode="json") == plain
     text = resources.files("benchmarks").joinpath("presets/paper.yaml").read_text()
     flat = configs.flat(yaml.safe_load(text))
+    plain["training"] = {name: plain["training"].get(name, 0.0) for name in Training.model_fields}
     plain["search"] |= {"language": Language().model_dump(), "together": Together().model_dump(mode="json")}
     settable = {name: value for name, value in configs.flat(plain).items() if name not in configs.FILLED_IN}
     settable = {name: value for name, value in settable.items() if not name.startswith("model.")}

@@ -11,9 +11,10 @@
 import hashlib
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -126,6 +127,7 @@ def numerics() -> Values:
             for preset in names("presets"):
                 values |= first_steps(typeset, preset)
             values |= first_steps(written, "medium", "medium handwriting")
+            values |= fixed_statistics_steps(typeset)
         values |= language_values()
     finally:
         torch.set_num_threads(threads)
@@ -250,10 +252,11 @@ def ink_values(archive: Archive) -> Values:
     }
 
 
-def first_steps(archive: Archive, preset: str, name: str = "") -> Values:
-    """Learning rate and loss in three epochs of a tiny float32 network, otherwise with the preset's settings, and then
-    its loss in evaluation mode: that of weights averaged and recalibrated as the preset says, but for FAST_AVERAGE."""
-    config = resolve("comer-fusion", preset, 0, archive)
+def first_steps(archive: Archive, preset: str, name: str = "", changes: Mapping[str, Any] | None = None) -> Values:
+    """Learning rate and loss in three epochs of a tiny float32 network, otherwise with the preset's settings but for
+    `changes`, and then its loss in evaluation mode: that of weights averaged and recalibrated as the preset says, but
+    for FAST_AVERAGE."""
+    config = resolve("comer-fusion", preset, 0, archive).changed(changes or {})
     training = {"epochs": 3, "bf16": False, "validate_every": 3, "average": config.training.average and FAST_AVERAGE}
     search = {"beam_size": 1, "max_len": 2, "bf16": False}
     config = config.changed({"model": config.model.sizes["nano"], "training": training, "search": search})
@@ -268,6 +271,11 @@ def first_steps(archive: Archive, preset: str, name: str = "") -> Values:
         batches = evaluation_batches(evenly(archive.samples("train"), 8), config, 8)
         loss, _ = teacher_forced(load_weights(run.weights, config.model), batches)
     return values | {f"{name}: loss of the weights": loss}
+
+
+def fixed_statistics_steps(archive: Archive) -> Values:
+    """First steps of which the last two epochs have fixed batch-norm statistics."""
+    return first_steps(archive, "medium", "fixed statistics", {"training.fixed_statistics": 0.5})
 
 
 def training_config(archive: Archive, seed: int) -> Config:

@@ -74,11 +74,15 @@ class Replays:
         else:
             self.replays[key] = (buffers, *recorded)
 
+    def forget(self) -> None:
+        """Drop all recordings and free their memory: from now on, a step is another."""
+        self.replays.clear()
+        torch.cuda.empty_cache()
+
     def give_up(self) -> int:
         """Free the memory of all recordings, make no more, and return how many there were."""
         count, self.limit = len(self.replays), 0
-        self.replays.clear()
-        torch.cuda.empty_cache()
+        self.forget()
         return count
 
 

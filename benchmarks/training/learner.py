@@ -52,6 +52,12 @@ class Learner:
         self.average = {name: parameter.detach().clone() for name, parameter in averaged}
         self.optimizer = make_optimizer(self.model, training.optimizer, training.bf16)
 
+    def train(self, fixed: bool) -> None:
+        """Prepare the network for training; with `fixed`, batch normalization reads its statistics and leaves them."""
+        self.model.train()
+        for norm in self.norms:
+            norm.train(not fixed)
+
     def micro_step(self, inputs: Inputs, k: int, step: int) -> Tensor:
         """Add the gradient of this process's k-th micro-batch of a step, and return its loss."""
         index = k * self.team.world + self.team.rank
@@ -103,17 +109,27 @@ class Learner:
             tensor.copy_(tensors[f"average.{name}"])
         restore_optimizer(self.optimizer, tensors)
 
-    @torch.no_grad()
-    def inference_model(self, batches: Iterable[Inputs]) -> Network:
-        """The model to recognize with: where the preset says so, with averaged weights and with statistics recalibrated
-        on training `batches` (their mean, without dropout)."""
-        model, training = build(self.config.model).to(self.team.device), self.config.training
+    def measure_statistics(self, batches: Iterable[Inputs]) -> None:
+        """Replace the running statistics of batch normalization by those of training `batches`."""
+        self._recalibrate(self.model, batches)
+        if self.replays is not None:  # they hold steps in which each batch has statistics of its own
+            self.replays.forget()
+
+    def inference_model(self, batches: Iterable[Inputs] | None) -> Network:
+        """The model to recognize with: where the preset says so, with averaged weights, and, unless `batches` is None,
+        with statistics recalibrated on these training batches."""
+        model = build(self.config.model).to(self.team.device)
         model.load_state_dict(self.model.state_dict() | self.average)
-        if training.recalibrate:
-            with recalibrated(model):
-                for inputs in batches:
-                    self._loss(model, inputs)
+        if batches is not None:
+            self._recalibrate(model, batches)
         return model.eval()
+
+    @torch.no_grad()
+    def _recalibrate(self, model: Network, batches: Iterable[Inputs]) -> None:
+        """Measure the statistics of a network on `batches`: their mean, without dropout."""
+        with recalibrated(model):
+            for inputs in batches:
+                self._loss(model, inputs)
 
 
 def make_recorder(team: Team) -> Record | None:

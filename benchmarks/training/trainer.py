@@ -7,7 +7,7 @@ checkpoint.safetensors (to resume from) and best.safetensors (to recognize with)
 import gc
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from benchmarks.config import SCHEMA, check_folder
 from benchmarks.data.archive import Archive
-from benchmarks.data.batching import prefetched
+from benchmarks.data.batching import Inputs, prefetched
 from benchmarks.data.samples import Sample
 from benchmarks.environment import environment
 from benchmarks.errors import Diverged, UserError, out_of_memory_reason
@@ -178,7 +178,9 @@ class Trainer:
         saved = time.perf_counter()
         # of this process; summed over all and read back only every CHECK_STEPS
         loss_sum = torch.tensor(state.loss * (team.rank == 0), dtype=torch.float64, device=team.device)
-        learner.model.train()
+        if state.epoch == training.first_fixed and state.position == 0:
+            learner.measure_statistics(self._statistics_batches())
+        learner.train(fixed=state.epoch >= training.first_fixed)
         report.epoch(state.epoch, steps, state.position)
         while state.position < steps:
             progress = (state.epoch + state.position / steps) / training.epochs
@@ -263,10 +265,17 @@ class Trainer:
         return {"val_token_exprate": round(rate, 4), "val_seconds": round(seconds, 3)}
 
     def _inference_model(self) -> Network:
+        """The network as it is at the end of an epoch, to recognize with."""
         training = self.config.training
-        plan = self.training_set.plan(training.epochs)[: training.recalibrate] if training.recalibrate else []
+        fixed = self.state.epoch > training.first_fixed  # what it has learnt with is what it must read with
+        return self.learner.inference_model(self._statistics_batches() if training.recalibrate and not fixed else None)
+
+    def _statistics_batches(self) -> Iterator[Inputs]:
+        """The batches, of an epoch that is never trained, on which batch-norm statistics are measured."""
+        training = self.config.training
+        plan = self.training_set.plan(training.epochs)[: training.recalibrate]
         batches = prefetched(partial(self.training_set.prepare, training.epochs), plan, training.workers)
-        return self.learner.inference_model(map(self.training_set.inputs, batches))
+        return map(self.training_set.inputs, batches)
 
     # ---------------------------------------------------------------------------------- files, progress, the end
 

@@ -30,11 +30,17 @@ def layer_by_layer(dense: DenseBlock, x: Tensor) -> Tensor:
     return x
 
 
-def results(forward, dtype: torch.dtype, momentum: float | None, dropout: float = 0.0) -> list[Tensor]:
-    """Output, gradients and buffers after two batches."""
+def results(
+    forward, dtype: torch.dtype, momentum: float | None, dropout: float = 0.0, fixed: bool = False
+) -> list[Tensor]:
+    """Output, gradients and buffers after two batches; with `fixed`, of norms with constant statistics."""
     dense, tensors = block(dropout).to(dtype), []
     for norm in (module for module in dense.modules() if isinstance(module, nn.BatchNorm2d)):
         norm.momentum = momentum
+        if fixed:
+            nn.init.normal_(norm.running_mean, std=0.5)
+            nn.init.uniform_(norm.running_var, 0.5, 2)
+            norm.eval()
     for seed in (1, 2):
         draw = torch.Generator().manual_seed(seed)
         x = torch.randn(3, 6, 5, 7, dtype=dtype, generator=draw).requires_grad_()
@@ -50,6 +56,16 @@ def test_block_equals_its_layers(dtype, momentum):
     ours, expected = (results(forward, dtype, momentum) for forward in (fused, layer_by_layer))
     rounding = 1e-4 if dtype == torch.float32 else 1e-9
     torch.testing.assert_close(ours, expected, atol=rounding, rtol=rounding)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_block_equals_its_layers_with_fixed_statistics(dtype):
+    torch.manual_seed(4)
+    ours, expected = (results(forward, dtype, 0.1, fixed=True) for forward in (fused, layer_by_layer))
+    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
+    assert not any(buffer.any() for buffer in ours[-36:] if buffer.dtype == torch.int64), "batches were counted"
+    free = results(fused, dtype, 0.1)
+    assert not torch.allclose(ours[0], free[0], atol=0.1), "each batch was normalized by itself"
 
 
 def test_comparison_notices_a_wrong_gradient(monkeypatch):
@@ -86,11 +102,14 @@ def test_relu_and_dropout_in_one_pass(dtype, layout):
     assert kept.stride() == x.stride() and abs(kept.double().mean() - 0.7) < 0.01
 
 
+@pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_nan_is_not_lost(sign, dtype):
+def test_nan_is_not_lost(sign, dtype, fixed):
     """Or a training whose weights are no numbers any more would go on."""
     dense = block(0.3)
+    for norm in (module for module in dense.modules() if isinstance(module, nn.BatchNorm2d)):
+        norm.train(not fixed)
     list(dense)[1].conv1.weight.data[0, 0] = torch.copysign(torch.tensor(torch.nan), torch.tensor(float(sign)))
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
         assert dense(torch.randn(2, 6, 5, 7), None).isnan().any()

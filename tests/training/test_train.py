@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,6 +125,43 @@ def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, optimizer, threads):
     assert recorded(cut) == recorded(whole)
     for name in ("best.safetensors", "predictions/2014.jsonl", "predictions/2014.tsv"):
         assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+# with three epochs of three steps, statistics are fixed from step 3 on
+@pytest.mark.parametrize("steps", [2, 3, 4, 6])
+def test_fixed_statistics_are_resumed_bit_for_bit(archive, tmp_path, steps):
+    """Killed before they are measured, just then, after that and in the epoch that goes on with them."""
+    overrides = {"training": {"average": 0.9, "recalibrate": 2, "fixed_statistics": 0.7}, "select": "last"}
+    overrides["training"]["schedule"] = {"name": "cosine"}
+    cut, whole = tmp_path / "cut", tmp_path / "whole"
+    kill_after(steps, 0, archive, cut, overrides)
+    for folder in (cut, whole):
+        train(RunFolder(folder, tiny_config(archive, overrides)), open_archive(archive))
+    assert same(weights(cut), weights(whole)) and recorded(cut) == recorded(whole)
+    assert (cut / "best.safetensors").read_bytes() == (whole / "best.safetensors").read_bytes()
+
+
+def test_fixed_statistics_are_measured_once_and_read_with(archive, tmp_path, monkeypatch):
+    """From the second of three epochs on they are what recalibration measures there, in training and in the weights."""
+    seen: list[dict[str, torch.Tensor]] = []
+    end_epoch = Trainer._end_epoch
+
+    def ended(self: Trainer, *arguments: Any) -> None:
+        names = [name for name in self.learner.model.state_dict() if "running" in name]
+        if self.state.epoch == 1:  # before they are fixed
+            seen.append(
+                {name: self.learner.inference_model(self._statistics_batches()).state_dict()[name] for name in names}
+            )
+        seen.append({name: self.learner.model.state_dict()[name].clone() for name in names})
+        end_epoch(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "_end_epoch", ended)
+    training = {"recalibrate": 2, "fixed_statistics": 0.7, "schedule": {"name": "cosine"}}
+    run = RunFolder(tmp_path, tiny_config(archive, {"training": training, "select": "last"}))
+    train(run, open_archive(archive))
+    measured, moving, second, third = seen
+    assert same(second, measured) and same(third, measured) and not same(moving, measured)
+    assert same({name: t for name, t in load_file(run.weights).items() if "running" in name}, measured)
 
 
 @pytest.mark.parametrize("bf16", [False, True])
