@@ -7,7 +7,7 @@ from torch import Tensor, nn
 import models.dense_block
 from models.dense_block import GROUP
 from models.densenet import DenseBlock
-from models.layers import Dropout, pad_batch, random_bits
+from models.layers import BatchNorm2d, Dropout, pad_batch, random_bits
 
 
 def block(dropout: float = 0.0) -> DenseBlock:
@@ -35,12 +35,12 @@ def results(
 ) -> list[Tensor]:
     """Output, gradients and buffers after two batches; with `fixed`, of norms with constant statistics."""
     dense, tensors = block(dropout).to(dtype), []
-    for norm in (module for module in dense.modules() if isinstance(module, nn.BatchNorm2d)):
+    for norm in (module for module in dense.modules() if isinstance(module, BatchNorm2d)):
         norm.momentum = momentum
         if fixed:
-            nn.init.normal_(norm.running_mean, std=0.5)
-            nn.init.uniform_(norm.running_var, 0.5, 2)
-            norm.eval()
+            mean, var = norm.eval().running
+            nn.init.normal_(mean, std=0.5)
+            nn.init.uniform_(var, 0.5, 2)
     for seed in (1, 2):
         draw = torch.Generator().manual_seed(seed)
         x = torch.randn(3, 6, 5, 7, dtype=dtype, generator=draw).requires_grad_()
