@@ -275,7 +275,7 @@ def first_steps(archive: Archive, preset: str, name: str = "", changes: Mapping[
 
 def fixed_statistics_steps(archive: Archive) -> Values:
     """First steps of which the last two epochs have fixed batch-norm statistics."""
-    return first_steps(archive, "medium", "fixed statistics", {"training.fixed_statistics": 0.5})
+    return first_steps(archive, "medium", "fixed statistics", {"training.fixed_statistics": 0.7})
 
 
 def training_config(archive: Archive, seed: int) -> Config:
