@@ -13,7 +13,7 @@ from benchmarks.cli import data, runs, results, images, languages, checks  # noq
 
 # isort: on
 from benchmarks.cli.options import app
-from benchmarks.errors import UserError, one_line, out_of_memory_reason
+from benchmarks.errors import UserError, out_of_memory_reason, printable
 from benchmarks.startup import configure_libraries
 from evaluation import InputError
 from models.errors import CheckpointError
@@ -60,7 +60,7 @@ def _again() -> str:
 
 
 def _message(error: BaseException) -> str:
-    text = one_line(" ".join(str(error).split()))
+    text = printable(" ".join(str(error).split()))
     if isinstance(error, UserError | InputError | CheckpointError):
         return text
     if type(error).__name__ == "OutOfMemoryError":  # torch's; importing torch for the class would be slow
@@ -73,7 +73,7 @@ def _message(error: BaseException) -> str:
             errno.EACCES: "choose a writable folder (RESULTS=, --results)",
         }
         fix = fixes.get(error.errno or 0, f"fix this and {_again()}")
-        return f"{one_line(error.filename or 'a file')}: {error.strerror or text}; {fix}"
+        return f"{printable(error.filename or 'a file')}: {error.strerror or text}; {fix}"
     if isinstance(error, RuntimeError) and "WORLD_SIZE" in os.environ and re.search(LOST, text):
         lost = "the connection to another process of this training was lost"
         return f"{lost}: fix what that process reports, then start all of them again"

@@ -40,6 +40,7 @@ FILLED_IN = {  # by the run
 # Limits of the authors' loader, which skips larger images and longer labels in training and in prediction.
 AUTHORS_MAX_PIXELS = 320_000
 AUTHORS_MAX_TOKENS = 200
+NEED_INK = ("sub_expressions", "exchanged", "substitution")  # the keys of `data` for which pen strokes are needed
 SECTIONS = {"data", "model", "augmentation", "training", "search"}
 SHIPPED = Path(__file__).parent  # contains recipes/, presets/ and spaces/
 PRESETS = ("smoke", "small", "medium", "large", "paper", "gpu")  # the ladder: from minutes to the authors' network
@@ -73,7 +74,7 @@ class Data(Strict):
     @property
     def needs_ink(self) -> bool:
         """Whether training uses the pen strokes of the training set."""
-        return bool(self.sub_expressions or self.exchanged or self.substitution)
+        return any(getattr(self, key) for key in NEED_INK)
 
 
 class Augmentation(Strict):
@@ -149,7 +150,7 @@ class Training(Strict):
     bf16: bool = False
     average: float = Field(default=0.0, ge=0, lt=1)
     recalibrate: int = Field(default=0, ge=0)
-    # absent, this is no setting: runs from before there was any keep their digest
+    # left out where it is 0, so that runs from before this setting keep their digest
     fixed_statistics: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda share: not share)
     threads: int | None = Field(default=None, gt=0, le=4096)
     workers: int = Field(default=1, ge=0, le=4096)
@@ -202,7 +203,7 @@ class Search(Strict):
     scales: tuple[Factor, ...] = Field(default=(1.0,), min_length=1, max_length=8)
     convertible: bool = False
     limit: int | None = Field(default=None, gt=0)
-    # absent, these are no settings: runs from before there were any keep their digest
+    # left out where they name nothing, so that runs from before these settings keep their digest
     language: Language = Field(default=Language(), exclude_if=lambda language: not language.weights)
     together: Together = Field(default=Together(), exclude_if=lambda together: not together.runs)
 
@@ -257,7 +258,7 @@ class Config(Strict):
     @model_validator(mode="after")
     def _direction_is_learned(self) -> "Config":
         if self.search.direction not in (directions := self.model.directions):
-            raise ValueError(f"search.direction must be {' or '.join(directions)}, the network learns no other")
+            raise ValueError(f"search.direction must be {' or '.join(directions)}; the network learns no other")
         return self
 
     @model_validator(mode="after")
@@ -317,8 +318,8 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     if archive is not None:
         merged["data"] = merged.get("data", {}) | {"name": archive.name, "digest": archive.digest}
         if archive.name == "embedded":
-            merged["data"] |= {"sub_expressions": 0, "exchanged": 0, "substitution": 0.0}
-        if any(merged["data"].get(key) for key in ("sub_expressions", "exchanged", "substitution")):
+            merged["data"] |= dict.fromkeys(NEED_INK, 0)
+        if any(merged["data"].get(key) for key in NEED_INK):
             merged["data"]["ink"] = archive.ink_digest
         if re.fullmatch(r"\d{4}", select) and select not in archive.test_splits:
             merged["select"] = "heldout"

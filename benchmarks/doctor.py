@@ -69,9 +69,9 @@ def show(checks: list[Check], as_json: bool) -> None:
     colors = {"ok": "green", "info": "dim", "warn": "yellow", "broken": "bold red"}
     for check in checks:
         console.print(f"{check.status:<7}", style=colors[check.status], end="")
-        console.print(f"{check.name:<16}{check.words}", markup=False)
+        console.print(f"{check.name:<16}{check.words}")
         if check.fix:
-            console.print(f"{'':<23}→ {check.fix}", markup=False)
+            console.print(f"{'':<23}→ {check.fix}")
 
 
 def python() -> Iterator[Check]:

@@ -14,7 +14,7 @@ class Diverged(UserError):
     """The loss is no longer finite: a fault of the settings, which tuning counts as a result."""
 
 
-def one_line(text: object) -> str:
+def printable(text: object) -> str:
     """The text as a terminal may print it: control characters, as file names may hold, are written out (\\n, \\x1b)."""
     return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], str(text))
 

@@ -41,7 +41,7 @@ def evaluate_weights(weights: Path, crohme: Path | None, years: Sequence[str], r
     scores = score(run, archive, splits)
     data = "CROHME" if archive.name == "crohme" else f"{archive.name} data, not CROHME"
     show(f"{weights} on {data}", [_row(split, scores[split]) for split in splits])
-    console.print(f"predictions, scores and errors: {run.path}", markup=False)
+    console.print(f"predictions, scores and errors: {run.path}")
     return run.path
 
 

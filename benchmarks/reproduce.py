@@ -195,7 +195,7 @@ def _measured_epoch(
     if fresh := len(known) < needed and not any(line["seconds"] > longest for line in known):
         _check_time(deadline)
         check_folder(config, folder)
-        console.print(f"measuring an epoch of {config.recipe}", markup=False)
+        console.print(f"measuring an epoch of {config.recipe}")
         with suppress(Measured):
             train(RunFolder(folder, config), archive, stop)
         torch.cuda.empty_cache()  # parallel runs need that memory
@@ -230,9 +230,9 @@ def _sequentially(
         try:
             with nullcontext() if run.trained else live(run.path):
                 if not _stages(run, archive, splits, check_time):
-                    console.print(f"{_name(run)}: already done ({run.path})", markup=False)
+                    console.print(f"{_name(run)}: already done ({run.path})")
         except UserError as error:
-            console.print(f"{_name(run)}: {error}", markup=False)
+            console.print(f"{_name(run)}: {error}")
             errors.append(error)
         else:
             track(run.path)
@@ -257,7 +257,7 @@ def _stages(run: RunFolder, archive: Archive, splits: Sequence[str], after_each:
     if unscored := [split for split in splits if not run.scored(split)]:
         after_each()
         for result in score(run, archive, unscored).values():
-            console.print(f"{_name(run)}: {result}", markup=False)
+            console.print(f"{_name(run)}: {result}")
     after_each()
     return True
 
@@ -298,19 +298,19 @@ def _in_parallel(
                         epochs[name], last = len(history), history[-1]
                         epoch = f"epoch {last['epoch']}/{run.settings.training.epochs}"
                         rates = f"loss {last['loss']:.4f}, {last['images_per_s']:.0f} images/s"
-                        console.print(f"{_name(run)}: {epoch}, {rates}", markup=False)
+                        console.print(f"{_name(run)}: {epoch}, {rates}")
                     if name not in ended:
                         track(run.path, running=True)
             for name, error in ended.items():
                 run = running.pop(name)
                 attempts[name] += 1
                 if isinstance(error, Died) and attempts[name] < ATTEMPTS:
-                    console.print(f"{name}: {error}; restarting it", markup=False)
+                    console.print(f"{name}: {error}; restarting it")
                     waiting[name] = run
                     continue
                 if RunFolder(run.path).history:
                     track(run.path)
-                console.print(f"{name}: {error or 'done'}", markup=False)
+                console.print(f"{name}: {error or 'done'}")
                 errors += [error] if error else []
     finally:
         engine.stop()
@@ -383,10 +383,10 @@ def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds:
         track(run.path, tables=folder)
     tables.show(built, crohme=crohme)
     announce(archive)
-    console.print(f"tables   {folder}/table*.csv, .md, .tex", markup=False)
-    console.print(f"runs     {space / 'runs'}", markup=False)
-    console.print(f"MLflow   {store(runs[0].path)}", markup=False)
-    console.print(f"seconds  {seconds:.0f}", markup=False)
+    console.print(f"tables   {folder}/table*.csv, .md, .tex")
+    console.print(f"runs     {space / 'runs'}")
+    console.print(f"MLflow   {store(runs[0].path)}")
+    console.print(f"seconds  {seconds:.0f}")
     if words := _advice(archive, runs):
         console.print(words)
     splits = sorted({split for run in runs for split in run.scores})

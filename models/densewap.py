@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from models.densenet import DenseNet
 from models.layers import Dropout, float32
 from models.network import NO_WORD, AttentionMaps, Network
-from models.settings import WAPSettings
+from models.settings import RecurrentSettings, WAPSettings
 from models.vocab import EOS, Vocabulary
 
 START, END = -1, 0  # START is no class; zeros stand for its embedding
@@ -35,20 +35,11 @@ class Features(NamedTuple):
 class Encoder(nn.Module):
     """A DenseNet without outer norms, and the first state of the decoder from the mean of its features."""
 
-    def __init__(
-        self,
-        growth_rate: int,
-        depths: tuple[int, ...],
-        hidden: int,
-        *,
-        dropout: float = 0.2,
-        stride: int = 16,
-        mask_padding: bool = False,
-    ) -> None:
+    def __init__(self, c: RecurrentSettings) -> None:
         super().__init__()
-        self.mask_padding = mask_padding
-        self.net = DenseNet(growth_rate, depths, dropout, stride, outer_norms=False)
-        self.start = nn.Linear(self.net.out_channels, hidden)
+        self.mask_padding = c.mask_padding
+        self.net = DenseNet(c.growth_rate, c.depths, c.encoder_dropout, c.stride, outer_norms=False)
+        self.start = nn.Linear(self.net.out_channels, c.hidden)
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Features:
         """Features of images (ink 1, background and padding 0); mask True = padding."""
@@ -197,7 +188,7 @@ class Decoder(ConditionalGRU):
         return self.attention.remember(*features[:2]), features.state_bn[:, None], past_b1hw
 
     def embed(self, words_x: Tensor) -> Tensor:
-        """Embeddings [..., m] of classes, zeros for what is none."""
+        """Embeddings [..., m] of classes; zeros where there is no class."""
         return self.embedding(words_x.clamp(min=0)) * (words_x >= 0)[..., None]
 
     def scores(self, context_xD: Tensor, state_xn: Tensor, previous_xm: Tensor) -> Tensor:
@@ -237,14 +228,7 @@ class DenseWAP(Network):
 
     def __init__(self, settings: WAPSettings, vocabulary: Vocabulary | None = None) -> None:
         super().__init__(settings, vocabulary)
-        self.encoder = Encoder(
-            settings.growth_rate,
-            settings.depths,
-            settings.hidden,
-            dropout=settings.encoder_dropout,
-            stride=settings.stride,
-            mask_padding=settings.mask_padding,
-        )
+        self.encoder = Encoder(settings)
         self.decoder = self.decoder_class(self.encoder.net.out_channels, len(self.vocabulary) - EOS, settings)
         self.apply(initialize)
 

@@ -265,14 +265,7 @@ class DenseWAPTD(Network):
         none = (*SPECIAL, *STRUCTURE)
         self.symbols = (END_WORD, *(word for word in self.vocabulary.words if word not in none))
         self.ids = {symbol: i for i, symbol in enumerate(self.symbols)}
-        self.encoder = Encoder(
-            settings.growth_rate,
-            settings.depths,
-            settings.hidden,
-            dropout=settings.encoder_dropout,
-            stride=settings.stride,
-            mask_padding=settings.mask_padding,
-        )
+        self.encoder = Encoder(settings)
         self.decoder = TreeDecoder(self.encoder.net.out_channels, len(self.symbols), settings)
         self.apply(initialize)
 
@@ -325,7 +318,7 @@ class DenseWAPTD(Network):
         return torch.stack([weight * part for weight, part in zip(WEIGHTS, parts, strict=True)]).sum()
 
     def trace(self, images_11HW: Tensor, mask_1HW: Tensor, tokens: Sequence[str]) -> AttentionMaps:
-        """Of a symbol, where it is found; of a brace, ^ or _, where the parent of the next symbol is sought."""
+        """For a symbol, where it is found; for a brace, ^ or _, where the parent of the next symbol is sought."""
         parent, child, _, mask_1hw = self.decode(images_11HW, mask_1HW, self.targets([tokens]))
         sought_TL, found_TL = parent.attention_bML[0], child.attention_bML[0]
         looked, step = list[Tensor](), 0

@@ -2,7 +2,7 @@
 
 A spelled word passes a convolution over its characters and a highway (sec. 2.3, 2.4), the sequence of words two LSTM
 layers (sec. 2.1), and a softmax over all words predicts the next one. Facts of the authors' program that the paper does
-not tell, and that its perplexities need: the highway's gate has a fixed bias of -2 besides its learnt one, every
+not state, and that its perplexities need: the highway's gate has a fixed bias of -2 besides its learnt one, every
 parameter starts uniform in ±0.05 (biases too; no forget gate starts open), and dropout never touches the LSTM's input.
 
 Shapes: T steps, B sequences, U distinct words, L places of a spelled word, P places of a filter, F filters, H units of
@@ -166,7 +166,7 @@ class LanguageModel(nn.Module):
 
     @torch.no_grad()
     def log_likelihoods(self, words_TB: Tensor, targets_TB: Tensor, state: State, vectors_VF: Tensor):
-        """Of every target, its log-probability in nats [T, B], and the state after the last word.
+        """The log-probability of every target, in nats [T, B], and the state after the last word.
 
         `vectors_VF`: the vectors of all words, which need computing once only.
         """
@@ -176,7 +176,7 @@ class LanguageModel(nn.Module):
 
     @torch.no_grad()
     def of_lines(self, lines: Sequence[Sequence[str]], vectors_VF: Tensor) -> list[float]:
-        """Of every line of words, its log-probability in nats, its end included, as a line that begins a text."""
+        """The log-probability in nats of every line, its end included, as a line that begins a text."""
         end = self.lexicon.index[LINE_END]
         targets = [self.lexicon.encode([*line, LINE_END]) for line in lines]
         targets_TB = nn.utils.rnn.pad_sequence(targets, padding_value=end)

@@ -126,4 +126,4 @@ def one_line(error: object) -> str:
     if isinstance(error, ValidationError):  # whose own text ends with an address
         first = error.errors()[0]
         error = f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
-    return " ".join(str(error).split())[:200]
+    return (" ".join(str(error).split()) or type(error).__name__)[:200]

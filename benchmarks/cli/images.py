@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.cli.options import RESULTS, Results, app
-from benchmarks.errors import UserError, one_line
+from benchmarks.errors import UserError, printable
 
 PANEL = "Images"
 
@@ -27,8 +27,8 @@ def recognize(
     show: Annotated[bool, typer.Option("--show", help="draw the attention maps to IMAGE.attention.png")] = False,
 ) -> None:
     """Recognize images of expressions: one line of LaTeX per image."""
-    from benchmarks.recognition.photographs import short
     from benchmarks.recognition.recognizer import Recognition, Recognizer
+    from models.weights import one_line
 
     def draw(path: Path, recognition: Recognition) -> Path:
         from benchmarks.report.figures.attention import beside  # here, because importing matplotlib takes a second
@@ -41,17 +41,19 @@ def recognize(
             recognition = recognizer(path)
             picture = draw(path, recognition) if show else None
         except Exception as error:  # one bad image must not stop the others
-            told = error if isinstance(error, UserError) else f"{path}: {short(error)}"
-            print(f"error: {one_line(told)}", file=sys.stderr)
+            told = error if isinstance(error, UserError) else f"{path}: {one_line(error)}"
+            print(f"error: {printable(told)}", file=sys.stderr)
             continue
         read += 1
-        line = f"{one_line(path)}\t{recognition.latex}" if len(images) > 1 else recognition.latex
+        line = f"{printable(path)}\t{recognition.latex}" if len(images) > 1 else recognition.latex
         print(recognition.as_json(nbest) if as_json else line, flush=True)
         if recognition.doubtful:
             note = f"low confidence ({recognition.nbest[0].confidence:.0%} per token)"
-            print(f"doubtful: {one_line(path)}: {note}; is it a cropped image of a single expression?", file=sys.stderr)
+            print(
+                f"doubtful: {printable(path)}: {note}; is it a cropped image of a single expression?", file=sys.stderr
+            )
         if picture:
-            print(f"attention: {one_line(picture)}", file=sys.stderr)
+            print(f"attention: {printable(picture)}", file=sys.stderr)
     if read:
         each = (time.perf_counter() - began) / read
         print(f"read {read} of {len(images)} by {recognizer.name}, {each:.2f} s each", file=sys.stderr)

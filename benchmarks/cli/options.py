@@ -8,6 +8,7 @@ import typer
 
 from benchmarks.config import PRESETS, SEED_LIMIT
 from benchmarks.errors import UserError
+from benchmarks.places import CHECKOUT
 
 app = typer.Typer(
     help="hmerbench: a reproducibility benchmark suite for handwritten mathematical expression recognition.",
@@ -33,7 +34,6 @@ EngineName = Annotated[str, typer.Option("--engine", help="local: this machine |
 Jobs = Annotated[int, typer.Option(help="concurrent runs (engine local), each on an equal share of the cores", min=1)]
 Cpus = Annotated[float, typer.Option(help="CPUs per run (engine ray)", min=0)]
 Gpus = Annotated[float | None, typer.Option(help="GPUs per run (engine ray); default: 1 if the cluster has any", min=0)]
-CHECKOUT = Path(__file__).resolve().parents[2]
 # the checkout's results/ from any working directory; without a checkout, results/ in the working directory
 RESULTS = CHECKOUT / "results" if (CHECKOUT / "pyproject.toml").exists() and Path.cwd() != CHECKOUT else Path("results")
 

@@ -85,8 +85,8 @@ def train(
         raise UserError(f"{folder}: this run has its own preset and seed; leave out --preset and --seed")
     if folder:
         run, archive = _run(folder, crohme, results)
-        begun = (run.path / "checkpoint.safetensors").exists() or not run.history
-        if run.weights.exists() and not begun and not force:
+        can_train = (run.path / "checkpoint.safetensors").exists() or not run.history
+        if run.weights.exists() and not can_train and not force:
             raise UserError(f"{folder}: it is trained and has no checkpoint to resume from; --force trains it again")
     else:
         archive = open_data(crohme, results)

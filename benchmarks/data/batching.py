@@ -151,7 +151,7 @@ def shape_batches(
 
 
 def cost(batch: Sequence[int], sizes: Sizes, lengths: Sequence[int]) -> int:
-    """What a training step on a batch costs, in a unit of no name."""
+    """The cost of a training step on a batch, in arbitrary units."""
     height, width = padded(max(sizes[i][0] for i in batch), max(sizes[i][1] for i in batch))
     return len(batch) * height * width * (ENCODING + max(lengths[i] for i in batch))
 
@@ -288,10 +288,10 @@ def evaluation_batches(
 ) -> list[Batch]:
     """Un-augmented batches of at most `size` images within the authors' limits, grouped as in training.
 
-    Every image comes at all `scales`, relative to the scale of training, each resized from the stored image. In order
-    `shape`, an image is padded to its shape in the grid (at other scales, to that shape scaled) and batched with images
-    of that shape only, so that its hypotheses do not depend on the rest of the batch, up to rounding; in order `area`
-    they do, as in the authors' program.
+    Every image comes at all `scales`, relative to the scale of training, each resized from the stored image. In orders
+    `shape` and `snug`, an image is padded to its shape in the grid (at other scales, to that shape scaled) and batched
+    with images of that shape only, so that its hypotheses do not depend on the rest of the batch, up to rounding; in
+    order `area` they do, as in the authors' program.
     """
     batching, top = config.training.batching, max(range(len(scales)), key=scales.__getitem__)
     samples = list(samples)

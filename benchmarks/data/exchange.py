@@ -78,9 +78,9 @@ class _Layout:
         self.place, self.before = place, symbols
         self.symbols = {number: one for number, one in symbols.items() if not place.start <= number < place.stop}
         old = [symbols[number] for number in range(place.start, place.stop) if number in symbols]
-        height, taller = (extent(each)[1][1] for each in (old, new.values()))
+        old_height, new_height = (extent(each)[1][1] for each in (old, new.values()))
         factor = _size(old) / _size(new.values())
-        factor = min(factor, TALLER * max(height, _size(old)) / (taller * factor) * factor)
+        factor = min(factor, TALLER * max(old_height, _size(old)) / (new_height * factor) * factor)
         self.new = {number: _mapped(symbol, lambda points: points * factor) for number, symbol in new.items()}
 
     def settle(self, line: Line) -> None:

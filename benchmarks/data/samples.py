@@ -15,6 +15,7 @@ from benchmarks.errors import UserError
 from benchmarks.printing import err_console
 
 HELD_OUT, HELD_OUT_SEED = 0.15, 7  # what trials hold out: share of the training set, and seed of the split
+HELD_OUT_SET = "heldout"  # the set of these expressions, in the names of files
 Item = TypeVar("Item")
 
 
@@ -58,9 +59,7 @@ def with_ink(samples: Sequence[Sample], store: ZipStore) -> list[Sample]:
         raise UserError(f"{store.path}: holds no segmented pen strokes (ID.inkml) of these training expressions")
     if usable < len(result):
         rest = "of the others there are none, or none that fit the caption: they are trained on as they are"
-        err_console.print(
-            f"{store.path}: pen strokes of {usable:,} of {len(result):,} expressions; {rest}", markup=False
-        )
+        err_console.print(f"{store.path}: pen strokes of {usable:,} of {len(result):,} expressions; {rest}")
     return result
 
 

@@ -51,10 +51,6 @@ class ZipStore:
         # unpacked bytes by name, such as "train/caption.txt"
         self.sizes = {name: info.file_size for name, info in self._infos.items()}
 
-    def holds(self, name: str) -> bool:
-        """Whether the entry exists."""
-        return name in self._infos
-
     def crc(self, name: str) -> int:
         """CRC-32 of an entry as declared in the zip directory; `read` verifies it."""
         return self._infos[name].CRC
@@ -86,10 +82,6 @@ class FolderStore:
         # folder by folder, as `**` would not follow links
         files = (file for depth in ("*", "*/*", "*/*/*") for file in self._root.glob(depth) if file.is_file())
         return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
-
-    def holds(self, name: str) -> bool:
-        """Whether the file exists; lists no folder, as a wrong path may be a whole disk."""
-        return (self._root / name).is_file()
 
     def crc(self, name: str) -> int:
         """CRC-32 of a file."""

@@ -57,7 +57,7 @@ def parts(tokens: Sequence[str]) -> list[Span]:
     """Spans of a caption that are expressions by themselves: at least two symbols, but not the whole caption."""
     spans = set()
     tree = parse(tokens)
-    for line in (_.symbols for _ in tree.all_lines()) if tree else ():
+    for line in (each.symbols for each in tree.all_lines()) if tree else ():
         for first in range(len(line)):
             open_brackets: list[str] = []
             for last in range(first, len(line)):

@@ -62,7 +62,7 @@ class Substitution:
             return sample
         tokens = [drawn[place].token if place in drawn else token for place, token in enumerate(sample.tokens)]
         image, (height, width) = sample.ink.canvas.draw((symbols | drawn).values()), sample.image.shape
-        if image.shape != (height, width):  # `load` has shrunk the sample
+        if image.shape != (height, width):  # it was shrunk when it was loaded
             image = cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
         return replace(sample, tokens=tuple(tokens), image=image)
 

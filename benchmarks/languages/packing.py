@@ -5,10 +5,8 @@ from pathlib import Path
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.languages.run import LanguageRun
-from benchmarks.languages.settings import FILE
+from benchmarks.languages.settings import PARTS
 from benchmarks.runs.packing import packed
-
-PARTS = (FILE, "environment.json", "history.jsonl", "scores.json")
 
 
 def pack(folder: Path) -> Path:

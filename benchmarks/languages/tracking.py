@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from benchmarks.languages.run import LanguageRun
-from benchmarks.languages.settings import FILE
+from benchmarks.languages.settings import PARTS
 from benchmarks.runs.folder import store_key
 from benchmarks.tracking.track import with_store
 from benchmarks.yaml_files import flat
@@ -49,7 +49,7 @@ def _put(mirror: "Mirror", run: LanguageRun) -> str:
         [Param(name, value) for name, value in params.items() if name not in mlrun.data.params],
         [RunTag(name, str(value)[:5000]) for name, value in tags.items()],
     )
-    for part in (FILE, "environment.json", "history.jsonl", "scores.json"):
+    for part in PARTS:
         if (run.path / part).exists():
             client.log_artifact(id_, str(run.path / part))
     if run.finished:

@@ -95,6 +95,7 @@ class Trainer:
         if not resumed:
             self.folder.write("environment.json", here)
             self.folder.write("history.jsonl", [])
+            (self.folder.path / "scores.json").unlink(missing_ok=True)  # of an earlier training
         elif not self.folder.finished:
             err_console.print(
                 f"resuming {self.folder.path} at epoch {self.position.epoch + 1}, step {self.position.step}"

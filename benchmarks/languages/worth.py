@@ -20,6 +20,7 @@ from rich.progress import track
 
 from benchmarks.config import Language, Search
 from benchmarks.data.archive import Archive
+from benchmarks.data.samples import HELD_OUT_SET
 from benchmarks.errors import UserError
 from benchmarks.files import refuse_pipe, write_atomically
 from benchmarks.printing import err_console, show
@@ -34,7 +35,6 @@ from evaluation.scoring.tokens import prediction_file
 from evaluation.symlg import SymLG
 from models.vocab import Vocabulary
 
-HELD_OUT = "heldout"  # the set that a trial reads
 WEIGHTS = tuple(step / 20 for step in range(1, 21))  # without 0, which would only say that the model is of no use
 LENGTHS = tuple(step / 200 for step in range(-20, 21))
 WAYS = {"length": ((0.0,), LENGTHS), "language": (WEIGHTS, (0.0,)), "both": (WEIGHTS, LENGTHS)}
@@ -100,9 +100,9 @@ def rescore(archive: Archive, trial: Path, folders: Sequence[Path], language: Pa
     Raises UserError for a folder without lists or with damaged ones, and for a language model of other words.
     """
     lines = Lines(language, Vocabulary())
-    held = _read(RunFolder(trial), HELD_OUT, archive, lines)
+    held = _read(RunFolder(trial), HELD_OUT_SET, archive, lines)
     chosen = {way: held.best(*grid) for way, grid in WAYS.items()}
-    rows = _rows(RunFolder(trial), HELD_OUT, [held], chosen)
+    rows = _rows(RunFolder(trial), HELD_OUT_SET, [held], chosen)
     for folder in folders:
         run, sets = RunFolder(folder), list[Judged]()
         splits = [split for split in run.sets("predictions/*.jsonl") if split in archive.test_splits]
@@ -147,8 +147,8 @@ def _read(run: RunFolder, split: str, archive: Archive, lines: Lines) -> Judged:
     if run.settings.search.language.weights:
         raise UserError(f"{run.path}: a language model has ranked its lists already; give a run without one")
     lists = read_lists(run.path / f"predictions/{split}.jsonl")
-    truth = archive.ground_truth("train" if split == HELD_OUT else split)
-    if split == HELD_OUT:
+    truth = archive.ground_truth("train" if split == HELD_OUT_SET else split)
+    if split == HELD_OUT_SET:
         truth = {id_: truth[id_] for id_ in lists if id_ in truth}
     if not truth or not truth.keys() & lists.keys():
         raise UserError(f"{run.path}: {archive.path} has no expression of its lists of {split}; give their archive")
@@ -184,7 +184,7 @@ def _right(prediction: SymLG, truth: Graph) -> bool:
 
 
 def _name(run: RunFolder, split: str) -> str:
-    return f"{'trial of ' * (split == HELD_OUT)}{run.recipe}/{run.preset}-seed{run.seed}"
+    return f"{'trial of ' * (split == HELD_OUT_SET)}{run.recipe}/{run.preset}-seed{run.seed}"
 
 
 def _rows(run: RunFolder, split: str, sets: Sequence[Judged], chosen: Mapping[str, Language]) -> list[Row]:

@@ -34,6 +34,7 @@ from benchmarks.environment import best_device, environment, gpu_error
 from benchmarks.errors import UserError, out_of_memory_reason
 from benchmarks.files import write_atomically
 from benchmarks.performance.bench import versions
+from benchmarks.places import CHECKOUT
 from benchmarks.printing import err_console, show
 from benchmarks.recognition.predict import recognize, write_predictions
 from benchmarks.runs.folder import RunFolder
@@ -44,7 +45,6 @@ from benchmarks.training.trainer import Trainer
 from evaluation import csv_text
 from models.weights import load_weights
 
-CHECKOUT = Path(__file__).parents[2]
 RECORDED = 384  # shapes whose steps a preset may leave unrecorded, but the check records
 GRAPHS, ON_DEVICE = "tests/training/test_cuda_graphs.py", "tests/data/test_on_device.py"
 SHAPES, REPEATS = 8, 5
@@ -92,7 +92,7 @@ def tests(archive: Archive) -> Iterator[Measurement]:
         done = subprocess.run([*pytest, GRAPHS, ON_DEVICE], cwd=CHECKOUT, env=variables, capture_output=True, text=True)
         if not report.exists():  # pytest or the tests are not installed
             output = (done.stderr or done.stdout).strip().splitlines()
-            err_console.print(f"the tests did not run: {output[-1] if output else done.returncode}", markup=False)
+            err_console.print(f"the tests did not run: {output[-1] if output else done.returncode}")
             yield "tests", "all", "did not run", 1, "tests"
             return
         cases = list(ElementTree.parse(report).iter("testcase"))
@@ -128,7 +128,7 @@ def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Me
             if measured is None and learner.replays and learner.replays.give_up():  # as in training
                 measured, reason = _timed_or_not(trainer, shapes[shape], device)
             if measured is None:
-                err_console.print(f"{case}: {reason}", markup=False)
+                err_console.print(f"{case}: {reason}")
                 yield "step", case, "no memory", pixels, "px"
                 break
             for measure, value in measured.items():
@@ -170,7 +170,7 @@ def timed(trainer: Trainer, batch: Drawn, device: torch.device) -> dict[str, flo
     try:
         recorded = once()
     except UserError as error:
-        err_console.print(str(error), markup=False)
+        err_console.print(str(error))
         replays.give_up()
         return times | {"difference": math.nan}
     if len(replays.replays) == count:  # out of memory, which the recorder has reported
@@ -225,10 +225,9 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
 
 
 def switches(done: list[Measurement], config: Config) -> Iterator[Measurement]:
-    """Recommended keys. Steps are recorded if their tests pass (all of them: none
-    failed or was skipped), gradients agree and replay is faster; images stay
-    on the device if their tests pass; batches are limited to the largest that fitted, if memory ran out; bf16 search is
-    used if it is faster and its ExpRate lies within the committed interval."""
+    """Recommended keys. Steps are recorded if their tests pass (all of them: none failed or was skipped), gradients
+    agree and replay is faster; images stay on the device if their tests pass; batches are limited to the largest that
+    fitted, if memory ran out; bf16 search is used if it is faster and its ExpRate lies in the committed interval."""
 
     def values(part: str, measure: str) -> list[float]:
         return [row[3] for row in done if (row[0], row[2]) == (part, measure)]

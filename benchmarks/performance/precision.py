@@ -69,8 +69,10 @@ def precision(
         row |= {"images": len(kept), "heldout": len(heldout)}
         row |= {"max_tokens": sizes.max_tokens, "precision": "bf16" if bf16 else "fp32", "seed": seed}
         lines += [row | {key: epoch[key] for key in ("epoch", "loss", "seconds")} for epoch in run.history]
-        batches = evaluation_batches(heldout, config, config.training.batching.size)
-        loss, accuracy = teacher_forced(load_weights(run.weights, config.model), batches)
+        model = load_weights(run.weights, config.model)
+        learnable = [sample for sample in heldout if model.unfit(sample.tokens) is None]
+        batches = evaluation_batches(learnable, config, config.training.batching.size)
+        loss, accuracy = teacher_forced(model, batches)
         hardware = f"{run.environment.get('device')}, {run.environment.get('threads')} threads"
         lines[-1] |= {"heldout_loss": loss, "heldout_token_accuracy": accuracy, "hardware": hardware}
     table = pd.DataFrame(lines)

@@ -18,7 +18,7 @@ import yaml
 from benchmarks.config import Config, resolve
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import evaluation_batches
-from benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, evenly, split_heldout
+from benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, HELD_OUT_SET, Sample, evenly, split_heldout
 from benchmarks.environment import best_device
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
@@ -27,12 +27,13 @@ from benchmarks.recognition.predict import recognize, write_predictions
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.teacher_forcing import teacher_forced
 from benchmarks.training.trainer import train
+from benchmarks.yaml_files import parse_yaml
 from evaluation.scoring.inputs import GroundTruth
 from evaluation.scoring.score import NO_FIELDS, Expression, evaluate
 from models.weights import load_weights
 
 CLASSES = {"1-5": range(1, 6), "6-10": range(6, 11), "11-20": range(11, 21), "21+": range(21, 10_000)}  # tokens
-KEY = ["trial", "reading", "preset", "epochs", "seed"]
+KEY = ["recipe", "trial", "reading", "preset", "epochs", "seed"]
 
 Row = dict[str, Any]
 
@@ -65,12 +66,14 @@ def trial(
             )
     run = RunFolder(results / "local/trials" / config.run_name, config)
     train(run, archive, samples=evenly(kept, config.data.limit))
-    batches = evaluation_batches(held, config, config.search.batch_size)
-    loss, accuracy = teacher_forced(load_weights(run.weights, config.model), batches)
+    model = load_weights(run.weights, config.model)
+    learnable = [sample for sample in held if model.unfit(sample.tokens) is None]
+    loss, accuracy = teacher_forced(model, evaluation_batches(learnable, config, config.search.batch_size))
     rows = []
     for reading, way in ways.items():
-        row: Row = {"trial": " ".join(changes) or "as it is", "reading": reading or "as it is", "preset": preset}
-        row |= {"epochs": epochs, "seed": seed} | _read(run, way, archive, held)
+        row: Row = {"recipe": config.recipe, "trial": " ".join(changes) or "as it is"}
+        row |= {"reading": reading or "as it is", "preset": preset, "epochs": epochs, "seed": seed}
+        row |= _read(run, way, archive, held)
         row |= {"loss": round(loss, 4), "word_accuracy": round(accuracy, 2)}
         here = run.environment
         minutes = sum(line["seconds"] for line in run.history) * here.get("threads", 1) / 60
@@ -84,21 +87,31 @@ def trial(
 
 def _values(settings: Sequence[str]) -> dict[str, Any]:
     """{"training.epochs": 8} from ["training.epochs=8"]; values are YAML."""
+    values: dict[str, Any] = {}
     for setting in settings:
-        if "=" not in setting:
+        key, equals, value = setting.partition("=")
+        if not equals:
             raise UserError(f"'{setting}': a setting is given as KEY=VALUE, such as training.optimizer.lr=0.002")
-    return {key: yaml.safe_load(value) for key, _, value in (setting.partition("=") for setting in settings)}
+        try:
+            values[key] = parse_yaml(value)
+        except (yaml.YAMLError, ValueError):
+            raise UserError(f"'{setting}': its value is not YAML; correct it") from None
+    return values
 
 
 def _read(run: RunFolder, config: Config, archive: Archive, held: list[Sample]) -> Row:
-    """Recognize the held-out expressions as `config` says, and count the exact ones by class of length."""
+    """Recognize the held-out expressions as `config` says, and count the exact ones by class of length.
+
+    Only what the run's own search finds is kept as its lists: `rescore` judges them by the run's settings.
+    """
     device = best_device()
     model = load_weights(run.weights, config.model).to(device).eval()
     predictions = recognize(model, config, held, device, "held-out expressions")
-    write_predictions(run, "heldout", predictions, model.vocabulary)
+    name = HELD_OUT_SET if config == run.settings else "another-reading"
+    write_predictions(run, name, predictions, model.vocabulary)
     truth, ids = archive.ground_truth("train"), [sample.id for sample in held]
     reference = GroundTruth({id_: truth[id_] for id_ in ids}, {sample.id: list(sample.tokens) for sample in held})
-    result = evaluate(run.path / "predictions/heldout.tsv", reference, NO_FIELDS)
+    result = evaluate(run.path / f"predictions/{name}.tsv", reference, NO_FIELDS)
     score = result.score
     row: Row = {"n": score.n, "exact": score.exact, "exprate": score.exprate, "token_exact": score.token_exact}
     return row | {name: _exact(result.expressions, lengths) for name, lengths in CLASSES.items()}

@@ -16,6 +16,7 @@ from benchmarks.config import AUTHORS_MAX_PIXELS
 from benchmarks.data.ink import MARGIN
 from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
+from models.weights import one_line
 
 FORMATS = ("PNG", "BMP", "JPEG")
 MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, but maybe a decompression bomb
@@ -44,7 +45,7 @@ def read_gray(path: Path) -> np.ndarray:
     except Exception as error:  # a damaged file makes the decoders raise nearly anything
         if isinstance(error, OSError) and error.strerror:
             raise UserError(f"{path}: {error.strerror}; give the path of an image that may be read") from None
-        raise UserError(f"{path}: damaged image ({short(error)}); save it again") from None
+        raise UserError(f"{path}: damaged image ({one_line(error)}); save it again") from None
     _check_proportion(gray, str(path))
     shrink = WORKING_SIDE / max(gray.shape)
     return cv2.resize(gray, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA) if shrink < 1 else gray
@@ -72,11 +73,6 @@ def _gray(picture: Image.Image) -> np.ndarray:
     else:  # ink on a transparent background: choose black or white, whichever contrasts
         paper = 0.0 if (gray * alpha).sum() > 127 * alpha.sum() else 255.0
     return (paper + (gray - paper) * alpha / 255).round().astype(np.uint8)
-
-
-def short(error: Exception) -> str:
-    """An error's message in one line of at most 120 characters."""
-    return (" ".join(str(error).split()) or type(error).__name__)[:120]
 
 
 def as_crohme(gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -> np.ndarray:

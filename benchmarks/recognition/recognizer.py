@@ -9,6 +9,7 @@ On the command line: `python -m benchmarks recognize formula.png`.
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from benchmarks.config import Config
 from benchmarks.data.samples import Sample
 from benchmarks.environment import best_device
 from benchmarks.errors import UserError
+from benchmarks.places import COMMITTED
 from benchmarks.recognition.attention import TracedAttention, trace
 from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.predict import SCORES, search
@@ -35,7 +37,7 @@ DOUBTFUL = 0.7
 
 @dataclass(frozen=True)
 class Candidate(Hypothesis):
-    """A hypothesis of the search, whose scores were divided by length ** alpha, the end token counted."""
+    """A hypothesis of the search, whose scores were divided by length ** alpha."""
 
     tokens: tuple[str, ...] = ()  # in reading order
     alpha: float = 1.0
@@ -48,8 +50,8 @@ class Candidate(Hypothesis):
     @property
     def confidence(self) -> float:
         """Geometric mean of the token probabilities over all directions and image sizes, from 0 to 1."""
-        own = self.forward + self.reverse  # without a language model's share
-        return math.exp(own * (len(self.ids) + 1) ** (self.alpha - 1) / (2 if self.reverse else 1))
+        own = (self.forward + self.reverse) * self.length**self.alpha  # without a language model's share
+        return math.exp(own / (len(self.ids) + 1) / (2 if self.reverse else 1))
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ class Recognizer:
         path = best_run() if weights is None else Path(weights)
         if path.suffix == ".ckpt":
             model = import_lightning(path)
-            return cls(model, Config(recipe=path.stem, preset="paper", model=model.settings))
+            return cls(
+                model, Config(recipe=re.sub(r"[^\w+., =-]", "_", path.stem), preset="paper", model=model.settings)
+            )
         run = RunFolder(path if path.is_dir() else path.parent)
         file = run.weights if path.is_dir() else path
         if not file.exists():
@@ -151,8 +155,7 @@ class Recognizer:
 
 def best_run() -> Path:
     """The committed run with weights that has the highest ExpRate over all its test sets."""
-    committed = Path(__file__).parents[2] / "results/reproduced"
-    runs = [run for run in RunFolder.under(committed) if run.has_weights]
+    runs = [run for run in RunFolder.under(COMMITTED) if run.has_weights]
     if not runs:
-        raise UserError(f"{committed}: no run there has weights; give a run folder of your own with --weights")
+        raise UserError(f"{COMMITTED}: no run there has weights; give a run folder of your own with --weights")
     return max(runs, key=lambda run: run.exprate).path

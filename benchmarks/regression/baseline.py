@@ -27,6 +27,7 @@ from benchmarks.data.synthetic import embedded
 from benchmarks.environment import environment, revision
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
+from benchmarks.places import CHECKOUT
 from benchmarks.regression import fixed_job
 from benchmarks.yaml_files import flat
 from evaluation.scoring.stats import prediction_interval
@@ -193,8 +194,7 @@ def versions() -> dict[str, str]:
 
 def program_digest() -> str:
     """Eight hex digits over all sources, any of which may change the result of a training run."""
-    root = Path(__file__).parents[2]
-    sources = (path for name in ("benchmarks", "models", "evaluation") for path in (root / name).rglob("*.py"))
+    sources = (path for name in ("benchmarks", "models", "evaluation") for path in (CHECKOUT / name).rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()[:8]
 
 

@@ -56,7 +56,7 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
             words = (
                 f"ExpRate {row['here']} %, committed {row['committed']}; {row['same prediction']} predictions the same"
             )
-            console.print(f"{key}: {words}", markup=False)
+            console.print(f"{key}: {words}")
     show("ExpRate of committed weights, recognized here", [rows[key] for key in wanted])
     console.print(
         "Some predictions may differ: committed weights are rounded to float16 after training, and other CPUs round "

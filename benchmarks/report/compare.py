@@ -4,9 +4,9 @@ Two sources of variation are tested. Over images: do these particular networks d
 paired permutation test of each image's mean over the seeds; with one seed per row, McNemar's test)? Over seeds: would
 the rows still differ if they were trained again (Welch's test, with at least MIN_SEEDS per row)? A difference is shown
 if both tests are significant at 5 %, that is, if the larger p-value is. The paper's claim, that coverage helps (CLAIM),
-is tested by itself; the steps of its ordering are one family, with Holm's correction, and so are the pairs of rows
-that reference.yaml names besides. With one seed per row, one year
-has too few images to resolve two points; all years pooled (POOLED) have 3,332.
+is tested by itself; the steps of its ordering are one family, with Holm's correction, and so are the pairs of rows that
+reference.yaml also names. With one seed per row, one year has too few images to resolve two points; all years pooled
+(POOLED) have 3,332.
 """
 
 import json

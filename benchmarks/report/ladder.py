@@ -5,12 +5,12 @@ from pathlib import Path
 from statistics import mean
 
 from benchmarks.config import PRESETS
+from benchmarks.places import COMMITTED
 from benchmarks.report.paper import reference
 from benchmarks.report.presets import number_range
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.listing import shipped
 
-COMMITTED = Path(__file__).parents[2] / "results/reproduced"
 RECIPE, YEAR = "comer-fusion", "2014"  # what `reads` is told of
 
 

@@ -14,6 +14,6 @@ def reference() -> dict[str, Any]:
 
 
 def model_name(recipe: str) -> str:
-    """A recipe's name: its own, that of the paper's Table 1, or of Table 2; a custom recipe is called as its file."""
+    """A recipe's name: its own, or that of the paper's Table 1 or Table 2; a custom recipe has the name of its file."""
     names = reference()["recipes"].get(recipe, {})
     return next((names[key] for key in ("name", "table1", "table2") if key in names), recipe)

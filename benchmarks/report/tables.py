@@ -44,7 +44,8 @@ NOTE = (
     "ExpRate. The interval (`ci_low`, `ci_high`) is Wilson's, 95 %, of one run with this rate on the n images of the "
     "set; it leaves out the spread between seeds. For reported rows the count behind the interval is the reported rate "
     "times n, rounded. `added`: what a preset trains on in addition to the archive's 8,834 expressions: parts cut out "
-    "of them, and at each visit a share of the symbols redrawn in other hands, letters and digits as others."
+    "of them, parts exchanged between them, and at each visit a share of the symbols redrawn in other hands, letters "
+    "and digits as others."
 )
 AFTER_TEXT = (
     "Reproduced rows of {} are DenseWAP with each paper's idea, after its text: there is no program to compare with."
@@ -211,8 +212,9 @@ def summary(results: Path) -> str:
         with suppress(UserError):  # settings of another version of the suite
             descriptions[f"`{preset}`"] = presets.describe_preset(runs[preset][0].settings, runs[preset])
     text += (
-        "\n## The presets\n\nAdded to the archive's expressions: parts cut out of them, and a share of the symbols "
-        "redrawn in other hands, letters and digits as others (`-`, fractions, roots, `.` and `,` are not redrawn).\n\n"
+        "\n## The presets\n\nAdded to the archive's expressions: parts cut out of them, parts exchanged between them, "
+        "and a share of the symbols redrawn in other hands, letters and digits as others (`-`, fractions, roots, `.` "
+        "and `,` are not redrawn).\n\n"
     )
     rows = [{"preset": preset, **row} for preset, row in descriptions.items()]
     text += pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True) + "\n"

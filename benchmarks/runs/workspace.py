@@ -36,7 +36,7 @@ def test_splits(archive: Archive, years: Sequence[str]) -> list[str]:
 
 def announce(archive: Archive) -> None:
     """Print which data is used, with a warning if it is not CROHME."""
-    console.print(f"data: {archive.path}, {archive.edition}", markup=False)
+    console.print(f"data: {archive.path}, {archive.edition}")
     if archive.name != "crohme":
         console.print(
             f" {archive.name.upper()} DATA: these are NOT CROHME numbers. "

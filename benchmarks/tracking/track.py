@@ -95,4 +95,4 @@ def warn(uri: str, message: str) -> None:
     """Print a warning, once per store until it works again."""
     if uri not in _warned:
         _warned.add(uri)
-        err_console.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
+        err_console.print(f"warning: {message}", style="yellow", soft_wrap=True)

@@ -1,1 +1,1 @@
-"""Training: the loop, loss and optimizer, distributed processes, checkpoints, CUDA graphs."""
+"""Training: the loop, the optimizer, distributed processes, checkpoints, CUDA graphs."""

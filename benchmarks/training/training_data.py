@@ -66,7 +66,5 @@ def _learnable(samples: list[Sample], network: Network) -> list[Sample]:
     reasons = [network.unfit(sample.tokens) for sample in samples]
     if unfit := Counter(filter(None, reasons)):
         counts = ", ".join(f"{reason} ({count})" for reason, count in unfit.most_common())
-        err_console.print(
-            f"{unfit.total()} of {len(samples)} training expressions are left out: {counts}", markup=False
-        )
+        err_console.print(f"{unfit.total()} of {len(samples)} training expressions are left out: {counts}")
     return [sample for sample, reason in zip(samples, reasons, strict=True) if reason is None]

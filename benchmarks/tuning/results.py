@@ -44,8 +44,8 @@ def write(folder: Path, problem: Problem, study: optuna.Study, checked: optuna.S
     _summarize(problem, study, checked, archive)
     crohme = "" if archive.name == "embedded" else " CROHME=…"
     run = f"make reproduce-table2 RECIPES={folder}/best.yaml PRESET={problem.preset}{crohme}"
-    console.print(f"recipe   {folder}/best.yaml\nrun it   {run}\ntrials   {folder}/trials.csv", markup=False)
-    console.print(f"plots    {', '.join(f'{folder}/{name}.*' for name in figures)}", markup=False)
+    console.print(f"recipe   {folder}/best.yaml\nrun it   {run}\ntrials   {folder}/trials.csv")
+    console.print(f"plots    {', '.join(f'{folder}/{name}.*' for name in figures)}")
 
 
 def rows(study: optuna.Study, problem: Problem) -> pd.DataFrame:

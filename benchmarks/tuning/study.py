@@ -56,7 +56,7 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
     folder = space / "tuning" / problem.name
     announce(archive)
     for name in problem.left_out:
-        console.print(f"{name} stays as it is, because the recipe sets it", markup=False)
+        console.print(f"{name} stays as it is, because the recipe sets it")
     with locked(folder, ".tuning"):
         _repair(folder / "journal.log")
         journal = str(folder.resolve() / "journal.log")
@@ -96,7 +96,7 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger
                 worker = names.pop(name)
                 if isinstance(error, Died):
                     deaths += 1
-                    console.print(f"{name} exited ({error}); its trial is tried again", markup=False)
+                    console.print(f"{name} exited ({error}); its trial is tried again")
                     if deaths > RETRIES * workers:
                         raise UserError(f"the workers keep dying ({error}); lower --workers if memory is short")
                     patiently(partial(_requeue, study, lambda trial, w=worker: trial.user_attrs.get("worker") == w))
@@ -163,7 +163,7 @@ def _report(job: Job, study: optuna.Study, reported: set[int], logger: "TrialLog
             settings = job.problem.values(trial.params)
             values = ", ".join(f"{setting.split('.')[-1]} {value}" for setting, value in settings.items())
             name = f"{'check' if job.check else 'trial'} {trial.number}"
-            console.print(f"{name}: {trial.value or 0:.2f}{pruned} ({values})", markup=False)
+            console.print(f"{name}: {trial.value or 0:.2f}{pruned} ({values})")
             folder = Path(job.folder, trial.user_attrs.get("folder", "-"))
             if folder.is_dir():
                 for file in ("checkpoint.safetensors", "best.safetensors"):  # of no use after a short training
@@ -188,7 +188,7 @@ class TrialLogger(threading.Thread):
                 log()
             except Exception as error:
                 why = " ".join(str(error).split())[:300]
-                console.print(f"warning: tuning is not logged in full ({why})", markup=False)
+                console.print(f"warning: tuning is not logged in full ({why})")
 
     def conclude(self, job: Job, status: str) -> None:
         """Queue the final status of a study: FINISHED or KILLED."""
@@ -202,7 +202,7 @@ class TrialLogger(threading.Thread):
         self.queue.put(None)
         self.join(MIRROR_SECONDS)
         if self.is_alive():
-            console.print("warning: MLflow hangs; `python -m benchmarks track` can log the trials later", markup=False)
+            console.print("warning: MLflow hangs; `python -m benchmarks track` can log the trials later")
 
 
 def _log(folder: Path, job: Job, name: str, trial: FrozenTrial, best: float) -> None:

@@ -1,1 +1,1 @@
-"""Recognition with a trained network: the joint search, plain and fast."""
+"""Recognition with a trained network: the searches of all networks."""

@@ -28,12 +28,16 @@ class BTTRSearch(JointSearch):
     beam_search = BTTRBeamSearch
 
     def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
-        """As `JointSearch`, but there may be fewer than `beam_size` hypotheses."""
+        """As `JointSearch`, but of fewer than `beam_size` hypotheses at times. Raises ValueError for early stopping."""
 
         def normalized(h: Hypothesis) -> Hypothesis:
-            length = max(len(h.ids), 1) ** options.alpha
-            return replace(h, score=h.score / length, forward=h.forward / length, reverse=h.reverse / length)
+            tokens = max(len(h.ids), 1)
+            by = tokens**options.alpha
+            scores = {"score": h.score / by, "forward": h.forward / by, "reverse": h.reverse / by}
+            return replace(h, **scores, normalized_by=tokens)
 
+        if options.early_stopping:
+            raise ValueError("BTTR's search ends by rules of its own; leave early_stopping False")
         nbest = super().__call__(views, replace(options, alpha=0.0))
         found = [[normalized(h) for h in hypotheses if h.forward > NEVER] for hypotheses in nbest]
         return [sorted(hypotheses, key=lambda h: h.score, reverse=True) for hypotheses in found]

@@ -50,13 +50,15 @@ class DenseWAPSearch:
 
     @torch.inference_mode()
     def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
-        """The hypotheses of each image, best first; of some none, if nothing ends within `max_len`.
+        """The hypotheses of each image, best first; an image has none if nothing ends within `max_len`.
 
         Several views are the same images at other sizes, whose log-probabilities are averaged. Raises ValueError for
-        more hypotheses than classes and for reading right to left.
+        more hypotheses than classes, for early stopping and for reading right to left.
         """
         if options.beam_size > (classes := self.model.decoder.classes.out_features):
             raise ValueError(f"beam_size must be at most the {classes} classes, not {options.beam_size}")
+        if options.early_stopping:
+            raise ValueError("DenseWAP's search ends by rules of its own; leave early_stopping False")
         if options.direction == "r2l":
             raise ValueError("DenseWAP reads left to right only; direction must be l2r or both")
         M, (images_b1HW, _) = options.beam_size, views[0]

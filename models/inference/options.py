@@ -1,4 +1,4 @@
-"""Options and results of the joint search."""
+"""Options and results of every search."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ from models.settings import MAX_STEPS
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of the joint search; the defaults are the authors'. Raises ValueError for impossible ones."""
+    """Options of a search; the defaults are the authors'. Raises ValueError for impossible ones.
+
+    No key of a preset reaches `early_stopping` and `temperature`, which not every search has.
+    """
 
     beam_size: int = 10
     max_len: int = 200  # tokens of a hypothesis, including the start token
@@ -40,3 +43,9 @@ class Hypothesis:
     forward: float  # length-normalized log-probability in the direction of the search
     reverse: float  # the same in the opposite direction; 0 if only one direction is searched
     direction: Literal["l2r", "r2l"]
+    normalized_by: int = 0  # the length to whose power `alpha` they were divided; 0: the tokens and the end
+
+    @property
+    def length(self) -> int:
+        """The length by whose power `alpha` the scores were divided."""
+        return self.normalized_by or len(self.ids) + 1

@@ -152,15 +152,18 @@ class TreeSearch:
 
     @torch.inference_mode()
     def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
-        """The hypotheses of each image, best first; of some none, if no tree ends within `max_len` steps.
+        """The hypotheses of each image, best first; an image has none if no tree ends within `max_len` steps.
 
         Scores are log-probability / length ** alpha; the length counts symbols and the end, not braces, ^ and _. A tree
-        that LaTeX cannot say is read as nothing. Raises ValueError for a temperature and for reading right to left.
+        that LaTeX cannot say is read as nothing. Raises ValueError for a temperature, for early stopping and for
+        reading right to left.
         """
         if options.direction == "r2l":
             raise ValueError("DenseWAP-TD reads left to right only; direction must be l2r or both")
         if options.temperature != 1:
             raise ValueError("DenseWAP-TD's search has no temperature; leave it at 1")
+        if options.early_stopping:
+            raise ValueError("DenseWAP-TD's search ends by rules of its own; leave early_stopping False")
         features = [self.model.features(*view) for view in views]
         with torch.autocast(views[0][0].device.type, enabled=False):  # as in training
             return [
@@ -180,7 +183,7 @@ class TreeSearch:
     def _hypothesis(self, tree: WrittenTree, alpha: float) -> Hypothesis:
         latex, score = to_latex(tree.nodes(self.model.symbols)), -tree.cost / len(tree.symbols) ** alpha
         ids = () if ILLEGAL in latex else tuple(self.model.vocabulary.encode(latex))
-        return Hypothesis(ids, score, score, 0.0, "l2r")
+        return Hypothesis(ids, score, score, 0.0, "l2r", len(tree.symbols))
 
 
 def alone(features: Features, image: int) -> Features:

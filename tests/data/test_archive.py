@@ -116,6 +116,15 @@ def test_marked_archive_is_embedded(tmp_path, entries):
     assert "EMBEDDED.json" in refusal(pack(tmp_path / "b.zip", entries))
 
 
+def test_a_test_set_of_ones_own_needs_no_ground_truth(tmp_path, entries, capsys):
+    bare = {name: content for name, content in entries.items() if "/symLg/" not in name}
+    archive = open_archive(pack(tmp_path / "a.zip", bare))
+    describe(archive, as_json=False)
+    told = capsys.readouterr().out
+    assert "2014: no symLG, so its ground truth is made from its captions" in told and "train: no symLG" not in told
+    assert archive.ground_truth("2014")
+
+
 def test_train_may_lack_ground_truth(tmp_path, entries):
     bare = {name: content for name, content in entries.items() if not name.startswith("data/train/symLg")}
     archive = open_archive(pack(tmp_path / "a.zip", bare))

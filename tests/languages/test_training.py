@@ -1,5 +1,6 @@
 """The language model, its corpus and its training; the small numbers are derived in numpy, apart from the model."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -184,6 +185,19 @@ def test_killed_and_resumed_is_bit_equal(corpus, tmp_path, monkeypatch, at):
     assert perplexities[0] == perplexities[1] and len(perplexities[0]) == 3
     assert straight.scores["test_perplexity"] == killed.scores["test_perplexity"]
     assert len(killed.environment["resumed"]) == 1
+
+
+def test_a_training_that_is_repeated_is_tested_again(corpus, tmp_path):
+    """As the message about a damaged checkpoint says: delete it to train from the start."""
+    run = tiny_run(tmp_path / "run", corpus)
+    train(run, corpus)
+    scores, weights = run.path / "scores.json", run.path / "weights.safetensors"
+    right = scores.read_text(), weights.read_bytes()
+    (run.path / "checkpoint.safetensors").unlink()
+    weights.write_bytes(b"of the earlier training")
+    train(run, corpus)
+    assert weights.read_bytes() == right[1]
+    assert run.scores["test_perplexity"] == json.loads(right[0])["test_perplexity"]
 
 
 def test_the_rate_halves_from_the_third_epoch_on_after_little_improvement(corpus, tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """A trial of a recipe on held-out training expressions, end to end on a tiny network."""
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -45,6 +46,12 @@ def test_a_trial_trains_once_and_reads_in_every_way(
     assert [row["exact"] for row in rows()] == [first["exact"], narrow["exact"]]
     assert weights.stat().st_mtime_ns == trained
     assert len(pd.read_csv(recorded)) == 2  # in place of the same two rows
+    (lists,) = tmp_path.glob("local/trials/*/*/predictions/heldout.jsonl")  # by the run's own search, not the last
+    own = [json.loads(line)["nbest"][0]["score"] for line in lists.read_text().splitlines()]
+    other = [json.loads(line)["nbest"][0]["score"] for line in (lists.parent / "another-reading.jsonl").open()]
+    assert own != other
+    trial(archive, tmp_path, "bttr-baseline", preset, 7, 1, ["training.bf16=false"])
+    assert pd.read_csv(recorded)["recipe"].tolist() == ["comer-fusion", "comer-fusion", "bttr-baseline"]
 
 
 def test_a_trial_heeds_the_limit_of_its_data(archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,6 +76,8 @@ def test_a_trial_heeds_the_limit_of_its_data(archive: Archive, tmp_path: Path, m
     [
         (["training.optimizer.rate=1"], [], "training.optimizer.rate: no such key"),
         (["training.bf16"], [], "given as KEY=VALUE"),
+        (["search.scales=[1.0"], [], r"'search\.scales=\[1\.0': its value is not YAML"),
+        (["training.optimizer.lr=-1e-3"], [], "training.optimizer.lr: .* greater than 0"),
         ([], ["training.bf16=true"], "changes more than the search"),
     ],
 )

@@ -19,15 +19,17 @@ import torch
 from PIL import Image, ImageOps
 
 from benchmarks import __main__ as cli
+from benchmarks.config import resolve
 from benchmarks.data.archive import open_archive
 from benchmarks.data.ink import MARGIN
 from benchmarks.data.samples import evenly
 from benchmarks.data.synthetic import drawing
 from benchmarks.errors import UserError
-from benchmarks.recognition import photographs
+from benchmarks.recognition import photographs, recognizer
 from benchmarks.recognition.photographs import as_crohme, read_gray
-from benchmarks.recognition.recognizer import Recognizer, best_run
-from models import CoMER, build
+from benchmarks.recognition.recognizer import Candidate, Recognizer, best_run
+from benchmarks.regression.fixed_job import known_network
+from models import CoMER, SearchOptions, build, searcher
 from models.weights import pack_weights
 from tests.helpers.places import MEDIUM, ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -221,6 +223,44 @@ def test_confidence_does_not_depend_on_the_length_penalty(medium: Recognizer) ->
         best = Recognizer(medium.model, medium.config.changed({"search.alpha": alpha}))(255 - INK).nbest[0]
         assert best.ids == plain.ids and best.score != pytest.approx(plain.score)
         assert best.confidence == pytest.approx(plain.confidence, abs=1e-3)
+
+
+@pytest.mark.parametrize("recipe", ["bttr-original", "densewap", "densewap-td", "comer-fusion"])
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 2.0])
+def test_confidence_is_the_mean_of_what_each_search_divided(recipe: str, alpha: float) -> None:
+    """Their scores count the end, or do not, or count the symbols of a tree: with alpha 0 none of that matters."""
+    config = resolve(recipe, "paper", 0)
+    model = known_network(config).float()
+
+    def best(alpha: float) -> Candidate:
+        beams = 110 if recipe == "densewap" else 8  # with fewer, nothing ends in time
+        found = searcher(model)([view], SearchOptions(beam_size=beams, max_len=12, alpha=alpha))[0]
+        chosen = min(found, key=lambda hypothesis: (len(hypothesis.ids), hypothesis.ids))
+        return Candidate(**vars(chosen), alpha=alpha)
+
+    view = torch.from_numpy(INK)[None, None] / 255, torch.zeros(1, *INK.shape, dtype=torch.bool)
+    plain, other = best(0.0), best(alpha)
+    assert plain.confidence == pytest.approx(
+        np.exp((plain.forward + plain.reverse) / (len(plain.ids) + 1) / (2 if plain.reverse else 1))
+    )
+    if other.ids == plain.ids:  # CoMER's beam depends on alpha
+        assert other.confidence == pytest.approx(plain.confidence, rel=1e-4)
+    else:
+        assert recipe == "comer-fusion"
+
+
+@pytest.mark.parametrize("recipe", ["bttr-original", "densewap", "densewap-td"])
+def test_a_search_with_rules_of_its_own_refuses_to_stop_early(recipe: str) -> None:
+    read = searcher(known_network(resolve(recipe, "paper", 0)))
+    view = torch.ones(1, 1, 16, 16), torch.zeros(1, 16, 16, dtype=torch.bool)
+    with pytest.raises(ValueError, match="rules of its own"):
+        read([view], SearchOptions(early_stopping=True))
+
+
+def test_any_name_of_a_checkpoint_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = known_network(resolve("comer-fusion", "paper", 0)).float()
+    monkeypatch.setattr(recognizer, "import_lightning", lambda path: model)
+    assert Recognizer.load(tmp_path / "comer (1).ckpt").config.recipe == "comer _1_"
 
 
 def test_crohme_images_are_not_changed_and_are_recognized(medium: Recognizer, crohme: Path) -> None:
