@@ -28,7 +28,7 @@ class Rung:
     @property
     def row(self) -> dict[str, str]:
         """A row of the table that `ls` prints and README shows."""
-        reads = f"Fusion reads of CROHME {YEAR}"
+        reads = f"Fusion's ExpRate on CROHME {YEAR}"
         columns = {"preset": self.preset, "a row costs": self.cost, reads: self.reads}
         return columns | {"runs on": self.runs_on, "what for": self.purpose}
 
@@ -59,9 +59,10 @@ def advice(preset: str) -> str:
     )
 
 
-def measured_cost(preset: str, recipe: str = "*", root: Path = COMMITTED) -> str:
-    """The training of the committed runs at a preset, in core-minutes; empty without any."""
-    runs = [RunFolder(path) for path in root.glob(f"{recipe}/{preset}-seed*")]
+def measured_cost(preset: str, recipe: str = "", root: Path = COMMITTED) -> str:
+    """Core-minutes of training of the committed runs at a preset, of a recipe or of Table 1; empty without any."""
+    rows = [recipe] if recipe else [row for row, names in reference()["recipes"].items() if "table1" in names]
+    runs = [RunFolder(path) for row in rows for path in root.glob(f"{row}/{preset}-seed*")]
     minutes = number_range([minutes for run in runs if (minutes := run.core_minutes)])
     return f"{minutes} core-minutes" if minutes else ""
 

@@ -214,7 +214,7 @@ def summary(results: Path) -> str:
     text += (
         "\n## The presets\n\nAdded to the archive's expressions: parts cut out of them, parts exchanged between them, "
         "and a share of the symbols redrawn in other hands, letters and digits as others (`-`, fractions, roots, `.` "
-        "and `,` are not redrawn).\n\n"
+        "and `,` are not redrawn). Presets that are not in README's ladder are [experiments](experiments/).\n\n"
     )
     rows = [{"preset": preset, **row} for preset, row in descriptions.items()]
     text += pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True) + "\n"
@@ -236,7 +236,8 @@ def _differences(comparisons: Sequence[compare.Comparison]) -> str:
     text = (
         "\n## Differences between rows\n\nIn points of ExpRate over the three years together (95 % interval over "
         "seeds), **bold** where p is below 5 %. p is the larger of those over seeds and over images, corrected for the "
-        "steps of the paper's order; the difference between BTTR (baseline) and CoMER (Fusion) is a claim by itself."
+        "steps of the paper's order, and intervals are not; the difference between BTTR (baseline) and CoMER (Fusion) "
+        "is a claim by itself."
     )
     if any(step.seed_p is None for comparison in comparisons for step in comparison.every_step):
         text += (
