@@ -159,8 +159,12 @@ class Training(Strict):
 
     @property
     def first_fixed(self) -> int:
-        """The epoch, from 0, that begins with batch-norm statistics measured and fixed; `epochs` if none does."""
-        return round(self.epochs * (1 - self.fixed_statistics))
+        """The epoch, from 0, that begins with batch-norm statistics being measured and fixed; `epochs` if none does.
+
+        At least one epoch has fixed statistics where there is a share, and at least one has not.
+        """
+        fixed = max(1, round(self.epochs * self.fixed_statistics)) if self.fixed_statistics else 0
+        return max(1, self.epochs - fixed)
 
     @model_validator(mode="after")
     def _fixed_statistics_are_measured(self) -> "Training":

@@ -188,6 +188,25 @@ def test_a_language_model_is_a_setting_only_where_there_is_one(tmp_path):
     assert len(digests) == 4 and len(names) == 3 and any("+language0.2,0" in name for name in names)
 
 
+def test_fixed_statistics_are_a_setting_only_where_there_are_any():
+    """Runs from before there were any keep their settings."""
+    plain = configs.resolve("comer-fusion", "medium", 7)
+    assert "fixed_statistics" not in plain.model_dump()["training"] and "fixed_statistics" not in plain.to_yaml()
+    fixed = [plain.changed({"training.fixed_statistics": share}) for share in (0.0, 0.25, 0.5)]
+    assert fixed[0] == plain and len({config.digest for config in fixed}) == 3
+    with pytest.raises(UserError, match="fixed_statistics are measured on `recalibrate` batches: set it"):
+        plain.changed({"training.recalibrate": 0, "training.fixed_statistics": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("epochs", "share", "first"),
+    [(16, 0.0, 16), (16, 0.25, 12), (8, 0.02, 7), (5, 0.5, 3), (5, 0.99, 1), (2, 0.25, 1), (1, 0.5, 1)],
+)
+def test_at_least_one_epoch_has_fixed_statistics_and_one_has_not(epochs: int, share: float, first: int):
+    training = Training(epochs=epochs, recalibrate=1, fixed_statistics=share)
+    assert training.first_fixed == first
+
+
 def test_other_networks_are_a_setting_only_where_there_are_any(tmp_path):
     """A run is tied to the content of their weights."""
     plain, preset = configs.resolve("comer-fusion", "smoke", 7), tmp_path / "smoke.yaml"
@@ -336,10 +355,10 @@ def test_a_fault_is_reported_in_one_line(tmp_path, text, message):
     ("text", "message"),
     [
         ("model: {network: bttr-original, nheads: 8}", "model.nheads: no such key; did you mean model.nhead?"),
-        ("model: {network: densewap}", "search.direction must be l2r, the network learns no other"),
+        ("model: {network: densewap}", "search.direction must be l2r; the network learns no other"),
         (
             "model: {network: bttr-original, bidirectional: false}",
-            "search.direction must be l2r, the network learns no",
+            "search.direction must be l2r; the network learns no",
         ),
     ],
 )

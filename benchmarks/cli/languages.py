@@ -41,7 +41,10 @@ def reproduce_lm(
 def rescore(
     folders: Annotated[list[Path], typer.Argument(help="run folders with n-best lists (predictions/<set>.jsonl)")],
     language: Annotated[Path, typer.Option(help="weights of a language model of captions")],
-    trial: Annotated[Path, typer.Option(help="run folder of a trial, on whose held-out expressions to choose")],
+    trial: Annotated[
+        Path,
+        typer.Option(help="run folder of a trial, read as its preset says, on whose held-out expressions to choose"),
+    ],
     crohme: Crohme = None,
     results: Results = RESULTS,
 ) -> None:

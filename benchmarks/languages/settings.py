@@ -13,7 +13,12 @@ from models.language_config import LanguageConfig
 SCHEMA = 1  # version of the settings below: raise it when one is added or removed or changes its meaning
 RECIPES = "languages/recipes"  # below benchmarks/
 FILE = "language.yaml"  # in a run folder, as a recognizer's has its config.yaml
-PARTS = (FILE, "environment.json", "history.jsonl", "scores.json")  # of a run folder, that are kept and shown
+PARTS = (
+    FILE,
+    "environment.json",
+    "history.jsonl",
+    "scores.json",
+)  # the files of a run folder that are packed and mirrored
 
 
 class Text(Strict):

@@ -146,7 +146,10 @@ def read_lists(path: Path) -> dict[str, list[Listed]]:
 def _read(run: RunFolder, split: str, archive: Archive, lines: Lines) -> Judged:
     if run.settings.search.language.weights:
         raise UserError(f"{run.path}: a language model has ranked its lists already; give a run without one")
-    lists = read_lists(run.path / f"predictions/{split}.jsonl")
+    path = run.path / f"predictions/{split}.jsonl"
+    if split == HELD_OUT_SET and not path.is_file():
+        raise UserError(f"{path}: there are no such n-best lists; run this trial again without --read")
+    lists = read_lists(path)
     truth = archive.ground_truth("train" if split == HELD_OUT_SET else split)
     if split == HELD_OUT_SET:
         truth = {id_: truth[id_] for id_ in lists if id_ in truth}

@@ -115,9 +115,8 @@ class Recognizer:
         path = best_run() if weights is None else Path(weights)
         if path.suffix == ".ckpt":
             model = import_lightning(path)
-            return cls(
-                model, Config(recipe=re.sub(r"[^\w+., =-]", "_", path.stem), preset="paper", model=model.settings)
-            )
+            recipe = re.sub(r"^[^\w+]|[^\w+., =-]", "_", path.stem)
+            return cls(model, Config(recipe=recipe, preset="paper", model=model.settings))
         run = RunFolder(path if path.is_dir() else path.parent)
         file = run.weights if path.is_dir() else path
         if not file.exists():

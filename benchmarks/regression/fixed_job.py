@@ -3,7 +3,7 @@
 - `scores`: scores of fixed predictions. Identical on every machine, so compared for equality.
 - `numerics`: outputs of networks with known weights, searches, augmented batches, made-up handwriting (handwriting.py)
   with what is substituted and cut out, and the first training steps of every preset, to the averaged and recalibrated
-  weights. Identical up to rounding, so compared within a tolerance.
+  weights, and of `medium` with fixed statistics. Identical up to rounding, so compared within a tolerance.
 - `training`: a shortened training run of the recipe and preset TRAINED. It depends on the seed and, over many steps,
   on rounding, so it is compared with the spread of recorded runs (baseline.py).
 """

@@ -7,7 +7,8 @@ What recording requires, and how it is ensured:
 - Inputs and gradients keep their addresses: inputs are copied into buffers, gradients are zeroed and never freed. No
   shape is recorded before its third batch, so every parameter that receives a gradient has one by then.
 - Decisions of the host are recorded with the kernels: the shape, and whether running statistics are updated. Both are
-  in the key. Learning rate, clipping, optimizer and average stay outside.
+  in the key. When statistics become fixed, all recordings are given up, and steps are recorded anew. Learning rate,
+  clipping, optimizer and average stay outside.
 - Dropout: torch passes the generator's seed and offset to a graph at launch (since 1.13), so a seeded micro-batch draws
   the same masks either way.
 - autocast must not reuse bf16 copies of weights across micro-batches: the caller turns its cache off.
@@ -74,15 +75,11 @@ class Replays:
         else:
             self.replays[key] = (buffers, *recorded)
 
-    def forget(self) -> None:
-        """Drop all recordings and free their memory: from now on, a step is another."""
-        self.replays.clear()
-        torch.cuda.empty_cache()
-
     def give_up(self) -> int:
         """Free the memory of all recordings, make no more, and return how many there were."""
         count, self.limit = len(self.replays), 0
-        self.forget()
+        self.replays.clear()
+        torch.cuda.empty_cache()
         return count
 
 

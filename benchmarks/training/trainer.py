@@ -267,7 +267,7 @@ class Trainer:
     def _inference_model(self) -> Network:
         """The network as it is at the end of an epoch, to recognize with."""
         training = self.config.training
-        fixed = self.state.epoch > training.first_fixed  # what it has learnt with is what it must read with
+        fixed = self.state.epoch > training.first_fixed  # statistics that it was trained with are not measured again
         return self.learner.inference_model(self._statistics_batches() if training.recalibrate and not fixed else None)
 
     def _statistics_batches(self) -> Iterator[Inputs]:

@@ -19,6 +19,7 @@ from benchmarks import config as configs
 from benchmarks.config import Config, Strict
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
+from benchmarks.keys import settable
 from benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
 
 NOT_TUNABLE = ("recipe", "preset", "seed", "heldout", "data.name", "data.digest")  # equal in all trials
@@ -169,6 +170,9 @@ def _at(config: Config, name: str, source: str) -> Any:
     try:
         return reduce(lambda section, key: section[key], name.split("."), config.model_dump(mode="json"))
     except (KeyError, TypeError):
+        defaults = {key["name"]: json.loads(key["default"]) for key in settable()}
+        if name in defaults and not name.startswith("model."):  # a dump leaves out some that have their default
+            return defaults[name]
         raise UserError(f"{source}: parameters.{name}: there is no such setting; `ls --keys` lists all") from None
 
 

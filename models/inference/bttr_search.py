@@ -28,7 +28,10 @@ class BTTRSearch(JointSearch):
     beam_search = BTTRBeamSearch
 
     def __call__(self, views: Sequence[View], options: SearchOptions) -> list[list[Hypothesis]]:
-        """As `JointSearch`, but of fewer than `beam_size` hypotheses at times. Raises ValueError for early stopping."""
+        """As `JointSearch`, but there may be fewer than `beam_size` hypotheses.
+
+        Raises ValueError for early stopping.
+        """
 
         def normalized(h: Hypothesis) -> Hypothesis:
             tokens = max(len(h.ids), 1)

@@ -43,9 +43,9 @@ class Hypothesis:
     forward: float  # length-normalized log-probability in the direction of the search
     reverse: float  # the same in the opposite direction; 0 if only one direction is searched
     direction: Literal["l2r", "r2l"]
-    normalized_by: int = 0  # the length to whose power `alpha` they were divided; 0: the tokens and the end
+    normalized_by: int = 0  # scores were divided by this length ** alpha; 0: the tokens and the end
 
     @property
     def length(self) -> int:
-        """The length by whose power `alpha` the scores were divided."""
+        """The length; scores were divided by length ** alpha."""
         return self.normalized_by or len(self.ids) + 1

@@ -257,10 +257,13 @@ def test_a_search_with_rules_of_its_own_refuses_to_stop_early(recipe: str) -> No
         read([view], SearchOptions(early_stopping=True))
 
 
-def test_any_name_of_a_checkpoint_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "recipe"), [("comer (1)", "comer _1_"), ("-last", "_last"), ("a+b", "a+b")])
+def test_any_name_of_a_checkpoint_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, recipe: str
+) -> None:
     model = known_network(resolve("comer-fusion", "paper", 0)).float()
     monkeypatch.setattr(recognizer, "import_lightning", lambda path: model)
-    assert Recognizer.load(tmp_path / "comer (1).ckpt").config.recipe == "comer _1_"
+    assert Recognizer.load(tmp_path / f"{name}.ckpt").config.recipe == recipe
 
 
 def test_crohme_images_are_not_changed_and_are_recognized(medium: Recognizer, crohme: Path) -> None:

@@ -134,6 +134,32 @@ def test_replays_train_what_eager_steps_do(archive, tmp_path, monkeypatch):
     assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
 
 
+def test_steps_are_recorded_anew_when_statistics_become_fixed(archive, tmp_path, monkeypatch):
+    """What was recorded before normalizes every batch by itself."""
+    training = GRAPHS["training"] | {"epochs": 8, "recalibrate": 2, "fixed_statistics": 0.5}
+    config = tiny_config(archive, GRAPHS | {"training": training}).model_copy(update={"augmentation": None})
+    team, train, now, launched = Team(0, 1, torch.device("cpu")), Learner.train, [False], list[bool]()
+
+    def noted(self: Learner, fixed: bool) -> None:
+        train(self, fixed)
+        now[:] = [not self.norms[0].training]
+
+    def recorder(step: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+        (launch, loss), recorded = rehearsed(step), now[0]
+
+        def checked() -> object:
+            assert now[0] == recorded
+            launched.append(recorded)
+            return launch()
+
+        return checked, loss
+
+    monkeypatch.setattr(Learner, "train", noted)
+    monkeypatch.setattr(learning, "make_recorder", lambda team: recorder)
+    trained(config, archive, tmp_path, team)
+    assert {True, False} == set(launched)
+
+
 def test_a_training_frees_its_memory_at_once(archive, tmp_path, monkeypatch):
     """Python's collector comes late or, as the next training freezes all objects, never."""
     monkeypatch.setattr(learning, "make_recorder", lambda team: lambda step: (lambda: None, torch.zeros(())))

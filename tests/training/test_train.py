@@ -146,22 +146,28 @@ def test_fixed_statistics_are_measured_once_and_read_with(archive, tmp_path, mon
     seen: list[dict[str, torch.Tensor]] = []
     end_epoch = Trainer._end_epoch
 
+    def running(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: tensor.clone() for name, tensor in state.items() if "running" in name}
+
+    def measured_now(self: Trainer) -> dict[str, torch.Tensor]:
+        """By the current weights, not the averaged ones."""
+        with monkeypatch.context() as patch:
+            patch.setattr(self.learner, "average", {})
+            return self.learner.inference_model(self._statistics_batches()).state_dict()
+
     def ended(self: Trainer, *arguments: Any) -> None:
-        names = [name for name in self.learner.model.state_dict() if "running" in name]
         if self.state.epoch == 1:  # before they are fixed
-            seen.append(
-                {name: self.learner.inference_model(self._statistics_batches()).state_dict()[name] for name in names}
-            )
-        seen.append({name: self.learner.model.state_dict()[name].clone() for name in names})
+            seen.append(running(measured_now(self)))
+        seen.append(running(self.learner.model.state_dict()))
         end_epoch(self, *arguments)
 
     monkeypatch.setattr(Trainer, "_end_epoch", ended)
-    training = {"recalibrate": 2, "fixed_statistics": 0.7, "schedule": {"name": "cosine"}}
+    training = {"average": 0.9, "recalibrate": 2, "fixed_statistics": 0.7, "schedule": {"name": "cosine"}}
     run = RunFolder(tmp_path, tiny_config(archive, {"training": training, "select": "last"}))
     train(run, open_archive(archive))
     measured, moving, second, third = seen
     assert same(second, measured) and same(third, measured) and not same(moving, measured)
-    assert same({name: t for name, t in load_file(run.weights).items() if "running" in name}, measured)
+    assert same(running(load_file(run.weights)), measured)
 
 
 @pytest.mark.parametrize("bf16", [False, True])

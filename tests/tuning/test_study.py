@@ -149,6 +149,10 @@ def only(name: str, parameter: Any) -> dict[str, Any]:
         (only("model.dc", {"choices": [2, 4], "high": 4}), "dc: give either choices or a range"),
         (only("model.dc", {"choices": [4]}), "dc.choices: List should have at least 2 items"),
         (only("model.kernel", {"choices": [3, 5]}), "parameters.model.kernel: there is no such setting"),
+        (
+            only("training.fixed_statistics", {"low": 0.0, "high": 0.5}),
+            "fixed_statistics are measured on `recalibrate`",
+        ),
         (only("model.dc", {"choices": [2, 8]}), "parameters.model.dc: the default, 4, lies outside"),
         (only("model.dropout", {"low": 0.0, "high": 0.1}), "parameters.model.dropout: the default, 0.3, lies outside"),
         (only("model.dc", {"choices": [4, "many"]}), "parameters.model.dc: model.dc: Input should be a valid integer"),
