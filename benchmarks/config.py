@@ -161,7 +161,7 @@ class Training(Strict):
     def first_fixed(self) -> int:
         """The epoch, from 0, that begins with batch-norm statistics being measured and fixed; `epochs` if none does.
 
-        At least one epoch has fixed statistics where there is a share, and at least one has not.
+        The first epoch never has fixed statistics; of two or more, the last one always has where there is a share.
         """
         fixed = max(1, round(self.epochs * self.fixed_statistics)) if self.fixed_statistics else 0
         return max(1, self.epochs - fixed)
