@@ -100,21 +100,14 @@ class Augmentation(Strict):
 
 
 class Batching(Strict):
-    """How images are batched: order `area` is the authors' (fixed, sorted by area), `shape` pads to a few shapes,
-    `snug` pads less and makes steps of batches that cost the same."""
+    """How images are batched: order `area` is the authors' (fixed, sorted by area), `shape` pads to a few shapes."""
 
-    order: Literal["area", "shape", "snug"] = "area"
+    order: Literal["area", "shape"] = "area"
     coarse: bool = False
     size: int = Field(default=8, gt=0)
     pixels: int = Field(default=AUTHORS_MAX_PIXELS, gt=0)
     micro_batches: int = Field(default=4, gt=0)
     curriculum: int = Field(default=0, ge=0)
-
-    @model_validator(mode="after")
-    def _grid_fits_the_order(self) -> "Batching":
-        if self.coarse and self.order == "snug":
-            raise ValueError("coarse pads more and order snug pads less: set coarse: false, or order: shape")
-        return self
 
 
 class Optimizer(Strict):

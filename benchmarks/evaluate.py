@@ -15,7 +15,7 @@ from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import announce, open_data, test_splits, workspace
 from benchmarks.score import score
-from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.interval import interval_text
 from evaluation.scoring.score import Score
 from models.weights import pack_weights
 
@@ -55,8 +55,7 @@ def _folder(weights: Path, archive: Archive, results: Path) -> Path:
 
 
 def _row(split: str, score: Score) -> dict[str, str | int]:
-    low, high = proportion_interval(score.exact, score.n)
     tokens = "–" if score.token_exprate is None else f"{score.token_exprate:.2f}"
-    rates = {"ExpRate": f"{score.exprate:.2f}", "interval": f"{100 * low:.1f}–{100 * high:.1f}"}
+    rates = {"ExpRate": f"{score.exprate:.2f}", "interval": interval_text(score.exact, score.n)}
     rates |= {"≤ 1": f"{score.exprate_le1:.2f}", "≤ 2": f"{score.exprate_le2:.2f}", "token match": tokens}
     return {"set": split, "n": score.n, **rates, "missing": score.missing, "signature": score.signature}

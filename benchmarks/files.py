@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import socket
 import time
 import zipfile
@@ -51,6 +52,16 @@ def refuse_pipe(path: Path) -> None:
     """Raise UserError for a pipe, socket or device, from which reading may never end."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(f"{path}: this is a pipe or device; give a file")
+
+
+def folders_with(name: str, *roots: Path) -> list[Path]:
+    """The folders at or below `roots` that hold a file of this name, sorted within each root, seed 10 after seed 9."""
+
+    def natural_key(path: Path) -> list[str | int]:
+        parts = re.split(r"([0-9]+)", path.as_posix())  # every second part is a number
+        return [int(part) if number % 2 else part for number, part in enumerate(parts)]
+
+    return [path.parent for root in roots for path in sorted(root.rglob(name), key=natural_key)]
 
 
 def digest_of(path: Path) -> str:

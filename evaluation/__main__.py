@@ -15,7 +15,7 @@ from typing import Any
 from evaluation import InputError, csv_text, run_program
 from evaluation.lgeval import results_folder
 from evaluation.scoring.inputs import parse_captions, read_ground_truth, read_text
-from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.interval import interval_text
 from evaluation.scoring.run_scripts import CASES, own_scripts, scripts, self_check
 from evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate
 from evaluation.symlg import EDITIONS, PAPER, READINGS, rules
@@ -209,8 +209,7 @@ def _print_score(score: Score) -> None:
     ]
     for name, count, n in rows:
         if count is not None:
-            low, high = proportion_interval(count, n) if n else (0, 0)
-            rate = f" {100 * count / n:6.2f} %  ({100 * low:.1f}–{100 * high:.1f})" if n else ""
+            rate = f" {100 * count / n:6.2f} %  ({interval_text(count, n)})" if n else ""
             print(f"{name:>13} {count:>5} of {n:<5}{rate}")
     print(f"missing {score.missing}, not convertible {score.unconverted}; both count as wrong")
 

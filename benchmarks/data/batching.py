@@ -25,14 +25,13 @@ from models.network import Network, Targets
 from models.settings import MAX_STEPS
 
 CELL = 16  # the encoder's largest stride: padded sides are multiples of it
-STEPS, SNUG_STEPS = 8, 4  # in order `shape` or `snug`, labels are padded to multiples of it
-# The largest random factor of a label's length in these orders. With 1.1, batches of labels of one length each, eight
+STEPS = 8  # in order `shape`, labels are padded to multiples of it
+# The largest random factor of a label's length in order `shape`. With 1.1, batches of labels of one length each, eight
 # epochs of `medium` read 43.5 % of held-out expressions in place of 51.7 % (results/speed/recipe.csv).
 SPREAD = 1.5
 STRETCH = 1.12  # ratio of consecutive widths in the grid of padded shapes
 COARSE_CELL, COARSE_STRETCH = 32, 1.2  # of the coarse grid: heights are multiples of COARSE_CELL
 COARSE_STEPS = (8, 16, 24, 32, 48, 64, 96, 208)
-ENCODING = 36  # a pixel costs the encoder as much as so many label steps cost the decoder (CoMER in training, on a CPU)
 
 Sizes = Sequence[tuple[int, int]]  # heights and widths
 Item = TypeVar("Item")
@@ -112,9 +111,9 @@ def shrunk(shape: tuple[int, int], ratio: float) -> tuple[int, int]:
     return height, width
 
 
-def padded_steps(steps: int, coarse: bool = False, multiple: int = STEPS) -> int:
+def padded_steps(steps: int, coarse: bool = False) -> int:
     """Padded length of a label, as `padded` for an image."""
-    fine = min(-(-steps // multiple) * multiple, MAX_STEPS)
+    fine = min(-(-steps // STEPS) * STEPS, MAX_STEPS)
     return next((length for length in COARSE_STEPS if length >= steps), fine) if coarse else fine
 
 
@@ -148,12 +147,6 @@ def shape_batches(
         batches.append(rest[:count])
         rest = rest[count:]
     return batches
-
-
-def cost(batch: Sequence[int], sizes: Sizes, lengths: Sequence[int]) -> int:
-    """The cost of a training step on a batch, in arbitrary units."""
-    height, width = padded(max(sizes[i][0] for i in batch), max(sizes[i][1] for i in batch))
-    return len(batch) * height * width * (ENCODING + max(lengths[i] for i in batch))
 
 
 def pad(images: Sequence[np.ndarray], shape: tuple[int, int] | None = None) -> tuple[Tensor, Tensor]:
@@ -195,7 +188,7 @@ class TrainingSet:
     def plan(self, epoch: int) -> list[list[int]]:
         """The epoch's batches of sample numbers, in order; as in a distributed sampler, some repeat to fill a step."""
         size, pixels, micro_batches = self.batching.size, self.batching.pixels, self.batching.micro_batches
-        share, snug = min(1.0, (epoch + 1) / (self.batching.curriculum + 1)), self.batching.order == "snug"
+        share = min(1.0, (epoch + 1) / (self.batching.curriculum + 1))
         present = [i for i in self.by_length if self.samples[i].takes_part(epoch)]
         chosen = present[: max(1, round(share * len(present)))]
         if self.batching.order == "area":
@@ -206,13 +199,8 @@ class TrainingSet:
             sizes, lengths = [(d.height, d.width) for d in distortions], [len(self.samples[i].tokens) for i in chosen]
             draw = self._draw(epoch, len(self.samples) + 1)
             batches = shape_batches(sizes, lengths, size, pixels, draw, self.batching.coarse)
-            if snug:
-                batches.sort(key=partial(cost, sizes=sizes, lengths=lengths))
-        draw, steps = self._draw(epoch, len(self.samples)), -(-len(batches) // micro_batches)
-        if snug:  # batches that cost nearly the same share a step, so that no process waits for another
-            order = draw.permutation(np.resize(np.arange(len(batches)), (steps, micro_batches))).ravel()
-        else:
-            order = np.resize(draw.permutation(len(batches)), steps * micro_batches)
+        steps = -(-len(batches) // micro_batches)
+        order = np.resize(self._draw(epoch, len(self.samples)).permutation(len(batches)), steps * micro_batches)
         return [[chosen[i] for i in batches[number]] for number in order]
 
     def batch(self, epoch: int, indices: Sequence[int]) -> Batch:
@@ -239,10 +227,9 @@ class TrainingSet:
         return prepared.each(partial(send, device=self.device))
 
     def targets(self, labels: Iterable[Sequence[str]]) -> Targets:
-        """The network's targets; in orders `shape` and `snug`, padded to few lengths so that kernels are reused."""
+        """The network's targets; in order `shape`, padded to few lengths so that kernels are reused."""
         assert self.network is not None
-        multiple = SNUG_STEPS if self.batching.order == "snug" else STEPS
-        to_few = partial(padded_steps, coarse=self.batching.coarse, multiple=multiple)
+        to_few = partial(padded_steps, coarse=self.batching.coarse)
         return self.network.targets(list(labels), int if self.batching.order == "area" else to_few)
 
     def shape(self, sizes: Sizes) -> tuple[int, int]:
@@ -288,8 +275,8 @@ def evaluation_batches(
 ) -> list[Batch]:
     """Un-augmented batches of at most `size` images within the authors' limits, grouped as in training.
 
-    Every image comes at all `scales`, relative to the scale of training, each resized from the stored image. In orders
-    `shape` and `snug`, an image is padded to its shape in the grid (at other scales, to that shape scaled) and batched
+    Every image comes at all `scales`, relative to the scale of training, each resized from the stored image. In order
+    `shape`, an image is padded to its shape in the grid (at other scales, to that shape scaled) and batched
     with images of that shape only, so that its hypotheses do not depend on the rest of the batch, up to rounding; in
     order `area` they do, as in the authors' program.
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.errors import UserError
-from benchmarks.files import content_of, write_atomically
+from benchmarks.files import content_of, folders_with, write_atomically
 from benchmarks.languages.settings import FILE, LanguageSettings, load
 
 
@@ -22,8 +22,8 @@ class LanguageRun:
 
     @classmethod
     def under(cls, *roots: Path) -> list["LanguageRun"]:
-        """The run folders below `roots`."""
-        return [cls(path.parent) for root in roots for path in sorted(root.rglob(FILE))]
+        """The run folders at or below `roots`, sorted within each, seed 10 after seed 9."""
+        return [cls(folder) for folder in folders_with(FILE, *roots)]
 
     @cached_property
     def settings(self) -> LanguageSettings:

@@ -36,7 +36,6 @@ from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
 from evaluation import csv_text
 from models import CoMER, CoMERSettings, SearchOptions, Vocabulary, searcher
-from models.inference.folded_decoder import FoldedNetwork
 from models.inference.plain_search import plain_search
 from models.language_config import LanguageConfig
 from models.layers import Dropout
@@ -118,14 +117,6 @@ def batch(sizes: Sizes, images: int) -> tuple[Tensor, Tensor]:
     return ink, torch.zeros_like(ink[:, 0], dtype=torch.bool)
 
 
-def encoding(sizes: Sizes, bf16: bool) -> Sides:
-    """The encoder: as it is, and as a search runs it."""
-    model, images = network(sizes), batch(sizes, sizes.batch)
-    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        folded = FoldedNetwork(model)
-    return torch.no_grad()(lambda: model.encode(*images)), torch.inference_mode()(lambda: folded.encode(*images))
-
-
 def searching(sizes: Sizes, bf16: bool, steps: int, images: int) -> Sides:
     """Joint search: the plain one, which recomputes everything in float32, and the cached one."""
     model, inputs = network(sizes), batch(sizes, images)
@@ -175,8 +166,6 @@ def with_torch_dropout(model: nn.Module) -> None:
 def cases(s: Sizes) -> dict[str, tuple[int, Callable[[], Sides]]]:
     """Two-sided benchmarks by name: number of images, or of words, and a factory of the two sides."""
     return {
-        "encoder_fp32": (s.batch, lambda: encoding(s, False)),
-        "encoder_bf16": (s.batch, lambda: encoding(s, True)),
         "search_beam10_30steps_fp32": (s.batch, lambda: searching(s, False, s.steps, s.batch)),
         "search_beam10_30steps_bf16": (s.batch, lambda: searching(s, True, s.steps, s.batch)),
         "search_beam10_200steps_fp32": (1, lambda: searching(s, False, s.many_steps, 1)),

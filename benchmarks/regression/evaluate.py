@@ -16,7 +16,7 @@ from benchmarks.runs.packing import copy_part
 from benchmarks.runs.workspace import announce, open_data, test_splits
 from benchmarks.score import score
 from evaluation.scoring.inputs import read_predictions
-from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.interval import interval_text
 
 Row = dict[str, str | int]
 
@@ -81,7 +81,6 @@ def _evaluated(run: RunFolder, split: str, archive: Archive, folder: Path) -> Ro
     then, now = (read_predictions(folder / f"predictions/{split}.tsv") for folder in (run.path, again.path))
     predicted = then.keys() | now.keys()  # the others were skipped both times, which counts as the same
     same = sum(then.get(id_) == now.get(id_) for id_ in predicted) + committed.n - len(predicted)
-    low, high = proportion_interval(committed.exact, committed.n)
     return {
         "run": _name(run),
         "set": split,
@@ -89,5 +88,5 @@ def _evaluated(run: RunFolder, split: str, archive: Archive, folder: Path) -> Ro
         "committed": f"{committed.exprate:.2f}",
         "here": f"{rescored.exprate:.2f}",
         "same prediction": f"{same} of {committed.n}",
-        "expected here": f"{100 * low:.1f}–{100 * high:.1f}",
+        "expected here": interval_text(committed.exact, committed.n),
     }

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError, conlist
 
 from benchmarks.config import SCHEMA, Config, digest_of_keys, first_fault, load, validate
 from benchmarks.errors import UserError
-from benchmarks.files import content_of, locked, refuse_pipe, write_atomically
+from benchmarks.files import content_of, folders_with, locked, refuse_pipe, write_atomically
 from benchmarks.runs.contents import Environment, Epoch, Errors, State
 from benchmarks.yaml_files import read_yaml
 from evaluation.scoring.score import Expression, Score
@@ -49,12 +49,7 @@ class RunFolder:
     @classmethod
     def under(cls, *roots: Path) -> list["RunFolder"]:
         """The run folders at or below `roots`, sorted within each, seed 10 after seed 9."""
-
-        def natural_key(path: Path) -> list[str | int]:
-            parts = re.split(r"([0-9]+)", path.as_posix())  # every second part is a number
-            return [int(part) if number % 2 else part for number, part in enumerate(parts)]
-
-        return [cls(path.parent) for root in roots for path in sorted(root.rglob("config.yaml"), key=natural_key)]
+        return [cls(folder) for folder in folders_with("config.yaml", *roots)]
 
     # ----------------------------------------------------------------------------------------------------- contents
 

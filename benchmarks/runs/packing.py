@@ -15,7 +15,7 @@ import torch
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.runs.folder import RunFolder
-from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.interval import interval_text
 from models.weights import load_weights, pack_weights
 
 PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "predictions")
@@ -86,8 +86,7 @@ def card(run: RunFolder, parameters: int) -> str:
     ]
     for name, score in run.scores.items():
         rates = (score.exprate, score.exprate_le1, score.exprate_le2, score.exprate_le3)
-        low, high = proportion_interval(score.exact, score.n)
-        cells = [name, str(score.n), *(f"{rate:.2f}" for rate in rates), f"{100 * low:.1f}–{100 * high:.1f}"]
+        cells = [name, str(score.n), *(f"{rate:.2f}" for rate in rates), interval_text(score.exact, score.n)]
         lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",

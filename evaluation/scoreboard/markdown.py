@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from evaluation.scoreboard.board import BASELINE, LENGTHS, OFF, RULES, Board, Row, difference, groups_of
 from evaluation.scoreboard.card import YEARS, System
-from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.interval import interval_text
 from evaluation.scoring.lengths import BUCKETS
 
 KINDS = {
@@ -56,8 +56,7 @@ def _name(system: System) -> str:
 
 
 def _rate(exact: int, n: int) -> str:
-    low, high = proportion_interval(exact, n)
-    return f"{100 * exact / n:.2f} ({100 * low:.1f}–{100 * high:.1f})"
+    return f"{100 * exact / n:.2f} ({interval_text(exact, n)})"
 
 
 def _ranking(board: Board, systems: Sequence[System]) -> str:

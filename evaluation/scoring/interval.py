@@ -17,6 +17,12 @@ def proportion_interval(count: int, n: int) -> tuple[float, float]:
     return middle - width if count else 0.0, middle + width if count < n else 1.0
 
 
+def interval_text(count: int, n: int) -> str:
+    """The interval in percent, as printed: 50.3–56.5."""
+    low, high = proportion_interval(count, n)
+    return f"{100 * low:.1f}–{100 * high:.1f}"
+
+
 def percent(count: int, n: int) -> float:
     """A rate in percent, rounded to two places for printing."""
     return round(100 * count / n, 2)

@@ -23,49 +23,41 @@ from models.decoder import Decoder, DecoderLayer
 from models.layers import float32
 from models.vocab import PAD
 
-Affine = tuple[Tensor, Tensor]  # weight and bias
+Affine = tuple[Tensor, Tensor]  # weight, transposed, and bias
 
 
-def normalize(norm: nn.Module, extra_bias_D: Tensor) -> Callable[[Tensor], Tensor]:
-    """The layer normalization, if any, plus a vector, as a function: calling a module would double its time."""
+def normalize(norm: nn.Module) -> Callable[[Tensor], Tensor]:
+    """The layer normalization, if any, as a function: calling a module would double its time."""
     if not isinstance(norm, nn.LayerNorm):
-        return lambda x_xD: x_xD + extra_bias_D
-    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias + extra_bias_D, norm.eps
+        return lambda x_xD: x_xD
+    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
     return lambda x_xD: torch.layer_norm(x_xD, shape, weight, bias, eps)
 
 
+def product(x_ND: Tensor, affine: Affine) -> Tensor:
+    """A linear layer [N, K] of words; x has the type of the weights."""
+    weight_DK, bias_K = affine
+    return torch.addmm(bias_K, x_ND, weight_DK)
+
+
 class FoldedLayer:
-    """A decoder layer. The residual stream x_ND of words stays in float32, large products run in `dtype`.
+    """A decoder layer. The residual stream x_ND of words stays in float32, large products run in `dtype`."""
 
-    The bias of a product that is added to the stream is added earlier, by the preceding normalization; the product that
-    reads the stream in between compensates for it in its own bias. This saves one operation each.
-    """
-
-    def __init__(self, layer: DecoderLayer, dtype: torch.dtype, next_bias_D: Tensor) -> None:
-        """`next_bias_D`: the first bias that the next layer would add to the stream."""
-
-        def matrix(weight_KD: Tensor) -> Tensor:
-            return weight_KD.to(dtype).t()
-
-        def compensated(weight_KD: Tensor, bias_K: Tensor, early_D: Tensor) -> Affine:
-            weight_DK = matrix(weight_KD)
-            return weight_DK, bias_K - early_D @ weight_DK.to(bias_K.dtype)
+    def __init__(self, layer: DecoderLayer, dtype: torch.dtype) -> None:
+        def affine(linear: nn.Linear) -> Affine:
+            return linear.weight.to(dtype).t(), linear.bias.to(dtype)
 
         words, cells, self.heads, self.dtype = layer.self_attn, layer.multihead_attn, layer.self_attn.heads, dtype
         D = words.in_proj_weight.shape[1]
         scale = math.sqrt(D // self.heads)
-        weight_DK, bias_K = compensated(words.in_proj_weight, words.in_proj_bias, words.out_proj.bias)
-        self.words_in = weight_DK, bias_K.to(dtype)
-        self.words_out = matrix(words.out_proj.weight)
-        self.query = compensated(cells.in_proj_weight[:D] / scale, cells.in_proj_bias[:D] / scale, cells.out_proj.bias)
-        self.memory = matrix(cells.in_proj_weight[D:]), cells.in_proj_bias[D:]
-        self.cells_out = matrix(cells.out_proj.weight)
-        weight_DK, bias_K = compensated(layer.linear1.weight, layer.linear1.bias, layer.linear2.bias)
-        self.widen = weight_DK, bias_K.to(dtype)
-        self.narrow = matrix(layer.linear2.weight)
-        self.norm1 = normalize(layer.norm1, cells.out_proj.bias)
-        self.norm2 = normalize(layer.norm2, layer.linear2.bias)
-        self.norm3 = normalize(layer.norm3, next_bias_D)
+        self.words_in = words.in_proj_weight.to(dtype).t(), words.in_proj_bias.to(dtype)
+        self.words_out = affine(words.out_proj)
+        # the biases of queries, keys and values in the stream's type, in which attention is computed
+        self.query = (cells.in_proj_weight[:D] / scale).to(dtype).t(), cells.in_proj_bias[:D] / scale
+        self.memory = cells.in_proj_weight[D:].to(dtype).t(), cells.in_proj_bias[D:]
+        self.cells_out = affine(cells.out_proj)
+        self.widen, self.narrow = affine(layer.linear1), affine(layer.linear2)
+        self.norm1, self.norm2, self.norm3 = normalize(layer.norm1), normalize(layer.norm2), normalize(layer.norm3)
 
     def project_memory(self, memory_bLD: Tensor) -> tuple[Tensor, Tensor]:
         """Keys [b, H, E, L] and values [b, H, L, E] of images, in the stream's type: a narrower one gains nothing."""
@@ -77,8 +69,7 @@ class FoldedLayer:
 
     def project_words(self, x_ND: Tensor) -> Tensor:
         """Queries, keys and values [N, 3, H, E] of words."""
-        weight_DK, bias_K = self.words_in
-        return torch.mm(x_ND.to(self.dtype), weight_DK).add_(bias_K).view(len(x_ND), 3, self.heads, -1)
+        return product(x_ND.to(self.dtype), self.words_in).view(len(x_ND), 3, self.heads, -1)
 
     def attend_words(self, query_RXHE: Tensor, memory_RS2HE: Tensor, mask_R1XS: Tensor) -> Tensor:
         """Weighted values [N, D] of words, N = R * X, before projection. The mask is added: -inf hides a word."""
@@ -88,7 +79,7 @@ class FoldedLayer:
 
     def add_words(self, x_ND: Tensor, read_ND: Tensor) -> Tensor:
         """The rest of the self-attention sublayer."""
-        return self.norm1(x_ND + torch.mm(read_ND, self.words_out))
+        return self.norm1(x_ND + product(read_ND, self.words_out))
 
     def energies(self, x_ND: Tensor, key_GHEL: Tensor) -> Tensor:
         """Cross-attention energies [G, H, X, L] of N = G * X words, before mask and refinement."""
@@ -102,10 +93,9 @@ class FoldedLayer:
         G, H, X, L = weights_GHXL.shape
         read_nXE = torch.bmm(weights_GHXL.view(G * H, X, L), value_GHLE.view(G * H, L, -1))
         read_GXHE = read_nXE.view(G, H, X, -1).transpose(1, 2).to(self.dtype, memory_format=torch.contiguous_format)
-        x_ND = self.norm2(x_ND + torch.mm(read_GXHE.reshape(x_ND.shape), self.cells_out))
-        weight_DK, bias_K = self.widen
-        hidden_NK = torch.mm(x_ND.to(self.dtype), weight_DK).add_(bias_K).relu_()
-        return self.norm3(x_ND + torch.mm(hidden_NK, self.narrow))
+        x_ND = self.norm2(x_ND + product(read_GXHE.reshape(x_ND.shape), self.cells_out))
+        hidden_NK = product(x_ND.to(self.dtype), self.widen).relu_()
+        return self.norm3(x_ND + product(hidden_NK, self.narrow))
 
 
 class FoldedRefinement:
@@ -145,10 +135,8 @@ class FoldedDecoder:
         """Large products run in `dtype`: float32, or the type of an autocast."""
         words = torch.arange(decoder.proj.out_features, device=decoder.proj.weight.device)
         self.word_VD, self.step_TD = decoder.word_embed(words), decoder.pos_enc.pe
-        layers = list(decoder.model.layers)
-        biases = [*(layer.self_attn.out_proj.bias for layer in layers), self.word_VD.new_zeros(self.word_VD.shape[1])]
-        self.norm = normalize(decoder.norm, biases[0])
-        self.layers = [FoldedLayer(layer, dtype, next_D) for layer, next_D in zip(layers, biases[1:], strict=True)]
+        self.norm = normalize(decoder.norm)
+        self.layers = [FoldedLayer(layer, dtype) for layer in decoder.model.layers]
         self.arm = FoldedRefinement(decoder.model.arm, dtype) if decoder.model.arm is not None else None
         self.proj = decoder.proj.weight.to(dtype).t(), decoder.proj.bias.to(dtype)
         self.dtype, self.stream = dtype, decoder.proj.weight.dtype
@@ -161,7 +149,7 @@ class FoldedDecoder:
         self,
         x_ND: Tensor,
         memory: Sequence[tuple[Tensor, Tensor]],
-        hidden_cells: Tensor | None,
+        hidden_cells: Tensor,
         read_words: Callable[[int, Tensor], Tensor],
         refinement: Callable[[int, Tensor], Tensor],
     ) -> Tensor:
@@ -171,7 +159,7 @@ class FoldedDecoder:
         sums (tests/models/inference/test_folded.py), and so does decoding step by step (test_joint_search.py).
 
         `memory`: keys [G, H, E, L] and values [G, H, L, E] of the images, one pair per layer; `hidden_cells`: True at
-        padding, broadcast to [G, H, X, L], or None without padding; `read_words(layer, words_N3HE)`: self-attention
+        padding, broadcast to [G, H, X, L]; `read_words(layer, words_N3HE)`: self-attention
         output [N, D] for these queries, keys and values; `refinement(layer, increment_GCXL)`: R of the layer, broadcast
         to [G, H, X, L]; the increment of these words counts towards the coverage of later words only (CoMER, eqs.
         17-24).
@@ -180,14 +168,12 @@ class FoldedDecoder:
         for j, (layer, (key_GHEL, value_GHLE)) in enumerate(zip(self.layers, memory, strict=True)):
             x_ND = layer.add_words(x_ND, read_words(j, layer.project_words(x_ND)))
             energies_GHXL = layer.energies(x_ND, key_GHEL)
-            if hidden_cells is not None:
-                energies_GHXL.masked_fill_(hidden_cells, torch.finfo(energies_GHXL.dtype).min)
+            energies_GHXL.masked_fill_(hidden_cells, torch.finfo(energies_GHXL.dtype).min)
             if self.arm is not None and weights_GHXL is not None:
                 energies_GHXL -= refinement(j, self.arm.increment(weights_GHXL, energies_GHXL))
             weights_GHXL = energies_GHXL.softmax(-1)
             x_ND = layer.finish(x_ND, weights_GHXL, value_GHLE)
-        weight_DV, bias_V = self.proj
-        return float32(torch.addmm(bias_V, x_ND.to(self.dtype), weight_DV))
+        return float32(product(x_ND.to(self.dtype), self.proj))
 
 
 class Reader:
@@ -195,7 +181,7 @@ class Reader:
 
     def __init__(self, decoder: FoldedDecoder, features_bhwd: Tensor, mask_bhw: Tensor) -> None:
         self.decoder, self.h = decoder, mask_bhw.shape[1]
-        self.mask_bL, self.padded = mask_bhw.flatten(1), bool(mask_bhw.any())
+        self.mask_bL = mask_bhw.flatten(1)
         self.memory = [layer.project_memory(features_bhwd.flatten(1, 2)) for layer in decoder.layers]
 
     def read(self, image: int, inputs_RT: Tensor, length_R: Tensor) -> Tensor:
@@ -220,9 +206,8 @@ class Reader:
             return decoder.arm(coverage_XCL, self.h)
 
         memory = [(key[image : image + 1], value[image : image + 1]) for key, value in self.memory]
-        hidden_1L = self.mask_bL[image : image + 1] if self.padded else None
         x_XD = decoder.embed(words_X, last_X % inputs_RT.shape[1])
-        return decoder.step(x_XD, memory, hidden_1L, read_words, refinement)[number_RT]
+        return decoder.step(x_XD, memory, self.mask_bL[image], read_words, refinement)[number_RT]
 
 
 class FoldedNetwork:

@@ -24,7 +24,7 @@ class IncrementalDecoder:
 
     def __init__(self, reader: Reader, image_G: Tensor, beams: int) -> None:
         folded = self.folded = reader.decoder
-        self.arm, self.h, self.padded = folded.arm, reader.h, reader.padded
+        self.arm, self.h = folded.arm, reader.h
         self.memory = [(key[image_G], value[image_G]) for key, value in reader.memory]
         self.hidden_G11L = reader.mask_bL[image_G][:, None, None]
         self.steps, self.slots = 0, 0  # taken and written so far
@@ -62,7 +62,7 @@ class IncrementalDecoder:
             assert refinement_HGMJL is not None
             return refinement_HGMJL[:, :, :, j - 1].transpose(0, 1)
 
-        logits_NV = folded.step(x_ND, self.memory, self.hidden_G11L if self.padded else None, read_words, refinement)
+        logits_NV = folded.step(x_ND, self.memory, self.hidden_G11L, read_words, refinement)
         return logits_NV.view(G, M, -1)
 
     def _refinement(self) -> Tensor | None:

@@ -15,11 +15,8 @@ from benchmarks.config import Augmentation, Batching, Config, Data, Training, re
 from benchmarks.data.archive import open_archive
 from benchmarks.data.augmentation import distort, rescale, sides, within_limits
 from benchmarks.data.batching import (
-    SNUG_STEPS,
-    STEPS,
     TrainingSet,
     area_batches,
-    cost,
     evaluation_batches,
     pad,
     padded,
@@ -161,37 +158,13 @@ def test_batches_repeat_to_fill_the_last_step(micro_batches):
     assert {i for batch in plan for i in batch} == set(range(61))
 
 
-def test_snug_steps_cost_the_same_and_pad_less():
-    """Two processes that share a step hardly wait for each other, and every expression is trained on."""
-    samples = made_up(700)
-
-    def waited_and_padded(order: str) -> tuple[float, float]:
-        training = TrainingSet(samples, config(order=order, micro_batches=2))
-        plan = training.plan(0)
-        assert {i for batch in plan for i in batch} == set(range(len(samples))) and plan != training.plan(1)
-        lengths = [len(sample.tokens) for sample in samples]
-        costs = np.reshape([cost(batch, training.sizes, lengths) for batch in plan], (-1, 2))
-        multiple = SNUG_STEPS if order == "snug" else STEPS
-        steps = sum(len(b) * padded_steps(max(lengths[i] for i in b), multiple=multiple) for b in plan)
-        return 2 * costs.max(1).sum() / costs.sum(), steps / sum(lengths[i] for batch in plan for i in batch)
-
-    (waited, labels), (usually, usual) = waited_and_padded("snug"), waited_and_padded("shape")
-    assert waited < 1.05 < 1.2 < usually
-    assert labels < usual
-
-
-def test_a_coarse_grid_is_not_snug():
-    with pytest.raises(ValueError, match="coarse pads more"):
-        Batching(order="snug", coarse=True)
-
-
 def test_padding_is_marked_and_black():
     images, mask = pad([np.full((3, 5), 255, np.uint8), np.full((4, 2), 255, np.uint8)])
     assert images.shape == (2, 1, 4, 5)
     assert (images[:, 0].bool() == ~mask).all()
 
 
-@pytest.mark.parametrize("order", ["area", "shape", "snug"])
+@pytest.mark.parametrize("order", ["area", "shape"])
 def test_evaluation_batches_contain_every_image_that_the_protocol_keeps(order):
     samples = [*made_up(40), Sample("huge", ("x",), np.zeros((600, 600), np.uint8))]
     batches = evaluation_batches(samples, config(order=order), 4)
@@ -255,7 +228,7 @@ def test_the_coarse_grid_leaves_a_gpu_few_shapes(crohme):
     assert many > 600 and fewer_served < 0.8
 
 
-@pytest.mark.parametrize("order", ["area", "shape", "snug"])
+@pytest.mark.parametrize("order", ["area", "shape"])
 def test_what_is_made_of_one_expression_takes_turns(order: Any) -> None:
     ours = made_up(4)
     made = [replace(sample, id=f"{sample.id}-{k}", number=k, turns=3) for sample in ours for k in range(3)]

@@ -62,7 +62,7 @@ def make_row(name: str) -> bench.Row:
 def test_all_rows_are_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = ["search", "train_step", "language", "encoder"]
+    parts = ["search", "train_step", "language"]
     monkeypatch.setattr(bench, "peak", lambda name, *_: make_row(f"peak_memory_{name}"))
     bench.bench(tmp_path, parts, 3, TINY)
     table: Any = pd.read_csv(tmp_path / "speed/cpu.csv")
@@ -81,12 +81,12 @@ def test_all_rows_are_written(
 
 
 def test_rows_not_measured_are_kept(tmp_path: Path) -> None:
-    old = [make_row(name) for name in ("encoder_fp32", "train_step_bf16")]
+    old = [make_row(name) for name in ("train_step_fp32", "train_step_bf16")]
     bench.save(tmp_path / "cpu.csv", old)
     added = bench.Row(benchmark="crohme2014_changed_by_bf16", fast=3, unit="of 986")
     bench.save(tmp_path / "cpu.csv", [replace(old[0], fast=3.0), added])
     table: Any = pd.read_csv(tmp_path / "cpu.csv").set_index("benchmark")
-    assert list(table.index) == ["encoder_fp32", "train_step_bf16", "crohme2014_changed_by_bf16"]
+    assert list(table.index) == ["train_step_fp32", "train_step_bf16", "crohme2014_changed_by_bf16"]
     assert list(table["fast"]) == [3.0, 2.0, 3.0] and table["plain"].isna().sum() == 1
 
 
@@ -98,7 +98,9 @@ def test_a_table_with_other_columns_is_kept(tmp_path: Path) -> None:
 
 
 def test_bad_arguments(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--only nonsense: no benchmark has this name; choose from encoder_fp32, "):
+    with pytest.raises(
+        UserError, match="--only nonsense: no benchmark has this name; choose from search_beam10_30steps_fp32"
+    ):
         bench.bench(tmp_path, ["nonsense"], 5, TINY)
     with pytest.raises(UserError, match=r"--only crohme2014: no benchmark .*; crohme2014_\* need --crohme"):
         bench.bench(tmp_path, ["crohme2014"], 1, TINY)
@@ -108,7 +110,7 @@ def test_bad_arguments(tmp_path: Path) -> None:
 def test_a_busy_machine_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     for load, busy in ((3.0, True), (0.1, False)):
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, load, load))
-        bench.bench(tmp_path, ["encoder_fp32"], 1, TINY)
+        bench.bench(tmp_path, ["train_step_fp32"], 1, TINY)
         assert ("not quiet" in capsys.readouterr().err) == busy
 
 

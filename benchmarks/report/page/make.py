@@ -32,7 +32,7 @@ from benchmarks.report.page.systems import read_systems
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import workspace
 from evaluation.scoring.analysis import STRUCTURES
-from evaluation.scoring.interval import proportion_interval
+from evaluation.scoring.interval import interval_text
 from evaluation.scoring.lengths import BUCKETS
 
 WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # marks a page that contains CROHME
@@ -216,8 +216,7 @@ def _scores(run: RunFolder) -> list[Json]:
     """One row per scored set of a run."""
     rows = []
     for split, score in run.scores.items():
-        low, high = proportion_interval(score.exact, score.n)
-        cells = [title(run), split, f"{100 * score.exact / score.n:.2f}", tables.interval(100 * low, 100 * high)]
+        cells = [title(run), split, f"{100 * score.exact / score.n:.2f}", interval_text(score.exact, score.n)]
         cells += [f"{score.structure_rate:.2f}", "–" if score.token_exprate is None else f"{score.token_exprate:.2f}"]
         cells += [score.missing, score.unconverted, score.signature]
         rows.append({"source": source(run), "cells": cells})
