@@ -189,7 +189,7 @@ class Together(Strict):
 
 
 class Search(Strict):
-    """Approximate joint search (paper sec. 3.5, BTTR sec. 3.4) and how images are grouped for it."""
+    """Approximate joint search (paper sec. 4.1, BTTR sec. 4.3) and how images are grouped for it."""
 
     beam_size: int = Field(default=10, gt=0)
     max_len: int = Field(default=200, gt=1, le=MAX_STEPS)

@@ -30,7 +30,7 @@ def score(args: Namespace) -> None:
         raise InputError("--captions, --per-expression, --workdir and --set are for one set at a time")
     chosen = rules(args.reading, args.edition)
     for path, truth in zip(predictions, truths, strict=True):
-        name = args.set or Path(truth.rpartition(":")[2]).name
+        name = args.set or Path(truth.rpartition(":")[2]).resolve().name
         named = {"set": name, "search": args.search, "select": args.select}
         with _path_in_errors(args.workdir or tempfile.gettempdir()):
             result = evaluate(path, truth, named, args.workdir, _captions(args.captions), chosen, args.tokenize)

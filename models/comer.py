@@ -55,7 +55,7 @@ class CoMER(Network):
         return self.decoder(features_bhwd, mask_bhw, inputs_BT, trace)
 
     def predict(self, images_b1HW: Tensor, mask_bHW: Tensor, targets: Words) -> tuple[Tensor, Tensor]:
-        """Logits [B, T, V] and true ids [B, T] of both directions, B = 2 b (the loss is eq. 4)."""
+        """Logits [B, T, V] and true ids [B, T] of both directions, B = 2 b (the loss is BTTR's eq. 14)."""
         logits_BTV = self.decode(*self.encode(images_b1HW, mask_bHW), targets.inputs_BT)
         return logits_BTV, targets.outputs_BT.masked_fill(targets.outputs_BT == PAD, NO_WORD)
 

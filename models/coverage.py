@@ -1,4 +1,4 @@
-"""The attention refinement module, ARM (CoMER, section 3.4, eqs. 17-24): coverage of the image by past attention.
+"""The attention refinement module, ARM: coverage of the image by past attention (CoMER, sections 3.4, 3.5, eqs. 15-25).
 
 Names carry shapes: B decoder rows, T steps, L = h * w feature cells, H heads, C coverage channels (H or 2 H),
 x = T * (w + gap) columns of a row's coverage maps side by side, M = B * h * x.

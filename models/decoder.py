@@ -1,4 +1,4 @@
-"""The Transformer decoder with coverage (CoMER, sections 3.3 and 3.4).
+"""The Transformer decoder with coverage (CoMER, sections 3.1.2, 3.4 and 3.5).
 
 Names carry shapes: b images, B decoder rows (row r reads image r % b), T steps, S keys, L = h * w feature
 cells, H heads, E = D / H, D model width, V classes. Attention is spelled out because refinement takes place between

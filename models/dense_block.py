@@ -75,6 +75,8 @@ class Normalized:
         self.fixed, (mean_c, var_c) = not norm.training, norm.running
         if self.fixed:
             self.probe_c = x_bchw.sum((0, 2, 3))
+        elif x_bchw.numel() == x_bchw.shape[1]:  # as in torch: their variance would be NaN, and stay in the statistics
+            raise ValueError(f"expected more than one value per channel in training, got {list(x_bchw.shape)}")
         else:
             mean_c, var_c = torch.batch_norm_update_stats(x_bchw, mean_c, var_c, norm.count_batch())
             self.probe_c = mean_c

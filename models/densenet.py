@@ -1,4 +1,4 @@
-"""The image encoder: DenseNet-B, 2-D position encoding, LayerNorm (CoMER, section 3.1).
+"""The image encoder: DenseNet-B, 2-D position encoding, LayerNorm (CoMER, sections 3.2 and 3.3).
 
 Names carry shapes: b images, c channels, H x W pixels, h x w feature cells (16 or 8 pixels wide), d model width.
 The padding of a batch is treated in one of two ways. With `valid` None it counts as image, as in the authors' code, so

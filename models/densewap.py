@@ -77,7 +77,7 @@ class Memory(NamedTuple):
 
     maps_bLD: Tensor
     keys_b1LA: Tensor
-    hidden_b1L: Tensor  # 0, and at padding a number beside which energies vanish
+    hidden_b1L: Tensor  # added to energies: 0 in image cells, the lowest float32 at padding
     kernel_KA: Tensor  # from a window of K cells of coverage to attention channels
 
     def select(self, index_b: Tensor) -> "Memory":
@@ -106,7 +106,7 @@ class CoverageAttention(nn.Module):
         return Memory(maps_bLD, keys_b1LA, hidden_b1L, kernel_KA)
 
     def cover(self, memory: Memory, past_bMhw: Tensor) -> Tensor:
-        """What energies owe to the features and to the sum of all attention before: [b, M, L, A]."""
+        """Projected features plus convolved past attention, which no state changes: [b, M, L, A]."""
         kernel, (k, _) = memory.kernel_KA, self.coverage.kernel_size
         padded = F.pad(past_bMhw.to(kernel.dtype), (k // 2,) * 4)
         windows_bMLK = padded.unfold(2, k, 1).unfold(3, k, 1).flatten(4).flatten(2, 3)

@@ -76,7 +76,7 @@ class Losses(NamedTuple):
     parent_symbol: Tensor
     relation: Tensor
     parent: Tensor  # which entry of the memory it is
-    attention: Tensor  # where it is sought, and where it was found when it was written itself, should be the same place
+    attention: Tensor  # where the parent is sought, compared with where attention was when it was written
 
 
 WEIGHTS = (1.0, 0.1, 1.0, 1.0, 0.1)  # of the losses in their sum
@@ -134,7 +134,7 @@ class ParentSeeker(Seeker):
 
 
 class SymbolSeeker(Seeker):
-    """The second half, whose attention is EPS too much in every cell."""
+    """The second half, to whose attention EPS is added in every cell, as in the authors' program."""
 
     def weigh(self, energies_bML: Tensor, hidden_b1L: Tensor) -> Tensor:
         """Attention [b, M, L]."""

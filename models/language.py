@@ -9,9 +9,7 @@ Shapes: T steps, B sequences, U distinct words, L places of a spelled word, P pl
 the LSTM, V words.
 """
 
-import hashlib
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -43,11 +41,6 @@ class Lexicon:
 
     def __len__(self) -> int:
         return len(self.words)
-
-    @cached_property
-    def digest(self) -> str:
-        """Sixteen hex digits over the words in their order."""
-        return hashlib.sha256(" ".join(self.words).encode()).hexdigest()[:16]
 
     def encode(self, text: Iterable[str]) -> Tensor:
         """Numbers of the words of a text [N]; a word that the lexicon lacks is unknown."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
-Share = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=0.99)]
 
 
 @dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
@@ -16,13 +16,13 @@ class LanguageConfig:
     word_size: PositiveInt = 200  # columns of that table
     character_size: PositiveInt = 15
     widths: PositiveInt = 6  # filters are 1 to this many characters wide
-    filters: PositiveInt = 25  # for each character of a filter's width,
-    most_filters: PositiveInt = 1000  # but at most this many of one width
+    filters: PositiveInt = 25  # for each character of a filter's width
+    most_filters: PositiveInt = 1000  # of one width
     highways: Annotated[int, Field(ge=0)] = 1
     hidden: PositiveInt = 300
     layers: PositiveInt = 2
     dropout: Share = 0.5  # between LSTM layers and before the softmax
-    input_dropout: Share = 0.0  # unlike the authors', whose LSTM reads whole words
+    input_dropout: Share = 0.0  # of what the first LSTM layer reads; the authors drop none of it
 
     @property
     def filters_by_width(self) -> dict[int, int]:

@@ -28,7 +28,7 @@ def load_language_model(path: Path) -> LanguageModel:
     try:
         header, state = read_tensors(path)
     except CheckpointError as error:
-        raise CheckpointError(f"{error}; train this language model again") from None
+        raise CheckpointError(f"{error}; delete it, and `python -m benchmarks reproduce-lm` makes it again") from None
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not a language model's weights; give the weights.safetensors of its run folder")
     try:

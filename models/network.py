@@ -1,4 +1,4 @@
-"""What training, prediction, the gate and the page know of a network."""
+"""The interface of a network: all that training, recognition, the regression gate and the HTML report use of it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Sinusoidal position encodings of words and image cells (CoMER, section 3.2)."""
+"""Sinusoidal position encodings of words and image cells (CoMER, section 3.3)."""
 
 import math
 

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     Field,
     PlainValidator,
@@ -27,9 +28,15 @@ def _one_or_three(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         raise ValueError(f"must be one or three whole numbers above 0, not {value!r}") from None
 
 
+def _odd(value: int) -> int:
+    if value % 2 == 0:
+        raise ValueError(f"must be odd, not {value}: a map keeps its size only then")
+    return value
+
+
 Three = Annotated[tuple[PositiveInt, PositiveInt, PositiveInt], Field(strict=False)]  # JSON and YAML have no tuples
 Depths = Annotated[PositiveInt | Three, WrapValidator(_one_or_three)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=0.99)]
 STRICT = ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True)
 
 NETWORKS: dict[str, type["NetworkSettings"]] = {}  # by name: those below, and what settings_class has found elsewhere
@@ -200,8 +207,8 @@ class RecurrentSettings(DenseNetSettings):
     """channels in which attention compares state, features and coverage (program)"""
     coverage_channels: PositiveInt = 512
     """of the convolution over past attention (program)"""
-    coverage_kernel: PositiveInt = 11
-    """width and height of that convolution in feature cells (program)"""
+    coverage_kernel: Annotated[PositiveInt, AfterValidator(_odd)] = 11
+    """width and height of that convolution in feature cells; odd (program)"""
     dropout: Share = 0.2
     """before the classifier (program)"""
 

@@ -26,10 +26,10 @@ class Vocabulary:
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
 
     def encode(self, tokens: Sequence[str]) -> list[int]:
-        """Ids of LaTeX tokens. Raises ValueError for the first one that is not in the dictionary."""
+        """Ids of LaTeX tokens. Raises ValueError for the first one that is not among them."""
         for token in tokens:
             if token not in self.ids or token in SPECIAL:
-                raise ValueError(f"symbol {token!r} is not in models/dictionary.txt")
+                raise ValueError(f"symbol {token!r} is not in the vocabulary")
         return [self.ids[token] for token in tokens]
 
     def decode(self, ids: Sequence[int]) -> list[str]:

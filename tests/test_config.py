@@ -302,6 +302,7 @@ def test_settings_are_read_back(tmp_path):
         ("model: {nhead: 7}", "nhead must divide d_model"),
         ("model: {num_layers: [2, 4]}", "model.num_layers: must be one or three whole numbers above 0, not [2, 4]"),
         ("model: {num_layers: 0}", "model.num_layers: must be one or three whole numbers above 0, not 0"),
+        ("model: {network: densewap, coverage_kernel: 4}", "model.coverage_kernel: must be odd, not 4"),
         ("model: {stride: 12}", "model.stride: Input should be 16 or 8"),
         ("search: {scales: []}", "search.scales: Tuple should have at least 1 item"),
         ("search: {scales: [-1.0]}", "search.scales.0: Input should be greater than 0"),

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.data.archive import Archive
+from benchmarks.errors import UserError
 from benchmarks.languages.corpus import Corpus, caption_corpus, read_corpus
 from benchmarks.languages.run import LanguageRun
 from benchmarks.languages.settings import LanguageSettings, resolve, tied
@@ -20,7 +21,13 @@ def on_text(folder: Path, recipes: Sequence[str], seeds: Sequence[int], results:
 
 
 def on_captions(archive: Archive, recipes: Sequence[str], seeds: Sequence[int], results: Path) -> None:
-    """Do the runs of `recipes` and `seeds` on the LaTeX of an archive's training captions, in its workspace."""
+    """Do the runs of `recipes` and `seeds` on the LaTeX of an archive's training captions, in its workspace.
+
+    Raises UserError for a recipe that reads no ends of lines: a caption is a line, and `of_lines` needs its end.
+    """
+    for recipe in recipes:
+        if not resolve(recipe, seeds[0]).text.line_ends:
+            raise UserError(f"{recipe}: text.line_ends: false is for a text; give PTB=folder, or leave this recipe out")
     console.print(
         " LATEX OF THE TRAINING CAPTIONS: these are NOT the paper's perplexities. PTB=folder gives those. ",
         style="bold black on yellow",

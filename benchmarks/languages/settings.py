@@ -38,8 +38,8 @@ class Training(Strict):
     loss: Literal["sum", "mean"] = "sum"  # over the steps, of the mean over the batch
     rate: float = Field(default=1.0, gt=0)
     clip: float = Field(default=5.0, gt=0)  # largest norm of the gradient
-    decay: float = Field(default=0.5, gt=0, le=1)  # of the rate after an epoch, from the third on,
-    improvement: float = 1.0  # that improved the validation perplexity by less than this on the previous epoch
+    decay: float = Field(default=0.5, gt=0, le=1)  # factor of the rate after an epoch that improved too little
+    improvement: float = 1.0  # least gain in validation perplexity, from the third epoch on, that keeps the rate
     initial: float | None = Field(default=0.05, gt=0)  # parameters start uniform in ± this; null: torch's own ranges
     carry_state: bool = True  # over batches and epochs
     bf16: bool = True  # products of convolution, highway and softmax take bfloat16 factors

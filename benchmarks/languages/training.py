@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from benchmarks.environment import environment
 from benchmarks.errors import Diverged, UserError
-from benchmarks.files import locked
+from benchmarks.files import locked, remove_partial
 from benchmarks.languages.corpus import Corpus, columns
 from benchmarks.languages.run import LanguageRun
 from benchmarks.languages.settings import FILE, tied
@@ -58,6 +58,7 @@ def train(run: LanguageRun, corpus: Corpus, on_epoch: Callable[[dict[str, Any]],
     with locked(run.path):
         if (run.path / FILE).exists() and (there := LanguageRun(run.path).settings) != run.settings:
             raise UserError(f"{run.path}: it holds a run of other settings ({there.run_name}); choose another folder")
+        remove_partial(run.path)
         Trainer(run, corpus, on_epoch).run()
 
 
@@ -104,7 +105,7 @@ class Trainer:
             self.folder.write("environment.json", there | {"resumed": [*there.get("resumed", ()), here]})
         while self.position.epoch < self.training.epochs:
             self._epoch()
-        if not self.folder.finished:
+        if not (self.folder.finished and (self.folder.path / "weights.safetensors").exists()):
             self._finish()
 
     def _epoch(self) -> None:
@@ -213,9 +214,11 @@ def perplexity(model: LanguageModel, words_N: Tensor, batch: int, multiple: int,
     model.eval()
     vectors_VF = model.vectors(torch.arange(len(model.lexicon)))
     words_NB, targets_NB = columns(words_N, batch, multiple)
+    if not words_NB.numel():
+        return math.nan
     state: State = model.initial_state(batch)
     total = 0.0
     for words_TB, targets_TB in zip(words_NB.split(steps), targets_NB.split(steps), strict=True):
         log_likelihoods_TB, state = model.log_likelihoods(words_TB, targets_TB, state, vectors_VF)
         total -= float(log_likelihoods_TB.double().sum())
-    return math.exp(total / words_NB.numel()) if words_NB.numel() else math.nan
+    return math.exp(total / words_NB.numel())

@@ -78,9 +78,11 @@ def _gray(picture: Image.Image) -> np.ndarray:
 def as_crohme(gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -> np.ndarray:
     """Render the ink of a gray image (H, W) uint8 as CROHME does: uint8, 255 on 0, 12 px margin, 3 px strokes.
 
-    Ink that already has this size and stroke width is not changed. Raises UserError if there is no ink, or none that
-    can be an expression.
+    Ink that already has this size and stroke width is not changed. Raises UserError for an array of
+    another kind, and if there is no ink, or none that can be an expression.
     """
+    if gray.ndim != 2 or gray.dtype != np.uint8:
+        raise UserError(f"{name}: must be a gray image (H, W) of uint8, not {gray.dtype} of shape {gray.shape}")
     _check_proportion(gray, name)
     ink = _crop(_without_specks(_ink(gray, name)))
     stroke = _stroke(ink)

@@ -133,7 +133,7 @@ class Recognizer:
     def __call__(self, image: Path | str | np.ndarray) -> Recognition:
         """Recognize an image file, or a gray image (H, W) uint8.
 
-        Raises UserError if it is unreadable or has no ink, if the network overflows, or finds nothing.
+        Raises UserError if it is unreadable, another array or without ink, if the network overflows or finds nothing.
         """
         name, gray = ("image", image) if isinstance(image, np.ndarray) else (str(image), read_gray(Path(image)))
         ink = as_crohme(gray, name, self.config.data.max_area)

@@ -1,4 +1,4 @@
-"""A language model's say in the ranking: a function of what a search found, at its end (`search.language`).
+"""A search's hypotheses ranked anew with a language model (`search.language`).
 
 A hypothesis of n tokens gets score + weight * log p / steps ** alpha + length * n. log p is the language model's
 log-probability of its line, the line's end included, and steps = n + 1: as in each direction of the search.

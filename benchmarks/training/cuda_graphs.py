@@ -75,6 +75,11 @@ class Replays:
         else:
             self.replays[key] = (buffers, *recorded)
 
+    def forget(self) -> None:
+        """Free all recordings, so that steps are recorded anew as far as the limit still allows."""
+        self.seen.clear()
+        self.replays.clear()
+
     def give_up(self) -> int:
         """Free the memory of all recordings, make no more, and return how many there were."""
         count, self.limit = len(self.replays), 0

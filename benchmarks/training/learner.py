@@ -46,7 +46,8 @@ class Learner:
             self.parallel = DistributedDataParallel(self.model, find_unused_parameters=True)
             warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
         self.norms = batch_norms(self.model)
-        self.replays = self._new_replays()
+        record, limit = make_recorder(team), config.training.graphs
+        self.replays = Replays(record, limit) if limit and record else None
         averaged = self.model.named_parameters() if training.average else ()
         self.average = {name: parameter.detach().clone() for name, parameter in averaged}
         self.optimizer = make_optimizer(self.model, training.optimizer, training.bf16)
@@ -112,8 +113,7 @@ class Learner:
         """Replace the running statistics of batch normalization by those of training `batches`, read with the current
         weights, not the averaged ones. Before a step, `train` must be called again."""
         if self.replays is not None:
-            self.replays.give_up()  # they hold steps in which each batch has statistics of its own
-            self.replays = self._new_replays()
+            self.replays.forget()  # they hold steps in which each batch has statistics of its own
         self._recalibrate(self.model, batches)
 
     def inference_model(self, batches: Iterable[Inputs] | None) -> Network:
@@ -124,10 +124,6 @@ class Learner:
         if batches is not None:
             self._recalibrate(model, batches)
         return model.eval()
-
-    def _new_replays(self) -> Replays | None:
-        record, limit = make_recorder(self.team), self.config.training.graphs
-        return Replays(record, limit) if limit and record else None
 
     @torch.no_grad()
     def _recalibrate(self, model: Network, batches: Iterable[Inputs]) -> None:

@@ -13,7 +13,7 @@ from models.network import NO_WORD, Network
 def teacher_forced(model: Network, batches: Iterable[Batch]) -> tuple[float, float]:
     """Mean loss per word and accuracy of words in percent, each word given the true ones before it.
 
-    Puts the model into evaluation mode; runs on the CPU, in the model's own type.
+    Puts the model into evaluation mode; runs on the CPU, in float32.
     """
     model.eval()
     loss, correct, words = 0.0, 0, 0

@@ -329,7 +329,7 @@ class Trainer:
             self.folder.write("best.safetensors", pack_weights(self._inference_model()))
             self.state.best_epoch = self.state.epoch
             (self.folder.path / "latest.safetensors").unlink(missing_ok=True)
-        if self.team.rank == 0:  # of an earlier training, which --force repeats
+        if self.team.rank == 0 and not self.state.finished:  # of an earlier training, which --force repeats
             self.folder.drop_results()
         self.state.finished = True
         self._save()

@@ -63,11 +63,15 @@ def add(args: Namespace) -> None:
     card = {name: getattr(args, name) for name in names} | {"tokenize": raw, "files": entries}
     text = yaml.safe_dump(card, sort_keys=False, allow_unicode=True, width=118)
     _write(target, text)
-    for year, path in files.items():
-        place = args.systems / entries[year]["path"]
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if path.resolve() != place.resolve():
-            shutil.copyfile(path, place)
+    try:
+        for year, path in files.items():
+            place = args.systems / entries[year]["path"]
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if path.resolve() != place.resolve():
+                shutil.copyfile(path, place)
+    except OSError:  # a card without its files would stand in the way of another try
+        target.unlink()
+        raise
     print(f"{target}: written; add what its authors report, then make scoreboard")
 
 

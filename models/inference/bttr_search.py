@@ -1,4 +1,4 @@
-"""BTTR's joint search (BTTR, section 3.4), by the rules of the authors' program."""
+"""BTTR's joint search (BTTR, section 4.3), by the rules of the authors' program."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -42,5 +42,5 @@ class BTTRSearch(JointSearch):
         if options.early_stopping:
             raise ValueError("BTTR's search ends by rules of its own; leave early_stopping False")
         nbest = super().__call__(views, replace(options, alpha=0.0))
-        found = [[normalized(h) for h in hypotheses if h.forward > NEVER] for hypotheses in nbest]
+        found = [[normalized(h) for h in hypotheses if h.forward != NEVER] for hypotheses in nbest]
         return [sorted(hypotheses, key=lambda h: h.score, reverse=True) for hypotheses in found]

@@ -71,5 +71,6 @@ class DenseWAPSearch:
             for words, length, score in rows
         ]
         return [
-            [h for h in hypotheses[M * image : M * (image + 1)] if h.score > NEVER] for image in range(len(images_b1HW))
+            [h for h in hypotheses[M * image : M * (image + 1)] if h.score != NEVER]
+            for image in range(len(images_b1HW))
         ]

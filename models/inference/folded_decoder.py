@@ -162,7 +162,7 @@ class FoldedDecoder:
         padding, broadcast to [G, H, X, L]; `read_words(layer, words_N3HE)`: self-attention
         output [N, D] for these queries, keys and values; `refinement(layer, increment_GCXL)`: R of the layer, broadcast
         to [G, H, X, L]; the increment of these words counts towards the coverage of later words only (CoMER, eqs.
-        17-24).
+        15-25).
         """
         weights_GHXL = None
         for j, (layer, (key_GHEL, value_GHLE)) in enumerate(zip(self.layers, memory, strict=True)):

@@ -1,4 +1,4 @@
-"""Approximate joint search (CoMER, section 3.5, after BTTR, section 3.4).
+"""Approximate joint search (CoMER, section 4.1, after BTTR, section 4.3).
 
 Beam search reads every image in both directions; the hypotheses of each direction are rescored by the other.
 
@@ -22,7 +22,7 @@ from models.vocab import EOS, PAD, SOS
 
 # limits on what is rescored at once: hypotheses * steps, and that times feature cells
 MAX_WORDS, MAX_WORD_CELLS = 2**10, 2**16
-STARTS = {"both": (SOS, EOS), "l2r": (SOS,), "r2l": (EOS,)}  # whoever starts with one of them ends with the other
+STARTS = {"both": (SOS, EOS), "l2r": (SOS,), "r2l": (EOS,)}  # a hypothesis that starts with one ends with the other
 
 
 class JointSearch:

@@ -31,7 +31,7 @@ class NarrowingBeamSearch(BeamSearch):
         return tokens_GM.gather(1, kept_GM), parents_GM.gather(1, kept_GM)
 
     def _width(self, groups: Groups) -> int:
-        return int((groups.sums_GM > NEVER).sum(1).max())
+        return int((groups.sums_GM != NEVER).sum(1).max())
 
     def _unfinished(self, groups: Groups) -> Tensor:
-        return torch.zeros_like(groups.open_G)[:, None]
+        return groups.sums_GM.isnan()  # of a network that overflows, for the caller to see

@@ -82,7 +82,7 @@ class TreeReader:
         return (symbols_1RV[0].softmax(-1) + EPS).log(), relations_1R7[0].log_softmax(-1)
 
     def write(self, tries_N: Tensor) -> None:
-        """Go on with these tries, the others are given up."""
+        """Keep these tries and drop the others."""
         rows_N, attention_1Nhw = self.rows_R[tries_N], self.child.attention_bML[:, tries_N]
         self.state_1Nn = self.child.state_bMn[:, tries_N]
         new_N1A = self.decoder.entry_key(self.state_1Nn).transpose(0, 1)
@@ -103,8 +103,8 @@ def tree_search(
 
     `views` are the features of one image at one or more sizes: log-probabilities are the means over them. With each of
     the `tries` most probable parents of a hypothesis all symbols are tried; of all, those that cost least go on. Every
-    hypothesis that ends narrows the beam by one. Unlike in the authors' program no parent is tried that is not written
-    yet, which costs 23 there.
+    hypothesis that ends narrows the beam by one. Unlike in the authors' program, no parent is tried that is not written
+    yet; there, such a parent costs -log EPS = 23.
     """
     readers, found = [TreeReader(frozen, view) for view in views], list[WrittenTree]()
     device = views[0].maps_bhwD.device

@@ -131,6 +131,9 @@ def test_the_command_runs_on_captions_and_says_so(tmp_path, monkeypatch, capsys)
     monkeypatch.setattr("sys.argv", ["benchmarks", "reproduce-lm", *arguments])
     assert main() == 0
     assert "LATEX OF THE TRAINING CAPTIONS" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["benchmarks", "reproduce-lm", *arguments[:3], "port-no-line-ends", *arguments[4:]])
+    assert main() == 1
+    assert "port-no-line-ends: text.line_ends: false is for a text" in " ".join(capsys.readouterr().err.split())
     (run,) = LanguageRun.under(*tmp_path.glob("local/foreign-*/runs"))
     assert run.scores["test_perplexity"] < len(SYMBOLS) + 2  # and the line's end
     header, _ = read_tensors(run.path / "weights.safetensors")

@@ -200,6 +200,19 @@ def test_a_training_that_is_repeated_is_tested_again(corpus, tmp_path):
     assert run.scores["test_perplexity"] == json.loads(right[0])["test_perplexity"]
 
 
+def test_lost_weights_of_a_finished_training_are_written_again(corpus, tmp_path):
+    run = tiny_run(tmp_path / "run", corpus)
+    train(run, corpus)
+    weights, scores = run.path / "weights.safetensors", run.scores
+    before = weights.read_bytes()
+    weights.unlink()
+    (run.path / f".checkpoint.safetensors.{2**22}.part").write_text("of a killed training")
+    train(run, corpus)
+    assert weights.read_bytes() == before
+    assert run.scores["test_perplexity"] == scores["test_perplexity"]
+    assert not list(run.path.glob(".*.part"))
+
+
 def test_the_rate_halves_from_the_third_epoch_on_after_little_improvement(corpus, tmp_path, monkeypatch):
     trainer = Trainer(tiny_run(tmp_path / "run", corpus), corpus)
     rates = []

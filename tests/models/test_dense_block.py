@@ -58,6 +58,15 @@ def test_block_equals_its_layers(dtype, momentum):
     torch.testing.assert_close(ours, expected, atol=rounding, rtol=rounding)
 
 
+@pytest.mark.parametrize("forward", [fused, layer_by_layer])
+def test_a_single_cell_has_no_statistics(forward):
+    """Its variance would be NaN, and stay in the running statistics for good."""
+    dense = block()
+    with pytest.raises(ValueError, match=r"more than (1|one) value per channel"):
+        forward(dense, torch.randn(1, 6, 1, 1))
+    assert all(buffer.isfinite().all() for buffer in dense.buffers())
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_block_equals_its_layers_with_fixed_statistics(dtype):
     ours, expected = (results(forward, dtype, 0.1, fixed=True) for forward in (fused, layer_by_layer))

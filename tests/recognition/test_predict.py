@@ -14,7 +14,7 @@ from benchmarks.errors import UserError
 from benchmarks.recognition import predict
 from benchmarks.recognition.predict import ranked, recognize
 from evaluation.symlg import Unconverted, from_latex
-from models import CoMER, Hypothesis, Vocabulary, build
+from models import NETWORKS, CoMER, Hypothesis, Vocabulary, build
 from models.language import LINE_END, LanguageModel, Lexicon
 from models.language_config import LanguageConfig
 from models.language_weights import pack_language_model
@@ -46,6 +46,19 @@ def converts(hypothesis: Hypothesis) -> bool:
     except Unconverted:
         return False
     return True
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_network_that_overflows_is_refused(untrained, network: str) -> None:
+    """Rather than read as if nothing were there, also where a search waits for hypotheses that end."""
+    _, config, samples = untrained
+    model = build(NETWORKS[network](**NETWORKS[network].sizes["nano"])).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(torch.nan)
+    direction = model.settings.directions[0]
+    with pytest.raises(UserError, match="the network overflows on this image"):
+        predict.search(model, changed(config, direction=direction), samples[:1], CPU)
 
 
 @pytest.mark.parametrize("scales", [(1.0,), (1.0, 1.5)])

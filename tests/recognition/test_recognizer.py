@@ -324,6 +324,9 @@ def test_paths_that_lead_nowhere_are_refused_as_such(tmp_path: Path) -> None:
             read_gray(tmp_path / name)
     with pytest.raises(UserError, match="no ink"):
         as_crohme(np.zeros((0, 5), np.uint8), "nothing")
+    for other in (np.zeros((9, 9, 3), np.uint8), np.zeros((9, 9)), np.zeros((9, 9), bool)):
+        with pytest.raises(UserError, match=r"must be a gray image \(H, W\) of uint8"):
+            as_crohme(other, "other")
 
 
 def test_a_closed_pipe_ends_it_quietly(tmp_path: Path) -> None:

@@ -104,6 +104,9 @@ def test_no_recording_without_free_memory(capsys):
     for _ in range(EAGER + 3):
         batch = inputs(8)
         assert replays(lambda batch, first: batch.targets[0].sum(), batch, True, 0) == batch.targets[0].sum()
+    replays.forget()  # the steps, not that there is no memory for them
+    for _ in range(EAGER + 3):
+        replays(lambda batch, first: batch.targets[0].sum(), inputs(8), True, 0)
     assert len(attempts) == 1
     assert "no memory for more than 0 recorded steps" in " ".join(capsys.readouterr().err.split())
 

@@ -164,6 +164,9 @@ def test_predictions_become_a_card_and_the_card_a_row(
     status, _, error = run("add", "mine", *given, *options, "--training=nothing")
     assert status == 1 and error.count("\n") == 1 and "training: Input should be" in error
     assert not list((tmp_path / "cards").iterdir()) and not (tmp_path / "systems").exists()
+    (tmp_path / "systems").write_text("in the way of the folder")
+    assert run("add", "mine", *given, *options, "--training=more")[0] == 1
+    (tmp_path / "systems").unlink()  # and another try finds no card in its way
     assert run("add", "mine", *given, *options, "--training=more")[0] == 0
     assert read_card(tmp_path / "cards/mine.yaml").card.tokenize
     status, _, error = run("add", "mine", *given, *options, "--training=more")
