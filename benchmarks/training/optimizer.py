@@ -102,7 +102,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
 def set_rate(optimizer: optim.Optimizer, schedule: Schedule, peak: float, progress: float) -> float:
     """Set and return the learning rate of a step; `progress` runs from 0 to 1 over the whole training.
 
-    `peak` is the rate after the warmup; of a plateau schedule, the current one.
+    `peak` is the rate after the warmup, to which it rises evenly from peak / (1 + 1000 warmup); of a plateau schedule,
+    the current one.
     """
     if progress < schedule.warmup:
         rate = peak * (progress + 1e-3) / (schedule.warmup + 1e-3)

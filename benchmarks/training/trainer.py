@@ -282,7 +282,8 @@ class Trainer:
     def _save(self) -> None:
         if self.team.rank == 0:
             if self.plateau:
-                self.state.plateau = {k: v for k, v in self.plateau.state_dict().items() if isinstance(v, int | float)}
+                numbers = {k: v for k, v in self.plateau.state_dict().items() if isinstance(v, int | float)}
+                self.state.plateau = {k: v for k, v in numbers.items() if math.isfinite(v)}  # JSON has no infinity
             save_checkpoint(self.folder, self.learner.tensors(), asdict(self.state))
         self.team.wait()
 

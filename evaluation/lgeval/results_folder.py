@@ -63,7 +63,12 @@ def write(
         old = f"{folder}.old{os.getpid()}"  # not in the scratch folder: an interruption would delete it
         if os.path.lexists(folder):
             os.rename(folder, old)
-        os.rename(build, folder)
+        try:
+            os.rename(build, folder)
+        except OSError:
+            if os.path.lexists(old):
+                os.rename(old, folder)
+            raise
     if os.path.lexists(old):
         rmtree(old)
 

@@ -18,7 +18,7 @@ from evaluation.lgeval.label_graph import Graph
 from evaluation.scoring.tokens import prediction_file
 from evaluation.symlg import PAPER, Rules
 
-FOLDERS = {"result", "pred_symlg", "gt_symlg", "Results_pred_symlg"}  # what a run writes in its workdir
+FOLDERS = ("result", "pred_symlg", "gt_symlg", "Results_pred_symlg")  # what a run writes in its workdir
 OWN_SCRIPTS = Path(__file__).resolve().parents[1] / "bin"
 
 Counts = dict[str, int]  # n, exact, le1, le2, le3, structure

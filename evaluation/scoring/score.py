@@ -1,6 +1,5 @@
 """A score from files of predictions and ground truth, by the LgEval-compatible scripts or in process."""
 
-import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,8 +122,9 @@ def evaluate(
         with tempfile.TemporaryDirectory(prefix=".scoring", dir=workdir) as scratch:
             counts, metrics = run_scripts(texts, truth.symlg, Path(scratch), rules)
             converted = {key for key in texts if Path(scratch, "pred_symlg", f"{key}.lg").exists()}
-            for name in FOLDERS:
-                shutil.rmtree(workdir / name, ignore_errors=True)
+            for name in FOLDERS:  # the results last: by them a workdir is known, also after a kill
+                if (workdir / name).exists():
+                    (workdir / name).rename(Path(scratch, f"old_{name}"))
                 Path(scratch, name).rename(workdir / name)
     rows = []
     for key in truth.symlg:
@@ -165,8 +165,8 @@ def _refuse_to_replace(workdir: Path, sources: list[Path]) -> None:
     held = {path.name for path in workdir.iterdir() if not path.name.startswith(".")}
     inside = any(workdir.resolve() in path.resolve().parents for path in sources)
     scored = (workdir / "Results_pred_symlg" / "Metrics").is_dir()
-    if held & FOLDERS and (held - FOLDERS or inside or not scored):
-        raise InputError(f"{workdir}: its {min(held & FOLDERS)} would be replaced; use a separate folder as workdir")
+    if (ours := held & {*FOLDERS}) and (held != ours or inside or not scored):
+        raise InputError(f"{workdir}: its {min(ours)} would be replaced; use a separate folder as workdir")
 
 
 def _score(counts: dict[str, int], rows: list[Expression], signature: str) -> Score:

@@ -640,6 +640,23 @@ def test_a_workdir_keeps_what_is_not_its_own(tmp_path: Path, truth: Path):
         assert score_files(tmp_path / "tex", str(truth), workdir=tmp_path / "new").exact == 4
 
 
+@pytest.mark.parametrize("renames", range(7))  # of eight: four folders, each put aside and replaced
+def test_a_workdir_is_usable_after_a_kill(tmp_path: Path, truth: Path, monkeypatch: pytest.MonkeyPatch, renames: int):
+    tex, real, done = tex_folder(tmp_path / "tex", TRUTH), Path.rename, []
+
+    def rename(path: Path, target: Path) -> Path:
+        if len(done) == renames:
+            raise KeyboardInterrupt
+        done.append(target)
+        return real(path, target)
+
+    score_files(tex, str(truth), workdir=tmp_path / "work")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Path, "rename", rename)
+        score_files(tex, str(truth), workdir=tmp_path / "work")
+    assert score_files(tex, str(truth), workdir=tmp_path / "work").exact == 4
+
+
 def test_a_workdir_of_something_else_is_refused(tmp_path: Path, truth: Path):
     """Its only folder is called as one of ours, but we have not scored there."""
     tex_folder(tmp_path / "work/result", {"x": "a"})
