@@ -3,12 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# memory in huge pages where Linux has them: training on a CPU is a twentieth faster
-export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 # a misspelt variable would silently run something else: five rows on the embedded set instead of one on CROHME
 KNOWN := PYTHON CROHME RESULTS PRESET RECIPES SEEDS YEARS FORCE MINUTES JOBS ENGINE CPUS GPUS TRIALS WORKERS SPACE STORAGE \
-	PTB ATTENTION SYSTEMS WEIGHTS REASON RECORD PORT OFFICIAL GLIBC_TUNABLES $(if $(filter tune,$(MAKECMDGOALS)),RECIPE)
+	PTB ATTENTION SYSTEMS WEIGHTS REASON RECORD PORT OFFICIAL $(if $(filter tune,$(MAKECMDGOALS)),RECIPE)
 unknown := $(filter-out $(KNOWN),$(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name))))
 ifneq ($(unknown),)
 $(error there is no variable $(unknown); `make help` lists them)

@@ -17,7 +17,6 @@ def configure_libraries(*, training: bool = True) -> None:
         # one thread: on two busy cores, two threads that wait for each other took 174 s for an image, one took 3.5
         **({"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16384"} if training else {"OMP_NUM_THREADS": "1"}),
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # else matrix products on a GPU are not repeatable
-        "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # huge pages, for processes started from here; as in the Makefile
         "OPENCV_FOR_THREADS_NUM": "1",  # images are too small to split, and OpenCV's threads compete with torch's
         # no telemetry: nothing is sent but to the requested tracking server, which must not hold up the work
         "DO_NOT_TRACK": "true",
