@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -343,9 +344,11 @@ def sized(model: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def network_of(model: Mapping[str, Any]) -> str:
-    """The network that keys of a model name; UNNAMED if they name none, or an unknown one, to be refused later."""
-    settings = settings_class(model.get("network"))
-    return settings.network if settings else UNNAMED
+    """The network that keys of a model name; UNNAMED if they name none, or an unusable one, to be refused later."""
+    with suppress(ValueError):
+        if settings := settings_class(model.get("network")):
+            return settings.network
+    return UNNAMED
 
 
 def load(path: Path) -> Config:

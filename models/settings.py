@@ -61,6 +61,8 @@ class NetworkSettings:
 
     def __init_subclass__(cls) -> None:
         if name := vars(cls).get("network"):
+            if "code" not in vars(cls):  # inherited, it would be the code of another network
+                raise TypeError(f"{cls.__name__} must say where its network is, as in code: ClassVar = 'module:Class'")
             NETWORKS[name] = cls
 
     @property
@@ -303,12 +305,21 @@ class DenseWAPTDSettings(RecurrentSettings):
 
 
 def settings_class(network: object) -> type[NetworkSettings] | None:
-    """The settings of a network, None if there is no such network. Those of `my-net` may stand in models/my_net.py."""
+    """The settings of a network, None if there is no such network. Those of `my-net` may stand in models/my_net.py.
+
+    Raises ValueError if that file cannot be imported, or its settings lack their decorator.
+    """
     name = str(network)  # whatever stands there in a file
     module = name.replace("-", "_")
     if name not in NETWORKS and module.isidentifier() and find_spec(f"models.{module}"):
-        import_module(f"models.{module}")
-    return NETWORKS.get(name)
+        try:
+            import_module(f"models.{module}")
+        except Exception as error:  # whatever its author wrote
+            raise ValueError(f"models/{module}.py cannot be imported ({type(error).__name__}: {error})") from error
+    settings = NETWORKS.get(name)
+    if settings and "__pydantic_fields__" not in vars(settings):
+        raise ValueError(f"decorate {settings.__name__} with @dataclass(frozen=True, config=STRICT) of pydantic")
+    return settings
 
 
 def without_classes(keys: Mapping[str, Any]) -> dict[str, Any]:

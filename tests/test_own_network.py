@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 import models
 from benchmarks import config as configs
 from benchmarks.data.archive import open_archive
+from benchmarks.errors import UserError
 from benchmarks.recognition.attention import trace
 from benchmarks.recognition.predict import predict
 from benchmarks.runs.folder import RunFolder
@@ -38,6 +39,21 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path / "counting.yaml"
     NETWORKS.pop("counting", None)
     sys.modules.pop("models.counting", None)
+
+
+@pytest.mark.parametrize(
+    "right, wrong, message",
+    [
+        ("from torch import nn", "from torhc import nn", "models/counting.py cannot be imported (ModuleNotFoundError:"),
+        ("@dataclass(frozen=True, config=STRICT)", "", "decorate CountingSettings with @dataclass"),
+        ('code: ClassVar = "models.counting:Counting"', "pass", "CountingSettings must say where its network is"),
+    ],
+)
+def test_slips_in_its_file_are_named(recipe: Path, right: str, wrong: str, message: str):
+    file = recipe.with_name("counting.py")
+    file.write_text(file.read_text().replace(right, wrong))
+    with pytest.raises(UserError, match=re.escape(message)):
+        configs.resolve(str(recipe), "paper", 7)
 
 
 class Killed(BaseException):

@@ -96,10 +96,11 @@ def train(
         return train(run, archive)
     if force:
         run.forget_training()
+    done = "it was trained already; --force trains it again" if run.trained else "trained"
     with live(run.path):
         train(run, archive)
     track(run.path)
-    print(f"trained: {run.path}")
+    print(f"{done}: {run.path}")
 
 
 @app.command(rich_help_panel=PANEL)

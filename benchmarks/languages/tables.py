@@ -23,6 +23,7 @@ MISTAKES = {
     "port-initialization": "torch's default initialization",
     "port-reset-state": "the state starts from zero in every batch",
 }
+CURVE = ["recipe", "seed", "epoch", "rate", "train", "validation", "minutes"]
 TITLES = {
     "language": "Language models: perplexity on the test set of the Penn Treebank, reported and reproduced",
     "language_curves": "Language models: perplexity after every epoch",
@@ -45,7 +46,7 @@ def tables(results: Path) -> dict[str, pd.DataFrame]:
         by_recipe.setdefault(run.settings.recipe, []).append(run)
     return {
         "language": pd.DataFrame([_row(recipe, by_recipe.get(recipe, ())) for recipe in REPORTED]),
-        "language_curves": pd.DataFrame([line for run in runs for line in _curve(run)]),
+        "language_curves": pd.DataFrame([line for run in runs for line in _curve(run)], columns=CURVE),
         "language_ports": _ports(by_recipe),
     }
 
@@ -73,17 +74,10 @@ def _hardware(run: LanguageRun) -> str:
     return f"{run.environment.get('device')}, {threads} thread{'s' if threads != 1 else ''}"
 
 
-def _curve(run: LanguageRun) -> list[dict[str, object]]:
+def _curve(run: LanguageRun) -> list[list[object]]:
+    measured = ("epoch", "rate", "train_perplexity", "valid_perplexity")
     return [
-        {
-            "recipe": run.settings.recipe,
-            "seed": run.settings.seed,
-            "epoch": line["epoch"],
-            "rate": line["rate"],
-            "train": line["train_perplexity"],
-            "validation": line["valid_perplexity"],
-            "minutes": seconds / 60,
-        }
+        [run.settings.recipe, run.settings.seed, *(line[name] for name in measured), seconds / 60]
         for line, seconds in zip(run.history, run.seconds, strict=True)
     ]
 

@@ -17,6 +17,7 @@ from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.samples import Sample
 from benchmarks.errors import UserError
 from models.network import Network
+from models.vocab import SPECIAL
 
 END = "<eos>"
 
@@ -46,6 +47,8 @@ def trace(model: Network, config: Config, image: np.ndarray, tokens: Sequence[st
     that is too large for the run, for a network without attention and for tokens that it cannot be made to decode,
     ValueError for unknown ones.
     """
+    if special := [token for token in tokens if token in SPECIAL]:
+        raise UserError(f"the network read {special[0]} inside the expression; train it longer")
     if reason := model.unfit(tokens):
         raise UserError(f"{model.settings.network} cannot decode {' '.join(tokens) or 'nothing'!r}: {reason}")
     batches = evaluation_batches([Sample("", (), image)], config, 1)

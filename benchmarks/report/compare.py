@@ -181,6 +181,7 @@ def _compare(runs: Sequence[ScoredRun], every_pair: bool) -> Comparison:
     for run in sorted(runs, key=lambda run: (order.index(run.recipe), run.seed)):
         rows.setdefault(run.recipe, []).append(run)
     paper_rows = [recipe for recipe in rows if recipe in ORDER]
+    every_pair = every_pair or len(paper_rows) < 2  # there is no order to test
     steps = _test_family(rows, list(combinations(rows, 2) if every_pair else pairwise(paper_rows)))
     pairs = [] if every_pair else [(a, b) for a, b in reference()["pairs"] if {a, b} <= rows.keys()]
     claims = [] if every_pair or not rows.keys() >= {*CLAIM} else _test_family(rows, [CLAIM])
@@ -248,7 +249,7 @@ def _conclude(
 ) -> tuple[str, str]:
     """The verdict on the paper's ordering, and sentences that give the evidence for it and for the claim."""
     if len(paper_rows) < 2:
-        return "cannot tell", "The paper's order takes runs of at least two rows."
+        return "cannot tell", "The paper's order takes runs of at least two of its rows."
     means = {row.recipe: row.mean for row in rows}
     missing = [model_name(recipe) for recipe in ORDER if recipe not in means]
     adjacent = [step for step in steps if (step.lower, step.upper) in pairwise(paper_rows)]

@@ -127,7 +127,7 @@ def test_figure_4_has_the_same_bytes_each_time(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(attention, "TYPESET", attention.TYPESET[1:])
     first, again = (figure4(tmp_path / name, weights=MEDIUM) for name in ("a", "b"))
     assert [path.relative_to(tmp_path / "a") for path in first] == [
-        Path(f"figures/fig4-attention.{kind}") for kind in ("pdf", "svg", "png", "gif")
+        Path(f"local/figures/fig4-attention.{kind}") for kind in ("pdf", "svg", "png", "gif")
     ]
     for one, other in zip(first, again, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name

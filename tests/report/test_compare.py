@@ -107,7 +107,10 @@ def test_a_set_of_one_expression_says_nothing(tmp_path: Path) -> None:
 
 def test_a_single_row_and_missing_rows(tmp_path: Path) -> None:
     alone = compare_rows(tmp_path / "a", {"comer-fusion": 0.5}, [7])
-    assert alone.verdict == "cannot tell" and not alone.steps and "at least two rows" in alone.words
+    assert alone.verdict == "cannot tell" and not alone.steps and "at least two of its rows" in alone.words
+    own = compare_rows(tmp_path / "own", {"comer-fusion": 0.5, "densewap": 0.7}, [7])
+    (step,) = own.steps  # rows that the paper does not order are compared all the same
+    assert (step.lower, step.upper) == ("comer-fusion", "densewap") and step.difference == pytest.approx(20, abs=3)
     gaps = compare_rows(tmp_path / "b", {"bttr": 0.3, "comer-fusion": 0.7}, range(4))
     assert gaps.steps[0].verdict == "shown"
     assert gaps.verdict == "cannot tell" and "there is no run of BTTR (baseline)" in gaps.words

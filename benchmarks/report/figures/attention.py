@@ -166,15 +166,16 @@ def figure4(
 ) -> list[Path]:
     """Write Fig. 4 and its animation for the network's own predictions; return the paths.
 
-    Without `crohme`, draws typeset, distorted expressions to results/figures/; with it, the images `ids` to
-    results/local/figures/, as CROHME's images may not be redistributed. Raises UserError for an unknown id.
+    Without `crohme`, draws typeset, distorted expressions; with it, the images `ids`, which may not be redistributed.
+    They go to results/figures/ if they are typeset and read by the best committed network, else to
+    results/local/figures/. Raises UserError for an unknown id.
     """
     recognizer = Recognizer.load(weights)
+    folder = results / ("local/figures" if crohme or weights else "figures")
     if crohme is None:
-        folder = results / "figures"
         images = [drawing(latex.split(), np.random.default_rng(seed)) for latex, seed in TYPESET]
     else:
-        folder, archive = results / "local" / "figures", open_archive(crohme)
+        archive = open_archive(crohme)
         split_of = {id_: split for split in archive.splits for id_ in archive.captions(split)}
         wanted = ids or [id_ for id_ in HANDWRITTEN if id_ in split_of] or list(split_of)[-2:]
         if unknown := [id_ for id_ in wanted if id_ not in split_of]:

@@ -37,6 +37,10 @@ OTHER_LOOKS: tuple[Look, ...] = (  # of other recipes
     ("#D55E00", "X", (0, (5, 1))),
     ("#7F7F7F", "<", (0, (1, 2))),
     ("#8C564B", ">", (0, (3, 1))),
+    ("#882255", "h", (0, (1, 3))),
+    ("#44AA99", "d", (0, (7, 2))),
+    ("#332288", "p", (0, (2, 2, 1, 2))),
+    ("#999933", "8", (0, (4, 1, 1, 1, 1, 1))),
 )
 RATES = {
     "exact": ("ExpRate", "#0072B2", "o"),
@@ -221,8 +225,9 @@ def minutes(runs: Sequence[RunFolder]) -> Figure:
     seed. Each preset is labeled at its best row, in the first place that hides nothing."""
     figure = Figure(figsize=(WIDTH, 2.8))
     axis, handles, best = figure.subplots(), {}, dict[str, tuple[float, float]]()
-    looks = looks_of(run.recipe for run in runs)
-    for (recipe, preset), seeds in seeds_of_rows([run for run in runs if run.core_minutes]).items():
+    rows = seeds_of_rows([run for run in runs if run.core_minutes])
+    looks = looks_of(recipe for recipe, _ in rows)
+    for (recipe, preset), seeds in rows.items():
         cost = [run.core_minutes for run in seeds]
         rates = [100 * run.scores[YEAR].exact / run.scores[YEAR].n for run in seeds]
         color, marker, _ = looks[recipe]
