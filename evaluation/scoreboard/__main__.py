@@ -14,19 +14,23 @@ from evaluation.lgeval import results_folder
 from evaluation.scoreboard.board import COLUMNS, make_board
 from evaluation.scoreboard.card import CARDS, ROOT, YEARS, read_card, read_cards
 from evaluation.scoreboard.markdown import markdown
-from evaluation.scoring.inputs import read_predictions
+from evaluation.scoring.inputs import read_predictions, read_text
 from evaluation.scoring.tokens import formula_of, untokenized
 
 
 def score(args: Namespace) -> None:
-    """Score every system, and write scoreboard.csv and scoreboard.md."""
-    board = make_board(read_cards(args.cards), args.systems, args.crohme)
+    """Score every system at hand, and write scoreboard.csv and scoreboard.md; rows of the others stay."""
+    board = make_board(read_cards(args.cards), args.systems, args.crohme, args.results / "scoreboard.csv")
     if not board.rows:
         raise InputError(f"{args.cards}: the folder holds no cards (ID.yaml)")
+    if not board.signatures:
+        raise InputError(f"{args.systems}: holds predictions of no card; give the folder of systems")
     for note in board.notes:
         print(f"note: {note}", file=sys.stderr)
     args.results.mkdir(parents=True, exist_ok=True)
-    for name, text in {"csv": csv_text(COLUMNS, board.rows), "md": markdown(board)}.items():
+    earlier = args.results / "scoreboard.md"
+    page = markdown(board, read_text(earlier) if earlier.is_file() else "")
+    for name, text in {"csv": csv_text(COLUMNS, board.rows), "md": page}.items():
         results_folder.replace(str(args.results / f"scoreboard.{name}"), text)
         print(args.results / f"scoreboard.{name}")
 

@@ -3,8 +3,12 @@
 Rates have Wilson's interval. Under the paper's rules, each system is compared with CoMER on the same expressions
 (Newcombe's interval and McNemar's exact test), and systems trained on the same kind of data are put into groups that
 the data cannot tell apart: the McNemar tests of all pairs, corrected by Holm, show no difference at 5 %.
+
+The committed rows of a system whose predictions are not at hand are kept, and so is what tests with it have shown.
 """
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -12,8 +16,9 @@ from pathlib import Path
 from string import ascii_letters
 from typing import Any
 
+from evaluation import InputError
 from evaluation.scoreboard.card import YEARS, System
-from evaluation.scoring.inputs import matched, read_ground_truth
+from evaluation.scoring.inputs import matched, read_ground_truth, read_text
 from evaluation.scoring.interval import proportion_interval
 from evaluation.scoring.lengths import BUCKETS
 from evaluation.scoring.run_scripts import in_process
@@ -33,6 +38,9 @@ COLUMNS = (
     *("reported", "metric", "difference", "difference_low", "difference_high", "p", "group", *LENGTHS, *OFF),
 )
 
+TESTS = ("difference", "difference_low", "difference_high", "p")  # against the baseline
+NUMBERS = (*COUNTS, "token_exact", "missing", "unconverted", *LENGTHS, *OFF)
+
 Row = dict[str, Any]
 Errors = dict[str, list[int]]  # D_B of every expression, by year, in the order of the truth
 
@@ -46,6 +54,7 @@ class Board:
     errors: dict[str, Errors] = field(default_factory=dict)
     signatures: dict[str, str] = field(default_factory=dict)  # by year
     notes: list[str] = field(default_factory=list)
+    absent: list[System] = field(default_factory=list)  # those whose rows are kept
 
     def row(self, key: str, year: str, rules: Rules = PAPER) -> Row | None:
         """The row of a system and year; None if it has no predictions for that year."""
@@ -54,24 +63,48 @@ class Board:
 
     def pooled(self, key: str) -> list[int] | None:
         """The errors of a system on all test sets together; None unless it has all."""
-        errors = self.errors[key]
+        errors = self.errors.get(key, {})
         return [count for year in YEARS for count in errors[year]] if errors.keys() == set(YEARS) else None
 
+    def total(self, key: str) -> tuple[int, int] | None:
+        """How many expressions of all test sets a system gets right, and of how many; None unless it has all."""
+        rows = [row for year in YEARS if (row := self.row(key, year))]
+        return (sum(row["exact"] for row in rows), sum(row["n"] for row in rows)) if len(rows) == len(YEARS) else None
 
-def make_board(systems: Sequence[System], folder: Path | None, crohme: Path) -> Board:
-    """Score all systems. Raises InputError for predictions or a ground truth that cannot be read."""
+    def absent_peers(self, system: System) -> list[System]:
+        """The absent systems of the same kind of training: without their predictions, there are no new groups."""
+        return [other for other in self.absent if other.card.training == system.card.training]
+
+
+def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, committed: Path | None = None) -> Board:
+    """Score all systems; of those that are not at hand, keep the rows of `committed`, a scoreboard.csv. Raises
+    InputError for predictions or a ground truth that cannot be read."""
+    kept = _kept(committed) if committed and committed.is_file() else {}
     board = Board(list(systems))
-    files = {system.key: dict(system.files(folder)) for system in systems}  # all are verified first
+    board.absent = [
+        system
+        for system in systems
+        if not system.found(folder) and all((system.key, year) in kept for year in system.card.files)
+    ]
+    kept_note = "its predictions are not here; its rows are kept as committed"
+    board.notes += [f"{system.key}: {kept_note}" for system in board.absent]
+    files = {system.key: dict(system.files(folder)) for system in systems if system not in board.absent}  # all verified
     for year in YEARS:
         truth = read_ground_truth(f"{crohme}:{year}")
         graphs = truth.graphs()
         for system in systems:
-            if (path := files[system.key].get(year)) is None:
+            if year not in system.card.files:
                 board.notes.append(f"{system.key}: has no predictions for {year}")
                 continue
-            split = system.card.tokenize
+            if system in board.absent:
+                board.rows += kept[system.key, year]
+                continue
+            path, split = files[system.key][year], system.card.tokenize
             fields = {"set": f"crohme{year}", "search": "unknown", "select": "unknown"}
-            result = evaluate(path, truth, fields, split=split)
+            try:
+                result = evaluate(path, truth, fields, split=split)
+            except InputError as error:
+                raise InputError(f"{system.key}, {year}: {error}") from None
             board.signatures[year] = result.score.signature
             board.notes += _notes(system, year, result)
             board.errors.setdefault(system.key, {})[year] = [row.errors for row in result.expressions]
@@ -81,13 +114,47 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path) -> 
                 row = _row(system, year, rules, counts, result.score)
                 board.rows.append(row | (off_by_length(result, texts) if rules == PAPER else {}))
     for year in YEARS:
-        groups = groups_of(board.systems, {key: errors[year] for key, errors in board.errors.items() if year in errors})
-        for system in systems:
-            if (row := board.row(system.key, year)) is not None:
-                row["group"] = groups[system.key]
-                if system.key != BASELINE and year in board.errors.get(BASELINE, {}):
-                    row |= difference(board.errors[system.key][year], board.errors[BASELINE][year])
+        _test(board, year, kept)
     return board
+
+
+def _kept(committed: Path) -> dict[tuple[str, str], list[Row]]:
+    """The rows of a scoreboard.csv by system and year. Raises InputError for another table."""
+    reader = csv.DictReader(io.StringIO(read_text(committed)))
+    kept: dict[tuple[str, str], list[Row]] = {}
+    try:
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise ValueError
+        for cells in reader:
+            filled = {name: text for name, text in cells.items() if text != ""}
+            row = {name: int(text) if name in NUMBERS else text for name, text in filled.items()}
+            kept.setdefault((cells["system"], cells["year"]), []).append(row)
+    except (ValueError, TypeError, csv.Error):  # a short row has None
+        raise InputError(f"{committed}: is damaged, or not a scoreboard; restore the committed one") from None
+    return kept
+
+
+def _test(board: Board, year: str, kept: Mapping[tuple[str, str], Sequence[Row]]) -> None:
+    """Add groups and differences of one year to the rows. Where a test needs predictions that are not at hand, its
+    committed outcome stands if the system's counts are the committed ones."""
+    errors = {key: years[year] for key, years in board.errors.items() if year in years}
+    groups = groups_of(board.systems, errors)
+    no_baseline = [system for system in board.absent if system.key == BASELINE]
+    for system in board.systems:
+        if system.key not in errors or (row := board.row(system.key, year)) is None:
+            continue
+        same = (old for old in kept.get((system.key, year), []) if all(row.get(n) == old.get(n) for n in NUMBERS))
+        old, peers = next(same, {}), board.absent_peers(system)
+        needed = (*(["group"] if peers else []), *(TESTS if no_baseline else []))
+        row |= {name: old[name] for name in needed if name in old}
+        if not old.keys() >= {*needed}:
+            names = ", ".join(sorted({other.key for other in (*peers, *no_baseline)}))
+            note = f"{system.key}: is not compared with {names}; their predictions are not here"
+            board.notes += [] if note in board.notes else [note]
+        if not peers:
+            row["group"] = groups[system.key]
+        if system.key != BASELINE and BASELINE in errors:
+            row |= difference(errors[system.key], errors[BASELINE])
 
 
 def _notes(system: System, year: str, result: Evaluation) -> list[str]:

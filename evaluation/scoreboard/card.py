@@ -70,27 +70,29 @@ class System(NamedTuple):
     key: str
     card: Card
 
+    def found(self, systems: Path | None) -> dict[str, Path]:
+        """The predictions that are at hand, by year, not verified."""
+        folders = [folder for folder in (ROOT, systems) if folder]  # the latter wins
+        places = ((year, folder / file.path) for year, file in self.card.files.items() for folder in folders)
+        return {year: path for year, path in places if path.is_file()}
+
     def files(self, systems: Path | None) -> Iterator[tuple[str, Path]]:
         """The predictions of each year, their checksums verified. Raises InputError for a missing or another file."""
+        found = self.found(systems)
         for year, file in sorted(self.card.files.items()):
-            inside = [folder / file.path for folder in (systems, ROOT) if folder]
-            path = next((path for path in inside if path.is_file()), None)
-            if path is None:
+            if (path := found.get(year)) is None:
                 fix = f"fetch it from {self.card.url} ({self.card.commit}) into the folder of systems"
                 raise InputError(f"{self.key}: {file.path} is not here; {fix}")
             with readable(path):
-                found = hashlib.sha256(path.read_bytes()).hexdigest()
-            if found != file.sha256:
-                given = f"{found[:12]}…, not the card's {file.sha256[:12]}…"
+                digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            if digest != file.sha256:
+                given = f"{digest[:12]}…, not the card's {file.sha256[:12]}…"
                 raise InputError(f"{path}: its checksum is {given}; fetch the file that the card names")
             yield year, path
 
     def complete(self, systems: Path | None) -> bool:
         """Whether all of its predictions are at hand."""
-        return all(
-            any((folder / file.path).is_file() for folder in (systems, ROOT) if folder)
-            for file in self.card.files.values()
-        )
+        return self.found(systems).keys() == self.card.files.keys()
 
 
 def read_card(path: Path) -> System:

@@ -13,7 +13,7 @@ import yaml
 
 from evaluation import InputError, symlg
 from evaluation.scoreboard.__main__ import main
-from evaluation.scoreboard.board import COUNTS, RULES, groups_of, make_board
+from evaluation.scoreboard.board import COLUMNS, COUNTS, RULES, groups_of, make_board
 from evaluation.scoreboard.card import Card, System, read_card, read_cards
 from evaluation.scoreboard.markdown import escaped, markdown
 from evaluation.scoring.inputs import matched, read_ground_truth
@@ -124,6 +124,70 @@ def test_the_board(tmp_path: Path, archive: Path):
     assert text.index("Trained on CROHME alone") < text.index("Trained on more")
 
 
+def run_board(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *given: object
+) -> tuple[int, str, str]:
+    """Exit status, output and errors of the command."""
+    monkeypatch.setattr(sys, "argv", ["scoreboard", *map(str, given)])
+    status = main()
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+@pytest.mark.parametrize("gone", ["comer", "second", "alone"])
+def test_rows_are_kept_where_predictions_are_not_here(tmp_path: Path, archive: Path, monkeypatch, capsys, gone: str):
+    def score() -> tuple[int, str, list[bytes]]:
+        folders = [f"--{name}={tmp_path / name}" for name in ("cards", "systems", "results")]
+        status, _, error = run_board(monkeypatch, capsys, "score", *folders, f"--crohme={archive}")
+        return status, error, [path.read_bytes() for path in sorted((tmp_path / "results").iterdir())]
+
+    write_card(tmp_path, "comer", dict.fromkeys(YEARS, TRUTH | {"e0": "a"}))
+    write_card(tmp_path, "second", dict.fromkeys(YEARS, TRUTH | {"e1": "x"}))
+    write_card(tmp_path, "alone", dict.fromkeys(YEARS, TRUTH), training="more")
+    status, error, committed = score()
+    assert (status, error) == (0, "")
+
+    (tmp_path / "systems" / gone).rename(tmp_path / "elsewhere")
+    note = f"note: {gone}: its predictions are not here; its rows are kept as committed\n"
+    assert score() == (0, note, committed)
+
+    write_card(tmp_path, "new", dict.fromkeys(YEARS, TRUTH | {"e2": "x"}))
+    status, error, (table, page) = score()
+    untested = f"note: new: is not compared with {gone}; their predictions are not here\n"
+    assert (status, error) == (0, note + (untested if gone != "alone" else ""))
+    assert score() == (0, error, [table, page])
+    rows = list(csv.DictReader(table.decode().splitlines()))
+    others = [",".join(row.values()) for row in rows if row["system"] != "new"]
+    assert others == committed[0].decode().splitlines()[1:]
+    new = next(row for row in rows if row["system"] == "new")
+    assert (new["exact"], bool(new["group"]), bool(new["difference"])) == ("3", gone == "alone", gone != "comer")
+    line = next(line for line in page.decode().splitlines() if line.startswith("| new"))
+    assert line.endswith("| – | – |") == (gone == "comer")
+
+    (tmp_path / "elsewhere").rename(tmp_path / "systems" / gone)
+    (tmp_path / "systems" / gone / "2014.json").write_text("[]")
+    assert "2014.json: its checksum is" in score()[1]
+    (tmp_path / "systems" / gone / "2014.json").unlink()  # the other years are there
+    assert f"{gone}/2014.json is not here; fetch it" in score()[1]
+
+
+def test_a_card_needs_predictions_or_committed_rows(tmp_path: Path, archive: Path):
+    write_card(tmp_path, "mine", {"2014": TRUTH})
+    (card,) = read_cards(tmp_path / "cards")
+    (tmp_path / "scoreboard.csv").write_text(f"{','.join(COLUMNS)}\n")
+    with pytest.raises(InputError, match=r"mine: mine/2014.json is not here; fetch it from"):
+        make_board([card], None, archive, tmp_path / "scoreboard.csv")
+    (tmp_path / "scoreboard.csv").write_text("system,year\nmine,2014\n")
+    with pytest.raises(InputError, match=r"scoreboard.csv: is damaged, or not a scoreboard; restore"):
+        make_board([card], None, archive, tmp_path / "scoreboard.csv")
+
+
+def test_predictions_of_another_year_are_named(tmp_path: Path, archive: Path):
+    write_card(tmp_path, "mine", {"2014": TRUTH, "2016": {"other": "x"}})
+    with pytest.raises(InputError, match=r"^mine, 2016: .*2016.json: none of its 1 ids is in"):
+        make_board(read_cards(tmp_path / "cards"), tmp_path / "systems", archive)
+
+
 def test_what_is_escaped():
     assert escaped(r"a|b<i>`\x`") == "a&#124;b&lt;i&gt;&#96;&#92;x&#96;"
 
@@ -147,10 +211,7 @@ def test_predictions_become_a_card_and_the_card_a_row(
     tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["scoreboard", *map(str, arguments)])
-        status = main()
-        said = capsys.readouterr()
-        return status, said.out, said.err
+        return run_board(monkeypatch, capsys, *arguments)
 
     for year in YEARS:
         rows = "".join(f'{key},"{text}"\n' for key, text in (TRUTH | {"e2": r"\frac{12}{b}"}).items())
