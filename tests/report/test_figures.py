@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from benchmarks.config import Config
+from benchmarks.errors import UserError
 from benchmarks.report.figures import error_figure
 from benchmarks.report.figures import results as plots
 from benchmarks.report.figures import write as figures
@@ -316,6 +317,13 @@ def test_the_scoreboard_has_every_system_at_its_rate() -> None:
     drawn = [np.asarray(line.get_xdata()).tolist() for line in figure.axes[0].lines]
     for points in ([100 * 585 / 986], [56.23, 62.35], [59.33]):  # the released CoMER: rate, interval, reported
         assert points in drawn
+
+
+def test_a_system_without_a_card_is_named(tmp_path: Path) -> None:
+    text = (RESULTS / "scoreboard.csv").read_text(encoding="utf-8")
+    (tmp_path / "scoreboard.csv").write_text(text.replace("unimumer", "renamed"), encoding="utf-8")
+    with pytest.raises(UserError, match=r"scoreboard.csv: there is no card renamed; run make scoreboard$"):
+        scoreboard(tmp_path / "scoreboard.csv")
 
 
 def test_curves_of_language_models_are_those_of_the_tables(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from benchmarks.errors import UserError
 from benchmarks.report.figures.results import GRAY, handle, label_rows
 from evaluation.scoreboard.card import read_cards
 from evaluation.symlg import PAPER
@@ -19,11 +20,13 @@ KINDS = {
 
 def scoreboard(table: Path) -> Figure:
     """ExpRate under the paper's rules by system, a panel for each test set; systems of one kind of training data stand
-    together, the best first. `table` is results/scoreboard.csv."""
+    together, the best first. `table` is results/scoreboard.csv. Raises UserError for a system without a card."""
     with table.open(encoding="utf-8", newline="") as file:
         chosen = {"reading": PAPER.reading.name, "edition": PAPER.edition.name}
         rows = [row for row in csv.DictReader(file) if chosen.items() <= row.items()]
     cards = {system.key: system.card for system in read_cards()}
+    if unknown := next((row["system"] for row in rows if row["system"] not in cards), None):
+        raise UserError(f"{table}: there is no card {unknown}; run make scoreboard")
     rates: dict[str, list[float]] = {}
     for row in rows:
         rates.setdefault(row["system"], []).append(100 * int(row["exact"]) / int(row["n"]))
