@@ -38,18 +38,21 @@ def read_predictions(path: Path, split: bool = False) -> dict[str, str]:
     `path`: folder of ID.txt, zip of them (the authors' result.zip), or one file (prediction_lists.py). `split`: the
     LaTeX is not in tokens yet, and is split into them. Raises InputError.
     """
+    what = "predictions (ID.txt)"
     if path.is_dir():
+        if (tables := sorted(path.glob("predictions/*.tsv"))) and not any(path.glob("*.txt")):
+            raise InputError(f"{path}: this is a run folder: give its predictions/{tables[0].name}")
         entries = _folder(path, ".txt")
     elif not path.is_file():
         raise InputError(f"{path}: there is no such file or folder of predictions")
     elif path.suffix == ".zip" or zipfile.is_zipfile(path):
         entries = _zip(path, ".txt")
     elif path.suffix in prediction_lists.ENDINGS:
-        entries = prediction_lists.rows(path)
+        entries, what = prediction_lists.rows(path), "predictions"
     else:
         endings = ", ".join(prediction_lists.ENDINGS)
         raise InputError(f"{path}: predictions must be a folder of ID.txt, a zip of them, or one of {endings}")
-    texts = _unique(entries, path, "predictions (ID.txt)")
+    texts = _unique(entries, path, what)
     return {key: as_tokens(key, text) for key, text in texts.items()} if split else texts
 
 

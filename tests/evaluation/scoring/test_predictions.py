@@ -77,7 +77,7 @@ def test_a_table_is_read_as_it_was_written(predictions: dict[str, list[str]]):
         ("a.csv", "", "holds no predictions"),
         ("a.csv", "id,pred\n", "holds no predictions"),
         ("a.tsv", "id\tpred\ne0\tx\ne0\ty\n", "the id e0 occurs twice"),
-        ("a.json", "[]", "holds no predictions"),
+        ("a.json", "[]", "a.json: holds no predictions"),
         ("a.json", '"text"', "must be a JSON list of objects"),
         ("a.json", "[1]", "entry 1: not a JSON object with id"),
         ("a.json", '[{"img_id": "e0", "pred": null}]', "entry 1: img_id must be a string and pred a text"),
@@ -92,7 +92,16 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, text: str, mess
     with pytest.raises(InputError) as error:
         read_predictions(tmp_path / name)
     assert message in str(error.value) and str(error.value).startswith(str(tmp_path / name))
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and "ID.txt" not in str(error.value).partition(": holds")[2]
+
+
+def test_a_run_folder_is_recognized(tmp_path: Path):
+    (tmp_path / "run/predictions").mkdir(parents=True)
+    (tmp_path / "run/predictions/2014.tsv").write_text("id\ttokens\ne0\tx\n")
+    with pytest.raises(InputError, match=r"run: this is a run folder: give its predictions/2014.tsv$"):
+        read_predictions(tmp_path / "run")
+    (tmp_path / "run/e1.txt").write_text("%e1\n$x$\n")
+    assert list(read_predictions(tmp_path / "run")) == ["e1"]
 
 
 def test_the_rules_of_tokenize():
