@@ -22,8 +22,9 @@ from evaluation.lgeval.results_folder import UNCONVERTED, unconverted
 Script = Callable[[list[str], symlg.Rules], int | None]
 
 
-def _script(min_arguments: int) -> Callable[[Script], Callable[[], int]]:
-    """Make a function an entry point: add options that choose the rules, show its docstring as the usage."""
+def _script(min_arguments: int, folders: int = 0) -> Callable[[Script], Callable[[], int]]:
+    """Make a function an entry point: add options that choose the rules, show its docstring as the usage. `folders` is
+    the least number of arguments if the first is a folder."""
 
     def program(script: Script) -> Callable[[], int]:
         def main() -> int:
@@ -33,7 +34,8 @@ def _script(min_arguments: int) -> Callable[[Script], Callable[[], int]]:
             options, arguments = parser.parse_known_args()
             wants_help = not {"-h", "--help"}.isdisjoint(arguments)
             unknown = any(argument.startswith("--") for argument in arguments)
-            if wants_help or unknown or len(arguments) < min_arguments:
+            needed = max(min_arguments, folders if arguments and os.path.isdir(arguments[0]) else 0)
+            if wants_help or unknown or len(arguments) < needed:
                 print(cleandoc(script.__doc__ or ""), file=sys.stderr)
                 return 0 if wants_help else 2
             return run_program(lambda: script(arguments, symlg.rules(options.reading, options.edition)))
@@ -145,7 +147,7 @@ def _read_lg(path: str, missing: Graph | None = None) -> Graph:
         return read(file.read(), path)
 
 
-@_script(1)
+@_script(1, folders=2)
 def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
     """Usage: evaluate OUTDIR GTDIR [p|t|d|s|b] [--edition E]
            evaluate LISTFILE [p|t|d|s|b] [--edition E]   (lines: OUTPUT.lg TARGET.lg)
@@ -154,8 +156,6 @@ def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
     output, *rest = arguments[0].rstrip("/") or "/", *arguments[1:]
     stray, lost = [], set()
     if os.path.isdir(output):
-        if not rest:
-            raise InputError(f"{output}: is a folder; name the folder of the ground truth after it")
         truth, *rest = rest
         label = f"Output File Directory:  {arguments[0]}\nGround Truth Directory: {truth}"
         lost = unconverted(truth)
@@ -241,15 +241,13 @@ def _evallg_batch(path: str, options: list[str], inter: bool) -> None:
         results_folder.replace(f"{path}.html", page(path, tables, 3, time.strftime("%c")))
 
 
-@_script(2)
+@_script(2, folders=3)
 def conf_hist(arguments: list[str], _: symlg.Rules) -> None:
     """Usage: confHist DIR1 DIR2 SIZE [MINCOUNT] [strokes]
            confHist LISTFILE SIZE [MINCOUNT] [strokes]
     Writes CH_<name>.html: substructures of SIZE symbols of the truth (DIR2) and what was predicted instead.
     """
     if os.path.isdir(arguments[0]):
-        if len(arguments) < 3:
-            raise InputError("confHist DIR1 DIR2 SIZE: the size is missing")
         output, truth, *rest = arguments
         names = _listing(truth, ".lg")
         pairs = [(os.path.join(output, f"{name}.lg"), os.path.join(truth, f"{name}.lg")) for name in names]
