@@ -12,8 +12,9 @@ from evaluation.lgeval import label_graph
 from evaluation.lgeval.results_folder import unconverted
 from evaluation.scoring import prediction_lists
 from evaluation.scoring.tokens import formula_of, prediction_file, tokenize
-from evaluation.symlg import UNREADABLE, write
+from evaluation.symlg import UNREADABLE, Unconverted, from_latex, write
 
+CROHME = ("2014", "2016", "2019", "train")  # their published symLG differs from the captions'
 MAX_FILES = 200_000
 MAX_BYTES = 4 << 20  # of one file; the largest symLG of CROHME has 30 kB
 MAX_TOTAL = 1 << 30
@@ -26,6 +27,7 @@ class GroundTruth(NamedTuple):
 
     symlg: dict[str, str]
     captions: dict[str, list[str]] | None
+    made: bool = False  # the symLG was made from the captions
 
     def graphs(self) -> dict[str, label_graph.LabelGraph]:
         """The parsed symLGs by id. Raises InputError for a malformed one."""
@@ -63,7 +65,10 @@ def as_tokens(key: str, text: str) -> str:
 
 
 def read_ground_truth(spec: str) -> GroundTruth:
-    """`ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` (with data/SPLIT/caption.txt, symLg/ID.lg), or a folder of .lg."""
+    """`ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT` (with data/SPLIT/caption.txt, symLg/ID.lg), or a folder of .lg.
+
+    Where a split has no symLG, it is made from the captions, unless it bears the name of one of CROHME's.
+    """
     if Path(spec).is_dir():
         graphs = _unique(_folder(Path(spec), ".lg"), spec, ".lg files")
         return GroundTruth(graphs | {key: write(UNREADABLE, key) for key in unconverted(spec)}, None)
@@ -75,17 +80,29 @@ def read_ground_truth(spec: str) -> GroundTruth:
         base = path / "data" / split if (path / "data").is_dir() else path / split
         if not base.is_dir():
             raise InputError(f"{path}: has no split {split}")
-        text, graphs = read_text(base / "caption.txt"), _folder(base / "symLg", ".lg")
+        text = read_text(base / "caption.txt")
+        graphs = _folder(base / "symLg", ".lg") if (base / "symLg").is_dir() else None
     elif path.is_file():
         text, graphs = _archive_split(path, split)
     else:
         raise InputError(f"{path}: there is no such archive or folder of ground truth")
-    symlg = _unique(graphs, spec, ".lg files")
     captions = parse_captions(text, f"{spec} caption.txt")
+    if graphs is None and split in CROHME:
+        raise InputError(f"{spec}: has no symLg/ID.lg; add CROHME's, or name a set of your own otherwise")
+    symlg = _unique(_from_captions(captions, spec) if graphs is None else graphs, spec, ".lg files")
     for ids, fault in ((captions.keys() - symlg, "no symLG"), (symlg.keys() - captions, "no caption")):
         if ids:
             raise InputError(f"{spec}: {len(ids)} expressions have {fault} ({', '.join(sorted(ids)[:3])})")
-    return GroundTruth(symlg, captions)
+    return GroundTruth(symlg, captions, made=graphs is None)
+
+
+def _from_captions(captions: dict[str, list[str]], spec: str) -> Iterator[tuple[str, str]]:
+    for key, tokens in captions.items():
+        try:
+            yield key, write(from_latex(tokens), key)
+        except Unconverted as reason:
+            where = f"{spec} caption.txt: {key} does not convert to symLG"
+            raise InputError(f"{where} ({reason}); correct or drop it") from None
 
 
 def matched(
@@ -191,8 +208,8 @@ def _cached_zip(path: Path, _mtime_ns: int) -> zipfile.ZipFile:
     return _open_zip(path)
 
 
-def _archive_split(path: Path, split: str) -> tuple[str, Iterator[tuple[str, str]]]:
-    """The text of a split's captions, and the id and symLG of every expression."""
+def _archive_split(path: Path, split: str) -> tuple[str, Iterator[tuple[str, str]] | None]:
+    """The text of a split's captions, and the id and symLG of every expression; None if there is no symLG."""
     archive, start = _cached_zip(path, path.stat().st_mtime_ns), f"data/{split}/symLg/"
     try:
         captions = archive.getinfo(f"data/{split}/caption.txt")
@@ -200,4 +217,5 @@ def _archive_split(path: Path, split: str) -> tuple[str, Iterator[tuple[str, str
         splits = sorted(name.split("/")[1] for name in archive.namelist() if name.endswith("/caption.txt"))
         raise InputError(f"{path}: has no split {split}; it has {', '.join(splits) or 'none'}") from None
     files = [info for info in archive.infolist() if info.filename.startswith(start) and info.filename.endswith(".lg")]
-    return _unzip(archive, captions), ((info.filename[len(start) : -3], _unzip(archive, info)) for info in files)
+    graphs = ((info.filename[len(start) : -3], _unzip(archive, info)) for info in files)
+    return _unzip(archive, captions), graphs if files else None

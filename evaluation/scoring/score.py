@@ -103,7 +103,7 @@ def evaluate(
     """
     texts, truth, stray = matched(predictions, ground_truth, split)
     if captions is not None:
-        truth = GroundTruth(truth.symlg, {key: captions[key] for key in truth.symlg if key in captions})
+        truth = truth._replace(captions={key: captions[key] for key in truth.symlg if key in captions})
     if truth.captions is not None and len(truth.captions) < len(truth.symlg):
         raise InputError(f"{ground_truth}: {len(truth.symlg) - len(truth.captions)} expressions have no caption")
     if not own_scripts() and rules != PAPER:
@@ -142,7 +142,8 @@ def evaluate(
             bucket=None if caption is None else bucket(len(caption)),
         )
         rows.append(row)
-    notes = _notes(texts, graphs, counts["exact"], rules) if own_scripts() else []
+    notes = ["the ground truth has no symLG; it was made from the captions"] if truth.made else []
+    notes += _notes(texts, graphs, counts["exact"], rules) if own_scripts() else []
     return Evaluation(_score(counts, rows, signature), rows, stray, notes)
 
 

@@ -578,6 +578,29 @@ def test_bad_ground_truth_is_refused_in_one_line(
     assert says in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_captions_alone_are_a_ground_truth(tmp_path: Path, packed: bool):
+    captions = "".join(f"{key}\t{text}\n" for key, text in TRUTH.items())
+
+    def truth(split: str, text: str) -> str:
+        if packed:
+            with zipfile.ZipFile(tmp_path / "mine.zip", "w") as file:
+                file.writestr(f"data/{split}/caption.txt", text)
+            return f"{tmp_path}/mine.zip:{split}"
+        (tmp_path / "mine/data" / split).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mine/data" / split / "caption.txt").write_text(text)
+        return f"{tmp_path}/mine:{split}"
+
+    (tmp_path / "p.tsv").write_text("id\ttokens\n" + captions)
+    result = evaluate(tmp_path / "p.tsv", truth("test", captions), NO_FIELDS)
+    assert (result.score.exact, result.score.token_exact) == (len(TRUTH), len(TRUTH))
+    assert "the ground truth has no symLG; it was made from the captions" in result.notes
+    with pytest.raises(InputError, match=r"test caption.txt: e9 does not convert to symLG \(.*\); correct or drop it"):
+        inputs.read_ground_truth(truth("test", captions + "e9\t\\frac\n"))
+    with pytest.raises(InputError, match=r"2014: has no symLg/ID.lg; add CROHME's"):
+        inputs.read_ground_truth(truth("2014", captions))
+
+
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=300))
 def test_any_bytes_as_a_zip_or_jsonl_are_read_or_refused(tmp_path: Path, data: bytes):
