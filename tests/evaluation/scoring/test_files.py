@@ -17,6 +17,7 @@ from evaluation import InputError, symlg
 from evaluation.lgeval import label_graph, results_folder
 from evaluation.scoring import inputs, run_scripts
 from evaluation.scoring.lengths import Bucket
+from evaluation.scoring.prediction_lists import tsv
 from evaluation.scoring.score import NO_FIELDS, Score, evaluate
 from evaluation.scoring.tokens import prediction_file
 from evaluation.symlg import Unconverted
@@ -576,6 +577,14 @@ def test_bad_ground_truth_is_refused_in_one_line(
     with pytest.raises(InputError) as caught:
         inputs.read_ground_truth(spec)
     assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("year", "exact"), [("2014", 895), ("2016", 1124), ("2019", 1182)])
+def test_what_a_perfect_reader_of_captions_gets(tmp_path: Path, crohme: Path, year: str, exact: int):
+    truth = inputs.read_ground_truth(f"{crohme}:{year}")
+    (tmp_path / "captions.tsv").write_text(tsv(truth.captions or {}))
+    score = evaluate(tmp_path / "captions.tsv", truth, NO_FIELDS).score
+    assert (score.exact, score.token_exact) == (exact, score.n)
 
 
 @pytest.mark.parametrize("packed", [False, True])
