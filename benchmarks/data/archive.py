@@ -1,11 +1,12 @@
 """CROHME in the layout published with CoMER: data/SPLIT/{caption.txt, img/ID.bmp, symLg/ID.lg}.
 
 The embedded set (synthetic.py) and user-supplied archives in this layout are read by the same code. An image may also
-be img/ID.png; where it is mostly white, it is dark ink on paper and is inverted. A test set of one's own needs no
-symLg: the ground truth is then made from its captions.
+be img/ID.png, in gray, in color or transparent; where ink is darker than paper, it is inverted. A test set of one's own
+needs no symLg: the ground truth is then made from its captions.
 """
 
 import hashlib
+import io
 import json
 import re
 import struct
@@ -15,11 +16,14 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+from PIL import Image
 
+from benchmarks.data.pictures import bright_ink, gray_of, resembles_crohme
 from benchmarks.data.samples import Sample
 from benchmarks.data.store import FolderStore, Store, ZipStore
 from benchmarks.errors import UserError
 from benchmarks.files import refuse_pipe
+from benchmarks.printing import err_console
 from evaluation import InputError, symlg
 from evaluation.scoring.inputs import parse_captions
 from models.vocab import Vocabulary
@@ -28,6 +32,7 @@ EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by syntheti
 MAX_IMAGE_PIXELS = 16_000_000
 MAX_IMAGE_BYTES = 4 * MAX_IMAGE_PIXELS + 4096
 MAX_TEXT_BYTES = 16 << 20
+DAMAGED_IMAGE = "cannot be decoded; save it again as a plain PNG or BMP (8-bit gray)"
 
 _ID = re.compile(r"\w[\w.+-]*")  # ids and splits become file names
 _SPLIT = re.compile(rf"({_ID.pattern})/caption\.txt")
@@ -62,6 +67,8 @@ class Archive:
         self.test_splits: tuple[str, ...] = tuple(sorted(splits - {"train"}))
         self.splits: tuple[str, ...] = (*sorted(splits & {"train"}), *self.test_splits)
         self._caption_files = {split: store.read(f"{split}/caption.txt", MAX_TEXT_BYTES) for split in self.splits}
+        self._rendered = {split for split in self.splits if self.caption_md5(split) == PUBLISHED.get(split)}
+        self._judged: set[str] = set()  # splits of which it was said whether they resemble CROHME
         self._captions = {split: self._parse_captions(split) for split in self.splits}
         for split in self.splits:
             self._check_complete(split)
@@ -110,15 +117,27 @@ class Archive:
         return hashlib.md5(self._caption_files[split], usedforsecurity=False).hexdigest()
 
     def image(self, split: str, id_: str) -> np.ndarray:
-        """One image, (H, W) uint8, white ink on black."""
+        """One image, (H, W) uint8, bright ink on dark: CROHME's as it is stored, any other inverted if necessary."""
         name = self._image_name(split, id_)
-        decode = _decode_png if name.endswith(".png") else _decode_bmp
-        return decode(self._store.read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}")
+        content, where = self._store.read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}"
+        (_check_png if name.endswith(".png") else _check_bmp)(content, where)
+        return _decode(content, where) if split in self._rendered else bright_ink(_decode_any(content, where))
 
     def samples(self, split: str) -> list[Sample]:
-        """All samples in the order of caption.txt; images are decoded anew at every call (train: 0.32 GB)."""
+        """All samples in the order of caption.txt; images are decoded anew at every call (train: 0.32 GB).
+
+        Of images of one's own, those unlike CROHME's are counted in a line of the terminal.
+        """
         captions = self.captions(split)
-        return [Sample(id_, tuple(tokens), self.image(split, id_)) for id_, tokens in captions.items()]
+        samples = [Sample(id_, tuple(tokens), self.image(split, id_)) for id_, tokens in captions.items()]
+        if not self.mark and split not in self._rendered | self._judged:
+            self._judged.add(split)
+            if unlike := sum(not resembles_crohme(sample.image) for sample in samples):
+                err_console.print(
+                    f"{self.path}: {unlike} of {len(samples)} images of {split} are unlike CROHME's, whose strokes are "
+                    "3 px wide on plain black: `recognize` reads them better, which renders them so first"
+                )
+        return samples
 
     def has_ground_truth(self, split: str) -> bool:
         """Whether a split has any symLG file."""
@@ -218,35 +237,46 @@ def _digest(store: Store, names: Sequence[str]) -> str:
     return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
-def _decode_bmp(content: bytes, where: str) -> np.ndarray:
-    """Decode a BMP file to (H, W) uint8; its header is validated before the decoder sees it."""
+def _check_bmp(content: bytes, where: str) -> None:
+    """Refuse a BMP file by its header, before a decoder sees it."""
     if len(content) < 30 or content[:2] != b"BM":
-        raise UserError(f"{where} is not a BMP image; convert it (8-bit gray, white ink on black)")
+        raise UserError(f"{where} is not a BMP image; convert it (8-bit gray)")
     offset, header, width, height, _, depth = struct.unpack_from("<IIiiHH", content, 10)
     if header < 40:  # of OS/2, with sides of 16 bits
         raise UserError(f"{where} has a header of {header} bytes; convert it to a plain BMP (8-bit gray)")
-    if not 0 < width * abs(height) <= MAX_IMAGE_PIXELS:
-        raise UserError(f"{where} declares {width} x {height} pixels, limit {MAX_IMAGE_PIXELS:,}; scale it down")
+    _check_sides(width, height, where)
     plain = len(content) < 34 or content[30:34] == bytes(4)
     if plain and len(content) < offset + (width * depth + 31) // 32 * 4 * abs(height):
         raise UserError(f"{where} is cut short; fetch the archive again or pack the image again")
+
+
+def _check_png(content: bytes, where: str) -> None:
+    """Refuse a PNG file by its header, before a decoder sees it."""
+    if len(content) < 33 or content[:8] != b"\x89PNG\r\n\x1a\n" or content[12:16] != b"IHDR":
+        raise UserError(f"{where} is not a PNG image; convert it (8-bit gray)")
+    _check_sides(*struct.unpack_from(">II", content, 16), where)
+
+
+def _check_sides(width: int, height: int, where: str) -> None:
+    if not 0 < width * abs(height) <= MAX_IMAGE_PIXELS:  # a BMP of negative height begins at its top
+        raise UserError(f"{where} declares {width} x {height} pixels, limit {MAX_IMAGE_PIXELS:,}; scale it down")
+
+
+def _decode(content: bytes, where: str) -> np.ndarray:
+    """Decode an image in 8-bit gray, (H, W) uint8."""
     image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_GRAYSCALE)
     if image is None:
-        raise UserError(f"{where} cannot be decoded; convert it to a plain BMP (8-bit gray, white ink on black)")
+        raise UserError(f"{where} {DAMAGED_IMAGE}")
     return image
 
 
-def _decode_png(content: bytes, where: str) -> np.ndarray:
-    """Decode a PNG file to (H, W) uint8, white ink on black: one that is mostly white is inverted."""
-    if len(content) < 33 or content[:8] != b"\x89PNG\r\n\x1a\n" or content[12:16] != b"IHDR":
-        raise UserError(f"{where} is not a PNG image; convert it (8-bit gray)")
-    width, height = struct.unpack_from(">II", content, 16)
-    if not 0 < width * height <= MAX_IMAGE_PIXELS:
-        raise UserError(f"{where} declares {width} x {height} pixels, limit {MAX_IMAGE_PIXELS:,}; scale it down")
-    image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_GRAYSCALE)
-    if image is None:
-        raise UserError(f"{where} cannot be decoded; save it again (8-bit gray)")
-    return 255 - image if image.mean() > 127 else image
+def _decode_any(content: bytes, where: str) -> np.ndarray:
+    """Decode an image of any depth, in color or transparent, to (H, W) uint8."""
+    try:
+        with Image.open(io.BytesIO(content), formats=("BMP", "PNG")) as picture:
+            return gray_of(picture)
+    except Exception:  # a damaged file makes the decoders raise nearly anything
+        raise UserError(f"{where} {DAMAGED_IMAGE}") from None
 
 
 def open_archive(path: Path | str, trains: bool = True) -> Archive:

@@ -34,13 +34,12 @@ def _measure(archive: Archive, split: str) -> dict[str, Any]:
     (None: no such split there); `skipped` maps ids that the authors' loader skips to the reason."""
     captions, md5 = archive.captions(split), archive.caption_md5(split)
     sizes, ink, skipped = [], 0, {}
-    for id_, tokens in captions.items():
-        image = archive.image(split, id_)
-        height, width = image.shape
+    for sample in archive.samples(split):
+        height, width = sample.image.shape
         sizes.append((height, width))
-        ink += int(np.count_nonzero(image))
-        if reason := skip_reason(height, width, len(tokens)):
-            skipped[id_] = reason
+        ink += int(np.count_nonzero(sample.image))
+        if reason := skip_reason(height, width, len(sample.tokens)):
+            skipped[sample.id] = reason
     heights, widths = np.array(sizes).T
     pixels = int((heights * widths).sum())
     lengths = [bucket(len(tokens)) for tokens in captions.values()]

@@ -14,6 +14,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from benchmarks.config import AUTHORS_MAX_PIXELS
 from benchmarks.data.ink import MARGIN
+from benchmarks.data.pictures import PEN, TYPICAL, TYPICAL_HIGH, TYPICAL_LOW, gray_of, stroke_width, symbol_height
 from benchmarks.data.thinning import thin
 from benchmarks.errors import UserError
 from models.weights import one_line
@@ -22,9 +23,6 @@ FORMATS = ("PNG", "BMP", "JPEG")
 MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, but maybe a decompression bomb
 MAX_PROPORTION = 100  # of the longer to the shorter side: no expression is that long and thin
 WORKING_SIDE = 2000  # px; larger images are shrunk first
-PEN = 3  # px, stroke width in CROHME
-TYPICAL = 37.3  # px: median of `_symbol_height` over CROHME's training images
-TYPICAL_LOW, TYPICAL_HIGH = 28.0, 50.0  # px: the range of nine in ten; images within it are not scaled
 NO_INK = "{}: no ink on it that stands out from the paper; give a sharper or closer picture"
 
 
@@ -37,7 +35,7 @@ def read_gray(path: Path) -> np.ndarray:
             if picture.width * picture.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
             picture.draft("L", (WORKING_SIDE, WORKING_SIDE))  # a large JPEG is decoded at a fraction of its size
-            gray = _gray(ImageOps.exif_transpose(picture))
+            gray = gray_of(ImageOps.exif_transpose(picture))
     except (Image.DecompressionBombError, MemoryError):
         raise UserError(f"{path}: more than {MAX_PIXELS // 10**6} million pixels; scale it down") from None
     except UnidentifiedImageError:
@@ -59,22 +57,6 @@ def _check_proportion(gray: np.ndarray, name: str) -> None:
         raise UserError(f"{name}: {width} x {height} pixels, too long and thin for an expression; cut one out again")
 
 
-def _gray(picture: Image.Image) -> np.ndarray:
-    if picture.mode.startswith(("I", "F")):  # 16 bits and more: stretch the part of the range that is used
-        values = np.asarray(picture, np.float64)
-        low, high = values.min(), values.max()
-        return ((values - low) * (255 / max(high - low, 1))).astype(np.uint8)
-    if not picture.has_transparency_data:
-        return np.asarray(picture.convert("L"))
-    gray, alpha = (np.asarray(band, np.float32) for band in picture.convert("LA").split())
-    opaque = alpha > 127
-    if opaque.mean() > 0.5:  # a picture with holes: fill them with its paper
-        paper = float(np.median(gray[opaque]))
-    else:  # ink on a transparent background: choose black or white, whichever contrasts
-        paper = 0.0 if (gray * alpha).sum() > 127 * alpha.sum() else 255.0
-    return (paper + (gray - paper) * alpha / 255).round().astype(np.uint8)
-
-
 def as_crohme(gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -> np.ndarray:
     """Render the ink of a gray image (H, W) uint8 as CROHME does: uint8, 255 on 0, 12 px margin, 3 px strokes.
 
@@ -85,11 +67,11 @@ def as_crohme(gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -
         raise UserError(f"{name}: must be a gray image (H, W) of uint8, not {gray.dtype} of shape {gray.shape}")
     _check_proportion(gray, name)
     ink = _crop(_without_specks(_ink(gray, name)))
-    stroke = _stroke(ink)
-    typical = _symbol_height(ink, stroke)
+    stroke = stroke_width(ink)
+    typical = symbol_height(ink, stroke)
     if typical is None or typical <= stroke:  # hardly anything but bars, dots and stripes
         factor = PEN / stroke
-    elif TYPICAL_LOW <= typical <= TYPICAL_HIGH:
+    elif TYPICAL_LOW <= typical <= TYPICAL_HIGH:  # not scaled
         factor = 1.0
     else:
         factor = (TYPICAL - PEN) / (typical - stroke)
@@ -131,7 +113,7 @@ def _without_specks(ink: np.ndarray) -> np.ndarray:
     """Remove dirt: components much smaller than a dot of the pen that wrote the rest."""
     _, labels, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
     areas = stats[:, cv2.CC_STAT_AREA]
-    keep = areas >= min(max(3, _stroke(ink) ** 2 / 4), areas[1:].max())
+    keep = areas >= min(max(3, stroke_width(ink) ** 2 / 4), areas[1:].max())
     keep[0] = False
     return keep.astype(np.uint8)[np.asarray(labels, np.intp)]
 
@@ -139,25 +121,6 @@ def _without_specks(ink: np.ndarray) -> np.ndarray:
 def _crop(ink: np.ndarray) -> np.ndarray:
     x, y, width, height = cv2.boundingRect(ink)
     return ink[y : y + height, x : x + width]
-
-
-def _symbol_height(ink: np.ndarray, stroke: float) -> float | None:
-    """Mean height in pixels of the connected components, weighted by height so that bars and dots hardly count.
-
-    None if there are only bars and dots, so that nothing but the stroke width tells the scale.
-    """
-    _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
-    width, height = stats[1:, cv2.CC_STAT_WIDTH].astype(float), stats[1:, cv2.CC_STAT_HEIGHT].astype(float)
-    if np.all((height < width / 2) | (np.maximum(height, width) < 2.5 * stroke)):
-        return None
-    return (height**2).sum() / height.sum()
-
-
-def _stroke(ink: np.ndarray) -> float:
-    """Mean stroke width in pixels, from the mean distance d of ink pixels to the paper: w = 4 d - 2 - 1/w."""
-    padded = np.pad(ink, 1)
-    distance = cv2.distanceTransform(padded, cv2.DIST_L2, 5)[padded > 0].mean()
-    return max(1.0, 4 * distance - 2.33)
 
 
 def _redraw(ink: np.ndarray, factor: float, stroke: float) -> np.ndarray:

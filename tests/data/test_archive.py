@@ -1,5 +1,6 @@
 """Reading archives: the published one has its known figures; a bad one gets a one-line error that names it."""
 
+import io
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from benchmarks.data import store
 from benchmarks.data.archive import PUBLISHED, open_archive
@@ -152,6 +154,42 @@ def test_a_test_set_of_ones_own(tmp_path, entries):
         open_archive(path)
     with pytest.raises(UserError, match=r"no data/NAME/caption.txt"):
         open_archive(pack(tmp_path / "b.zip", {"data/mine/img/a.png": b""}), trains=False)
+
+
+DRAWN = np.zeros((40, 60), np.uint8)
+DRAWN[10:13, 15:45] = 255
+DRAWN[13:30, 28:31] = 255
+
+
+@pytest.mark.parametrize(
+    ("name", "picture"),
+    [
+        ("a.bmp", Image.fromarray(255 - DRAWN)),
+        ("a.bmp", Image.fromarray(DRAWN)),
+        ("a.bmp", Image.fromarray(255 - DRAWN).convert("1")),
+        ("a.png", Image.merge("LA", [Image.new("L", (60, 40)), Image.fromarray(DRAWN)]).convert("RGBA")),
+        ("a.png", Image.fromarray(4095 - DRAWN.astype(np.uint16) * 16)),
+        ("a.png", Image.fromarray(DRAWN).convert("P")),
+    ],
+    ids=["dark BMP", "light BMP", "two colors", "on glass", "12 of 16 bits", "palette"],
+)
+def test_ink_of_ones_own_may_have_any_polarity_and_depth(tmp_path, capsys, name, picture):
+    stream = io.BytesIO()
+    picture.save(stream, name[2:])
+    own = {"data/mine/caption.txt": b"a\tx\n", f"data/mine/img/{name}": stream.getvalue()}
+    (sample,) = open_archive(pack(tmp_path / "a.zip", own), trains=False).samples("mine")
+    assert np.array_equal(sample.image, DRAWN) and not capsys.readouterr().err
+
+
+def test_images_unlike_crohmes_are_counted_once(tmp_path, capsys):
+    large = cv2.resize(DRAWN, None, fx=5, fy=5, interpolation=cv2.INTER_NEAREST)
+    images = {"dark": np.where(DRAWN > 0, 20, 110), "large": large, "blank": DRAWN * 0, "good": 255 - DRAWN}
+    own = {"data/mine/caption.txt": "".join(f"{id_}\tx\n" for id_ in images).encode()}
+    own |= {f"data/mine/img/{id_}.png": png(image.astype(np.uint8)) for id_, image in images.items()}
+    archive = open_archive(pack(tmp_path / "a.zip", own), trains=False)
+    assert archive.samples("mine")[0].image[11, 20] == 235 and archive.samples("mine")[0].image[0, 0] == 145
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("3 of 4 images of mine are unlike CROHME's") == 1 and "`recognize`" in said
 
 
 def label_content(text: str) -> tuple[list, list]:

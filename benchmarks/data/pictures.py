@@ -1,0 +1,60 @@
+"""Gray images of pictures of any kind, the polarity of their ink, and whether that ink has the size of CROHME's."""
+
+import cv2
+import numpy as np
+from PIL import Image
+
+PEN = 3  # px, stroke width in CROHME
+TYPICAL = 37.3  # px: median of `symbol_height` over CROHME's training images
+TYPICAL_LOW, TYPICAL_HIGH = 28.0, 50.0  # px: the range of nine in ten
+
+
+def gray_of(picture: Image.Image) -> np.ndarray:
+    """The brightness of a picture, (H, W) uint8: transparency is filled in, 16 bits are stretched to the range used."""
+    if picture.mode.startswith(("I", "F")):  # 16 bits and more
+        values = np.asarray(picture, np.float64)
+        low, high = values.min(), values.max()
+        return ((values - low) * (255 / max(high - low, 1))).astype(np.uint8)
+    if not picture.has_transparency_data:
+        return np.asarray(picture.convert("L"))
+    gray, alpha = (np.asarray(band, np.float32) for band in picture.convert("LA").split())
+    opaque = alpha > 127
+    if opaque.mean() > 0.5:  # a picture with holes: fill them with its paper
+        paper = float(np.median(gray[opaque]))
+    else:  # ink on a transparent background: choose black or white, whichever contrasts
+        paper = 0.0 if (gray * alpha).sum() > 127 * alpha.sum() else 255.0
+    return (paper + (gray - paper) * alpha / 255).round().astype(np.uint8)
+
+
+def bright_ink(gray: np.ndarray) -> np.ndarray:
+    """The image, inverted where ink is darker than paper, which is taken to cover more than half of it."""
+    difference = gray.astype(np.float32) - np.median(gray)
+    return 255 - gray if (difference**3).sum() < 0 else gray  # ink differs from the paper more than noise does
+
+
+def resembles_crohme(image: np.ndarray) -> bool:
+    """Whether an image is bright ink on plain black, its strokes and symbols at most twice as large as CROHME's."""
+    ink = (image > 127).astype(np.uint8)
+    if np.median(image) or not ink.any():
+        return False
+    stroke = stroke_width(ink)
+    return stroke <= 2 * PEN and (symbol_height(ink, stroke) or 0) <= 2 * TYPICAL_HIGH
+
+
+def symbol_height(ink: np.ndarray, stroke: float) -> float | None:
+    """Mean height in pixels of the connected components, weighted by height so that bars and dots hardly count.
+
+    None if there are only bars and dots, so that nothing but the stroke width tells the scale.
+    """
+    _, _, stats, _ = cv2.connectedComponentsWithStats(ink, connectivity=8)
+    width, height = stats[1:, cv2.CC_STAT_WIDTH].astype(float), stats[1:, cv2.CC_STAT_HEIGHT].astype(float)
+    if np.all((height < width / 2) | (np.maximum(height, width) < 2.5 * stroke)):
+        return None
+    return (height**2).sum() / height.sum()
+
+
+def stroke_width(ink: np.ndarray) -> float:
+    """Mean stroke width in pixels, from the mean distance d of ink pixels to the paper: w = 4 d - 2 - 1/w."""
+    padded = np.pad(ink, 1)
+    distance = cv2.distanceTransform(padded, cv2.DIST_L2, 5)[padded > 0].mean()
+    return max(1.0, 4 * distance - 2.33)
