@@ -16,7 +16,7 @@ def gray_of(picture: Image.Image) -> np.ndarray:
         low, high = values.min(), values.max()
         return ((values - low) * (255 / max(high - low, 1))).astype(np.uint8)
     if not picture.has_transparency_data:
-        return np.asarray(picture.convert("L"))
+        return np.array(picture.convert("L"))  # a copy, which torch may write to
     gray, alpha = (np.asarray(band, np.float32) for band in picture.convert("LA").split())
     opaque = alpha > 127
     if opaque.mean() > 0.5:  # a picture with holes: fill them with its paper

@@ -44,6 +44,12 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     model = load_weights(run.weights, config.model).to(device).eval()
     for split in splits:
         samples = evenly(archive.samples(split), config.search.limit)
+        if large := sum(sample.image.size > config.data.max_area for sample in samples):
+            limit = f"data.max_area of {config.data.max_area:,} px"
+            told = (
+                f"reading {len(samples) - large:,} of {len(samples):,} images: {large:,} above {limit} count as missing"
+            )
+            err_console.print(f"{split}: {told}")
         predictions = recognize(model, config, samples, device, split)
         found = {s.id: predictions[s.id] for s in samples if s.id in predictions}
         write_predictions(run, split, found, model.vocabulary)

@@ -4,7 +4,7 @@ from collections import Counter
 
 import torch
 
-from benchmarks.config import Config
+from benchmarks.config import Config, Data
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import TrainingSet
 from benchmarks.data.exchange import exchanged
@@ -48,6 +48,7 @@ def training_data(
         samples += [sample for sample in made if sample.tokens not in held]
     if network is not None:
         samples = _learnable(samples, network)
+        _tell_left_out(samples, config.data)
     resident = config.training.resident
     if resident is None:
         resident = device.type == "cuda" and not substitution
@@ -68,3 +69,13 @@ def _learnable(samples: list[Sample], network: Network) -> list[Sample]:
         counts = ", ".join(f"{reason} ({count})" for reason, count in unfit.most_common())
         err_console.print(f"{unfit.total()} of {len(samples)} training expressions are left out: {counts}")
     return [sample for sample, reason in zip(samples, reasons, strict=True) if reason is None]
+
+
+def _tell_left_out(samples: list[Sample], data: Data) -> None:
+    """Count in a line of the terminal what the limits of the settings leave out, if anything."""
+    large = sum(sample.image.size > data.max_area for sample in samples)
+    long = sum(len(sample.tokens) > data.max_tokens for sample in samples if sample.image.size <= data.max_area)
+    counts = {f"data.max_area of {data.max_area:,} px": large, f"data.max_tokens of {data.max_tokens}": long}
+    if large + long:
+        reasons = ", ".join(f"{count:,} above {what}" for what, count in counts.items() if count)
+        err_console.print(f"training on {len(samples) - large - long:,} of {len(samples):,} expressions ({reasons})")
