@@ -10,6 +10,7 @@ import io
 import json
 import re
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -26,13 +27,16 @@ from benchmarks.files import refuse_pipe
 from benchmarks.printing import err_console
 from evaluation import InputError, symlg
 from evaluation.scoring.inputs import parse_captions
-from models.vocab import Vocabulary
+from models.vocab import SPECIAL, Vocabulary
 
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
 MAX_IMAGE_PIXELS = 16_000_000
 MAX_IMAGE_BYTES = 4 * MAX_IMAGE_PIXELS + 4096
 MAX_TEXT_BYTES = 16 << 20
 DAMAGED_IMAGE = "cannot be decoded; save it again as a plain PNG or BMP (8-bit gray)"
+
+ENDINGS = (".bmp", ".png")  # of images, in small letters
+MAX_NAMED = 10  # unknown symbols, in an error
 
 _ID = re.compile(r"\w[\w.+-]*")  # ids and splits become file names
 _SPLIT = re.compile(rf"({_ID.pattern})/caption\.txt")
@@ -74,21 +78,25 @@ class Archive:
             self._check_complete(split)
 
     def _parse_captions(self, split: str) -> dict[str, list[str]]:
-        where, vocabulary = f"{self.path}: data/{split}/caption.txt", Vocabulary()
+        where = f"{self.path}: data/{split}/caption.txt"
         try:
-            captions = parse_captions(self._caption_files[split].decode(), where)
+            text = self._caption_files[split].decode("utf-8-sig")
+            captions = parse_captions(text, where)
         except UnicodeDecodeError:
-            raise UserError(f"{where} is not UTF-8 text; pack the archive again") from None
+            raise UserError(f"{where} is not UTF-8 text; save it as that") from None
         except InputError as error:
             raise UserError(f"{error}; fix it") from None
         for id_, tokens in captions.items():
             if not tokens or not _ID.fullmatch(id_):
-                raise UserError(f"{where}: {id_[:40]!r} has no tokens, or cannot be an id; correct its line")
-            try:
-                vocabulary.encode(tokens)
-            except ValueError as error:
-                fix = f"write {id_} in the symbols of models/dictionary.txt"
-                raise UserError(f"{where}: {error}; {fix}") from None
+                number = [line.partition("\t")[0] for line in text.splitlines()].index(id_) + 1
+                fault = "cannot be an id: take letters, digits and _ . + -" if tokens else "has no tokens"
+                raise UserError(f"{where}, line {number}: {id_[:40]!r} {fault}; correct the line")
+        known = Vocabulary().ids.keys() - {*SPECIAL}
+        if unknown := Counter(token for tokens in captions.values() for token in tokens if token not in known):
+            named = ", ".join(f"{token[:40]} ({count})" for token, count in unknown.most_common(MAX_NAMED))
+            more = f" and {len(unknown) - MAX_NAMED} others" if len(unknown) > MAX_NAMED else ""
+            fix = "write them in its symbols, or drop their lines"
+            raise UserError(f"{where}: not in models/dictionary.txt: {named}{more}; {fix}")
         if not captions:
             raise UserError(f"{where} holds no expression; pack the archive again")
         return captions
@@ -97,13 +105,27 @@ class Archive:
         """Check that every caption has its image and, if any of the split has one, its ground truth."""
         scored = self.has_ground_truth(split)
         for id_ in self._captions[split]:
-            files = [("image", self._image_name(split, id_)), ("ground truth", f"{split}/symLg/{id_}.lg")]
-            for kind, name in files if scored else files[:1]:
-                if name not in self._store.sizes:
-                    raise UserError(f"{self.path}: no {kind} data/{name} for its caption; add it, or drop the caption")
+            if self._image_name(split, id_) not in self._store.sizes:
+                raise UserError(f"{self.path}: no {self._missing_image(split, id_)}")
+            if scored and (name := f"{split}/symLg/{id_}.lg") not in self._store.sizes:
+                raise UserError(
+                    f"{self.path}: no ground truth data/{name} for its caption; add it, or drop the caption"
+                )
+
+    def _missing_image(self, split: str, id_: str) -> str:
+        """Which image is missing, and what to do, which depends on what lies there instead."""
+        missing = f"image data/{split}/img/{id_}.bmp or {id_}.png for its caption"
+        found = re.compile(rf"{re.escape(f'{split}/img/{id_}')}(\.[^./]+)")
+        endings = [match[1] for name in self._store.sizes if (match := found.fullmatch(name))]
+        if not endings:
+            return f"{missing}; add it, or drop the caption"
+        fix = (
+            f"rename it to {id_}{ending.lower()}" if (ending := endings[0]).lower() in ENDINGS else "convert it to PNG"
+        )
+        return f"{missing}, but {id_}{ending}; {fix}"
 
     def _image_name(self, split: str, id_: str) -> str:
-        names = [f"{split}/img/{id_}{ending}" for ending in (".bmp", ".png")]
+        names = [f"{split}/img/{id_}{ending}" for ending in ENDINGS]
         return next((name for name in names if name in self._store.sizes), names[0])
 
     def captions(self, split: str) -> dict[str, list[str]]:

@@ -1,6 +1,7 @@
 """Files of an untrusted archive by name: a zip file, or the same layout unpacked as a folder."""
 
 import lzma
+import re
 import struct
 import zipfile
 import zlib
@@ -48,6 +49,10 @@ class ZipStore:
             if count > 1:
                 raise UserError(f"{path}: entry {name!r} occurs {count} times; pack the archive again")
         self._infos = {info.filename[len(root) :]: info for info in infos if info.filename.startswith(root)}
+        inner = re.compile(rf"(?!__MACOSX/)(.+)/{root}.+")  # `zip -r mine.zip mine` packs the folder above, too
+        if not self._infos and (found := next(filter(None, (inner.fullmatch(info.filename) for info in infos)), None)):
+            fix = f"zip it as `cd {found[1]} && zip -r ../{path.name} {root.rstrip('/')}`"
+            raise UserError(f"{path}: its {root} lies under {found[1]}/; {fix}")
         # unpacked bytes by name, such as "train/caption.txt"
         self.sizes = {name: info.file_size for name, info in self._infos.items()}
 

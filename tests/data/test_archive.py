@@ -207,7 +207,13 @@ def label_content(text: str) -> tuple[list, list]:
         ),
         ({"data/mine/img/a.png": b"GIF89a" + bytes(40)}, "not a PNG image"),
         ({"data/mine/img/a.png": png(np.zeros((9, 9), np.uint8))[:60]}, "cannot be decoded"),
-        ({"data/mine/img/a.png": None}, "no image data/mine/img/a.bmp"),
+        ({"data/mine/img/a.png": None}, "no image data/mine/img/a.bmp or a.png for its caption; add it"),
+        (
+            {"data/mine/img/a.png": None, "data/mine/img/a.PNG": b""},
+            "or a.png for its caption, but a.PNG; rename it to a.png",
+        ),
+        ({"data/mine/img/a.png": None, "data/mine/img/a.jpg": b""}, "for its caption, but a.jpg; convert it to PNG"),
+        ({"data/mine/caption.txt": "\ufeffa\t@\n".encode()}, "dictionary.txt: @ (1)"),
     ],
 )
 def test_what_is_wrong_with_ones_own_set(tmp_path, changed, message):
@@ -230,10 +236,11 @@ HUGE = bmp()[:18] + struct.pack("<ii", 100_000, 100_000) + bmp()[26:]
         (CAPTION, None, "no data/train/caption.txt"),
         (CAPTION, b"", "holds no expression"),
         (CAPTION, b"a_1 x\n", "line 1: must be ID<TAB>tokens; fix it"),
-        (CAPTION, b"a_1\tx\na_2\t\n", "'a_2' has no tokens"),
-        (CAPTION, b"../a\tx\n", "'../a' has no tokens, or cannot be an id"),
+        (CAPTION, b"a_1\tx\n\na_2\t\n", "line 3: 'a_2' has no tokens; correct the line"),
+        (CAPTION, b"a_1\tx\n../a\tx\n", "line 2: '../a' cannot be an id"),
         (CAPTION, b"a_1\tx\na_1\ty\n", "line 2: the id a_1 occurs twice"),
-        (CAPTION, b"a_1\tx \\aleph\n", "'\\\\aleph'"),
+        (CAPTION, b"a_1\tx \\aleph\na_2\t\\aleph <\na_3\t@\n", r"models/dictionary.txt: \aleph (2), @ (1); write them"),
+        (CAPTION, b"a_1\t" + "α β γ δ ε ζ η θ ι κ λ μ".encode(), "κ (1) and 2 others; write them"),
         (CAPTION, b"a_1\t<pad>\n", "<pad>"),
         (CAPTION, b"a_1\t\xff\n", "not UTF-8"),
         (IMAGE, None, "no image data/train/img/a_1.bmp"),
@@ -255,6 +262,20 @@ def test_bad_entry_is_named(tmp_path, entries, name, content, message):
     else:
         entries[name] = content
     assert message in refusal(pack(tmp_path / "a.zip", entries))
+
+
+def test_a_byte_order_mark_is_no_part_of_an_id(tmp_path, entries):
+    before = open_archive(pack(tmp_path / "a.zip", entries))
+    entries[CAPTION] = b"\xef\xbb\xbf" + entries[CAPTION]
+    after = open_archive(pack(tmp_path / "b.zip", entries))
+    assert after.captions("train") == before.captions("train") and after.digest != before.digest
+
+
+def test_a_zip_of_the_folder_above_says_how_to_pack_it(tmp_path, entries):
+    path = pack(
+        tmp_path / "mine.zip", {"__MACOSX/mine/data/._x": b""} | {f"mine/{name}": entries[name] for name in entries}
+    )
+    assert "its data/ lies under mine/; zip it as `cd mine && zip -r ../mine.zip data`" in refusal(path)
 
 
 def test_missing_truncated_and_other_files_are_named(tmp_path, entries):
