@@ -7,7 +7,7 @@ and no symLG for test sets of one's own. Results on other data than CROHME lie a
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.data.archive import Archive, open_archive
+from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from benchmarks.printing import console, show
 from benchmarks.recognition.predict import predict
@@ -26,7 +26,7 @@ def evaluate_weights(weights: Path, crohme: Path | None, years: Sequence[str], r
     Predictions and scores go to local/evaluated/<weights>/ under `results`, or under the folder of the archive's other
     runs if it is not CROHME. Raises UserError or CheckpointError before anything is recognized.
     """
-    archive = open_archive(crohme, trains=False) if crohme else open_data(None, results)
+    archive = open_data(crohme, results, trains=False)
     splits = test_splits(archive, years)
     if not splits:
         raise UserError(f"{archive.path}: has no test set; put its captions into data/NAME/caption.txt")

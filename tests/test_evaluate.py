@@ -13,7 +13,7 @@ from benchmarks.errors import UserError
 from benchmarks.evaluate import evaluate_weights
 from models.comer import CoMER
 from models.settings import CoMERSettings
-from tests.helpers.places import MEDIUM
+from tests.helpers.places import MEDIUM, ROOT
 from tests.models.test_weights import lightning
 
 
@@ -66,6 +66,14 @@ def test_a_checkpoint_of_the_authors_on_an_archive(tmp_path: Path):
     folder = evaluate_weights(ckpt, archive, ["mine"], tmp_path / "results")
     assert folder.parts[-2:] == ("evaluated", "epoch=151")
     assert json.loads((folder / "scores/mine.json").read_text())["n"] == 1
+
+
+def test_ones_own_set_without_weights(tmp_path: Path):
+    archive = own_set(tmp_path / "own", one="1")
+    assert CliRunner().invoke(app, ["data", "--crohme", str(archive)]).exit_code == 0
+    given = ["evaluate", "--crohme", str(archive), "--results", str(ROOT / "results")]
+    with pytest.raises(UserError, match="give --weights to read any other data"):
+        CliRunner().invoke(app, given, catch_exceptions=False)
 
 
 def test_weights_that_are_none(tmp_path: Path):

@@ -17,7 +17,7 @@ def data(crohme: Crohme = None, results: Results = RESULTS, as_json: AsJson = Fa
     from benchmarks.data.verify import describe
     from benchmarks.runs.workspace import open_data
 
-    describe(open_data(crohme, results), as_json)
+    describe(open_data(crohme, results, trains=False), as_json)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -17,13 +17,14 @@ from models.vocab import Vocabulary
 
 def verify(archive: Archive) -> dict[str, Any]:
     """Read every byte of an archive and measure each split. Raises UserError at the first flaw."""
-    seen = {token for tokens in archive.captions("train").values() for token in tokens}
+    training = archive.captions("train").values() if "train" in archive.splits else None
+    seen = {token for tokens in training or () for token in tokens}
     return {
         "path": str(archive.path),
         "name": archive.name,
         "edition": archive.edition,
         "digest": archive.digest,
-        "unused_symbols": [symbol for symbol in Vocabulary().words[3:] if symbol not in seen],  # in train
+        "unused_symbols": [word for word in Vocabulary().words[3:] if training and word not in seen],  # in train
         "splits": {split: _measure(archive, split) for split in archive.splits},
     }
 

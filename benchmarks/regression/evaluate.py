@@ -30,7 +30,7 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
     """
     if crohme is None:
         raise UserError("evaluate compares with committed scores of CROHME: give it with CROHME=data.zip")
-    archive = open_data(crohme, results)
+    archive = open_data(crohme, results, trains=False)
     announce(archive)
     runs = [run for run in RunFolder.under(results / "reproduced") if run.has_weights]
     runs = [run for run in runs if not recipes or run.recipe in recipes]
@@ -39,7 +39,8 @@ def evaluate(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], 
         raise UserError(f"{results / 'reproduced'}: no run{which} has weights; --weights reads with those of any run")
     for run in runs:
         if run.settings.data.digest != archive.digest:
-            raise UserError(f"{run.path}: uses another edition of CROHME than {archive.path}; give that edition")
+            used = f"{run.path}: uses another edition of CROHME than {archive.path}"
+            raise UserError(f"{used}; give that edition, or give --weights to read any other data")
     splits = test_splits(archive, years)
     wanted = {f"{_name(run)}/{split}": (run, split) for run in runs for split in splits if split in run.scores}
     evaluated = results / "local/evaluated"

@@ -8,10 +8,11 @@ from benchmarks.errors import UserError
 from benchmarks.printing import console
 
 
-def open_data(crohme: Path | None, results: Path) -> Archive:
-    """The archive to work on: `crohme`, or else the embedded set, generated if necessary."""
+def open_data(crohme: Path | None, results: Path, trains: bool = True) -> Archive:
+    """The archive to work on: `crohme`, which needs no training set unless it `trains`, or else the embedded set,
+    generated if necessary."""
     if crohme is not None:
-        return open_archive(crohme)
+        return open_archive(crohme, trains)
     from benchmarks.data.synthetic import embedded  # needs matplotlib
 
     return open_archive(embedded(results / "local" / "embedded" / "data.zip"))

@@ -127,6 +127,13 @@ def test_a_test_set_of_ones_own_needs_no_ground_truth(tmp_path, entries, capsys)
     assert archive.ground_truth("2014")
 
 
+def test_a_test_set_alone_is_described(tmp_path, entries, capsys):
+    alone = {name: content for name, content in entries.items() if "/2014/" in name}
+    describe(open_archive(pack(tmp_path / "a.zip", alone), trains=False), as_json=False)
+    said = capsys.readouterr().out
+    assert "train is missing" in said and "no occurrence of" not in said
+
+
 def test_train_may_lack_ground_truth(tmp_path, entries):
     bare = {name: content for name, content in entries.items() if not name.startswith("data/train/symLg")}
     archive = open_archive(pack(tmp_path / "a.zip", bare))
