@@ -11,13 +11,15 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from benchmarks.errors import UserError
 from benchmarks.files import digest_of
+from benchmarks.printing import err_console
 from benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
 from models.inference.options import SearchOptions
 from models.settings import (
@@ -232,8 +234,15 @@ class Config(Strict):
     augmentation: Augmentation | None = Augmentation()
     training: Training = Training()
     search: Search = Search()
-    select: str = Field(default="2014", pattern=r"^(\d{4}|heldout|last)$")
+    select: str = Field(default="2014", json_schema_extra={"pattern": r"^(\d{4}|heldout|last)$"})
     heldout: float = Field(default=0.05, gt=0, lt=0.5)
+
+    @field_validator("select")
+    @classmethod
+    def _selects(cls, value: str) -> str:
+        if not re.fullmatch(r"\d{4}|heldout|last", value):
+            raise ValueError(f"must be a test set named by its year (2014), heldout or last, not {value[:40]!r}")
+        return value
 
     @model_validator(mode="after")
     def _schedule_can_see(self) -> "Config":
@@ -321,6 +330,8 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
             merged["data"]["ink"] = archive.ink_digest
         if re.fullmatch(r"\d{4}", select) and select not in archive.test_splits:
             merged["select"] = "heldout"
+            if archive.name != "embedded":
+                _tell_heldout(archive.path, select)
     config = validate(Config, merged, source)
     if weights := config.search.language.weights:
         if not Path(weights).is_file():
@@ -332,6 +343,12 @@ def resolve(recipe: str, preset: str, seed: int, archive: Any = None) -> Config:
     if weights := config.search.together.weights:
         config = config.changed({"search.together.digests": [digest_of(path) for path in weights]})
     return config
+
+
+@cache
+def _tell_heldout(archive: Path, select: str) -> None:
+    """Once for all runs on an archive."""
+    err_console.print(f"{archive}: no test set {select} in it, so a held-out part of train selects the weights")
 
 
 def sized(model: Mapping[str, Any], source: str) -> dict[str, Any]:

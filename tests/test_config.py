@@ -311,8 +311,8 @@ def test_settings_are_read_back(tmp_path):
         ("a: b: c", "not YAML"),
         ("- 1", "must hold keys and values"),
         ("select: last", "never validates"),
-        ("select: first", "select: String should match"),
-        ("select: null", "select: String should match"),
+        ("select: first", "select: must be a test set named by its year (2014), heldout or last, not 'first'"),
+        ("select: null", "select: must be a test set"),
         ("model:", "model: must hold keys; remove it if it has none"),
         ("base: small\ntraining:", "training: must hold keys"),
         ("data: 3", "data: must hold keys"),
@@ -369,12 +369,15 @@ def test_a_fault_of_a_recipe_with_another_network(tmp_path, text, message):
         configs.resolve(str(tmp_path / "mine.yaml"), "medium", 7)
 
 
-def test_the_year_that_selects_may_be_unquoted(tmp_path):
-    """It becomes heldout only where the archive lacks that year."""
+def test_the_year_that_selects_may_be_unquoted(tmp_path, capsys):
+    """It becomes heldout only where the archive lacks that year, which is said once."""
     archive = open_archive(tiny_archive(tmp_path / "archive", 2, 1))
     for year, selects in (("2014", "2014"), ("2016", "heldout")):
         (tmp_path / "mine.yaml").write_text(f"base: smoke\nselect: {year}")
-        assert configs.resolve("comer-fusion", str(tmp_path / "mine.yaml"), 7, archive).select == selects
+        for recipe in ("comer-fusion", "bttr"):
+            assert configs.resolve(recipe, str(tmp_path / "mine.yaml"), 7, archive).select == selects
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("no test set 2016 in it, so a held-out part of train") == 1 and "no test set 2014" not in said
 
 
 def test_a_file_may_override_another(tmp_path):
