@@ -14,7 +14,7 @@ def gray_of(picture: Image.Image) -> np.ndarray:
     if picture.mode.startswith(("I", "F")):  # 16 bits and more
         values = np.asarray(picture, np.float64)
         low, high = values.min(), values.max()
-        return ((values - low) * (255 / max(high - low, 1))).astype(np.uint8)
+        return ((values - low) * (255 / max(high - low, 1))).round().astype(np.uint8)
     if not picture.has_transparency_data:
         return np.array(picture.convert("L"))  # a copy, which torch may write to
     gray, alpha = (np.asarray(band, np.float32) for band in picture.convert("LA").split())

@@ -176,9 +176,10 @@ DRAWN[13:30, 28:31] = 255
         ("a.bmp", Image.fromarray(255 - DRAWN).convert("1")),
         ("a.png", Image.merge("LA", [Image.new("L", (60, 40)), Image.fromarray(DRAWN)]).convert("RGBA")),
         ("a.png", Image.fromarray(4095 - DRAWN.astype(np.uint16) * 16)),
+        ("a.png", Image.fromarray((255 - DRAWN.astype(np.uint16)) * 49)),
         ("a.png", Image.fromarray(DRAWN).convert("P")),
     ],
-    ids=["dark BMP", "light BMP", "two colors", "on glass", "12 of 16 bits", "palette"],
+    ids=["dark BMP", "light BMP", "two colors", "on glass", "12 of 16 bits", "16 bits", "palette"],
 )
 def test_ink_of_ones_own_may_have_any_polarity_and_depth(tmp_path, capsys, name, picture):
     stream = io.BytesIO()
