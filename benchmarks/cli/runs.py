@@ -149,9 +149,9 @@ def evaluate(
             raise UserError("--recipes chooses among the committed runs, --weights names one; leave one of them out")
         evaluate_weights(weights, crohme, parse_list(years), results)
         return
-    from benchmarks.regression.evaluate import evaluate
+    from benchmarks.evaluate import evaluate_committed
 
-    evaluate(crohme, parse_list(years), parse_list(recipes), results)
+    evaluate_committed(crohme, parse_list(years), parse_list(recipes), results)
 
 
 @app.command(rich_help_panel=PANEL)

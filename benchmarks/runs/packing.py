@@ -25,11 +25,14 @@ def pack(folder: Path, weights: bool = True) -> Path:
     """Copy a scored run on CROHME to reproduced/<recipe>/<preset>-seed<k> of its workspace, and return that path.
     `weights`: with them, a model card and the error tables, for the first seed of a row.
 
-    An earlier copy is replaced as a whole. Raises UserError for a run that is not finished and scored.
+    An earlier copy is replaced as a whole. Raises UserError for a run that is not finished and
+    scored, or that read only a part of its sets.
     """
     run = RunFolder(folder)
     if run.data != "crohme":
         raise UserError(f"{folder}: it was trained on {run.data} data; only runs on CROHME can be packed")
+    if limit := run.settings.search.limit:
+        raise UserError(f"{folder}: it read only {limit} images of a set (search.limit), which no table should compare")
     splits = run.sets("predictions/*.tsv")
     unscored = [split for split in splits if not run.scored(split)]
     if unscored or not splits:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks import evaluate as evaluation
 from benchmarks.config import load
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
+from benchmarks.evaluate import evaluate_committed
 from benchmarks.recognition.predict import predict
-from benchmarks.regression import evaluate as evaluation
-from benchmarks.regression.evaluate import evaluate
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.packing import pack, packed
 from benchmarks.score import score
@@ -67,7 +67,11 @@ def test_unfinished_runs_and_other_data_are_refused(run: Path, tmp_path: Path) -
     (run / "scores/2014.json").unlink()
     with pytest.raises(UserError, match=r"not trained, recognized and scored yet \(2014\)"):
         pack(run)
-    (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("name: crohme", "name: embedded"))
+    settings = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(settings.replace("limit: null", "limit: 20"))
+    with pytest.raises(UserError, match="read only 20 images of a set"):
+        pack(run)
+    (run / "config.yaml").write_text(settings.replace("name: crohme", "name: embedded"))
     with pytest.raises(UserError, match="only runs on CROHME"):
         pack(run)
     with pytest.raises(UserError, match="not a run folder"):
@@ -86,17 +90,17 @@ def test_a_folder_outside_of_a_workspace_is_not_packed() -> None:
 def test_a_reproduced_run_repeats_its_predictions(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     pack(run)
     results, archive = tmp_path / "results", tmp_path / "archive"
-    evaluate(archive, ["2014"], [], results)
+    evaluate_committed(archive, ["2014"], [], results)
     rate = json.loads((run / "scores/2014.json").read_text())["exprate"]
     printed = capsys.readouterr().out
     assert [f"{rate:.2f}"] * 2 + ["5 of 5"] == [cell.strip() for cell in _row(printed)[3:6]]
     assert "rounded to float16" in printed and "outside the committed one's 95 % interval" in printed
     with pytest.raises(UserError, match="no run of these recipes has weights"):
-        evaluate(archive, [], ["bttr"], results)
+        evaluate_committed(archive, [], ["bttr"], results)
     with pytest.raises(UserError, match="give it with CROHME="):
-        evaluate(None, [], [], results)
+        evaluate_committed(None, [], [], results)
     with pytest.raises(UserError, match="another edition"):
-        evaluate(tiny_archive(tmp_path / "other", train=8), [], [], results)
+        evaluate_committed(tiny_archive(tmp_path / "other", train=8), [], [], results)
 
 
 def test_a_stopped_evaluation_is_resumed(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
@@ -116,19 +120,19 @@ def test_a_stopped_evaluation_is_resumed(run: Path, tmp_path: Path, monkeypatch,
 
     stop_before(1)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(tmp_path / "archive", [], [], tmp_path / "results")
+        evaluate_committed(tmp_path / "archive", [], [], tmp_path / "results")
     stop_before(99)
-    evaluate(tmp_path / "archive", [], [], tmp_path / "results")
+    evaluate_committed(tmp_path / "archive", [], [], tmp_path / "results")
     assert began == ["tiny-seed8"]
     printed = capsys.readouterr().out
     assert "2 runs, 2 test sets, 1 of them already done" in printed
     assert all(f"│ comer-fusion/tiny-seed{seed}" in printed for seed in (7, 8))
     stop_before(1)  # that one was finished, so this one begins anew
     with pytest.raises(KeyboardInterrupt):
-        evaluate(tmp_path / "archive", [], [], tmp_path / "results")
+        evaluate_committed(tmp_path / "archive", [], [], tmp_path / "results")
     monkeypatch.setattr(evaluation, "environment", lambda device: {"revision": "another"})
     stop_before(99)
-    evaluate(tmp_path / "archive", [], [], tmp_path / "results")
+    evaluate_committed(tmp_path / "archive", [], [], tmp_path / "results")
     assert began == ["tiny-seed7", "tiny-seed8"]
 
 
