@@ -214,12 +214,13 @@ class Search(Strict):
 
     @property
     def name(self) -> str:
-        """The search as a signature names it: joint10, l2r10, joint10+sizes1,1.2+networks2+convertible …"""
+        """The search as a signature names it: joint10, l2r10, joint10+sizes1,1.2+alpha0.25+convertible …"""
         name = ("joint" if self.direction == "both" else self.direction) + str(self.beam_size)
         sizes = "" if self.scales == (1.0,) else "+sizes" + ",".join(f"{scale:g}" for scale in self.scales)
+        alpha = "" if self.alpha == 1 else f"+alpha{self.alpha:g}"
         language = f"+language{self.language.weight:g},{self.language.length:g}" if self.language.weights else ""
         networks = f"+networks{1 + len(self.together.runs)}" if self.together.runs else ""
-        return name + sizes + networks + language + "+convertible" * self.convertible
+        return name + sizes + alpha + networks + language + "+convertible" * self.convertible
 
 
 class Config(Strict):

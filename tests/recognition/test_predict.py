@@ -169,5 +169,6 @@ def test_the_signature_names_the_search(untrained) -> None:
     assert config.search.name == "joint10"
     assert changed(config, convertible=True).search.name == "joint10+convertible"
     assert changed(config, scales=(1.3,)).search.name == "joint10+sizes1.3"
+    assert changed(config, alpha=0.25).search.name == "joint10+alpha0.25"
     assert changed(config, language={"weights": "lm", "weight": 0.2}).search.name == "joint10+language0.2,0"
     assert changed(config, scales=(1.0,), convertible=False).digest == config.digest  # runs keep their names
