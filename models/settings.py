@@ -318,7 +318,7 @@ def settings_class(network: object) -> type[NetworkSettings] | None:
             raise ValueError(f"models/{module}.py cannot be imported ({type(error).__name__}: {error})") from error
     settings = NETWORKS.get(name)
     if settings and "__pydantic_fields__" not in vars(settings):
-        raise ValueError(f"decorate {settings.__name__} with @dataclass(frozen=True, config=STRICT) of pydantic")
+        raise ValueError(f"decorate {settings.__name__} with pydantic's @dataclass(frozen=True, config=STRICT)")
     return settings
 
 

@@ -26,7 +26,7 @@ class Vocabulary:
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
 
     def encode(self, tokens: Sequence[str]) -> list[int]:
-        """Ids of LaTeX tokens. Raises ValueError for the first one that is not among them."""
+        """Ids of LaTeX tokens. Raises ValueError for the first one that is not in the vocabulary."""
         for token in tokens:
             if token not in self.ids or token in SPECIAL:
                 raise ValueError(f"symbol {token!r} is not in the vocabulary")

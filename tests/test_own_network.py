@@ -45,7 +45,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     "right, wrong, message",
     [
         ("from torch import nn", "from torhc import nn", "models/counting.py cannot be imported (ModuleNotFoundError:"),
-        ("@dataclass(frozen=True, config=STRICT)", "", "decorate CountingSettings with @dataclass"),
+        ("@dataclass(frozen=True, config=STRICT)", "", "decorate CountingSettings with pydantic's @dataclass"),
         ('code: ClassVar = "models.counting:Counting"', "pass", "CountingSettings must say where its network is"),
     ],
 )
