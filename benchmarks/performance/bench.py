@@ -74,7 +74,8 @@ def hardware() -> str:
 
 def versions() -> str:
     """Versions of torch and Python, and the git revision."""
-    return f"torch {torch.__version__}, Python {sys.version.split()[0]}, {(revision() or 'no revision')[:9]}"
+    checkout = revision()
+    return f"torch {torch.__version__}, Python {sys.version.split()[0]}, {checkout[:9] if checkout else 'no revision'}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,10 +77,16 @@ def examine(archive: Archive, config: Config, results: Path, device: torch.devic
     parts = tests(archive), steps(archive, config, device), searches(archive, results, device), switches(done, config)
     for measurement in chain.from_iterable(parts):
         done.append(measurement)
-        rows = [dict(zip(COLUMNS, (*row, hardware, software), strict=True)) for row in done]
+        rows = [dict(zip(COLUMNS, (*_rounded(row), hardware, software), strict=True)) for row in done]
         write_atomically(path, csv_text(COLUMNS, [*others, *rows]))
-    show(f"gpu-check: {hardware}", [dict(zip(COLUMNS, row, strict=False)) for row in done], software)
+    show(f"gpu-check: {hardware}", [dict(zip(COLUMNS, _rounded(row), strict=False)) for row in done], software)
     print(path)
+
+
+def _rounded(row: Measurement) -> Measurement:
+    """The row, a measured value to four significant digits."""
+    part, case, measure, value, unit = row
+    return part, case, measure, float(f"{value:.4g}") if isinstance(value, float) else value, unit
 
 
 def tests(archive: Archive) -> Iterator[Measurement]:

@@ -10,6 +10,7 @@ import torch
 import benchmarks.training.learner as learning
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
+from benchmarks.performance import bench
 from benchmarks.performance import gpu_check as check
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.trainer import train
@@ -57,6 +58,7 @@ def examined(place: tuple[Path, Path], results: Path) -> dict[tuple[str, str], l
 def test_all_parts_are_measured(place, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setattr(check, "SHAPES", 3)
     monkeypatch.setattr(check, "tests", RUN_TESTS)
+    monkeypatch.setattr(bench, "revision", lambda: None)
     found = examined(place, tmp_path)
     for way in ("cold", "eager", "recorded", "replayed"):
         assert len(found["step", way]) == 3 + (way == "eager") and all(float(ms) > 0 for ms in found["step", way])
@@ -65,6 +67,8 @@ def test_all_parts_are_measured(place, tmp_path, monkeypatch, capsys) -> None:
     assert found["set", "training.resident"] == ["False"]  # because its test failed
     assert found["search", "ExpRate, committed"] == ["0.0"] and len(found["search", "ExpRate in bf16"]) == 1
     assert {measure for part, measure in found if part == "set"} >= {"training.graphs", "search.bf16"}
+    assert all(float(f"{float(ms):.4g}") == float(ms) for ms in found["step", "eager"])
+    assert "no revision\n" in (tmp_path / "speed/gpu.csv").read_text().replace('"', "")
     assert "test_fails: test_it" in " ".join(capsys.readouterr().out.split())
 
 
