@@ -49,7 +49,7 @@ def rescore(
     results: Results = RESULTS,
 ) -> None:
     """Measure what a language model is worth in recognition; write results/rescoring.{csv,md}."""
-    from benchmarks.languages.worth import rescore
+    from benchmarks.languages.rescore import rescore
     from benchmarks.runs.workspace import open_data
 
     rescore(open_data(crohme, results), trial, folders, language, results)

@@ -10,8 +10,8 @@ import pytest
 from benchmarks.config import Language, Search
 from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
-from benchmarks.languages import worth
-from benchmarks.languages.worth import Listed, judged, read_lists, rescore
+from benchmarks.languages import rescore as rescoring
+from benchmarks.languages.rescore import Listed, judged, read_lists, rescore
 from evaluation.symlg import from_latex
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -80,7 +80,7 @@ def test_lists_that_are_none_are_one_clear_line(tmp_path, line, fault):
 
 
 def test_what_is_chosen_on_held_out_expressions_holds_for_all_sets(tmp_path, monkeypatch):
-    monkeypatch.setattr(worth, "Lines", Lines)
+    monkeypatch.setattr(rescoring, "Lines", Lines)
     archive = open_archive(tiny_archive(tmp_path / "archive"))
     config = tiny_config(archive.path)
     for name, split, part in (("trial", "heldout", "train"), ("run", "2014", "2014")):
@@ -98,11 +98,11 @@ def test_what_is_chosen_on_held_out_expressions_holds_for_all_sets(tmp_path, mon
     assert all(row["gained"] - row["lost"] == round(row["points"] * row["n"] / 100) for row in rows)
     assert max(row["gained"] for row in rows) > 0
     text = (tmp_path / "rescoring.md").read_text()
-    assert worth.TITLE in text and text.endswith(f"{worth.NOTE}\n")
+    assert rescoring.TITLE in text and text.endswith(f"{rescoring.NOTE}\n")
 
 
 def test_folders_without_lists_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(worth, "Lines", Lines)
+    monkeypatch.setattr(rescoring, "Lines", Lines)
     archive = open_archive(tiny_archive(tmp_path / "archive"))
     (tmp_path / "trial").mkdir()
     config = tiny_config(archive.path)
