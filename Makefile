@@ -117,7 +117,7 @@ mlflow-ui: $(READY) ## serve the MLflow UI on 127.0.0.1 (RESULTS=results/local/e
 bench: $(READY) ## time plain and fast training and search on a quiet machine: results/speed/ (10 min)
 	@$(BIN)/python -m benchmarks bench $(data_options)
 
-gpu-check: $(READY) ## check a new GPU in five minutes (CROHME=): CUDA tests, steps, a search, settings: results/speed/gpu.csv
+gpu-check: $(READY) ## check a new GPU in a few minutes (CROHME=): tests, steps, a search, settings: results/speed/gpu.csv
 	@$(BIN)/python -m benchmarks gpu-check $(data_options)
 
 timings: $(READY) ## time to accuracy of the committed runs: results/speed/training.csv

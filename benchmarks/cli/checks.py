@@ -60,7 +60,7 @@ def bench(
 
 @app.command("gpu-check", rich_help_panel=PANEL)
 def gpu_check(crohme: Crohme = None, results: Results = RESULTS) -> None:
-    """Check a GPU in five minutes: correctness, speed, recommended settings."""
+    """Check a GPU in a few minutes: correctness, speed, recommended settings."""
     from benchmarks.performance.gpu_check import gpu_check
 
     gpu_check(crohme, results)

@@ -1,7 +1,7 @@
-"""`make gpu-check`: check the suite on a new GPU in five minutes; write results/speed/gpu.csv.
+"""`make gpu-check`: check the suite on a new GPU in a few minutes; write results/speed/gpu.csv.
 
 Four parts; every number is saved as soon as it is measured:
-- tests: the CUDA tests, which are skipped elsewhere.
+- tests: those of recorded steps and of batches made on the device, some of which are skipped elsewhere.
 - step: one micro-batch (`Learner.micro_step` of the preset `gpu`: inputs made on the device, forward, backward) at
   eight padded shapes of its last epoch, from small to large. Times in ms: `cold`, the first of its shape; `eager`,
   kernel by kernel; `recorded`, while a CUDA graph is captured; `replayed`, from the graph. `eager` and `replayed` are
@@ -90,7 +90,7 @@ def _rounded(row: Measurement) -> Measurement:
 
 
 def tests(archive: Archive) -> Iterator[Measurement]:
-    """Run the CUDA tests; count the results of each file and name the failures."""
+    """Run the tests; count the results of each file and name the failures."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]

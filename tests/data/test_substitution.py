@@ -115,7 +115,7 @@ def test_crohmes_images_show_their_ink_where_the_canvas_puts_it() -> None:
 
 
 def test_crohmes_formulas_repeat(crohme: Path) -> None:
-    """The figures of CROHME in the docstrings of substitution and split_heldout, CHANGELOG and results/README."""
+    """The figures of CROHME in the docstrings of substitution and split_heldout, and results/README."""
     archive, image = open_archive(crohme), np.zeros((1, 1), np.uint8)
     samples = [Sample(id_, tuple(tokens), image) for id_, tokens in archive.captions("train").items()]
     formulas = {sample.tokens for sample in samples}
