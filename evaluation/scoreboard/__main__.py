@@ -14,7 +14,7 @@ from evaluation.lgeval import results_folder
 from evaluation.scoreboard.board import COLUMNS, make_board
 from evaluation.scoreboard.card import CARDS, ROOT, YEARS, read_card, read_cards
 from evaluation.scoreboard.markdown import markdown
-from evaluation.scoring.inputs import read_predictions, read_text
+from evaluation.scoring.inputs import read_predictions
 from evaluation.scoring.tokens import formula_of, untokenized
 
 
@@ -28,9 +28,7 @@ def score(args: Namespace) -> None:
     for note in board.notes:
         print(f"note: {note}", file=sys.stderr)
     args.results.mkdir(parents=True, exist_ok=True)
-    earlier = args.results / "scoreboard.md"
-    page = markdown(board, read_text(earlier) if earlier.is_file() else "")
-    for name, text in {"csv": csv_text(COLUMNS, board.rows), "md": page}.items():
+    for name, text in {"csv": csv_text(COLUMNS, board.rows), "md": markdown(board)}.items():
         results_folder.replace(str(args.results / f"scoreboard.{name}"), text)
         print(args.results / f"scoreboard.{name}")
 

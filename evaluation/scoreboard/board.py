@@ -1,4 +1,5 @@
-"""The rows of the scoreboard: every system on every test set, under every reading and edition of the official scorer.
+"""The rows of the scoreboard: every system on every test set, under every reading and edition of the official scorer,
+and, under the paper's rules, on all test sets together.
 
 Rates have Wilson's interval. Under the paper's rules, each system is compared with CoMER on the same expressions
 (Newcombe's interval and McNemar's exact test), and systems trained on the same kind of data are put into groups that
@@ -28,6 +29,7 @@ from evaluation.scoring.tokens import formula_of
 from evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
 
 BASELINE = "comer"
+TOGETHER = "together"  # stands for the year in the row of a system over all test sets
 RULES = tuple(Rules(READINGS[r], EDITIONS[e]) for e in ("crohme2019", "current") for r in READINGS)  # the paper's first
 COUNTS = ("n", "exact", "le1", "le2", "le3")
 LENGTHS = ("len10", "len20", "len30", "len40", "len50", "longer")  # exact, by the length of the true caption
@@ -40,6 +42,7 @@ COLUMNS = (
 
 TESTS = ("difference", "difference_low", "difference_high", "p")  # against the baseline
 NUMBERS = (*COUNTS, "token_exact", "missing", "unconverted", *LENGTHS, *OFF)
+TYPES = dict.fromkeys(NUMBERS, int) | dict.fromkeys(TESTS, float)  # of cells that are more than text
 
 Row = dict[str, Any]
 Errors = dict[str, list[int]]  # D_B of every expression, by year, in the order of the truth
@@ -47,7 +50,7 @@ Errors = dict[str, list[int]]  # D_B of every expression, by year, in the order 
 
 @dataclass
 class Board:
-    """All rows, and what is said of the systems over their years together, by key."""
+    """All rows, and by system's key and year (or TOGETHER) the errors that they are made from."""
 
     systems: list[System]
     rows: list[Row] = field(default_factory=list)
@@ -57,19 +60,9 @@ class Board:
     absent: list[System] = field(default_factory=list)  # those whose rows are kept
 
     def row(self, key: str, year: str, rules: Rules = PAPER) -> Row | None:
-        """The row of a system and year; None if it has no predictions for that year."""
+        """The row of a system and year (or TOGETHER); None if it has no predictions for that year (or for one)."""
         named = {"system": key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
         return next((row for row in self.rows if named.items() <= row.items()), None)
-
-    def pooled(self, key: str) -> list[int] | None:
-        """The errors of a system on all test sets together; None unless it has all."""
-        errors = self.errors.get(key, {})
-        return [count for year in YEARS for count in errors[year]] if errors.keys() == set(YEARS) else None
-
-    def total(self, key: str) -> tuple[int, int] | None:
-        """How many expressions of all test sets a system gets right, and of how many; None unless it has all."""
-        rows = [row for year in YEARS if (row := self.row(key, year))]
-        return (sum(row["exact"] for row in rows), sum(row["n"] for row in rows)) if len(rows) == len(YEARS) else None
 
     def absent_peers(self, system: System) -> list[System]:
         """The absent systems of the same kind of training: without their predictions, there are no new groups."""
@@ -113,7 +106,14 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
                 counts = vars(result.score) if rules == PAPER else in_process(texts, graphs, rules)[0]
                 row = _row(system, year, rules, counts, result.score)
                 board.rows.append(row | (off_by_length(result, texts) if rules == PAPER else {}))
-    for year in YEARS:
+    for system in systems:
+        if system in board.absent:
+            board.rows += kept.get((system.key, TOGETHER), [])
+        elif set(YEARS) <= system.card.files.keys():
+            board.rows.append(_together([row for year in YEARS if (row := board.row(system.key, year))]))
+            errors = board.errors[system.key]
+            errors[TOGETHER] = [count for year in YEARS for count in errors[year]]
+    for year in (*YEARS, TOGETHER):
         _test(board, year, kept)
     return board
 
@@ -127,7 +127,7 @@ def _kept(committed: Path) -> dict[tuple[str, str], list[Row]]:
             raise ValueError
         for cells in reader:
             filled = {name: text for name, text in cells.items() if text != ""}
-            row = {name: int(text) if name in NUMBERS else text for name, text in filled.items()}
+            row = {name: TYPES.get(name, str)(text) for name, text in filled.items()}
             kept.setdefault((cells["system"], cells["year"]), []).append(row)
     except (ValueError, TypeError, csv.Error):  # a short row has None
         raise InputError(f"{committed}: is damaged, or not a scoreboard; restore the committed one") from None
@@ -135,8 +135,8 @@ def _kept(committed: Path) -> dict[tuple[str, str], list[Row]]:
 
 
 def _test(board: Board, year: str, kept: Mapping[tuple[str, str], Sequence[Row]]) -> None:
-    """Add groups and differences of one year to the rows. Where a test needs predictions that are not at hand, its
-    committed outcome stands if the system's counts are the committed ones."""
+    """Add groups and differences of one year, or of all together, to the rows. Where a test needs predictions that are
+    not at hand, its committed outcome stands if the system's counts are the committed ones."""
     errors = {key: years[year] for key, years in board.errors.items() if year in years}
     groups = groups_of(board.systems, errors)
     no_baseline = [system for system in board.absent if system.key == BASELINE]
@@ -165,16 +165,27 @@ def _notes(system: System, year: str, result: Evaluation) -> list[str]:
 
 
 def _row(system: System, year: str, rules: Rules, counts: Mapping[str, int], score: Score) -> Row:
-    low, high = proportion_interval(counts["exact"], counts["n"])
     row: Row = {"system": system.key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
     row |= {name: counts[name] for name in COUNTS}
-    row |= {"token_exact": score.token_exact, "low": round(100 * low, 2), "high": round(100 * high, 2)}
+    row |= {"token_exact": score.token_exact} | _interval(row)
     if rules == PAPER:
         row |= {"missing": score.missing, "unconverted": score.unconverted}
         row |= dict(zip(LENGTHS, (bucket.exact for bucket in score.by_length or []), strict=True))
         told = next((claim for claim in system.card.reported if year in claim.rates), None)
         row |= {"reported": told.rates[year], "metric": told.metric} if told else {}
     return row
+
+
+def _together(rows: Sequence[Row]) -> Row:
+    """The row over all test sets, from the rows of each."""
+    row: Row = {name: rows[0][name] for name in ("system", "reading", "edition")} | {"year": TOGETHER}
+    row |= {name: sum(other[name] for other in rows) for name in (*COUNTS, "token_exact")}
+    return row | _interval(row)
+
+
+def _interval(row: Row) -> Row:
+    low, high = proportion_interval(row["exact"], row["n"])
+    return {"low": round(100 * low, 2), "high": round(100 * high, 2)}
 
 
 def off_by_length(result: Evaluation, texts: Mapping[str, str]) -> Row:

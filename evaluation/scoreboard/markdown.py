@@ -3,7 +3,7 @@
 import html
 from collections.abc import Iterable, Sequence
 
-from evaluation.scoreboard.board import BASELINE, LENGTHS, OFF, RULES, Board, Row, difference, groups_of
+from evaluation.scoreboard.board import LENGTHS, OFF, RULES, TOGETHER, Board, Row
 from evaluation.scoreboard.card import YEARS, System
 from evaluation.scoring.interval import interval_text
 from evaluation.scoring.lengths import BUCKETS
@@ -20,23 +20,19 @@ checksums in [evaluation/scoreboard/](../evaluation/scoreboard/). ExpRate in per
 images, which leaves out how much another training would differ. Systems are ranked among those trained on the same kind
 of data. With a *group* letter in common, the data do not tell two apart (McNemar, all pairs of a kind, Holm, 5 %)."""
 
-Kept = dict[tuple[str, str], tuple[str, str]]  # a system's name and rate -> against CoMER, and group
-
 BY_LENGTH = """\
 Correct expressions of all years whose captions have so many tokens; in brackets, wrong predictions with fewer tokens
 than the caption, and with more."""
 
 
-def markdown(board: Board, committed: str = "") -> str:
-    """The text of results/scoreboard.md. Where predictions are not at hand, outcomes of tests over all years are those
-    of `committed`, an earlier text."""
-    kept = _kept(committed) if board.absent else {}
+def markdown(board: Board) -> str:
+    """The text of results/scoreboard.md."""
     signature = next(iter(board.signatures.values()))
     common = "|".join(part for part in signature.split("|") if not part.startswith(("set:", "n:")))
     parts = ["# Scoreboard", INTRO.format(signature=common)]
     for kind, title in KINDS.items():
         if systems := [system for system in board.systems if system.card.training == kind]:
-            parts += [f"## {title}", _ranking(board, systems, kept)]
+            parts += [f"## {title}", _ranking(board, systems)]
     parts += ["## Reported beside recounted", _claims(board)]
     parts += ["## Under other rules", "Correct expressions, by the reading (pandoc) and the edition.", _rules(board)]
     parts += ["## By length", BY_LENGTH, _lengths(board)]
@@ -63,33 +59,21 @@ def _rate(exact: int, n: int) -> str:
     return f"{100 * exact / n:.2f} ({interval_text(exact, n)})"
 
 
-def _kept(text: str) -> Kept:
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
-    return {(cells[0], cells[6]): (cells[7], cells[8]) for cells in rows if len(cells) == 9}
-
-
-def _ranking(board: Board, systems: Sequence[System], kept: Kept) -> str:
-    pooled = {system.key: errors for system in systems if (errors := board.pooled(system.key))}
-    totals = {system.key: total for system in systems if (total := board.total(system.key))}
-    groups = groups_of(systems, pooled)
-    order = sorted(systems, key=lambda s: -totals[s.key][0] if s.key in totals else 0)  # the others come last
-    baseline = board.pooled(BASELINE)
+def _ranking(board: Board, systems: Sequence[System]) -> str:
+    together = {system.key: board.row(system.key, TOGETHER) or {} for system in systems}
+    order = sorted(systems, key=lambda system: -together[system.key].get("exact", 0))  # those without come last
     lines = []
     for rank, system in enumerate(order, 1):
-        cells = [_rate(row["exact"], row["n"]) if (row := board.row(system.key, year)) else "–" for year in YEARS]
-        errors, total = pooled.get(system.key), totals.get(system.key)
-        together = _rate(*total) if total else "–"
-        against, group = kept.get((_name(system), together), ("–", "–"))
-        if errors and baseline and system.key != BASELINE:
-            against = _against(difference(errors, baseline))
-        if not board.absent_peers(system):
-            group = groups.get(system.key, "–")
-        place = rank if total else "–"
-        lines.append([_name(system), place, escaped(system.card.parameters), *cells, together, against, group])
-    return table(["system", "rank", "parameters", *YEARS, "together", "against CoMER", "group"], lines)
+        rows, whole = [board.row(system.key, year) for year in (*YEARS, TOGETHER)], together[system.key]
+        rates = [_rate(row["exact"], row["n"]) if row else "–" for row in rows]
+        place, group = (rank, whole.get("group", "–")) if whole else ("–", "–")
+        lines.append([_name(system), place, escaped(system.card.parameters), *rates, _against(whole), group])
+    return table(["system", "rank", "parameters", *YEARS, TOGETHER, "against CoMER", "group"], lines)
 
 
 def _against(row: Row) -> str:
+    if "p" not in row:
+        return "–"
     p = "p < 0.001" if row["p"] < 0.001 else f"p = {row['p']:.3f}"
     return f"{row['difference']:+.2f} ({row['difference_low']:+.1f} to {row['difference_high']:+.1f}), {p}"
 

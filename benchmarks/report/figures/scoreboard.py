@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from benchmarks.errors import UserError
 from benchmarks.report.figures.results import GRAY, handle, label_rows
-from evaluation.scoreboard.card import read_cards
+from evaluation.scoreboard.card import YEARS, read_cards
 from evaluation.symlg import PAPER
 
 # By kind of training data: color, marker, words.
@@ -23,7 +23,7 @@ def scoreboard(table: Path) -> Figure:
     together, the best first. `table` is results/scoreboard.csv. Raises UserError for a system without a card."""
     with table.open(encoding="utf-8", newline="") as file:
         chosen = {"reading": PAPER.reading.name, "edition": PAPER.edition.name}
-        rows = [row for row in csv.DictReader(file) if chosen.items() <= row.items()]
+        rows = [row for row in csv.DictReader(file) if row["year"] in YEARS and chosen.items() <= row.items()]
     cards = {system.key: system.card for system in read_cards()}
     if unknown := next((row["system"] for row in rows if row["system"] not in cards), None):
         raise UserError(f"{table}: there is no card {unknown}; run make scoreboard")

@@ -13,7 +13,7 @@ import yaml
 
 from evaluation import InputError, symlg
 from evaluation.scoreboard.__main__ import main
-from evaluation.scoreboard.board import COLUMNS, COUNTS, RULES, groups_of, make_board
+from evaluation.scoreboard.board import COLUMNS, COUNTS, RULES, TOGETHER, groups_of, make_board
 from evaluation.scoreboard.card import Card, System, read_card, read_cards
 from evaluation.scoreboard.markdown import escaped, markdown
 from evaluation.scoring.inputs import matched, read_ground_truth
@@ -104,7 +104,7 @@ def test_the_board(tmp_path: Path, archive: Path):
     raw = TRUTH | {"e2": r"\frac{12}b"}
     write_card(tmp_path, "raw", dict.fromkeys(YEARS, raw), tokenize=True, name=HOSTILE, training="more")
     board = make_board(read_cards(tmp_path / "cards"), tmp_path / "systems", archive)
-    assert len(board.rows) == len(RULES) * 7
+    assert len(board.rows) == len(RULES) * 7 + 2  # of comer and raw over all years
     rows = {key: board.row(key, "2014") for key in ("comer", "part", "raw")}
     counts = {key: [row[name] for name in (*COUNTS, "token_exact", "missing")] for key, row in rows.items() if row}
     assert counts == {"comer": [4, 3, 4, 4, 4, 3, 0], "part": [4, 1, 1, 1, 1, 1, 3], "raw": [4, 4, 4, 4, 4, 3, 0]}
@@ -118,7 +118,9 @@ def test_the_board(tmp_path: Path, archive: Path):
     assert "| 6 (−3 +3) |" in markdown(make_board(read_cards(tmp_path / "cards"), tmp_path / "systems", archive))
     assert "part: has no predictions for 2016" in board.notes
     assert "comer, 2014: 1 predictions have no ground truth and are left out" in board.notes
-    assert board.row("part", "2016") is None and board.pooled("part") is None
+    assert board.row("part", "2016") is None and board.row("part", TOGETHER) is None
+    whole = board.row("raw", TOGETHER)
+    assert whole and [whole[name] for name in (*COUNTS, "token_exact", "difference")] == [12, 12, 12, 12, 12, 9, 25.0]
     text = markdown(board)
     assert "<img" not in text and "](javascript" not in text and "| – | 1 M | 25.00 (4.6–69.9) | – | – |" in text
     assert text.index("Trained on CROHME alone") < text.index("Trained on more")
@@ -236,7 +238,7 @@ def test_predictions_become_a_card_and_the_card_a_row(
     assert run("score", *folders, f"--crohme={archive}", f"--results={tmp_path / 'results'}")[0] == 0
     with (tmp_path / "results/scoreboard.csv").open() as file:
         exact = [row["exact"] for row in csv.DictReader(file)]
-    assert exact == ["4", "4", "3", "3"] * 3  # the truth follows the paper's edition
+    assert exact == [*["4", "4", "3", "3"] * 3, "12"]  # the truth follows the paper's edition
 
     (tmp_path / "2014.csv").write_text("id,pred\ne0,a\ne0,b\n")
     status, _, error = run("add", "twice", given[0], *options, "--training=more")
@@ -260,6 +262,8 @@ def test_the_committed_board_has_every_card_and_rule():
         for year in system.card.files
         for rules in RULES
     }
+    paper = ("pandoc-1.19", "crohme2019")
+    expected |= {(system.key, TOGETHER, *paper) for system in read_cards() if set(YEARS) <= system.card.files.keys()}
     assert committed().keys() == expected
     text = (ROOT / "results/scoreboard.md").read_text(encoding="utf-8")
     assert all(escaped(system.card.name) in text for system in read_cards())
