@@ -35,5 +35,5 @@ def test_the_plan_knows_the_minutes_of_a_measured_preset(tmp_path: Path) -> None
         config = resolve("comer-fusion", preset, 7).changed({"data.name": data})
         return _expected(RunFolder(tmp_path / config.run_name, config))
 
-    assert expected("large") == measured_cost("large", "comer-fusion") == "224 core-minutes"
+    assert expected("large") == measured_cost("large", "comer-fusion") == "380 core-minutes"
     assert expected("gpu") == expected("large", "embedded") == "unknown"
