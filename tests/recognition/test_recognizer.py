@@ -189,7 +189,8 @@ def test_doubtful_results_are_reported(
     dots, drawn = (json.loads(line) for line in printed.out.splitlines())
     assert dots["doubtful"] and dots["confidence"] < 0.65
     assert not drawn["doubtful"] and drawn["latex"] == LATEX and drawn["confidence"] > 0.8
-    assert drawn["confidence"] == pytest.approx(np.exp(drawn["score"] / 2), abs=1e-4)
+    steps, alpha = len(LATEX.split()) + 1, Recognizer.load().config.search.alpha
+    assert drawn["confidence"] == pytest.approx(np.exp(drawn["score"] / steps ** (1 - alpha) / 2), abs=1e-4)
     doubt, summary = printed.err.splitlines()
     assert doubt.startswith(f"doubtful: {tmp_path / 'dots.png'}: ") and summary.startswith("read 2 of 2 by ")
 
