@@ -7,8 +7,8 @@ What recording requires, and how it is ensured:
 - Inputs and gradients keep their addresses: inputs are copied into buffers, gradients are zeroed and never freed. No
   shape is recorded before its third batch, so every parameter that receives a gradient has one by then.
 - Decisions of the host are recorded with the kernels: the shape, and whether running statistics are updated. Both are
-  in the key. When statistics become fixed, all recordings are given up, and steps are recorded anew. Learning rate,
-  clipping, optimizer and average stay outside.
+  in the key. When statistics become fixed, steps are recorded anew, in a pool of their own: torch 2.11 refuses a pool
+  whose recordings are all gone. Learning rate, clipping, optimizer and average stay outside.
 - Dropout: torch passes the generator's seed and offset to a graph at launch (since 1.13), so a seeded micro-batch draws
   the same masks either way.
 - autocast must not reuse bf16 copies of weights across micro-batches: the caller turns its cache off.
@@ -74,11 +74,6 @@ class Replays:
             err_console.print(f"no memory for more than {self.limit} recorded steps: other shapes run kernel by kernel")
         else:
             self.replays[key] = (buffers, *recorded)
-
-    def forget(self) -> None:
-        """Free all recordings, so that steps are recorded anew as far as the limit still allows."""
-        self.seen.clear()
-        self.replays.clear()
 
     def give_up(self) -> int:
         """Free the memory of all recordings, make no more, and return how many there were."""

@@ -46,8 +46,7 @@ class Learner:
             self.parallel = DistributedDataParallel(self.model, find_unused_parameters=True)
             warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
         self.norms = batch_norms(self.model)
-        record, limit = make_recorder(team), config.training.graphs
-        self.replays = Replays(record, limit) if limit and record else None
+        self.replays = make_replays(team, config.training.graphs)
         averaged = self.model.named_parameters() if training.average else ()
         self.average = {name: parameter.detach().clone() for name, parameter in averaged}
         self.optimizer = make_optimizer(self.model, training.optimizer, training.bf16)
@@ -112,8 +111,8 @@ class Learner:
     def measure_statistics(self, batches: Iterable[Inputs]) -> None:
         """Replace the running statistics of batch normalization by those of training `batches`, read with the current
         weights, not the averaged ones. Before a step, `train` must be called again."""
-        if self.replays is not None:
-            self.replays.forget()  # they hold steps in which each batch has statistics of its own
+        if self.replays is not None:  # they hold steps in which each batch has statistics of its own
+            self.replays = make_replays(self.team, self.replays.limit)
         self._recalibrate(self.model, batches)
 
     def inference_model(self, batches: Iterable[Inputs] | None) -> Network:
@@ -131,6 +130,12 @@ class Learner:
         with recalibrated(model):
             for inputs in batches:
                 self._loss(model, inputs)
+
+
+def make_replays(team: Team, limit: int) -> Replays | None:
+    """Recorded steps of at most `limit` shapes, none so far; None where steps are not recorded."""
+    record = make_recorder(team)
+    return Replays(record, limit) if limit and record else None
 
 
 def make_recorder(team: Team) -> Record | None:

@@ -104,9 +104,6 @@ def test_no_recording_without_free_memory(capsys):
     for _ in range(EAGER + 3):
         batch = inputs(8)
         assert replays(lambda batch, first: batch.targets[0].sum(), batch, True, 0) == batch.targets[0].sum()
-    replays.forget()  # the steps, not that there is no memory for them
-    for _ in range(EAGER + 3):
-        replays(lambda batch, first: batch.targets[0].sum(), inputs(8), True, 0)
     assert len(attempts) == 1
     assert "no memory for more than 0 recorded steps" in " ".join(capsys.readouterr().err.split())
 
@@ -161,6 +158,36 @@ def test_steps_are_recorded_anew_when_statistics_become_fixed(archive, tmp_path,
     monkeypatch.setattr(learning, "make_recorder", lambda team: recorder)
     trained(config, archive, tmp_path, team)
     assert {True, False} == set(launched)
+
+
+def test_what_is_recorded_anew_keeps_to_the_limit_that_memory_set(archive, monkeypatch):
+    recorders: list[object] = []
+    monkeypatch.setattr(learning, "make_recorder", lambda team: recorders.append(team) or rehearsed)
+    learner = Learner(tiny_config(archive, GRAPHS), Team(0, 1, torch.device("cpu")))
+    assert learner.replays is not None
+    learner.replays.limit = 3  # no memory for more
+    learner.measure_statistics([])
+    assert learner.replays.limit == 3 and len(recorders) == 2
+
+
+@needs_gpu
+def test_steps_are_recorded_anew_on_a_gpu(archive):
+    """With one pool for both, torch 2.11 fails: "use_count > 0 INTERNAL ASSERT FAILED"."""
+    team = Team(0, 1, torch.device("cuda:0"))
+    as_in_training(team)
+    learner = Learner(tiny_config(archive, GRAPHS), team)
+    weight = torch.ones(2, device=team.device)
+    with own_stream(team.device):
+        for factor in (2, 3):
+            assert learner.replays is not None
+            recorded = learner.replays.record(lambda factor=factor: (weight * factor).sum())
+            assert recorded
+            launch, loss = recorded
+            launch()
+            assert float(loss) == 2 * factor
+            learner.replays.replays[()] = (inputs(8), launch, loss)
+            del recorded, launch, loss
+            learner.measure_statistics([])
 
 
 def test_a_training_frees_its_memory_at_once(archive, tmp_path, monkeypatch):
