@@ -56,7 +56,7 @@ def row(run: RunFolder) -> dict[str, object]:
     ]
     on_2014 = validated if run.settings.select == "2014" else []
     values: dict[str, object] = {"recipe": run.recipe, "preset": run.preset, "config": run.recipe_hash}
-    values |= {"hardware": run.environment.get("device", "unknown"), "threads": run.environment.get("threads")}
+    values |= {"hardware": run.hardware, "threads": run.environment.get("threads")}
     values |= {"seed": str(run.seed), "n": 1, "epochs": len(history), "total_s": training + checks}
     values |= {"epoch_s": (training + checks) / len(history), "train_epoch_s": training / len(history)}
     values |= {"validation_s": checks / len(validated) if validated else None, "validations": len(validated)}

@@ -257,9 +257,16 @@ class RunFolder:
         return list(accumulate(entry["seconds"] + entry.get("val_seconds", 0) for entry in self.history))
 
     @property
+    def hardware(self) -> str:
+        """The devices that trained the run, in order."""
+        places = [self.environment, *self.environment.get("resumed", [])]
+        return ", then ".join(dict.fromkeys(place.get("device", "unknown") for place in places))
+
+    @property
     def core_minutes(self) -> float:
-        """Minutes of training times CPU threads; 0 for a training on a GPU."""
-        if not self.history or self.environment.get("gpu"):
+        """Minutes of training times CPU threads; 0 if part of the training was on a GPU."""
+        places = [self.environment, *self.environment.get("resumed", [])]
+        if not self.history or any(place.get("gpu") for place in places):
             return 0.0
         return self.seconds[-1] / 60 * self.environment.get("threads", 1)
 

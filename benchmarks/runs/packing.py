@@ -81,7 +81,7 @@ def card(run: RunFolder, parameters: int) -> str:
         "",
         f"{parameters / 1e6:.2f} M parameters (float16), trained on CROHME's training set: {len(run.history)} epochs "
         f"in {run.seconds[-1] / 60:.0f} minutes. Epoch selected by: {run.settings.select}.",
-        f"Hardware: {environment.get('device', 'unknown')}, CPU threads: {environment.get('threads', 'unknown')}; "
+        f"Hardware: {run.hardware}, CPU threads: {environment.get('threads', 'unknown')}; "
         f"revision {environment.get('revision', 'unknown')}; versions in environment.json.",
         "",
         "| set | n | ExpRate | ≤1 | ≤2 | ≤3 | 95 % interval |",

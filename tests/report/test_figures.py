@@ -201,6 +201,15 @@ def test_a_gpus_minutes_are_not_core_minutes(tmp_path: Path) -> None:
     assert describe_preset(Config(recipe="", preset=""), [run])["core-minutes"] == ""
 
 
+def test_a_training_that_began_on_a_gpu_has_no_core_minutes(tmp_path: Path) -> None:
+    there, here = {"device": "NVIDIA H200", "gpu": True}, {"device": "AMD EPYC", "gpu": False}
+    folder = put_run(tmp_path)
+    for began, resumed in ((there, here), (here, there)):
+        put_environment(folder, threads=1, **began, resumed=[resumed, resumed])
+        (run,) = figures.read_runs(tmp_path / "reproduced")
+        assert (run.core_minutes, run.hardware) == (0, f"{began['device']}, then {resumed['device']}")
+
+
 def test_training_matches_the_history() -> None:
     history = [json.loads(line) for line in (RUN / "history.jsonl").read_text().splitlines()]
     figure = plots.training(committed(), "hour")

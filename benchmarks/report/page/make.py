@@ -236,7 +236,7 @@ def _costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
             continue
         speed = median(epoch["images_per_s"] for epoch in epochs)
         cells = [title(run), f"{run.seconds[-1] / 60:.1f}", len(epochs)]
-        cells += [f"{speed:.1f}", environment.get("device", "–"), environment.get("threads", "–")]
+        cells += [f"{speed:.1f}", run.hardware, environment.get("threads", "–")]
         cells += [environment.get("versions", {}).get("torch", "–"), (environment.get("revision") or "–")[:9]]
         rows.append({"source": source(run), "cells": cells})
     return rows
