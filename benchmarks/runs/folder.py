@@ -259,14 +259,17 @@ class RunFolder:
     @property
     def hardware(self) -> str:
         """The devices that trained the run, in order."""
-        places = [self.environment, *self.environment.get("resumed", [])]
-        return ", then ".join(dict.fromkeys(place.get("device", "unknown") for place in places))
+        return ", then ".join(dict.fromkeys(place.get("device", "unknown") for place in self._environments))
+
+    @property
+    def _environments(self) -> list[Mapping[str, Any]]:
+        """Where training began, and wherever else it was resumed."""
+        return [self.environment, *self.environment.get("resumed", [])]
 
     @property
     def core_minutes(self) -> float:
         """Minutes of training times CPU threads; 0 if part of the training was on a GPU."""
-        places = [self.environment, *self.environment.get("resumed", [])]
-        if not self.history or any(place.get("gpu") for place in places):
+        if not self.history or any(place.get("gpu") for place in self._environments):
             return 0.0
         return self.seconds[-1] / 60 * self.environment.get("threads", 1)
 
