@@ -116,6 +116,11 @@ class LanguageModel(nn.Module):
         self.input_dropout, self.dropout = Dropout(config.input_dropout), Dropout(config.dropout)
         self.softmax = nn.Linear(config.hidden, len(lexicon))
 
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.softmax.weight.device
+
     @torch.no_grad()
     def initialize(self, half_width: float | None) -> None:
         """Draw every parameter uniformly in ±half_width; None keeps torch's own ranges."""
@@ -201,7 +206,7 @@ class SummedLoss(torch.autograd.Function):
         x, weight = x_NH.to(factors), weight_VH.to(factors)
         logits_NV = F.linear(x, weight).to(bias_V.dtype).add_(bias_V)
         p_NV = torch.softmax(logits_NV, -1, out=logits_NV)
-        target = torch.arange(len(x)), targets_N
+        target = torch.arange(len(x), device=x.device), targets_N
         loss = -p_NV[target].log().sum()
         if any(ctx.needs_input_grad):
             p_NV[target] -= 1

@@ -24,7 +24,7 @@ def reproduce_lm(
     seeds: Annotated[str, typer.Option(help="seeds, separated by spaces or commas")] = "7",
     results: Results = RESULTS,
 ) -> None:
-    """Train and test language models; a stopped job is resumed."""
+    """Train and test language models, on a GPU if there is one; a stopped job is resumed."""
     from benchmarks.languages.reproduce import on_captions, on_text
     from benchmarks.runs.workspace import open_data
 

@@ -1,6 +1,7 @@
 """A language model's run folder: language.yaml, environment.json, history.jsonl, checkpoint, weights, scores.json."""
 
 import json
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -46,6 +47,11 @@ class LanguageRun:
         return self._read("environment.json") or {}
 
     @property
+    def hardware(self) -> str:
+        """The devices that trained the run, in order, CPUs with their threads."""
+        return ", then ".join(dict.fromkeys(map(_device, [self.environment, *self.environment.get("resumed", ())])))
+
+    @property
     def scores(self) -> dict[str, Any]:
         """`test_perplexity` and what it was measured on."""
         return self._read("scores.json") or {}
@@ -77,3 +83,8 @@ class LanguageRun:
             return None
         except ValueError:
             raise UserError(f"{path}: the file is damaged; restore it, or delete this run folder") from None
+
+
+def _device(environment: Mapping[str, Any]) -> str:
+    name, threads = environment.get("device", "unknown"), environment.get("threads", 1)
+    return name if environment.get("gpu") else f"{name}, {threads} thread{'s' if threads != 1 else ''}"

@@ -65,13 +65,8 @@ def _row(recipe: str, runs: Sequence[LanguageRun]) -> dict[str, object]:
         "seeds": len(runs),
         "parameters": means["parameters"],
         "minutes": sum(run.seconds[-1] for run in runs) / 60 / len(runs) if runs else None,
-        "hardware": "; ".join(sorted({_hardware(run) for run in runs})),
+        "hardware": "; ".join(sorted({run.hardware for run in runs})),
     }
-
-
-def _hardware(run: LanguageRun) -> str:
-    threads = run.environment.get("threads")
-    return f"{run.environment.get('device')}, {threads} thread{'s' if threads != 1 else ''}"
 
 
 def _curve(run: LanguageRun) -> list[list[object]]:

@@ -16,7 +16,7 @@ import torch
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from benchmarks.environment import environment
+from benchmarks.environment import best_device, environment
 from benchmarks.errors import Diverged, UserError
 from benchmarks.files import locked, remove_partial
 from benchmarks.languages.corpus import Corpus, columns
@@ -70,7 +70,8 @@ class Trainer:
         self.settings, self.training = run.settings, run.settings.training
         if tied(self.settings, corpus.name, corpus.digest) != self.settings:
             raise UserError(f"{run.path}: it was trained on another corpus; give that one, or choose another folder")
-        make_deterministic(Team(0, 1, torch.device("cpu")), self.training.threads)
+        self.device = best_device()
+        make_deterministic(Team(0, 1, self.device), self.training.threads)
         batch, steps = self.training.batch_size, self.training.steps
         words_NB, targets_NB = columns(corpus.splits["train"], batch, steps)
         for split in ("train", "valid"):
@@ -79,11 +80,13 @@ class Trainer:
                     f"the text {split} has {length} words, a batch {batch} x {steps}: give more text, or lower "
                     "training.batch_size or training.steps"
                 )
+        words_NB, targets_NB = words_NB.to(self.device), targets_NB.to(self.device)
         self.batches = list(zip(words_NB.split(steps), targets_NB.split(steps), strict=True))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.settings.seed)  # so the first weights depend only on the settings
             self.model = LanguageModel(self.settings.model, corpus.lexicon)
             self.model.initialize(self.training.initial)
+        self.model.to(self.device)
         self.optimizer = torch.optim.SGD(self.model.parameters(), fused=True)
         self.state = self.model.initial_state(batch)
         self.position = Position(self.settings.digest, self.training.rate)
@@ -92,7 +95,7 @@ class Trainer:
         """Train to the end, resuming from the last checkpoint, if any; then test."""
         resumed = self._resume()
         self.folder.write(FILE, self.settings.to_yaml())
-        here = environment(torch.device("cpu"))
+        here = environment(self.device)
         if not resumed:
             self.folder.write("environment.json", here)
             self.folder.write("history.jsonl", [])
@@ -199,7 +202,8 @@ class Trainer:
             raise UserError(f"{path}: this is not a checkpoint of these settings; choose another folder, or delete it")
         model = {name.removeprefix("model."): x for name, x in tensors.items() if name.startswith("model.")}
         self.model.load_state_dict(model)
-        self.state = [(tensors[f"h.{layer}"], tensors[f"c.{layer}"]) for layer in range(len(self.state))]
+        state = {name: tensors[name].to(self.device) for name in tensors if not name.startswith("model.")}
+        self.state = [(state[f"h.{layer}"], state[f"c.{layer}"]) for layer in range(len(self.state))]
         self.position = Position(**header["state"])
         return True
 
@@ -212,8 +216,8 @@ def perplexity(model: LanguageModel, words_N: Tensor, batch: int, multiple: int,
     than one such piece each.
     """
     model.eval()
-    vectors_VF = model.vectors(torch.arange(len(model.lexicon)))
-    words_NB, targets_NB = columns(words_N, batch, multiple)
+    vectors_VF = model.vectors(torch.arange(len(model.lexicon), device=model.device))
+    words_NB, targets_NB = columns(words_N.to(model.device), batch, multiple)
     if not words_NB.numel():
         return math.nan
     state: State = model.initial_state(batch)

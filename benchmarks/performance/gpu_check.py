@@ -1,7 +1,7 @@
 """`make gpu-check`: check the suite on a new GPU in a few minutes; write results/speed/gpu.csv.
 
 Four parts; every number is saved as soon as it is measured:
-- tests: those of recorded steps and of batches made on the device, some of which are skipped elsewhere.
+- tests: those of recorded steps, of batches made on the device and of language models, some skipped elsewhere.
 - step: one micro-batch (`Learner.micro_step` of the preset `gpu`: inputs made on the device, forward, backward) at
   eight padded shapes of its last epoch, from small to large. Times in ms: `cold`, the first of its shape; `eager`,
   kernel by kernel; `recorded`, while a CUDA graph is captured; `replayed`, from the graph. `eager` and `replayed` are
@@ -47,6 +47,7 @@ from models.weights import load_weights
 
 RECORDED = 384  # shapes whose steps a preset may leave unrecorded, but the check records
 GRAPHS, ON_DEVICE = "tests/training/test_cuda_graphs.py", "tests/data/test_on_device.py"
+TESTS = (GRAPHS, ON_DEVICE, "tests/languages/test_training.py")
 SHAPES, REPEATS = 8, 5
 GRADIENT_TOLERANCE = 0.02  # relative; explained by bf16 and the order of summation
 SPLIT = "2014"
@@ -95,14 +96,14 @@ def tests(archive: Archive) -> Iterator[Measurement]:
         report = Path(folder) / "report.xml"
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
         variables = os.environ | {"CROHME": str(archive.path.resolve())}
-        done = subprocess.run([*pytest, GRAPHS, ON_DEVICE], cwd=CHECKOUT, env=variables, capture_output=True, text=True)
+        done = subprocess.run([*pytest, *TESTS], cwd=CHECKOUT, env=variables, capture_output=True, text=True)
         if not report.exists():  # pytest or the tests are not installed
             output = (done.stderr or done.stdout).strip().splitlines()
             err_console.print(f"the tests did not run: {output[-1] if output else done.returncode}")
             yield "tests", "all", "did not run", 1, "tests"
             return
         cases = list(ElementTree.parse(report).iter("testcase"))
-    for name in (Path(GRAPHS).stem, Path(ON_DEVICE).stem):
+    for name in (Path(test).stem for test in TESTS):
         own = [case for case in cases if name in case.get("classname", "").split(".")]
         failed = [case for case in own if case.find("failure") is not None or case.find("error") is not None]
         skipped = sum(case.find("skipped") is not None for case in own)

@@ -54,6 +54,9 @@ def test_tables_show_means_of_seeds_and_what_mistakes_cost(tmp_path):
     assert (small["reported"], small["reproduced"], small["seeds"]) == (92.3, 94.0, 2)
     assert small["sd"] == pytest.approx(2**0.5)
     assert (small["minutes"], small["hardware"]) == (6.0, "a processor, 1 thread")
+    run = runs[0]
+    run.write("environment.json", run.environment | {"resumed": [{"device": "a GPU", "gpu": True, "threads": 8}] * 2})
+    assert run.hardware == "a processor, 1 thread, then a GPU"
     assert (large["reported"], large["seeds"]) == (78.9, 0) and math.isnan(large["reproduced"])
     ports = built["language_ports"]
     assert list(ports["validation"][:2]) == [7.5, 11.0] and list(ports["worse_by"][:2]) == [0.0, 3.5]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.environment import best_device
 from benchmarks.languages import training
 from benchmarks.languages.corpus import columns, read_corpus
 from benchmarks.languages.plain import plain_loss
@@ -130,6 +131,22 @@ def test_the_fast_way_has_the_gradients_of_the_plain_way(bf16, tolerance):
     assert loss.item() == pytest.approx(plain.item(), rel=tolerance / 10)
     for name, gradient in gradients(model).items():
         assert (fast[name] - gradient).norm() < tolerance * gradient.norm(), name
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gives_the_cpus_loss_and_gradients():
+    model, (words_TB, targets_TB) = tiny_model(torch.float32), torch.randint(0, len(WORDS), (2, 12, 6))
+    loss, (_, (_, c)) = model(words_TB, targets_TB, model.initial_state(6))
+    loss.backward()
+    expected = gradients(model)
+    model.zero_grad()
+    model.to(best_device())
+    loss_there, (_, (_, c_there)) = model(words_TB.cuda(), targets_TB.cuda(), model.initial_state(6))
+    loss_there.backward()
+    assert loss_there.item() == pytest.approx(loss.item(), rel=1e-5)
+    torch.testing.assert_close(c_there.cpu(), c, rtol=1e-4, atol=1e-5)
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(gradient.cpu(), expected[name], rtol=1e-3, atol=1e-4, msg=name)
 
 
 def test_the_gradient_of_padding_counts_but_padding_stays_zero(corpus, tmp_path):

@@ -37,10 +37,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch, place: tuple[Path, Path]) -> None:
     monkeypatch.setattr(learning, "make_recorder", lambda team: rehearsed)
-    monkeypatch.setattr(check, "GRAPHS", str(place[1] / "test_passes.py"))
-    monkeypatch.setattr(check, "ON_DEVICE", str(place[1] / "test_fails.py"))
+    set_tests(monkeypatch, place[1] / "test_passes.py", place[1] / "test_fails.py")
     passed = [("tests", "test_passes", "passed", 1, "tests")]
     monkeypatch.setattr(check, "tests", lambda archive: iter(passed))  # unless a test is about them
+
+
+def set_tests(monkeypatch: pytest.MonkeyPatch, graphs: Path, on_device: Path) -> None:
+    monkeypatch.setattr(check, "GRAPHS", str(graphs))
+    monkeypatch.setattr(check, "ON_DEVICE", str(on_device))
+    monkeypatch.setattr(check, "TESTS", (check.GRAPHS, check.ON_DEVICE))
 
 
 def examined(place: tuple[Path, Path], results: Path) -> dict[tuple[str, str], list[str]]:
@@ -75,10 +80,10 @@ def test_all_parts_are_measured(place, tmp_path, monkeypatch, capsys) -> None:
 def test_skipped_tests_recommend_nothing(place, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(check, "SHAPES", 1)
     monkeypatch.setattr(check, "tests", RUN_TESTS)
-    for name in ("GRAPHS", "ON_DEVICE"):
-        path = tmp_path / f"test_skips_{name.lower()}.py"
+    files = [tmp_path / f"test_skips_{name}.py" for name in ("graphs", "on_device")]
+    for path in files:
         path.write_text("import pytest\n\ndef test_runs(): pass\n\n@pytest.mark.skip\ndef test_cuda(): pass")
-        monkeypatch.setattr(check, name, str(path))
+    set_tests(monkeypatch, *files)
     found = examined(place, tmp_path)
     assert found["tests", "passed"] == found["tests", "skipped"] == ["1", "1"]
     assert found["set", "training.graphs"] == ["0"] and found["set", "training.resident"] == ["False"]
