@@ -14,7 +14,7 @@ from typing import Any
 
 from evaluation import InputError, csv_text, run_program
 from evaluation.lgeval import results_folder
-from evaluation.scoring.inputs import parse_captions, read_ground_truth, read_text
+from evaluation.scoring.inputs import matched, parse_captions, read_ground_truth, read_text
 from evaluation.scoring.interval import interval_text
 from evaluation.scoring.run_scripts import CASES, own_scripts, scripts, self_check
 from evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate
@@ -34,10 +34,7 @@ def score(args: Namespace) -> None:
         named = {"set": name, "search": args.search, "select": args.select}
         with _path_in_errors(args.workdir or tempfile.gettempdir()):
             result = evaluate(path, truth, named, args.workdir, _captions(args.captions), chosen, args.tokenize)
-        for note in result.notes:
-            print(f"note: {note}", file=sys.stderr)
-        if result.stray:
-            print(f"note: {result.stray} predictions have no ground truth and are left out", file=sys.stderr)
+        _print_notes(path, result.notes + _left_out(result.stray))
         if args.per_expression:
             columns = [field.name for field in fields(Expression)]
             write_csv(args.per_expression, [asdict(row) for row in result.expressions], columns)
@@ -52,6 +49,8 @@ def compare(args: Namespace) -> None:
     from evaluation.scoring.stats import compare_paired
 
     results = [evaluate(path, args.ground_truth, NO_FIELDS, split=args.tokenize) for path in (args.a, args.b)]
+    for path, result in zip((args.a, args.b), results, strict=True):
+        _print_notes(path, result.notes + _left_out(result.stray, result.score.missing, result.score.n))
     runs = [result.expressions for result in results]
     pairs = sorted((a.id, a.errors, b.errors) for a, b in zip(*runs, strict=True))
     result = compare_paired([a for _, a, _ in pairs], [b for _, _, b in pairs])
@@ -79,7 +78,9 @@ def editions(args: Namespace) -> None:
     """Score the same predictions under every edition and reading of the official scorer."""
     from evaluation.scoring.convention import table
 
-    rows = table(args.predictions, args.ground_truth, args.tokenize)
+    texts, truth, stray = matched(args.predictions, args.ground_truth, args.tokenize)
+    rows = table(texts, truth)
+    _print_notes(args.predictions, _left_out(stray, len(truth.symlg) - len(texts), len(truth.symlg)))
     if args.json:
         print(json.dumps(rows, indent=2))
         return
@@ -109,6 +110,7 @@ def errors(args: Namespace) -> None:
         captions, workdir = _captions(args.captions), Path(folder)
         result = evaluate(args.predictions, args.ground_truth, NO_FIELDS, workdir, captions, split=args.tokenize)
         tables = analysis.tables(analysis.load(result.expressions, Path(folder)))
+    _print_notes(args.predictions, result.notes + _left_out(result.stray, result.score.missing, result.score.n))
     args.out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
         write_csv(args.out / f"{name}.csv", rows, analysis.COLUMNS[name])
@@ -195,6 +197,18 @@ def _parser() -> ArgumentParser:
     return parser
 
 
+def _left_out(stray: int, missing: int = 0, n: int = 0) -> list[str]:
+    """Notes on predictions without ground truth, and on those of n expressions without a prediction."""
+    notes = [f"{stray} predictions have no ground truth and are left out"] if stray else []
+    return notes + ([f"{missing} of {n} expressions have no prediction"] if missing else [])
+
+
+def _print_notes(predictions: Path, notes: Sequence[str]) -> None:
+    """Say on stderr what has an effect on a result that its user may not know of."""
+    for note in notes:
+        print(f"note: {predictions}: {note}", file=sys.stderr)
+
+
 def _print_score(score: Score) -> None:
     """Print the signature line, then every rate with its Wilson interval."""
     print(score)
@@ -211,7 +225,7 @@ def _print_score(score: Score) -> None:
         if count is not None:
             rate = f" {100 * count / n:6.2f} %  ({interval_text(count, n)})" if n else ""
             print(f"{name:>13} {count:>5} of {n:<5}{rate}")
-    print(f"missing {score.missing}, not convertible {score.unconverted}; both count as wrong")
+    print(f"missing {score.missing}, not convertible {score.unconverted}; both count as empty graphs")
 
 
 def write_csv(path: Path, rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> None:

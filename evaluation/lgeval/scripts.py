@@ -75,7 +75,14 @@ def lg2symlg(arguments: list[str], _: symlg.Rules) -> int:
     """Usage: lg2symlg LGDIR OUTDIR
     Writes every ID.lg of LGDIR to OUTDIR/ID.lg, with the path of each object.
     """
-    return _convert(arguments, ".lg", symlg.with_paths)
+
+    def convert(text: str, name: str) -> str:
+        primitives = read(text).nodes  # refuses what is not a label graph
+        if primitives and not any(line.lstrip().startswith("O") for line in text.splitlines()):
+            raise InputError("has no objects (O lines), to which paths belong")
+        return symlg.with_paths(text, name)
+
+    return _convert(arguments, ".lg", convert)
 
 
 def _convert(arguments: list[str], ending: str, convert: Callable[[str, str], str]) -> int:
@@ -213,7 +220,11 @@ def evallg(arguments: list[str], chosen: symlg.Rules) -> None:
     inter = complete and chosen.edition.inter
     if "MATRIX" in arguments:
         raise InputError("MATRIX is not supported: compare whole graphs, which include their matrices")
-    if arguments[0] == "batch":
+    batch = arguments[0] == "batch"
+    known = {"GT-FIRST", "MAT", "MATOBJ", "INTER"} if batch else {"m", "diff", "INTER"}
+    if unknown := [argument for argument in arguments[2:] if argument not in known]:
+        raise InputError(f"{unknown[0]}: is none of {', '.join(sorted(known))}")
+    if batch:
         _evallg_batch(arguments[1], arguments[2:], inter)
         return
     comparison = compare(_read_lg(arguments[0], symlg.EMPTY_GRAPH), _read_lg(arguments[1]), inter, complete)

@@ -28,7 +28,7 @@ than the caption, and with more."""
 def markdown(board: Board) -> str:
     """The text of results/scoreboard.md."""
     signature = next(iter(board.signatures.values()))
-    common = "|".join(part for part in signature.split("|") if not part.startswith(("set:", "n:")))
+    common = "|".join(part for part in signature.split("|") if not part.startswith(("set:", "n:", "tok:")))
     parts = ["# Scoreboard", INTRO.format(signature=common)]
     for kind, title in KINDS.items():
         if systems := [system for system in board.systems if system.card.training == kind]:
@@ -118,4 +118,5 @@ def _about(system: System) -> str:
         f"**{_name(system)}**: {escaped(card.paper)}. Predictions: {source}, license: {escaped(card.license)}. "
         f"Trained on: {escaped(card.trained_on)}."
     )
+    text += " Predictions are raw LaTeX, split into tokens first (`tok:split`)." if card.tokenize else ""
     return text + (f" {escaped(' '.join(card.note.split()))}" if card.note else "")

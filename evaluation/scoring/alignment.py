@@ -25,6 +25,7 @@ _SIDES = {"Above": "top", "Sup": "top", "Below": "bottom", "Sub": "bottom", "Ins
 PARTNERS = sorted(product(SCRIPTS, repeat=2), key=lambda pair: (pair[0] != pair[1], _SIDES[pair[0]] != _SIDES[pair[1]]))
 MAX_SYMBOLS, MAX_DEPTH = 500, 40  # of a tree; the largest of CROHME has 109 symbols
 MAX_CELLS = 100_000  # pairs of symbols to compare for one expression
+MAX_PHRASES = 12  # relation errors told of one expression
 
 Kind = Literal["label", "missing", "extra", "relation"]
 
@@ -249,8 +250,8 @@ def _relation(tree: Tree, index: int) -> str:
     return {"R": "Right", "": "start"}.get(tree.relations[index], tree.relations[index])
 
 
-def relations_in_words(truth: Graph, prediction: Graph, limit: int = 12) -> list[str]:
-    """The scorer's relation errors between two graphs of the same paths, at most `limit` of them."""
+def relations_in_words(truth: Graph, prediction: Graph) -> list[str]:
+    """The scorer's relation errors between two graphs of the same paths, at most MAX_PHRASES of them."""
     nodes = truth.nodes
     phrases = []
     for parent, child, found, true in compare(prediction, truth).edges:
@@ -259,7 +260,7 @@ def relations_in_words(truth: Graph, prediction: Graph, limit: int = 12) -> list
             what = f"{true} missing" if found == "_" else f"{found} extra"
         ends = f"between {' '.join(sorted(nodes[parent]))} and {' '.join(sorted(nodes[child]))}"
         phrases.append(f"relation {what} {ends}")
-    return phrases[:limit] + [f"and {len(phrases) - limit} more"] * (len(phrases) > limit)
+    return phrases[:MAX_PHRASES] + [f"and {len(phrases) - MAX_PHRASES} more"] * (len(phrases) > MAX_PHRASES)
 
 
 # --- tokens -------------------------------------------------------------------------------------------------------

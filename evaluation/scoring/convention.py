@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from evaluation.lgeval.label_graph import Graph
-from evaluation.scoring.inputs import matched
+from evaluation.scoring.inputs import GroundTruth
 from evaluation.scoring.run_scripts import in_process
 from evaluation.scoring.tokens import tokens_of
 from evaluation.symlg import EDITIONS, READINGS, Rules
@@ -16,9 +15,8 @@ ONE_CHILD = "one-child Inside (convert2symLG 1.5)"
 UNDECIDED = "undecided"
 
 
-def table(predictions: Path, ground_truth: str, split: bool = False) -> list[dict[str, Any]]:
-    """Counts over n expressions, a row per edition and reading; `split` as in `read_predictions`. Raises InputError."""
-    texts, truth, _ = matched(predictions, ground_truth, split)
+def table(texts: dict[str, str], truth: GroundTruth) -> list[dict[str, Any]]:
+    """Counts over the expressions of a truth, a row per edition and reading; `texts` are the predictions by id."""
     graphs, tokens = truth.graphs(), None
     if truth.captions is not None:
         predicted = {key: tokens_of(text) for key, text in texts.items()}

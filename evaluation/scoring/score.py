@@ -12,7 +12,7 @@ from evaluation.scoring.interval import percent, proportion_interval
 from evaluation.scoring.lengths import BUCKETS, Bucket, bucket, by_bucket
 from evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, run_scripts, scripts
 from evaluation.scoring.signature import signature_of
-from evaluation.scoring.tokens import formula_of, tokens_of, untokenized
+from evaluation.scoring.tokens import formula_of, has_text, tokens_of, untokenized
 from evaluation.symlg import PAPER, Rules
 
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
@@ -22,7 +22,7 @@ NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
 class Score:
     """Counts over the n expressions of a ground truth, and rates in percent. Length and token fields are
     None without captions. `missing`: expressions without a prediction; `unconverted`: predictions that do
-    not convert. Both count as wrong. `ci95`: Wilson interval of the expression rate."""
+    not convert. Both count as empty graphs. `ci95`: Wilson interval of the expression rate."""
 
     n: int
     exact: int
@@ -108,7 +108,8 @@ def evaluate(
         raise InputError(f"{ground_truth}: {len(truth.symlg) - len(truth.captions)} expressions have no caption")
     if not own_scripts() and rules != PAPER:
         raise InputError(f"LGEVAL_BIN={scripts()}: these scripts follow their own rules; leave out reading and edition")
-    signature = signature_of(len(truth.symlg), fields, rules if own_scripts() else None)
+    named = fields | ({"tok": "split"} if split else {})
+    signature = signature_of(len(truth.symlg), named, rules if own_scripts() else None)
     if workdir is None and not own_scripts():
         with tempfile.TemporaryDirectory() as folder:
             return evaluate(predictions, ground_truth, fields, Path(folder), captions, rules, split)
@@ -150,8 +151,14 @@ def evaluate(
 def _notes(texts: dict[str, str], graphs: dict[str, LabelGraph], exact: int, rules: Rules) -> list[str]:
     latex = {key: formula_of(text) for key, text in texts.items()}
     notes = [note] if (note := other_convention(texts, graphs, rules)) else []
-    if empty := sum(not formula.strip() for formula in latex.values()):
-        notes.append(f"{empty} of {len(texts)} predictions are empty, and count as wrong")
+    without = [key for key, formula in latex.items() if not formula.strip()]
+    if bare := [key for key in without if has_text(texts[key])]:
+        notes.append(
+            f"{len(bare)} of {len(texts)} predictions have text but no formula ({bare[0]}, ...): write each as %ID, "
+            "newline, $tokens$"
+        )
+    if empty := len(without) - len(bare):
+        notes.append(f"{empty} of {len(texts)} predictions are empty")
     if raw := [key for key, formula in latex.items() if untokenized(formula)]:
         counts, _, _ = in_process({key: as_tokens(key, text) for key, text in texts.items()}, graphs, rules)
         notes.append(

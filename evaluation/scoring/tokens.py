@@ -32,6 +32,11 @@ def formula_of(text: str) -> str:
         return ""
 
 
+def has_text(text: str) -> bool:
+    """Whether a prediction file holds anything besides its title block (`%ID`), blanks and dollars."""
+    return any(line.strip("$ \t\r") for line in text.split("\n") if not line.startswith("%"))
+
+
 def prediction_file(key: str, tokens: Sequence[str]) -> str:
     """The CROHME text form of one prediction."""
     return f"%{key}\n${' '.join(tokens)}$"

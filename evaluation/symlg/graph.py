@@ -78,8 +78,8 @@ def with_paths(text: str, name: str = "label graph") -> str:
     rows = [[field.strip() for field in line.split(",")] for line in lines]
     parents: dict[str, tuple[str, str]] = {}
     for fields in rows:
-        if fields[0] in ("R", "EO") and len(fields) == 5:
-            _, parent, child, relation, _ = fields
+        if fields[0] in ("R", "EO") and len(fields) >= 5:
+            _, parent, child, relation, *_ = fields
             if child not in parents or parents[child][1] == "Inside":
                 parents[child] = (parent, relation)
     if len(parents) > MAX_SYMBOLS:

@@ -19,7 +19,7 @@ from evaluation import symlg
 from evaluation.lgeval import metrics
 from evaluation.scoring import run_scripts
 from evaluation.scoring.convention import table
-from evaluation.scoring.inputs import read_ground_truth, read_predictions
+from evaluation.scoring.inputs import matched, read_ground_truth, read_predictions
 from evaluation.scoring.score import NO_FIELDS, evaluate
 from tests.helpers.places import GOLDEN
 
@@ -194,7 +194,8 @@ def test_released_score(crohme: Path):
 
 @pytest.mark.parametrize("year", [year for year in YEARS if year in RELEASED])
 def test_released_score_by_edition(year: str, crohme: Path):
-    rows = table(GOLDEN / f"comer_released/predictions_{year}.zip", f"{crohme}:{year}")
+    texts, truth, _ = matched(GOLDEN / f"comer_released/predictions_{year}.zip", f"{crohme}:{year}")
+    rows = table(texts, truth)
     assert len(rows) == 6
     for row in rows:
         expected = ({"crohme2019": RELEASED[year]} | OF_EDITIONS[year])[row["edition"]]

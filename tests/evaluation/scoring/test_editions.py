@@ -13,7 +13,7 @@ import pytest
 from evaluation import InputError
 from evaluation.lgeval.metrics import compare
 from evaluation.scoring.convention import ONE_CHILD, TWO_CHILDREN, UNDECIDED, convention, table
-from evaluation.scoring.inputs import GroundTruth
+from evaluation.scoring.inputs import GroundTruth, matched
 from evaluation.scoring.run_scripts import in_process, run_scripts
 from evaluation.scoring.signature import fields_of, signature_of
 from evaluation.scoring.tokens import prediction_file
@@ -89,7 +89,8 @@ def test_the_table_of_editions(tmp_path: Path):
     (tmp_path / "gt").mkdir()
     for key, text in latex.items():
         (tmp_path / f"gt/{key}.lg").write_text(write(from_latex(text), key))
-    rows = table(tmp_path / "found.jsonl", str(tmp_path / "gt"))
+    texts, truth, _ = matched(tmp_path / "found.jsonl", str(tmp_path / "gt"))
+    rows = table(texts, truth)
     found = {(row["edition"], row["reading"]): (row["n"], row["exact"]) for row in rows}
     assert found == {(e, r): (2, 1 if e == "current" else 2) for e in EDITIONS for r in READINGS}
 

@@ -175,6 +175,8 @@ def test_evallg(tmp_path: Path, truth: Path):
     assert (tmp_path / "pairs.diff").read_text() == "DIFF,out/e0.lg,gt/e0.lg\n*N,OR,-,1.0,:vs:,+,1.0\n"
     assert (tmp_path / "pairs.html").exists()
     assert "MATRIX" in one_line(run("evallg", "out/e0.lg", "gt/e0.lg", "MATRIX", "x", cwd=tmp_path))
+    assert "INTRE" in one_line(run("evallg", "out/e0.lg", "gt/e0.lg", "m", "INTRE", cwd=tmp_path))
+    assert "GTFIRST" in one_line(run("evallg", "batch", "pairs", "GTFIRST", cwd=tmp_path))
 
 
 def test_conf_hist(tmp_path: Path, truth: Path):
@@ -193,6 +195,18 @@ def test_lg2symlg_gives_paths(tmp_path: Path):
     (tmp_path / "in/x.lg").write_text(text)
     assert run("lg2symlg", "in", "out", cwd=tmp_path).returncode == 0
     assert "O, b, 2, 1.0, OSup" in (tmp_path / "out/x.lg").read_text()
+
+
+def test_lg2symlg_refuses_what_has_no_objects(tmp_path: Path):
+    (tmp_path / "in").mkdir()
+    texts = {"good": "O, a, a, 1.0, 0\nO, b, 2, 1.0, 2\nR, a, b, Sup, 1.0, 0.5\n", "prose": "not a graph\n"}
+    for name, text in (texts | {"strokes": "N, 0, a, 1.0\nN, 1, b, 1.0\nE, 0, 1, R, 1.0\n"}).items():
+        (tmp_path / f"in/{name}.lg").write_text(text)
+    done = run("lg2symlg", "in", "out", cwd=tmp_path)
+    assert done.returncode == 1 and "3 files, 1 converted" in done.stdout
+    assert "prose.lg: not converted: label graph, line 1: not a line of a label graph" in done.stderr
+    assert "strokes.lg: not converted: has no objects" in done.stderr
+    assert "O, b, 2, 1.0, OSup" in (tmp_path / "out/good.lg").read_text()
 
 
 MATH = "<html><math xmlns='http://www.w3.org/1998/Math/MathML'>{}</math></html>"

@@ -133,12 +133,36 @@ def test_raw_and_tokenized_lines_together(tmp_path: Path, truth: str):
     found = evaluate(tmp_path / "p.json", truth, NO_FIELDS)
     assert found.score.exact == 1 and found.score.unconverted == 1
     assert found.notes == [
-        "1 of 3 predictions are empty, and count as wrong",
+        "1 of 3 predictions are empty",
         "1 of 3 predictions look untokenized (e0, ...), and digits without blanks are one number: 1 expressions are "
         "right as they are; with --tokenize 2 would be",
     ]
     split = evaluate(tmp_path / "p.json", truth, NO_FIELDS, split=True)
     assert split.score.exact == 2 and split.notes == found.notes[:1]
+    assert "|tok:split|" in split.score.signature and "|tok:" not in found.score.signature
+
+
+def test_formulas_without_dollars_are_told_from_empty_ones(tmp_path: Path, truth: str):
+    (tmp_path / "p").mkdir()
+    for key, body in {"e0": "\\frac { 1 2 } { x }", "e1": "$$", "e2": "$x$"}.items():
+        (tmp_path / f"p/{key}.txt").write_text(f"%{key}\n{body}")
+    assert evaluate(tmp_path / "p", truth, NO_FIELDS).notes == [
+        "1 of 3 predictions have text but no formula (e0, ...): write each as %ID, newline, $tokens$",
+        "1 of 3 predictions are empty",
+    ]
+
+
+def test_compare_says_what_each_system_lacks(tmp_path: Path, truth: str):
+    (tmp_path / "a.csv").write_text("id,pred\ne0,x\ne1,x\ne2,x\n")
+    (tmp_path / "b.csv").write_text("id,pred\ne0,x\nother,x\n")
+    command = [sys.executable, "-m", "evaluation", "compare", str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    done = subprocess.run([*command, "--ground-truth", truth], capture_output=True, text=True, check=True)
+    told = [line for line in done.stderr.splitlines() if line.startswith(f"note: {tmp_path}/b.csv: ")]
+    assert [line.partition("b.csv: ")[2] for line in told] == [
+        "1 predictions have no ground truth and are left out",
+        "2 of 3 expressions have no prediction",
+    ]
+    assert "a.csv: " not in done.stderr
 
 
 def test_the_command_line_splits_and_warns(tmp_path: Path, truth: str):
@@ -148,7 +172,7 @@ def test_the_command_line_splits_and_warns(tmp_path: Path, truth: str):
     for option, exact, warned in (([], 0, True), (["--tokenize"], 1, False)):
         done = subprocess.run([*command, *option], capture_output=True, text=True, check=True)
         assert json.loads(done.stdout)["exact"] == exact
-        assert ("note: 1 of 1 predictions look untokenized" in done.stderr) == warned
+        assert ("p.csv: 1 of 1 predictions look untokenized" in done.stderr) == warned
 
 
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden folder {GOLDEN}")
