@@ -30,6 +30,8 @@ from benchmarks.printing import console, show
 from benchmarks.runs.contents import Epoch
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import announce, workspace
+from evaluation import InputError
+from models.errors import CheckpointError
 
 if TYPE_CHECKING:
     from benchmarks.jobs.engine import Engine
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 TRAINING_SHARE = 0.8  # of the time limit; the rest is for recognition, scoring and tables
 MIRROR_SECONDS = 30  # at most between two updates of parallel runs in MLflow
 ATTEMPTS = 4  # to complete a run whose process or node dies
+FAULTS = (UserError, InputError, CheckpointError)  # of one run, which do not concern the others; a full disk does
 
 
 class OutOfTime(Exception):
@@ -100,7 +103,7 @@ def reproduce(
     if scored := [run for run in runs if run.sets("scores/*.json")]:
         _finish(archive, scored, results, time.perf_counter() - options.began)
     if errors:
-        wrong = isinstance(errors[0], UserError | OSError)
+        wrong = isinstance(errors[0], (*FAULTS, OSError))
         raise errors[0] if wrong else UserError(f"a run failed: {errors[0]}")
     done = sum(_done(run, splits) for run in runs)
     if done < len(configs):
@@ -231,7 +234,7 @@ def _sequentially(
             with nullcontext() if run.trained else live(run.path):
                 if not _stages(run, archive, splits, check_time):
                     console.print(f"{_name(run)}: already done ({run.path})")
-        except UserError as error:
+        except FAULTS as error:
             console.print(f"{_name(run)}: {error}")
             errors.append(error)
         else:

@@ -10,6 +10,7 @@ from benchmarks.data.archive import Archive
 from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
 from benchmarks.files import zipped
+from benchmarks.printing import err_console
 from benchmarks.runs.folder import RunFolder
 from evaluation import csv_text
 from evaluation.scoring import analysis
@@ -34,6 +35,8 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
         with tempfile.TemporaryDirectory() as workdir:
             folder = Path(workdir)
             result = evaluated(run, archive, split, folder)
+            for note in result.notes:
+                err_console.print(f"{split}: note: {note}")
             rows = [asdict(row) for row in result.expressions]
             converted = {path.name: path.read_text(encoding="utf-8") for path in (folder / "pred_symlg").glob("*.lg")}
             run.write(f"symlg/{split}.zip", zipped(converted))

@@ -1,6 +1,7 @@
 """Any weights on any archive: results apart and named, nothing recognized where the archive cannot be scored."""
 
 import json
+import shutil
 from pathlib import Path
 
 import cv2
@@ -66,6 +67,17 @@ def test_a_checkpoint_of_the_authors_on_an_archive(tmp_path: Path):
     folder = evaluate_weights(ckpt, archive, ["mine"], tmp_path / "results")
     assert folder.parts[-2:] == ("evaluated", "epoch=151")
     assert json.loads((folder / "scores/mine.json").read_text())["n"] == 1
+
+
+def test_another_checkpoint_of_the_same_name_leaves_nothing_of_the_first(tmp_path: Path):
+    settings = CoMERSettings(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=32, dc=4)
+    archive = own_set(tmp_path / "own", one="1 2")
+    shutil.copytree(archive / "data/mine", archive / "data/other")
+    for split in ("mine", "other"):
+        (tmp_path / split).mkdir()
+        ckpt = lightning(tmp_path / split / "last.ckpt", CoMER(settings))
+        folder = evaluate_weights(ckpt, archive, [split], tmp_path / "results")
+        assert [path.name for path in (folder / "scores").glob("*.json")] == [f"{split}.json"]
 
 
 def test_ones_own_set_without_weights(tmp_path: Path):

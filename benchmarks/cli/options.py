@@ -39,12 +39,12 @@ RESULTS = CHECKOUT / "results" if (CHECKOUT / "pyproject.toml").exists() and Pat
 
 
 def parse_list(text: str) -> list[str]:
-    """Split an option's value at spaces and commas that are not between quotes."""
+    """Split an option's value at spaces and commas that are not between quotes; what is named twice counts once."""
     words = shlex.shlex(text, posix=True)
     words.whitespace += ","
     words.whitespace_split, words.commenters, words.escape = True, "", ""
     try:
-        return list(words)
+        return list(dict.fromkeys(words))
     except ValueError:
         raise UserError(f"{text!r}: a quotation mark without its partner; close it") from None
 

@@ -43,6 +43,7 @@ _SPLIT = re.compile(rf"({_ID.pattern})/caption\.txt")
 _CONTENT = re.compile(rf"({_ID.pattern})/(caption\.txt|img/[^/]+\.(?:bmp|png)|symLg/[^/]+\.lg)")
 
 EDITION = "CROHME as published with CoMER"
+CONTENT = "1063a1f4a89c8d8e01995ff573779de110583a55f09e54a09f3724a16a1b1bba"  # its digest: captions, images and symLG
 PUBLISHED = {  # md5 of each caption.txt
     "train": "29413dd943b6877ebd831508693370b3",
     "2014": "f31fa77d6d8ee8f803ac9e2d472963a3",
@@ -71,7 +72,6 @@ class Archive:
         self.test_splits: tuple[str, ...] = tuple(sorted(splits - {"train"}))
         self.splits: tuple[str, ...] = (*sorted(splits & {"train"}), *self.test_splits)
         self._caption_files = {split: store.read(f"{split}/caption.txt", MAX_TEXT_BYTES) for split in self.splits}
-        self._rendered = {split for split in self.splits if self.caption_md5(split) == PUBLISHED.get(split)}
         self._judged: set[str] = set()  # splits of which it was said whether they resemble CROHME
         self._captions = {split: self._parse_captions(split) for split in self.splits}
         for split in self.splits:
@@ -139,11 +139,13 @@ class Archive:
         return hashlib.md5(self._caption_files[split], usedforsecurity=False).hexdigest()
 
     def image(self, split: str, id_: str) -> np.ndarray:
-        """One image, (H, W) uint8, bright ink on dark: CROHME's as it is stored, any other inverted if necessary."""
+        """One image, (H, W) uint8, bright ink on dark; inverted if necessary, which the published ones never need."""
         name = self._image_name(split, id_)
         content, where = self._store.read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}"
         (_check_png if name.endswith(".png") else _check_bmp)(content, where)
-        return _decode(content, where) if split in self._rendered else bright_ink(_decode_any(content, where))
+        if split in PUBLISHED and self.published_digest == CONTENT:
+            return _decode(content, where)
+        return bright_ink(_decode_any(content, where))
 
     def samples(self, split: str) -> list[Sample]:
         """All samples in the order of caption.txt; images are decoded anew at every call (train: 0.32 GB).
@@ -152,7 +154,7 @@ class Archive:
         """
         captions = self.captions(split)
         samples = [Sample(id_, tuple(tokens), self.image(split, id_)) for id_, tokens in captions.items()]
-        if not self.mark and split not in self._rendered | self._judged:
+        if not self.mark and self.name != "crohme" and split not in self._judged:
             self._judged.add(split)
             if unlike := sum(not resembles_crohme(sample.image) for sample in samples):
                 err_console.print(
@@ -179,7 +181,10 @@ class Archive:
             name = f"{split}/symLg/{id_}.lg"
             if name not in self._store.sizes:
                 raise UserError(f"{self.path}: no ground truth data/{name}; add the symLG files of {split}")
-            texts[id_] = self._store.read(name, MAX_TEXT_BYTES).decode("utf-8-sig", errors="replace")
+            try:
+                texts[id_] = self._store.read(name, MAX_TEXT_BYTES).decode("utf-8-sig")
+            except UnicodeDecodeError:
+                raise UserError(f"{self.path}: data/{name} is not UTF-8 text; restore it") from None
         return texts
 
     def _made_symlg(self, split: str, id_: str, tokens: Sequence[str]) -> str:
@@ -213,8 +218,9 @@ class Archive:
 
     @cached_property
     def name(self) -> str:
-        """ "crohme" (captions exactly as published), "embedded" (made by synthetic.py) or "foreign"."""
-        if {split: self.caption_md5(split) for split in self.splits} == PUBLISHED:
+        """ "crohme" (all content exactly as published), "embedded" (made by synthetic.py) or "foreign"."""
+        captions = {split: self.caption_md5(split) for split in self.splits}
+        if captions == PUBLISHED and self.digest == CONTENT:  # in this order: a digest reads a folder's every file
             return "crohme"
         return "embedded" if self.mark else "foreign"
 
@@ -230,6 +236,7 @@ class Archive:
         differences += [f"{split} is not in {EDITION}" for split in self.splits if split not in PUBLISHED]
         known = [split for split in self.splits if split in PUBLISHED]
         differences += [f"{split} has other captions" for split in known if self.caption_md5(split) != PUBLISHED[split]]
+        differences = differences or ["captions as published, but other images or symLG"]
         return f"foreign archive ({counts}): {'; '.join(differences)}"
 
     @cached_property

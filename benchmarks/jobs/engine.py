@@ -33,6 +33,8 @@ class Placing:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise UserError(f"no engine called '{self.engine}': choose {' or '.join(ENGINES)}")
+        if self.engine == "local" and (self.cpus, self.gpus) != (1, None):
+            raise UserError("--cpus and --gpus (CPUS=, GPUS=) are for the engine ray; local jobs share this machine")
 
     def open(self, archive: Archive, workspace: Path, logs: Path) -> "Engine":
         """Start the engine. Jobs on this machine log to `logs`."""

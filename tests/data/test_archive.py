@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.data import archive as archives
 from benchmarks.data import store
 from benchmarks.data.archive import PUBLISHED, open_archive
 from benchmarks.data.verify import describe, skip_reason, verify
@@ -108,6 +109,24 @@ def test_foreign_archive_lists_how_it_differs(tmp_path, entries):
     archive = open_archive(pack(tmp_path / "a.zip", entries))
     assert archive.name == "foreign"
     assert "train has other captions" in archive.edition and "2019 is missing" in archive.edition
+
+
+def test_published_captions_alone_are_not_crohme(tmp_path, entries, monkeypatch):
+    """With other images they are another data set, and ink on white paper is inverted."""
+    original = open_archive(pack(tmp_path / "a.zip", entries))
+    monkeypatch.setattr(archives, "PUBLISHED", {split: original.caption_md5(split) for split in original.splits})
+    monkeypatch.setattr(archives, "CONTENT", original.digest)
+    known = open_archive(tmp_path / "a.zip")
+    assert known.name == "crohme" and known.edition == "CROHME as published with CoMER (2/1)"
+    inverted = cv2.imencode(".bmp", 255 - known.image("2014", "b-1"))[1].tobytes()
+    other = open_archive(pack(tmp_path / "b.zip", entries | {"data/2014/img/b-1.bmp": inverted}))
+    assert other.name == "foreign" and "captions as published, but other images or symLG" in other.edition
+    assert np.array_equal(other.image("2014", "b-1"), known.image("2014", "b-1"))
+
+
+def test_ground_truth_that_is_not_utf8_is_refused(tmp_path, entries):
+    entries["data/2014/symLg/b-1.lg"] += b"O, y_1, \xff, 1.0, OR\n"
+    assert "b-1.lg is not UTF-8 text" in refusal(pack(tmp_path / "a.zip", entries))
 
 
 def test_marked_archive_is_embedded(tmp_path, entries):
