@@ -29,7 +29,7 @@ from models.settings import (
     AnySettings,
     of_its_network,
     settings_class,
-    without_classes,
+    without_vocab_size,
 )
 from models.vocab import Vocabulary
 
@@ -385,7 +385,7 @@ def _stored(path: Path) -> dict[str, Any]:
     """The keys of a config.yaml."""
     keys = {"schema_version": 1} | read_yaml(path)
     if isinstance(model := keys.get("model"), dict):
-        keys["model"] = without_classes(model)
+        keys["model"] = without_vocab_size(model)
     return keys
 
 

@@ -54,7 +54,6 @@ class NetworkSettings:
     code: ClassVar[str]  # module:class of the network
     searcher: ClassVar[str]  # module:class of what reads images with it
     sizes: ClassVar[dict[str, dict[str, Any]]]  # what the sizes named in presets mean for this network
-    free: ClassVar[frozenset[str]] = frozenset()  # settings that may change after training
     together: ClassVar[bool] = False  # whether its search reads with several networks at once
 
     network: str
@@ -84,8 +83,6 @@ class NetworkSettings:
 @dataclass(frozen=True, config=STRICT)
 class DenseNetSettings(NetworkSettings):
     """Settings of the DenseNet that reads images for every network of this suite."""
-
-    free: ClassVar = frozenset({"dropout", "encoder_dropout", "mask_padding"})
 
     growth_rate: PositiveInt = 24
     """channels added by each layer of a dense block (program)"""
@@ -260,7 +257,6 @@ class DropAttentionSettings(WAPSettings):
     """DenseWAP with dropped attention, after Li et al."""
 
     code: ClassVar = "models.densewap_drop_attention:DenseWAPDropAttention"
-    free: ClassVar = WAPSettings.free | {"drop_attention"}
 
     network: Literal["densewap-drop-attention"] = "densewap-drop-attention"
     drop_attention: Share = 0.1
@@ -322,8 +318,8 @@ def settings_class(network: object) -> type[NetworkSettings] | None:
     return settings
 
 
-def without_classes(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as stored before there were several networks, without a key that had one valid value."""
+def without_vocab_size(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as stored before there were several networks, without `vocab_size`, which was always 113."""
     return {key: value for key, value in keys.items() if key != "vocab_size"}
 
 

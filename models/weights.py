@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from models.errors import CheckpointError
 from models.network import Network, build
-from models.settings import NetworkSettings, of_its_network, without_classes
+from models.settings import NetworkSettings, of_its_network, without_vocab_size
 
 FORMAT = "hmerbench-weights-1"
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
@@ -31,8 +31,8 @@ def pack_weights(model: Network) -> bytes:
 def load_weights(path: Path, settings: NetworkSettings | None = None) -> Network:
     """The model in a file of `pack_weights`, on the CPU. Files that name no network are older than the others: CoMER's.
 
-    Given `settings` must be those in the file, but for those that may change after training, which apply. Raises
-    CheckpointError for a missing, damaged or foreign file, and for another network, other settings or other words.
+    Given `settings` must be those in the file. Raises CheckpointError for a missing, damaged or foreign file, and for
+    another network, other settings or other words.
     """
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no such weights file; train the model first or give another path")
@@ -43,7 +43,7 @@ def load_weights(path: Path, settings: NetworkSettings | None = None) -> Network
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path}: this is not a weights file of this suite; give one that training wrote")
     try:
-        stored = of_its_network(without_classes(header["config"]))
+        stored = of_its_network(without_vocab_size(header["config"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: its configuration is unknown ({one_line(error)}); update this suite") from None
     settings = settings or stored
@@ -53,7 +53,7 @@ def load_weights(path: Path, settings: NetworkSettings | None = None) -> Network
             "recipe that they were trained with"
         )
     wanted, found = asdict(settings), asdict(stored)
-    different = [key for key in wanted if wanted[key] != found[key] and key not in settings.free]
+    different = [key for key in wanted if wanted[key] != found[key]]
     if different:
         changes = ", ".join(f"{key} {found[key]} instead of {wanted[key]}" for key in different)
         raise CheckpointError(f"{path}: has {changes}; choose the recipe it was trained with")

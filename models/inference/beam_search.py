@@ -102,7 +102,7 @@ class BeamSearch:
             sums_GMV = groups.sums_GM[:, : tokens_GM.shape[1], None] + logp_GMV
             tokens_GM, parents_GM = self._extend(groups, sums_GMV, end_G1, length)
             groups.tokens_GTM[:, length], groups.parents_GTM[:, length] = tokens_GM, parents_GM
-            running = int(groups.open_G.sum())  # the only time a step waits for the device
+            running = int(groups.open_G.sum())  # the only time a step of this search waits for the device
             if running == 0:
                 break
             width = self._width(groups)

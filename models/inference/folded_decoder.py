@@ -9,7 +9,6 @@ M beams of a group, R rows, T steps, N words in all, X words that read one image
 of a linear layer, L = h * w, H heads, E = D / H, C coverage channels, V classes.
 """
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from models.comer import CoMER
 from models.coverage import AttentionRefinement
 from models.decoder import Decoder, DecoderLayer
+from models.inference.searcher import frozen
 from models.layers import float32
 from models.vocab import PAD
 
@@ -219,14 +219,13 @@ class FoldedNetwork:
 
     @torch.no_grad()
     def __init__(self, model: CoMER) -> None:
-        if model.training:
-            raise ValueError("a network in training mode drops out at random; call model.eval() before it reads")
+        model = frozen(model)
         weight = model.decoder.proj.weight
         device = weight.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
         with torch.autocast(device, enabled=False):
             self.decoder = FoldedDecoder(model.decoder, dtype)
-        self.encoder = copy.deepcopy(model.encoder)
+        self.encoder = model.encoder
         self.encoder.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         self.autocast = torch.autocast(device, dtype, enabled=dtype != weight.dtype)
 

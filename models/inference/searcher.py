@@ -28,8 +28,9 @@ class Searcher(Protocol):
 def searcher(network: Network, *others: Network) -> Searcher:
     """The search of a network, on its device; `others` read together with it, by the rules of its search.
 
-    Large products run in the type of an autocast around this call. The search does not follow later changes of the
-    weights. Raises ValueError for a network in training mode, and for networks that cannot read together.
+    Large products run in the type of an autocast around this call and every reading. The search does not follow later
+    changes of the weights. Raises ValueError for a network in training mode, and for networks that cannot read
+    together.
     """
     alone = [each.settings.network for each in (network, *others) if not each.settings.together]
     if others and alone:

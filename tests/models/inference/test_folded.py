@@ -53,6 +53,18 @@ def test_a_search_reads_several_batches() -> None:
         assert read([image], options) == search(model, *image, options)
 
 
+def test_a_search_does_not_follow_later_changes_of_the_weights() -> None:
+    model, options = small(), SearchOptions(beam_size=3, max_len=8)
+    stack, mask = images()
+    image = stack[:1].float(), mask[:1]
+    read = JointSearch(model)
+    before = read([image], options)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    assert read([image], options) == before != search(model, *image, options)
+
+
 def test_a_search_keeps_the_precision_of_its_creation() -> None:
     model, (stack, mask) = small(), images()
     with torch.autocast("cpu", torch.bfloat16):
