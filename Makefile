@@ -27,6 +27,7 @@ help: ## list the targets
 	@echo
 	@echo "  variables: CROHME=data.zip  PRESET=small (python -m benchmarks ls lists all)  RECIPES='bttr comer-fusion'"
 	@echo "             SEEDS='7 8'  YEARS='2014 2019'  FORCE=1 (retrain)  MINUTES=9 (time limit)  RESULTS=folder  JOBS=2 (concurrent runs)"
+	@echo "             ENGINE=ray  CPUS=4  GPUS=1 (of a job on a cluster)  PORT=5000 (of mlflow-ui)  PYTHON=python3.11 (of setup)"
 
 setup: $(READY) ## create .venv from the lock file (again when it changes)
 
@@ -105,7 +106,7 @@ faults: $(READY) ## plant faults one by one: the regression gate must see each; 
 
 release-check: ## in an empty clone of HEAD: the CI job, then README's commands (an hour; CROHME=)
 	@clone=$$(mktemp -d)/hmerbench && git clone --quiet --depth 1 "file://$(CURDIR)" "$$clone" && cd "$$clone" && \
-	  $(if $(CROHME),CROHME="$(abspath $(CROHME))") .ci/run && $(BIN)/python -m pytest -q -m release tests/test_documents.py && \
+	  MAKEFLAGS= $(if $(CROHME),CROHME="$(abspath $(CROHME))") .ci/run && $(BIN)/python -m pytest -q -m release tests/test_documents.py && \
 	  du -sh "$$clone/.git" "$$clone/results" && rm -rf "$$clone"
 
 doctor: $(READY) ## check versions, devices, data, scorer, tracking and disk space

@@ -39,6 +39,7 @@ SEED_LIMIT = 2**64  # torch takes smaller seeds
 FILLED_IN = {  # by the run
     *("schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"),
     *("search.language.digest", "search.together.digests"),
+    *("text.name", "text.digest"),  # of a language model
 }
 # Limits of the authors' loader, which skips larger images and longer labels in training and in prediction.
 AUTHORS_MAX_PIXELS = 320_000
@@ -48,7 +49,6 @@ SECTIONS = {"data", "model", "augmentation", "training", "search"}
 SHIPPED = Path(__file__).parent  # contains recipes/, presets/ and spaces/
 PRESETS = ("smoke", "small", "medium", "large", "paper", "gpu")  # the ladder: from minutes to the authors' network
 # presets that had other names, and one that is now an experiment under results/experiments/
-RENAMED = {"laptop": "small", "ink": "medium", "overnight": "large", "fast": "gpu", "ink-single": "medium-single"}
 Settings = TypeVar("Settings", bound=BaseModel)
 Name = Annotated[str, Field(pattern=r"^([\w+][\w+., =-]*)?$")]  # becomes part of file names, tables and figures
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height
@@ -361,10 +361,10 @@ def sized(model: Mapping[str, Any], source: str) -> dict[str, Any]:
     return merge(sizes[size], keys)
 
 
-def network_of(model: Mapping[str, Any]) -> str:
+def network_of(model: object) -> str:
     """The network that keys of a model name; UNNAMED if they name none, or an unusable one, to be refused later."""
     with suppress(ValueError):
-        if settings := settings_class(model.get("network")):
+        if isinstance(model, Mapping) and (settings := settings_class(model.get("network"))):
             return settings.network
     return UNNAMED
 
@@ -422,8 +422,7 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
         stem, keys, source = name, read_yaml(SHIPPED / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
     else:
         what, known = Path(kind).name[:-1], ", ".join(names(kind))
-        now = f" (it is {RENAMED[name]} now)" if kind == "presets" and name in RENAMED else ""
-        raise UserError(f"no {what} called '{name}'{now}: choose one of {known}, or give a YAML file")
+        raise UserError(f"no {what} called '{name}': choose one of {known}, or give a YAML file")
     for section in sorted(SECTIONS & keys.keys()):
         if not isinstance(keys[section], dict) and (section, keys[section]) != ("augmentation", None):
             raise UserError(f"{source}: {section}: must hold keys; remove it if it has none")

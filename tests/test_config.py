@@ -448,10 +448,17 @@ def test_a_size_counts_its_dense_layers(network):
     assert counts == {"dense14": 14, "dense18": 18, "dense24": 24, "dense28": 28}
 
 
+def test_a_folder_whose_model_holds_nothing_is_refused(tmp_path):
+    made = configs.resolve("comer-fusion", "small", 7)
+    (tmp_path / "config.yaml").write_text(configs.to_yaml(made.model_dump(mode="json") | {"model": None}))
+    with pytest.raises(UserError, match="a run of other settings"):
+        configs.check_folder(made, tmp_path)
+
+
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(UserError, match=r"no recipe called 'comer'.*comer-fusion"):
         configs.resolve("comer", "paper", 7)
-    with pytest.raises(UserError, match=r"no preset called 'ink' \(it is medium now\): choose one of gpu, large, "):
+    with pytest.raises(UserError, match=r"no preset called 'ink': choose one of gpu, large, "):
         configs.resolve("comer-fusion", "ink", 7)
     with pytest.raises(UserError, match="no such file"):
         configs.resolve("comer-fusion", "nowhere.yaml", 7)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.cli.options import RESULTS, AsJson, Crohme, Results, app
+from benchmarks.places import CHECKOUT
 
 PANEL = "Results"
 
@@ -16,10 +17,10 @@ def tables(results: Results = RESULTS) -> None:
     from benchmarks.languages import tables as languages
     from benchmarks.report import tables
 
-    built, readme = tables.committed(results), results.parent / "README.md"
+    built, checkout = tables.committed(results), results.resolve() == CHECKOUT / "results"
     tables.show(built)
     paths = tables.write(built, results) + languages.write(languages.tables(results), results)
-    paths += tables.write_summary(results, readme if readme.exists() else None)
+    paths += tables.write_summary(results, CHECKOUT / "README.md" if checkout else None)
     for path in paths:
         print(path)
 

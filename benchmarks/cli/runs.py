@@ -217,32 +217,18 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
 ) -> None:
     """Delete a run made by mistake, with its MLflow entry."""
+    from benchmarks.languages.settings import FILE
     from benchmarks.runs.folder import RunFolder
     from benchmarks.tracking.track import remove
 
+    if (folder / FILE).exists():
+        raise UserError(f"{folder}: this is a language model's run; delete the folder, and its entry in the MLflow UI")
     run = RunFolder(folder)
     what = f"{folder}, {len(run.history)} epochs of {run.recipe}"
     if not (yes or (sys.stdin.isatty() and typer.confirm(f"delete {what}, and its MLflow entry?"))):
         raise UserError(f"{what}: nothing was deleted; --yes deletes without asking")
     logged = remove(folder)
     print(f"{folder}: removed{', with its MLflow entry' if logged else ''}")
-
-
-@app.command(rich_help_panel=PANEL)
-def migrate(
-    folders: Annotated[
-        list[Path] | None, typer.Argument(help="run folders, or folders of them; default: all runs under --results")
-    ] = None,
-    results: Results = RESULTS,
-) -> None:
-    """Bring older runs to the present form: presets' names in folders, settings and digests; predictions as tables."""
-    from benchmarks.runs.listing import roots
-    from benchmarks.runs.migration import migrate
-
-    changed = migrate(folders or [root for root in roots(results) if any(root.rglob("config.yaml"))])
-    print("\n".join(changed) or "nothing to do: every run has its present name and form")
-    if changed:
-        print("MLflow keeps the former ones; `python -m benchmarks track FOLDER` logs a run anew")
 
 
 @app.command(rich_help_panel=PANEL)

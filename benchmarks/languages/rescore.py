@@ -40,7 +40,7 @@ LENGTHS = tuple(step / 200 for step in range(-20, 21))
 WAYS = {"length": ((0.0,), LENGTHS), "language": (WEIGHTS, (0.0,)), "both": (WEIGHTS, LENGTHS)}
 TITLE = "What a language model is worth in recognition: lists of hypotheses ranked without and with it"
 NOTE = (
-    "A hypothesis of n tokens gets score + weight × log p / (n + 1) + length × n. Weight (0.05 to 1) and length "
+    "A hypothesis of n tokens gets score + weight × log p / (n + 1)^alpha + length × n. Weight (0.05 to 1) and length "
     "are those with the most exact expressions on the held-out training expressions (`heldout`), and then hold "
     "for all runs and sets. `exact`: right without the language model; `gained`, `lost`: right only with it, only "
     "without it; `points`: the difference with its 95 % interval (Newcombe); `p`: exact McNemar test; `oracle`: "
@@ -97,7 +97,8 @@ class Judged:
 def rescore(archive: Archive, trial: Path, folders: Sequence[Path], language: Path, results: Path) -> list[Row]:
     """Choose on the list of a trial, judge all lists of test sets in `folders`; write rescoring.{csv,md}.
 
-    Raises UserError for a folder without lists or with damaged ones, and for a language model of other words.
+    Raises UserError for a folder without lists, with damaged ones or of another `search.alpha` than the trial's, and
+    for a language model of other words.
     """
     lines = Lines(language, Vocabulary())
     held = _read(RunFolder(trial), HELD_OUT_SET, archive, lines)
@@ -105,6 +106,10 @@ def rescore(archive: Archive, trial: Path, folders: Sequence[Path], language: Pa
     rows = _rows(RunFolder(trial), HELD_OUT_SET, [held], chosen)
     for folder in folders:
         run, sets = RunFolder(folder), list[Judged]()
+        if (alpha := run.settings.search.alpha) != held.alpha:  # weight and length hold for scores on one scale alone
+            raise UserError(
+                f"{folder}: its search.alpha is {alpha:g}, that of {trial} {held.alpha:g}; give a trial like it"
+            )
         splits = [split for split in run.sets("predictions/*.jsonl") if split in archive.test_splits]
         if not splits:
             raise UserError(

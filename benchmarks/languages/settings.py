@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchmarks.config import SEED_LIMIT, Strict, digest_of_keys, read_named, validate
+from benchmarks.config import SEED_LIMIT, Strict, digest_of_keys, read_named, refuse_filled_in, validate
 from benchmarks.errors import UserError
 from benchmarks.yaml_files import merge, read_yaml, to_yaml
 from models.language_config import LanguageConfig
@@ -74,6 +74,7 @@ class LanguageSettings(Strict):
 def resolve(recipe: str, seed: int) -> LanguageSettings:
     """Merge defaults <- recipe, a shipped name or a YAML file. The corpus is tied to them by `tied`."""
     name, keys, source = read_named(RECIPES, recipe)
+    refuse_filled_in(keys, source)
     return validate(LanguageSettings, keys | {"recipe": name, "seed": seed}, source)
 
 

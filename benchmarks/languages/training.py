@@ -104,8 +104,11 @@ class Trainer:
             err_console.print(
                 f"resuming {self.folder.path} at epoch {self.position.epoch + 1}, step {self.position.step}"
             )
-            there = self.folder.environment
-            self.folder.write("environment.json", there | {"resumed": [*there.get("resumed", ()), here]})
+            began = self.folder.environment
+            later = began.get("resumed", [])
+            last = later[-1] if later else began
+            if any(last.get(key) != here[key] for key in here if key != "started"):
+                self.folder.write("environment.json", began | {"resumed": [*later, here]})
         while self.position.epoch < self.training.epochs:
             self._epoch()
         if not (self.folder.finished and (self.folder.path / "weights.safetensors").exists()):
@@ -158,7 +161,8 @@ class Trainer:
         if not math.isfinite(value := float(loss.detach())):
             raise Diverged(
                 f"{self.folder.path}: the loss is no longer finite in epoch {self.position.epoch + 1}, step "
-                f"{self.position.step}; the last checkpoint is kept: lower training.rate or training.clip"
+                f"{self.position.step}; the last checkpoint is kept: lower training.rate or training.clip "
+                "(this makes it a new run)"
             )
         return value
 
@@ -177,7 +181,7 @@ class Trainer:
         self.folder.write("weights.safetensors", pack_language_model(self.model))
         began = time.perf_counter()
         scores = {"test_perplexity": perplexity(self.model, test, 1, 1, TEST_STEPS), "test_words": len(test)}
-        scores |= {"valid_perplexity": self.position.perplexities[-1], "valid_words": len(self.corpus.splits["valid"])}
+        scores |= {"valid_perplexity": self.position.perplexities[-1]}
         scores |= {"parameters": sum(parameter.numel() for parameter in self.model.parameters())}
         self.folder.write("scores.json", scores | {"test_seconds": round(time.perf_counter() - began, 3)})
 

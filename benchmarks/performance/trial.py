@@ -75,9 +75,8 @@ def trial(
         row |= {"reading": reading or "as it is", "preset": preset, "epochs": epochs, "seed": seed}
         row |= _read(run, way, archive, held)
         row |= {"loss": round(loss, 4), "word_accuracy": round(accuracy, 2)}
-        here = run.environment
-        minutes = sum(line["seconds"] for line in run.history) * here.get("threads", 1) / 60
-        row |= {"core_minutes": round(minutes, 1), "device": here.get("device"), "revision": here.get("revision")}
+        minutes = round(run.core_minutes, 1) or None
+        row |= {"core_minutes": minutes, "device": run.hardware, "revision": run.environment.get("revision")}
         rows.append(row)
     show("held-out training expressions", [{k: v for k, v in row.items() if k != "revision"} for row in rows])
     if archive.name == "crohme":

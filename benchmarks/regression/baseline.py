@@ -1,8 +1,9 @@
 """The regression gate: compare the fixed job (fixed_job.py) with results/baseline.json.
 
 Scores of fixed predictions must be equal, numerics equal within rounding. Trained metrics must lie within the
-prediction interval of recorded runs, in which one more run of the same program falls with probability
-1 - FALSE_ALARMS, over all metrics together (exact for normal values; a test judges every recorded run by the others).
+prediction interval of recorded runs, in which one more run of the same program falls with a probability of at least
+1 - FALSE_ALARMS, over all metrics together (each interval is exact for normal values; a test judges every recorded run
+by the others).
 The baseline holds these runs, their environment, and the reason for every change.
 """
 
@@ -39,7 +40,7 @@ PARTS = ("scores", "numerics", "training")
 # (2.2e-7 is the last digit of a loss). Muon's products in bf16 would make that 2.3e-5, so the fixed job computes
 # these in float32.
 TOLERANCES = {" network: ": 1e-9, " search: ": 1e-9, " first steps: ": 1e-6}
-FALSE_ALARMS = 0.01  # probability that an unchanged program fails, over all trained metrics
+FALSE_ALARMS = 0.01  # highest probability that an unchanged program fails, over all trained metrics
 RUNS, FIRST_SEED = 20, 101  # of recorded runs
 MAX_SHOWN = 30  # differing items in the table
 
@@ -303,7 +304,7 @@ def markdown(rows: list[Row], baseline: Baseline, measured: Measured) -> str:
         lines += _differences("Versions", baseline.history[-1]["versions"], versions())
     if measured.training:
         counts = " and ".join(f"{len(recorded.runs)} {name}" for name, recorded in baseline.training.items())
-        words = f"{FALSE_ALARMS:.0%} false alarms over all metrics if values are normal"
+        words = f"at most {FALSE_ALARMS:.0%} false alarms over all metrics if values are normal"
         lines += [f"Allowed in training: prediction intervals from {counts} runs; {words}."]
     return "\n\n".join(lines) + "\n"
 

@@ -268,10 +268,11 @@ class RunFolder:
 
     @property
     def core_minutes(self) -> float:
-        """Minutes of training times CPU threads; 0 if part of the training was on a GPU."""
-        if not self.history or any(place.get("gpu") for place in self._environments):
+        """Minutes of training times CPU threads; 0 if part of it was on a GPU, or with other threads than the rest."""
+        threads = {place.get("threads", 1) for place in self._environments}
+        if not self.history or len(threads) > 1 or any(place.get("gpu") for place in self._environments):
             return 0.0
-        return self.seconds[-1] / 60 * self.environment.get("threads", 1)
+        return self.seconds[-1] / 60 * threads.pop()
 
 
 def config_digest(config: Mapping[str, Any]) -> str:

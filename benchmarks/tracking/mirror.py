@@ -99,6 +99,8 @@ class Mirror:
         found, _ = self._find(run)
         if found is not None:
             self.client.delete_run(found.info.run_id)
+            if (tables := self._search(f"tags.run_key = '{run.table_key}'")) and self._members(run):
+                self._attach(run, tables[0])  # their means are now those of the others
             for key in (run.row_key, run.table_key):
                 for group in self._search(f"tags.run_key = '{key}'"):
                     if not self._search(f"tags.`{PARENT}` = '{group.info.run_id}'"):
@@ -144,22 +146,33 @@ class Mirror:
 
     def _attach(self, run: RunFolder, table: Run) -> None:
         """Place the run, and its row if it has several runs, below the table; update their means and status."""
-        runs = self._search(f"tags.table_key = '{run.table_key}'")
+        runs = self._members(run)
+        while True:
+            self._place(run, table, runs)
+            if len(now := self._members(run)) == len(runs):  # else another process placed its run meanwhile
+                return
+            runs = now
+
+    def _place(self, run: RunFolder, table: Run, runs: list[Run]) -> None:
         members = [member for member in runs if member.data.tags.get("row_key") == run.row_key]
         parent, groups = table, [(table, runs)]
         rows = cast(pd.DataFrame, _rates(runs).groupby(level=0).mean())
         best = rows.max().to_dict()  # the highest mean of any row, per test set
-        self._log_new(table, best, time.time(), len(runs))
+        self._log_new(table, best, time.time())
         if len(members) > 1:
             parent = self._group(run.row_key, run.recipe)
             self._set_parent([parent], table)
-            self._log_new(parent, _mean_and_spread(members), time.time(), len(members))
+            self._log_new(parent, _mean_and_spread(members), time.time())
             groups.append((parent, members))
         self._set_parent(members, parent)
         for group, children in groups:
             of_children = {child.info.status for child in children}
             status = next((status for status in ("RUNNING", "KILLED") if status in of_children), "FINISHED")
             self.client.update_run(group.info.run_id, status)
+
+    def _members(self, run: RunFolder) -> list[Run]:
+        """The runs of all rows of the run's table."""
+        return self._search(f"tags.table_key = '{run.table_key}'")
 
     def _group(self, key: str, name: str) -> Run:
         """The run that represents a table, row or study, created if missing. If processes created several at the same
@@ -180,10 +193,10 @@ class Mirror:
             if run.data.tags.get(PARENT) != parent.info.run_id:
                 self.client.set_tag(run.info.run_id, PARENT, parent.info.run_id)
 
-    def _log_new(self, run: Run, values: Mapping[str, float], when: float, step: int = 0) -> None:
+    def _log_new(self, run: Run, values: Mapping[str, float], when: float) -> None:
         """Log the values that differ from those of `run`; `when` is in seconds since 1970."""
         ms, logged = int(1000 * when), run.data.metrics
-        new = [Metric(name, value, ms, step) for name, value in values.items() if logged.get(name) != value]
+        new = [Metric(name, value, ms, 0) for name, value in values.items() if logged.get(name) != value]
         if new:
             self.client.log_batch(run.info.run_id, metrics=new)
 

@@ -51,6 +51,8 @@ def remove(folder: Path) -> bool | None:
         raise UserError(f"{folder}: this is a committed run, which the tables count; git rm -r removes it")
     with locked(folder):
         logged = with_store(folder, run.data, lambda mirror: mirror.remove(run))
+        if logged is None:
+            raise UserError(f"{folder}: nothing was deleted, or its MLflow entry would stay; see the warning above")
         shutil.rmtree(folder)
     return logged
 

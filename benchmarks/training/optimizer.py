@@ -17,7 +17,7 @@ COLUMN_MULTIPLE = 128
 
 def make_optimizer(model: Network, settings: Optimizer, bf16: bool = True) -> optim.Optimizer:
     """SGD or Adadelta as in the programs of CoMER's and of BTTR's authors, AdamW or Muon; the latter two do not decay
-    norms and biases. Muon's matrix products run in bfloat16, or, without `bf16`, in float32."""
+    norms and biases, and have a beta2 of 0.99. Muon's matrix products run in bfloat16, without `bf16` in float32."""
     parameters = dict(model.named_parameters())
     if settings.name == "sgd":
         return optim.SGD(

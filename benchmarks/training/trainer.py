@@ -232,7 +232,7 @@ class Trainer:
         raise Diverged(
             f"{self.folder.path}: the loss is no longer finite in epoch {self.state.epoch + 1}, step "
             f"{self.state.step}; the last checkpoint is kept: lower training.optimizer.lr or set "
-            "training.optimizer.clip"
+            "training.optimizer.clip (this makes it a new run)"
         )
 
     # ------------------------------------------------------------------------------------- validation and weights

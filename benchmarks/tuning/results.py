@@ -20,6 +20,7 @@ from benchmarks.files import write_atomically
 from benchmarks.printing import console, show
 from benchmarks.report.figures.write import DATES, rendered, style
 from benchmarks.tuning.space import Problem
+from benchmarks.tuning.trials import without_judges
 from evaluation.scoring.interval import printed_interval
 
 LABEL = "token-match ExpRate, held-out (%)"
@@ -123,7 +124,7 @@ def _summarize(problem: Problem, study: optuna.Study, checked: optuna.Study | No
     gains = []
 
     def compare(label: str, config: Config, default: float, best: float, where: str) -> None:
-        n = heldout_size(config, archive)
+        n = heldout_size(config, archive, checks=config is not problem.base)
         lines.append((label, _rate(default, n), _rate(best, n)))
         gains.append(f"{best - default:+.2f} points {where}")
 
@@ -149,8 +150,10 @@ def _rate(value: float, n: int) -> str:
     return f"{value:.2f} ({low:.1f}–{high:.1f}) of {n}"
 
 
-def heldout_size(config: Config, archive: Archive) -> int:
-    """Number of held-out expressions; the split depends on ids and tokens only, so no image is read."""
+def heldout_size(config: Config, archive: Archive, checks: bool = False) -> int:
+    """Number of held-out expressions, of a study or its check; the split depends on ids and tokens, so no image is
+    read."""
     empty = np.empty((0, 0), np.uint8)
     samples = [Sample(id_, tuple(tokens), empty) for id_, tokens in archive.captions("train").items()]
-    return len(split_heldout(evenly(samples, config.data.limit), config.heldout, config.seed)[1])
+    samples = evenly(samples, config.data.limit)
+    return len(split_heldout(without_judges(samples, config) if checks else samples, config.heldout, config.seed)[1])

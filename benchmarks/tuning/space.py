@@ -104,7 +104,7 @@ class Problem:
     base: Config  # of a trial with the default settings
     parameters: Mapping[str, Parameter]  # by the full name of the setting
     defaults: Mapping[str, Any]  # values of these settings in `base`
-    left_out: tuple[str, ...]  # settings of the space that the recipe itself sets
+    left_out: tuple[str, ...]  # settings of the space that the recipe itself sets, or that its network lacks
 
     @property
     def name(self) -> str:
@@ -149,12 +149,15 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
             raise UserError(f"{source}: parameters.{name}: trials are compared by it, so it cannot be tuned")
     base = final.changed(budget | {"select": "heldout"}, f"{source}: budget")
     fixed = flat(configs.read_named("recipes", recipe)[1])
-    left_out = tuple(name for name in space.parameters if any(_overlap(name, key) for key in fixed))
+    lacking = {name for name in space.parameters if name.startswith("model.") and not _has(base, name) and _known(name)}
+    left_out = tuple(name for name in space.parameters if name in lacking or any(_overlap(name, key) for key in fixed))
     parameters = {name: parameter for name, parameter in space.parameters.items() if name not in left_out}
     if not parameters:
-        raise UserError(f"{source}: the recipe '{recipe}' sets all of these itself, so nothing is left to tune")
+        raise UserError(f"{source}: the recipe '{recipe}' sets or lacks all of these, so nothing is left to tune")
     defaults = {name: _at(base, name, source) for name in parameters}
     for name, parameter in parameters.items():
+        if type(defaults[name]) is int and parameter.step and not parameter.step.is_integer():
+            raise UserError(f"{source}: parameters.{name}: it is a whole number, so its step must be one, too")
         if not parameter.holds(defaults[name]):
             raise UserError(f"{source}: parameters.{name}: the default, {defaults[name]}, lies outside; include it")
         for value in parameter.extremes():
@@ -174,6 +177,16 @@ def _at(config: Config, name: str, source: str) -> Any:
         if name in defaults and not name.startswith("model."):  # a dump leaves out some that have their default
             return defaults[name]
         raise UserError(f"{source}: parameters.{name}: there is no such setting; `ls --keys` lists all") from None
+
+
+def _has(config: Config, name: str) -> bool:
+    """Whether the network of a configuration has a setting, given as model.KEY."""
+    return name.split(".")[1] in config.model_dump(mode="json")["model"]
+
+
+def _known(name: str) -> bool:
+    """Whether some network of the suite has the setting."""
+    return any(key["name"] == name for key in settable())
 
 
 def _overlap(a: str, b: str) -> bool:

@@ -56,7 +56,7 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
     folder = space / "tuning" / problem.name
     announce(archive)
     for name in problem.left_out:
-        console.print(f"{name} stays as it is, because the recipe sets it")
+        console.print(f"{name} stays as it is: the recipe sets it, or its network has no such setting")
     with locked(folder, ".tuning"):
         _repair(folder / "journal.log")
         journal = str(folder.resolve() / "journal.log")

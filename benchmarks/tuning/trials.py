@@ -25,7 +25,9 @@ from optuna.storages import JournalStorage, RDBStorage, RetryHeartbeatStaleTrial
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
+from benchmarks.config import Config
 from benchmarks.data.archive import Archive
+from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import Diverged, UserError
 from benchmarks.files import locked
 from benchmarks.jobs.place import Place
@@ -64,9 +66,15 @@ class Job:
         return "://" not in self.storage
 
     def on_other_data(self) -> "Job":
-        """The check of the result at the next seed: another held-out part and initialization, no pruning."""
+        """The check of the result at the next seed: another held-out part, none of it of the study's, and another
+        initialization; no pruning."""
         base = self.problem.base.changed({"seed": self.problem.base.seed + 1})
         return replace(self, problem=replace(self.problem, base=base), check=True)
+
+    def samples(self, archive: Archive) -> list[Sample] | None:
+        """The expressions of a check: those that judged the study's trials are not among them. None: all."""
+        base = self.problem.base
+        return without_judges(evenly(archive.samples("train"), base.data.limit), base) if self.check else None
 
     def opened(self) -> optuna.Study:
         """Open the study, creating it if missing, with every option of the sampler and pruner given explicitly."""
@@ -210,7 +218,7 @@ class Trial:
             if state is None or not state["finished"]:
                 self._report(trial, folder)
                 try:
-                    train(RunFolder(folder, config), self.archive, on_epoch)
+                    train(RunFolder(folder, config), self.archive, on_epoch, self.job.samples(self.archive))
                 except Diverged:
                     self.over = True
                     trial.set_user_attr("diverged", True)
@@ -234,6 +242,11 @@ class Trial:
             raise
         except STORAGE_ERRORS:
             pass
+
+
+def without_judges(samples: list[Sample], checking: Config) -> list[Sample]:
+    """Samples without those held out at the seed before that of `checking`, a study's check."""
+    return split_heldout(samples, checking.heldout, checking.seed - 1)[0]
 
 
 def _validated(folder: Path) -> dict[int, float]:

@@ -99,6 +99,9 @@ def test_what_is_chosen_on_held_out_expressions_holds_for_all_sets(tmp_path, mon
     assert max(row["gained"] for row in rows) > 0
     text = (tmp_path / "rescoring.md").read_text()
     assert rescoring.TITLE in text and text.endswith(f"{rescoring.NOTE}\n")
+    (tmp_path / "run/config.yaml").write_text(config.changed({"search.alpha": 0.25}).to_yaml())
+    with pytest.raises(UserError, match=r"its search\.alpha is 0\.25, that of .*trial 1; give a trial like it"):
+        rescore(archive, tmp_path / "trial", [tmp_path / "run"], tmp_path / "lm", tmp_path)
 
 
 def test_folders_without_lists_are_refused(tmp_path, monkeypatch):

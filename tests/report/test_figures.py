@@ -210,6 +210,15 @@ def test_a_training_that_began_on_a_gpu_has_no_core_minutes(tmp_path: Path) -> N
         assert (run.core_minutes, run.hardware) == (0, f"{began['device']}, then {resumed['device']}")
 
 
+def test_core_minutes_need_one_number_of_threads(tmp_path: Path) -> None:
+    put_environment(folder := put_run(tmp_path), threads=8, device="a", gpu=False)
+    (run,) = figures.read_runs(tmp_path / "reproduced")
+    assert run.core_minutes == pytest.approx(8 * run.seconds[-1] / 60)
+    put_environment(folder, threads=8, device="a", gpu=False, resumed=[{"threads": 1, "device": "a", "gpu": False}])
+    (run,) = figures.read_runs(tmp_path / "reproduced")
+    assert run.core_minutes == 0
+
+
 def test_training_matches_the_history() -> None:
     history = [json.loads(line) for line in (RUN / "history.jsonl").read_text().splitlines()]
     figure = plots.training(committed(), "hour")

@@ -94,8 +94,9 @@ def test_a_reproduced_run_repeats_its_predictions(run: Path, tmp_path: Path, mon
     rate = json.loads((run / "scores/2014.json").read_text())["exprate"]
     printed = capsys.readouterr().out
     assert [f"{rate:.2f}"] * 2 + ["5 of 5"] == [cell.strip() for cell in _row(printed)[3:6]]
-    assert "rounded to float16" in printed and "outside the committed one's 95 % interval" in printed
-    with pytest.raises(UserError, match="no run of these recipes has weights"):
+    assert [cell.strip() for cell in _row(printed)[6:9]] == ["0", "0", "1"]  # lost, won and p
+    assert "rounded to float16" in printed and "far more expressions are lost than won" in " ".join(printed.split())
+    with pytest.raises(UserError, match="no run of bttr has weights"):
         evaluate_committed(archive, [], ["bttr"], results)
     with pytest.raises(UserError, match="give it with CROHME="):
         evaluate_committed(None, [], [], results)

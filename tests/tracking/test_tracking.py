@@ -82,7 +82,7 @@ def test_a_second_seed_creates_the_row_in_between(tmp_path: Path) -> None:
     )
     assert table.data.metrics == {"2014.exprate": 17.5}  # the mean of its best row
     points = client.get_metric_history(table.info.run_id, "2014.exprate")
-    assert [(point.step, point.value) for point in points] == [(1, 17.0), (3, 17.5)]
+    assert [point.value for point in points] == [17.0, 17.5]
     logged(put_run(tmp_path, "comer-fusion", seed=8))  # changes nothing
     assert len(all_runs(client)) == 5 and len(client.get_metric_history(row.info.run_id, "2014.exprate")) == 1
 
@@ -263,6 +263,30 @@ def test_a_run_made_by_mistake_is_removed_with_all_that_was_made_for_it(tmp_path
         tracking.remove(kept)
     assert tracking.remove(kept) is True and all_runs(client_of(tmp_path)) == []
     assert tracking.remove(put_run(tmp_path, "bttr")) is False  # it was not logged
+
+
+def test_a_removed_run_no_longer_counts_in_its_row(tmp_path: Path) -> None:
+    seeds = [put_run(tmp_path, "bttr", seed=seed) for seed in (7, 8, 9)]
+    for place, rate in zip(seeds, (10.0, 20.0, 60.0), strict=True):
+        score = json.loads((place / "scores/2014.json").read_text()) | {"exprate": rate}
+        (place / "scores/2014.json").write_text(json.dumps(score))
+        logged(place)
+
+    def row() -> dict[str, float]:
+        (found,) = (run for run in all_runs(client_of(tmp_path)) if "2014.exprate.runs" in run.data.metrics)
+        return {name: found.data.metrics[f"2014.exprate{name}"] for name in ("", ".runs")}
+
+    assert row() == {"": 30.0, ".runs": 3}
+    tracking.remove(seeds[2])
+    assert row() == {"": 15.0, ".runs": 2}
+
+
+def test_nothing_is_removed_while_the_store_is_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = put_run(tmp_path, "bttr")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match="nothing was deleted"):
+        tracking.remove(run)
+    assert (run / "config.yaml").exists()
 
 
 def test_a_reproduced_run_is_not_removed(tmp_path: Path) -> None:

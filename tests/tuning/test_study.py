@@ -22,14 +22,16 @@ from optuna.trial import TrialState
 from benchmarks import __main__ as cli
 from benchmarks import config as configs
 from benchmarks.data.archive import open_archive
+from benchmarks.data.samples import Sample, evenly, split_heldout
 from benchmarks.errors import Diverged, UserError
 from benchmarks.files import locked
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died, Place
 from benchmarks.runs.folder import RunFolder
 from benchmarks.tuning import study as driver
+from benchmarks.tuning.results import heldout_size
 from benchmarks.tuning.space import pose
-from benchmarks.tuning.trials import KeyedTPE
+from benchmarks.tuning.trials import Job, KeyedTPE
 from tests.helpers.made_up import put_environment
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -65,7 +67,7 @@ def tune(given: dict[str, Any], trials: int, workers: int, storage: str = "", en
     return driver.tune(problem, archive, given["results"], trials, Placing(engine, workers), storage)
 
 
-def fake_train(run: RunFolder, _: Any, on_epoch: Callable[[dict], None]) -> None:
+def fake_train(run: RunFolder, _: Any, on_epoch: Callable[[dict], None], samples: list[Sample] | None) -> None:
     """A fake training whose result improves as lr approaches 0.03 and with more label smoothing."""
     run.write("config.yaml", run.settings.to_yaml())
     put_environment(run.path)
@@ -163,7 +165,7 @@ def only(name: str, parameter: Any) -> dict[str, Any]:
         (only("select", {"choices": ["heldout", "2016"]}), "select: 2016: tuning looks at held-out training data"),
         (with_(budget={"training": {"epoch": 1}}), "budget: training.epoch: no such key; did you mean training.epochs"),
         (with_(budget={"seed": 3}), "budget: seed: this is not a setting of a recipe or preset"),
-        (only("model.self_coverage", {"choices": [True, False]}), "the recipe 'comer-fusion' sets all of these itself"),
+        (only("model.self_coverage", {"choices": [True, False]}), "sets or lacks all of these"),
     ],
 )
 def test_an_invalid_space_is_refused_at_once(space, message: str, given) -> None:
@@ -195,6 +197,34 @@ def test_samples_do_not_depend_on_workers_or_stops() -> None:
 
     assert drawn(12) == drawn(1, 6, 5)
     assert len({trial["x"] for trial in drawn(12)}) == 12
+
+
+@pytest.mark.parametrize("seed", range(7, 12))
+def test_a_check_is_judged_by_expressions_that_judged_no_trial(given, archive: Path, seed: int) -> None:
+    data = open_archive(archive)
+    problem = pose(given["recipe"], given["preset"], seed, data, given["space"])
+    job = Job(problem, "", 1, "", "")
+    assert job.samples(data) is None  # a trial takes all
+    samples = evenly(data.samples("train"), problem.base.data.limit)
+    _, judges = split_heldout(samples, problem.base.heldout, seed)
+    check = job.on_other_data()
+    _, others = split_heldout(check.samples(data) or [], check.problem.base.heldout, check.problem.base.seed)
+    assert check.problem.base.seed == seed + 1 and judges and others
+    assert not {sample.id for sample in judges} & {sample.id for sample in others}
+    assert len(others) == heldout_size(check.problem.base, data, checks=True)
+
+
+@pytest.mark.parametrize("recipe", ["bttr-original", "densewap", "densewap-td"])
+def test_settings_that_a_network_lacks_are_left_out(archive: Path, recipe: str) -> None:
+    problem = pose(recipe, "smoke", 7, open_archive(archive))
+    assert "model.dc" in problem.left_out and "training.optimizer.lr" in problem.parameters
+
+
+def test_a_whole_number_takes_whole_steps(given, archive: Path, tmp_path: Path) -> None:
+    space = tmp_path / "space.yaml"
+    space.write_text("parameters: {training.batching.size: {low: 1, high: 64, step: 0.5}}")
+    with pytest.raises(UserError, match=r"training\.batching\.size: it is a whole number"):
+        pose("comer-fusion", "smoke", 7, open_archive(archive), str(space))
 
 
 def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, capsys) -> None:
@@ -237,14 +267,14 @@ def test_a_diverged_loss_is_a_result(inline, given) -> None:
 def test_a_dead_worker_costs_no_trial(inline, given, monkeypatch) -> None:
     begun: list[Path] = []
 
-    def killed(run: RunFolder, archive, on_epoch) -> None:
+    def killed(run: RunFolder, archive, on_epoch, samples) -> None:
         def at_epoch_2(line: dict) -> None:
             on_epoch(line)
             if line["epoch"] == 2 and len(begun) < 1:
                 begun.append(run.path)
                 raise Killed
 
-        fake_train(run, archive, at_epoch_2)
+        fake_train(run, archive, at_epoch_2, samples)
 
     class Killed(BaseException):
         """A kill, after which no handler runs: a BaseException, so that no code under test catches it."""

@@ -103,8 +103,8 @@ def test_a_trial_given_away_is_left_to_the_other_worker(postgres: Postgres, give
     )
     taken: list[int] = []
 
-    def slow(run, archive, on_epoch) -> None:
-        fake_train(run, archive, on_epoch)
+    def slow(run, archive, on_epoch, samples) -> None:
+        fake_train(run, archive, on_epoch, samples)
         if not taken:
             (running,) = [trial for trial in study.trials if trial.state == TrialState.RUNNING]
             driver._requeue(study, lambda trial: trial.number == running.number)

@@ -74,6 +74,8 @@ class Material:
         """Add runs on the data of an archive (None: runs on CROHME, without images and ground truth), and the published
         systems whose predictions are in `folder`."""
         systems = read_systems(archive, folder, self.notes) if archive and folder else {}
+        if folder and archive is None:
+            self.notes.append(f"{folder}: published systems are shown beside CROHME's ground truth; CROHME= gives it")
         sets = build(archive, runs, self.notes, {key: scored for key, (_, scored) in systems.items()})
         self.systems |= {key: name for key, (name, _) in systems.items()}
         if archive is not None:
