@@ -52,7 +52,7 @@ def remove(folder: Path) -> bool | None:
     with locked(folder):
         logged = with_store(folder, run.data, lambda mirror: mirror.remove(run))
         if logged is None:
-            raise UserError(f"{folder}: nothing was deleted, or its MLflow entry would stay; see the warning above")
+            raise UserError(f"{folder}: nothing was deleted, lest its MLflow entry stay; see the warning above")
         shutil.rmtree(folder)
     return logged
 
