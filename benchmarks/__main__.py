@@ -13,10 +13,8 @@ from benchmarks.cli import data, runs, results, images, languages, checks  # noq
 
 # isort: on
 from benchmarks.cli.options import app
-from benchmarks.errors import UserError, out_of_memory_reason, printable
+from benchmarks.errors import FAULTS, out_of_memory_reason, printable
 from benchmarks.startup import configure_libraries
-from evaluation import InputError
-from models.errors import CheckpointError
 
 LOST = r"Connection (closed|reset|refused)|ncclRemoteError"  # as gloo and NCCL tell that another process has ended
 
@@ -61,7 +59,7 @@ def _again() -> str:
 
 def _message(error: BaseException) -> str:
     text = printable(" ".join(str(error).split()))
-    if isinstance(error, UserError | InputError | CheckpointError):
+    if isinstance(error, FAULTS):
         return text
     if type(error).__name__ == "OutOfMemoryError":  # torch's; importing torch for the class would be slow
         fix = "reduce training.batching.pixels, or set CUDA_VISIBLE_DEVICES= (to nothing) to use the CPU"

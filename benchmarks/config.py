@@ -48,7 +48,6 @@ NEED_INK = ("sub_expressions", "exchanged", "substitution")  # the keys of `data
 SECTIONS = {"data", "model", "augmentation", "training", "search"}
 SHIPPED = Path(__file__).parent  # contains recipes/, presets/ and spaces/
 PRESETS = ("smoke", "small", "medium", "large", "paper", "gpu")  # the ladder: from minutes to the authors' network
-# presets that had other names, and one that is now an experiment under results/experiments/
 Settings = TypeVar("Settings", bound=BaseModel)
 Name = Annotated[str, Field(pattern=r"^([\w+][\w+., =-]*)?$")]  # becomes part of file names, tables and figures
 Factor = Annotated[float, Field(gt=0, le=4)]  # of an image's width and height

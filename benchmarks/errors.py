@@ -2,12 +2,18 @@
 
 import re
 
+from evaluation import InputError
+from models.errors import CheckpointError
+
 
 class UserError(Exception):
     """Bad input, or a condition that the user can fix.
 
     Its message is one line that names the file and the fix; `python -m benchmarks` prints it without a traceback.
     """
+
+
+FAULTS = (UserError, InputError, CheckpointError)  # of a run's files or settings: one line each, without a traceback
 
 
 class Diverged(UserError):

@@ -22,7 +22,7 @@ from pydantic import PositiveInt, TypeAdapter, ValidationError
 
 from benchmarks.config import Config, check_folder
 from benchmarks.data.archive import Archive
-from benchmarks.errors import UserError
+from benchmarks.errors import FAULTS, UserError
 from benchmarks.files import locked, write_atomically
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died, Place
@@ -30,8 +30,6 @@ from benchmarks.printing import console, show
 from benchmarks.runs.contents import Epoch
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import announce, workspace
-from evaluation import InputError
-from models.errors import CheckpointError
 
 if TYPE_CHECKING:
     from benchmarks.jobs.engine import Engine
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
 TRAINING_SHARE = 0.8  # of the time limit; the rest is for recognition, scoring and tables
 MIRROR_SECONDS = 30  # at most between two updates of parallel runs in MLflow
 ATTEMPTS = 4  # to complete a run whose process or node dies
-FAULTS = (UserError, InputError, CheckpointError)  # of one run, which do not concern the others; a full disk does
 
 
 class OutOfTime(Exception):
@@ -218,7 +215,8 @@ def epoch_seconds(history: Sequence[Epoch]) -> float:
 def _sequentially(
     runs: Sequence[RunFolder], archive: Archive, splits: Sequence[str], deadline: float, errors: list[Exception]
 ) -> None:
-    """Do one run after another; a run that fails does not stop the others, its error is added to `errors`.
+    """Do one run after another. A run that fails does not stop the others, unless the disk is full; its error is added
+    to `errors`.
 
     Raises OutOfTime after the deadline, a value of time.perf_counter.
     """

@@ -147,7 +147,7 @@ def test_error_messages(capsys: pytest.CaptureFixture[str]) -> None:
 def test_lists_of_names_may_hold_quoted_blanks() -> None:
     for text in ("bttr,'my recipes/a.yaml' 7", 'bttr  "my recipes/a.yaml", 7'):
         assert parse_list(text) == ["bttr", "my recipes/a.yaml", "7"]
-    assert parse_list(" ") == [] and parse_list("a\\b #c") == ["a\\b", "#c"]
+    assert parse_list("7 8,7") == ["7", "8"] and parse_list(" ") == [] and parse_list("a\\b #c") == ["a\\b", "#c"]
     with pytest.raises(UserError, match="quotation mark without its partner"):
         parse_list("'my recipes")
 

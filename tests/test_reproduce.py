@@ -24,7 +24,7 @@ from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import test_splits as splits_of
 from benchmarks.runs.workspace import workspace
 from evaluation.scoring.prediction_lists import tsv
-from models import Vocabulary
+from models import CheckpointError, Vocabulary
 from models.weights import load_weights, pack_weights
 from tests.helpers.made_up import put_history
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -150,6 +150,17 @@ def test_parallel_runs_stop_at_the_deadline_but_not_for_a_failure(
     assert ",2," in (space / "table2.csv").read_text()  # both seeds that could be trained
     with pytest.raises(UserError, match="--jobs works with the engine local only"):
         reproduce(["bttr"], preset, [7, 8], archive, tmp_path, placing=Placing("ray", 2))
+
+
+def test_damaged_weights_of_one_run_stop_no_other(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+    preset, space = preset_of(archive), workspace(open_archive(archive), tmp_path)
+    reproduce(["bttr"], preset, [7], archive, tmp_path)
+    (weights,) = space.glob("runs/bttr/*seed7*/best.safetensors")
+    weights.write_bytes(b"no weights")
+    for jobs, seed in ((2, 8), (1, 9)):
+        with pytest.raises(CheckpointError, match=r"best\.safetensors: damaged"):
+            reproduce(["bttr"], preset, [7, seed], archive, tmp_path, placing=Placing(jobs=jobs))
+        assert len(list(space.glob(f"runs/bttr/*seed{seed}*/scores/2014.json"))) == 1
 
 
 def test_a_run_whose_process_keeps_dying_is_given_up(archive: Path, tmp_path: Path, stages, monkeypatch) -> None:

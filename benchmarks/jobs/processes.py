@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from benchmarks.environment import cores
-from benchmarks.errors import UserError
+from benchmarks.errors import FAULTS
 from benchmarks.jobs.place import Died, Place
 from benchmarks.startup import configure_libraries
 
@@ -90,7 +90,7 @@ def _process(
         with open(log, "a") as file:
             os.dup2(file.fileno(), sys.stderr.fileno())
         job(*arguments)
-    except (UserError, OSError) as error:  # OSError: such as a full disk
+    except (*FAULTS, OSError) as error:  # OSError: such as a full disk
         pipe.send(error)
     except Exception as error:
         traceback.print_exc()

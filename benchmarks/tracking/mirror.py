@@ -158,11 +158,11 @@ class Mirror:
         parent, groups = table, [(table, runs)]
         rows = cast(pd.DataFrame, _rates(runs).groupby(level=0).mean())
         best = rows.max().to_dict()  # the highest mean of any row, per test set
-        self._log_new(table, best, time.time())
+        self._log_means(table, best)
         if len(members) > 1:
             parent = self._group(run.row_key, run.recipe)
             self._set_parent([parent], table)
-            self._log_new(parent, _mean_and_spread(members), time.time())
+            self._log_means(parent, _mean_and_spread(members))
             groups.append((parent, members))
         self._set_parent(members, parent)
         for group, children in groups:
@@ -199,6 +199,15 @@ class Mirror:
         new = [Metric(name, value, ms, 0) for name, value in values.items() if logged.get(name) != value]
         if new:
             self.client.log_batch(run.info.run_id, metrics=new)
+
+    def _log_means(self, group: Run, means: Mapping[str, float]) -> None:
+        """Log the means of a row or table, as later steps: of several points MLflow shows the one of the last step.
+        A test set that no run has any more counts 0 runs."""
+        gone = {name: 0.0 for name in group.data.metrics if name.endswith(".runs") and name not in means}
+        for name, value in {**means, **gone}.items():
+            if group.data.metrics.get(name) != value:
+                last = max((point.step for point in self.client.get_metric_history(group.info.run_id, name)), default=0)
+                self.client.log_metric(group.info.run_id, name, value, step=last + 1)
 
     # --------------------------------------------------------------------------------------------- finding a run
 

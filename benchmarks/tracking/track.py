@@ -40,10 +40,11 @@ def track(
     return with_store(folder, run.data, lambda mirror: mirror.put(run, tables, under, name, running))
 
 
-def remove(folder: Path) -> bool | None:
-    """Delete a run folder and its MLflow run; return whether it had one, or None if the store failed.
+def remove(folder: Path) -> bool:
+    """Delete a run folder and its MLflow run; return whether it had one.
 
-    Raises UserError for a committed run, one that is being trained, and anything that is no run folder.
+    Raises UserError for a committed run, one that is being trained, anything that is no run folder, and, before
+    anything is deleted, if the store fails.
     """
     run = RunFolder(folder)
     _ = run.settings
@@ -52,7 +53,7 @@ def remove(folder: Path) -> bool | None:
     with locked(folder):
         logged = with_store(folder, run.data, lambda mirror: mirror.remove(run))
         if logged is None:
-            raise UserError(f"{folder}: nothing was deleted, lest its MLflow entry stay; see the warning above")
+            raise UserError(f"{folder}: nothing was deleted; make MLflow usable (see above), or delete the folder")
         shutil.rmtree(folder)
     return logged
 

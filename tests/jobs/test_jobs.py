@@ -107,6 +107,8 @@ def test_unavailable_engines_are_refused(archive: Path, tmp_path: Path, monkeypa
     given = ["--preset", str(archive / "tiny.yaml"), "--crohme", str(archive), "--results", str(tmp_path)]
     with pytest.raises(UserError, match="no engine called 'slurm': choose local or ray"):
         cli.app(["reproduce", *given, "--engine", "slurm"], standalone_mode=False)
+    with pytest.raises(UserError, match=r"\(CPUS=, GPUS=\) are for the engine ray"):
+        cli.app(["reproduce", *given, "--gpus", "1"], standalone_mode=False)
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "benchmarks.jobs.ray_cluster")
     with pytest.raises(UserError, match=r"needs Ray: pip install '\.\[ray\]' in the checkout"):

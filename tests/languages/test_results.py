@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from benchmarks.__main__ import main
+from benchmarks.__main__ import app, main
 from benchmarks.data.archive import open_archive
 from benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
 from benchmarks.errors import UserError
@@ -65,6 +65,13 @@ def test_tables_show_means_of_seeds_and_what_mistakes_cost(tmp_path):
     written = {path.name: path.read_text() for path in tables.write(built, tmp_path)}
     assert "| LSTM-Char-Large             | lm-char-large            | 78.90      | –" in written["language.md"]
     assert "language_ports.csv" in written
+
+
+def test_remove_leaves_language_models_alone(tmp_path):
+    run = put_run(tmp_path / "runs", "lm-char-small", 75.0, [9.0])
+    with pytest.raises(UserError, match="a language model's run; delete the folder"):
+        app(["remove", str(run.path), "--yes"], standalone_mode=False)
+    assert run.finished
 
 
 def test_committed_tables_are_what_make_tables_writes(tmp_path):

@@ -279,6 +279,7 @@ def test_a_removed_run_no_longer_counts_in_its_row(tmp_path: Path) -> None:
     assert row() == {"": 30.0, ".runs": 3}
     tracking.remove(seeds[2])
     assert row() == {"": 15.0, ".runs": 2}
+    assert tracking.track(seeds[0]) and row() == {"": 15.0, ".runs": 2}
 
 
 def test_nothing_is_removed_while_the_store_is_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,8 +74,6 @@ class Material:
         """Add runs on the data of an archive (None: runs on CROHME, without images and ground truth), and the published
         systems whose predictions are in `folder`."""
         systems = read_systems(archive, folder, self.notes) if archive and folder else {}
-        if folder and archive is None:
-            self.notes.append(f"{folder}: published systems are shown beside CROHME's ground truth; CROHME= gives it")
         sets = build(archive, runs, self.notes, {key: scored for key, (_, scored) in systems.items()})
         self.systems |= {key: name for key, (name, _) in systems.items()}
         if archive is not None:
@@ -110,6 +108,8 @@ def gather(crohme: Path | None, results: Path, attention: int, systems: Path | N
     crohme_runs = find_runs(results / "reproduced", notes) + find_runs(results / "runs", notes)
     if archive is None or archive.name == "crohme":
         material.add(archive, crohme_runs, attention, systems)
+    if systems and (archive is None or archive.name != "crohme"):
+        notes.append(f"{systems}: published systems are shown beside CROHME's ground truth; CROHME= gives it")
     other, embedded = archive, results / "local" / "embedded"
     if archive is None and any(embedded.glob("runs/*/*/config.yaml")) and (embedded / "data.zip").exists():
         other = open_archive(embedded / "data.zip")
