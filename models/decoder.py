@@ -81,7 +81,7 @@ class Attention(nn.Module):
 
     def weigh(self, energies_BHTS: Tensor, mask: Tensor) -> Tensor:
         """Softmax over the keys that `mask` (True = hidden, broadcast to [B, H, T, S]) leaves visible, then dropout."""
-        # not -inf, of which 0 times is NaN
+        # not -inf: 0 times that is NaN
         lowest = torch.finfo(energies_BHTS.dtype).min
         # added, not filled in: energies vanish beside it, and addition needs no backward pass
         return self.dropout((energies_BHTS + mask.to(energies_BHTS.dtype) * lowest).softmax(dim=-1))

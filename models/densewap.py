@@ -101,7 +101,7 @@ class CoverageAttention(nn.Module):
         maps_bLD, mask_b1L = maps_bhwD.flatten(1, 2), mask_bhw.flatten(1)[:, None]
         keys_b1LA = (self.key(maps_bLD) + self.mix.bias)[:, None]
         kernel_KA = self.coverage.weight.flatten(1).t() @ self.mix.weight.t()
-        # not -inf, of which 0 times is NaN
+        # not -inf: 0 times that is NaN
         hidden_b1L = mask_b1L * torch.finfo(torch.float32).min
         return Memory(maps_bLD, keys_b1LA, hidden_b1L, kernel_KA)
 
