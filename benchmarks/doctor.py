@@ -153,11 +153,11 @@ def torch_and_devices() -> Iterator[Check]:
         words = f"torch is built for CUDA {built}, but no GPU is usable; default preset: smoke"
         fix = "install the NVIDIA driver, or the CPU build: pip install torch --index-url "
         yield Check("devices", "warn", words, fix + "https://download.pytorch.org/whl/cpu")
-    elif unit := bf16_unit():
+    elif unit := bf16_unit("cpu"):
         yield Check("devices", "ok", f"no GPU, but bf16 in hardware ({unit}); default preset: smoke")
     else:
-        words = "no GPU; all presets but paper train in bf16, which this processor lacks in hardware"
-        yield Check("devices", "info", words, "a copy of the preset with bf16: false may be faster: PRESET=mine.yaml")
+        words = "no GPU, no bf16 in hardware: presets with bf16 train and read in float32, which takes longer"
+        yield Check("devices", "info", f"{words}; default preset: smoke")
 
 
 def opencv() -> Iterator[Check]:

@@ -54,7 +54,7 @@ def environment(device: torch.device) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
         "gpu": device.type == "cuda",
         "threads": torch.get_num_threads(),
-        "bf16_matrix_unit": device.type == "cpu" and bf16_unit() == "matrix unit",
+        "bf16_unit": bf16_unit(device.type),
         "platform": platform.platform(),
         "python": sys.version.split()[0],
         "versions": versions,
@@ -74,8 +74,14 @@ def processor() -> str:
     return model[1].strip() if model else platform.processor() or platform.machine()
 
 
-def bf16_unit() -> str | None:
-    """The processor's hardware unit for bf16 products; None if it has none, so that bf16 does not pay off."""
+def bf16_unit(device: str) -> str | None:
+    """The hardware unit for bf16 products of this computer's processor ("cpu") or GPU ("cuda").
+
+    None if it has none: emulated, such products take three times as long as those of float32, so that the settings'
+    `bf16` then stands for float32.
+    """
+    if device == "cuda":
+        return "GPU" if torch.cuda.is_bf16_supported(including_emulation=False) else None
     units = {"matrix unit": "_is_amx_tile_supported", "AVX-512": "_is_avx512_bf16_supported"}  # private, may disappear
     return next((unit for unit, check in units.items() if getattr(torch.cpu, check, bool)()), None)
 

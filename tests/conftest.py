@@ -47,6 +47,12 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_archive(tmp_path_factory.mktemp("tiny"))
 
 
+@pytest.fixture
+def bf16_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products are computed in bf16 where settings say so, even by a processor that must emulate them."""
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)
+
+
 @pytest.fixture(scope="session")
 def medium() -> Recognizer:
     return Recognizer.load(MEDIUM)

@@ -42,7 +42,7 @@ class Training(Strict):
     improvement: float = 1.0  # least gain in validation perplexity, from the third epoch on, that keeps the rate
     initial: float | None = Field(default=0.05, gt=0)  # parameters start uniform in ± this; null: torch's own ranges
     carry_state: bool = True  # over batches and epochs
-    bf16: bool = True  # products of convolution, highway and softmax take bfloat16 factors
+    bf16: bool = True  # convolution, highway and softmax multiply bfloat16 factors, on a device with a unit for it
     threads: int | None = Field(default=None, gt=0)
 
 

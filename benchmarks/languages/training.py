@@ -16,7 +16,7 @@ import torch
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from benchmarks.environment import best_device, environment
+from benchmarks.environment import best_device, bf16_unit, environment
 from benchmarks.errors import Diverged, UserError
 from benchmarks.files import locked, remove_partial
 from benchmarks.languages.corpus import Corpus, columns
@@ -71,6 +71,7 @@ class Trainer:
         if tied(self.settings, corpus.name, corpus.digest) != self.settings:
             raise UserError(f"{run.path}: it was trained on another corpus; give that one, or choose another folder")
         self.device = best_device()
+        self.bf16 = self.training.bf16 and bf16_unit(self.device.type) is not None
         make_deterministic(Team(0, 1, self.device), self.training.threads)
         batch, steps = self.training.batch_size, self.training.steps
         words_NB, targets_NB = columns(corpus.splits["train"], batch, steps)
@@ -151,7 +152,7 @@ class Trainer:
         key = np.random.SeedSequence((self.settings.seed, self.position.step)).generate_state(1, np.uint64)
         torch.manual_seed(int(key[0] >> 1))
         state = self.state if training.carry_state else model.initial_state(training.batch_size)
-        loss, self.state = model(words_TB, targets_TB, state, training.bf16)
+        loss, self.state = model(words_TB, targets_TB, state, self.bf16)
         (loss / training.batch_size / (training.steps if training.loss == "mean" else 1)).backward()
         nn.utils.clip_grad_norm_(model.parameters(), training.clip)
         self.optimizer.param_groups[0]["lr"] = self.position.rate

@@ -19,6 +19,7 @@ from benchmarks.config import resolve
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import evaluation_batches
 from benchmarks.data.samples import evenly, split_heldout
+from benchmarks.environment import best_device, bf16_unit
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.printing import err_console, show
@@ -45,9 +46,11 @@ def precision(
     archive: Archive, results: Path, recipe: str, preset: str, seeds: Sequence[int], sizes: Sizes
 ) -> list[dict[str, object]]:
     """Train the missing runs, compare, and on CROHME write results/speed/precision*.csv. Returns the rows of the
-    verdict. Raises UserError for fewer than two seeds or too little data."""
+    verdict. Raises UserError for fewer than two seeds, too little data or a device without a unit for bf16."""
     if len(set(seeds)) < 2:
         raise UserError("--seeds: the spread between seeds needs at least two, a conclusion five or more")
+    if bf16_unit(best_device().type) is None:
+        raise UserError("this device has no unit for bf16 products, so both sides would be float32: use one that has")
     samples = [sample for sample in archive.samples("train") if len(sample.tokens) <= sizes.max_tokens]
     chosen = evenly(samples, sizes.limit + sizes.heldout)
     if len(chosen) < sizes.limit + sizes.heldout:

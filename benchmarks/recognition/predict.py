@@ -11,7 +11,7 @@ from benchmarks.config import Config, check_folder
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.samples import Sample, evenly
-from benchmarks.environment import best_device
+from benchmarks.environment import best_device, bf16_unit
 from benchmarks.errors import UserError, out_of_memory_reason
 from benchmarks.printing import err_console
 from benchmarks.recognition.rescoring import Lines, rescored
@@ -88,7 +88,8 @@ def search(
     result: dict[str, list[Hypothesis]] = {}
     lines = Lines.of(config.search, model.vocabulary) if config.search.language.weights else None
     batches = evaluation_batches(samples, config, config.search.batch_size, config.search.scales)
-    with torch.autocast(device.type, torch.bfloat16, enabled=config.search.bf16):
+    bf16 = config.search.bf16 and bf16_unit(device.type) is not None
+    with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
         read = searcher(model, *others(config, device))
         for batch in _with_progress(batches, what) if what else batches:
             nbest = _search(read, batch, config.search.options, device)

@@ -35,6 +35,7 @@ class Environment(Open, total=False):
     started: str
     device: str
     threads: int
+    bf16_unit: str | None
     versions: dict[str, str]
     revision: str | None
     trained_in: str

@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.config import Config
 from benchmarks.data.batching import Inputs
+from benchmarks.environment import bf16_unit
 from benchmarks.errors import UserError
 from benchmarks.training.batch_norm import batch_norms, momentum, recalibrated
 from benchmarks.training.checkpoint import flatten_optimizer, restore_optimizer
@@ -35,8 +36,9 @@ class Learner:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)  # so the first weights depend only on the settings
             self.model = build(config.model).to(team.device)
+        self.bf16 = training.bf16 and bf16_unit(team.device.type) is not None
         # faster for bf16 convolutions and for matrix products in place of 1x1 ones, with the same results
-        fast = training.bf16 or team.device.type == "cuda"
+        fast = self.bf16 or team.device.type == "cuda"
         self.layout = torch.channels_last if fast else torch.contiguous_format
         self.model.to(memory_format=self.layout)  # type: ignore[call-overload]
         self.parallel: nn.Module = self.model
@@ -49,7 +51,7 @@ class Learner:
         self.replays = make_replays(team, config.training.graphs)
         averaged = self.model.named_parameters() if training.average else ()
         self.average = {name: parameter.detach().clone() for name, parameter in averaged}
-        self.optimizer = make_optimizer(self.model, training.optimizer, training.bf16)
+        self.optimizer = make_optimizer(self.model, training.optimizer, self.bf16)
 
     def train(self, fixed: bool) -> None:
         """Prepare the network for training; with `fixed`, batch normalization reads its statistics and leaves them."""
@@ -82,7 +84,7 @@ class Learner:
     def _loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
         training, images = self.config.training, inputs.images.float() / 255
         device, cache = self.team.device.type, self.replays is None
-        with torch.autocast(device, torch.bfloat16, enabled=training.bf16, cache_enabled=cache):
+        with torch.autocast(device, torch.bfloat16, enabled=self.bf16, cache_enabled=cache):
             images = images.contiguous(memory_format=self.layout)
             return model(images, inputs.mask, inputs.targets, training.label_smoothing)
 

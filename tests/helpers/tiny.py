@@ -10,6 +10,7 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from benchmarks import config as configs
@@ -88,6 +89,8 @@ def _train(
     from benchmarks.training import trainer
 
     os.environ.update(environment)
+    if overrides and overrides.get("training", {}).get("bf16"):
+        torch.cpu._is_avx512_bf16_supported = lambda: True  # as the fixture `bf16_unit` does
     signal.signal(signal.SIGINT, signal.default_int_handler)  # children of a background shell ignore Ctrl-C
     if dies:
         _die_after(dies[0])

@@ -179,7 +179,7 @@ def test_words_may_be_shorter_than_the_widest_filter():
 
 
 @pytest.mark.parametrize("at", [5, 10, 11])  # within an epoch, at its last step, at the first of the next
-def test_killed_and_resumed_is_bit_equal(corpus, tmp_path, monkeypatch, at):
+def test_killed_and_resumed_is_bit_equal(corpus, tmp_path, bf16_unit, monkeypatch, at):
     monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0)
     straight, killed = (tiny_run(tmp_path / name, corpus) for name in ("straight", "killed"))
     train(straight, corpus)
@@ -258,6 +258,20 @@ def test_columns_continue_from_batch_to_batch():
 
 
 # -------------------------------------------------------------------------------------------------- the paper's sizes
+
+
+def test_bf16_stands_for_float32_without_a_unit(corpus, tmp_path, bf16_unit, monkeypatch):
+    """Emulated, it would take three times as long."""
+
+    def trained(name: str, bf16: bool) -> bytes:
+        run = tiny_run(tmp_path / name, corpus, bf16=bf16)
+        train(run, corpus)
+        return (run.path / "weights.safetensors").read_bytes()
+
+    emulated, float32 = trained("emulated", True), trained("float32", False)
+    for check in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, check, lambda: False)
+    assert trained("replaced", True) == float32 != emulated
 
 
 @pytest.mark.skipif(not PTB.is_dir(), reason="needs the Penn Treebank")

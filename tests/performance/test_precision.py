@@ -79,7 +79,9 @@ def test_teacher_forced_metrics_equal_those_of_single_expressions(tmp_path: Path
     assert loss == pytest.approx(np.mean(losses), rel=1e-4) and accuracy == pytest.approx(100 * np.mean(right))
 
 
-def test_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_end_to_end(
+    tmp_path: Path, bf16_unit: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     tiny_config(tiny_archive(tmp_path), SHORT)
     archive, preset, results = open_archive(tmp_path), str(tmp_path / "tiny.yaml"), tmp_path / "results"
     sizes = Sizes(14, 2, heldout=6)
@@ -102,10 +104,17 @@ def test_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert len(pd.read_csv(results / "speed/precision_verdict.csv")) == 3
 
 
-def test_too_few_seeds_or_expressions(tmp_path: Path) -> None:
+def test_too_few_seeds_or_expressions(tmp_path: Path, bf16_unit: None) -> None:
     tiny_config(tiny_archive(tmp_path), SHORT)
     archive, preset = open_archive(tmp_path), str(tmp_path / "tiny.yaml")
     with pytest.raises(UserError, match="--seeds: the spread between seeds needs at least two"):
         precision.precision(archive, tmp_path, "bttr", preset, (7, 7), Sizes(14, 1, heldout=6))
     with pytest.raises(UserError, match="24 expressions are too few for 200 to train on and 6 to hold out"):
         precision.precision(archive, tmp_path, "bttr", preset, (7, 8), Sizes(200, 1, heldout=6))
+
+
+def test_a_device_without_a_unit_for_bf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precision, "bf16_unit", lambda device: None)
+    archive = open_archive(tiny_archive(tmp_path))
+    with pytest.raises(UserError, match="both sides would be float32"):
+        precision.precision(archive, tmp_path, "bttr", "smoke", (7, 8), Sizes(14, 1, heldout=6))

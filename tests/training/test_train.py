@@ -106,7 +106,7 @@ def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, steps, res
 @pytest.mark.parametrize(
     "optimizer", [{"name": "sgd"}, {"name": "adamw", "lr": 0.003, "clip": 1.0}, {"name": "muon", "lr": 0.003}], ids=str
 )
-def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, optimizer, threads):
+def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, bf16_unit, optimizer, threads):
     """Killed within the first epoch, after a checkpoint in mid-epoch, and again at the end of the second.
 
     A bf16 network is channels last in memory, a checkpoint's tensors are not."""
@@ -125,6 +125,28 @@ def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, optimizer, threads):
     assert recorded(cut) == recorded(whole)
     for name in ("best.safetensors", "predictions/2014.jsonl", "predictions/2014.tsv"):
         assert (cut / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def test_bf16_stands_for_float32_without_a_unit(archive, tmp_path, bf16_unit, monkeypatch):
+    """Emulated, it would take three times as long. Training (with Muon's own products) and reading follow."""
+
+    def done(name: str, bf16: bool) -> tuple[dict[str, torch.Tensor], list[str]]:
+        optimizer, schedule = {"name": "muon", "lr": 0.003}, {"name": "cosine"}
+        settings = {"epochs": 1, "bf16": bf16, "optimizer": optimizer, "schedule": schedule}
+        config = tiny_config(archive, {"training": settings, "search": {"bf16": bf16}, "select": "last"})
+        run = RunFolder(tmp_path / name, config)
+        train(run, open_archive(archive))
+        predict(run, open_archive(archive), ["2014"])
+        scores = (run.path / "predictions/2014.jsonl").read_text().splitlines()
+        return weights(run.path), scores
+
+    emulated, float32 = done("emulated", True), done("float32", False)
+    for check in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, check, lambda: False)
+    replaced = done("replaced", True)
+    assert same(replaced[0], float32[0]) and replaced[1] == float32[1]
+    assert not same(emulated[0], float32[0])
+    assert RunFolder(tmp_path / "replaced").environment.get("bf16_unit", "") is None
 
 
 # with three epochs of three steps, statistics are fixed from step 3 on
@@ -171,7 +193,7 @@ def test_fixed_statistics_are_measured_once_and_read_with(archive, tmp_path, mon
 
 
 @pytest.mark.parametrize("bf16", [False, True])
-def test_two_runs_are_bit_equal(archive, tmp_path, bf16):
+def test_two_runs_are_bit_equal(archive, tmp_path, bf16_unit, bf16):
     settings = {"epochs": 1, "bf16": bf16, "schedule": {"name": "cosine"}}
     if bf16:
         settings |= {"batching": {"order": "shape"}, "optimizer": {"name": "adamw"}}
@@ -335,7 +357,7 @@ def test_processes_must_share_the_micro_batches_evenly(archive, tmp_path):
 
 
 @pytest.mark.parametrize("select", ["heldout", "last"])
-def test_other_selections_with_the_options_of_fast_presets(archive, tmp_path, select):
+def test_other_selections_with_the_options_of_fast_presets(archive, tmp_path, bf16_unit, select):
     overrides = {
         "select": select,
         "training": {
