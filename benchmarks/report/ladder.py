@@ -29,7 +29,7 @@ class Rung:
     def row(self) -> dict[str, str]:
         """A row of the table that `ls` prints and README shows."""
         reads = f"Fusion's ExpRate on CROHME {YEAR}"
-        columns = {"preset": self.preset, "a row of Table 1 costs": self.cost, reads: self.reads}
+        columns = {"preset": self.preset, "training a row of Table 1": self.cost, reads: self.reads}
         return columns | {"runs on": self.runs_on, "what for": self.purpose}
 
 

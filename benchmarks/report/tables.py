@@ -42,10 +42,10 @@ SOURCES = ("reported", "reproduced", "local")
 NOTE = (
     "Percentages come from counts. With several seeds of a row they are means, and `sd` is the standard deviation of "
     "ExpRate. The interval (`ci_low`, `ci_high`) is Wilson's, 95 %, of one run with this rate on the n images of the "
-    "set; it leaves out the spread between seeds. For reported rows the count behind the interval is the reported rate "
-    "times n, rounded. `added`: what a preset trains on in addition to the archive's 8,834 expressions: parts cut out "
-    "of them, parts exchanged between them, and at each visit a share of the symbols redrawn in other hands, letters "
-    "and digits as others."
+    "set; it leaves out the spread between seeds. For reported rows and those of several seeds, the count behind the "
+    "interval is the rate times n, rounded. `added`: what a preset trains on in addition to the archive's 8,834 "
+    "expressions: parts cut out of them, parts exchanged between them, and at each visit a share of the symbols that "
+    "allow it redrawn in other hands, letters and digits as others."
 )
 AFTER_TEXT = (
     "Reproduced rows of {} are DenseWAP with each paper's idea, after its text: there is no program to compare with."

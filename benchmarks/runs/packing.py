@@ -79,8 +79,8 @@ def card(run: RunFolder, parameters: int) -> str:
     lines = [
         f"# {run.recipe}, preset {run.preset}, seed {run.seed}",
         "",
-        f"{parameters / 1e6:.2f} M parameters (float16), trained on CROHME's training set: {len(run.history)} epochs "
-        f"in {run.seconds[-1] / 60:.0f} minutes. Epoch selected by: {run.settings.select}.",
+        f"{parameters / 1e6:.2f} M parameters (float16), trained on CROHME's training set and what its preset adds: "
+        f"{len(run.history)} epochs in {run.seconds[-1] / 60:.0f} minutes. Epoch selected by: {run.settings.select}.",
         f"Hardware: {run.hardware}, CPU threads: {environment.get('threads', 'unknown')}; "
         f"revision {environment.get('revision', 'unknown')}; versions in environment.json.",
         "",
@@ -94,7 +94,7 @@ def card(run: RunFolder, parameters: int) -> str:
     lines += [
         "",
         "For research: trained on CROHME (CC BY-NC-SA 3.0). Reads images of one handwritten formula; symbols beyond "
-        "the 110 of CROHME, words and pages were never shown to it.",
+        "those of CROHME, words and pages were never shown to it.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -42,7 +42,8 @@ def training_data(
             raise UserError(f"{archive.ink.path}: the run has other pen strokes (their digests differ); restore those")
         samples = with_ink(samples, archive.ink)
         substitution = Substitution(samples, config.data.substitution) if config.data.substitution else None
-        # nor may a formula that is held out come back as a part of another, or put together from two
+        # nor may a formula that is held out come back as a part of another, or put together from two;
+        # substituted symbols may still spell one
         held = {tuple(tokens) for tokens in archive.captions("train").values()} - {sample.tokens for sample in samples}
         made = sub_expressions(samples, config.data.sub_expressions) + exchanged(samples, config.data.exchanged)
         samples += [sample for sample in made if sample.tokens not in held]

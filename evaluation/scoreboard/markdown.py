@@ -18,7 +18,10 @@ Predictions of published systems, all scored as `{signature}`.
 Made by `make scoreboard`; the counts under each rule are in [scoreboard.csv](scoreboard.csv), the systems' sources and
 checksums in [evaluation/scoreboard/](../evaluation/scoreboard/). ExpRate in percent, with the 95 % interval over
 images, which leaves out how much another training would differ. Systems are ranked among those trained on the same kind
-of data. With a *group* letter in common, the data do not tell two apart (McNemar, all pairs of a kind, Holm, 5 %)."""
+of data. With a *group* letter in common, the data do not tell two apart (McNemar, all pairs of a kind, Holm, 5 %);
+the p beside a difference is that of this pair alone. The signature leaves out how each system searches and how its
+epoch was selected, CoMER's on 2014. Of our runs the first seed of each finished row of `large` is listed, and CoMER
+(Fusion) with `medium`."""
 
 BY_LENGTH = """\
 Correct expressions of all years whose captions have so many tokens; in brackets, wrong predictions with fewer tokens

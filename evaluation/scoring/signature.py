@@ -1,6 +1,7 @@
 """What a number measures, in one line: `ExpRate|set:crohme2014|n:986|metric:symlg|conv:1.4|…|v:2`.
 
-In the manner of sacreBLEU's signatures: two numbers may be compared if their signatures agree.
+In the manner of sacreBLEU's signatures: two numbers may be compared if their signatures agree. They do not name
+a search's precision, batch size and longest hypothesis.
 """
 
 from evaluation import InputError
