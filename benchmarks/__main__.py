@@ -64,6 +64,8 @@ def _message(error: BaseException) -> str:
     if type(error).__name__ == "OutOfMemoryError":  # torch's; importing torch for the class would be slow
         fix = "reduce training.batching.pixels, or set CUDA_VISIBLE_DEVICES= (to nothing) to use the CPU"
         return f"{out_of_memory_reason(error)}; {fix}"
+    if isinstance(error, RuntimeError) and "DefaultCPUAllocator" in text:
+        return "this machine's memory is too small; reduce training.batching.pixels, or the network"
     if isinstance(error, OSError):
         fixes = {
             errno.ENOSPC: f"free disk space and {_again()}",

@@ -7,11 +7,12 @@ import io
 import json
 import os
 import re
+import secrets
 import socket
 import time
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,13 +22,15 @@ from benchmarks.errors import UserError
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write and sync a temporary file, then replace the target: a reader sees either the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # not the process id: two containers that share a folder may both be process 1
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
         with open(partial, "wb") as file:
+            _lock(file)  # until it is in place: `remove_partial` leaves it to this process
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, path)
+            os.replace(partial, path)
     except OSError as error:  # the error of a full disk names no file
         error.filename = error.filename or str(path)
         raise
@@ -43,9 +46,11 @@ def content_of(name: str, data: Any) -> str | bytes:
 
 
 def remove_partial(folder: Path) -> None:
-    """Delete what killed processes left of files that they were writing; nobody may write in `folder` meanwhile."""
+    """Delete what killed processes left of files that they were writing; what others still write stays."""
     for partial in folder.rglob(".*.*.part"):
-        partial.unlink(missing_ok=True)
+        with suppress(FileNotFoundError), open(partial, "rb") as file:
+            if _lock(file):
+                partial.unlink(missing_ok=True)
 
 
 def refuse_pipe(path: Path) -> None:
@@ -61,7 +66,11 @@ def folders_with(name: str, *roots: Path) -> list[Path]:
         parts = re.split(r"([0-9]+)", path.as_posix())  # every second part is a number
         return [int(part) if number % 2 else part for number, part in enumerate(parts)]
 
-    return [path.parent for root in roots for path in sorted(root.rglob(name), key=natural_key)]
+    def visible(path: Path, root: Path) -> bool:  # hidden folders hold what is being packed
+        return not any(part.startswith(".") for part in path.relative_to(root).parts)
+
+    found = {root: [path for path in root.rglob(name) if visible(path, root)] for root in roots}
+    return [path.parent for root in roots for path in sorted(found[root], key=natural_key)]
 
 
 def digest_of(path: Path) -> str:
@@ -102,7 +111,7 @@ def locked(folder: Path, name: str = ".training", seconds: float = 0) -> Iterato
         yield
 
 
-def _lock(file: IO[str]) -> bool:
+def _lock(file: IO[Any]) -> bool:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -92,7 +92,7 @@ def train(
         archive = open_data(crohme, results)
         config = resolve(recipe, preset or _default_preset(), seed, archive)
         run = RunFolder(workspace(archive, results) / "runs" / config.run_name, config)
-    if int(os.environ.get("RANK", "0")) > 0:  # only rank 0 reports and tracks
+    if os.environ.get("RANK", "0") not in ("", "0"):  # only rank 0 reports and tracks
         return train(run, archive)
     if force:
         run.forget_training()

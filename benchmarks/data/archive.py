@@ -111,6 +111,8 @@ class Archive:
                 raise UserError(
                     f"{self.path}: no ground truth data/{name} for its caption; add it, or drop the caption"
                 )
+        if split != "train" and not scored and self.caption_md5(split) != PUBLISHED.get(split):
+            self.ground_truth(split)  # now: to correct a caption after the training makes it another run
 
     def _missing_image(self, split: str, id_: str) -> str:
         """Which image is missing, and what to do, which depends on what lies there instead."""

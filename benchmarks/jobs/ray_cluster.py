@@ -1,5 +1,6 @@
 """Jobs on the nodes of a Ray cluster, which need not share a disk."""
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.jobs.place import Died, Place
 from benchmarks.startup import configure_libraries
+from benchmarks.tracking.tracking_store import reason, without_secrets
 
 try:
     import ray
@@ -34,9 +36,11 @@ class Ray:
         self.ours = not ray.is_initialized()
         if self.ours:
             try:
-                ray.init()
+                ray.init(logging_level=logging.WARNING)  # else it prints the address, which may hold a password
             except (ConnectionError, ValueError) as error:
-                raise UserError(f"no Ray cluster at RAY_ADDRESS: {' '.join(str(error).split())[:200]}") from None
+                address = os.environ.get("RAY_ADDRESS", "")
+                told = f"{without_secrets(address)}: {reason(error, address)}"
+                raise UserError(f"no Ray cluster at RAY_ADDRESS={told}") from None
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if gpus is None:
             gpus = 1 if any("GPU" in node for node in nodes) else 0

@@ -7,9 +7,35 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from benchmarks.errors import UserError
 from benchmarks.files import content_of, folders_with, write_atomically
 from benchmarks.languages.settings import FILE, LanguageSettings, load
+from benchmarks.runs.contents import Environment, Open
+
+
+class Epoch(Open):
+    """A line of history.jsonl."""
+
+    epoch: int
+    seconds: float
+    valid_seconds: float
+
+
+class Scores(Open):
+    """scores.json."""
+
+    test_perplexity: float
+    test_words: int
+    valid_perplexity: float
+
+
+TYPES: dict[str, TypeAdapter[Any]] = {
+    "history.jsonl": TypeAdapter(list[Epoch]),
+    "environment.json": TypeAdapter(Environment),
+    "scores.json": TypeAdapter(Scores),
+}
 
 
 class LanguageRun:
@@ -78,7 +104,8 @@ class LanguageRun:
         path = self.path / name
         try:
             lines = path.read_text(encoding="utf-8")
-            return [json.loads(line) for line in lines.splitlines()] if path.suffix == ".jsonl" else json.loads(lines)
+            value = [json.loads(line) for line in lines.splitlines()] if path.suffix == ".jsonl" else json.loads(lines)
+            return TYPES[name].validate_python(value)
         except FileNotFoundError:
             return None
         except ValueError:

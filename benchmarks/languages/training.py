@@ -108,6 +108,9 @@ class Trainer:
             began = self.folder.environment
             later = began.get("resumed", [])
             last = later[-1] if later else began
+            if here["threads"] != (before := last.get("threads", here["threads"])):
+                told = f"resumed with {here['threads']} threads instead of {before}: sums are rounded otherwise"
+                err_console.print(f"{self.folder.path}: {told}, so weights will not be bit for bit the same")
             if any(last.get(key) != here[key] for key in here if key != "started"):
                 self.folder.write("environment.json", began | {"resumed": [*later, here]})
         while self.position.epoch < self.training.epochs:

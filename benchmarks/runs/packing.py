@@ -7,13 +7,14 @@ needs them.
 
 import os
 import shutil
-import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 
 from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
+from benchmarks.files import locked, write_atomically
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.interval import interval_text
 from models.weights import load_weights, pack_weights
@@ -42,8 +43,9 @@ def pack(folder: Path, weights: bool = True) -> Path:
         )
     target = packed(folder, run.recipe, f"{run.preset}-seed{run.seed}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".pack") as partial:
-        fresh, old = Path(partial) / "run", Path(partial) / "old"
+    partial = target.parent / f".pack-{target.name}"
+    fresh, old = partial / "run", partial / "old"
+    with locked(folder, ".packing", seconds=60), _restored(target, old, partial):
         for name in (*PARTS, "errors") if weights else PARTS:
             copy_part(folder / name, fresh / name)
         if weights:
@@ -53,13 +55,25 @@ def pack(folder: Path, weights: bool = True) -> Path:
         # a folder cannot be replaced atomically: the old one is moved aside first, and back on failure
         if target.exists():
             os.replace(target, old)
-        try:
-            os.replace(fresh, target)
-        except OSError:
-            if old.exists():
-                os.replace(old, target)
-            raise
+        os.replace(fresh, target)
     return target
+
+
+@contextmanager
+def _restored(target: Path, old: Path, partial: Path) -> Iterator[None]:
+    """Move the earlier copy back if packing stops, also on Ctrl-C; after a kill, the next packing does."""
+
+    def restore() -> None:
+        if old.exists() and not target.exists():
+            os.replace(old, target)
+        shutil.rmtree(partial, ignore_errors=True)
+
+    restore()
+    partial.mkdir()
+    try:
+        yield
+    finally:
+        restore()
 
 
 def packed(folder: Path, recipe: str, name: str) -> Path:

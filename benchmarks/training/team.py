@@ -32,8 +32,13 @@ class Team:
     def gather(cls) -> "Team":
         """The team of this process, from torchrun's environment variables; a team of one without them. Raises UserError
         if there are more processes than GPUs."""
-        rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        local = int(os.environ.get("LOCAL_RANK", 0))
+        names = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+        values = {name: os.environ.get(name) or default for name, default in names.items()}
+        lacking = values["WORLD_SIZE"] != "1" and not {"MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys()
+        if lacking or not all(value.isdecimal() for value in values.values()):
+            told = ", ".join(f"{name}={value}" for name, value in values.items())
+            raise UserError(f"{told}: these are not as torchrun sets them; start with torchrun, or unset them")
+        rank, world, local = map(int, values.values())
         device = best_device(local)
         gpu = device if device.type == "cuda" else None
         if gpu:

@@ -6,6 +6,7 @@ checkpoint.safetensors (to resume from) and best.safetensors (to recognize with)
 
 import gc
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -40,6 +41,7 @@ from models.weights import pack_weights
 CHECKPOINT_SECONDS = 60  # between checkpoints within an epoch: the most work that a kill can lose
 LATEST_SHARE = 0.02  # at most this share of the time is spent on writing latest.safetensors,
 LATEST_SECONDS = 60  # which is replaced at this interval or less often
+CANDIDATE = "candidate-{}.safetensors"  # best weights so far, of an epoch that has no checkpoint yet
 CHECK_STEPS = 25  # the loss is read back from the device once per this many steps
 
 OnEpoch = Callable[[dict[str, Any]], None]
@@ -62,6 +64,7 @@ class State:
     lr: float = 0.0  # after the warmup; plateau only
     plateau: dict[str, Any] | None = None
     finished: bool = False
+    vocabulary: str = ""  # digest of the words, "" in a checkpoint from before this field
 
 
 def train(
@@ -111,7 +114,8 @@ class Trainer:
         schedule, self.plateau = config.training.schedule, None
         if schedule.name == "plateau":
             self.plateau = ReduceLROnPlateau(self.learner.optimizer, "max", schedule.factor, schedule.patience)
-        self.state = State(config.digest, lr=config.training.optimizer.lr)
+        self.words = self.learner.model.vocabulary.digest
+        self.state = State(config.digest, lr=config.training.optimizer.lr, vocabulary=self.words)
         self.next_weights = LATEST_SECONDS  # seconds of training after which latest.safetensors is due
 
     # ------------------------------------------------------------------------------------------------ the loop
@@ -198,10 +202,12 @@ class Trainer:
             if state.position < steps and self._checkpoint_due(now - saved):
                 state.loss, state.epoch_seconds = self._finite(loss_sum), state.epoch_seconds + now - saved
                 saved = now
+                self._check_weights()
                 self._save()
         seconds = state.epoch_seconds + time.perf_counter() - saved
         state.loss, state.epoch_seconds, state.seconds = 0.0, 0.0, state.seconds + seconds
         mean = self._finite(loss_sum) / (steps * micro_batches)
+        self._check_weights()
         line = {"epoch": state.epoch + 1, "step": state.step, "loss": round(mean, 6), "lr": rate}
         line |= {"seconds": round(seconds, 3), "images_per_s": round(sum(map(len, plan)) / seconds, 2)}
         state.epoch, state.position = state.epoch + 1, 0
@@ -215,6 +221,7 @@ class Trainer:
             self.folder.write("history.jsonl", [*earlier, line])
         report.line(line)
         self._save()
+        self._adopt_candidate()
         self._write_latest()
         if self.on_epoch and self.team.rank == 0:
             self.on_epoch(line)
@@ -229,8 +236,17 @@ class Trainer:
         """The sum over all processes, which must be finite."""
         if math.isfinite(value := float(self.team.sum(loss_sum.clone()))):
             return value
-        raise Diverged(
-            f"{self.folder.path}: the loss is no longer finite in epoch {self.state.epoch + 1}, step "
+        raise self._diverged("the loss is")
+
+    def _check_weights(self) -> None:
+        """Raise Diverged before weights that are not finite replace the last good checkpoint: a gradient that
+        overflows in the last step leaves the loss finite."""
+        if not all(parameter.isfinite().all() for parameter in self.learner.model.parameters()):
+            raise self._diverged("the weights are")
+
+    def _diverged(self, what: str) -> Diverged:
+        return Diverged(
+            f"{self.folder.path}: {what} no longer finite in epoch {self.state.epoch + 1}, step "
             f"{self.state.step}; the last checkpoint is kept: lower training.optimizer.lr or set "
             "training.optimizer.clip (this makes it a new run)"
         )
@@ -250,7 +266,7 @@ class Trainer:
             correct = sum(predictions.get(s.id, ((),))[0] == s.tokens for s in self.validation)
             score += 100 * correct / len(self.validation)
             if float(score) > state.best:
-                self.folder.write("best.safetensors", pack_weights(model))
+                self.folder.write(CANDIDATE.format(state.epoch), pack_weights(model))
         rate = float(self.team.sum(score))
         state.stale += 1
         if rate > state.best:
@@ -291,8 +307,13 @@ class Trainer:
         """Restore the last checkpoint, or begin a history; returns whether there was one."""
         checkpoint = load_checkpoint(self.folder)
         if checkpoint:
+            if checkpoint[1].get("vocabulary", "") not in ("", self.words):
+                raise UserError(
+                    f"{self.folder.path}: it was trained with other words; restore models/dictionary.txt, or choose "
+                    "another folder (RESULTS=, --results)"
+                )
             self.learner.restore(checkpoint[0])
-            self.state = State(**checkpoint[1])
+            self.state = State(**checkpoint[1] | {"vocabulary": self.words})
             if self.plateau and self.state.plateau:
                 self.plateau.load_state_dict(self.state.plateau)
             if self.team.rank == 0:  # again: a kill may have come between the two files
@@ -300,12 +321,22 @@ class Trainer:
             if not self.state.finished:
                 where = f"epoch {self.state.epoch + 1}, step {self.state.step}"
                 err_console.print(f"resuming {self.folder.path} at {where}")
+            self._adopt_candidate()
         elif self.team.rank == 0:
             self.folder.write("history.jsonl", [])
         # each epoch is planned while the one before is trained
         epochs = range(self.state.epoch, self.config.training.epochs)
         self.plans = prefetched(self.training_set.plan, epochs, workers=1, depth=1)
         return checkpoint is not None
+
+    def _adopt_candidate(self) -> None:
+        """Make a candidate the best weights if the checkpoint is that of its epoch; any other is of a lost epoch."""
+        if self.team.rank > 0:
+            return
+        if (best := self.folder.path / CANDIDATE.format(self.state.best_epoch)).exists():
+            os.replace(best, self.folder.weights)
+        for lost in self.folder.path.glob(CANDIDATE.format("*")):
+            lost.unlink()
 
     def _write_latest(self) -> None:
         """If due, write latest.safetensors: the weights for recognition if the training ended here, in float16."""

@@ -135,6 +135,8 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
 
     Raises UserError for any setting that would fail in a trial.
     """
+    if seed + 1 >= configs.SEED_LIMIT:
+        raise UserError(f"--seed {seed}: the result is checked at the next seed, which is too large; lower it")
     if not space_file and preset not in configs.names("spaces"):
         raise UserError(f"no space is shipped for the preset '{preset}': give one with --space FILE (SPACE=)")
     source = space_file or f"spaces/{preset}.yaml"
