@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
@@ -29,11 +29,11 @@ from models.settings import (
     AnySettings,
     of_its_network,
     settings_class,
-    without_vocab_size,
+    without_former,
 )
 from models.vocab import Vocabulary
 
-SCHEMA = 6  # version of the settings below: raise it when one is removed, changes its meaning or is added (unless it is
+SCHEMA = 7  # version of the settings below: raise it when one is removed, changes its meaning or is added (unless it is
 # left out where it is absent, so that runs keep their digests)
 SEED_LIMIT = 2**64  # torch takes smaller seeds
 FILLED_IN = {  # by the run
@@ -222,8 +222,28 @@ class Search(Strict):
         return name + sizes + alpha + networks + language + "+convertible" * self.convertible
 
 
-class Config(Strict):
-    """All settings of a run."""
+class RunSettings(Strict):
+    """All settings of a run, a recognizer's or a language model's."""
+
+    def changed(self, values: Mapping[str, Any], source: str = "changed settings") -> Self:
+        """A copy with other values, by full names such as training.optimizer.lr; sections are merged key by key.
+
+        Raises UserError, beginning with `source`, for values that violate the schema.
+        """
+        return validate(type(self), merge(self.model_dump(mode="json"), nested(values)), source)
+
+    @property
+    def digest(self) -> str:
+        """Eight hex digits over the canonical JSON of all settings, defaults included: another default, another run."""
+        return digest_of_keys(self.model_dump(mode="json"))
+
+    def to_yaml(self) -> str:
+        """Contents of the file in the run folder."""
+        return to_yaml(self.model_dump(mode="json"))
+
+
+class Config(RunSettings):
+    """All settings of a recognizer's run."""
 
     schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)
     recipe: Name
@@ -274,26 +294,10 @@ class Config(Strict):
             raise ValueError(f"search.together: {self.model.network} reads alone; leave it out")
         return self
 
-    def changed(self, values: Mapping[str, Any], source: str = "changed settings") -> "Config":
-        """A copy with other values, by full names such as training.optimizer.lr; sections are merged key by key.
-
-        Raises UserError, beginning with `source`, for values that violate the schema.
-        """
-        return validate(Config, merge(self.model_dump(mode="json"), nested(values)), source)
-
-    @property
-    def digest(self) -> str:
-        """Eight hex digits over the canonical JSON of all settings, defaults included: another default, another run."""
-        return digest_of_keys(self.model_dump(mode="json"))
-
     @property
     def run_name(self) -> str:
         """RECIPE/PRESET-seedN-DIGEST: the run's folder below runs/."""
         return f"{self.recipe}/{self.preset}-seed{self.seed}-{self.digest}"
-
-    def to_yaml(self) -> str:
-        """Contents of config.yaml."""
-        return to_yaml(self.model_dump(mode="json"))
 
 
 def digest_of_keys(keys: Mapping[str, Any]) -> str:
@@ -384,7 +388,7 @@ def _stored(path: Path) -> dict[str, Any]:
     """The keys of a config.yaml."""
     keys = {"schema_version": 1} | read_yaml(path)
     if isinstance(model := keys.get("model"), dict):
-        keys["model"] = without_vocab_size(model)
+        keys["model"] = without_former(model)
     return keys
 
 

@@ -290,7 +290,8 @@ def scorer() -> Iterator[Check]:
 
 def tracking(workspace: Path) -> Iterator[Check]:
     """Whether MLflow's store is usable; at worst a warning, as runs do not depend on it."""
-    from benchmarks.tracking.tracking_store import reach, reason, without_secrets
+    from benchmarks.errors import reason, without_secrets
+    from benchmarks.tracking.tracking_store import reach
 
     later = "runs continue without it; log them later with python -m benchmarks track FOLDER"
     uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(workspace / 'mlflow.db').resolve()}"

@@ -1,6 +1,7 @@
-"""Errors that are shown to users, and the wording of a GPU's."""
+"""Errors that are shown to users, and the wording of others': of a GPU's, and of drivers', without secrets."""
 
 import re
+from urllib.parse import unquote
 
 from evaluation import InputError
 from models.errors import CheckpointError
@@ -28,3 +29,36 @@ def printable(text: object) -> str:
 def out_of_memory_reason(error: BaseException) -> str:
     """The beginning of torch's out-of-memory message: "CUDA out of memory. Tried to allocate 2.00 GiB"."""
     return ". ".join(str(error).split(". ")[:2]).rstrip(".")
+
+
+def without_secrets(uri: str) -> str:
+    """Scheme, host, port and path of a URI for display: no user, password, query, or anything that cannot be told from
+    them, whatever characters they hold. The path of a file stays as it is."""
+    scheme, mark, rest = uri.partition("://")
+    if not mark:
+        return "…" if re.search(r"[@?]|\w:\w", uri) and not uri.startswith("/") else uri
+    if not re.fullmatch(r"[\w+.-]+", scheme):
+        return "…"
+    if rest.startswith("/"):
+        return f"{scheme}://{rest.partition('?')[0]}"
+    user, _, place = rest.rpartition("@")  # a password may hold "@"
+    place = re.split("[?#]", place)[0]
+    understood = re.fullmatch(r"([\w.-]*|\[[\da-fA-F:.]+\])(:\d*)?(/.*)?", place) and not re.search("[?#]", user)
+    return f"{scheme}://{place if understood else '…'}"
+
+
+def reason(error: Exception, uri: str) -> str:
+    """The text of a driver's error in one short line; its type if the text holds a part of the URI that is not shown.
+
+    The user's name is shown if there is a password.
+    """
+    user = re.match(r"[^:]+://([^:/@]+):", uri)
+    known = set(_words(without_secrets(uri))) | set(user.groups() if user else ())
+    hidden = {*_words(uri), *_words(unquote(uri))} - known
+    text = " ".join(str(error).split())
+    told = any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) for word in hidden)
+    return type(error).__name__ if told or not text else text[:160]
+
+
+def _words(uri: str) -> list[str]:
+    return re.findall(r"[^\s:/?#@&=]+", uri)

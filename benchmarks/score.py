@@ -57,8 +57,6 @@ def evaluated(run: RunFolder, archive: Archive, split: str, workdir: Path | None
     config = run.settings
     captions = dict(evenly(list(archive.captions(split).items()), config.search.limit))
     fields = {"set": f"{archive.name}{split}", "search": config.search.name, "select": config.select}
-    if not config.model.reads_padding:
-        fields["padding"] = "masked"  # independent of the batch; not stated for the authors' unmasked padding
     truth = {id_: text for id_, text in sorted(archive.ground_truth(split).items()) if id_ in captions}
     return evaluate(run.path / f"predictions/{split}.tsv", GroundTruth(truth, captions), fields, workdir)
 

@@ -17,7 +17,7 @@ from evaluation.lgeval import results_folder
 from evaluation.scoring.inputs import matched, parse_captions, read_ground_truth, read_text
 from evaluation.scoring.interval import interval_text
 from evaluation.scoring.run_scripts import CASES, own_scripts, scripts, self_check
-from evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate
+from evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate, left_out
 from evaluation.symlg import EDITIONS, PAPER, READINGS, rules
 
 
@@ -34,7 +34,7 @@ def score(args: Namespace) -> None:
         named = {"set": name, "search": args.search, "select": args.select}
         with _path_in_errors(args.workdir or tempfile.gettempdir()):
             result = evaluate(path, truth, named, args.workdir, _captions(args.captions), chosen, args.tokenize)
-        _print_notes(path, result.notes + _left_out(result.stray))
+        _print_notes(path, result.notes)
         if args.per_expression:
             columns = [field.name for field in fields(Expression)]
             write_csv(args.per_expression, [asdict(row) for row in result.expressions], columns)
@@ -50,7 +50,7 @@ def compare(args: Namespace) -> None:
 
     results = [evaluate(path, args.ground_truth, NO_FIELDS, split=args.tokenize) for path in (args.a, args.b)]
     for path, result in zip((args.a, args.b), results, strict=True):
-        _print_notes(path, result.notes + _left_out(result.stray, result.score.missing, result.score.n))
+        _print_notes(path, result.notes + left_out(0, result.score.missing, result.score.n))
     runs = [result.expressions for result in results]
     pairs = sorted((a.id, a.errors, b.errors) for a, b in zip(*runs, strict=True))
     result = compare_paired([a for _, a, _ in pairs], [b for _, _, b in pairs])
@@ -80,7 +80,7 @@ def editions(args: Namespace) -> None:
 
     texts, truth, stray = matched(args.predictions, args.ground_truth, args.tokenize)
     rows = table(texts, truth)
-    _print_notes(args.predictions, _left_out(stray, len(truth.symlg) - len(texts), len(truth.symlg)))
+    _print_notes(args.predictions, left_out(stray, len(truth.symlg) - len(texts), len(truth.symlg)))
     if args.json:
         print(json.dumps(rows, indent=2))
         return
@@ -110,7 +110,7 @@ def errors(args: Namespace) -> None:
         captions, workdir = _captions(args.captions), Path(folder)
         result = evaluate(args.predictions, args.ground_truth, NO_FIELDS, workdir, captions, split=args.tokenize)
         tables = analysis.tables(analysis.load(result.expressions, Path(folder)))
-    _print_notes(args.predictions, result.notes + _left_out(result.stray, result.score.missing, result.score.n))
+    _print_notes(args.predictions, result.notes + left_out(0, result.score.missing, result.score.n))
     args.out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
         write_csv(args.out / f"{name}.csv", rows, analysis.COLUMNS[name])
@@ -195,12 +195,6 @@ def _parser() -> ArgumentParser:
 
     command(doctor)
     return parser
-
-
-def _left_out(stray: int, missing: int = 0, n: int = 0) -> list[str]:
-    """Notes on predictions without ground truth, and on those of n expressions without a prediction."""
-    notes = [f"{stray} predictions have no ground truth and are left out"] if stray else []
-    return notes + ([f"{missing} of {n} expressions have no prediction"] if missing else [])
 
 
 def _print_notes(predictions: Path, notes: Sequence[str]) -> None:

@@ -67,7 +67,6 @@ def _infer_settings(state: Mapping[str, Tensor], hyperparameters: Mapping[str, A
         "num_layers": layers[0] if len(set(layers)) == 1 else layers,
         "num_decoder_layers": count(r"decoder\.model\.layers\.\d+\."),
         "dim_feedforward": state["decoder.model.layers.0.linear1.weight"].shape[0],
-        "mask_padding": False,
     }
     conv = state.get("decoder.model.arm.conv.weight")
     if conv is None:

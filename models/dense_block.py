@@ -34,14 +34,14 @@ class Bottleneck(nn.Module):
         self.bn2 = BatchNorm2d(growth_rate)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x_bchw: Tensor, valid_b1hw: Tensor | None) -> Tensor:
+    def forward(self, x_bchw: Tensor) -> Tensor:
         """[b, growth, h, w] from [b, channels, h, w]."""
-        new = self.dropout(F.relu_(self.bn1(pointwise(self.conv1, x_bchw), valid_b1hw)))
-        return self.dropout(F.relu_(self.bn2(self.conv2(new), valid_b1hw)))
+        new = self.dropout(F.relu_(self.bn1(pointwise(self.conv1, x_bchw))))
+        return self.dropout(F.relu_(self.bn2(self.conv2(new))))
 
 
 def grow(x_bchw: Tensor, layers: Sequence[Bottleneck]) -> Tensor:
-    """The channels of x and those that the layers add; for training, without masking of padding."""
+    """The channels of x and those that the layers add; for training."""
     if torch.is_autocast_enabled(x_bchw.device.type):
         x_bchw = x_bchw.to(torch.get_autocast_dtype(x_bchw.device.type))
     parts = zip(

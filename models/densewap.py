@@ -9,7 +9,7 @@ channels, A attention channels, n state size, m embedding size, T steps, V class
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -37,14 +37,12 @@ class Encoder(nn.Module):
 
     def __init__(self, c: RecurrentSettings) -> None:
         super().__init__()
-        self.mask_padding = c.mask_padding
         self.net = DenseNet(c.growth_rate, c.depths, c.encoder_dropout, c.stride, outer_norms=False)
         self.start = nn.Linear(self.net.out_channels, c.hidden)
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Features:
         """Features of images (ink 1, background and padding 0); mask True = padding."""
-        valid_b1HW = (~mask_bHW)[:, None].to(images_b1HW.dtype) if self.mask_padding else None
-        maps_bhwD = self.net(images_b1HW, valid_b1HW).permute(0, 2, 3, 1).contiguous()
+        maps_bhwD = self.net(images_b1HW).permute(0, 2, 3, 1).contiguous()
         mask_bhw = mask_bHW[:, :: self.net.stride, :: self.net.stride]
         valid_bhw1 = (~mask_bhw)[..., None].to(maps_bhwD.dtype)
         mean_bD = (maps_bhwD * valid_bhw1).sum((1, 2)) / valid_bhw1.sum((1, 2)).clamp(min=1)
@@ -126,18 +124,6 @@ class CoverageAttention(nn.Module):
         return weights_bML.to(memory.maps_bLD.dtype) @ memory.maps_bLD
 
 
-class AnyAttention(Protocol):
-    """What a layer of a decoder needs of its attention, which may have several heads."""
-
-    def remember(self, maps_bhwD: Tensor, mask_bhw: Tensor) -> Any:
-        """All that is the same at every step."""
-        ...
-
-    def __call__(self, memory: Any, state_bMn: Tensor, past_bMhw: Tensor) -> tuple[Tensor, Tensor]:
-        """Attention, given the sum of that before, and the features [b, M, D] that it reads."""
-        ...
-
-
 class Step(NamedTuple):
     """The decoder's state after a step, and what it went through; the first dimensions are b and M."""
 
@@ -152,7 +138,7 @@ class ConditionalGRU(nn.Module):
     """A layer of a decoder: GRU, attention, GRU."""
 
     cell1: GRUCell
-    attention: AnyAttention
+    attention: Any  # CoverageAttention, or one of several heads that is called alike
     cell2: GRUCell
 
     def step(self, memory: Any, products_bM3n: Tensor, state_bMn: Tensor, past_bMhw: Tensor) -> Step:
@@ -178,7 +164,7 @@ class Decoder(ConditionalGRU):
         self.dropout = Dropout(c.dropout)
         self.classes = nn.Linear(c.embedding // 2, classes)
 
-    def new_attention(self, features: int, c: Any) -> AnyAttention:
+    def new_attention(self, features: int, c: Any) -> nn.Module:
         """Attention that has not learned yet; `c` are the network's own settings."""
         return CoverageAttention(features, c.hidden, c.attention, c.coverage_channels, c.coverage_kernel)
 

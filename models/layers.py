@@ -126,11 +126,7 @@ def masked_batch_norm(norm: _BatchNorm, x_NChw: Tensor, valid_N1hw: Tensor) -> T
 
 
 class BatchNorm2d(nn.BatchNorm2d):
-    """torch's BatchNorm2d; given `valid_N1hw`, it excludes padding from the statistics and sets it to 0."""
-
-    def forward(self, input: Tensor, valid_N1hw: Tensor | None = None) -> Tensor:
-        """Normalized maps of the same shape."""
-        return super().forward(input) if valid_N1hw is None else masked_batch_norm(self, input, valid_N1hw)
+    """torch's BatchNorm2d, whose statistics `dense_block` updates by itself."""
 
     @property
     def running(self) -> tuple[Tensor, Tensor]:

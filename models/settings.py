@@ -70,11 +70,6 @@ class NetworkSettings:
         return "both", "l2r", "r2l"
 
     @property
-    def reads_padding(self) -> bool:
-        """Whether padding counts as part of an image, so that what is read depends on the rest of the batch."""
-        return True
-
-    @property
     def dense_layers(self) -> int:
         """Bottlenecks of all dense blocks; 0 without any."""
         return 0
@@ -92,18 +87,11 @@ class DenseNetSettings(NetworkSettings):
     """width and height of a feature cell in pixels: 16, or 8 without the second pooling (program)"""
     encoder_dropout: Share = 0.2
     """of single values after each ReLU of the dense blocks (program)"""
-    mask_padding: bool = False
-    """true: an image's features do not depend on the other images of its batch (ours)"""
 
     @property
     def depths(self) -> tuple[int, ...]:
         """Bottlenecks in each of the three dense blocks."""
         return self.num_layers if isinstance(self.num_layers, tuple) else (self.num_layers,) * 3
-
-    @property
-    def reads_padding(self) -> bool:
-        """Unlike the authors' networks, not if it masks padding."""
-        return not self.mask_padding
 
     @property
     def dense_layers(self) -> int:
@@ -318,9 +306,10 @@ def settings_class(network: object) -> type[NetworkSettings] | None:
     return settings
 
 
-def without_vocab_size(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as stored before there were several networks, without `vocab_size`, which was always 113."""
-    return {key: value for key, value in keys.items() if key != "vocab_size"}
+def without_former(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as stored, without those that are gone and had the same value in every run."""
+    former = {"vocab_size": 113, "mask_padding": False}
+    return {key: value for key, value in keys.items() if key not in former or value != former[key]}
 
 
 def of_its_network(keys: Any) -> NetworkSettings:

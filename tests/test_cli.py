@@ -18,7 +18,7 @@ from benchmarks.cli.options import parse_list
 from benchmarks.errors import UserError
 from benchmarks.printing import console, show
 from benchmarks.runs.folder import RunFolder
-from models import build
+from models.network import build
 from models.weights import pack_weights
 from tests.helpers.made_up import put_history
 from tests.helpers.places import ROOT
@@ -26,7 +26,7 @@ from tests.helpers.tiny import tiny_archive, tiny_config
 
 Run = Callable[..., tuple[int, str]]
 COMMANDS = """data crohme train predict score reproduce track tables report compare regress doctor ls bench
-timings precision import-weights recognize attention remove"""
+timings precision recognize attention remove"""
 
 
 def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -123,7 +123,7 @@ def report(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[in
 
 def test_error_messages(capsys: pytest.CaptureFixture[str]) -> None:
     from evaluation import InputError
-    from models import CheckpointError
+    from models.errors import CheckpointError
 
     for kind in (UserError, InputError, CheckpointError):
         assert report(kind("a.zip: fix it"), capsys) == (1, "error: a.zip: fix it\n")

@@ -17,7 +17,7 @@ from benchmarks.errors import UserError
 from benchmarks.recognition.predict import predict
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.trainer import train
-from models import NETWORKS
+from models.settings import NETWORKS
 from tests.helpers.tiny import tiny_archive
 
 PAPERS = {"bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"}
@@ -87,7 +87,6 @@ OTHER = {  # a value for every setting that differs from the preset small's
         "dc": 8,
         "cross_coverage": False,
         "self_coverage": False,
-        "mask_padding": True,
     },
     "augmentation": {
         "scale": (0.8, 1.2),

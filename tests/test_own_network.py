@@ -19,7 +19,7 @@ from benchmarks.recognition.predict import predict
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training import trainer
 from benchmarks.training.trainer import train
-from models import NETWORKS
+from models.settings import NETWORKS
 from models.weights import load_weights
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import SETTINGS, tiny_archive

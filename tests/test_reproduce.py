@@ -18,13 +18,12 @@ from benchmarks.errors import UserError
 from benchmarks.files import locked
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died
-from benchmarks.recognition.predict import write_predictions
 from benchmarks.runs.contents import Epoch
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import test_splits as splits_of
 from benchmarks.runs.workspace import workspace
 from evaluation.scoring.prediction_lists import tsv
-from models import CheckpointError, Vocabulary
+from models.errors import CheckpointError
 from models.weights import load_weights, pack_weights
 from tests.helpers.made_up import put_history
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -429,17 +428,3 @@ def test_torchrun_is_for_training_alone(archive: Path, tmp_path: Path, monkeypat
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="with torchrun and the command train"):
         job.reproduce([], open_archive(archive), [], tmp_path, job.Options())
-
-
-def test_a_signature_states_that_padding_is_masked(archive: Path, tmp_path: Path) -> None:
-    from benchmarks.score import score  # not the spied one
-
-    write_predictions(
-        RunFolder(tmp_path),
-        "2014",
-        {key: (("x",), []) for key in open_archive(archive).captions("2014")},
-        Vocabulary(),
-    )
-    for masked, said in ((True, "search:joint2|padding:masked|select:2014"), (False, "search:joint2|select:2014")):
-        config = tiny_config(archive, {"model": {"mask_padding": masked}})
-        assert said in score(RunFolder(tmp_path, config), open_archive(archive), ["2014"])["2014"].signature

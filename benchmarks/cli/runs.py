@@ -262,11 +262,11 @@ def list_(
         print(json.dumps(settable(), indent=1) if as_json else "\n".join(lines()))
     elif as_json:
         shipped = {"recipes": listing.shipped("recipes")}
-        shipped |= {"presets": {rung.preset: rung.row for rung in ladder(results / "reproduced")}}
+        shipped |= {"presets": {rung["preset"]: rung for rung in ladder(results / "reproduced")}}
         runs = [asdict(run) for run in listing.runs(results)]
         print(json.dumps(shipped | {"runs": runs, "language models": languages.runs(results)}, indent=1))
     else:
-        show("presets", [rung.row for rung in ladder(results / "reproduced")])
+        show("presets", ladder(results / "reproduced"))
         print("\n".join([*listing.lines(results), *languages.lines(results)]))
 
 

@@ -9,13 +9,11 @@ import hashlib
 import io
 import json
 import re
-import struct
 from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-import cv2
 import numpy as np
 from PIL import Image
 
@@ -25,15 +23,17 @@ from benchmarks.data.store import FolderStore, Store, ZipStore
 from benchmarks.errors import UserError
 from benchmarks.files import refuse_pipe
 from benchmarks.printing import err_console
-from evaluation import InputError, symlg
-from evaluation.scoring.inputs import parse_captions
+from evaluation import InputError
+from evaluation.scoring.inputs import from_captions, parse_captions
 from models.vocab import SPECIAL, Vocabulary
 
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
 MAX_IMAGE_PIXELS = 16_000_000
 MAX_IMAGE_BYTES = 4 * MAX_IMAGE_PIXELS + 4096
 MAX_TEXT_BYTES = 16 << 20
-DAMAGED_IMAGE = "cannot be decoded; save it again as a plain PNG or BMP (8-bit gray)"
+UNREADABLE_IMAGE = (
+    f"cannot be decoded, or has more than {MAX_IMAGE_PIXELS:,} pixels; save it again as a plain PNG or BMP (8-bit gray)"
+)
 
 ENDINGS = (".bmp", ".png")  # of images, in small letters
 MAX_NAMED = 10  # unknown symbols, in an error
@@ -143,9 +143,8 @@ class Archive:
     def image(self, split: str, id_: str) -> np.ndarray:
         """One image, (H, W) uint8, bright ink on dark; inverted if necessary, which the published ones never need."""
         name = self._image_name(split, id_)
-        content, where = self._store.read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}"
-        (_check_png if name.endswith(".png") else _check_bmp)(content, where)
-        return _decode(content, where) if self._published(split) else bright_ink(_decode_any(content, where))
+        gray = _decoded(self._store.read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}")
+        return gray if self._published(split) else bright_ink(gray)
 
     def _published(self, split: str) -> bool:
         """Whether a split is one of CROHME's, all of them as published; there may be others beside them."""
@@ -179,7 +178,10 @@ class Archive:
         """
         made = split != "train" and not self.has_ground_truth(split)
         if made and self.caption_md5(split) != PUBLISHED.get(split):
-            return {id_: self._made_symlg(split, id_, tokens) for id_, tokens in self.captions(split).items()}
+            try:
+                return dict(from_captions(self.captions(split), f"{self.path}: data/{split}/caption.txt"))
+            except InputError as error:
+                raise UserError(str(error)) from None
         texts = {}
         for id_ in self.captions(split):
             name = f"{split}/symLg/{id_}.lg"
@@ -190,13 +192,6 @@ class Archive:
             except UnicodeDecodeError:
                 raise UserError(f"{self.path}: data/{name} is not UTF-8 text; restore it") from None
         return texts
-
-    def _made_symlg(self, split: str, id_: str, tokens: Sequence[str]) -> str:
-        try:
-            return symlg.write(symlg.from_latex(tokens), id_)
-        except symlg.Unconverted as reason:
-            where = f"{self.path}: data/{split}/caption.txt"
-            raise UserError(f"{where}: {id_} does not convert to symLG ({reason}); correct or drop it") from None
 
     @cached_property
     def digest(self) -> str:
@@ -270,46 +265,15 @@ def _digest(store: Store, names: Sequence[str]) -> str:
     return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
-def _check_bmp(content: bytes, where: str) -> None:
-    """Refuse a BMP file by its header, before a decoder sees it."""
-    if len(content) < 30 or content[:2] != b"BM":
-        raise UserError(f"{where} is not a BMP image; convert it (8-bit gray)")
-    offset, header, width, height, _, depth = struct.unpack_from("<IIiiHH", content, 10)
-    if header < 40:  # of OS/2, with sides of 16 bits
-        raise UserError(f"{where} has a header of {header} bytes; convert it to a plain BMP (8-bit gray)")
-    _check_sides(width, height, where)
-    plain = len(content) < 34 or content[30:34] == bytes(4)
-    if plain and len(content) < offset + (width * depth + 31) // 32 * 4 * abs(height):
-        raise UserError(f"{where} is cut short; fetch the archive again or pack the image again")
-
-
-def _check_png(content: bytes, where: str) -> None:
-    """Refuse a PNG file by its header, before a decoder sees it."""
-    if len(content) < 33 or content[:8] != b"\x89PNG\r\n\x1a\n" or content[12:16] != b"IHDR":
-        raise UserError(f"{where} is not a PNG image; convert it (8-bit gray)")
-    _check_sides(*struct.unpack_from(">II", content, 16), where)
-
-
-def _check_sides(width: int, height: int, where: str) -> None:
-    if not 0 < width * abs(height) <= MAX_IMAGE_PIXELS:  # a BMP of negative height begins at its top
-        raise UserError(f"{where} declares {width} x {height} pixels, limit {MAX_IMAGE_PIXELS:,}; scale it down")
-
-
-def _decode(content: bytes, where: str) -> np.ndarray:
-    """Decode an image in 8-bit gray, (H, W) uint8."""
-    image = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_GRAYSCALE)
-    if image is None:
-        raise UserError(f"{where} {DAMAGED_IMAGE}")
-    return image
-
-
-def _decode_any(content: bytes, where: str) -> np.ndarray:
-    """Decode an image of any depth, in color or transparent, to (H, W) uint8."""
+def _decoded(content: bytes, where: str) -> np.ndarray:
+    """A BMP or PNG file of any depth, in color or transparent, as (H, W) uint8."""
     try:
         with Image.open(io.BytesIO(content), formats=("BMP", "PNG")) as picture:
+            if picture.width * picture.height > MAX_IMAGE_PIXELS:  # as its header says; nothing is decoded yet
+                raise Image.DecompressionBombError
             return gray_of(picture)
     except Exception:  # a damaged file makes the decoders raise nearly anything
-        raise UserError(f"{where} {DAMAGED_IMAGE}") from None
+        raise UserError(f"{where} {UNREADABLE_IMAGE}") from None
 
 
 def open_archive(path: Path | str, trains: bool = True) -> Archive:

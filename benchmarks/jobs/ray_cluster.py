@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.data.archive import Archive, ink_beside, open_archive
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, reason, without_secrets
 from benchmarks.files import write_atomically
 from benchmarks.jobs.place import Died, Place
 from benchmarks.startup import configure_libraries
-from benchmarks.tracking.tracking_store import reason, without_secrets
 
 try:
     import ray

@@ -6,13 +6,13 @@ from pathlib import Path
 from benchmarks.errors import UserError
 from benchmarks.languages.run import LanguageRun
 from benchmarks.languages.settings import RECIPES
-from benchmarks.runs.listing import shipped
+from benchmarks.runs.listing import roots, shipped
 
 
 def runs(results: Path) -> dict[str, str]:
     """The status of every run by its folder: reproduced ones, those made here, those on captions of other archives."""
     listed = {}
-    for run in LanguageRun.under(results / "reproduced", results / "runs", *sorted(results.glob("local/*/runs"))):
+    for run in LanguageRun.under(*roots(results)):
         try:
             listed[str(run.path)] = run.status
         except UserError as error:

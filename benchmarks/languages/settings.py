@@ -5,9 +5,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchmarks.config import SEED_LIMIT, Strict, digest_of_keys, read_named, refuse_filled_in, validate
+from benchmarks.config import SEED_LIMIT, RunSettings, Strict, read_named, refuse_filled_in, validate
 from benchmarks.errors import UserError
-from benchmarks.yaml_files import merge, read_yaml, to_yaml
+from benchmarks.yaml_files import read_yaml
 from models.language_config import LanguageConfig
 
 SCHEMA = 1  # version of the settings below: raise it when one is added or removed or changes its meaning
@@ -46,7 +46,7 @@ class Training(Strict):
     threads: int | None = Field(default=None, gt=0)
 
 
-class LanguageSettings(Strict):
+class LanguageSettings(RunSettings):
     """All settings of a run."""
 
     schema_version: int = Field(default=SCHEMA, ge=1, le=SCHEMA)
@@ -57,18 +57,9 @@ class LanguageSettings(Strict):
     training: Training = Training()
 
     @property
-    def digest(self) -> str:
-        """Eight hex digits over the canonical JSON of all settings."""
-        return digest_of_keys(self.model_dump(mode="json"))
-
-    @property
     def run_name(self) -> str:
         """RECIPE/CORPUS-seedN-DIGEST: the run's folder below runs/."""
         return f"{self.recipe}/{self.text.name}-seed{self.seed}-{self.digest}"
-
-    def to_yaml(self) -> str:
-        """Contents of language.yaml."""
-        return to_yaml(self.model_dump(mode="json"))
 
 
 def resolve(recipe: str, seed: int) -> LanguageSettings:
@@ -80,8 +71,7 @@ def resolve(recipe: str, seed: int) -> LanguageSettings:
 
 def tied(settings: LanguageSettings, name: str, digest: str) -> LanguageSettings:
     """The settings with the corpus's name and digest filled in."""
-    keys = merge(settings.model_dump(mode="json"), {"text": {"name": name, "digest": digest}})
-    return validate(LanguageSettings, keys, settings.recipe)
+    return settings.changed({"text": {"name": name, "digest": digest}}, settings.recipe)
 
 
 def load(path: Path) -> LanguageSettings:

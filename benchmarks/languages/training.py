@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from rich.progress import Progress
 from torch import Tensor, nn
@@ -23,11 +22,11 @@ from benchmarks.languages.corpus import Corpus, columns
 from benchmarks.languages.run import LanguageRun
 from benchmarks.languages.settings import FILE, tied
 from benchmarks.printing import err_console
-from benchmarks.training.team import Team, make_deterministic
-from models.errors import CheckpointError
+from benchmarks.training.checkpoint import load_checkpoint, resumed_in
+from benchmarks.training.team import Team, make_deterministic, seed_of
 from models.language import LanguageModel, State
 from models.language_weights import pack_language_model
-from models.weights import pack_tensors, read_tensors
+from models.weights import pack_tensors
 
 CHECKPOINT_SECONDS = 60  # between checkpoints within an epoch: the most work that a kill can lose
 TEST_STEPS = 1000  # of the test text at once; a matter of speed alone
@@ -102,17 +101,10 @@ class Trainer:
             self.folder.write("history.jsonl", [])
             (self.folder.path / "scores.json").unlink(missing_ok=True)  # of an earlier training
         elif not self.folder.finished:
+            self.folder.write("environment.json", resumed_in(self.folder.path, self.folder.environment, here))
             err_console.print(
                 f"resuming {self.folder.path} at epoch {self.position.epoch + 1}, step {self.position.step}"
             )
-            began = self.folder.environment
-            later = began.get("resumed", [])
-            last = later[-1] if later else began
-            if here["threads"] != (before := last.get("threads", here["threads"])):
-                told = f"resumed with {here['threads']} threads instead of {before}: sums are rounded otherwise"
-                err_console.print(f"{self.folder.path}: {told}, so weights will not be bit for bit the same")
-            if any(last.get(key) != here[key] for key in here if key != "started"):
-                self.folder.write("environment.json", began | {"resumed": [*later, here]})
         while self.position.epoch < self.training.epochs:
             self._epoch()
         if not (self.folder.finished and (self.folder.path / "weights.safetensors").exists()):
@@ -151,9 +143,7 @@ class Trainer:
     def step(self, words_TB: Tensor, targets_TB: Tensor) -> float:
         """One step of gradient descent; returns the loss, summed over the words."""
         training, model = self.training, self.model
-        # dropout depends only on (seed, step)
-        key = np.random.SeedSequence((self.settings.seed, self.position.step)).generate_state(1, np.uint64)
-        torch.manual_seed(int(key[0] >> 1))
+        torch.manual_seed(seed_of(self.settings.seed, self.position.step))  # of dropout
         state = self.state if training.carry_state else model.initial_state(training.batch_size)
         loss, self.state = model(words_TB, targets_TB, state, self.bf16)
         (loss / training.batch_size / (training.steps if training.loss == "mean" else 1)).backward()
@@ -199,20 +189,15 @@ class Trainer:
 
     def _resume(self) -> bool:
         """Restore the last checkpoint; returns whether there was one. UserError if it is damaged or another run's."""
-        path = self.folder.path / "checkpoint.safetensors"
-        if not path.exists():
+        checkpoint = load_checkpoint(self.folder.path, self.settings.digest, CHECKPOINT)
+        if checkpoint is None:
             return False
-        try:
-            header, tensors = read_tensors(path)
-        except CheckpointError as error:
-            raise UserError(f"{error}; delete it to train this run from the start") from None
-        if header.get("format") != CHECKPOINT or header["state"]["digest"] != self.settings.digest:
-            raise UserError(f"{path}: this is not a checkpoint of these settings; choose another folder, or delete it")
+        tensors, position = checkpoint
         model = {name.removeprefix("model."): x for name, x in tensors.items() if name.startswith("model.")}
         self.model.load_state_dict(model)
         state = {name: tensors[name].to(self.device) for name in tensors if not name.startswith("model.")}
         self.state = [(state[f"h.{layer}"], state[f"c.{layer}"]) for layer in range(len(self.state))]
-        self.position = Position(**header["state"])
+        self.position = Position(**position)
         return True
 
 

@@ -35,11 +35,14 @@ from benchmarks.printing import err_console, show
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
 from evaluation import csv_text
-from models import CoMER, CoMERSettings, SearchOptions, Vocabulary, searcher
+from models.comer import CoMER
+from models.inference.options import SearchOptions
 from models.inference.plain_search import plain_search
+from models.inference.searcher import searcher
 from models.language_config import LanguageConfig
 from models.layers import Dropout
-from models.vocab import EOS, SOS
+from models.settings import CoMERSettings
+from models.vocab import EOS, SOS, Vocabulary
 from models.weights import load_weights
 
 QUIET = 0.5  # load average above which a warning is printed

@@ -51,8 +51,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
             )
             err_console.print(f"{split}: {told}")
         predictions = recognize(model, config, samples, device, split)
-        found = {s.id: predictions[s.id] for s in samples if s.id in predictions}
-        write_predictions(run, split, found, model.vocabulary)
+        write_predictions(run, split, predictions, model.vocabulary)
         run.record_source(f"predictions/{split}.tsv", weights)
 
 

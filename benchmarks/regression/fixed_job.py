@@ -39,8 +39,10 @@ from evaluation import symlg
 from evaluation.scoring.inputs import read_predictions
 from evaluation.scoring.prediction_lists import tsv
 from evaluation.scoring.score import NO_FIELDS, evaluate
-from models import Network, SearchOptions, Vocabulary, build, searcher
-from models.inference.options import Hypothesis
+from models.inference.options import Hypothesis, SearchOptions
+from models.inference.searcher import searcher
+from models.network import Network, build
+from models.vocab import Vocabulary
 from models.weights import load_weights
 
 # for a network that wants formulas

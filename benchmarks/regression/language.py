@@ -41,13 +41,7 @@ def language_values() -> dict[str, int | float | str]:
 
 def _first_epochs() -> dict[str, int | float | str]:
     changes = {"epochs": 4, "batch_size": 3, "steps": 5, "bf16": False, "improvement": 0.05}
-    settings = resolve("lm-char-small", 0)
-    settings = settings.model_copy(
-        update={
-            "model": replace(settings.model, **SIZES, widths=3),
-            "training": settings.training.model_copy(update=changes),
-        }
-    )
+    settings = resolve("lm-char-small", 0).changed({"model": {**SIZES, "widths": 3}, "training": changes})
     with tempfile.TemporaryDirectory() as name:
         folder, draw = Path(name), np.random.default_rng(1)
         for split, lines in (("train", 60), ("valid", 20), ("test", 10)):

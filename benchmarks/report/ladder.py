@@ -1,6 +1,5 @@
 """The ladder of presets: what each rung costs and reads, as measured by the committed runs."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
@@ -11,30 +10,13 @@ from benchmarks.report.presets import number_range
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.listing import shipped
 
-RECIPE, YEAR = "comer-fusion", "2014"  # what `reads` is told of
+RECIPE, YEAR = "comer-fusion", "2014"  # what is told of how much a preset reads
+COST, READS = "training a row of Table 1", f"Fusion's ExpRate on CROHME {YEAR}"  # headings
 
 
-@dataclass(frozen=True)
-class Rung:
-    """A preset: what training a row costs, how much CoMER (Fusion) reads of CROHME 2014 after it, on what it runs, and
-    what it is for."""
-
-    preset: str
-    cost: str
-    reads: str
-    runs_on: str
-    purpose: str
-
-    @property
-    def row(self) -> dict[str, str]:
-        """A row of the table that `ls` prints and README shows."""
-        reads = f"Fusion's ExpRate on CROHME {YEAR}"
-        columns = {"preset": self.preset, "training a row of Table 1": self.cost, reads: self.reads}
-        return columns | {"runs on": self.runs_on, "what for": self.purpose}
-
-
-def ladder(root: Path = COMMITTED) -> list[Rung]:
-    """All rungs; the paper's own is as reported, as nobody has run it here."""
+def ladder(root: Path = COMMITTED) -> list[dict[str, str]]:
+    """The rows of the table that `ls` prints and README shows: what a preset costs and reads, on what it runs, what it
+    is for. The paper's own is as reported, as nobody has run it here."""
     rungs = []
     for preset in PRESETS:
         cost, reads = measured_cost(preset, root=root), _rate(preset, root)
@@ -44,7 +26,7 @@ def ladder(root: Path = COMMITTED) -> list[Rung]:
             reads = reads or f"{fusion['exprate']:.1f} % (reported)"
         runs_on, _, purpose = shipped("presets")[preset].partition(": ")
         cost = cost or ("minutes" if preset == PRESETS[0] else "not measured" if reads else "not yet run")
-        rungs.append(Rung(preset, cost, reads or "–", runs_on, purpose))
+        rungs.append({"preset": preset, COST: cost, READS: reads or "–", "runs on": runs_on, "what for": purpose})
     return rungs
 
 
@@ -55,7 +37,7 @@ def advice(preset: str) -> str:
     above = ladder()[1]
     return (
         f"{preset} shows that every stage works and reads next to nothing of CROHME; "
-        f"PRESET={above.preset} reads {above.reads} of {YEAR} after {above.cost} a row"
+        f"PRESET={above['preset']} reads {above[READS]} of {YEAR} after {above[COST]} a row"
     )
 
 

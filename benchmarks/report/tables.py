@@ -141,7 +141,7 @@ def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
 
 def ladder_table(results: Path) -> str:
     """The ladder of presets in Markdown."""
-    rows = [rung.row | {"preset": f"`{rung.preset}`"} for rung in ladder(results / "reproduced")]
+    rows = [rung | {"preset": f"`{rung['preset']}`"} for rung in ladder(results / "reproduced")]
     return pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True) + "\n"
 
 

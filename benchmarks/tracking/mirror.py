@@ -6,7 +6,6 @@ until then its only run is a child of the table, so one seed of five rows makes 
 store lacks is added: mirroring may be interrupted anywhere, repeated, or done by several processes at once.
 """
 
-import hashlib
 import json
 import math
 import os
@@ -298,8 +297,7 @@ class Mirror:
         """
         if not (run.finished and run.has_weights):
             return
-        with open(run.weights, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = run.file_digest(run.weights.name)
         name = re.sub(r"[^\w.-]", "_", f"{run.data}-{run.recipe}-{run.preset}")
         tags = {"sha256": digest, "format": "safetensors", "seed": str(run.seed)}
         tags |= {"config_digest": run.digest, "recipe_hash": run.recipe_hash, "select": run.settings.select}

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, reason
 from benchmarks.files import locked
 from benchmarks.printing import err_console
 from benchmarks.runs.folder import RunFolder
-from benchmarks.tracking.tracking_store import bounded, reach, reason, store, tracking_uri, workspace_of
+from benchmarks.tracking.tracking_store import bounded, reach, store, tracking_uri, workspace_of
 
 if TYPE_CHECKING:
     from benchmarks.tracking.mirror import Mirror

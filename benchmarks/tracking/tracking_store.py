@@ -8,10 +8,10 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlparse
 from urllib.request import urlopen
 
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, without_secrets
 
 ANSWER_SECONDS = 5  # a store that takes longer to answer counts as unusable
 
@@ -24,39 +24,6 @@ def tracking_uri(folder: Path) -> str:
 def store(folder: Path) -> str:
     """The tracking URI without its secrets, for display."""
     return without_secrets(tracking_uri(folder))
-
-
-def without_secrets(uri: str) -> str:
-    """Scheme, host, port and path of a URI for display: no user, password, query, or anything that cannot be told from
-    them, whatever characters they hold. The path of a file stays as it is."""
-    scheme, mark, rest = uri.partition("://")
-    if not mark:
-        return "…" if re.search(r"[@?]|\w:\w", uri) and not uri.startswith("/") else uri
-    if not re.fullmatch(r"[\w+.-]+", scheme):
-        return "…"
-    if rest.startswith("/"):
-        return f"{scheme}://{rest.partition('?')[0]}"
-    user, _, place = rest.rpartition("@")  # a password may hold "@"
-    place = re.split("[?#]", place)[0]
-    understood = re.fullmatch(r"([\w.-]*|\[[\da-fA-F:.]+\])(:\d*)?(/.*)?", place) and not re.search("[?#]", user)
-    return f"{scheme}://{place if understood else '…'}"
-
-
-def reason(error: Exception, uri: str) -> str:
-    """The text of a driver's error in one short line; its type if the text holds a part of the URI that is not shown.
-
-    The user's name is shown if there is a password.
-    """
-    user = re.match(r"[^:]+://([^:/@]+):", uri)
-    known = set(_words(without_secrets(uri))) | set(user.groups() if user else ())
-    hidden = {*_words(uri), *_words(unquote(uri))} - known
-    text = " ".join(str(error).split())
-    told = any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) for word in hidden)
-    return type(error).__name__ if told or not text else text[:160]
-
-
-def _words(uri: str) -> list[str]:
-    return re.findall(r"[^\s:/?#@&=]+", uri)
 
 
 def browse(results: Path, port: int) -> None:

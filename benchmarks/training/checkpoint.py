@@ -15,6 +15,7 @@ import torch
 
 from benchmarks.config import Config
 from benchmarks.errors import UserError
+from benchmarks.printing import err_console
 from benchmarks.runs.folder import RunFolder
 from models.errors import CheckpointError
 from models.weights import pack_tensors, read_tensors
@@ -28,19 +29,21 @@ def save_checkpoint(run: RunFolder, tensors: Mapping[str, torch.Tensor], state: 
     run.write("checkpoint.json", state)
 
 
-def load_checkpoint(run: RunFolder) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-    """The tensors and state of the run's checkpoint, or None without one.
+def load_checkpoint(
+    folder: Path, digest: str, written_as: str = FORMAT
+) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+    """The tensors and state of the checkpoint in a run folder, or None without one.
 
-    Raises UserError if the file is damaged or belongs to another configuration.
+    Raises UserError if the file is damaged, has another format or belongs to another configuration.
     """
-    path, digest = run.path / "checkpoint.safetensors", run.settings.digest
+    path = folder / "checkpoint.safetensors"
     if not path.exists():
         return None
     try:
         header, tensors = read_tensors(path)
     except CheckpointError as error:
         raise UserError(f"{error}; delete it to train this run from the start") from None
-    if header.get("format") != FORMAT:
+    if header.get("format") != written_as:
         raise UserError(f"{path}: no training checkpoint of this version; delete it to train this run from the start")
     state = header["state"]
     if state["digest"] != digest:
@@ -48,6 +51,18 @@ def load_checkpoint(run: RunFolder) -> tuple[dict[str, torch.Tensor], dict[str, 
             f"{path}: belongs to configuration {state['digest']}, not {digest}; choose another folder or delete it"
         )
     return tensors, state
+
+
+def resumed_in(path: Path, began: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
+    """What to record of the training in `path` that `began` somewhere, if it did, and goes on `here`: also where it is
+    resumed. Another number of threads is told."""
+    last = [began, *began.get("resumed", ())][-1]
+    if here["threads"] != (before := last.get("threads", here["threads"])):
+        told = f"resumed with {here['threads']} threads instead of {before}: sums are rounded otherwise"
+        err_console.print(f"{path}: {told}, so weights will not be bit for bit the same")
+    if not began or all(last.get(key) == here[key] for key in here if key != "started"):
+        return {**(began or here)}
+    return {**began, "resumed": [*began.get("resumed", ()), here]}
 
 
 def adopt_training(run: RunFolder) -> Path | None:
@@ -64,7 +79,9 @@ def adopt_training(run: RunFolder) -> Path | None:
         with suppress(UserError, CheckpointError, OSError):
             same_training = _training_settings(other.settings) == _training_settings(run.settings)
             other_search = other.settings.search != run.settings.search
-            if same_training and other_search and other.trained and (checkpoint := load_checkpoint(other)):
+            if not (same_training and other_search and other.trained):
+                continue
+            if checkpoint := load_checkpoint(other.path, other.settings.digest):
                 read_tensors(other.weights)  # raises CheckpointError if damaged
                 weights, environment, history = other.weights.read_bytes(), other.environment, other.history
                 break

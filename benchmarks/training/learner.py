@@ -4,7 +4,6 @@ import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -17,7 +16,7 @@ from benchmarks.training.batch_norm import batch_norms, momentum, recalibrated
 from benchmarks.training.checkpoint import flatten_optimizer, restore_optimizer
 from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays
 from benchmarks.training.optimizer import make_optimizer, update_average
-from benchmarks.training.team import Team
+from benchmarks.training.team import Team, seed_of
 from models.network import Network, build
 
 
@@ -62,9 +61,7 @@ class Learner:
     def micro_step(self, inputs: Inputs, k: int, step: int) -> Tensor:
         """Add the gradient of this process's k-th micro-batch of a step, and return its loss."""
         index = k * self.team.world + self.team.rank
-        # dropout depends only on (seed, step, micro-batch)
-        key = np.random.SeedSequence((self.config.seed, step, index)).generate_state(1, np.uint64)
-        seed = int(key[0] >> 1)
+        seed = seed_of(self.config.seed, step, index)  # of dropout
         if self.replays is not None:
             return self.replays(self._gradients, inputs, index == 0, seed)
         torch.manual_seed(seed)

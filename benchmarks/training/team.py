@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from datetime import timedelta
 
+import numpy as np
 import torch
 from torch import distributed
 
@@ -18,6 +19,11 @@ def make_deterministic(team: "Team", threads: int | None) -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     # no uninitialized memory is ever read; filling it takes a tenth of a step on a CPU, a kernel per tensor on a GPU
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def seed_of(*key: int) -> int:
+    """A seed of torch's random numbers that depends on whole numbers alone, such as the run's seed and the step."""
+    return int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ Reads a verified archive and writes a run folder: config.yaml, environment.json,
 checkpoint.safetensors (to resume from) and best.safetensors (to recognize with).
 """
 
-import gc
 import math
 import os
 import time
@@ -28,7 +27,7 @@ from benchmarks.files import locked, remove_partial
 from benchmarks.printing import err_console
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
-from benchmarks.training.checkpoint import adopt_training, load_checkpoint, save_checkpoint
+from benchmarks.training.checkpoint import adopt_training, load_checkpoint, resumed_in, save_checkpoint
 from benchmarks.training.cuda_graphs import own_stream
 from benchmarks.training.learner import Learner
 from benchmarks.training.optimizer import set_rate
@@ -133,34 +132,21 @@ class Trainer:
             self._save()  # to resume from if recordings must be given up in the first minute
         training = self.config.training
         stream = own_stream(self.team.device) if self.learner.replays else nullcontext()
-        gc.freeze()  # scanning these long-lived objects repeatedly would take a twentieth of a step
-        try:
-            with stream, Report(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
-                while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
-                    try:
-                        self._epoch(report)
-                        continue
-                    except torch.OutOfMemoryError as error:  # keeps the step's tensors alive inside this block
-                        reason = out_of_memory_reason(error)
-                    self._free_memory(reason)
-        finally:
-            gc.unfreeze()  # or the memory of this training would not be freed for the next one
+        with stream, Report(self.config, self.state.epoch, quiet=self.team.rank > 0) as report:
+            while self.state.epoch < training.epochs and self.state.stale < (training.early_stop or math.inf):
+                try:
+                    self._epoch(report)
+                    continue
+                except torch.OutOfMemoryError as error:  # keeps the step's tensors alive inside this block
+                    reason = out_of_memory_reason(error)
+                self._free_memory(reason)
         self._finish()
 
     def _write_environment(self, resumed: bool) -> None:
         """Record where training begins (threads: of all processes), and, if it is resumed elsewhere, that, too."""
         here, began = environment(self.team.device), self.folder.environment if resumed else {}
         here["threads"] *= self.team.world
-        if not began:
-            self.folder.write("environment.json", here)
-            return
-        later = began.get("resumed", [])
-        last = later[-1] if later else began
-        if here["threads"] != (before := last.get("threads", here["threads"])):
-            told = f"resumed with {here['threads']} threads instead of {before}: sums are rounded otherwise"
-            err_console.print(f"{self.folder.path}: {told}, so weights will not be bit for bit the same")
-        if any(last.get(key) != here[key] for key in here if key != "started"):
-            self.folder.write("environment.json", began | {"resumed": [*later, here]})
+        self.folder.write("environment.json", resumed_in(self.folder.path, began, here))
 
     def _free_memory(self, reason: str) -> None:
         """Give up recorded steps to free their memory, and resume; UserError if there are none."""
@@ -305,7 +291,7 @@ class Trainer:
 
     def _resume(self) -> bool:
         """Restore the last checkpoint, or begin a history; returns whether there was one."""
-        checkpoint = load_checkpoint(self.folder)
+        checkpoint = load_checkpoint(self.folder.path, self.config.digest)
         if checkpoint:
             if checkpoint[1].get("vocabulary", "") not in ("", self.words):
                 raise UserError(
@@ -313,7 +299,8 @@ class Trainer:
                     "another folder (RESULTS=, --results)"
                 )
             self.learner.restore(checkpoint[0])
-            self.state = State(**checkpoint[1] | {"vocabulary": self.words})
+            self.state = State(**checkpoint[1])
+            self.state.vocabulary = self.words
             if self.plateau and self.state.plateau:
                 self.plateau.load_state_dict(self.state.plateau)
             if self.team.rank == 0:  # again: a kill may have come between the two files

@@ -23,7 +23,7 @@ from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
 from benchmarks.data.archive import Archive
-from benchmarks.errors import UserError
+from benchmarks.errors import UserError, reason, without_secrets
 from benchmarks.files import locked, write_atomically
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died
@@ -115,7 +115,6 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger
 
 def _open(job: Job) -> optuna.Study:
     """Open the study. Raises UserError, without the password, if its storage is unusable."""
-    from benchmarks.tracking.tracking_store import reason, without_secrets
 
     shown = without_secrets(job.storage)
     try:

@@ -99,7 +99,7 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
             except InputError as error:
                 raise InputError(f"{system.key}, {year}: {error}") from None
             board.signatures[year] = result.score.signature
-            board.notes += _notes(system, year, result)
+            board.notes += [f"{system.key}, {year}: {note}" for note in result.notes]
             board.errors.setdefault(system.key, {})[year] = [row.errors for row in result.expressions]
             texts, _, _ = matched(path, truth, split)
             for rules in RULES:
@@ -155,13 +155,6 @@ def _test(board: Board, year: str, kept: Mapping[tuple[str, str], Sequence[Row]]
             row["group"] = groups[system.key]
         if system.key != BASELINE and BASELINE in errors:
             row |= difference(errors[system.key], errors[BASELINE])
-
-
-def _notes(system: System, year: str, result: Evaluation) -> list[str]:
-    notes = list(result.notes)
-    if result.stray:
-        notes.append(f"{result.stray} predictions have no ground truth and are left out")
-    return [f"{system.key}, {year}: {note}" for note in notes]
 
 
 def _row(system: System, year: str, rules: Rules, counts: Mapping[str, int], score: Score) -> Row:

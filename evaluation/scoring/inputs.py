@@ -89,20 +89,20 @@ def read_ground_truth(spec: str) -> GroundTruth:
     captions = parse_captions(text, f"{spec} caption.txt")
     if graphs is None and split in CROHME:
         raise InputError(f"{spec}: has no symLg/ID.lg; add CROHME's, or name a set of your own otherwise")
-    symlg = _unique(_from_captions(captions, spec) if graphs is None else graphs, spec, ".lg files")
+    symlg = _unique(from_captions(captions, f"{spec} caption.txt") if graphs is None else graphs, spec, ".lg files")
     for ids, fault in ((captions.keys() - symlg, "no symLG"), (symlg.keys() - captions, "no caption")):
         if ids:
             raise InputError(f"{spec}: {len(ids)} expressions have {fault} ({', '.join(sorted(ids)[:3])})")
     return GroundTruth(symlg, captions, made=graphs is None)
 
 
-def _from_captions(captions: dict[str, list[str]], spec: str) -> Iterator[tuple[str, str]]:
+def from_captions(captions: dict[str, list[str]], where: str) -> Iterator[tuple[str, str]]:
+    """The id and the symLG of every caption. Raises InputError, beginning with `where`, for one without."""
     for key, tokens in captions.items():
         try:
             yield key, write(from_latex(tokens), key)
         except Unconverted as reason:
-            where = f"{spec} caption.txt: {key} does not convert to symLG"
-            raise InputError(f"{where} ({reason}); correct or drop it") from None
+            raise InputError(f"{where}: {key} does not convert to symLG ({reason}); correct or drop it") from None
 
 
 def matched(

@@ -76,11 +76,10 @@ class Expression:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A score with its expressions, and what was left out of it."""
+    """A score with its expressions."""
 
     score: Score
     expressions: list[Expression]
-    stray: int  # predictions without ground truth, left out
     notes: list[str]  # what has an effect on the score that its user may not know of
 
 
@@ -96,8 +95,8 @@ def evaluate(
     """Score predictions (in a form of `read_predictions`) against `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT`, a folder of .lg,
     or a GroundTruth, expression by expression. Raises InputError.
 
-    `split`: the predictions are raw LaTeX, to be split into tokens first. `fields` are the signature's set, search,
-    select and, unless it is the authors', padding. Without `workdir` our own code scores in this process; with it, the
+    `split`: the predictions are raw LaTeX, to be split into tokens first. `fields` are the signature's set, search
+    and select. Without `workdir` our own code scores in this process; with it, the
     scripts run there, with the same result, and their files are kept. The scripts of LGEVAL_BIN always run, without
     `workdir` in a temporary folder.
     """
@@ -145,7 +144,13 @@ def evaluate(
         rows.append(row)
     notes = ["the ground truth has no symLG; it was made from the captions"] if truth.made else []
     notes += _notes(texts, graphs, counts["exact"], rules) if own_scripts() else []
-    return Evaluation(_score(counts, rows, signature), rows, stray, notes)
+    return Evaluation(_score(counts, rows, signature), rows, notes + left_out(stray))
+
+
+def left_out(stray: int, missing: int = 0, n: int = 0) -> list[str]:
+    """Notes on predictions without ground truth, and on those of n expressions without a prediction."""
+    notes = [f"{stray} predictions have no ground truth and are left out"] if stray else []
+    return notes + ([f"{missing} of {n} expressions have no prediction"] if missing else [])
 
 
 def _notes(texts: dict[str, str], graphs: dict[str, LabelGraph], exact: int, rules: Rules) -> list[str]:

@@ -26,14 +26,6 @@ from models.vocab import PAD
 Affine = tuple[Tensor, Tensor]  # weight, transposed, and bias
 
 
-def normalize(norm: nn.Module) -> Callable[[Tensor], Tensor]:
-    """The layer normalization, if any, as a function: calling a module would double its time."""
-    if not isinstance(norm, nn.LayerNorm):
-        return lambda x_xD: x_xD
-    shape, weight, bias, eps = norm.normalized_shape, norm.weight, norm.bias, norm.eps
-    return lambda x_xD: torch.layer_norm(x_xD, shape, weight, bias, eps)
-
-
 def product(x_ND: Tensor, affine: Affine) -> Tensor:
     """A linear layer [N, K] of words; x has the type of the weights."""
     weight_DK, bias_K = affine
@@ -57,7 +49,7 @@ class FoldedLayer:
         self.memory = cells.in_proj_weight[D:].to(dtype).t(), cells.in_proj_bias[D:]
         self.cells_out = affine(cells.out_proj)
         self.widen, self.narrow = affine(layer.linear1), affine(layer.linear2)
-        self.norm1, self.norm2, self.norm3 = normalize(layer.norm1), normalize(layer.norm2), normalize(layer.norm3)
+        self.norm1, self.norm2, self.norm3 = layer.norm1, layer.norm2, layer.norm3
 
     def project_memory(self, memory_bLD: Tensor) -> tuple[Tensor, Tensor]:
         """Keys [b, H, E, L] and values [b, H, L, E] of images, in the stream's type: a narrower one gains nothing."""
@@ -135,7 +127,7 @@ class FoldedDecoder:
         """Large products run in `dtype`: float32, or the type of an autocast."""
         words = torch.arange(decoder.proj.out_features, device=decoder.proj.weight.device)
         self.word_VD, self.step_TD = decoder.word_embed(words), decoder.pos_enc.pe
-        self.norm = normalize(decoder.norm)
+        self.norm = decoder.norm
         self.layers = [FoldedLayer(layer, dtype) for layer in decoder.model.layers]
         self.arm = FoldedRefinement(decoder.model.arm, dtype) if decoder.model.arm is not None else None
         self.proj = decoder.proj.weight.to(dtype).t(), decoder.proj.bias.to(dtype)

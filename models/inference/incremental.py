@@ -17,9 +17,9 @@ ROOM_STEPS = 8  # there are word slots for this many steps before `compact` must
 class IncrementalDecoder:
     """Decodes one step at a time for M beams in each of G groups; equals reading all prefixes again.
 
-    Coverage excludes the current step, so the refinement of all layers follows from running sums before the step, in
-    one call of the ARM. The keys and values of words stay in their slots when beams are reordered; `mask_GMS` (0 or
-    -inf) says which slots of its group are part of a beam.
+    Coverage, which excludes the current step, is a running sum for each layer but the first. The keys and values of
+    words stay in their slots when beams are reordered; `mask_GMS` (0 or -inf) says which slots of its group are part of
+    a beam.
     """
 
     def __init__(self, reader: Reader, image_G: Tensor, beams: int) -> None:
@@ -50,7 +50,6 @@ class IncrementalDecoder:
             (tokens_GM == PAD)[:, None], float("-inf")
         )
         mask_G1MS = self.mask_GMS[:, None, :, : self.slots]
-        refinement_HGMJL = self._refinement()
 
         def read_words(j: int, words_N3HE: Tensor) -> Tensor:
             words_GM3HE, words_GS2HE = words_N3HE.unflatten(0, (G, M)), self.words_GS2HE[j][:, : self.slots]
@@ -58,18 +57,14 @@ class IncrementalDecoder:
             return folded.layers[j].attend_words(words_GM3HE[:, :, 0], words_GS2HE, mask_G1MS)
 
         def refinement(j: int, increment_GCML: Tensor) -> Tensor:
-            self.coverage_GMJCL[:, :, j - 1] += increment_GCML.transpose(1, 2)  # affects later steps only
-            assert refinement_HGMJL is not None
-            return refinement_HGMJL[:, :, :, j - 1].transpose(0, 1)
+            assert self.arm is not None
+            coverage_GMCL = self.coverage_GMJCL[:, :, j - 1]
+            refinement_HGML = self.arm(coverage_GMCL, self.h)
+            coverage_GMCL += increment_GCML.transpose(1, 2)  # affects later steps only
+            return refinement_HGML.transpose(0, 1)
 
         logits_NV = folded.step(x_ND, self.memory, self.hidden_G11L, read_words, refinement)
         return logits_NV.view(G, M, -1)
-
-    def _refinement(self) -> Tensor | None:
-        """R [H, G, M, J - 1, L] of this step for all layers but the first."""
-        if self.arm is None or self.coverage_GMJCL.shape[2] == 0:
-            return None
-        return self.arm(self.coverage_GMJCL, self.h)
 
     def reorder(self, parents_GM: Tensor) -> None:
         """Let beam m of each group continue what was beam parents[m]; there may be fewer beams than before."""

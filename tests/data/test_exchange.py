@@ -11,7 +11,7 @@ from benchmarks.data.expression_tree import Line, parse
 from benchmarks.data.ink import INKLESS, Canvas, Ink, Symbol
 from benchmarks.data.samples import Sample, evenly, with_ink
 from evaluation.symlg import from_latex
-from models import Vocabulary
+from models.vocab import Vocabulary
 from tests.helpers.places import CROHME, INK
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom

@@ -12,8 +12,10 @@ from benchmarks.data.augmentation import rescale
 from benchmarks.data.batching import TrainingSet, padded_steps
 from benchmarks.data.on_device import OnDeviceSet, scale
 from benchmarks.data.samples import Sample, evenly
-from models import CoMERSettings, Vocabulary, build
 from models.decoder import bidirectional_targets
+from models.network import build
+from models.settings import CoMERSettings
+from models.vocab import Vocabulary
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WORST = 1 if int(cv2.__version__.split(".")[0]) >= 5 else 8  # gray levels, of affine and elastic sampling

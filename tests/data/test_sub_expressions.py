@@ -18,7 +18,7 @@ from benchmarks.runs.folder import RunFolder
 from benchmarks.training.team import Team
 from benchmarks.training.trainer import Trainer
 from evaluation.symlg import from_latex
-from models import Vocabulary
+from models.vocab import Vocabulary
 from tests.helpers.ink import inkml, packed
 from tests.helpers.places import CROHME, INK
 from tests.helpers.tiny import tiny_archive, tiny_config

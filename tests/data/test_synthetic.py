@@ -10,7 +10,7 @@ from benchmarks.data.archive import open_archive
 from benchmarks.data.synthetic import drawing, embedded, expression
 from benchmarks.errors import UserError
 from evaluation import symlg
-from models import Vocabulary
+from models.vocab import Vocabulary
 
 TRAIN, TEST = 40, 30
 

@@ -14,7 +14,7 @@ from benchmarks.runs.workspace import workspace
 from benchmarks.score import score
 from evaluation import symlg
 from evaluation.scoring.prediction_lists import tsv
-from models import build
+from models.network import build
 from models.weights import pack_weights
 from tests.helpers.made_up import put_environment, put_history
 from tests.helpers.tiny import SETTINGS

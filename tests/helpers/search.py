@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from models import Hypothesis, Network, SearchOptions, searcher
-from models.inference.searcher import View
+from models.inference.options import Hypothesis, SearchOptions
+from models.inference.searcher import View, searcher
+from models.network import Network
 
 
 def search(

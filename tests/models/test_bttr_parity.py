@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from benchmarks.config import Optimizer
 from benchmarks.training.optimizer import make_optimizer
-from models import Hypothesis, SearchOptions, Vocabulary
 from models.bttr import BTTR
 from models.inference.bttr_search import BTTRSearch
+from models.inference.options import Hypothesis, SearchOptions
 from models.position import WordPosition, image_position, sinusoids
 from models.settings import BTTRSettings
+from models.vocab import Vocabulary
 from tests.helpers import parity
 from tests.helpers.parity import deviation, under, without_dropout
 from tests.helpers.places import PARITY_OTHERS
@@ -211,20 +212,6 @@ def test_choice_by_other_lengths() -> None:
     for image, facts in SETTINGS["main"]["images"].items():
         for alpha, expected in facts["best_seq_by_alpha"].items():
             assert searched("main", int(image), alpha=float(alpha))[0].ids == tuple(expected)
-
-
-def test_images_of_a_batch_are_searched_as_alone() -> None:
-    """Where features do not depend on padding; in float64, so that no order of sums decides."""
-    batch, model, options = arrays("eval"), authors_model(mask_padding=True).double(), SearchOptions(max_len=30)
-    together = BTTRSearch(model)([(batch["images"].double(), batch["mask"].bool())], options)
-    for image, ours in enumerate(together):
-        image_b1HW, mask_bHW = alone(batch, image)
-        expected = BTTRSearch(model)([(image_b1HW.double(), mask_bHW)], options)[0]
-        # what both directions found ties up to rounding
-        pairs = zip(*(sorted(nbest, key=lambda h: (h.direction, h.ids)) for nbest in (ours, expected)), strict=True)
-        for a, b in pairs:
-            assert (a.direction, a.ids) == (b.direction, b.ids)
-            assert (a.score, a.forward, a.reverse) == pytest.approx((b.score, b.forward, b.reverse), abs=1e-9)
 
 
 def test_search_refuses_what_it_cannot_do() -> None:

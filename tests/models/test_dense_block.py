@@ -21,12 +21,12 @@ def block(dropout: float = 0.0) -> DenseBlock:
 
 
 def fused(dense: DenseBlock, x: Tensor) -> Tensor:
-    return dense(x, None)
+    return dense(x)
 
 
 def layer_by_layer(dense: DenseBlock, x: Tensor) -> Tensor:
     for bottleneck in dense:
-        x = torch.cat((x, bottleneck(x, None)), dim=1)
+        x = torch.cat((x, bottleneck(x)), dim=1)
     return x
 
 
@@ -123,30 +123,29 @@ def test_nan_is_not_lost(sign, dtype, fixed):
         norm.train(not fixed)
     list(dense)[1].conv1.weight.data[0, 0] = torch.copysign(torch.tensor(torch.nan), torch.tensor(float(sign)))
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-        assert dense(torch.randn(2, 6, 5, 7), None).isnan().any()
+        assert dense(torch.randn(2, 6, 5, 7)).isnan().any()
 
 
-def test_only_training_without_padding_mask_is_fused(monkeypatch):
+def test_only_training_with_our_dropout_is_fused(monkeypatch):
     called = []
     monkeypatch.setattr("models.densenet.grow", lambda x, layers: called.append(x) or x)
     dense, x = block(0.1), torch.randn(2, 6, 4, 4)
-    dense(x, torch.ones(2, 1, 4, 4))
-    dense.eval()(x, None)
+    dense.eval()(x)
     for bottleneck in dense.train():
         bottleneck.add_module("dropout", nn.Dropout(0.1))
-    dense(x, None)
+    dense(x)
     assert not called
     for bottleneck in dense:
         bottleneck.add_module("dropout", Dropout(0.1))
-    dense(x, None)
+    dense(x)
     assert called
 
 
 def test_bfloat16_under_autocast():
     dense, x = block(), torch.randn(4, 6, 8, 8)
-    exact = dense(x, None)
+    exact = dense(x)
     with torch.autocast("cpu", torch.bfloat16):
-        y = dense(x, None)
+        y = dense(x)
     assert y.dtype == torch.bfloat16
     assert 0 < (y.float() - exact).abs().max() < 0.2
     y.sum().backward()

@@ -65,7 +65,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def authors_model(name: str, mask_padding: bool = False) -> DenseWAP:
+def authors_model(name: str) -> DenseWAP:
     """Our network with the authors' weights, in float32 and evaluation mode."""
     facts, weights = sidecar(f"{name}_weights"), arrays(f"{name}_weights")
     c = facts["config"]
@@ -77,7 +77,6 @@ def authors_model(name: str, mask_padding: bool = False) -> DenseWAP:
         attention=c["dim_attention"],
         coverage_channels=c["coverage_channels"],
         coverage_kernel=c["coverage_kernel"],
-        mask_padding=mask_padding,
     )
     model = DenseWAP(settings, Vocabulary([*SPECIAL, *map(str, range(1, c["K"]))]))
     ours = under_authors_names(model.state_dict(), NAMES)  # views
@@ -215,28 +214,26 @@ SEARCHES = [(name, setting) for name in NETWORKS for setting in sidecar(f"{name}
 
 @pytest.mark.parametrize("name, setting", SEARCHES)
 def test_search(name: str, setting: str) -> None:
-    """Every hypothesis of each image and the choice: of the image alone, and of all at once if padding is masked."""
+    """Every hypothesis of each image, and the choice."""
     batch, facts = inputs(name), sidecar(f"{name}_beam")["searches"][setting]
     options = SearchOptions(beam_size=facts["beam_size"], max_len=facts["max_len"] + 1)  # ours counts a start token
     reference = under(f"{setting}/", arrays(f"{name}_beam"))
 
-    def search(mask_padding: bool, images: Tensor, mask: Tensor) -> list[list[Hypothesis]]:
-        model = authors_model(name, mask_padding)
+    def search(images: Tensor, mask: Tensor) -> list[list[Hypothesis]]:
+        model = authors_model(name)
         with torch.no_grad():
             model.decoder.classes.bias[END] += facts["added_to_output_bias_of_id_0"]
         return DenseWAPSearch(model)([(images, mask)], options)
 
-    together = search(True, batch.images, batch.mask)
     for i, (height, width) in enumerate(batch.sizes):
-        (alone,) = search(False, batch.images[i : i + 1, :, :height, :width], batch.mask[i : i + 1, :height, :width])
+        (alone,) = search(batch.images[i : i + 1, :, :height, :width], batch.mask[i : i + 1, :height, :width])
         sequences, sums = reference[f"image{i}/seqs"], reference[f"image{i}/neg_logp"]
         theirs = {tuple(row[row > END].tolist()): cost for row, cost in zip(sequences, sums.tolist(), strict=True)}
-        for found in (alone, together[i]):
-            assert len(found) == len(theirs) == facts["images"][str(i)]["n"]
-            costs = {tuple(word - EOS for word in h.ids): -h.score * (len(h.ids) + 1) for h in found}
-            assert costs == pytest.approx(theirs, abs=SUM, rel=0)
-            best = facts["images"][str(i)].get("best_seq_without_end")
-            assert best is None or [word - EOS for word in found[0].ids] == best
+        assert len(alone) == len(theirs) == facts["images"][str(i)]["n"]
+        costs = {tuple(word - EOS for word in h.ids): -h.score * (len(h.ids) + 1) for h in alone}
+        assert costs == pytest.approx(theirs, abs=SUM, rel=0)
+        best = facts["images"][str(i)].get("best_seq_without_end")
+        assert best is None or [word - EOS for word in alone[0].ids] == best
 
 
 def test_published_size() -> None:

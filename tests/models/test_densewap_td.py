@@ -87,24 +87,6 @@ def test_attention_of_a_caption_without_a_tree(network: DenseWAPTD) -> None:
         trace(network, config, ink, ROOT)
 
 
-def test_search_reads_images_of_a_batch_as_alone(network: DenseWAPTD) -> None:
-    """Up to EPS: given features that do not depend on padding."""
-    network = DenseWAPTD(DenseWAPTDSettings(**DenseWAPTDSettings.sizes["nano"], mask_padding=True)).eval()
-    with torch.no_grad():
-        network.decoder.symbol.bias[END] = 2
-    read, options = TreeSearch(network), SearchOptions(beam_size=4, max_len=6)
-    images, mask = view((32, 48), (48, 32))
-    together = read([(images, mask)], options)
-    alone = [
-        *read([(images[:1, :, :32], mask[:1, :32])], options),
-        *read([(images[1:, :, :, :32], mask[1:, :, :32])], options),
-    ]
-    assert [[h.ids for h in hypotheses] for hypotheses in together] == [[h.ids for h in hyps] for hyps in alone]
-    assert all(len(hypotheses) == 4 for hypotheses in together)
-    assert [h.score for h in together[0]] == sorted((h.score for h in together[0]), reverse=True)
-    assert read([(images, mask)] * 2, options) == together  # the mean of equal views
-
-
 def test_search_refuses_what_it_does_not_have(network: DenseWAPTD) -> None:
     with pytest.raises(ValueError, match="left to right only"):
         TreeSearch(network)([view((16, 16))], SearchOptions(direction="r2l"))

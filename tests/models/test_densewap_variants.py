@@ -144,13 +144,15 @@ def test_heads_must_divide_the_channels(tmp_path):
 @pytest.mark.parametrize("kind", [DenseWAPSettings, WeakSettings, DropAttentionSettings, StackedSettings])
 def test_search_scores_are_those_of_teacher_forcing(kind: type[WAPSettings]):
     """With weights so large that hypotheses change their order and end at different steps."""
-    network = new(kind(**NANO, mask_padding=True))
+    network = new(kind(**NANO))
     with torch.no_grad():
         for tensor in network.decoder.parameters():
             tensor.mul_(1.5 if tensor.ndim > 1 else 1)
         network.decoder.classes.weight.mul_(3)
         network.decoder.classes.bias[END] = 6
-    found = DenseWAPSearch(network)([BATCH], SearchOptions(beam_size=3, max_len=12, direction="l2r"))
+    read, options = DenseWAPSearch(network), SearchOptions(beam_size=3, max_len=12, direction="l2r")
+    alone = [(BATCH[0][i : i + 1], BATCH[1][i : i + 1]) for i in range(len(BATCH[0]))]
+    found = [read([view], options)[0] for view in alone]
     assert all(len({len(h.ids) for h in hypotheses}) == 3 for hypotheses in found)
     for number, hypotheses in enumerate(found):
         for hypothesis in hypotheses:

@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models import CoMER, CoMERSettings, Vocabulary
-from models.comer import Words
+from models.comer import CoMER
 from models.decoder import Trace, bidirectional_targets
 from models.layers import Conv2d, Dropout, masked_batch_norm, pointwise, random_bits
+from models.settings import CoMERSettings
+from models.vocab import Vocabulary
 
 SMALL = CoMERSettings(
     d_model=32,
@@ -78,48 +79,11 @@ def test_decoder_layers_start_identical() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("stride", [16, 8])
-def test_masked_encoder_does_not_depend_on_the_batch(stride: int) -> None:
-    model = small(mask_padding=True, stride=stride)
-    images, mask = padded(IMAGES, extra=19)
-    inputs, _ = bidirectional_targets(LABELS)
-    features, feature_mask = model.encode(images, mask)
-    logits = model.decode(features, feature_mask, inputs)
-    for i, image in enumerate(IMAGES):
-        alone_inputs, _ = bidirectional_targets([LABELS[i]])
-        alone, alone_mask = model.encode(*padded([image]))
-        h, w = alone.shape[1:3]
-        assert (h, w) == (-(-image.shape[-2] // stride), -(-image.shape[-1] // stride))
-        expected_mask = torch.ones_like(feature_mask[i])
-        expected_mask[:h, :w] = False
-        assert torch.equal(feature_mask[i], expected_mask)
-        torch.testing.assert_close(features[i, :h, :w], alone[0], atol=1e-5, rtol=0)
-        steps = alone_inputs.shape[1]
-        alone_logits = model.decode(alone, alone_mask, alone_inputs)
-        torch.testing.assert_close(logits[[i, i + len(IMAGES)], :steps], alone_logits, atol=1e-5, rtol=0)
-
-
-@torch.no_grad()
 def test_authors_encoder_depends_on_the_batch() -> None:
-    model = small(mask_padding=False)
+    model = small()
     features, _ = model.encode(*padded(IMAGES))
     alone, _ = model.encode(*padded(IMAGES[:1]))
     assert (features[0, : alone.shape[1], : alone.shape[2]] - alone[0]).abs().max() > 1e-3
-    torch.testing.assert_close(small(mask_padding=True).encode(*padded(IMAGES[:1]))[0], alone)  # nothing to mask
-
-
-def test_masked_training_ignores_the_amount_of_padding() -> None:
-    """Outputs, gradients and running statistics in training mode."""
-    results = []
-    for extra in (0, 37):
-        model = small(mask_padding=True, dropout=0.0, encoder_dropout=0.0).double().train()
-        images, mask = padded(IMAGES, extra)
-        inputs, outputs = bidirectional_targets(LABELS)
-        loss = model(images.double(), mask, Words(inputs, outputs))
-        loss.backward()
-        gradients = {name: p.grad for name, p in model.named_parameters()}
-        results.append((loss.detach(), gradients, dict(model.named_buffers())))
-    torch.testing.assert_close(results[0], results[1])
 
 
 def test_masked_batch_norm_is_batch_norm_of_the_valid_positions() -> None:
@@ -180,9 +144,8 @@ def test_trace_does_not_change_logits_and_attention_sums_to_one_on_the_image() -
         assert not layer.attention.permute(0, 3, 1, 2)[hidden].any()
 
 
-@pytest.mark.parametrize("mask_padding", [False, True])
-def test_bfloat16_autocast_trains(mask_padding: bool) -> None:
-    model = small(mask_padding=mask_padding, dropout=0.0, encoder_dropout=0.0).train()
+def test_bfloat16_autocast_trains() -> None:
+    model = small(dropout=0.0, encoder_dropout=0.0).train()
     images, mask = padded(IMAGES)
     inputs, outputs = bidirectional_targets(LABELS)
     exact = model.decode(*model.encode(images, mask), inputs)
@@ -238,7 +201,7 @@ def test_dense_blocks_may_differ_in_depth() -> None:
         {"d_model": 30}, {"d_model": 0}, {"growth_rate": -1}, {"num_layers": 2.5}, {"nhead": 3},
         {"num_layers": (2, 3)}, {"num_layers": (2, 3, 0)}, {"num_layers": (2, True, 3)},
         {"dropout": 1.0}, {"encoder_dropout": -0.1}, {"dropout": "0.3"}, {"cross_coverage": 1},
-        {"dc": True}, {"mask_padding": "yes"}, {"stride": 4}, {"num_decoder_layers": 0},
+        {"dc": True}, {"stride": 4}, {"num_decoder_layers": 0},
         {"dim_feedforward": None},
     ],
 )  # fmt: skip

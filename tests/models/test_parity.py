@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import models.coverage
-from models import CoMER, CoMERSettings
+from models.comer import CoMER
 from models.decoder import Trace, bidirectional_targets
 from models.position import WordPosition, image_position
+from models.settings import CoMERSettings
 from tests.helpers import parity
 from tests.helpers.parity import deviation, under, without_dropout
 from tests.helpers.places import PARITY

@@ -13,10 +13,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch._utils import _rebuild_tensor_v2
 
-from benchmarks import __main__ as cli
-from models import CheckpointError, CoMER, CoMERSettings, Vocabulary
 from models.authors_checkpoint import import_lightning
-from models.settings import DenseWAPSettings
+from models.comer import CoMER
+from models.errors import CheckpointError
+from models.settings import CoMERSettings, DenseWAPSettings
+from models.vocab import Vocabulary
 from models.weights import load_weights, pack_tensors, pack_weights, read_tensors
 
 CONFIG = CoMERSettings(d_model=16, growth_rate=4, num_layers=2, nhead=2, dim_feedforward=24, dc=5)
@@ -55,7 +56,7 @@ def test_round_trip(model: CoMER, weights: Path) -> None:
 def test_numbers_that_are_not_finite(model: CoMER, tmp_path: Path) -> None:
     """As from a training that diverged, or a weight beyond the range of float16."""
     with torch.no_grad():
-        model.encoder.model.norm1.weight[0] = torch.inf
+        model.get_parameter("encoder.model.norm1.weight")[0] = torch.inf
     (tmp_path / "best.safetensors").write_bytes(pack_weights(model))
     with fails_with("encoder.model.norm1.weight holds numbers that are not finite", tmp_path / "best.safetensors"):
         load_weights(tmp_path / "best.safetensors")
@@ -64,8 +65,8 @@ def test_numbers_that_are_not_finite(model: CoMER, tmp_path: Path) -> None:
 def test_other_configuration_names_the_keys(weights: Path) -> None:
     with fails_with("self_coverage True instead of False", weights):
         load_weights(weights, replace(CONFIG, self_coverage=False))
-    with fails_with("mask_padding False instead of True", weights):
-        load_weights(weights, replace(CONFIG, mask_padding=True))
+    with fails_with("stride 16 instead of 8", weights):
+        load_weights(weights, replace(CONFIG, stride=8))
 
 
 def test_other_vocabulary(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,8 +144,7 @@ def lightning(path: Path, model: CoMER, **more: Any) -> Path:
     callback = type("ModelCheckpoint", (), {"__module__": module.__name__})
     attributes = type("AttributeDict", (dict,), {"__module__": module.__name__})
     vars(module).update(ModelCheckpoint=callback, AttributeDict=attributes)
-    unknown = ("network", "mask_padding")  # to the authors
-    hyperparameters = {key: value for key, value in asdict(model.settings).items() if key not in unknown}
+    hyperparameters = {key: value for key, value in asdict(model.settings).items() if key != "network"}
     parameters = list(model.parameters())
     content = {
         "epoch": 151,
@@ -244,49 +244,3 @@ def test_tensors_beyond_their_storage(model: CoMER, tmp_path: Path) -> None:
     ckpt = lightning(tmp_path / "beyond.ckpt", model, callbacks=Beyond())
     with fails_with("unreadable checkpoint", ckpt):
         import_lightning(ckpt)
-
-
-# The command import-weights
-
-
-def imported(*arguments: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["benchmarks", "import-weights", *map(str, arguments)])
-        code = cli.main()
-    said = capsys.readouterr()
-    return code, said.out, said.err
-
-
-@pytest.mark.parametrize(
-    ("cross", "self_", "recipe"),
-    [
-        (False, False, "bttr or bttr-baseline"),
-        (False, True, "comer-self"),
-        (True, False, "comer-cross"),
-        (True, True, "comer-fusion"),
-    ],
-)
-def test_import_weights(cross: bool, self_: bool, recipe: str, tmp_path: Path, capsys: Any) -> None:
-    torch.manual_seed(2)
-    model = CoMER(replace(CONFIG, cross_coverage=cross, self_coverage=self_))
-    ckpt, out = lightning(tmp_path / "a.ckpt", model), tmp_path / "new/a.safetensors"
-    code, said, _ = imported(ckpt, out, capsys=capsys)
-    assert code == 0 and f"recipe   {recipe}\n" in said and "none missing, none unexpected" in said
-    assert same(dict(load_weights(out).state_dict()), dict(model.state_dict()))
-
-
-def test_import_weights_rejects(model: CoMER, tmp_path: Path, capsys: Any) -> None:
-    good, out = lightning(tmp_path / "good.ckpt", model), tmp_path / "out.safetensors"
-    state = {f"comer_model.{name}": tensor for name, tensor in model.state_dict().items()}
-    name = "comer_model.decoder.proj.bias"
-    bad = lightning(tmp_path / "bad.ckpt", model, state_dict=state | {name + "2": state[name]})
-    (tmp_path / "there.safetensors").write_bytes(b"kept")
-    for arguments, words in {
-        (bad, out): 'Unexpected key(s) in state_dict: "decoder.proj.bias2"',
-        (tmp_path / "none.ckpt", out): "there is no such file",
-        (good, tmp_path / "out.ckpt"): "give another name ending in .safetensors",
-        (good, tmp_path / "there.safetensors"): "is there already; delete it or give another name",
-    }.items():
-        code, _, said = imported(*arguments, capsys=capsys)
-        assert code == 1 and said.startswith("error: ") and said.count("\n") == 1 and words in said
-    assert not out.exists() and (tmp_path / "there.safetensors").read_bytes() == b"kept"

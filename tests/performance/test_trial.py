@@ -14,7 +14,7 @@ from benchmarks.performance import trial as trials
 from benchmarks.performance.trial import CLASSES, trial
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.training_data import training_data
-from models import build
+from models.network import build
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 

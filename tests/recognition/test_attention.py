@@ -1,6 +1,5 @@
 """Attention and refinement term of an expression: the arrays, and the figures made from them."""
 
-import io
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +15,11 @@ from benchmarks.errors import UserError
 from benchmarks.recognition.attention import TracedAttention, trace
 from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.report.figures import attention
-from benchmarks.report.figures.attention import animation, beside, figure, figure4, inked
-from models import CoMER, Network, Vocabulary, build
+from benchmarks.report.figures.attention import beside, figure, figure4, inked
+from models.comer import CoMER
 from models.decoder import Trace, bidirectional_targets
+from models.network import Network, build
+from models.vocab import Vocabulary
 from tests.helpers.places import MEDIUM
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -81,7 +82,6 @@ def test_a_network_without_coverage_has_no_refinement_term(tmp_path: Path) -> No
     traced = trace(build(config.model), config, INK, TOKENS)
     assert traced.suppressed_Thw is None
     assert Image.open(beside(tmp_path / "drawn", traced)).width == 1400
-    assert len(animation(traced)) > 1000
 
 
 def test_untraceable_input_is_refused(medium: Recognizer) -> None:
@@ -111,23 +111,11 @@ def test_nothing_is_cut_off_or_covered(traced: TracedAttention) -> None:
         assert not any(box.shrunk(0.99, 0.99).overlaps(other) for other in inside)
 
 
-def test_the_animation_shows_every_step(traced: TracedAttention) -> None:
-    content = animation(traced)
-    assert content == animation(traced)
-    with Image.open(io.BytesIO(content)) as shown:
-        assert getattr(shown, "n_frames", 1) == len(traced.tokens)
-        stays = []
-        for frame in range(len(traced.tokens)):
-            shown.seek(frame)
-            stays.append(shown.info["duration"])
-    assert stays[:4] == [attention.LONG, attention.SHORT, attention.SHORT, attention.LONG]
-
-
 def test_figure_4_has_the_same_bytes_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "TYPESET", attention.TYPESET[1:])
     first, again = (figure4(tmp_path / name, weights=MEDIUM) for name in ("a", "b"))
     assert [path.relative_to(tmp_path / "a") for path in first] == [
-        Path(f"local/figures/fig4-attention.{kind}") for kind in ("pdf", "svg", "png", "gif")
+        Path(f"local/figures/fig4-attention.{kind}") for kind in ("pdf", "svg", "png")
     ]
     for one, other in zip(first, again, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name

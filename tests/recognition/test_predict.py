@@ -14,10 +14,14 @@ from benchmarks.errors import UserError
 from benchmarks.recognition import predict
 from benchmarks.recognition.predict import ranked, recognize
 from evaluation.symlg import Unconverted, from_latex
-from models import NETWORKS, CoMER, Hypothesis, Vocabulary, build
+from models.comer import CoMER
+from models.inference.options import Hypothesis
 from models.language import LINE_END, LanguageModel, Lexicon
 from models.language_config import LanguageConfig
 from models.language_weights import pack_language_model
+from models.network import build
+from models.settings import NETWORKS
+from models.vocab import Vocabulary
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 CPU = torch.device("cpu")

@@ -29,7 +29,10 @@ from benchmarks.recognition import photographs, recognizer
 from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.recognizer import Candidate, Recognizer, best_run
 from benchmarks.regression.fixed_job import known_network
-from models import CoMER, SearchOptions, build, searcher
+from models.comer import CoMER
+from models.inference.options import SearchOptions
+from models.inference.searcher import searcher
+from models.network import build
 from models.weights import pack_weights
 from tests.helpers.places import MEDIUM, ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config

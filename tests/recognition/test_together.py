@@ -12,7 +12,7 @@ from benchmarks.errors import UserError
 from benchmarks.recognition.predict import recognize
 from benchmarks.recognition.together import others
 from benchmarks.runs.folder import RunFolder
-from models import Network, build
+from models.network import Network, build
 from models.weights import pack_weights
 from tests.helpers.tiny import tiny_archive, tiny_config
 

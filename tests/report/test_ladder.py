@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.config import PRESETS, SHIPPED, resolve
-from benchmarks.report.ladder import advice, ladder, measured_cost
+from benchmarks.report.ladder import COST, READS, advice, ladder, measured_cost
 from benchmarks.reproduce import _expected
 from benchmarks.runs.folder import RunFolder
 from benchmarks.yaml_files import read_yaml
@@ -18,11 +18,14 @@ def test_a_rung_is_complete_or_one_base_away(preset: str) -> None:
 
 
 def test_every_preset_is_a_rung_with_its_cost_and_what_it_reads() -> None:
-    rungs = {rung.preset: rung for rung in ladder()}
-    assert tuple(rungs) == PRESETS and all(rung.runs_on and rung.purpose for rung in rungs.values())
-    assert (rungs["small"].cost, rungs["small"].reads) == ("18–41 core-minutes", "22.7 %")
-    assert (rungs["paper"].cost, rungs["paper"].reads) == ("7–8 hours on four 2080 Ti (reported)", "59.3 % (reported)")
-    assert (rungs["gpu"].cost, rungs["gpu"].reads) == ("not yet run", "–")
+    rungs = {rung["preset"]: rung for rung in ladder()}
+    assert tuple(rungs) == PRESETS and all(rung["runs on"] and rung["what for"] for rung in rungs.values())
+    assert (rungs["small"][COST], rungs["small"][READS]) == ("18–41 core-minutes", "22.7 %")
+    assert (rungs["paper"][COST], rungs["paper"][READS]) == (
+        "7–8 hours on four 2080 Ti (reported)",
+        "59.3 % (reported)",
+    )
+    assert (rungs["gpu"][COST], rungs["gpu"][READS]) == ("not yet run", "–")
 
 
 def test_the_default_says_what_it_is_good_for(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from mlflow.artifacts import download_artifacts
 
-from benchmarks import files
+from benchmarks import errors, files
 from benchmarks.config import resolve
 from benchmarks.errors import UserError
 from benchmarks.runs.folder import RunFolder
@@ -674,7 +674,7 @@ def test_no_secret_of_an_address_is_printed(uri: str, tmp_path: Path, monkeypatc
     monkeypatch.setattr(tracking, "reach", unusable)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     assert tracking_store.store(tmp_path) == SECRET[uri]
-    assert tracking_store.reason(ValueError("connection refused"), uri) == "connection refused"
+    assert errors.reason(ValueError("connection refused"), uri) == "connection refused"
     assert tracking.track(put_run(tmp_path, "bttr")) is None
     printed = capsys.readouterr().err
     assert "is not usable (ValueError)" in printed and "secret" not in printed

@@ -8,7 +8,8 @@ from torch import nn
 
 from benchmarks.config import Optimizer, Schedule
 from benchmarks.training.optimizer import Muon, make_optimizer, orthogonal, set_rate
-from models import CoMER, CoMERSettings
+from models.comer import CoMER
+from models.settings import CoMERSettings
 
 RATE, DECAY, MOMENTUM = 0.02, 0.1, 0.9
 

@@ -30,7 +30,7 @@ from benchmarks.training.checkpoint import adopt_training, load_checkpoint, save
 from benchmarks.training.team import Team
 from benchmarks.training.trainer import Trainer, train
 from evaluation.scoring.inputs import read_predictions
-from models import CheckpointError
+from models.errors import CheckpointError
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import start, tiny_config
 
@@ -44,7 +44,7 @@ def straight(archive, tmp_path_factory) -> Path:
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    checkpoint = load_checkpoint(RunFolder(folder))
+    checkpoint = load_checkpoint(folder, RunFolder(folder).settings.digest)
     assert checkpoint
     return checkpoint[0]
 
@@ -432,7 +432,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint(archive, tmp_p
 
 def test_a_checkpoint_of_another_recipe_is_refused(archive, straight):
     with pytest.raises(UserError, match=r"belongs to configuration .* not "):
-        load_checkpoint(RunFolder(straight, tiny_config(archive, recipe="bttr")))
+        load_checkpoint(straight, tiny_config(archive, recipe="bttr").digest)
 
 
 @pytest.mark.parametrize("damage", ["cut", "garbage", "foreign"])
@@ -602,7 +602,7 @@ def test_ctrl_c_leaves_a_usable_checkpoint(archive, tmp_path):
     process.join(600)
     assert process.exitcode
     config = tiny_config(archive, {"training": {"epochs": 500}})
-    checkpoint = load_checkpoint(RunFolder(tmp_path, config))
+    checkpoint = load_checkpoint(tmp_path, config.digest)
     assert checkpoint and checkpoint[1]["epoch"] >= 1
 
 

@@ -11,7 +11,7 @@ from benchmarks.data.archive import open_archive
 from benchmarks.recognition.predict import predict
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.training_data import training_data
-from models import build
+from models.network import build
 from models.weights import pack_weights
 from tests.helpers.tiny import tiny_archive, tiny_config
 

@@ -1,10 +1,8 @@
-"""Attention and refinement term, step by step (benchmarks/recognition/attention.py), as a figure and as an animation.
+"""Attention and refinement term, step by step (benchmarks/recognition/attention.py), as a figure.
 
 The paper's Fig. 4 shows the refinement term R only.
 """
 
-import io
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,8 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from PIL import Image
 
 from benchmarks.data.archive import open_archive
 from benchmarks.data.ink import INKLESS
@@ -42,7 +38,6 @@ FRAMED: dict[Any, Any] = {  # over the suite's style: framed images instead of a
     "xtick.major.pad": 1,
 }
 WIDTH, COLUMNS, DPI = 7.0, 5, 200  # inches, tiles per row, dots per inch
-LONG, SHORT = 700, 350  # ms per frame: for symbols, and for tokens without ink
 TEXT: dict[str, Any] = {"parse_math": False, "family": "monospace"}
 # Fig. 4 without CROHME: expressions and seeds of their drawings. Symbols recur, which is where coverage matters.
 TYPESET = (("\\frac { - b + \\sqrt { b ^ { 2 } - 4 a c } } { 2 a }", 1), ("x ^ { 2 } + x ^ { 2 } + x ^ { 2 }", 1))
@@ -132,39 +127,10 @@ def _scales(axes: Axes, attention: TracedAttention) -> None:
         bar.text(-0.08, 0.5, name, ha="right", va="center", transform=bar.transAxes)
 
 
-def animation(attention: TracedAttention) -> bytes:
-    """Render a GIF, one frame per token: the maps above the tokens predicted so far."""
-    width, line = 5.0, 0.16  # inches
-    height = _strip(attention, width - 0.3) + 2 * line + 0.1
-    frames, maps = [], attention.maps
-    with style(FRAMED):
-        fig = Figure(figsize=(width, height), dpi=100)
-        fig.set_layout_engine("none")
-        canvas = FigureCanvasAgg(fig)
-        margins = {"left": 0.3 / width, "right": 0.99, "top": 0.99, "bottom": 2 * line / height, "hspace": 0.04}
-        tiles = list(fig.subplots(len(maps), 1, squeeze=False, gridspec_kw=margins)[:, 0])
-        _step(tiles, attention, 0)
-        caption = fig.text(0.3 / width, 1.8 * line / height, "", va="top", **TEXT)
-        for axes, name in zip(tiles, maps, strict=True):
-            axes.set_ylabel(name)
-        for step in range(len(attention.tokens)):
-            for axes, values in zip(tiles, maps.values(), strict=True):
-                axes.images[0].set_data(values[step])
-            caption.set_text("\n".join(textwrap.wrap(" ".join(attention.tokens[: step + 1]), 68)[-2:]))
-            canvas.draw()
-            frames.append(np.asarray(canvas.buffer_rgba())[..., :3].copy())
-    palette = Image.fromarray(np.concatenate(frames)).quantize(255)  # shared, to avoid flicker
-    first, *rest = (Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames)
-    durations = [SHORT if token in INKLESS else LONG for token in attention.tokens]
-    file = io.BytesIO()
-    first.save(file, "GIF", save_all=True, append_images=rest, duration=[*durations[:-1], 4 * LONG], loop=0)
-    return file.getvalue()
-
-
 def figure4(
     results: Path, crohme: Path | None = None, ids: Sequence[str] = (), weights: Path | None = None
 ) -> list[Path]:
-    """Write Fig. 4 and its animation for the network's own predictions; return the paths.
+    """Write Fig. 4 for the network's own predictions; return the paths.
 
     Without `crohme`, draws typeset, distorted expressions; with it, the images `ids`, which may not be redistributed.
     They go to results/figures/ if they are typeset and read by the best committed network, else to
@@ -183,9 +149,8 @@ def figure4(
         images = [archive.image(split_of[id_], id_) for id_ in wanted]
     shown = [recognizer.attention(recognizer(255 - image)) for image in images]
     fig = figure(shown)
+    paths = [folder / f"fig4-attention.{kind}" for kind in DATES]
     with style(FRAMED):
-        files = {kind: rendered(fig, kind) for kind in DATES}
-    files["gif"] = animation(shown[0])
-    for kind, content in files.items():
-        write_atomically(folder / f"fig4-attention.{kind}", content)
-    return [folder / f"fig4-attention.{kind}" for kind in files]
+        for kind, path in zip(DATES, paths, strict=True):
+            write_atomically(path, rendered(fig, kind))
+    return paths

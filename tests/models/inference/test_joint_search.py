@@ -9,10 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models import NETWORKS, CoMER, CoMERSettings, Hypothesis, SearchOptions, Vocabulary, build, searcher
+from models.comer import CoMER
+from models.inference.folded_decoder import FoldedRefinement
 from models.inference.incremental import IncrementalDecoder
+from models.inference.options import Hypothesis, SearchOptions
 from models.inference.plain_search import plain_search
-from models.vocab import EOS, PAD, SOS
+from models.inference.searcher import searcher
+from models.network import build
+from models.settings import NETWORKS, CoMERSettings
+from models.vocab import EOS, PAD, SOS, Vocabulary
 from tests.helpers.search import search
 from tests.models.test_models import padded
 from tests.models.test_parity import VARIANTS, arrays, authors_model, sidecar
@@ -146,7 +151,7 @@ OPTIONS = {
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("seed", range(3))
 def test_equals_plain_search(seed: int, options: SearchOptions) -> None:
-    model, images = random_model(seed, mask_padding=bool(seed % 2)), random_images(seed)
+    model, images = random_model(seed), random_images(seed)
     assert_same(search(model, *images, options), plain_search(model, *images, options), 1e-10)
 
 
@@ -169,7 +174,7 @@ def test_equals_plain_search_for_other_networks(changes: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_equals_plain_search_at_several_sizes(options: SearchOptions) -> None:
-    model, images = random_model(1, mask_padding=True), random_images(1)
+    model, images = random_model(1), random_images(1)
     larger = [
         (F.interpolate(images[0], scale_factor=k), F.interpolate(images[1][:, None].double(), scale_factor=k)[:, 0] > 0)
         for k in (1.5, 2)
@@ -268,15 +273,15 @@ def test_one_direction_is_half_of_both() -> None:
 
 
 def late_coverage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step uses the refinement of the step before."""
-    refinement = IncrementalDecoder._refinement
+    """Each layer and step uses the refinement of the one before."""
+    refinement = FoldedRefinement.__call__
 
-    def late(self: Any) -> Tensor | None:
-        now = refinement(self)
+    def late(self: Any, coverage_xCL: Tensor, h: int) -> Tensor:
+        now = refinement(self, coverage_xCL, h)
         before, self.before = getattr(self, "before", now), now
-        return before if before is not None and now is not None and before.shape == now.shape else now
+        return before if before.shape == now.shape else now
 
-    monkeypatch.setattr(IncrementalDecoder, "_refinement", late)
+    monkeypatch.setattr(FoldedRefinement, "__call__", late)
 
 
 def coverage_is_not_reordered(monkeypatch: pytest.MonkeyPatch) -> None:
