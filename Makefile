@@ -92,7 +92,8 @@ report: $(READY) ## write the HTML report results/report/index.html: tables, fig
 	@$(BIN)/python -m benchmarks report $(data_options) $(if $(ATTENTION),--attention "$(ATTENTION)") $(if $(SYSTEMS),--systems "$(SYSTEMS)")
 
 scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md} (CROHME= SYSTEMS=folder)
-	@$(BIN)/python -m evaluation.scoreboard score $(if $(CROHME),--crohme "$(CROHME)") $(if $(SYSTEMS),--systems "$(SYSTEMS)")
+	@$(if $(CROHME),,$(error give CROHME=data.zip: the scoreboard is scored on its test sets))
+	@$(BIN)/python -m evaluation.scoreboard score --crohme "$(CROHME)" $(if $(SYSTEMS),--systems "$(SYSTEMS)")
 
 regress: $(READY) ## compare scores and metrics of a short, fixed job with results/baseline.json (all of them with CROHME=)
 	@$(BIN)/python -m benchmarks regress $(if $(CROHME),--crohme "$(CROHME)")
@@ -125,10 +126,11 @@ timings: $(READY) ## time to accuracy of the committed runs: results/speed/train
 	@$(BIN)/python -m benchmarks timings $(results_option)
 
 bench-scoring: $(READY) ## time the scoring of the test sets of CROHME= (OFFICIAL=checkout of Green-Wood/CoMER: compare with its scripts)
+	@$(if $(CROHME),,$(error give CROHME=data.zip, whose test sets are scored))
 	@$(if $(OFFICIAL),official="$$(realpath "$(OFFICIAL)")" && \
 	  LgEvalDir="$$official/lgeval" Convert2SymLGDir="$$official/convert2symLG" \
 	  LGEVAL_BIN="$$official/convert2symLG:$$official/lgeval/bin") \
-	  $(BIN)/python -m evaluation bench $(if $(CROHME),"$(CROHME)")
+	  $(BIN)/python -m evaluation bench "$(CROHME)"
 
 lock: ## resolve the dependencies of pyproject.toml again (see CONTRIBUTING.md)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

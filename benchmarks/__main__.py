@@ -16,6 +16,8 @@ from benchmarks.cli.options import app
 from benchmarks.errors import FAULTS, out_of_memory_reason, printable
 from benchmarks.startup import configure_libraries
 
+# commands that go on where they were stopped
+RESUMED = {"reproduce", "reproduce-lm", "train", "predict", "score", "tune", "trial", "precision", "evaluate"}
 LOST = r"Connection (closed|reset|refused)|ncclRemoteError"  # as gloo and NCCL tell that another process has ended
 
 
@@ -40,7 +42,8 @@ def main() -> int:
 def _report(error: BaseException) -> int:
     """Print an error to stderr; return the exit code."""
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
-        print(f"\nstopped: finished stages and the last checkpoint are kept; {_again()} to resume", file=sys.stderr)
+        kept = f": finished stages and the last checkpoint are kept; {_again()} to resume"
+        print(f"\nstopped{kept if RESUMED & {*sys.argv} else ''}", file=sys.stderr)
         return 130
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -425,7 +425,8 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
         stem, keys, source = name, read_yaml(SHIPPED / kind / f"{name}.yaml"), f"{kind}/{name}.yaml"
     else:
         what, known = Path(kind).name[:-1], ", ".join(names(kind))
-        raise UserError(f"no {what} called '{name}': choose one of {known}, or give a YAML file")
+        of = f"{above[-1]}: base: " if above else ""
+        raise UserError(f"{of}no {what} called '{name}': choose one of {known}, or give a YAML file")
     for section in sorted(SECTIONS & keys.keys()):
         if not isinstance(keys[section], dict) and (section, keys[section]) != ("augmentation", None):
             raise UserError(f"{source}: {section}: must hold keys; remove it if it has none")
@@ -457,7 +458,10 @@ def validate(model: type[Settings], keys: Mapping[str, Any], source: str) -> Set
         if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             where = ".".join(map(str, first["loc"]))
             nearest = _nearest(where, list(schema(model, network_of(keys.get("model", {})))))
-            fault = f"{where}: no such key{f'; did you mean {nearest}?' if nearest else ''}"
+            hint = f"; did you mean {nearest}?" if nearest else ""
+            if nearest == where:  # written with dots, as on the command line
+                hint = f"; write `{where.replace('.', ': {')}: …{'}' * where.count('.')}`"
+            fault = f"{where}: no such key{hint}"
         more = f" (and {count - 1} more)" if count > 1 else ""
         raise UserError(f"{source}: {fault}{more}") from None
 
@@ -490,11 +494,11 @@ def schema(model: type[BaseModel] = Config, network: str = UNNAMED) -> dict[str,
 
 
 def _nearest(name: str, names: Sequence[str]) -> str | None:
-    """The most similar key, among siblings first, then anywhere."""
+    """The most similar key, among siblings first, then anywhere; those of a network resemble no others."""
     section, _, key = name.rpartition(".")
     siblings = {full.rpartition(".")[2]: full for full in names if full.rpartition(".")[0] == section}
     anywhere = {full.rpartition(".")[2]: full for full in reversed(names)}
-    for known in (siblings, anywhere):
+    for known in (siblings,) if section == "model" else (siblings, anywhere):
         if close := difflib.get_close_matches(key, known, 1):
             return known[close[0]]
     return None

@@ -45,12 +45,14 @@ def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Seque
     lacking = [recipe for recipe in recipes if recipe not in {run.recipe for run in runs}]
     if lacking or not runs:
         of = f" of {', '.join(lacking)}" if lacking else ""
-        raise UserError(f"{results / 'reproduced'}: no run{of} has weights; --weights reads with those of any run")
+        have = ", ".join(sorted({run.recipe for run in runs})) or "none"
+        fix = f"choose from those that have ({have}), or read with those of any run (--weights, WEIGHTS=)"
+        raise UserError(f"{results / 'reproduced'}: no run{of} has weights; {fix}")
     runs = [run for run in runs if not recipes or run.recipe in recipes]
     for run in runs:
         if run.settings.data.digest != archive.digest:
-            used = f"{run.path}: uses another edition of CROHME than {archive.path}"
-            raise UserError(f"{used}; give that edition, or give --weights to read any other data")
+            used = f"{run.path}: it was scored on other data than {archive.path}"
+            raise UserError(f"{used}; give all of CROHME, or --weights to read any data")
     splits = test_splits(archive, years)
     wanted = {f"{_name(run)}/{split}": (run, split) for run in runs for split in splits if split in run.scores}
     evaluated = results / "local/evaluated"

@@ -9,7 +9,14 @@ from rich.table import Table
 # no markup: names and paths may look like it
 console = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
 # for progress and warnings, which in a notebook would become part of what it shows
-err_console = Console(stderr=True, highlight=False, markup=False, force_jupyter=False)
+err_console = Console(
+    stderr=True,
+    highlight=False,
+    markup=False,
+    soft_wrap=True,
+    width=None if sys.stderr.isatty() else 130,
+    force_jupyter=False,
+)
 
 Row = Mapping[str, object]  # by column name; None is an empty cell
 

@@ -28,6 +28,7 @@ def score(args: Namespace) -> None:
         raise InputError(f"{len(predictions)} --predictions, but {len(truths)} --ground-truth: give one for each")
     if len(predictions) > 1 and (args.captions or args.per_expression or args.workdir or args.set):
         raise InputError("--captions, --per-expression, --workdir and --set are for one set at a time")
+    check_target(args.per_expression)
     chosen = rules(args.reading, args.edition)
     for path, truth in zip(predictions, truths, strict=True):
         name = args.set or Path(truth.rpartition(":")[2]).resolve().name
@@ -35,19 +36,20 @@ def score(args: Namespace) -> None:
         with _path_in_errors(args.workdir or tempfile.gettempdir()):
             result = evaluate(path, truth, named, args.workdir, _captions(args.captions), chosen, args.tokenize)
         _print_notes(path, result.notes)
-        if args.per_expression:
-            columns = [field.name for field in fields(Expression)]
-            write_csv(args.per_expression, [asdict(row) for row in result.expressions], columns)
         if args.json:
             print(json.dumps(asdict(result.score)))
         else:
             _print_score(result.score)
+        if args.per_expression:
+            columns = [field.name for field in fields(Expression)]
+            write_csv(args.per_expression, [asdict(row) for row in result.expressions], columns)
 
 
 def compare(args: Namespace) -> None:
     """Compare two systems on the same expressions: McNemar's test on ExpRate, a permutation test on error counts."""
     from evaluation.scoring.stats import compare_paired
 
+    check_target(args.changed)
     results = [evaluate(path, args.ground_truth, NO_FIELDS, split=args.tokenize) for path in (args.a, args.b)]
     for path, result in zip((args.a, args.b), results, strict=True):
         _print_notes(path, result.notes + left_out(0, result.score.missing, result.score.n))
@@ -70,6 +72,11 @@ def compare(args: Namespace) -> None:
     print(f"right only in A {result.only_a}, only in B {result.only_b}; McNemar p = {result.mcnemar_p:.4g}")
     means = f"mean errors {result.mean_errors_a:.3f} and {result.mean_errors_b:.3f}"
     print(f"{means}; paired permutation p = {result.permutation_p:.4g}")
+    differences = {key: abs(a - b) for key, a, b in pairs}
+    largest = max(differences, key=lambda key: differences[key])
+    if 2 * differences[largest] > sum(differences.values()) > differences[largest]:
+        many = f"{largest} differs by {differences[largest]:,} errors, more than all others together"
+        print(f"note: {many}: the permutation test follows it", file=sys.stderr)
     if args.changed:
         print(f"{args.changed}: {len(changed)} expressions that only one system gets right")
 
@@ -222,10 +229,16 @@ def _print_score(score: Score) -> None:
     print(f"missing {score.missing}, not convertible {score.unconverted}; both count as empty graphs")
 
 
+def check_target(path: Path | None) -> None:
+    """Raise InputError before any work is done for a file that cannot be written."""
+    if path and path.exists() and not path.is_file():
+        raise InputError(f"{path}: exists and is not a file; choose another name")
+    if path and not path.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.parent}; make it")
+
+
 def write_csv(path: Path, rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> None:
     """Write rows as one CSV file, whole or not at all."""
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: exists and is not a file; choose another name")
     with _path_in_errors(path):
         results_folder.replace(str(path), csv_text(columns, rows))
 

@@ -289,6 +289,8 @@ def test_settings_are_read_back(tmp_path):
         ("training: {epoch: 3}", "training.epoch: no such key; did you mean training.epochs?"),
         ("lr: 0.1", "lr: no such key; did you mean training.optimizer.lr?"),
         ("training: {zzz: 3}", "training.zzz: no such key"),
+        ("training.epochs: 3", "training.epochs: no such key; write `training: {epochs: …}`"),
+        ("model: {network: densewap, self_coverage: true}", "model.self_coverage: no such key (and"),
         ("training: {epochs: many}", "training.epochs: Input should be a valid integer"),
         ("training: {epochs: '3'}", "training.epochs: Input should be a valid integer"),
         ("training: {optimizer: {lr: -1.0}}", "training.optimizer.lr: Input should be greater than 0"),

@@ -19,14 +19,19 @@ app = typer.Typer(
 
 ROWS = "bttr bttr-baseline comer-self comer-cross comer-fusion"
 
-Crohme = Annotated[Path | None, typer.Option(help="CoMER's data.zip, packed or unpacked; default: the embedded set")]
+Crohme = Annotated[
+    Path | None,
+    typer.Option(
+        help="CoMER's data.zip, or data of your own laid out like it, packed or unpacked; default: the embedded set"
+    ),
+]
 Ptb = Annotated[
     Path | None, typer.Option(help="folder of train.txt, valid.txt, test.txt; default: LaTeX of training captions")
 ]
 Results = Annotated[Path, typer.Option(help="folder of runs and tables", envvar="HMERBENCH_RESULTS")]
 Preset = Annotated[str, typer.Option(help=f"{' | '.join(PRESETS)} | YAML file; empty: gpu on a GPU, else {PRESETS[0]}")]
 Years = Annotated[str, typer.Option(help="test sets, separated by spaces or commas; default: all")]
-Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, or a YAML file")]
+Recipe = Annotated[str, typer.Option(help=f"{ROWS.replace(' ', ' | ')}, another one that `ls` lists, or a YAML file")]
 Seed = Annotated[int, typer.Option(help="random seed", min=0)]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 Force = Annotated[bool, typer.Option("--force", help="retrain runs that are already trained")]

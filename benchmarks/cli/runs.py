@@ -72,9 +72,9 @@ def train(
     force: options.Force = False,
 ) -> None:
     """Train or resume one run; on several devices with torchrun."""
-    from benchmarks.config import resolve
+    from benchmarks.config import read_named, resolve
     from benchmarks.runs.folder import RunFolder
-    from benchmarks.runs.workspace import open_data, workspace
+    from benchmarks.runs.workspace import announce, open_data, workspace
     from benchmarks.tracking.live import live
     from benchmarks.tracking.track import track
     from benchmarks.training.trainer import train
@@ -89,11 +89,13 @@ def train(
         if run.weights.exists() and not can_train and not force:
             raise UserError(f"{folder}: it is trained and has no checkpoint to resume from; --force trains it again")
     else:
+        read_named("recipes", recipe), read_named("presets", preset or _default_preset())  # before data is made
         archive = open_data(crohme, results)
         config = resolve(recipe, preset or _default_preset(), seed, archive)
         run = RunFolder(workspace(archive, results) / "runs" / config.run_name, config)
     if os.environ.get("RANK", "0") not in ("", "0"):  # only rank 0 reports and tracks
         return train(run, archive)
+    announce(archive)
     if force:
         run.forget_training()
     done = "it was trained already; --force trains it again" if run.trained else "trained"

@@ -159,10 +159,12 @@ class Archive:
         samples = [Sample(id_, tuple(tokens), self.image(split, id_)) for id_, tokens in captions.items()]
         if not (self.mark or self._published(split) or split in self._judged):
             self._judged.add(split)
-            if unlike := sum(not resembles_crohme(sample.image) for sample in samples):
+            if unlike := [sample.id for sample in samples if not resembles_crohme(sample.image)]:
                 err_console.print(
-                    f"{self.path}: {unlike} of {len(samples)} images of {split} are unlike CROHME's, whose strokes are "
-                    "3 px wide on plain black: `recognize` reads them better, which renders them so first"
+                    f"{self.path}: {len(unlike)} of {len(samples)} images of {split} ({unlike[0]}, ...) are unlike "
+                    "CROHME's, whose strokes are 3 px wide on a plain ground. `recognize --json IMAGES > read.jsonl` "
+                    "reads them better, as it renders them so first; `python -m evaluation score --predictions "
+                    f"read.jsonl --ground-truth {self.path}:{split}` scores that"
                 )
         return samples
 
@@ -231,6 +233,8 @@ class Archive:
             return f"{EDITION} ({counts})"
         if self.mark:
             return f"embedded synthetic set, generator {self.mark['generator']}, seed {self.mark['seed']} ({counts})"
+        if not PUBLISHED.keys() - {"train"} & {*self.splits}:
+            return f"your own data ({', '.join(f'{split} {len(self._captions[split]):,}' for split in self.splits)})"
         differences = [f"{split} is missing" for split in PUBLISHED if split not in self.splits]
         differences += [f"{split} is not in {EDITION}" for split in self.splits if split not in PUBLISHED]
         known = [split for split in self.splits if split in PUBLISHED]

@@ -64,6 +64,7 @@ def trial(
             raise UserError(
                 f"--read '{reading}': it changes more than the search; make it a trial of its own, with --set"
             )
+    archive.ground_truth("train")  # judges the trial: refused before it is trained
     run = RunFolder(results / "local/trials" / config.run_name, config)
     train(run, archive, samples=evenly(kept, config.data.limit))
     model = load_weights(run.weights, config.model)

@@ -126,7 +126,11 @@ def compare(
     roots = folders or [results / "reproduced", results / "runs"]
     scored = {run: sets for run in RunFolder.under(*roots) if (sets := run.sets("scores/*.json"))}
     if not scored:
-        raise UserError(f"{', '.join(map(str, roots))}: no run scored on {split or 'anything'}; score one first")
+        for folder in folders:
+            if not folder.exists():
+                raise UserError(f"{folder}: there is no such folder; `python -m benchmarks ls` lists the runs")
+        on = "any set" if split in (None, POOLED) else split
+        raise UserError(f"{', '.join(map(str, roots))}: no run scored on {on}; score one first")
     labels = presets.preset_labels(scored)
     names = [split] if split else sorted({*chain.from_iterable(scored.values())})
     comparisons = []

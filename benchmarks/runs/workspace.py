@@ -31,7 +31,8 @@ def test_splits(archive: Archive, years: Sequence[str]) -> list[str]:
     for year in years:
         if year not in archive.test_splits:
             have = ", ".join(archive.test_splits)
-            raise UserError(f"{archive.path}: it has no test set '{year}', only {have}; give CROHME with CROHME=")
+            fix = "give CROHME with --crohme (CROHME=)" if archive.name == "embedded" else "name one of these"
+            raise UserError(f"{archive.path}: it has no test set '{year}', only {have}; {fix}")
     return list(years or archive.test_splits)
 
 

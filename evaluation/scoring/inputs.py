@@ -114,7 +114,11 @@ def matched(
     known = {key: text for key, text in texts.items() if key in truth.symlg}
     if not known:
         where = given if isinstance(given, str) else "the ground truth"
-        raise InputError(f"{predictions}: none of its {len(texts)} ids is in {where}; give their own truth")
+        ours, theirs = next(iter(texts)), next(iter(truth.symlg))
+        raise InputError(
+            f"{predictions}: none of its {len(texts)} ids ({ours}, ...) is in {where} ({theirs}, ...); give their own "
+            "truth, or name a column of image files `image`"
+        )
     return known, truth, len(texts) - len(known)
 
 
@@ -136,7 +140,7 @@ def _unique(entries: Iterator[tuple[str, str]], source: object, what: str) -> di
     texts: dict[str, str] = {}
     for key, text in entries:
         if key in texts:
-            raise InputError(f"{source}: the id {key} occurs twice")
+            raise InputError(f"{source}: the id {key} occurs twice; keep one")
         if not _ID.fullmatch(key) or not key.isprintable():
             raise InputError(f"{source}: {key!r} cannot be the id of an expression")
         texts[key] = text

@@ -166,10 +166,11 @@ def _notes(texts: dict[str, str], graphs: dict[str, LabelGraph], exact: int, rul
         notes.append(f"{empty} of {len(texts)} predictions are empty")
     if raw := [key for key, formula in latex.items() if untokenized(formula)]:
         counts, _, _ = in_process({key: as_tokens(key, text) for key, text in texts.items()}, graphs, rules)
-        notes.append(
-            f"{len(raw)} of {len(texts)} predictions look untokenized ({raw[0]}, ...), and digits without blanks are "
-            f"one number: {exact} expressions are right as they are; with --tokenize {counts['exact']} would be"
-        )
+        if counts["exact"] != exact:
+            notes.append(
+                f"{len(raw)} of {len(texts)} predictions look untokenized ({raw[0]}, ...), and digits without blanks "
+                f"are one number: {exact} expressions are right as they are; with --tokenize {counts['exact']} would be"
+            )
     return notes
 
 

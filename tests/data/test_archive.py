@@ -216,7 +216,7 @@ def test_images_unlike_crohmes_are_counted_once(tmp_path, capsys):
     archive = open_archive(pack(tmp_path / "a.zip", own), trains=False)
     assert archive.samples("mine")[0].image[11, 20] == 235 and archive.samples("mine")[0].image[0, 0] == 145
     said = " ".join(capsys.readouterr().err.split())
-    assert said.count("3 of 4 images of mine are unlike CROHME's") == 1 and "`recognize`" in said
+    assert said.count("3 of 4 images of mine (dark, ...) are unlike CROHME's") == 1 and "`recognize --json" in said
 
 
 def label_content(text: str) -> tuple[list, list]:

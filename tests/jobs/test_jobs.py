@@ -102,13 +102,18 @@ def test_files_of_a_node_stay_inside_the_workspace(tmp_path: Path) -> None:
         ray_cluster._put(tmp_path / "run", {"../../other": (b"", 0)})
 
 
-def test_unavailable_engines_are_refused(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_engines_are_refused(archive: Path, tmp_path: Path, monkeypatch, capfd) -> None:
     tiny_config(archive)
     given = ["--preset", str(archive / "tiny.yaml"), "--crohme", str(archive), "--results", str(tmp_path)]
     with pytest.raises(UserError, match="no engine called 'slurm': choose local or ray"):
         cli.app(["reproduce", *given, "--engine", "slurm"], standalone_mode=False)
     with pytest.raises(UserError, match=r"\(CPUS=, GPUS=\) are for the engine ray"):
         cli.app(["reproduce", *given, "--gpus", "1"], standalone_mode=False)
+    secret = "user:s3cr3t@127.0.0.1:1"
+    monkeypatch.setenv("RAY_ADDRESS", secret)
+    with pytest.raises(UserError, match="no Ray cluster at RAY_ADDRESS") as refused:
+        cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
+    assert "s3cr3t" not in str(refused.value) + "".join(capfd.readouterr())
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "benchmarks.jobs.ray_cluster")
     with pytest.raises(UserError, match=r"needs Ray: pip install '\.\[ray\]' in the checkout"):

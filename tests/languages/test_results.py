@@ -103,8 +103,9 @@ def test_ls_shows_how_far_a_run_is(tmp_path):
     assert f"  {run.path}: tested, perplexity 92.50" in listing.lines(tmp_path)
     (run.path / "scores.json").unlink()
     assert listing.runs(tmp_path) == {str(run.path): "training, 2 of 25 epochs"}
-    (run.path / "history.jsonl").write_text("{")
-    assert listing.runs(tmp_path)[str(run.path)].startswith("damaged")
+    for damage in ("{", "{}", "[1]"):
+        (run.path / "history.jsonl").write_text(damage)
+        assert listing.runs(tmp_path)[str(run.path)].startswith("damaged")
     assert any(line.startswith("  lm-word-small ") and "97.6" in line for line in listing.lines(tmp_path))
 
 

@@ -203,6 +203,8 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_bad_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no run scored on 2014"):
         compare([tmp_path], tmp_path, "2014")
+    with pytest.raises(UserError, match="nowhere: there is no such folder; `python -m benchmarks ls` lists"):
+        compare([tmp_path / "nowhere"], tmp_path)
     folder = make_run(tmp_path / "runs", "bttr", 7, 0.3)
     for name, text in (("2014.csv", "id,errors\ne1,many\n"), ("2014.csv", ""), ("2014.json", "{")):
         kept = (folder / "scores" / name).read_text()

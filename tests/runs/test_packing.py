@@ -1,6 +1,7 @@
 """Packed runs: small and complete; they replace earlier ones and repeat their predictions."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -63,6 +64,33 @@ def test_packing_again_replaces_the_folder(run: Path) -> None:
     assert not [path for path in target.parent.iterdir() if path != target]
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_stopped_packing_leaves_the_earlier_copy(run: Path, monkeypatch: pytest.MonkeyPatch, error) -> None:
+    target, replace = pack(run), os.replace
+    before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+
+    def stopped(source: Path, destination: Path) -> None:
+        if Path(destination) == target and Path(source).name == "run":
+            raise error
+        replace(source, destination)
+
+    with monkeypatch.context() as patch, pytest.raises(error):
+        patch.setattr(os, "replace", stopped)
+        pack(run, weights=False)
+    assert {path: path.read_bytes() for path in target.rglob("*") if path.is_file()} == before
+    assert list(target.parent.iterdir()) == [target]
+
+
+def test_what_a_killed_packing_left_is_no_run(run: Path) -> None:
+    """Killed after the old copy was moved aside: it is not listed, and the next packing puts things in order."""
+    target = pack(run)
+    moved = target.parent / f".pack-{target.name}/old"
+    moved.parent.mkdir()
+    target.rename(moved)
+    assert RunFolder.under(target.parent) == []
+    assert pack(run) == target and list(target.parent.iterdir()) == [target]
+
+
 def test_unfinished_runs_and_other_data_are_refused(run: Path, tmp_path: Path) -> None:
     (run / "scores/2014.json").unlink()
     with pytest.raises(UserError, match=r"not trained, recognized and scored yet \(2014\)"):
@@ -100,7 +128,7 @@ def test_a_reproduced_run_repeats_its_predictions(run: Path, tmp_path: Path, mon
         evaluate_committed(archive, [], ["bttr"], results)
     with pytest.raises(UserError, match="give it with CROHME="):
         evaluate_committed(None, [], [], results)
-    with pytest.raises(UserError, match="another edition"):
+    with pytest.raises(UserError, match="it was scored on other data"):
         evaluate_committed(tiny_archive(tmp_path / "other", train=8), [], [], results)
 
 

@@ -19,7 +19,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list:
     monkeypatch.setattr(
         distributed, "init_process_group", lambda backend, **more: asked.append((backend, more["device_id"]))
     )
-    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
+    given = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    for name, value in given.items():
         monkeypatch.setenv(name, value)
     return asked
 
@@ -29,6 +30,16 @@ def test_each_process_works_on_its_own_gpu(calls: list) -> None:
     second = torch.device("cuda:1")
     assert Team.gather() == Team(1, 2, second)
     assert calls == [("set_device", second), ("nccl", second)]
+
+
+@pytest.mark.parametrize(
+    "values", [{"WORLD_SIZE": "2"}, {"WORLD_SIZE": "2", "RANK": "x", "MASTER_ADDR": "a", "MASTER_PORT": "1"}]
+)
+def test_variables_that_torchrun_did_not_set_are_an_error(values: dict, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match="not as torchrun sets them; start with torchrun, or unset them"):
+        Team.gather()
 
 
 def test_more_processes_than_gpus_are_an_error(calls: list, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,8 @@
 """Training: resumable bit for bit, the same on several processes, with clear errors."""
 
+import fcntl
 import json
+import math
 import os
 import shutil
 import signal
@@ -20,13 +22,14 @@ from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import prefetched
 from benchmarks.data.samples import Sample, split_heldout
 from benchmarks.errors import UserError
-from benchmarks.files import locked
+from benchmarks.files import locked, remove_partial
 from benchmarks.recognition.predict import predict
 from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import workspace
 from benchmarks.training import trainer
 from benchmarks.training.checkpoint import adopt_training, load_checkpoint, save_checkpoint
+from benchmarks.training.learner import Learner
 from benchmarks.training.team import Team
 from benchmarks.training.trainer import Trainer, train
 from evaluation.scoring.inputs import read_predictions
@@ -428,6 +431,54 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint(archive, tmp_p
     with pytest.raises(UserError, match=r"no longer finite in epoch 1.*lower training\.optimizer\.lr"):
         train(RunFolder(tmp_path, config), open_archive(archive))
     assert not (tmp_path / "best.safetensors").exists()
+
+
+def test_weights_that_are_not_finite_replace_no_checkpoint(archive, straight, tmp_path, monkeypatch):
+    """A gradient that overflows in the last step of an epoch leaves its loss finite."""
+    update = Learner.update
+
+    def overflows(self: Learner, step: int) -> None:
+        if step == 5:  # the last of the second epoch of three steps
+            next(self.model.parameters()).grad.fill_(math.inf)
+        update(self, step)
+
+    run = RunFolder(tmp_path, tiny_config(archive))
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="the weights are no longer finite in epoch 2"):
+        patch.setattr(Learner, "update", overflows)
+        train(run, open_archive(archive))
+    train(run, open_archive(archive))
+    assert same(weights(tmp_path), weights(straight))
+
+
+def test_the_best_weights_are_of_an_epoch_with_a_checkpoint(archive, straight, tmp_path):
+    """Those of an epoch that was validated, but not yet saved when the training was killed, are of a lost epoch."""
+    shutil.copytree(straight, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "candidate-7.safetensors").write_bytes(b"of a lost epoch")
+    best = (tmp_path / "best.safetensors").read_bytes()
+    tensors, state = load_checkpoint(tmp_path, tiny_config(archive).digest)
+    save_checkpoint(RunFolder(tmp_path), tensors, state | {"finished": False})
+    train(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive))
+    assert (tmp_path / "best.safetensors").read_bytes() == best
+    assert not list(tmp_path.glob("candidate-*"))
+
+
+def test_a_training_with_another_dictionary_is_not_resumed(archive, straight, tmp_path):
+    shutil.copytree(straight, tmp_path, dirs_exist_ok=True)
+    tensors, state = load_checkpoint(tmp_path, tiny_config(archive).digest)
+    save_checkpoint(RunFolder(tmp_path), tensors, state | {"vocabulary": "of another", "finished": False})
+    with pytest.raises(UserError, match="trained with other words; restore models/dictionary"):
+        train(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive))
+
+
+def test_files_that_others_write_are_not_removed(tmp_path):
+    """`train` cleans up after killed processes, while `predict` may be writing in the same folder."""
+    (tmp_path / ".left.json.0123456789abcdef.part").write_text("of a killed process")
+    with open(tmp_path / ".2014.tsv.0123456789abcdef.part", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        remove_partial(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == [".2014.tsv.0123456789abcdef.part"]
+    remove_partial(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_checkpoint_of_another_recipe_is_refused(archive, straight):

@@ -175,6 +175,12 @@ def test_an_invalid_space_is_refused_at_once(space, message: str, given) -> None
     assert not (given["results"] / "local").exists()
 
 
+def test_the_largest_seed_is_refused_before_the_trials(given) -> None:
+    """The result is checked at the next one."""
+    with pytest.raises(UserError, match="the result is checked at the next seed"):
+        tune(given | {"seed": configs.SEED_LIMIT - 1}, trials=1, workers=1)
+
+
 def test_a_preset_without_a_space_requires_one(given) -> None:
     with pytest.raises(UserError, match=r"no space is shipped for the preset '.*tiny.yaml'.*--space FILE"):
         tune(given | {"space": ""}, trials=1, workers=1)

@@ -93,7 +93,7 @@ def handle(label: str, color: str, marker: str, line: Any = "none", *, filled: b
 def label_rows(axis: Axes, names: Sequence[str], **text: Any) -> None:
     """Replace the y axis by named rows, from top to bottom."""
     axis.set_yticks(range(len(names)), names, **text)
-    axis.set_ylim(len(names) - 0.5, -0.5)
+    axis.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axis.grid(visible=False, axis="y")
     axis.tick_params(axis="y", length=0)
 
