@@ -110,7 +110,7 @@ FAULTS = [
     Fault("rescoring in the other direction", "searches", "models.inference.joint_search",
           "logp_RT.sum(1) /", "0.9 * logp_RT.sum(1) /"),
     Fault("coverage by all steps of the search", "searches", "models.inference.incremental",
-          "j - 1] += increment_GCML", "j - 1] = increment_GCML"),
+          "coverage_GMCL += increment", "coverage_GMCL[:] = increment"),
     Fault("convertible predictions", "searches", "benchmarks.recognition.predict",
           "if config.search.convertible else ()", "if False else ()"),
     Fault("relations of symLG", "scores", "evaluation.symlg.builder",
