@@ -24,7 +24,7 @@ from benchmarks.errors import UserError
 from benchmarks.files import refuse_pipe
 from benchmarks.printing import err_console
 from evaluation import InputError
-from evaluation.scoring.inputs import from_captions, parse_captions
+from evaluation.scoring.inputs import PUBLISHED, from_captions, parse_captions
 from models.vocab import SPECIAL, Vocabulary
 
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
@@ -44,12 +44,6 @@ _CONTENT = re.compile(rf"({_ID.pattern})/(caption\.txt|img/[^/]+\.(?:bmp|png)|sy
 
 EDITION = "CROHME as published with CoMER"
 CONTENT = "1063a1f4a89c8d8e01995ff573779de110583a55f09e54a09f3724a16a1b1bba"  # its digest: captions, images and symLG
-PUBLISHED = {  # md5 of each caption.txt
-    "train": "29413dd943b6877ebd831508693370b3",
-    "2014": "f31fa77d6d8ee8f803ac9e2d472963a3",
-    "2016": "7a8b840ec5b2117cac2546da137a1439",
-    "2019": "e41d0146e150effeb8348a8feb4db2a2",
-}
 
 
 class Archive:

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.config import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS
-from benchmarks.data.archive import PUBLISHED, Archive
+from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from benchmarks.printing import show
 from evaluation import InputError
 from evaluation.lgeval import label_graph
+from evaluation.scoring.inputs import PUBLISHED
 from evaluation.scoring.lengths import BUCKETS, bucket
 from models.vocab import Vocabulary
 

@@ -1,6 +1,7 @@
 """Scoring from files: the scripts, the sources of predictions and truth, and everything that can be wrong with them."""
 
 import dataclasses
+import hashlib
 import json
 import os
 import subprocess
@@ -602,7 +603,7 @@ def test_what_a_perfect_reader_of_captions_gets(tmp_path: Path, crohme: Path, ye
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_captions_alone_are_a_ground_truth(tmp_path: Path, packed: bool):
+def test_captions_alone_are_a_ground_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool):
     captions = "".join(f"{key}\t{text}\n" for key, text in TRUTH.items())
 
     def truth(split: str, text: str) -> str:
@@ -620,6 +621,8 @@ def test_captions_alone_are_a_ground_truth(tmp_path: Path, packed: bool):
     assert "the ground truth has no symLG; it was made from the captions" in result.notes
     with pytest.raises(InputError, match=r"test caption.txt: e9 does not convert to symLG \(.*\); correct or drop it"):
         inputs.read_ground_truth(truth("test", captions + "e9\t\\frac\n"))
+    assert inputs.read_ground_truth(truth("2014", captions)).made  # of that name, but not CROHME's
+    monkeypatch.setitem(inputs.PUBLISHED, "2014", hashlib.md5(captions.encode()).hexdigest())
     with pytest.raises(InputError, match=r"2014: has no symLg/ID.lg; add CROHME's"):
         inputs.read_ground_truth(truth("2014", captions))
 
