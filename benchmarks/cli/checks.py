@@ -113,7 +113,7 @@ def timings(
     folders: Annotated[list[Path] | None, typer.Argument(help="run folders; default: the committed runs")] = None,
     results: Results = RESULTS,
 ) -> None:
-    """Tabulate time to accuracy; write results/speed/training.csv."""
+    """Tabulate time to accuracy; without folders, write results/speed/training.csv."""
     from benchmarks.performance.time_to_accuracy import timings
 
     timings(results, folders or [])

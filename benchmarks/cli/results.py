@@ -36,7 +36,9 @@ def figures(results: Results = RESULTS) -> None:
 
 @app.command(rich_help_panel=PANEL)
 def compare(
-    folders: Annotated[list[Path] | None, typer.Argument(help="run folders, or folders of run folders")] = None,
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help="run folders, or folders of them; default: committed and own")
+    ] = None,
     results: Results = RESULTS,
     split: Annotated[str, typer.Option("--set", help="a test set; all: pooled; each: every set, then all")] = "all",
     every_pair: Annotated[bool, typer.Option("--every-pair", help="compare all pairs of rows")] = False,

@@ -89,7 +89,8 @@ def train(
         if run.weights.exists() and not can_train and not force:
             raise UserError(f"{folder}: it is trained and has no checkpoint to resume from; --force trains it again")
     else:
-        read_named("recipes", recipe), read_named("presets", preset or _default_preset())  # before data is made
+        for kind, name in (("recipes", recipe), ("presets", preset or _default_preset())):
+            read_named(kind, name)  # a misspelt one is refused before data is made
         archive = open_data(crohme, results)
         config = resolve(recipe, preset or _default_preset(), seed, archive)
         run = RunFolder(workspace(archive, results) / "runs" / config.run_name, config)

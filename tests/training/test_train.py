@@ -439,7 +439,8 @@ def test_weights_that_are_not_finite_replace_no_checkpoint(archive, straight, tm
 
     def overflows(self: Learner, step: int) -> None:
         if step == 5:  # the last of the second epoch of three steps
-            next(self.model.parameters()).grad.fill_(math.inf)
+            parameter = next(self.model.parameters())
+            parameter.grad = torch.full_like(parameter, math.inf)
         update(self, step)
 
     run = RunFolder(tmp_path, tiny_config(archive))
@@ -455,8 +456,9 @@ def test_the_best_weights_are_of_an_epoch_with_a_checkpoint(archive, straight, t
     shutil.copytree(straight, tmp_path, dirs_exist_ok=True)
     (tmp_path / "candidate-7.safetensors").write_bytes(b"of a lost epoch")
     best = (tmp_path / "best.safetensors").read_bytes()
-    tensors, state = load_checkpoint(tmp_path, tiny_config(archive).digest)
-    save_checkpoint(RunFolder(tmp_path), tensors, state | {"finished": False})
+    checkpoint = load_checkpoint(tmp_path, tiny_config(archive).digest)
+    assert checkpoint
+    save_checkpoint(RunFolder(tmp_path), checkpoint[0], checkpoint[1] | {"finished": False})
     train(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive))
     assert (tmp_path / "best.safetensors").read_bytes() == best
     assert not list(tmp_path.glob("candidate-*"))
@@ -464,8 +466,9 @@ def test_the_best_weights_are_of_an_epoch_with_a_checkpoint(archive, straight, t
 
 def test_a_training_with_another_dictionary_is_not_resumed(archive, straight, tmp_path):
     shutil.copytree(straight, tmp_path, dirs_exist_ok=True)
-    tensors, state = load_checkpoint(tmp_path, tiny_config(archive).digest)
-    save_checkpoint(RunFolder(tmp_path), tensors, state | {"vocabulary": "of another", "finished": False})
+    checkpoint = load_checkpoint(tmp_path, tiny_config(archive).digest)
+    assert checkpoint
+    save_checkpoint(RunFolder(tmp_path), checkpoint[0], checkpoint[1] | {"vocabulary": "of another", "finished": False})
     with pytest.raises(UserError, match="trained with other words; restore models/dictionary"):
         train(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive))
 

@@ -165,6 +165,16 @@ def test_compare_says_what_each_system_lacks(tmp_path: Path, truth: str):
     assert "a.csv: " not in done.stderr
 
 
+@pytest.mark.parametrize(("length", "told"), [(2, False), (50, True)])
+def test_compare_tells_when_one_expression_carries_the_means(tmp_path: Path, truth: str, length: int, told: bool):
+    """B reads two expressions better, but one endlessly."""
+    (tmp_path / "a.csv").write_text(f"id,pred\ne0,{'x ' * 30}\ne1,{'x ' * 30}\ne2,x\n")
+    (tmp_path / "b.csv").write_text(f"id,pred\ne0,x\ne1,x\ne2,{'x ' * length}\n")
+    command = [sys.executable, "-m", "evaluation", "compare", str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    done = subprocess.run([*command, "--ground-truth", truth], capture_output=True, text=True, check=True)
+    assert ("note: e2 alone differs by " in done.stderr) == told
+
+
 def test_the_command_line_splits_and_warns(tmp_path: Path, truth: str):
     (tmp_path / "p.csv").write_text("id,pred\ne0,\\frac{12}{x}\n")
     command = [sys.executable, "-m", "evaluation", "score", "--predictions", str(tmp_path / "p.csv")]
