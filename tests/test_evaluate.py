@@ -84,7 +84,7 @@ def test_ones_own_set_without_weights(tmp_path: Path):
     archive = own_set(tmp_path / "own", one="1")
     assert CliRunner().invoke(app, ["data", "--crohme", str(archive)]).exit_code == 0
     given = ["evaluate", "--crohme", str(archive), "--results", str(ROOT / "results")]
-    with pytest.raises(UserError, match="give --weights to read any other data"):
+    with pytest.raises(UserError, match="or --weights to read any data"):
         CliRunner().invoke(app, given, catch_exceptions=False)
 
 

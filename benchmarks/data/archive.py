@@ -154,12 +154,15 @@ class Archive:
         if not (self.mark or self._published(split) or split in self._judged):
             self._judged.add(split)
             if unlike := [sample.id for sample in samples if not resembles_crohme(sample.image)]:
-                err_console.print(
-                    f"{self.path}: {len(unlike)} of {len(samples)} images of {split} ({unlike[0]}, ...) are unlike "
-                    "CROHME's, whose strokes are 3 px wide on a plain ground. `recognize --json IMAGES > read.jsonl` "
-                    "reads them better, as it renders them so first; `python -m evaluation score --predictions "
-                    f"read.jsonl --ground-truth {self.path}:{split}` scores that"
-                )
+                told = f"{len(unlike)} of {len(samples)} images of {split} ({unlike[0]}, ...) are unlike CROHME's"
+                told = f"{self.path}: {told}, whose strokes are 3 px wide on a plain ground"
+                if split != "train":
+                    told += (
+                        ". `recognize --json IMAGES > read.jsonl` reads them better, as it renders them so first; "
+                        "`python -m evaluation score --predictions read.jsonl "
+                        f"--ground-truth {self.path}:{split}` scores that"
+                    )
+                err_console.print(told)
         return samples
 
     def has_ground_truth(self, split: str) -> bool:
