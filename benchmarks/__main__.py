@@ -43,7 +43,7 @@ def _report(error: BaseException) -> int:
     """Print an error to stderr; return the exit code."""
     if isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
         kept = f": finished stages and the last checkpoint are kept; {_again()} to resume"
-        print(f"\nstopped{kept if RESUMED & {*sys.argv} else ''}", file=sys.stderr)
+        print(f"\nstopped{kept if RESUMED & {*sys.argv[1:2]} else ''}", file=sys.stderr)
         return 130
     if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
