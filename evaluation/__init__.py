@@ -31,12 +31,15 @@ def run_program(run: Callable[[], int | None]) -> int:
         return status or 0
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
+    except BrokenPipeError:  # whoever reads has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except OSError as error:
         print(f"error: {error.filename or 'output'}: {error.strerror or error}", file=sys.stderr)
         if not error.filename:  # stdout is full or closed: keep Python from flushing it again at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except UnicodeEncodeError:
-        print("error: the name of a folder is not UTF-8 text; rename it", file=sys.stderr)
+        fix = "rename a folder that is not UTF-8 text, or set PYTHONIOENCODING=utf-8"
+        print(f"error: the output has a character that cannot be written here; {fix}", file=sys.stderr)
     except KeyboardInterrupt:
         return 130
     return 1

@@ -6,6 +6,7 @@ is a clique of edges with its label; a relation holds from every primitive of th
 """
 
 import csv
+import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 from itertools import product
@@ -128,7 +129,7 @@ class _Lines:
 
 
 def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(text.splitlines())
+    reader = csv.reader(io.StringIO(text, newline=None))
     try:
         for fields in reader:
             row = list(map(str.strip, fields))

@@ -22,23 +22,24 @@ from evaluation.lgeval.results_folder import UNCONVERTED, unconverted
 Script = Callable[[list[str], symlg.Rules], int | None]
 
 
-def _script(min_arguments: int, folders: int = 0) -> Callable[[Script], Callable[[], int]]:
-    """Make a function an entry point: add options that choose the rules, show its docstring as the usage. `folders` is
-    the least number of arguments if the first is a folder."""
+def _script(min_arguments: int, *options: str, folders: int = 0) -> Callable[[Script], Callable[[], int]]:
+    """Make a function an entry point: add those of --reading and --edition, which choose the rules, that it takes, and
+    show its docstring as the usage. `folders` is the least number of arguments if the first is a folder."""
 
     def program(script: Script) -> Callable[[], int]:
         def main() -> int:
             parser = ArgumentParser(add_help=False, allow_abbrev=False)
-            parser.add_argument("--reading", default=symlg.PAPER.reading.name)
-            parser.add_argument("--edition", default=symlg.PAPER.edition.name)
-            options, arguments = parser.parse_known_args()
+            parser.set_defaults(reading=symlg.PAPER.reading.name, edition=symlg.PAPER.edition.name)
+            for option in options:
+                parser.add_argument(option)
+            chosen, arguments = parser.parse_known_args()
             wants_help = not {"-h", "--help"}.isdisjoint(arguments)
             unknown = any(argument.startswith("--") for argument in arguments)
             needed = max(min_arguments, folders if arguments and os.path.isdir(arguments[0]) else 0)
             if wants_help or unknown or len(arguments) < needed:
                 print(cleandoc(script.__doc__ or ""), file=sys.stderr)
                 return 0 if wants_help else 2
-            return run_program(lambda: script(arguments, symlg.rules(options.reading, options.edition)))
+            return run_program(lambda: script(arguments, symlg.rules(chosen.reading, chosen.edition)))
 
         return main
 
@@ -48,7 +49,7 @@ def _script(min_arguments: int, folders: int = 0) -> Callable[[Script], Callable
 # --- conversion -------------------------------------------------------------------------------------------
 
 
-@_script(2)
+@_script(2, "--reading", "--edition")
 def tex2symlg(arguments: list[str], chosen: symlg.Rules) -> int:
     """Usage: tex2symlg TEXDIR OUTDIR [--reading R] [--edition E]
     Converts every ID.txt of TEXDIR to OUTDIR/ID.lg.
@@ -60,7 +61,7 @@ def tex2symlg(arguments: list[str], chosen: symlg.Rules) -> int:
     return _convert(arguments, ".txt", convert)
 
 
-@_script(2)
+@_script(2, "--edition")
 def mml2symlg(arguments: list[str], chosen: symlg.Rules) -> int:
     """Usage: mml2symlg MMLDIR OUTDIR [--edition E]
     Converts every ID.mml of MMLDIR to OUTDIR/ID.lg.
@@ -154,7 +155,7 @@ def _read_lg(path: str, missing: Graph | None = None) -> Graph:
         return read(file.read(), path)
 
 
-@_script(1, folders=2)
+@_script(1, "--edition", folders=2)
 def evaluate(arguments: list[str], chosen: symlg.Rules) -> None:
     """Usage: evaluate OUTDIR GTDIR [p|t|d|s|b] [--edition E]
            evaluate LISTFILE [p|t|d|s|b] [--edition E]   (lines: OUTPUT.lg TARGET.lg)
@@ -211,26 +212,27 @@ def _stem(path: str) -> str:
     return os.path.splitext(os.path.basename(path))[0]
 
 
-@_script(2)
+@_script(2, "--edition")
 def evallg(arguments: list[str], chosen: symlg.Rules) -> None:
     """Usage: evallg OUTPUT.lg TARGET.lg [m|diff] [INTER] [--edition E]
     evallg batch LIST [GT-FIRST] [MAT] [MATOBJ] [INTER]   (LIST: one OUTPUT.lg,TARGET.lg per line)
     """
-    complete = "INTER" in arguments
+    options = arguments[2:]
+    complete = "INTER" in options
     inter = complete and chosen.edition.inter
-    if "MATRIX" in arguments:
+    if "MATRIX" in options:
         raise InputError("MATRIX is not supported: compare whole graphs, which include their matrices")
     batch = arguments[0] == "batch"
     known = {"GT-FIRST", "MAT", "MATOBJ", "INTER"} if batch else {"m", "diff", "INTER"}
-    if unknown := [argument for argument in arguments[2:] if argument not in known]:
+    if unknown := [option for option in options if option not in known]:
         raise InputError(f"{unknown[0]}: is none of {', '.join(sorted(known))}")
     if batch:
-        _evallg_batch(arguments[1], arguments[2:], inter)
+        _evallg_batch(arguments[1], options, inter)
         return
     comparison = compare(_read_lg(arguments[0], symlg.EMPTY_GRAPH), _read_lg(arguments[1]), inter, complete)
-    if "diff" not in arguments:
+    if "diff" not in options:
         sys.stdout.write(comparison.csv())
-    if "m" not in arguments[2:]:
+    if "m" not in options:
         sys.stdout.write(comparison.diff())
 
 

@@ -12,7 +12,7 @@ import yaml
 from evaluation import InputError, csv_text, run_program
 from evaluation.lgeval import results_folder
 from evaluation.scoreboard.board import COLUMNS, make_board
-from evaluation.scoreboard.card import CARDS, ROOT, YEARS, read_card, read_cards
+from evaluation.scoreboard.card import CARDS, ROOT, SYSTEM, SYSTEM_RULE, YEARS, checked, read_cards
 from evaluation.scoreboard.markdown import markdown
 from evaluation.scoring.inputs import read_predictions
 from evaluation.scoring.tokens import formula_of, untokenized
@@ -45,6 +45,10 @@ def check(args: Namespace) -> None:
 def add(args: Namespace) -> None:
     """Turn predictions into a card; the files are copied into the folder of systems."""
     target = args.cards / f"{args.system}.yaml"
+    if not SYSTEM.fullmatch(args.system):
+        raise InputError(f"{args.system}: choose another name: {SYSTEM_RULE}")
+    if not args.cards.is_dir():
+        raise InputError(f"{args.cards}: there is no such folder; make it, or give another (--cards)")
     if target.exists():
         raise InputError(f"{target}: this card exists; choose another name, or delete it first")
     files, raw = {}, False
@@ -63,28 +67,15 @@ def add(args: Namespace) -> None:
         entries[year] = {"path": place.as_posix(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     names = ("name", "paper", "year", "url", "commit", "license", "training", "trained_on", "parameters")
     card = {name: getattr(args, name) for name in names} | {"tokenize": raw, "files": entries}
+    checked(card, target)
+    for year, path in files.items():  # before the card, which without them would stand in the way of another try
+        place = args.systems / entries[year]["path"]
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if path.resolve() != place.resolve():
+            shutil.copyfile(path, place)
     text = yaml.safe_dump(card, sort_keys=False, allow_unicode=True, width=118)
-    _write(target, text)
-    try:
-        for year, path in files.items():
-            place = args.systems / entries[year]["path"]
-            place.parent.mkdir(parents=True, exist_ok=True)
-            if path.resolve() != place.resolve():
-                shutil.copyfile(path, place)
-    except OSError:  # a card without its files would stand in the way of another try
-        target.unlink()
-        raise
-    print(f"{target}: written; add what its authors report, then make scoreboard")
-
-
-def _write(target: Path, text: str) -> None:
-    """Write the card; one that is not valid does not stay."""
     results_folder.replace(str(target), text)
-    try:
-        read_card(target)
-    except InputError:
-        target.unlink()
-        raise
+    print(f"{target}: written; add what its authors report, then make scoreboard")
 
 
 def _parser() -> ArgumentParser:
@@ -100,7 +91,7 @@ def _parser() -> ArgumentParser:
             command.add_argument("--crohme", type=Path, required=True, help="CROHME's data.zip")
             command.add_argument("--results", type=Path, default=ROOT / "results", help="where the board goes")
         if run is add:
-            command.add_argument("system", help="the card's name: lower-case letters, digits, dots and hyphens")
+            command.add_argument("system", help=SYSTEM_RULE)
             command.add_argument("--predictions", action="append", required=True, help="YEAR=FILE, once per test set")
             command.add_argument("--name", required=True, help="the name to show")
             command.add_argument("--paper", required=True, help="title and address of the paper")

@@ -18,7 +18,8 @@ YEARS = ("2014", "2016", "2019")
 
 Year = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(YEARS)})$")]
 Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", strip_whitespace=True)]
-_SYSTEM = re.compile(r"[a-z0-9][a-z0-9.-]*")
+SYSTEM = re.compile(r"[a-z0-9][a-z0-9.-]*")
+SYSTEM_RULE = "a card's name has only lower-case letters, digits, dots and hyphens"
 
 
 def _within(path: str) -> str:
@@ -97,12 +98,18 @@ class System(NamedTuple):
 
 def read_card(path: Path) -> System:
     """The system of a card. Raises InputError with the first thing that is wrong in it."""
-    if not _SYSTEM.fullmatch(path.stem):
-        raise InputError(f"{path}: rename it; a card's name has only lower-case letters, digits, dots and hyphens")
+    if not SYSTEM.fullmatch(path.stem):
+        raise InputError(f"{path}: rename it; {SYSTEM_RULE}")
     try:
-        return System(path.stem, Card.model_validate(yaml.safe_load(read_text(path))))
+        return System(path.stem, checked(yaml.safe_load(read_text(path)), path))
     except yaml.YAMLError as error:
         raise InputError(f"{path}: this is not YAML ({' '.join(str(error).split())[:80]})") from None
+
+
+def checked(keys: object, path: Path) -> Card:
+    """The card with these keys, in the file `path` or to be written there. Raises InputError."""
+    try:
+        return Card.model_validate(keys)
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"{path}: {'.'.join(map(str, first['loc'])) or 'the card'}: {first['msg']}") from None

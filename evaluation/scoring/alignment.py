@@ -319,5 +319,5 @@ def _labels(tokens: Sequence[str]) -> Iterator[str]:
             yield "-"
         else:
             text = SYMBOLS.get(token, token)
-            yield LABELS.get(text, text).replace(",", "COMMA", 1)
+            yield LABELS.get(text, text).replace(",", "COMMA")
         previous = token

@@ -1,6 +1,7 @@
 """Reads predictions and ground truth from files. Nothing is unpacked to disk under the names in an archive."""
 
 import hashlib
+import io
 import re
 import zipfile
 from collections.abc import Iterator
@@ -86,7 +87,8 @@ def read_ground_truth(spec: str) -> GroundTruth:
     if path.is_dir():
         base = path / "data" / split if (path / "data").is_dir() else path / split
         if not base.is_dir():
-            raise InputError(f"{path}: has no split {split}")
+            splits = sorted(file.parent.name for file in base.parent.glob("*/caption.txt"))
+            raise InputError(f"{path}: {_no_split(split, splits)}")
         text = read_text(base / "caption.txt")
         graphs = _folder(base / "symLg", ".lg") if (base / "symLg").is_dir() else None
     elif path.is_file():
@@ -98,9 +100,13 @@ def read_ground_truth(spec: str) -> GroundTruth:
     if graphs is None and md5 == PUBLISHED.get(split):
         raise InputError(f"{spec}: has no symLg/ID.lg; add CROHME's")
     symlg = _unique(from_captions(captions, f"{spec} caption.txt") if graphs is None else graphs, spec, ".lg files")
-    for ids, fault in ((captions.keys() - symlg, "no symLG"), (symlg.keys() - captions, "no caption")):
+    for ids, fault, fix in (
+        (captions.keys() - symlg, "symLG", "add their .lg, or drop their captions"),
+        (symlg.keys() - captions, "caption", "add their lines to caption.txt, or drop their .lg"),
+    ):
         if ids:
-            raise InputError(f"{spec}: {len(ids)} expressions have {fault} ({', '.join(sorted(ids)[:3])})")
+            named = ", ".join(sorted(ids)[:3])
+            raise InputError(f"{spec}: without a {fault} of its own: {len(ids)} ({named}); {fix}")
     return GroundTruth(symlg, captions, made=graphs is None)
 
 
@@ -133,7 +139,7 @@ def matched(
 def parse_captions(text: str, name: str) -> dict[str, list[str]]:
     """Caption tokens by id, from `ID<TAB>tokens` lines. Raises InputError for a malformed line or a duplicate id."""
     captions: dict[str, list[str]] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(io.StringIO(text, newline=None), 1):
         key, tab, tokens = line.partition("\t")
         if not line.strip():
             continue
@@ -150,7 +156,8 @@ def _unique(entries: Iterator[tuple[str, str]], source: object, what: str) -> di
         if key in texts:
             raise InputError(f"{source}: the id {key} occurs twice; keep one")
         if not _ID.fullmatch(key) or not key.isprintable():
-            raise InputError(f"{source}: {key!r} cannot be the id of an expression")
+            fix = 'rename it: an id is printable, has none of / \\ , " and does not begin with a dot'
+            raise InputError(f"{source}: {key!r} cannot be the id of an expression; {fix}")
         texts[key] = text
         if len(texts) > MAX_FILES:
             raise InputError(f"{source}: more than {MAX_FILES} files")
@@ -172,13 +179,22 @@ def read_text(path: Path) -> str:
         return _text(file, path)
 
 
+def _named(name: str, ending: str) -> bool:
+    """Whether a file is one of an expression; macOS leaves a `._ID.txt` beside every ID.txt."""
+    return name.endswith(ending) and not name.startswith(".")
+
+
 def _folder(path: Path, ending: str) -> Iterator[tuple[str, str]]:
     with readable(path):
-        files = sorted(file for file in path.iterdir() if file.name.endswith(ending))
+        files = sorted(file for file in path.iterdir() if _named(file.name, ending))
     for file in files:
         if not file.is_file():  # reading a pipe would block
             raise InputError(f"{file}: is not a regular file")
         yield file.name[: -len(ending)], read_text(file)
+
+
+def _no_split(split: str, splits: list[str]) -> str:
+    return f"has no split {split}; it has {', '.join(splits) or 'none (no NAME/caption.txt)'}"
 
 
 def _open_zip(path: Path) -> zipfile.ZipFile:
@@ -210,7 +226,7 @@ def _zip(path: Path, ending: str) -> Iterator[tuple[str, str]]:
             parts = info.filename.replace("\\", "/").split("/")
             if ".." in parts or info.filename.startswith("/"):
                 raise InputError(f"{path}: entry {info.filename!r} leads outside the archive")
-            if parts[-1].endswith(ending) and "__MACOSX" not in parts:
+            if _named(parts[-1], ending) and "__MACOSX" not in parts:
                 yield parts[-1][: -len(ending)], _unzip(archive, info)
 
 
@@ -227,7 +243,8 @@ def _archive_split(path: Path, split: str) -> tuple[str, Iterator[tuple[str, str
         captions = archive.getinfo(f"data/{split}/caption.txt")
     except KeyError:
         splits = sorted(name.split("/")[1] for name in archive.namelist() if name.endswith("/caption.txt"))
-        raise InputError(f"{path}: has no split {split}; it has {', '.join(splits) or 'none'}") from None
-    files = [info for info in archive.infolist() if info.filename.startswith(start) and info.filename.endswith(".lg")]
-    graphs = ((info.filename[len(start) : -3], _unzip(archive, info)) for info in files)
+        raise InputError(f"{path}: {_no_split(split, splits)}") from None
+    inside = {info.filename[len(start) :]: info for info in archive.infolist() if info.filename.startswith(start)}
+    files = {name: info for name, info in inside.items() if _named(name, ".lg")}
+    graphs = ((name[: -len(".lg")], _unzip(archive, info)) for name, info in files.items())
     return _unzip(archive, captions), graphs if files else None

@@ -63,7 +63,8 @@ def run_script(name: str, arguments: list[str], workdir: Path, rules: Rules = PA
     """Run one script and return its last line on stderr, to append to an error message. LGEVAL_BIN's scripts ignore
     `rules`."""
     if own_scripts():
-        options = ["--reading", rules.reading.name, "--edition", rules.edition.name]
+        options = ["--edition", rules.edition.name]
+        options += ["--reading", rules.reading.name] if name == "tex2symlg" else []
         command = [sys.executable, str(OWN_SCRIPTS / name), *arguments, *options]
     elif path := shutil.which(name, path=scripts()):
         command = [os.path.abspath(path), *arguments]

@@ -83,9 +83,10 @@ def permutation(differences: np.ndarray) -> float:
     sizes, counts = np.unique(np.abs(differences[differences != 0]), return_counts=True)
     chances = np.ones(1)  # of each sum of the positive differences
     for size, count in zip(sizes, counts, strict=True):
-        term = np.zeros(size * count + 1)
-        term[::size] = stats.binom.pmf(np.arange(count + 1), count, 0.5)
-        chances = np.convolve(chances, term)
+        longer = np.zeros(len(chances) + size * count)
+        for positive, chance in enumerate(stats.binom.pmf(np.arange(count + 1), count, 0.5)):
+            longer[positive * size : positive * size + len(chances)] += chance * chances
+        chances = longer
     sums = 2 * np.arange(len(chances)) - (len(chances) - 1)
     return min(1.0, float(chances[np.abs(sums) >= abs(differences.sum())].sum()))
 

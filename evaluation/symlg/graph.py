@@ -5,6 +5,7 @@ the root to it (R for Right; Sub, Sup, Above, Below, Inside in full). The path i
 the evaluation; object ids carry no meaning. Two symbols may share a path (the scorer then merges them).
 """
 
+import io
 from typing import NamedTuple
 
 from evaluation import InputError
@@ -74,7 +75,7 @@ UNREADABLE = SymLG(tuple(Object(f"?_{k}", "UNCONVERTED", f"?{k}") for k in range
 def with_paths(text: str, name: str = "label graph") -> str:
     """Turn a label graph over any primitives into a symLG: each O line gets the path that the relations give its object
     (lg2symlg)."""
-    lines = text.splitlines()
+    lines = [line.rstrip("\n") for line in io.StringIO(text, newline=None)]
     rows = [[field.strip() for field in line.split(",")] for line in lines]
     parents: dict[str, tuple[str, str]] = {}
     for fields in rows:

@@ -224,6 +224,12 @@ def test_predictions_become_a_card_and_the_card_a_row(
     folders = [f"--cards={tmp_path / 'cards'}", f"--systems={tmp_path / 'systems'}"]
     options = [*folders, *(f"--{name}={value}" for name, value in words.items()), "--trained-on=all"]
 
+    for name, folder, words in (
+        ("Mine", "cards", "Mine: choose another name: a card's name has only lower-case letters"),
+        ("mine", "nowhere", "nowhere: there is no such folder; make it"),
+    ):
+        status, _, error = run("add", name, *given, *options, "--training=more", f"--cards={tmp_path / folder}")
+        assert status == 1 and error.count("\n") == 1 and words in error
     status, _, error = run("add", "mine", *given, *options, "--training=nothing")
     assert status == 1 and error.count("\n") == 1 and "training: Input should be" in error
     assert not list((tmp_path / "cards").iterdir()) and not (tmp_path / "systems").exists()

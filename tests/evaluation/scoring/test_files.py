@@ -175,7 +175,13 @@ def test_evallg(tmp_path: Path, truth: Path):
     assert (tmp_path / "pairs.m").read_text().startswith("*M,out/e0.lg,gt/e0.lg\nD_B,1,")
     assert (tmp_path / "pairs.diff").read_text() == "DIFF,out/e0.lg,gt/e0.lg\n*N,OR,-,1.0,:vs:,+,1.0\n"
     assert (tmp_path / "pairs.html").exists()
+    for name in ("diff", "INTER", "MATRIX"):  # files, not options
+        (tmp_path / name).write_text((truth / "e0.lg").read_text())
+        assert run("evallg", "out/e0.lg", name, cwd=tmp_path).stdout.count("\n") == 2
     assert "MATRIX" in one_line(run("evallg", "out/e0.lg", "gt/e0.lg", "MATRIX", "x", cwd=tmp_path))
+    for unused in ("confHist out gt 1 --edition current", "evaluate out gt --reading pandoc-2.17"):
+        done = run(*unused.split(), cwd=tmp_path)
+        assert done.returncode == 2 and done.stderr.startswith("Usage: ")
     assert "INTRE" in one_line(run("evallg", "out/e0.lg", "gt/e0.lg", "m", "INTRE", cwd=tmp_path))
     assert "GTFIRST" in one_line(run("evallg", "batch", "pairs", "GTFIRST", cwd=tmp_path))
 
@@ -482,9 +488,11 @@ def test_three_forms_of_predictions_are_equivalent(tmp_path: Path):
         for path in folder.iterdir():
             file.write(path, f"some/folder/{path.name}")
         file.writestr("__MACOSX/e0.txt", "junk")
+        file.writestr("some/folder/._e0.txt", b"\xff")
         file.writestr("README.md", "junk")
     lines = [json.dumps({"id": key, "tokens": text.split(), "score": 1}) for key, text in TRUTH.items()]
     (tmp_path / "p.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "._e0.txt").write_bytes(b"\xff")  # macOS leaves such files beside others
     forms = [inputs.read_predictions(tmp_path / name) for name in ("tex", "result.zip", "p.jsonl")]
     assert forms[0] == forms[1] == forms[2]
     (tmp_path / "text.jsonl").write_text(json.dumps({"id": "e0", "tokens": "a + b"}))
@@ -567,8 +575,8 @@ def test_bad_predictions_are_refused_in_one_line(tmp_path: Path):
         ("gt:2014", "has no split"),
         ("junk:2014", "cannot be read as a zip"),
         ("void", "holds no .lg files"),
-        ("short.zip:2014", "1 expressions have no symLG (e9)"),
-        ("more.zip:2014", "1 expressions have no caption (e9)"),
+        ("short.zip:2014", "without a symLG of its own: 1 (e9); add their .lg"),
+        ("more.zip:2014", "without a caption of its own: 1 (e9); add their lines"),
         ("caption.zip:2014", "line 1: must be ID<TAB>tokens"),
         ("double.zip:2014", "line 2: the id e0 occurs twice"),
     ],
@@ -660,7 +668,7 @@ def test_score(tmp_path: Path, archive: Path, truth: Path):
     assert score_files(tex, str(truth), captions=captions).token_exact == 1
     with pytest.raises(InputError, match="cannot be part of a signature"):
         score_files(tex, str(truth), set="tiny|n:9000")
-    with pytest.raises(InputError, match="3 expressions have no caption"):
+    with pytest.raises(InputError, match=r"lack those of 3 of 4 expressions \(e1, \.\.\.\); add their lines"):
         score_files(tex, str(truth), captions={"e0": ["a"]})
 
 
@@ -867,6 +875,29 @@ def test_commands_that_are_refused(place: Path, line: str, status: int, says: st
     done = command(*line.split(), cwd=place)
     assert (done.returncode, done.stdout, says in done.stderr) == (status, "", True), done
     assert status == 2 or done.stderr.count("\n") == 1
+
+
+def test_captions_of_another_set_are_refused(place: Path):
+    (place / "captions.txt").write_text("e0\ta + b\n")
+    done = command(*f"score {OF_A} --captions captions.txt".split(), cwd=place)
+    assert done.returncode == 1 and "lack those of 3 of 4 expressions (e1, ...); add their lines" in done.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(place: Path):
+    words = [sys.executable, "-m", "evaluation", "errors", *OF_A.split(), "--out", "tables"]
+    env = os.environ | {"PYTHONPATH": str(BIN.parents[1])}
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(words, cwd=place, env=env, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_lines_end_where_files_end_them():
+    """Not at the separators that Unicode also counts as such, by which numbers of lines would be off."""
+    assert inputs.parse_captions("a\tx\u2028y\r\nb\tz\x0c\n", "captions") == {"a": ["x", "y"], "b": ["z"]}
+    graph = label_graph.read("N, 0, a\x1cb, 1.0\r\nN, 1, c, 1.0\n", "x.lg")
+    assert graph.nodes.keys() == {"0", "1"}
 
 
 def test_several_sets_are_scored_one_after_another(place: Path):
