@@ -1,7 +1,8 @@
 """The attention refinement module, ARM: coverage of the image by past attention (CoMER, sections 3.4, 3.5, eqs. 15-25).
 
-Names carry shapes: B decoder rows, T steps, L = h * w feature cells, H heads, C coverage channels (H or 2 H),
-x = T * (w + gap) columns of a row's coverage maps side by side, M = B * h * x.
+Names carry shapes: B images, T words that read one (the steps of its decoder rows, row after row), L = h * w feature
+cells, H heads, C coverage channels (H or 2 H), x = T * (w + gap) columns of an image's coverage maps side by side,
+M = B * h * x.
 """
 
 import torch
@@ -51,7 +52,7 @@ class AttentionRefinement(nn.Module):
     def refine(self, coverage_BCTL: Tensor, mask_Bhw: Tensor) -> Tensor:
         """Refinement terms R [B, H, T, L] from coverage; 0 at padding."""
         (B, C, T, _), (_, h, w) = coverage_BCTL.shape, mask_Bhw.shape
-        # one wide map per row, its steps side by side with the convolution's padding between: four times as fast
+        # one wide map per image, its words' side by side with the convolution's padding between: four times as fast
         gap = self.conv.kernel_size[1] // 2
         maps_BhTwC = coverage_BCTL.view(B, C, T, h, w).permute(0, 3, 2, 4, 1)
         maps_BhTwC = torch.cat((maps_BhTwC, maps_BhTwC.new_zeros(B, h, T, gap, C)), dim=3)
@@ -65,7 +66,7 @@ class AttentionRefinement(nn.Module):
     def forward(self, previous_BHTL: Tensor, current_BHTL: Tensor | None, mask_Bhw: Tensor, rows: int) -> Tensor:
         """R [B, H, T, L] of whole sequences from attention weights; gradients flow to all earlier steps.
 
-        `current_BHTL` is None without self-coverage. T holds the steps of `rows` sequences, one after another.
+        `current_BHTL` is None without self-coverage. T holds the steps of an image's `rows` sequences, in turn.
         """
         sources = [previous_BHTL] * self.cross_coverage + ([] if current_BHTL is None else [current_BHTL])
         weights_BCTL = torch.cat(sources, dim=1)

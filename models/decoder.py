@@ -40,8 +40,8 @@ def bidirectional_targets(labels: list[list[int]]) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class LayerTrace:
-    """The cross-attention of one layer, each [B, H, T, L]: the refinement term R (None without ARM) and the weights, in
-    training after dropout."""
+    """The cross-attention of one layer, each [B, H, T, L]: the refinement term R (None without ARM and in the first
+    layer) and the weights, in training after dropout."""
 
     refinement: Tensor | None
     attention: Tensor

@@ -202,7 +202,7 @@ class SummedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x_NH: Tensor, weight_VH: Tensor, bias_V: Tensor, targets_N: Tensor, factors: torch.dtype):
-        """The sum of -log p(target) over the rows."""
+        """The sum of -log p(target) over the rows; infinite if a target is less likely than e^-103."""
         x, weight = x_NH.to(factors), weight_VH.to(factors)
         logits_NV = F.linear(x, weight).to(bias_V.dtype).add_(bias_V)
         p_NV = torch.softmax(logits_NV, -1, out=logits_NV)

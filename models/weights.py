@@ -43,7 +43,7 @@ def load_weights(path: Path, settings: NetworkSettings | None = None) -> Network
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path}: this is not a weights file of this suite; give one that training wrote")
     try:
-        stored = of_its_network(without_former(header["config"]))
+        stored = of_its_network(without_former(dict(header["config"])))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: its configuration is unknown ({one_line(error)}); update this suite") from None
     settings = settings or stored

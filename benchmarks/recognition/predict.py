@@ -11,7 +11,7 @@ from benchmarks.config import Config, check_folder
 from benchmarks.data.archive import Archive
 from benchmarks.data.batching import Batch, evaluation_batches
 from benchmarks.data.samples import Sample, evenly
-from benchmarks.environment import best_device, bf16_unit
+from benchmarks.environment import best_device, in_bf16
 from benchmarks.errors import UserError, out_of_memory_reason
 from benchmarks.printing import err_console
 from benchmarks.recognition.rescoring import Lines, rescored
@@ -46,10 +46,8 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
         samples = evenly(archive.samples(split), config.search.limit)
         if large := sum(sample.image.size > config.data.max_area for sample in samples):
             limit = f"data.max_area of {config.data.max_area:,} px"
-            told = (
-                f"reading {len(samples) - large:,} of {len(samples):,} images: {large:,} above {limit} count as missing"
-            )
-            err_console.print(f"{split}: {told}")
+            reading = f"reading {len(samples) - large:,} of {len(samples):,} images"
+            err_console.print(f"{split}: {reading}; counted as missing, above {limit}: {large:,}")
         predictions = recognize(model, config, samples, device, split)
         write_predictions(run, split, predictions, model.vocabulary)
         run.record_source(f"predictions/{split}.tsv", weights)
@@ -58,7 +56,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
 def recognize(model: Network, config: Config, samples: list[Sample], device: torch.device, what: str) -> Predictions:
     """Search over `samples`, named `what` in progress; ids in the order in which they were recognized."""
     decode = model.vocabulary.decode
-    nbest = search(model, config, samples, device, what)
+    nbest = Reader(model, config, device)(samples, what)
     return {id_: (tuple(decode(best[0].ids)) if best else (), best) for id_, best in nbest.items()}
 
 
@@ -75,32 +73,38 @@ def _with_progress(batches: list[Batch], what: str) -> Iterator[Batch]:
         yield batch
 
 
-@torch.inference_mode()
-def search(
-    model: Network, config: Config, samples: list[Sample], device: torch.device, what: str | None = None
-) -> dict[str, list[Hypothesis]]:
-    """Hypotheses by id: the one to predict, then the others, best first. Progress is shown if it has a name, `what`.
+class Reader:
+    """A network ready to read as its settings say: alone or with others, with a language model or without."""
 
-    Raises UserError if a score is not a number, and for a language model or another network that does not fit
-    (`search.language`, `search.together`).
-    """
-    result: dict[str, list[Hypothesis]] = {}
-    lines = Lines.of(config.search, model.vocabulary) if config.search.language.weights else None
-    batches = evaluation_batches(samples, config, config.search.batch_size, config.search.scales)
-    bf16 = config.search.bf16 and bf16_unit(device.type) is not None
-    with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-        read = searcher(model, *others(config, device))
-        for batch in _with_progress(batches, what) if what else batches:
-            nbest = _search(read, batch, config.search.options, device)
-            for id_, hypotheses in zip(batch.ids, nbest, strict=True):
-                if any(math.isnan(hypothesis.score) for hypothesis in hypotheses):
-                    raise UserError(
-                        f"{id_}: the network overflows on this image, so its weights are unusable; give or train others"
-                    )
-                if lines:
-                    hypotheses = rescored(hypotheses, lines, config.search, model.vocabulary)
-                result[id_] = ranked(hypotheses, config, model.vocabulary)
-    return result
+    @torch.inference_mode()
+    def __init__(self, model: Network, config: Config, device: torch.device):
+        """Raises UserError for a language model or another network that does not fit (`search.language`,
+        `search.together`)."""
+        self.config, self.vocabulary, self.device = config, model.vocabulary, device
+        self.lines = Lines.of(config.search, model.vocabulary) if config.search.language.weights else None
+        self.bf16 = in_bf16(config.search.bf16, device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
+            self.read = searcher(model, *others(config, device))
+
+    @torch.inference_mode()
+    def __call__(self, samples: list[Sample], what: str | None = None) -> dict[str, list[Hypothesis]]:
+        """Hypotheses by id: the one to predict, then the others, best first. Progress is shown if it has a name,
+        `what`. Raises UserError if a score is not a number."""
+        config, result = self.config, dict[str, list[Hypothesis]]()
+        batches = evaluation_batches(samples, config, config.search.batch_size, config.search.scales)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+            for batch in _with_progress(batches, what) if what else batches:
+                nbest = _search(self.read, batch, config.search.options, self.device)
+                for id_, hypotheses in zip(batch.ids, nbest, strict=True):
+                    if any(math.isnan(hypothesis.score) for hypothesis in hypotheses):
+                        raise UserError(
+                            f"{id_}: the network overflows on this image, so its weights are unusable; give or train "
+                            "others"
+                        )
+                    if self.lines:
+                        hypotheses = rescored(hypotheses, self.lines, config.search, self.vocabulary)
+                    result[id_] = ranked(hypotheses, config, self.vocabulary)
+        return result
 
 
 def _search(read: Searcher, batch: Batch, options: SearchOptions, device: torch.device) -> list[list[Hypothesis]]:
@@ -117,9 +121,9 @@ def _search(read: Searcher, batch: Batch, options: SearchOptions, device: torch.
     height, width = max(mask.shape[1:] for mask in (batch.mask, *(mask for _, mask in batch.other_sizes)))
     if size == 1:
         fix = "CUDA_VISIBLE_DEVICES= (to nothing) searches on the CPU"
-        raise UserError(f"{lacking}, to search {batch.ids[0]} ({height} x {width} px); {fix}")
+        raise UserError(f"{lacking}, to search {batch.ids[0]} ({width} x {height} px); {fix}")
     torch.cuda.empty_cache()
-    err_console.print(f"{lacking}: {size} images of {height} x {width} px are split in half and searched")
+    err_console.print(f"{lacking}: {size} images of {width} x {height} px are split in half and searched")
     halves = batch.part(slice(size // 2)), batch.part(slice(size // 2, size))
     return [hypotheses for half in halves for hypotheses in _search(read, half, options, device)]
 

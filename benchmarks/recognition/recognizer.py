@@ -11,6 +11,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from benchmarks.errors import UserError
 from benchmarks.places import COMMITTED
 from benchmarks.recognition.attention import TracedAttention, trace
 from benchmarks.recognition.photographs import as_crohme, read_gray
-from benchmarks.recognition.predict import SCORES, search
+from benchmarks.recognition.predict import SCORES, Reader
 from benchmarks.runs.folder import RunFolder
 from models.authors_checkpoint import import_lightning
 from models.inference.options import Hypothesis
@@ -102,6 +103,10 @@ class Recognizer:
         self.device = best_device()
         self.model, self.config = model.to(self.device).eval(), config
 
+    @cached_property
+    def _read(self) -> Reader:
+        return Reader(self.model, self.config, self.device)
+
     @property
     def name(self) -> str:
         """Which network this is, for people: recipe, preset, seed and number of parameters."""
@@ -138,7 +143,7 @@ class Recognizer:
         name, gray = ("image", image) if isinstance(image, np.ndarray) else (str(image), read_gray(Path(image)))
         ink = as_crohme(gray, name, self.config.data.max_area)
         best: dict[tuple[int, ...], Candidate] = {}
-        for hypothesis in search(self.model, self.config, [Sample(name, (), ink)], self.device)[name]:
+        for hypothesis in self._read([Sample(name, (), ink)])[name]:
             tokens = tuple(self.model.vocabulary.decode(hypothesis.ids))
             candidate = Candidate(**vars(hypothesis), tokens=tokens, alpha=self.config.search.alpha)
             best.setdefault(candidate.ids, candidate)  # both directions may find it; the first is the better one

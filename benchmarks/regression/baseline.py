@@ -290,6 +290,8 @@ def markdown(rows: list[Row], baseline: Baseline, measured: Measured) -> str:
     trained = [row for row in rows if row.verdict == "ok" and " training: " in row.item]
     failing = sum(row.fails for row in rows)
     words = f"{failing} of {len(rows)} items differ" if failing else f"all {len(rows)} items match"
+    if not failing and (new := sum(row.verdict == "new" for row in rows)):
+        words = f"none of {len(rows)} items differs, {new} of them new"
     lines = [f"### Metrics against the baseline: {words}"]
     if shown := differ[:MAX_SHOWN] + trained:
         frame = pd.DataFrame([vars(row) for row in shown])

@@ -26,8 +26,7 @@ from benchmarks.data.exchange import exchanged
 from benchmarks.data.samples import Sample, evenly, with_ink
 from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.data.synthetic import embedded
-from benchmarks.recognition.predict import predict, ranked
-from benchmarks.recognition.predict import search as search_images
+from benchmarks.recognition.predict import Reader, predict, ranked
 from benchmarks.regression.handwriting import handwriting
 from benchmarks.regression.language import language_values
 from benchmarks.runs.folder import RunFolder
@@ -196,7 +195,7 @@ def search_values(archive: Archive) -> Values:
     for preset in names("presets"):
         search = {"beam_size": 3, "max_len": 12, "bf16": False}
         config = resolve("comer-fusion", preset, 0, archive).changed({"search": search})
-        found = search_images(known_network(config), config, samples, torch.device("cpu"))
+        found = Reader(known_network(config), config, torch.device("cpu"))(samples)
         best = {id_: hypotheses[0] for id_, hypotheses in found.items()}
         for what in ("forward", "reverse"):
             values[f"{preset} search: {what} score"] = sum(getattr(h, what) for h in best.values()) / len(best)

@@ -1,8 +1,8 @@
 """The network for inference: the encoder, and what `models.decoder` computes, in far fewer operations.
 
 Weights are cast once, the ARM's normalization is folded into its convolution, the keys and values of an image are
-computed once, and rows with a common prefix share its computation. What each of this saves is in
-results/speed/search_tricks.csv.
+computed once, and rows with a common prefix share its computation. results/speed/search_tricks.csv has
+what the whole copy saves, and what some of its tricks do.
 
 Names carry shapes: b images, c channels, H x W pixels, h x w feature cells, G groups of hypotheses that read one image,
 M beams of a group, R rows, T steps, N words in all, X words that read one image, S word slots, D model width, K outputs

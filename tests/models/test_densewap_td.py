@@ -58,7 +58,7 @@ def test_training_leaves_them_out_and_says_so(
     samples = [Sample("a", tuple(NESTED), ink), Sample("b", tuple(ROOT), ink), Sample("c", ("x",), ink)]
     training_set, _ = training_data(config, archive, samples, torch.device("cpu"), network)
     assert {sample.id for sample in training_set.samples} <= {"a", "c"}
-    assert "1 of 3 training expressions are left out: a root with an index (1)" in capsys.readouterr().err
+    assert "left out of 3 training expressions: a root with an index (1)" in capsys.readouterr().err
     with pytest.raises(UserError, match="no training expression is left"):
         training_data(config, archive, samples[1:2], torch.device("cpu"), network)
 
@@ -99,7 +99,7 @@ def test_search_refuses_what_it_does_not_have(network: DenseWAPTD) -> None:
 @pytest.mark.parametrize(
     ("relation", "latex"), [("Above", "\\frac { x }"), ("Right", "\\frac x"), ("Sup", ""), ("Inside", "")]
 )
-def test_trees_that_latex_cannot_say_are_read_as_nothing(network: DenseWAPTD, relation: str, latex: str) -> None:
+def test_a_tree_is_read_as_latex_or_as_nothing(network: DenseWAPTD, relation: str, latex: str) -> None:
     symbols = (network.ids["\\frac"], network.ids["x"], END)
     tree = WrittenTree(symbols, (0, 1, 2), (3, RELATIONS.index(relation), 0), cost=6.0)
     hypothesis = TreeSearch(network)._hypothesis(tree, alpha=1.0)

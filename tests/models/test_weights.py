@@ -97,6 +97,10 @@ def test_weights_of_another_network(weights: Path) -> None:
     weights.write_bytes(pack_tensors(tensors, header | {"config": {"network": "wap"}}))
     with fails_with(r"unknown \(no network called 'wap'; choose one of comer, [^;]*\); update", weights):
         load_weights(weights)
+    for damaged in ([1], "x", None):
+        weights.write_bytes(pack_tensors(tensors, header | {"config": damaged}))
+        with fails_with("its configuration is unknown", weights):
+            load_weights(weights)
 
 
 @pytest.mark.parametrize(

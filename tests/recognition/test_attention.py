@@ -127,3 +127,5 @@ def test_figure_4_of_an_archive_stays_local(tmp_path: Path) -> None:
     assert {path.parent for path in paths} == {tmp_path / "local/figures"}
     with pytest.raises(UserError, match="no expression 'w9'"):
         figure4(tmp_path, archive, ["w9"], MEDIUM)
+    with pytest.raises(UserError, match="9 expressions are too many for one figure; give at most 8 ids"):
+        figure4(tmp_path, archive, ["w0_1"] * 9, MEDIUM)

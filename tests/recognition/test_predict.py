@@ -62,7 +62,7 @@ def test_a_network_that_overflows_is_refused(untrained, network: str) -> None:
             parameter.fill_(torch.nan)
     direction = model.settings.directions[0]
     with pytest.raises(UserError, match="the network overflows on this image"):
-        predict.search(model, changed(config, direction=direction), samples[:1], CPU)
+        predict.Reader(model, changed(config, direction=direction), CPU)(samples[:1])
 
 
 @pytest.mark.parametrize("scales", [(1.0,), (1.0, 1.5)])
