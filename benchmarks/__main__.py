@@ -18,7 +18,7 @@ from benchmarks.startup import configure_libraries
 
 # commands that go on where they were stopped
 RESUMED = {"reproduce", "reproduce-lm", "train", "predict", "score", "tune", "trial", "precision", "evaluate"}
-LOST = r"Connection (closed|reset|refused)|ncclRemoteError"  # as gloo and NCCL tell that another process has ended
+LOST = r"Connection (closed|reset|refused)|ncclRemoteError"  # how gloo and NCCL report that another process has ended
 
 
 def main() -> int:
@@ -73,7 +73,7 @@ def _message(error: BaseException) -> str:
         fixes = {
             errno.ENOSPC: f"free disk space and {_again()}",
             errno.EROFS: "choose a writable folder (RESULTS=, --results)",
-            errno.EACCES: "choose a writable folder (RESULTS=, --results)",
+            errno.EACCES: "make it readable, or choose a writable folder (RESULTS=, --results)",
         }
         fix = fixes.get(error.errno or 0, f"fix this and {_again()}")
         return f"{printable(error.filename or 'a file')}: {error.strerror or text}; {fix}"

@@ -412,7 +412,7 @@ def check_folder(config: Config, folder: Path) -> None:
 
 
 def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], str]:
-    """Name, keys and source of a shipped recipe, preset or tuning space, or of a YAML file.
+    """Name, keys and source of a shipped recipe or preset, or of a YAML file.
 
     A file with a key `base` overrides keys of the file that it names (one next to it, or a shipped one). `above` are
     the files based on this one, to detect cycles.
@@ -432,7 +432,9 @@ def read_named(kind: str, name: str, *above: str) -> tuple[str, dict[str, Any], 
             raise UserError(f"{source}: {section}: must hold keys; remove it if it has none")
     if (base := keys.pop("base", None)) is not None:
         if not isinstance(base, str):
-            raise UserError(f"{source}: base: must be the name of one of the {kind}, or a YAML file, not {base!r}")
+            raise UserError(
+                f"{source}: base: must be the name of one of the {Path(kind).name}, or a YAML file, not {base!r}"
+            )
         if base.endswith((".yaml", ".yml")):
             base = str((Path(name).parent / base).resolve())  # `..` and links must not hide a cycle
         keys = merge(read_named(kind, base, *above, name)[1], keys)

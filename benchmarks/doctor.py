@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
@@ -44,10 +45,9 @@ class Check:
 
 def examine(crohme: Path | None, results: Path, ptb: Path | None = None) -> list[Check]:
     """Run all checks. Nothing is written except a temporary file."""
-    workspace = results if crohme else results / "local/embedded"  # where the job's runs go
     machine_checks = (python, machine, packages, torch_and_devices, opencv, openmp, text_encoding, shared_memory)
     data_checks = (partial(data, crohme, results), partial(text, ptb))
-    job_checks = (partial(disk, results), *data_checks, scorer, partial(tracking, workspace))
+    job_checks = (partial(disk, results), *data_checks, scorer, partial(tracking, crohme, results))
     findings: list[Check] = []
     for check in (*machine_checks, *job_checks):
         try:
@@ -235,7 +235,7 @@ def data(crohme: Path | None, results: Path) -> Iterator[Check]:
     from benchmarks.data.archive import open_archive
     from benchmarks.errors import UserError
 
-    fix = "make crohme"
+    fix = ""  # an archive of one's own names it itself
     if crohme is None:
         words = "the embedded set (NOT CROHME), generated on demand"
         yield Check("data", "info", words, "for CROHME: make crohme, then set CROHME=data/crohme.zip")
@@ -247,7 +247,8 @@ def data(crohme: Path | None, results: Path) -> Iterator[Check]:
     try:
         archive = open_archive(crohme)
     except UserError as error:
-        yield Check("data", "broken", str(error), fix)
+        fault, _, its_fix = str(error).rpartition("; ")
+        yield Check("data", "broken", fault, fix or its_fix)
         return
     known = archive.name != "foreign"
     fix = "" if known else "its results go to results/local/; make crohme downloads the published edition"
@@ -276,6 +277,19 @@ def text(ptb: Path | None) -> Iterator[Check]:
         yield Check("text", "warn", f"{words}: not the paper's Penn Treebank", "its perplexities are no reproduction")
 
 
+def _workspace(crohme: Path | None, results: Path) -> Path:
+    """Where the job's runs go."""
+    from benchmarks.data.archive import open_archive
+    from benchmarks.errors import UserError
+    from benchmarks.runs.workspace import workspace
+
+    if crohme is None:
+        return results / "local/embedded"
+    with suppress(UserError):  # `data` reports it
+        return workspace(open_archive(crohme), results)
+    return results
+
+
 def scorer() -> Iterator[Check]:
     """Whether the scoring scripts agree with the official scorer on ten known cases."""
     from evaluation.scoring.run_scripts import own_scripts, scripts, self_check
@@ -288,13 +302,13 @@ def scorer() -> Iterator[Check]:
         yield Check("scorer", "ok", f"{source}: ten known cases scored correctly")
 
 
-def tracking(workspace: Path) -> Iterator[Check]:
+def tracking(crohme: Path | None, results: Path) -> Iterator[Check]:
     """Whether MLflow's store is usable; at worst a warning, as runs do not depend on it."""
     from benchmarks.errors import reason, without_secrets
-    from benchmarks.tracking.tracking_store import reach
+    from benchmarks.tracking.tracking_store import reach, uri_in
 
     later = "runs continue without it; log them later with python -m benchmarks track FOLDER"
-    uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(workspace / 'mlflow.db').resolve()}"
+    uri = uri_in(_workspace(crohme, results))
     shown = without_secrets(uri)
     if _version("mlflow") is None:
         yield Check("tracking", "warn", f"mlflow is not installed; {later}", "make setup")

@@ -86,6 +86,11 @@ def bf16_unit(device: str) -> str | None:
     return next((unit for unit, check in units.items() if getattr(torch.cpu, check, bool)()), None)
 
 
+def in_bf16(wanted: bool, device: torch.device) -> bool:
+    """Whether products on a device are in bf16: where the settings want it and the device has a unit for it."""
+    return wanted and bf16_unit(device.type) is not None
+
+
 def revision() -> str | None:
     """The git revision of this checkout, followed by `+` if files were changed; None outside a checkout."""
     describe = ["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]

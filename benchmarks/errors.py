@@ -1,4 +1,4 @@
-"""Errors that are shown to users, and the wording of others': of a GPU's, and of drivers', without secrets."""
+"""Errors shown to users, and messages of GPUs and drivers, shortened and without secrets."""
 
 import re
 from urllib.parse import unquote

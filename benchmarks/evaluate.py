@@ -14,7 +14,7 @@ from benchmarks.data.archive import Archive
 from benchmarks.environment import best_device, environment
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.printing import console, show
+from benchmarks.printing import console, counted, show
 from benchmarks.recognition.predict import predict
 from benchmarks.recognition.recognizer import Recognizer
 from benchmarks.runs.folder import RunFolder
@@ -55,13 +55,15 @@ def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Seque
             raise UserError(f"{used}; give all of CROHME, or --weights to read any data")
     splits = test_splits(archive, years)
     wanted = {f"{_name(run)}/{split}": (run, split) for run in runs for split in splits if split in run.scores}
+    if not wanted:
+        raise UserError(f"{results / 'reproduced'}: no run there is scored on {', '.join(splits)}; choose other years")
     evaluated = results / "local/evaluated"
     rows, here = {}, {key: value for key, value in environment(best_device()).items() if key != "started"}
     with suppress(OSError, ValueError, LookupError, TypeError):  # no evaluation was stopped, or it cannot be resumed
         stopped = json.loads((evaluated / "unfinished.json").read_text())
         rows = stopped["rows"] if stopped["environment"] == here else {}
     done = len(rows.keys() & wanted.keys())
-    console.print(f"plan: {len(runs)} runs, {len(wanted)} test sets{f', {done} of them already done' if done else ''}")
+    console.print(f"plan: {counted(len(wanted), 'test set')} to read{f', {done} of them already done' if done else ''}")
     for key, (run, split) in wanted.items():
         if key not in rows:
             rows[key] = row = _evaluated(run, split, archive, evaluated / _name(run))

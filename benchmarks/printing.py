@@ -32,6 +32,11 @@ def show(title: str, rows: Sequence[Row], caption: str | None = None) -> None:
     console.print(table)
 
 
+def counted(n: int, noun: str) -> str:
+    """1 run, 2 runs."""
+    return f"{n:,} {noun}{'s' * (n != 1)}"
+
+
 def _cell(value: object) -> str:
     if value is None or value != value:  # NaN
         return ""

@@ -26,7 +26,7 @@ from benchmarks.errors import FAULTS, UserError
 from benchmarks.files import locked, write_atomically
 from benchmarks.jobs.engine import Placing
 from benchmarks.jobs.place import Died, Place
-from benchmarks.printing import console, show
+from benchmarks.printing import console, counted, show
 from benchmarks.runs.contents import Epoch
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.workspace import announce, workspace
@@ -137,10 +137,13 @@ def fitted(
                 raise OutOfTime
             needed = max(needed, math.floor(minutes) + 1)
             raise UserError(
-                f"--minutes {minutes:g}: {len(configs)} runs at {seconds:.3g} s an epoch have no time for the {least} "
-                f"epochs each that the preset {configs[0].preset} needs; give {needed} or more (MINUTES=)"
+                f"--minutes {minutes:g}: {counted(len(configs), 'run')} at {seconds:.3g} s an epoch: no time for "
+                f"{counted(least, 'epoch')} each, which the preset {configs[0].preset} needs; give {needed} or more "
+                "(MINUTES=)"
             )
-        console.print(f"{minutes:g} minutes: up to {epochs} epochs for each run, at {seconds:.3g} s an epoch")
+        console.print(
+            f"{minutes:g} minutes: up to {counted(epochs, 'epoch')} for each run, at {seconds:.3g} s an epoch"
+        )
         with locked(runs, ".fitted", seconds=60):  # another job may have chosen meanwhile
             chosen = _chosen(path) | {key: epochs}
             write_atomically(path, json.dumps(chosen, indent=1) + "\n")

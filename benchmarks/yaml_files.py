@@ -66,7 +66,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     refuse_pipe(path)
     try:
         value = parse_yaml(path.read_text())
-        json.dumps(value, default=str)  # refuses keys that are no text
+        json.dumps(value, default=str)  # refuses keys that JSON does not have, such as dates
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file; correct the path") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:

@@ -164,10 +164,10 @@ def test_a_tracking_server(server: HTTPServer, tmp_path: Path, monkeypatch: pyte
     address = f"127.0.0.1:{server.server_port}"
     for uri, status in ((f"http://me:secret@{address}/", "ok"), (f"http://{address}/busy", "warn")):
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-        check = only(doctor.tracking(tmp_path))
+        check = only(doctor.tracking(None, tmp_path))
         assert check.status == status and "secret" not in check.words + check.fix
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:///tmp/mlruns")
-    assert_fixable(only(doctor.tracking(tmp_path)), "warn", "a folder")
+    assert_fixable(only(doctor.tracking(None, tmp_path)), "warn", "a folder")
 
 
 def test_servers_that_are_down_or_silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -175,12 +175,12 @@ def test_servers_that_are_down_or_silent(monkeypatch: pytest.MonkeyPatch, tmp_pa
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-        assert_fixable(only(doctor.tracking(tmp_path)), "warn", "timed out")
+        assert_fixable(only(doctor.tracking(None, tmp_path)), "warn", "timed out")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-    assert_fixable(only(doctor.tracking(tmp_path)), "warn", "refused")
+    assert_fixable(only(doctor.tracking(None, tmp_path)), "warn", "refused")
     monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 1)  # the driver's timeout is in whole seconds
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"postgresql+psycopg2://me:secret@127.0.0.1:{port}/runs")
-    check = only(doctor.tracking(tmp_path))
+    check = only(doctor.tracking(None, tmp_path))
     assert_fixable(check, "warn", "refused")
     assert "secret" not in check.words
 
@@ -188,12 +188,13 @@ def test_servers_that_are_down_or_silent(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_a_database_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 0.2)
-    assert "will be made" in only(doctor.tracking(tmp_path)).words
-    with closing(sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)) as database:
+    assert "will be made" in only(doctor.tracking(None, tmp_path)).words
+    (tmp_path / "local/embedded").mkdir(parents=True)
+    with closing(sqlite3.connect(tmp_path / "local/embedded/mlflow.db", isolation_level=None)) as database:
         database.execute("CREATE TABLE runs (name)")
-        assert only(doctor.tracking(tmp_path)).status == "ok"
+        assert only(doctor.tracking(None, tmp_path)).status == "ok"
         database.execute("BEGIN EXCLUSIVE")
-        assert_fixable(only(doctor.tracking(tmp_path)), "warn", "locked")
+        assert_fixable(only(doctor.tracking(None, tmp_path)), "warn", "locked")
 
 
 def test_a_failing_check_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +243,7 @@ def test_progress_of_runs(tmp_path: Path) -> None:
     listed = {Path(run.folder).name: (run.status, run.words) for run in listing.runs(tmp_path)}
     assert listed == {
         "untrained": ("untrained", ""),
-        "training": ("training", "at epoch 4 of 10"),
+        "training": ("training", "4 of 10 epochs"),
         "trained": ("trained", "10 epochs"),
         "recognized": ("recognized", "2014, 2016"),
         "scored": ("scored", "2014 35.50; 2016 not scored"),
@@ -272,9 +273,9 @@ def test_ls_lists_everything_without_slow_imports(tmp_path: Path) -> None:
         assert done.stderr == "[]\n"
         if option:
             found = json.loads(done.stdout)
-            assert found["runs"][0]["words"] == "at epoch 4 of 10" and "paper" in found["presets"]
+            assert found["runs"][0]["words"] == "4 of 10 epochs" and "paper" in found["presets"]
         else:
-            assert "training at epoch 4 of 10" in done.stdout and "CoMER (Fusion)" in done.stdout
+            assert "training 4 of 10 epochs" in done.stdout and "CoMER (Fusion)" in done.stdout
 
 
 @pytest.mark.parametrize(("load", "threads", "warned"), [(5.0, "", True), (5.0, "1", False), (0.0, "", False)])

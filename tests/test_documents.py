@@ -74,13 +74,13 @@ def test_make_knows_what_the_readme_makes() -> None:
 
 @pytest.mark.release
 def test_the_other_commands_of_the_readme_run(tmp_path: Path) -> None:
-    """And its Python, with drawings in place of scans; what is written stays out of the checkout."""
+    """And its Python, with drawings for images; what is written stays out of the checkout."""
     for name in (".venv", "results/reproduced", "results/figures"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "scans").mkdir()
+    (tmp_path / "images").mkdir()
     for name in ("a.png", "b.png"):
-        (tmp_path / "scans" / name).symlink_to(ROOT / "results/figures/circle.png")
+        (tmp_path / "images" / name).symlink_to(ROOT / "results/figures/circle.png")
     (python,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     (tmp_path / "readme.py").write_text(python)
     run = [line for line in commands() if not line.startswith("make ")]

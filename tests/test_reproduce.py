@@ -380,13 +380,13 @@ def test_minutes_enough_for_all_epochs_or_for_none(
     (shorter,) = job.fitted([config], data, runs, 1, 60.0, force=True)  # all three are left
     assert shorter.training.epochs == 2 and job.fitted([config], data, runs, 1, 60.0) == [shorter]
     monkeypatch.setattr(job, "epoch_seconds", lambda history: 50.0)
-    with pytest.raises(UserError, match=r"1 runs at 50 s an epoch have no time for the 1 epochs .* give 2 or more"):
+    with pytest.raises(UserError, match=r"1 run at 50 s an epoch: no time for 1 epoch each.* give 2 or more"):
         job.fitted([config], data, runs, 0.9, 54.0)
     assert stages == ["train"]  # measured once
     stages.clear()
     slow = config.changed({"training.batching.curriculum": 2})  # its first epoch, with the shortest labels, is enough
     for _ in range(2):
-        with pytest.raises(UserError, match="have no time for the 3 epochs each"):
+        with pytest.raises(UserError, match="no time for 3 epochs each"):
             job.fitted([slow], data, tmp_path / "slow", 1e-9, 1e-9)
     assert stages == ["train"] and len(RunFolder(tmp_path / "slow" / slow.run_name).history) == 1
     with pytest.raises(job.OutOfTime):

@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.cli.options import RESULTS, AsJson, Crohme, Ptb, Recipe, Results, app, parse_list, parse_seed
+from benchmarks.cli.options import (
+    RESULTS,
+    AsJson,
+    Crohme,
+    Ptb,
+    Recipe,
+    Results,
+    app,
+    parse_list,
+    parse_seed,
+    refuse_unknown,
+)
 from benchmarks.errors import UserError
 
 PANEL = "Checks"
@@ -83,6 +94,7 @@ def precision(
     from benchmarks.runs.workspace import open_data
 
     sizes, numbers = Sizes(limit, epochs, heldout, max_tokens), [parse_seed(seed) for seed in parse_list(seeds)]
+    refuse_unknown([recipe], preset)
     precision(open_data(crohme, results), results, recipe, preset, numbers, sizes)
 
 
@@ -105,6 +117,7 @@ def trial(
     from benchmarks.performance.trial import trial
     from benchmarks.runs.workspace import open_data
 
+    refuse_unknown([recipe], preset)
     trial(open_data(crohme, results), results, recipe, preset, seed, epochs, changes or [], readings or [])
 
 

@@ -26,11 +26,14 @@ def reproduce_lm(
 ) -> None:
     """Train and test language models, on a GPU if there is one; a stopped job is resumed."""
     from benchmarks.languages.reproduce import on_captions, on_text
+    from benchmarks.languages.settings import resolve
     from benchmarks.runs.workspace import open_data
 
     names, numbers = parse_list(recipes), [parse_seed(seed) for seed in parse_list(seeds)]
     if not (names and numbers):
         raise UserError("no recipe or no seed is given: omit --recipes and --seeds for lm-char-small, seed 7")
+    for name in names:
+        resolve(name, numbers[0])  # a misspelt one is refused before data is made
     if ptb is not None:
         on_text(ptb, names, numbers, results)
     else:

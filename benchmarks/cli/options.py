@@ -1,12 +1,13 @@
 """The Typer app and the options shared by several commands."""
 
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from benchmarks.config import PRESETS, SEED_LIMIT
+from benchmarks.config import PRESETS, SEED_LIMIT, resolve
 from benchmarks.errors import UserError
 from benchmarks.places import CHECKOUT
 
@@ -52,6 +53,12 @@ def parse_list(text: str) -> list[str]:
         return list(dict.fromkeys(words))
     except ValueError:
         raise UserError(f"{text!r}: a quotation mark without its partner; close it") from None
+
+
+def refuse_unknown(recipes: Iterable[str], preset: str) -> None:
+    """Raise UserError for a misspelt recipe or preset, and for faults in their files, before any data is made."""
+    for recipe in recipes:
+        resolve(recipe, preset, seed=0)
 
 
 def parse_seed(word: str) -> int:

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from benchmarks.cli import options
-from benchmarks.cli.options import RESULTS, AsJson, Crohme, Preset, Recipe, Results, Years, app, parse_list, parse_seed
+from benchmarks.cli.options import (
+    RESULTS,
+    AsJson,
+    Crohme,
+    Preset,
+    Recipe,
+    Results,
+    Years,
+    app,
+    parse_list,
+    parse_seed,
+    refuse_unknown,
+)
 from benchmarks.config import PRESETS
 from benchmarks.errors import UserError
 
@@ -54,9 +66,11 @@ def reproduce(
         )
     job = Options(force, minutes, placing)  # starts the clock
     preset, numbers = preset or _default_preset(), [parse_seed(seed) for seed in parse_list(seeds)]
+    names = parse_list(recipes)
+    refuse_unknown(names, preset)
     archive = open_data(crohme, results)
     splits = test_splits(archive, parse_list(years))
-    configs = [resolve(recipe, preset, seed, archive) for recipe in parse_list(recipes) for seed in numbers]
+    configs = [resolve(recipe, preset, seed, archive) for recipe in names for seed in numbers]
     if not reproduce(configs, archive, splits, results, job):
         sys.exit(OUT_OF_TIME)
 
@@ -72,7 +86,7 @@ def train(
     force: options.Force = False,
 ) -> None:
     """Train or resume one run; on several devices with torchrun."""
-    from benchmarks.config import read_named, resolve
+    from benchmarks.config import resolve
     from benchmarks.runs.folder import RunFolder
     from benchmarks.runs.workspace import announce, open_data, workspace
     from benchmarks.tracking.live import live
@@ -89,8 +103,7 @@ def train(
         if run.weights.exists() and not can_train and not force:
             raise UserError(f"{folder}: it is trained and has no checkpoint to resume from; --force trains it again")
     else:
-        for kind, name in (("recipes", recipe), ("presets", preset or _default_preset())):
-            read_named(kind, name)  # a misspelt one is refused before data is made
+        refuse_unknown([recipe], preset or _default_preset())
         archive = open_data(crohme, results)
         config = resolve(recipe, preset or _default_preset(), seed, archive)
         run = RunFolder(workspace(archive, results) / "runs" / config.run_name, config)
@@ -179,6 +192,7 @@ def tune(
     from benchmarks.tuning.study import tune
 
     placing = Placing(engine, workers, cpus, gpus)
+    refuse_unknown([recipe], preset or _default_preset())
     archive = open_data(crohme, results)
     problem = pose(recipe, preset or _default_preset(), seed, archive, space)
     tune(problem, archive, results, trials, placing, storage)
@@ -221,13 +235,14 @@ def remove(
 ) -> None:
     """Delete a run made by mistake, with its MLflow entry."""
     from benchmarks.languages.settings import FILE
+    from benchmarks.printing import counted
     from benchmarks.runs.folder import RunFolder
     from benchmarks.tracking.track import remove
 
     if (folder / FILE).exists():
         raise UserError(f"{folder}: this is a language model's run; delete the folder, and its entry in the MLflow UI")
     run = RunFolder(folder)
-    what = f"{folder}, {len(run.history)} epochs of {run.recipe}"
+    what = f"{folder}, {counted(len(run.history), 'epoch')} of {run.recipe}"
     if not (yes or (sys.stdin.isatty() and typer.confirm(f"delete {what}, and its MLflow entry?"))):
         raise UserError(f"{what}: nothing was deleted; --yes deletes without asking")
     logged = remove(folder)
@@ -267,7 +282,7 @@ def list_(
         shipped = {"recipes": listing.shipped("recipes")}
         shipped |= {"presets": {rung["preset"]: rung for rung in ladder(results / "reproduced")}}
         runs = [asdict(run) for run in listing.runs(results)]
-        print(json.dumps(shipped | {"runs": runs, "language models": languages.runs(results)}, indent=1))
+        print(json.dumps(shipped | {"runs": runs, "language_models": languages.runs(results)}, indent=1))
     else:
         show("presets", ladder(results / "reproduced"))
         print("\n".join([*listing.lines(results), *languages.lines(results)]))

@@ -22,7 +22,7 @@ from benchmarks.data.samples import Sample
 from benchmarks.data.store import FolderStore, Store, ZipStore
 from benchmarks.errors import UserError
 from benchmarks.files import refuse_pipe
-from benchmarks.printing import err_console
+from benchmarks.printing import counted, err_console
 from evaluation import InputError
 from evaluation.scoring.inputs import PUBLISHED, from_captions, parse_captions
 from models.vocab import SPECIAL, Vocabulary
@@ -82,13 +82,13 @@ class Archive:
             raise UserError(f"{error}; fix it") from None
         for id_, tokens in captions.items():
             if not tokens or not _ID.fullmatch(id_):
-                number = [line.partition("\t")[0] for line in text.splitlines()].index(id_) + 1
+                number = [line.partition("\t")[0] for line in io.StringIO(text, newline=None)].index(id_) + 1
                 fault = "cannot be an id: take letters, digits and _ . + -" if tokens else "has no tokens"
                 raise UserError(f"{where}, line {number}: {id_[:40]!r} {fault}; correct the line")
         known = Vocabulary().ids.keys() - {*SPECIAL}
         if unknown := Counter(token for tokens in captions.values() for token in tokens if token not in known):
             named = ", ".join(f"{token[:40]} ({count})" for token, count in unknown.most_common(MAX_NAMED))
-            more = f" and {len(unknown) - MAX_NAMED} others" if len(unknown) > MAX_NAMED else ""
+            more = f" and {counted(others, 'other')}" if (others := len(unknown) - MAX_NAMED) > 0 else ""
             fix = "write them in its symbols, or drop their lines"
             raise UserError(f"{where}: not in models/dictionary.txt: {named}{more}; {fix}")
         if not captions:
@@ -154,8 +154,9 @@ class Archive:
         if not (self.mark or self._published(split) or split in self._judged):
             self._judged.add(split)
             if unlike := [sample.id for sample in samples if not resembles_crohme(sample.image)]:
-                told = f"{len(unlike)} of {len(samples)} images of {split} ({unlike[0]}, ...) are unlike CROHME's"
-                told = f"{self.path}: {told}, whose strokes are 3 px wide on a plain ground"
+                named = f"{len(unlike)} of {len(samples)} ({unlike[0]}{', ...' * (len(unlike) > 1)})"
+                told = f"images of {split} unlike CROHME's, whose strokes are 3 px wide on a plain ground: {named}"
+                told = f"{self.path}: {told}"
                 if split != "train":
                     told += (
                         ". `recognize --json IMAGES > read.jsonl` reads them better, as it renders them so first; "

@@ -34,7 +34,7 @@ class ZipStore:
         except DAMAGED as error:
             raise UserError(
                 f"{path}: truncated, or not a zip archive ({error}); "
-                "fetch it again (`make crohme` fetches CROHME's images)"
+                "delete it, then fetch it again (`make crohme` fetches CROHME's images)"
             ) from None
         infos = [info for info in self._zip.infolist() if not info.is_dir()]
         total = sum(info.file_size for info in infos)
@@ -45,10 +45,11 @@ class ZipStore:
             )
         for name, count in Counter(info.filename for info in infos).items():
             if name.startswith("/") or "\\" in name or ":" in name or ".." in PurePosixPath(name).parts:
-                raise UserError(f"{path}: entry {name!r} climbs out of the folder; {TRUSTED}")
+                raise UserError(f"{path}: entry {name!r} is no plain path within the archive; {TRUSTED}")
             if count > 1:
                 raise UserError(f"{path}: entry {name!r} occurs {count} times; pack the archive again")
-        self._infos = {info.filename[len(root) :]: info for info in infos if info.filename.startswith(root)}
+        files = (info for info in infos if not _hidden(info.filename))
+        self._infos = {info.filename[len(root) :]: info for info in files if info.filename.startswith(root)}
         inner = re.compile(rf"(?!__MACOSX/)(.+)/{root}.+")  # `zip -r mine.zip mine` packs the folder above, too
         if not self._infos and (found := next(filter(None, (inner.fullmatch(info.filename) for info in infos)), None)):
             fix = f"zip it as `cd {found[1]} && zip -r ../{path.name} {root.rstrip('/')}`"
@@ -86,6 +87,7 @@ class FolderStore:
         """Bytes by name, such as "train/caption.txt"."""
         # folder by folder, as `**` would not follow links
         files = (file for depth in ("*", "*/*", "*/*/*") for file in self._root.glob(depth) if file.is_file())
+        files = (file for file in files if not _hidden(file.name))
         return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
 
     def crc(self, name: str) -> int:
@@ -99,6 +101,11 @@ class FolderStore:
 
 
 Store = ZipStore | FolderStore
+
+
+def _hidden(name: str) -> bool:
+    """Whether a file is none of the archive's: macOS leaves a `._NAME` beside every file."""
+    return PurePosixPath(name).name.startswith(".")
 
 
 def refuse_large(where: str, size: int, limit: int) -> None:

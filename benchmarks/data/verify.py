@@ -78,7 +78,7 @@ def skip_reason(height: int, width: int, tokens: int) -> str | None:
     """Why the authors' loader skips an expression; None if it does not."""
     reasons = []
     if height * width > AUTHORS_MAX_PIXELS:
-        reasons.append(f"{height} x {width} = {height * width:,} pixels (more than {AUTHORS_MAX_PIXELS:,})")
+        reasons.append(f"{width} x {height} = {height * width:,} pixels (more than {AUTHORS_MAX_PIXELS:,})")
     if tokens > AUTHORS_MAX_TOKENS:
         reasons.append(f"{tokens} tokens (more than {AUTHORS_MAX_TOKENS})")
     return " and ".join(reasons) or None

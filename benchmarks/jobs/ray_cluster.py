@@ -39,7 +39,8 @@ class Ray:
             except (ConnectionError, ValueError) as error:
                 address = os.environ.get("RAY_ADDRESS", "")
                 told = f"{without_secrets(address)}: {reason(error, address)}"
-                raise UserError(f"no Ray cluster at RAY_ADDRESS={told}") from None
+                fix = "start it, or unset RAY_ADDRESS to use this machine"
+                raise UserError(f"no Ray cluster at RAY_ADDRESS={told}; {fix}") from None
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if gpus is None:
             gpus = 1 if any("GPU" in node for node in nodes) else 0

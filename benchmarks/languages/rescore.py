@@ -26,6 +26,7 @@ from benchmarks.files import refuse_pipe, write_atomically
 from benchmarks.printing import err_console, show
 from benchmarks.recognition.rescoring import Lines, total
 from benchmarks.runs.folder import RunFolder
+from benchmarks.runs.workspace import workspace
 from evaluation.lgeval import metrics
 from evaluation.lgeval.label_graph import Graph
 from evaluation.scoring.inputs import GroundTruth
@@ -120,7 +121,7 @@ def rescore(archive: Archive, trial: Path, folders: Sequence[Path], language: Pa
             rows += _rows(run, split, sets[-1:], chosen)
         if len(sets) > 1:
             rows += _rows(run, "all", sets, chosen)
-    write(rows, results)
+    write(rows, workspace(archive, results))  # only what is CROHME's replaces the committed table
     shown = ("run", "set", "n", "exact", "with", "gained", "lost", "points", "p", "oracle")
     show(TITLE, [{key: row[key] for key in shown} for row in rows])
     return rows

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from benchmarks.errors import UserError
 from benchmarks.files import content_of, folders_with, write_atomically
 from benchmarks.languages.settings import FILE, LanguageSettings, load
+from benchmarks.printing import counted
 from benchmarks.runs.contents import Environment, Open
 
 
@@ -114,4 +115,4 @@ class LanguageRun:
 
 def _device(environment: Mapping[str, Any]) -> str:
     name, threads = environment.get("device", "unknown"), environment.get("threads", 1)
-    return name if environment.get("gpu") else f"{name}, {threads} thread{'s' if threads != 1 else ''}"
+    return name if environment.get("gpu") else f"{name}, {counted(threads, 'thread')}"

@@ -15,7 +15,7 @@ import torch
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from benchmarks.environment import best_device, bf16_unit, environment
+from benchmarks.environment import best_device, environment, in_bf16
 from benchmarks.errors import Diverged, UserError
 from benchmarks.files import locked, remove_partial
 from benchmarks.languages.corpus import Corpus, columns
@@ -70,7 +70,7 @@ class Trainer:
         if tied(self.settings, corpus.name, corpus.digest) != self.settings:
             raise UserError(f"{run.path}: it was trained on another corpus; give that one, or choose another folder")
         self.device = best_device()
-        self.bf16 = self.training.bf16 and bf16_unit(self.device.type) is not None
+        self.bf16 = in_bf16(self.training.bf16, self.device)
         make_deterministic(Team(0, 1, self.device), self.training.threads)
         batch, steps = self.training.batch_size, self.training.steps
         words_NB, targets_NB = columns(corpus.splits["train"], batch, steps)

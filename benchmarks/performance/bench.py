@@ -27,11 +27,11 @@ from torch import Tensor, nn
 from benchmarks.config import resolve
 from benchmarks.data.archive import open_archive
 from benchmarks.data.batching import evaluation_batches
-from benchmarks.environment import cores, processor, revision
+from benchmarks.environment import bf16_unit, cores, processor, revision
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
 from benchmarks.languages.plain import training_steps
-from benchmarks.printing import err_console, show
+from benchmarks.printing import counted, err_console, show
 from benchmarks.recognition.predict import recognize
 from benchmarks.runs.folder import RunFolder
 from evaluation import csv_text
@@ -72,7 +72,7 @@ class Sizes:
 
 def hardware() -> str:
     """Processor, cores and threads."""
-    return f"{processor()}, {cores()} cores, {torch.get_num_threads()} threads"
+    return f"{processor()}, {counted(cores(), 'core')}, {counted(torch.get_num_threads(), 'thread')}"
 
 
 def versions() -> str:
@@ -279,7 +279,8 @@ def bench(
     results: Path, only: list[str], repeats: int, sizes: Sizes | None = None, crohme: Path | None = None
 ) -> list[Row]:
     """Measure and save the benchmarks whose names contain an element of `only` (default: all); other rows are kept.
-    Two benchmarks need `crohme`, an archive with CROHME 2014. Raises UserError for unknown names."""
+    Two benchmarks need `crohme`, an archive with CROHME 2014, those of bf16 a unit for it. Raises UserError for unknown
+    names."""
     sizes, folder = sizes or Sizes(), results / "speed"
     jobs: dict[str, Callable[[], Row]] = {name: partial(timed, name, sizes, repeats) for name in cases(sizes)}
     if STATUS.exists():
@@ -287,6 +288,8 @@ def bench(
     if crohme is not None:
         jobs["crohme2014_beam10_reference_lengths_bf16"] = partial(crohme_search, crohme, sizes)
         jobs["crohme2014_changed_by_bf16"] = partial(crohme_changed_by_bf16, crohme, results)
+    if bf16_unit("cpu") is None:  # nothing computes in bf16 here, as it would be emulated
+        jobs = {name: job for name, job in jobs.items() if not name.endswith("bf16")}
     names = [*jobs, "growth"]
     if unknown := [part for part in only if not any(part in name for name in names)]:
         hint = "" if crohme else "; crohme2014_* need --crohme"

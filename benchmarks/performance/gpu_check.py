@@ -30,7 +30,7 @@ from benchmarks.config import Config, resolve
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.data.on_device import Drawn
 from benchmarks.data.samples import evenly
-from benchmarks.environment import best_device, environment, gpu_error
+from benchmarks.environment import best_device, bf16_unit, environment, gpu_error
 from benchmarks.errors import UserError, out_of_memory_reason
 from benchmarks.files import write_atomically
 from benchmarks.performance.bench import versions
@@ -221,7 +221,8 @@ def searches(archive: Archive, results: Path, device: torch.device) -> Iterator[
     case = f"{run.path.parent.name}/{run.path.name}"
     for measure, value in zip(("committed", "from", "to"), (scored.exprate, *scored.ci95), strict=True):
         yield "search", case, f"ExpRate, {measure}", value, "%"
-    for name, bf16 in (("float32", False), ("bf16", True)):
+    ways = {"float32": False, "bf16": True} if bf16_unit(device.type) else {"float32": False}
+    for name, bf16 in ways.items():
         settings = config.changed({"search.bf16": bf16})
         here, began = RunFolder(results / "local/gpu-check" / name, settings), time.perf_counter()
         predictions = recognize(model, settings, samples, device, f"{SPLIT}, {name}")
@@ -250,6 +251,7 @@ def switches(done: list[Measurement], config: Config) -> Iterator[Measurement]:
     yield "set", "preset", "training.resident", passes(ON_DEVICE), ""
     if values("step", "no memory"):
         yield "set", "preset", "training.batching.pixels", max(values("step", "pixels"), default=0), "px"
-    (low,), (high,), (rate,) = (values("search", f"ExpRate{of}") for of in (", from", ", to", " in bf16"))
-    (single,), (half,) = (values("search", f"time in {name}") for name in ("float32", "bf16"))
-    yield "set", "preset", "search.bf16", low <= rate <= high and half < single, ""
+    (low,), (high,), rates = (values("search", f"ExpRate{of}") for of in (", from", ", to", " in bf16"))
+    (single,), half = (values("search", f"time in {name}") for name in ("float32", "bf16"))
+    better = [low <= rate <= high and seconds < single for rate, seconds in zip(rates, half, strict=True)]
+    yield "set", "preset", "search.bf16", any(better), ""

@@ -22,7 +22,7 @@ from benchmarks.data.samples import evenly, split_heldout
 from benchmarks.environment import best_device, bf16_unit
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
-from benchmarks.printing import err_console, show
+from benchmarks.printing import counted, err_console, show
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.teacher_forcing import teacher_forced
 from benchmarks.training.trainer import train
@@ -76,7 +76,7 @@ def precision(
         learnable = [sample for sample in heldout if model.unfit(sample.tokens) is None]
         batches = evaluation_batches(learnable, config, config.training.batching.size)
         loss, accuracy = teacher_forced(model, batches)
-        hardware = f"{run.environment.get('device')}, {run.environment.get('threads')} threads"
+        hardware = f"{run.environment.get('device')}, {counted(run.environment.get('threads', 1), 'thread')}"
         lines[-1] |= {"heldout_loss": loss, "heldout_token_accuracy": accuracy, "hardware": hardware}
     table = pd.DataFrame(lines)
     verdicts = judge(table)

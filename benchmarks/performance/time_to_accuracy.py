@@ -29,7 +29,9 @@ def timings(results: Path, folders: Sequence[Path] = ()) -> pd.DataFrame:
     if not runs:
         raise UserError(f"{results / 'reproduced'}: it holds no runs; give run folders")
     rows = pd.DataFrame([row(run) for run in sorted(runs, key=lambda run: run.seed)]).sort_values(KEYS, kind="stable")
-    table = pd.concat([with_spread(seeds) for _, seeds in rows.groupby(KEYS, sort=False)], ignore_index=True)
+    table = pd.concat(
+        [with_spread(seeds) for _, seeds in rows.groupby(KEYS, sort=False, dropna=False)], ignore_index=True
+    )
     known = table.dropna(axis="columns", how="all")
     printing.show("time to accuracy", known.drop(columns="config").to_dict("records"))  # pyright: ignore
     if not folders:

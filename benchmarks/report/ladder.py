@@ -10,7 +10,7 @@ from benchmarks.report.presets import number_range
 from benchmarks.runs.folder import RunFolder
 from benchmarks.runs.listing import shipped
 
-RECIPE, YEAR = "comer-fusion", "2014"  # what is told of how much a preset reads
+RECIPE, YEAR = "comer-fusion", "2014"  # the row and the set that show how well a preset reads
 COST, READS = "training a row of Table 1", f"Fusion's ExpRate on CROHME {YEAR}"  # headings
 
 
@@ -32,9 +32,8 @@ def ladder(root: Path = COMMITTED) -> list[dict[str, str]]:
 
 def advice(preset: str) -> str:
     """What to know before and after a job of the rung that reads next to nothing: the next one; empty for others."""
-    if preset != PRESETS[0]:
+    if preset != PRESETS[0] or (above := ladder()[1])[READS] == "–":
         return ""
-    above = ladder()[1]
     return (
         f"{preset} shows that every stage works and reads next to nothing of CROHME; "
         f"PRESET={above['preset']} reads {above[READS]} of {YEAR} after {above[COST]} a row"

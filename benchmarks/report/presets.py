@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from benchmarks.config import AUTHORS_MAX_TOKENS, Config, Data, digest_of_keys
+from benchmarks.printing import counted
 from benchmarks.report.paper import reference
 from benchmarks.runs.folder import RunFolder
 
@@ -44,7 +45,7 @@ def preset_labels(runs: Iterable[RunFolder]) -> dict[RunFolder, str]:
 def added_data(data: Data) -> str:
     """Summarize what a run trains on beyond the archive's expressions."""
     parts, share = data.sub_expressions, data.substitution
-    words = [f"{parts} part{'s' * (parts > 1)}"] if parts else []
+    words = [counted(parts, "part")] if parts else []
     words += [f"{count} exchanged"] if (count := data.exchanged) else []
     return ", ".join([*words, f"{share:.0%} substituted"] if share else words) or "nothing"
 

@@ -59,7 +59,9 @@ class RunFolder:
         Raises UserError if the file is missing or damaged; the message names the file and the fault.
         """
         path = self.path / name
-        fix = "score this run again" if name.startswith("scores") else "restore it, or delete this run folder"
+        fix = (
+            "score this run again" if name.startswith(("scores", "errors")) else "restore it, or delete this run folder"
+        )
         refuse_pipe(path)
         try:
             if name not in self._cache:
@@ -95,7 +97,7 @@ class RunFolder:
 
     @cached_property
     def stored(self) -> dict[str, Any]:
-        """config.yaml as it is: an older one lacks settings of today, which must not change its digest."""
+        """config.yaml as it is: an older one lacks newer settings; adding them would change its digest."""
         return read_yaml(self.path / "config.yaml")
 
     @property
@@ -168,7 +170,8 @@ class RunFolder:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Digest of the contents from which a file was made, by the file's name."""
+        """Digest of the contents from which a file was made, by the file's name; read anew, as others may add to it."""
+        self._cache.pop("sources.json", None)
         return self._read("sources.json", dict[str, str]) if (self.path / "sources.json").exists() else {}
 
     def file_digest(self, name: str) -> str:
@@ -179,7 +182,6 @@ class RunFolder:
 
     def record_source(self, name: str, digest: str) -> None:
         """Record in sources.json from which contents a file was made; it is made again when they have changed."""
-        self._cache.pop("sources.json", None)
         self.write("sources.json", self.sources | {name: digest})
 
     def forget_training(self) -> None:

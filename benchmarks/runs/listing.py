@@ -6,6 +6,7 @@ from pathlib import Path
 
 from benchmarks.config import SHIPPED, names
 from benchmarks.errors import UserError
+from benchmarks.printing import counted
 from benchmarks.runs.folder import RunFolder
 
 STAGES = ("damaged", "untrained", "training", "trained", "recognized", "scored")
@@ -59,13 +60,13 @@ def _status(run: RunFolder) -> tuple[str, str]:
     if state is None:  # not begun, or committed, without a checkpoint
         return ("scored", _rates(run, list(run.scores))) if run.scores else ("untrained", "")
     if not run.trained:
-        return "training", f"at epoch {state['epoch']} of {epochs}"
+        return "training", f"{state['epoch']} of {counted(epochs, 'epoch')}"
     recognized = [split for split in run.sets("predictions/*.tsv") if run.recognized(split)]
     scored = [split for split in recognized if run.scored(split)]
     if scored:
         rest = [split for split in recognized if split not in scored]
         return "scored", _rates(run, scored) + (f"; {', '.join(rest)} not scored" if rest else "")
-    return ("recognized", ", ".join(recognized)) if recognized else ("trained", f"{epochs} epochs")
+    return ("recognized", ", ".join(recognized)) if recognized else ("trained", counted(epochs, "epoch"))
 
 
 def _rates(run: RunFolder, splits: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ import torch
 
 from benchmarks.errors import UserError
 from benchmarks.files import locked, write_atomically
+from benchmarks.printing import counted
 from benchmarks.runs.folder import RunFolder
 from evaluation.scoring.interval import interval_text
 from models.weights import load_weights, pack_weights
@@ -33,7 +34,10 @@ def pack(folder: Path, weights: bool = True) -> Path:
     if run.data != "crohme":
         raise UserError(f"{folder}: it was trained on {run.data} data; only runs on CROHME can be packed")
     if limit := run.settings.search.limit:
-        raise UserError(f"{folder}: it read only {limit} images of a set (search.limit), which no table should compare")
+        raise UserError(
+            f"{folder}: it read only {limit} images of a set (search.limit), which no table should compare; "
+            "pack a run of a preset without that limit"
+        )
     splits = run.sets("predictions/*.tsv")
     unscored = [split for split in splits if not run.scored(split)]
     if unscored or not splits:
@@ -94,7 +98,8 @@ def card(run: RunFolder, parameters: int) -> str:
         f"# {run.recipe}, preset {run.preset}, seed {run.seed}",
         "",
         f"{parameters / 1e6:.2f} M parameters (float16), trained on CROHME's training set and what its preset adds: "
-        f"{len(run.history)} epochs in {run.seconds[-1] / 60:.0f} minutes. Epoch selected by: {run.settings.select}.",
+        f"{counted(len(run.history), 'epoch')} in {run.seconds[-1] / 60:.0f} minutes. "
+        f"Epoch selected by: {run.settings.select}.",
         f"Hardware: {run.hardware}, CPU threads: {environment.get('threads', 'unknown')}; "
         f"revision {environment.get('revision', 'unknown')}; versions in environment.json.",
         "",

@@ -48,7 +48,7 @@ def remove(folder: Path) -> bool:
     """
     run = RunFolder(folder)
     _ = run.settings
-    if folder.resolve().parents[1].name == "reproduced":
+    if folder.resolve().parent.parent.name == "reproduced":
         raise UserError(f"{folder}: this is a committed run, which the tables count; git rm -r removes it")
     with locked(folder):
         logged = with_store(folder, run.data, lambda mirror: mirror.remove(run))

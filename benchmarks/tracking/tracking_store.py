@@ -16,9 +16,14 @@ from benchmarks.errors import UserError, without_secrets
 ANSWER_SECONDS = 5  # a store that takes longer to answer counts as unusable
 
 
+def uri_in(workspace: Path) -> str:
+    """MLFLOW_TRACKING_URI, otherwise the SQLite file of a workspace."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{workspace.resolve() / 'mlflow.db'}"
+
+
 def tracking_uri(folder: Path) -> str:
-    """MLFLOW_TRACKING_URI, otherwise the SQLite file of the run folder's workspace."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{workspace_of(folder).resolve() / 'mlflow.db'}"
+    """The store to which a run folder is logged."""
+    return uri_in(workspace_of(folder))
 
 
 def store(folder: Path) -> str:
@@ -52,7 +57,7 @@ def browse(results: Path, port: int) -> None:
 
 def workspace_of(folder: Path) -> Path:
     """The workspace of a run folder WORKSPACE/{runs,reproduced}/recipe/name."""
-    return folder.resolve().parents[2]
+    return folder.resolve().parent.parent.parent
 
 
 def sqlite_path(uri: str) -> Path | None:
@@ -95,8 +100,8 @@ def reach(uri: str) -> str:
         from sqlalchemy import NullPool, create_engine
 
         create_engine(uri, poolclass=NullPool, connect_args={"connect_timeout": ANSWER_SECONDS}).connect().close()
-        return "lets us in"
-    return "not tried: no host in it"
+        return "accepts connections"
+    return "not checked: the address names no host"
 
 
 def bounded(uri: str) -> str:

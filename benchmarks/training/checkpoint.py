@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.config import Config
 from benchmarks.errors import UserError
-from benchmarks.printing import err_console
+from benchmarks.printing import counted, err_console
 from benchmarks.runs.folder import RunFolder
 from models.errors import CheckpointError
 from models.weights import pack_tensors, read_tensors
@@ -54,12 +54,12 @@ def load_checkpoint(
 
 
 def resumed_in(path: Path, began: Mapping[str, Any], here: Mapping[str, Any]) -> dict[str, Any]:
-    """What to record of the training in `path` that `began` somewhere, if it did, and goes on `here`: also where it is
-    resumed. Another number of threads is told."""
+    """The environment.json of a training in `path`: `began` (`here` for a new one), with `here` added to `resumed` if
+    it goes on elsewhere. Another number of threads is reported."""
     last = [began, *began.get("resumed", ())][-1]
     if here["threads"] != (before := last.get("threads", here["threads"])):
-        told = f"resumed with {here['threads']} threads instead of {before}: sums are rounded otherwise"
-        err_console.print(f"{path}: {told}, so weights will not be bit for bit the same")
+        message = f"resumed with {counted(here['threads'], 'thread')} instead of {before}: sums are rounded otherwise"
+        err_console.print(f"{path}: {message}, so weights will not be bit for bit the same")
     if not began or all(last.get(key) == here[key] for key in here if key != "started"):
         return {**(began or here)}
     return {**began, "resumed": [*began.get("resumed", ()), here]}

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.config import Config
 from benchmarks.data.batching import Inputs
-from benchmarks.environment import bf16_unit
+from benchmarks.environment import in_bf16
 from benchmarks.errors import UserError
 from benchmarks.training.batch_norm import batch_norms, momentum, recalibrated
 from benchmarks.training.checkpoint import flatten_optimizer, restore_optimizer
@@ -28,14 +28,14 @@ class Learner:
         self.config, self.team, training = config, team, config.training
         if training.batching.micro_batches % team.world:
             raise UserError(
-                f"{team.world} processes cannot share {training.batching.micro_batches} micro-batches a step: "
-                "set training.batching.micro_batches to a multiple"
+                f"micro-batches per step, {training.batching.micro_batches}, must be a multiple of the {team.world} "
+                "processes; set training.batching.micro_batches"
             )
         self.share = training.batching.micro_batches // team.world  # micro-batches per process and step
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)  # so the first weights depend only on the settings
             self.model = build(config.model).to(team.device)
-        self.bf16 = training.bf16 and bf16_unit(team.device.type) is not None
+        self.bf16 = in_bf16(training.bf16, team.device)
         # faster for bf16 convolutions and for matrix products in place of 1x1 ones, with the same results
         fast = self.bf16 or team.device.type == "cuda"
         self.layout = torch.channels_last if fast else torch.contiguous_format

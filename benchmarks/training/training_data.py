@@ -13,7 +13,7 @@ from benchmarks.data.samples import Sample, evenly, split_heldout, with_ink
 from benchmarks.data.sub_expressions import sub_expressions
 from benchmarks.data.substitution import Substitution
 from benchmarks.errors import UserError
-from benchmarks.printing import err_console
+from benchmarks.printing import counted, err_console
 from models.network import Network
 
 
@@ -68,7 +68,7 @@ def _learnable(samples: list[Sample], network: Network) -> list[Sample]:
     reasons = [network.unfit(sample.tokens) for sample in samples]
     if unfit := Counter(filter(None, reasons)):
         counts = ", ".join(f"{reason} ({count})" for reason, count in unfit.most_common())
-        err_console.print(f"{unfit.total()} of {len(samples)} training expressions are left out: {counts}")
+        err_console.print(f"left out of {counted(len(samples), 'training expression')}: {counts}")
     return [sample for sample, reason in zip(samples, reasons, strict=True) if reason is None]
 
 

@@ -23,7 +23,7 @@ from benchmarks.keys import settable
 from benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
 
 # equal in all trials, which are judged by the same expressions
-NOT_TUNABLE = ("recipe", "preset", "seed", "heldout", "data.name", "data.digest", "data.limit")
+NOT_TUNABLE = configs.FILLED_IN | {"heldout", "data.limit"}
 DIGITS = 4  # significant digits of sampled numbers, to keep recipes readable
 
 
@@ -157,7 +157,7 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
     parameters = {name: parameter for name, parameter in space.parameters.items() if name not in left_out}
     if not parameters:
         raise UserError(f"{source}: the recipe '{recipe}' sets or lacks all of these, so nothing is left to tune")
-    defaults = {name: _at(base, name, source) for name in parameters}
+    defaults = {name: own.plain(own.stored(_at(base, name, source))) for name, own in parameters.items()}
     for name, parameter in parameters.items():
         if type(defaults[name]) is int and parameter.step and not parameter.step.is_integer():
             raise UserError(f"{source}: parameters.{name}: it is a whole number, so its step must be one, too")
@@ -175,7 +175,9 @@ def _at(config: Config, name: str, source: str) -> Any:
     """The value of a setting or section. Raises UserError if there is none of that name."""
     try:
         return reduce(lambda section, key: section[key], name.split("."), config.model_dump(mode="json"))
-    except (KeyError, TypeError):
+    except TypeError:
+        raise UserError(f"{source}: parameters.{name}: its section is null here; leave it out") from None
+    except KeyError:
         defaults = {key["name"]: json.loads(key["default"]) for key in settable()}
         if name in defaults and not name.startswith("model."):  # a dump leaves out some that have their default
             return defaults[name]

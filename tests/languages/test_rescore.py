@@ -12,6 +12,7 @@ from benchmarks.data.archive import open_archive
 from benchmarks.errors import UserError
 from benchmarks.languages import rescore as rescoring
 from benchmarks.languages.rescore import Listed, judged, read_lists, rescore
+from benchmarks.runs.workspace import workspace
 from evaluation.symlg import from_latex
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -90,14 +91,15 @@ def test_what_is_chosen_on_held_out_expressions_holds_for_all_sets(tmp_path, mon
         put_lists(tmp_path / name, split, lists)
         (tmp_path / name / "config.yaml").write_text(config.to_yaml())
     rows = rescore(archive, tmp_path / "trial", [tmp_path / "run"], tmp_path / "lm", tmp_path)
-    assert pd.read_csv(tmp_path / "rescoring.csv").to_dict("records") == rows
+    assert not (tmp_path / "rescoring.csv").exists()  # which is CROHME's
+    assert pd.read_csv(workspace(archive, tmp_path) / "rescoring.csv").to_dict("records") == rows
     assert [(row["set"], row["n"], row["oracle"]) for row in rows] == [("heldout", 4, 4)] * 3 + [("2014", 5, 4)] * 3
     assert [(row["with"], row["weight"], row["length"]) for row in rows[:3]] == [
         (row["with"], row["weight"], row["length"]) for row in rows[3:]
     ]
     assert all(row["gained"] - row["lost"] == round(row["points"] * row["n"] / 100) for row in rows)
     assert max(row["gained"] for row in rows) > 0
-    text = (tmp_path / "rescoring.md").read_text()
+    text = (workspace(archive, tmp_path) / "rescoring.md").read_text()
     assert rescoring.TITLE in text and text.endswith(f"{rescoring.NOTE}\n")
     (tmp_path / "run/config.yaml").write_text(config.changed({"search.alpha": 0.25}).to_yaml())
     with pytest.raises(UserError, match=r"its search\.alpha is 0\.25, that of .*trial 1; give a trial like it"):
@@ -122,4 +124,4 @@ def test_folders_without_lists_are_refused(tmp_path, monkeypatch):
     (tmp_path / "trial/config.yaml").write_text(config.to_yaml())
     with pytest.raises(UserError, match="a language model has ranked its lists already"):
         rescore(archive, tmp_path / "trial", [], tmp_path / "lm", tmp_path)
-    assert not (tmp_path / "rescoring.csv").exists()
+    assert not list(tmp_path.rglob("rescoring.csv"))

@@ -37,7 +37,7 @@ NAMES = [*bench.cases(TINY), *(f"peak_memory_{name}" for name in bench.PEAKS)]
 
 
 @pytest.fixture(autouse=True)
-def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_turns(monkeypatch: pytest.MonkeyPatch, bf16_unit: None) -> None:
     monkeypatch.setattr(bench, "TURN", 0.0)
 
 
@@ -76,7 +76,7 @@ def test_all_rows_are_written(
     for _, row in table.iterrows():
         gain = row["fast"] / row["plain"] if row["unit"] in ("images/s", "words/s") else row["plain"] / row["fast"]
         assert row["ratio"] == pytest.approx(gain, rel=0.01)
-        assert "torch" in row["versions"] and "threads" in row["hardware"]
+        assert "torch" in row["versions"] and "thread" in row["hardware"]
     assert "search_beam10_30steps_fp32" in capsys.readouterr().out
 
 
@@ -95,6 +95,12 @@ def test_a_table_with_other_columns_is_kept(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cpu\.csv: has other columns"):
         bench.save(tmp_path / "cpu.csv", [])
     assert (tmp_path / "cpu.csv").read_text() == "a,b\n1,2\n"
+
+
+def test_nothing_is_measured_in_emulated_bf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "bf16_unit", lambda device: None)
+    with pytest.raises(UserError, match="--only train_step_bf16: no benchmark has this name"):
+        bench.bench(tmp_path, ["train_step_bf16"], 1, TINY)
 
 
 def test_bad_arguments(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def examined(place: tuple[Path, Path], results: Path) -> dict[tuple[str, str], l
     return values
 
 
-def test_all_parts_are_measured(place, tmp_path, monkeypatch, capsys) -> None:
+def test_all_parts_are_measured(place, tmp_path, bf16_unit, monkeypatch, capsys) -> None:
     monkeypatch.setattr(check, "SHAPES", 3)
     monkeypatch.setattr(check, "tests", RUN_TESTS)
     monkeypatch.setattr(bench, "revision", lambda: None)
@@ -75,6 +75,13 @@ def test_all_parts_are_measured(place, tmp_path, monkeypatch, capsys) -> None:
     assert all(float(f"{float(ms):.4g}") == float(ms) for ms in found["step", "eager"])
     assert "no revision\n" in (tmp_path / "speed/gpu.csv").read_text().replace('"', "")
     assert "test_fails: test_it" in " ".join(capsys.readouterr().out.split())
+
+
+def test_without_a_unit_for_bf16_it_is_not_recommended(place, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(check, "SHAPES", 1)
+    monkeypatch.setattr(check, "bf16_unit", lambda device: None)
+    found = examined(place, tmp_path)
+    assert ("search", "time in bf16") not in found and found["set", "search.bf16"] == ["False"]
 
 
 def test_skipped_tests_recommend_nothing(place, tmp_path, monkeypatch) -> None:

@@ -72,6 +72,12 @@ def test_runs_on_other_numbers_of_threads_are_not_averaged(tmp_path: Path) -> No
     assert list(timings.timings(tmp_path)["seed"]) == ["7", "8"]
 
 
+def test_a_run_of_unknown_hardware_is_a_row_like_others(tmp_path: Path) -> None:
+    put(tmp_path, 7, [50.0], None)
+    (put(tmp_path, 8, [50.0], None) / "environment.json").unlink()
+    assert list(timings.timings(tmp_path)["seed"]) == ["7", "8"]
+
+
 def test_only_validation_on_2014_counts(tmp_path: Path) -> None:
     put(tmp_path, 7, [70.0, 80.0], None, select="heldout")
     row: Any = timings.timings(tmp_path).iloc[0]

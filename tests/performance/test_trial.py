@@ -79,6 +79,10 @@ def test_a_trial_heeds_the_limit_of_its_data(archive: Archive, tmp_path: Path, m
         (["search.scales=[1.0"], [], r"'search\.scales=\[1\.0': its value is not YAML"),
         (["training.optimizer.lr=-1e-3"], [], "training.optimizer.lr: .* greater than 0"),
         ([], ["training.bf16=true"], "changes more than the search"),
+        (["training.epochs=40"], [], "--set training.epochs: a trial sets it itself; leave it out"),
+        (["training={epochs: 40}"], [], "--set training.epochs: a trial sets it itself"),
+        (["select=2014"], [], "--set select: a trial sets it itself"),
+        (["seed=8"], [], "--set: seed: this is not a setting"),
     ],
 )
 def test_settings_that_cannot_be_tried(

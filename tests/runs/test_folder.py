@@ -28,6 +28,14 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert (run.path / "best.safetensors").read_bytes() == b"\0\1"
 
 
+def test_what_another_process_records_is_seen(tmp_path: Path) -> None:
+    driver, worker = RunFolder(tmp_path), RunFolder(tmp_path)
+    worker.record_source("a", "1")
+    assert driver.sources == {"a": "1"}
+    worker.record_source("b", "2")
+    assert driver.sources == {"a": "1", "b": "2"}
+
+
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     run.write("checkpoint.json", {"finished": False, "epoch": 1})

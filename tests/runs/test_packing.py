@@ -154,7 +154,7 @@ def test_a_stopped_evaluation_is_resumed(run: Path, tmp_path: Path, monkeypatch,
     evaluate_committed(tmp_path / "archive", [], [], tmp_path / "results")
     assert began == ["tiny-seed8"]
     printed = capsys.readouterr().out
-    assert "2 runs, 2 test sets, 1 of them already done" in printed
+    assert "plan: 2 test sets to read, 1 of them already done" in printed
     assert all(f"│ comer-fusion/tiny-seed{seed}" in printed for seed in (7, 8))
     stop_before(1)  # that one was finished, so this one begins anew
     with pytest.raises(KeyboardInterrupt):

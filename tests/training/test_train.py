@@ -355,7 +355,7 @@ def test_the_process_that_fails_says_why(archive, tmp_path):
 
 
 def test_processes_must_share_the_micro_batches_evenly(archive, tmp_path):
-    with pytest.raises(UserError, match="3 processes cannot share 2 micro-batches"):
+    with pytest.raises(UserError, match="micro-batches per step, 2, must be a multiple of the 3 processes"):
         Trainer(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive), Team(0, 3, torch.device("cpu")))
 
 

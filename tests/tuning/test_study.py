@@ -226,6 +226,28 @@ def test_settings_that_a_network_lacks_are_left_out(archive: Path, recipe: str) 
     assert "model.dc" in problem.left_out and "training.optimizer.lr" in problem.parameters
 
 
+def test_a_default_is_what_a_trial_with_it_gets(given, archive: Path, tmp_path: Path) -> None:
+    """So that the study knows its default again, to which the best is compared."""
+    preset, space = tmp_path / "mine.yaml", tmp_path / "space.yaml"
+    preset.write_text(f"base: {given['preset']}\ntraining: {{optimizer: {{lr: 0.0123456}}}}\n")
+    space.write_text("parameters: {training.optimizer.lr: {low: 0.001, high: 0.1}}")
+    problem = pose("comer-fusion", str(preset), 7, open_archive(archive), str(space))
+    name = "training.optimizer.lr"
+    assert problem.values({name: problem.parameters[name].stored(problem.defaults[name])}) == problem.defaults
+
+
+def test_settings_that_a_run_fills_in_or_a_preset_turns_off_cannot_be_tuned(given, archive: Path, tmp_path: Path):
+    preset, space = tmp_path / "mine.yaml", tmp_path / "space.yaml"
+    preset.write_text(f"base: {given['preset']}\naugmentation: null\n")
+    for parameters, words in (
+        ("{data.ink: {choices: [a, b]}}", "parameters.data.ink: trials are compared by it"),
+        ("{augmentation.rotation: {low: 0, high: 9}}", "parameters.augmentation.rotation: its section is null here"),
+    ):
+        space.write_text(f"parameters: {parameters}")
+        with pytest.raises(UserError, match=words):
+            pose("comer-fusion", str(preset), 7, open_archive(archive), str(space))
+
+
 def test_a_whole_number_takes_whole_steps(given, archive: Path, tmp_path: Path) -> None:
     space = tmp_path / "space.yaml"
     space.write_text("parameters: {training.batching.size: {low: 1, high: 64, step: 0.5}}")

@@ -52,9 +52,8 @@ def inked(attention: TracedAttention) -> list[int]:
 def figure(shown: Sequence[TracedAttention]) -> Figure:
     """Draw each expression's image, then for every symbol the attention and, below it, the refinement term R.
 
-    Darker is larger; all tiles of an expression share their scales. Only the first eight expressions are drawn.
+    Darker is larger; all tiles of an expression share their scales.
     """
-    shown = shown[: len(LETTERS)]
     rows = [-(-(1 + len(inked(a))) // COLUMNS) for a in shown]
     heights = [n * (0.2 + _strip(a, WIDTH / COLUMNS - 0.1)) for n, a in zip(rows, shown, strict=True)]
     with style(FRAMED):
@@ -134,7 +133,7 @@ def figure4(
 
     Without `crohme`, draws typeset, distorted expressions; with it, the images `ids`, which may not be redistributed.
     They go to results/figures/ if they are typeset and read by the best committed network, else to
-    results/local/figures/. Raises UserError for an unknown id.
+    results/local/figures/. Raises UserError for an unknown id, and for more than eight.
     """
     recognizer = Recognizer.load(weights)
     folder = results / ("local/figures" if crohme or weights else "figures")
@@ -146,6 +145,8 @@ def figure4(
         wanted = ids or [id_ for id_ in HANDWRITTEN if id_ in split_of] or list(split_of)[-2:]
         if unknown := [id_ for id_ in wanted if id_ not in split_of]:
             raise UserError(f"{archive.path}: no expression '{unknown[0]}'; give ids of its caption.txt files")
+        if len(wanted) > len(LETTERS):
+            raise UserError(f"{len(wanted)} expressions are too many for one figure; give at most {len(LETTERS)} ids")
         images = [archive.image(split_of[id_], id_) for id_ in wanted]
     shown = [recognizer.attention(recognizer(255 - image)) for image in images]
     fig = figure(shown)

@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
+from benchmarks.printing import counted
 from benchmarks.report.paper import model_name, reference
 from benchmarks.report.presets import preset_labels
 from benchmarks.runs.folder import RunFolder
@@ -161,7 +162,7 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
     axis, labels = figure.subplots(), []
     for y, (model, source, rates, seeds) in enumerate(lines):
         first = y == 0 or lines[y - 1][0] != model
-        label = f"{source}, {len(seeds)} seed" + "s" * (len(seeds) > 1) if seeds else model
+        label = f"{source}, {counted(len(seeds), 'seed')}" if seeds else model
         labels.append(f"{model}: {label}" if first and seeds else label)  # a row that the paper does not have
         if y and first:
             axis.axhline(y - 0.5, color="#CCCCCC", linewidth=0.4, zorder=0)

@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
+from benchmarks.printing import counted
 from benchmarks.runs.folder import RunFolder
 from evaluation import InputError, symlg
 from evaluation.lgeval.label_graph import Graph, read
@@ -154,7 +155,8 @@ def _set(
     for (key_, path), (verdicts, texts) in scored.items():
         entries = [_entry(verdicts.get(id_), texts.get(id_), truth) for id_, truth in zip(ids, truths, strict=True)]
         if mismatched := [id_ for id_, (_, agrees) in zip(ids, entries, strict=True) if not agrees]:
-            count = f"{len(mismatched)} verdicts on {name} do not belong to the predictions ({mismatched[0]}, ...)"
+            named = f"{mismatched[0]}{', ...' * (len(mismatched) > 1)}"
+            count = f"{counted(len(mismatched), 'verdict')} on {name} of other predictions ({named})"
             notes.append(f"{path}: {count}; run python -m benchmarks score")
         runs[key_] = [entry for entry, _ in entries]
     return TestSet(

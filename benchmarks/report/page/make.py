@@ -23,6 +23,7 @@ from markupsafe import Markup
 from benchmarks.data.archive import Archive, open_archive
 from benchmarks.errors import UserError
 from benchmarks.files import write_atomically
+from benchmarks.printing import counted
 from benchmarks.report import tables
 from benchmarks.report.figures.error_figure import taxonomy
 from benchmarks.report.figures.write import draw, rendered, style
@@ -135,7 +136,7 @@ def render(material: Material, results: Path) -> str:
     others = sorted({test_set.data for test_set in material.sets} - {"crohme"})
     expressions = sum(len(test_set.ids) for test_set in material.sets)
     counts = {"expression": expressions, "test set": len(material.sets), "run": len(material.runs)}
-    content = ", ".join(f"{n:,} {noun}{'s' * (n != 1)}" for noun, n in counts.items())
+    content = ", ".join(counted(n, noun) for noun, n in counts.items())
     speed = None
     if (path := results / "speed/cpu.csv").exists():  # written by make bench
         table = pd.read_csv(path, dtype=str).fillna("–").reindex(columns=SPEED, fill_value="–")

@@ -14,7 +14,7 @@ from rich.progress import track
 from benchmarks.data.archive import Archive
 from benchmarks.data.samples import evenly
 from benchmarks.errors import UserError
-from benchmarks.printing import err_console
+from benchmarks.printing import counted, err_console
 from benchmarks.report.page.browser import Json, TestSet, key, title
 from benchmarks.runs.folder import RunFolder
 from models.errors import CheckpointError
@@ -31,7 +31,7 @@ def add_attention(
 
     of_run = {run: [test_set for test_set in sets if key(run) in test_set.runs] for run in runs if count}
     if weightless := [title(run) for run, scored in of_run.items() if scored and not run.has_weights]:
-        others = f" and {len(weightless) - 1} others" if len(weightless) > 1 else ""
+        others = f" and {counted(more, 'other')}" if (more := len(weightless) - 1) else ""
         notes.append(f"There is no attention playback for {weightless[0]}{others}, whose weights are not here.")
     for run, scored in of_run.items():
         if not (scored and run.has_weights):
