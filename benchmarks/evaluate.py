@@ -35,7 +35,7 @@ def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Seque
 
     Predictions and scores go to local/evaluated/<recipe>/<preset>-seed<k>/. A stopped evaluation is resumed if
     revision, versions and hardware are still the same. Raises UserError without CROHME, for another edition of it, and
-    if no run has weights.
+    if no run has weights and a score on these sets.
     """
     if crohme is None:
         raise UserError("evaluate compares with committed scores of CROHME: give it with CROHME=data.zip")
@@ -56,14 +56,18 @@ def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Seque
     splits = test_splits(archive, years)
     wanted = {f"{_name(run)}/{split}": (run, split) for run in runs for split in splits if split in run.scores}
     if not wanted:
-        raise UserError(f"{results / 'reproduced'}: no run there is scored on {', '.join(splits)}; choose other years")
+        of = ", ".join(sorted({run.recipe for run in runs}))
+        raise UserError(
+            f"{results / 'reproduced'}: no run of {of} is scored on {', '.join(splits)}; choose other years"
+        )
     evaluated = results / "local/evaluated"
     rows, here = {}, {key: value for key, value in environment(best_device()).items() if key != "started"}
     with suppress(OSError, ValueError, LookupError, TypeError):  # no evaluation was stopped, or it cannot be resumed
         stopped = json.loads((evaluated / "unfinished.json").read_text())
         rows = stopped["rows"] if stopped["environment"] == here else {}
     done = len(rows.keys() & wanted.keys())
-    console.print(f"plan: {counted(len(wanted), 'test set')} to read{f', {done} of them already done' if done else ''}")
+    already = f"; {done} already done" if done else ""
+    console.print(f"plan: {counted(len(runs), 'run')}, test sets {', '.join(splits)}{already}")
     for key, (run, split) in wanted.items():
         if key not in rows:
             rows[key] = row = _evaluated(run, split, archive, evaluated / _name(run))

@@ -45,6 +45,11 @@ def run_program(run: Callable[[], int | None]) -> int:
     return 1
 
 
+def lines(text: str) -> list[str]:
+    """The lines of a file's text: cut where files end them, not at the separators that Unicode also counts as such."""
+    return io.StringIO(text, newline=None).read().removesuffix("\n").split("\n")
+
+
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
     """The rows as CSV text with a header line."""
     text = io.StringIO()

@@ -95,6 +95,29 @@ def test_bad_input_is_one_line(in_process: Run, tmp_path: Path, arguments: list[
     assert words in said
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("reproduce --recipes comer-fusoin", "no recipe called 'comer-fusoin'"),
+        ("reproduce --preset smal", "no preset called 'smal'"),
+        ("train --recipe bttr --preset smal", "no preset called 'smal'"),
+        ("tune --recipe btr", "no recipe called 'btr'"),
+        ("precision --limit 9 --epochs 1 --preset smal", "no preset called 'smal'"),
+        ("trial --epochs 1 --recipe btr", "no recipe called 'btr'"),
+        ("reproduce-lm --recipes lm-char", "no recipe called 'lm-char'"),
+    ],
+)
+def test_a_misspelt_name_is_refused_before_data_is_made(
+    in_process: Run, monkeypatch: pytest.MonkeyPatch, command: str, words: str
+) -> None:
+    def make(*_: object, **__: object) -> None:
+        raise AssertionError("data was opened")
+
+    monkeypatch.setattr("benchmarks.runs.workspace.open_data", make)
+    code, said = in_process(*command.split())
+    assert code == 1 and words in said
+
+
 def test_a_process_ends_with_the_exit_code(tmp_path: Path) -> None:
     done = program("reproduce", "--crohme", "nowhere.zip", cwd=tmp_path)
     assert done.returncode == 1 and done.stderr.startswith("error: nowhere.zip") and done.stderr.count("\n") == 1

@@ -129,7 +129,11 @@ def test_unwritable_results_and_bad_archives(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "junk.zip").write_bytes(b"PK junk")
     for path in ("junk.zip", "nowhere.zip"):
         assert_fixable(only(doctor.data(tmp_path / path, tmp_path)), "broken", path)
-    assert_fixable(only(doctor.data(tiny_archive(tmp_path / "own"), tmp_path)), "warn", "foreign archive")
+        assert "make crohme" not in only(doctor.data(tmp_path / path, tmp_path)).fix.partition("`")[0]
+    own = tiny_archive(tmp_path / "own")
+    assert_fixable(only(doctor.data(own, tmp_path)), "warn", "foreign archive")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert "local/foreign-" in only(doctor.tracking(own, tmp_path)).words  # where runs on it go
 
 
 def test_missing_scripts_fail_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

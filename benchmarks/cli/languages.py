@@ -51,7 +51,7 @@ def rescore(
     crohme: Crohme = None,
     results: Results = RESULTS,
 ) -> None:
-    """Measure what a language model is worth in recognition; write results/rescoring.{csv,md}."""
+    """Measure what a language model is worth in recognition; write rescoring.{csv,md}, on CROHME to results/."""
     from benchmarks.languages.rescore import rescore
     from benchmarks.runs.workspace import open_data
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.config import PRESETS, SEED_LIMIT, resolve
+from benchmarks.config import PRESETS, SEED_LIMIT, read_named, refuse_filled_in
 from benchmarks.errors import UserError
 from benchmarks.places import CHECKOUT
 
@@ -56,9 +56,10 @@ def parse_list(text: str) -> list[str]:
 
 
 def refuse_unknown(recipes: Iterable[str], preset: str) -> None:
-    """Raise UserError for a misspelt recipe or preset, and for faults in their files, before any data is made."""
-    for recipe in recipes:
-        resolve(recipe, preset, seed=0)
+    """Raise UserError for a misspelt recipe or preset, and for what no file may set, before any data is made."""
+    for kind, name in (*(("recipes", recipe) for recipe in recipes), ("presets", preset)):
+        _, keys, source = read_named(kind, name)
+        refuse_filled_in(keys, source)
 
 
 def parse_seed(word: str) -> int:

@@ -23,7 +23,7 @@ from benchmarks.data.store import FolderStore, Store, ZipStore
 from benchmarks.errors import UserError
 from benchmarks.files import refuse_pipe
 from benchmarks.printing import counted, err_console
-from evaluation import InputError
+from evaluation import InputError, lines
 from evaluation.scoring.inputs import PUBLISHED, from_captions, parse_captions
 from models.vocab import SPECIAL, Vocabulary
 
@@ -82,7 +82,7 @@ class Archive:
             raise UserError(f"{error}; fix it") from None
         for id_, tokens in captions.items():
             if not tokens or not _ID.fullmatch(id_):
-                number = [line.partition("\t")[0] for line in io.StringIO(text, newline=None)].index(id_) + 1
+                number = [line.partition("\t")[0] for line in lines(text)].index(id_) + 1
                 fault = "cannot be an id: take letters, digits and _ . + -" if tokens else "has no tokens"
                 raise UserError(f"{where}, line {number}: {id_[:40]!r} {fault}; correct the line")
         known = Vocabulary().ids.keys() - {*SPECIAL}

@@ -34,7 +34,7 @@ class ZipStore:
         except DAMAGED as error:
             raise UserError(
                 f"{path}: truncated, or not a zip archive ({error}); "
-                "delete it, then fetch it again (`make crohme` fetches CROHME's images)"
+                "give another, or move it away and fetch it again (`make crohme` fetches CROHME's images)"
             ) from None
         infos = [info for info in self._zip.infolist() if not info.is_dir()]
         total = sum(info.file_size for info in infos)
@@ -86,8 +86,8 @@ class FolderStore:
     def sizes(self) -> dict[str, int]:
         """Bytes by name, such as "train/caption.txt"."""
         # folder by folder, as `**` would not follow links
-        files = (file for depth in ("*", "*/*", "*/*/*") for file in self._root.glob(depth) if file.is_file())
-        files = (file for file in files if not _hidden(file.name))
+        found = (file for depth in ("*", "*/*", "*/*/*") for file in self._root.glob(depth))
+        files = (file for file in found if file.is_file() and not _hidden(file.name))
         return {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files}
 
     def crc(self, name: str) -> int:

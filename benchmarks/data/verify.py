@@ -9,7 +9,7 @@ from benchmarks.config import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS
 from benchmarks.data.archive import Archive
 from benchmarks.errors import UserError
 from benchmarks.printing import show
-from evaluation import InputError
+from evaluation import InputError, lines
 from evaluation.lgeval import label_graph
 from evaluation.scoring.inputs import PUBLISHED
 from evaluation.scoring.lengths import BUCKETS, bucket
@@ -67,7 +67,7 @@ def _read_ground_truth(archive: Archive, split: str) -> int:
     for id_, text in texts.items():
         try:
             label_graph.read(text)
-            if all(not line.strip() or line.startswith("#") for line in text.splitlines()):
+            if all(not line.strip() or line.startswith("#") for line in lines(text)):
                 raise InputError("empty")
         except InputError as error:
             raise UserError(f"{archive.path}: data/{split}/symLg/{id_}.lg: {error}; restore it") from None

@@ -216,8 +216,9 @@ def _rows(run: RunFolder, split: str, sets: Sequence[Judged], chosen: Mapping[st
     return rows
 
 
-def write(rows: Sequence[Row], results: Path) -> None:
+def write(rows: Sequence[Row], folder: Path) -> None:
     """Write the table as CSV and Markdown."""
     table = pd.DataFrame(rows)
-    write_atomically(results / "rescoring.csv", table.to_csv(index=False, lineterminator="\n"))
-    write_atomically(results / "rescoring.md", f"**{TITLE}**\n\n{table.to_markdown(index=False)}\n\n{NOTE}\n")
+    write_atomically(folder / "rescoring.csv", table.to_csv(index=False, lineterminator="\n"))
+    write_atomically(folder / "rescoring.md", f"**{TITLE}**\n\n{table.to_markdown(index=False)}\n\n{NOTE}\n")
+    print(folder / "rescoring.md")

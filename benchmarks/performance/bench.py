@@ -293,6 +293,7 @@ def bench(
     names = [*jobs, "growth"]
     if unknown := [part for part in only if not any(part in name for name in names)]:
         hint = "" if crohme else "; crohme2014_* need --crohme"
+        hint += "" if bf16_unit("cpu") else "; those in bf16 need a processor with a unit for it"
         raise UserError(
             f"--only {unknown[0]}: no benchmark has this name; choose from {', '.join(names)} or parts{hint}"
         )

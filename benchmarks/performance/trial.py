@@ -27,7 +27,7 @@ from benchmarks.recognition.predict import recognize, write_predictions
 from benchmarks.runs.folder import RunFolder
 from benchmarks.training.teacher_forcing import teacher_forced
 from benchmarks.training.trainer import train
-from benchmarks.yaml_files import flat, nested, parse_yaml
+from benchmarks.yaml_files import flat, merge, nested, parse_yaml
 from evaluation.scoring.inputs import GroundTruth
 from evaluation.scoring.score import NO_FIELDS, Expression, evaluate
 from models.weights import load_weights
@@ -55,11 +55,12 @@ def trial(
     preset's own. Rows are printed and, on CROHME, replace their like in results/speed/recipe.csv. Raises UserError for
     settings that do not exist, and for a reading that would need another training.
     """
-    values, fixed = flat(nested(_values(changes))), {"training.epochs": epochs, "select": "last"}
-    refuse_filled_in(nested(values), "--set")
-    if clash := sorted(fixed.keys() & values.keys()):
+    given, fixed = nested(_values(changes)), {"training.epochs": epochs, "select": "last"}
+    refuse_filled_in(given, "--set")
+    if clash := [name for name in flat(given) if any(f"{key}.".startswith(f"{name}.") for key in fixed)]:
         raise UserError(f"--set {clash[0]}: a trial sets it itself; leave it out (--epochs gives the epochs)")
-    config = resolve(recipe, preset, seed, archive).changed(values | fixed, "--set")
+    changed = merge(given, nested(fixed))
+    config = resolve(recipe, preset, seed, archive).changed(changed, "--set" if changes else "changed settings")
     kept, held = split_heldout(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
     ways = {reading: config.changed(_values(reading.split()), "--read") for reading in (readings or [""])}
     for reading, way in ways.items():

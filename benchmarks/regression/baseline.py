@@ -297,7 +297,7 @@ def markdown(rows: list[Row], baseline: Baseline, measured: Measured) -> str:
         frame = pd.DataFrame([vars(row) for row in shown])
         frame["verdict"] = [f"**{row.verdict}**" if row.fails else row.verdict for row in shown]
         lines += [frame.to_markdown(index=False, disable_numparse=True)]
-        hidden = f", {len(differ) - MAX_SHOWN} more differ" if len(differ) > MAX_SHOWN else ""
+        hidden = f", {len(differ) - MAX_SHOWN} more differ or are new" if len(differ) > MAX_SHOWN else ""
         lines += [f"{len(rows) - len(differ) - len(trained)} more items match{hidden}."]
     for name, now in measured.settings.items():
         before = baseline.training[name].settings if name in baseline.training else now

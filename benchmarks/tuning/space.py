@@ -157,12 +157,13 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
     parameters = {name: parameter for name, parameter in space.parameters.items() if name not in left_out}
     if not parameters:
         raise UserError(f"{source}: the recipe '{recipe}' sets or lacks all of these, so nothing is left to tune")
-    defaults = {name: own.plain(own.stored(_at(base, name, source))) for name, own in parameters.items()}
+    found = {name: _at(base, name, source) for name in parameters}
+    defaults = {name: own.plain(own.stored(found[name])) for name, own in parameters.items()}
     for name, parameter in parameters.items():
         if type(defaults[name]) is int and parameter.step and not parameter.step.is_integer():
             raise UserError(f"{source}: parameters.{name}: it is a whole number, so its step must be one, too")
-        if not parameter.holds(defaults[name]):
-            raise UserError(f"{source}: parameters.{name}: the default, {defaults[name]}, lies outside; include it")
+        if not parameter.holds(found[name]):
+            raise UserError(f"{source}: parameters.{name}: the default, {found[name]}, lies outside; include it")
         for value in parameter.extremes():
             if type(defaults[name]) is int and isinstance(value, float) and value.is_integer():
                 value = int(value)
@@ -175,10 +176,10 @@ def _at(config: Config, name: str, source: str) -> Any:
     """The value of a setting or section. Raises UserError if there is none of that name."""
     try:
         return reduce(lambda section, key: section[key], name.split("."), config.model_dump(mode="json"))
-    except TypeError:
-        raise UserError(f"{source}: parameters.{name}: its section is null here; leave it out") from None
-    except KeyError:
+    except (KeyError, TypeError) as error:
         defaults = {key["name"]: json.loads(key["default"]) for key in settable()}
+        if name in defaults and isinstance(error, TypeError):
+            raise UserError(f"{source}: parameters.{name}: its section is null here; leave it out") from None
         if name in defaults and not name.startswith("model."):  # a dump leaves out some that have their default
             return defaults[name]
         raise UserError(f"{source}: parameters.{name}: there is no such setting; `ls --keys` lists all") from None

@@ -6,13 +6,12 @@ is a clique of edges with its label; a relation holds from every primitive of th
 """
 
 import csv
-import io
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 from itertools import product
 from typing import NamedTuple
 
-from evaluation import InputError
+from evaluation import InputError, lines
 from evaluation.symlg import SymLG
 
 Primitives = frozenset[str]
@@ -129,7 +128,7 @@ class _Lines:
 
 
 def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(io.StringIO(text, newline=None))
+    reader = csv.reader(lines(text))
     try:
         for fields in reader:
             row = list(map(str.strip, fields))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from inspect import cleandoc
 
-from evaluation import InputError, readable, run_program, symlg
+from evaluation import InputError, lines, readable, run_program, symlg
 from evaluation.lgeval import results_folder
 from evaluation.lgeval.histograms import object_histogram, page, primitive_histogram
 from evaluation.lgeval.label_graph import Graph, read
@@ -23,8 +23,8 @@ Script = Callable[[list[str], symlg.Rules], int | None]
 
 
 def _script(min_arguments: int, *options: str, folders: int = 0) -> Callable[[Script], Callable[[], int]]:
-    """Make a function an entry point: add those of --reading and --edition, which choose the rules, that it takes, and
-    show its docstring as the usage. `folders` is the least number of arguments if the first is a folder."""
+    """Make a function an entry point: add `options` (of --reading and --edition, which choose the rules) and show its
+    docstring as the usage. `folders` is the least number of arguments if the first is a folder."""
 
     def program(script: Script) -> Callable[[], int]:
         def main() -> int:
@@ -79,7 +79,7 @@ def lg2symlg(arguments: list[str], _: symlg.Rules) -> int:
 
     def convert(text: str, name: str) -> str:
         primitives = read(text).nodes  # refuses what is not a label graph
-        if primitives and not any(line.lstrip().startswith("O") for line in text.splitlines()):
+        if primitives and not any(line.lstrip().startswith("O") for line in lines(text)):
             raise InputError("has no objects (O lines), to which paths belong")
         return symlg.with_paths(text, name)
 
@@ -215,7 +215,7 @@ def _stem(path: str) -> str:
 @_script(2, "--edition")
 def evallg(arguments: list[str], chosen: symlg.Rules) -> None:
     """Usage: evallg OUTPUT.lg TARGET.lg [m|diff] [INTER] [--edition E]
-    evallg batch LIST [GT-FIRST] [MAT] [MATOBJ] [INTER]   (LIST: one OUTPUT.lg,TARGET.lg per line)
+    evallg batch LIST [GT-FIRST] [MAT] [MATOBJ] [INTER] [--edition E]   (LIST: one OUTPUT.lg,TARGET.lg per line)
     """
     options = arguments[2:]
     complete = "INTER" in options

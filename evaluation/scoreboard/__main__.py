@@ -46,7 +46,7 @@ def add(args: Namespace) -> None:
     """Turn predictions into a card; the files are copied into the folder of systems."""
     target = args.cards / f"{args.system}.yaml"
     if not SYSTEM.fullmatch(args.system):
-        raise InputError(f"{args.system}: choose another name: {SYSTEM_RULE}")
+        raise InputError(f"{args.system}: choose another name; {SYSTEM_RULE}")
     if not args.cards.is_dir():
         raise InputError(f"{args.cards}: there is no such folder; make it, or give another (--cards)")
     if target.exists():
@@ -91,7 +91,7 @@ def _parser() -> ArgumentParser:
             command.add_argument("--crohme", type=Path, required=True, help="CROHME's data.zip")
             command.add_argument("--results", type=Path, default=ROOT / "results", help="where the board goes")
         if run is add:
-            command.add_argument("system", help=SYSTEM_RULE)
+            command.add_argument("system", help=f"name of the card; {SYSTEM_RULE}")
             command.add_argument("--predictions", action="append", required=True, help="YEAR=FILE, once per test set")
             command.add_argument("--name", required=True, help="the name to show")
             command.add_argument("--paper", required=True, help="title and address of the paper")

@@ -19,7 +19,7 @@ YEARS = ("2014", "2016", "2019")
 Year = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(YEARS)})$")]
 Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", strip_whitespace=True)]
 SYSTEM = re.compile(r"[a-z0-9][a-z0-9.-]*")
-SYSTEM_RULE = "a card's name has only lower-case letters, digits, dots and hyphens"
+SYSTEM_RULE = "it may have only lower-case letters, digits, dots and hyphens, and must begin with a letter or digit"
 
 
 def _within(path: str) -> str:
@@ -99,7 +99,7 @@ class System(NamedTuple):
 def read_card(path: Path) -> System:
     """The system of a card. Raises InputError with the first thing that is wrong in it."""
     if not SYSTEM.fullmatch(path.stem):
-        raise InputError(f"{path}: rename it; {SYSTEM_RULE}")
+        raise InputError(f"{path}: give it another name; {SYSTEM_RULE}")
     try:
         return System(path.stem, checked(yaml.safe_load(read_text(path)), path))
     except yaml.YAMLError as error:

@@ -1,7 +1,6 @@
 """Reads predictions and ground truth from files. Nothing is unpacked to disk under the names in an archive."""
 
 import hashlib
-import io
 import re
 import zipfile
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from evaluation import InputError, readable
+from evaluation import InputError, lines, readable
 from evaluation.lgeval import label_graph
 from evaluation.lgeval.results_folder import unconverted
 from evaluation.scoring import prediction_lists
@@ -106,7 +105,7 @@ def read_ground_truth(spec: str) -> GroundTruth:
     ):
         if ids:
             named = ", ".join(sorted(ids)[:3])
-            raise InputError(f"{spec}: without a {fault} of its own: {len(ids)} ({named}); {fix}")
+            raise InputError(f"{spec}: expressions without a {fault}: {len(ids)} ({named}); {fix}")
     return GroundTruth(symlg, captions, made=graphs is None)
 
 
@@ -139,7 +138,7 @@ def matched(
 def parse_captions(text: str, name: str) -> dict[str, list[str]]:
     """Caption tokens by id, from `ID<TAB>tokens` lines. Raises InputError for a malformed line or a duplicate id."""
     captions: dict[str, list[str]] = {}
-    for number, line in enumerate(io.StringIO(text, newline=None), 1):
+    for number, line in enumerate(lines(text), 1):
         key, tab, tokens = line.partition("\t")
         if not line.strip():
             continue
@@ -244,7 +243,7 @@ def _archive_split(path: Path, split: str) -> tuple[str, Iterator[tuple[str, str
     except KeyError:
         splits = sorted(name.split("/")[1] for name in archive.namelist() if name.endswith("/caption.txt"))
         raise InputError(f"{path}: {_no_split(split, splits)}") from None
-    inside = {info.filename[len(start) :]: info for info in archive.infolist() if info.filename.startswith(start)}
-    files = {name: info for name, info in inside.items() if _named(name, ".lg")}
-    graphs = ((name[: -len(".lg")], _unzip(archive, info)) for name, info in files.items())
+    inside = ((info.filename[len(start) :], info) for info in archive.infolist() if info.filename.startswith(start))
+    files = [(name, info) for name, info in inside if _named(name, ".lg")]
+    graphs = ((name[: -len(".lg")], _unzip(archive, info)) for name, info in files)
     return _unzip(archive, captions), graphs if files else None

@@ -103,8 +103,8 @@ def evaluate(
     texts, truth, stray = matched(predictions, ground_truth, split)
     if captions is not None:
         if absent := [key for key in truth.symlg if key not in captions]:
-            named = f"{len(absent)} of {len(truth.symlg)} expressions ({absent[0]}, ...)"
-            raise InputError(f"the captions given lack those of {named}; add their lines")
+            named = f"{len(absent)} of {len(truth.symlg)} expressions ({absent[0]}{', ...' * (len(absent) > 1)})"
+            raise InputError(f"the captions given (--captions) lack those of {named}; add their lines")
         truth = truth._replace(captions={key: captions[key] for key in truth.symlg})
     if not own_scripts() and rules != PAPER:
         raise InputError(f"LGEVAL_BIN={scripts()}: these scripts follow their own rules; leave out reading and edition")

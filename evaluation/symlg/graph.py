@@ -5,10 +5,9 @@ the root to it (R for Right; Sub, Sup, Above, Below, Inside in full). The path i
 the evaluation; object ids carry no meaning. Two symbols may share a path (the scorer then merges them).
 """
 
-import io
 from typing import NamedTuple
 
-from evaluation import InputError
+from evaluation import InputError, lines
 
 # The paths of a row of n symbols hold n * n / 2 letters. The longest caption of CROHME has 204 tokens.
 MAX_SYMBOLS = 10_000
@@ -75,8 +74,8 @@ UNREADABLE = SymLG(tuple(Object(f"?_{k}", "UNCONVERTED", f"?{k}") for k in range
 def with_paths(text: str, name: str = "label graph") -> str:
     """Turn a label graph over any primitives into a symLG: each O line gets the path that the relations give its object
     (lg2symlg)."""
-    lines = [line.rstrip("\n") for line in io.StringIO(text, newline=None)]
-    rows = [[field.strip() for field in line.split(",")] for line in lines]
+    rewritten = lines(text)
+    rows = [[field.strip() for field in line.split(",")] for line in rewritten]
     parents: dict[str, tuple[str, str]] = {}
     for fields in rows:
         if fields[0] in ("R", "EO") and len(fields) >= 5:
@@ -93,8 +92,8 @@ def with_paths(text: str, name: str = "label graph") -> str:
                 words.append(RELATIONS.get(relation, relation))
                 if len(words) > len(parents):
                     raise InputError(f"{name}: the relations of object {fields[1]!r} form a cycle")
-            lines[place] = ", ".join([*fields[:4], "O" + "".join(reversed(words))])
-    return "\n".join(lines) + "\n"
+            rewritten[place] = ", ".join([*fields[:4], "O" + "".join(reversed(words))])
+    return "\n".join(rewritten) + "\n"
 
 
 def write(graph: SymLG, name: str) -> str:

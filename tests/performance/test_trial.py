@@ -82,6 +82,7 @@ def test_a_trial_heeds_the_limit_of_its_data(archive: Archive, tmp_path: Path, m
         (["training.epochs=40"], [], "--set training.epochs: a trial sets it itself; leave it out"),
         (["training={epochs: 40}"], [], "--set training.epochs: a trial sets it itself"),
         (["select=2014"], [], "--set select: a trial sets it itself"),
+        (["training=null"], [], "--set training: a trial sets it itself"),
         (["seed=8"], [], "--set: seed: this is not a setting"),
     ],
 )

@@ -25,7 +25,7 @@ from benchmarks.data.ink import MARGIN
 from benchmarks.data.samples import evenly
 from benchmarks.data.synthetic import drawing
 from benchmarks.errors import UserError
-from benchmarks.recognition import photographs, recognizer
+from benchmarks.recognition import photographs, predict, recognizer
 from benchmarks.recognition.photographs import as_crohme, read_gray
 from benchmarks.recognition.recognizer import Candidate, Recognizer, best_run
 from benchmarks.regression.fixed_job import known_network
@@ -118,6 +118,13 @@ def test_every_format_gives_the_same_latex(kind: str, tmp_path: Path, medium: Re
     name, image, options = (AS_STORED | LARGER)[kind]()
     image.save(tmp_path / name, **options)
     assert medium(tmp_path / name).latex == LATEX
+
+
+def test_the_network_is_made_ready_once(monkeypatch: pytest.MonkeyPatch, medium: Recognizer) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(predict, "searcher", lambda *networks: made.append(networks) or searcher(*networks))
+    read = Recognizer(medium.model, medium.config)
+    assert [read(255 - INK).latex for _ in range(2)] == [LATEX] * 2 and len(made) == 1
 
 
 def test_ink_of_any_size_and_pen_is_rendered_as_crohmes() -> None:

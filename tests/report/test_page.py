@@ -192,7 +192,7 @@ def test_verdicts_on_other_predictions_are_detected(place: Place, tmp_path: Path
     other = results / place.b.relative_to(place.results)
     shutil.copy(other / "predictions/test.tsv", run / "predictions/test.tsv")
     notes = gather(place.crohme, results, 0).notes
-    assert any("of other predictions (" in note and str(run) in note for note in notes)
+    assert any("made from other predictions (" in note and str(run) in note for note in notes)
 
 
 @pytest.mark.usefixtures("undrawn")

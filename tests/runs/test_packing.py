@@ -130,6 +130,9 @@ def test_a_reproduced_run_repeats_its_predictions(run: Path, tmp_path: Path, mon
         evaluate_committed(None, [], [], results)
     with pytest.raises(UserError, match="it was scored on other data"):
         evaluate_committed(tiny_archive(tmp_path / "other", train=8), [], [], results)
+    next(results.glob("reproduced/*/*/scores/2014.json")).unlink()
+    with pytest.raises(UserError, match="no run of comer-fusion is scored on 2014; choose other years"):
+        evaluate_committed(archive, [], [], results)
 
 
 def test_a_stopped_evaluation_is_resumed(run: Path, tmp_path: Path, monkeypatch, capsys) -> None:
@@ -154,7 +157,7 @@ def test_a_stopped_evaluation_is_resumed(run: Path, tmp_path: Path, monkeypatch,
     evaluate_committed(tmp_path / "archive", [], [], tmp_path / "results")
     assert began == ["tiny-seed8"]
     printed = capsys.readouterr().out
-    assert "plan: 2 test sets to read, 1 of them already done" in printed
+    assert "plan: 2 runs, test sets 2014; 1 already done" in printed
     assert all(f"│ comer-fusion/tiny-seed{seed}" in printed for seed in (7, 8))
     stop_before(1)  # that one was finished, so this one begins anew
     with pytest.raises(KeyboardInterrupt):

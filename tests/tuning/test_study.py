@@ -241,6 +241,7 @@ def test_settings_that_a_run_fills_in_or_a_preset_turns_off_cannot_be_tuned(give
     preset.write_text(f"base: {given['preset']}\naugmentation: null\n")
     for parameters, words in (
         ("{data.ink: {choices: [a, b]}}", "parameters.data.ink: trials are compared by it"),
+        ("{training.epochs.x: {low: 0, high: 9}}", "parameters.training.epochs.x: there is no such setting"),
         ("{augmentation.rotation: {low: 0, high: 9}}", "parameters.augmentation.rotation: its section is null here"),
     ):
         space.write_text(f"parameters: {parameters}")

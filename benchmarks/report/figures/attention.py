@@ -59,7 +59,7 @@ def figure(shown: Sequence[TracedAttention]) -> Figure:
     with style(FRAMED):
         fig = Figure(figsize=(WIDTH, sum(heights)), dpi=DPI, layout="constrained")
         parts = fig.subfigures(len(shown), 1, height_ratios=heights, squeeze=False)[:, 0]
-        for letter, part, attention, n in zip(LETTERS, parts, shown, rows, strict=False):
+        for letter, part, attention, n in zip(LETTERS[: len(shown)], parts, shown, rows, strict=True):
             _expression(part, attention, n, letter)
     return fig
 

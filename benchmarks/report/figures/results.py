@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
+from benchmarks.config import PRESETS
 from benchmarks.printing import counted
 from benchmarks.report.paper import model_name, reference
 from benchmarks.report.presets import preset_labels
@@ -65,9 +66,9 @@ def reported(percent: float, n: int) -> Rate:
 
 
 def seeds_of_rows(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
-    """(recipe, preset label) -> its seeds scored on all of CROHME 2014, in the paper's order."""
+    """(recipe, preset label) -> its seeds scored on all of CROHME 2014, in the order of the paper and of the ladder."""
     labels, rows = preset_labels(runs), dict[tuple[str, str], list[RunFolder]]()
-    for run in sorted(runs, key=lambda run: (_position(run.recipe), run.seed)):
+    for run in sorted(runs, key=lambda run: (_position(run.recipe), _rung(run.preset), run.seed)):
         score = run.scores.get(YEAR)
         if score and score.n == reference()["test_sets"][YEAR]:
             rows.setdefault((run.recipe, labels[run]), []).append(run)
@@ -77,6 +78,11 @@ def seeds_of_rows(runs: Sequence[RunFolder]) -> dict[tuple[str, str], list[RunFo
 def _position(recipe: str) -> tuple[int, str]:
     """Sort key: the paper's order, then other recipes by name."""
     return list(LOOKS).index(recipe) if recipe in LOOKS else len(LOOKS), recipe
+
+
+def _rung(preset: str) -> tuple[int, str]:
+    """Sort key: the ladder's order, then other presets by name."""
+    return PRESETS.index(preset) if preset in PRESETS else len(PRESETS), preset
 
 
 def looks_of(recipes: Iterable[str]) -> dict[str, Look]:
@@ -106,7 +112,9 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
     recipes = {model_name(recipe): recipe for recipe in reference()["recipes"]}
     by_paper = {recipes[model]: list(map(reported, percents, sizes)) for model, percents in paper["rates"].items()}
     panels: dict[str, dict[str, list[Rate]]] = {}
-    for (recipe, preset), seeds in seeds_of_rows(runs).items():
+    for (recipe, preset), seeds in sorted(
+        seeds_of_rows(runs).items(), key=lambda row: _rung(row[0][1].partition(" ")[0])
+    ):
         buckets = [rows for run in seeds if (rows := run.scores[YEAR].by_length)]
         if not buckets:
             continue

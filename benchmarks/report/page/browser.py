@@ -156,7 +156,7 @@ def _set(
         entries = [_entry(verdicts.get(id_), texts.get(id_), truth) for id_, truth in zip(ids, truths, strict=True)]
         if mismatched := [id_ for id_, (_, agrees) in zip(ids, entries, strict=True) if not agrees]:
             named = f"{mismatched[0]}{', ...' * (len(mismatched) > 1)}"
-            count = f"{counted(len(mismatched), 'verdict')} on {name} of other predictions ({named})"
+            count = f"{counted(len(mismatched), 'verdict')} on {name} made from other predictions ({named})"
             notes.append(f"{path}: {count}; run python -m benchmarks score")
         runs[key_] = [entry for entry, _ in entries]
     return TestSet(

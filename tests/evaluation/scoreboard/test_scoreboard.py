@@ -225,7 +225,7 @@ def test_predictions_become_a_card_and_the_card_a_row(
     options = [*folders, *(f"--{name}={value}" for name, value in words.items()), "--trained-on=all"]
 
     for name, folder, words in (
-        ("Mine", "cards", "Mine: choose another name: a card's name has only lower-case letters"),
+        ("Mine", "cards", "Mine: choose another name; it may have only lower-case letters"),
         ("mine", "nowhere", "nowhere: there is no such folder; make it"),
     ):
         status, _, error = run("add", name, *given, *options, "--training=more", f"--cards={tmp_path / folder}")

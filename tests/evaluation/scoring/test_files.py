@@ -575,10 +575,11 @@ def test_bad_predictions_are_refused_in_one_line(tmp_path: Path):
         ("gt:2014", "has no split"),
         ("junk:2014", "cannot be read as a zip"),
         ("void", "holds no .lg files"),
-        ("short.zip:2014", "without a symLG of its own: 1 (e9); add their .lg"),
-        ("more.zip:2014", "without a caption of its own: 1 (e9); add their lines"),
+        ("short.zip:2014", "expressions without a symLG: 1 (e9); add their .lg"),
+        ("more.zip:2014", "expressions without a caption: 1 (e9); add their lines"),
         ("caption.zip:2014", "line 1: must be ID<TAB>tokens"),
         ("double.zip:2014", "line 2: the id e0 occurs twice"),
+        ("twice.zip:2014", "twice.zip:2014: the id e0 occurs twice; keep one"),
     ],
 )
 def test_bad_ground_truth_is_refused_in_one_line(
@@ -592,6 +593,7 @@ def test_bad_ground_truth_is_refused_in_one_line(
         ("more.zip", "e0\ta\n", ["e0", "e9"]),
         ("caption.zip", "e0 a\n", ["e0"]),
         ("double.zip", "e0\ta\ne0\ta\n", ["e0"]),
+        ("twice.zip", "e0\ta\n", ["e0", "e0"]),
     ):
         with zipfile.ZipFile(name, "w") as file:
             file.writestr("data/2014/caption.txt", caption)
@@ -668,7 +670,7 @@ def test_score(tmp_path: Path, archive: Path, truth: Path):
     assert score_files(tex, str(truth), captions=captions).token_exact == 1
     with pytest.raises(InputError, match="cannot be part of a signature"):
         score_files(tex, str(truth), set="tiny|n:9000")
-    with pytest.raises(InputError, match=r"lack those of 3 of 4 expressions \(e1, \.\.\.\); add their lines"):
+    with pytest.raises(InputError, match=r"\(--captions\) lack those of 3 of 4 expressions \(e1, \.\.\.\); add"):
         score_files(tex, str(truth), captions={"e0": ["a"]})
 
 
