@@ -76,7 +76,7 @@ def precision(
         learnable = [sample for sample in heldout if model.unfit(sample.tokens) is None]
         batches = evaluation_batches(learnable, config, config.training.batching.size)
         loss, accuracy = teacher_forced(model, batches)
-        hardware = f"{run.environment.get('device')}, {counted(run.environment['threads'], 'thread')}"
+        hardware = f"{run.environment.get('device')}, {counted(run.environment.get('threads', 0), 'thread')}"
         lines[-1] |= {"heldout_loss": loss, "heldout_token_accuracy": accuracy, "hardware": hardware}
     table = pd.DataFrame(lines)
     verdicts = judge(table)
