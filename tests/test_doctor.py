@@ -129,7 +129,7 @@ def test_unwritable_results_and_bad_archives(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "junk.zip").write_bytes(b"PK junk")
     for path in ("junk.zip", "nowhere.zip"):
         assert_fixable(only(doctor.data(tmp_path / path, tmp_path)), "broken", path)
-        assert "make crohme" not in only(doctor.data(tmp_path / path, tmp_path)).fix.partition("`")[0]
+        assert only(doctor.data(tmp_path / path, tmp_path)).fix != "make crohme"  # but the fault's own
     own = tiny_archive(tmp_path / "own")
     assert_fixable(only(doctor.data(own, tmp_path)), "warn", "foreign archive")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

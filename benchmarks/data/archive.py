@@ -155,8 +155,8 @@ class Archive:
             self._judged.add(split)
             if unlike := [sample.id for sample in samples if not resembles_crohme(sample.image)]:
                 named = f"{len(unlike)} of {len(samples)} ({unlike[0]}{', ...' * (len(unlike) > 1)})"
-                told = f"images of {split} unlike CROHME's, whose strokes are 3 px wide on a plain ground: {named}"
-                told = f"{self.path}: {told}"
+                whose = "unlike CROHME's, whose strokes are 3 px wide on a plain ground"
+                told = f"{self.path}: images of {split} {whose}: {named}"
                 if split != "train":
                     told += (
                         ". `recognize --json IMAGES > read.jsonl` reads them better, as it renders them so first; "

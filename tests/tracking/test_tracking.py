@@ -708,3 +708,8 @@ def test_the_user_interface_finds_the_embedded_set_and_reports_an_empty_workspac
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example")
     with pytest.raises(UserError, match=r"open https://mlflow\.example"):
         tracking_store.browse(tmp_path, 5000)
+
+
+def test_a_folder_with_a_short_path_has_a_workspace() -> None:
+    """A mount in a container, say."""
+    assert tracking_store.workspace_of(Path("/mnt/run")) == Path("/")
