@@ -21,16 +21,17 @@ def language_curves(curves: Path, table: Path) -> Figure:
     axis, handles = figure.subplots(), []
     for model in models:
         recipe = model["recipe"]
-        color, marker, style = looks[recipe]
+        color, marker, _ = looks[recipe]  # its line style may be dotted, as what is reported
         runs = lines[lines["recipe"] == recipe]
         for seed, run in runs.groupby("seed"):
             gid = f"{recipe}, seed {seed}"
-            axis.plot(run["epoch"], run["validation"], color=color, linestyle=style, marker="", gid=gid)
+            (line,) = axis.plot(run["epoch"], run["validation"], color=color, marker=marker, gid=gid)
+            line.set(fillstyle="none", markevery=(2, 4))  # tell the lines apart without color, none near the test's
         last = runs["epoch"].max()
         axis.plot([last], [model["reproduced"]], color=color, marker=marker, linestyle="none", gid=f"{recipe}, test")
         axis.axhline(model["reported"], color=color, linewidth=0.8, linestyle=":", gid=f"{recipe}, reported")
-        handles.append(handle(model["model"], color, marker, style))
-    handles += [handle("line: validation", GRAY, "", "-"), handle("marker: test, at the end", GRAY, "o")]
+        handles.append(handle(model["model"], color, marker, "-"))
+    handles += [handle("line: validation", GRAY, "", "-"), handle("filled marker: test, at the end", GRAY, "o")]
     handles.append(handle("dotted: test, reported", GRAY, "", ":"))
     axis.set(xlabel="epoch", ylabel="perplexity (PTB)", yscale="log")
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
