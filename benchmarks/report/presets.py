@@ -57,13 +57,14 @@ def describe_preset(config: Config, runs: Iterable[RunFolder] = ()) -> dict[str,
     expressions = f"{data.limit or TRAINING_EXPRESSIONS:,}"
     if data.max_tokens < AUTHORS_MAX_TOKENS:
         expressions += f" of at most {data.max_tokens} tokens"
+    read_at, others = ", ".join(f"{scale:g}" for scale in config.search.scales), len(config.search.together.runs)
     return {
         "dense layers": str(config.model.dense_layers),
         "image scale": f"{data.scale:g}",
         "expressions": expressions,
         "added": added_data(data),
         "epochs": str(config.training.epochs),
-        "read at": ", ".join(f"{scale:g}" for scale in config.search.scales),
+        "read at": f"{read_at} by {1 + others} networks" if others else read_at,
         "core-minutes": number_range([minutes for run in runs if (minutes := run.core_minutes)]),
         "seeds": number_range(Counter(run.recipe for run in runs).values()),
     }

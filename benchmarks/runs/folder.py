@@ -270,9 +270,11 @@ class RunFolder:
 
     @property
     def core_minutes(self) -> float:
-        """Minutes of training times CPU threads; 0 if part of it was on a GPU, or with other threads than the rest."""
+        """Minutes of training times CPU threads; 0 if part of it was on a GPU or with other threads than the rest, and
+        for a run that reads together with networks of others, whose training counts, too."""
         threads = {place.get("threads", 1) for place in self._environments}
-        if not self.history or len(threads) > 1 or any(place.get("gpu") for place in self._environments):
+        on_gpu, together = any(place.get("gpu") for place in self._environments), self.settings.search.together.runs
+        if not self.history or len(threads) > 1 or on_gpu or together:
             return 0.0
         return self.seconds[-1] / 60 * threads.pop()
 

@@ -219,6 +219,14 @@ def test_core_minutes_need_one_number_of_threads(tmp_path: Path) -> None:
     assert run.core_minutes == 0
 
 
+def test_networks_trained_in_other_runs_have_no_core_minutes(tmp_path: Path) -> None:
+    put_environment(put_run(tmp_path), threads=1, device="a", gpu=False)
+    (run,) = figures.read_runs(tmp_path / "reproduced")
+    assert run.core_minutes > 0 and describe_preset(run.settings, [run])["read at"] == "1"
+    run.settings = run.settings.changed({"search.together.runs": ["other"], "search.scales": [1.0, 1.2]})
+    assert run.core_minutes == 0 and describe_preset(run.settings, [run])["read at"] == "1, 1.2 by 2 networks"
+
+
 def test_training_matches_the_history() -> None:
     history = [json.loads(line) for line in (RUN / "history.jsonl").read_text().splitlines()]
     figure = plots.training(committed(), "hour")
