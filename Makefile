@@ -25,7 +25,7 @@ tuning_options = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
 	@echo
-	@echo "  variables: CROHME=data.zip  PRESET=small (python -m benchmarks ls lists all)  RECIPES='bttr comer-fusion'"
+	@echo "  variables: CROHME=data.zip  PRESET=small (hmerbench ls lists all)  RECIPES='bttr comer-fusion'"
 	@echo "             SEEDS='7 8'  YEARS='2014 2019'  FORCE=1 (retrain)  MINUTES=9 (time limit)  RESULTS=folder  JOBS=2 (concurrent runs)"
 	@echo "             ENGINE=ray  CPUS=4  GPUS=1 (of a job on a cluster)  PORT=5000 (of mlflow-ui)  PYTHON=python3.11 (of setup)"
 
@@ -41,20 +41,20 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 reproduce-table2: $(READY) ## the main job: train, recognize, score and log every row, then write the tables
-	@$(BIN)/python -m benchmarks reproduce $(data_options) $(run_options) $(if $(JOBS),--jobs "$(JOBS)") $(placement)
+	@$(BIN)/hmerbench reproduce $(data_options) $(run_options) $(if $(JOBS),--jobs "$(JOBS)") $(placement)
 
 reproduce-lm: $(READY) ## train and test language models on the text in PTB=folder (without it: LaTeX of training captions)
-	@$(BIN)/python -m benchmarks reproduce-lm $(if $(PTB),--ptb "$(PTB)") $(data_options) \
+	@$(BIN)/hmerbench reproduce-lm $(if $(PTB),--ptb "$(PTB)") $(data_options) \
 		$(if $(RECIPES),--recipes "$(RECIPES)") $(if $(SEEDS),--seeds "$(SEEDS)")
 
 tune: $(READY) ## tune settings on held-out data (RECIPE= PRESET= TRIALS=16 WORKERS=2 SPACE=file STORAGE=url)
-	@$(BIN)/python -m benchmarks tune $(data_options) $(tuning_options) $(placement)
+	@$(BIN)/hmerbench tune $(data_options) $(tuning_options) $(placement)
 
 crohme: $(READY) ## download CROHME as published by CoMER's authors (research license) to data/crohme.zip
-	@$(BIN)/python -m benchmarks crohme
+	@$(BIN)/hmerbench crohme
 
 data: $(READY) ## verify the archive CROHME= (default: the embedded set) and describe its contents
-	@$(BIN)/python -m benchmarks data $(data_options)
+	@$(BIN)/hmerbench data $(data_options)
 
 test: $(READY) ## run the tests
 	@$(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadgroup
@@ -75,31 +75,31 @@ format: $(READY) ## fix and format with ruff
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
 tables: $(READY) ## regenerate results/table*.{csv,md,tex} and README's table from results/reproduced/
-	@$(BIN)/python -m benchmarks tables $(results_option)
+	@$(BIN)/hmerbench tables $(results_option)
 
 figures: $(READY) ## regenerate results/figures/ from the committed results; CROHME= adds its Fig. 4 to results/local/
-	@$(BIN)/python -m benchmarks figures $(results_option)
-	@$(BIN)/python -m benchmarks attention $(results_option)
-	@$(if $(CROHME),$(BIN)/python -m benchmarks attention $(data_options))
+	@$(BIN)/hmerbench figures $(results_option)
+	@$(BIN)/hmerbench attention $(results_option)
+	@$(if $(CROHME),$(BIN)/hmerbench attention $(data_options))
 
 evaluate: $(READY) ## recognize CROHME= with the committed weights and compare scores; with WEIGHTS=, any archive (RECIPES= YEARS=)
-	@$(BIN)/python -m benchmarks evaluate $(data_options) $(if $(WEIGHTS),--weights "$(WEIGHTS)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(YEARS),--years "$(YEARS)")
+	@$(BIN)/hmerbench evaluate $(data_options) $(if $(WEIGHTS),--weights "$(WEIGHTS)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(YEARS),--years "$(YEARS)")
 
 notebooks: $(READY) ## execute the notebooks in place (CROHME=: copies in results/local/notebooks/, which show its images)
 	@$(if $(CROHME),CROHME="$$(realpath "$(CROHME)")") $(BIN)/python notebooks/execute.py
 
 report: $(READY) ## write the HTML report results/report/index.html: tables, figures, cost, every expression (ATTENTION=n SYSTEMS=folder)
-	@$(BIN)/python -m benchmarks report $(data_options) $(if $(ATTENTION),--attention "$(ATTENTION)") $(if $(SYSTEMS),--systems "$(SYSTEMS)")
+	@$(BIN)/hmerbench report $(data_options) $(if $(ATTENTION),--attention "$(ATTENTION)") $(if $(SYSTEMS),--systems "$(SYSTEMS)")
 
 scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md} (CROHME= SYSTEMS=folder)
 	@$(if $(CROHME),,$(error give CROHME=data.zip: the scoreboard is scored on its test sets))
-	@$(BIN)/python -m evaluation.scoreboard score --crohme "$(CROHME)" $(if $(SYSTEMS),--systems "$(SYSTEMS)")
+	@$(BIN)/python -m hmerbench.evaluation.scoreboard score --crohme "$(CROHME)" $(if $(SYSTEMS),--systems "$(SYSTEMS)")
 
 regress: $(READY) ## compare scores and metrics of a short, fixed job with results/baseline.json (all of them with CROHME=)
-	@$(BIN)/python -m benchmarks regress $(if $(CROHME),--crohme "$(CROHME)")
+	@$(BIN)/hmerbench regress $(if $(CROHME),--crohme "$(CROHME)")
 
 regress-update: $(READY) ## make the measurements of regress the new baseline: REASON='why it changes'; RECORD=20 retrains
-	@$(BIN)/python -m benchmarks regress --update --reason "$$REASON" $(if $(CROHME),--crohme "$(CROHME)") \
+	@$(BIN)/hmerbench regress --update --reason "$$REASON" $(if $(CROHME),--crohme "$(CROHME)") \
 		$(if $(RECORD),--record "$(RECORD)")
 
 faults: $(READY) ## plant faults one by one: the regression gate must see each; results/faults.md (minutes)
@@ -111,26 +111,26 @@ release-check: ## in an empty clone of HEAD: the CI job, then README's commands 
 	  du -sh "$$clone/.git" "$$clone/results" && rm -rf "$$clone"
 
 doctor: $(READY) ## check versions, devices, data, scorer, tracking and disk space
-	@$(BIN)/python -m benchmarks doctor $(if $(PTB),--ptb "$(PTB)") $(data_options)
+	@$(BIN)/hmerbench doctor $(if $(PTB),--ptb "$(PTB)") $(data_options)
 
 mlflow-ui: $(READY) ## serve the MLflow UI on 127.0.0.1 (RESULTS=results/local/embedded for runs on the embedded set)
-	@$(BIN)/python -m benchmarks mlflow-ui $(results_option) $(if $(PORT),--port "$(PORT)")
+	@$(BIN)/hmerbench mlflow-ui $(results_option) $(if $(PORT),--port "$(PORT)")
 
 bench: $(READY) ## time plain and fast training and search on a quiet machine: results/speed/ (10 min)
-	@$(BIN)/python -m benchmarks bench $(data_options)
+	@$(BIN)/hmerbench bench $(data_options)
 
 gpu-check: $(READY) ## check a new GPU in a few minutes (CROHME=): tests, steps, a search, settings: results/speed/gpu.csv
-	@$(BIN)/python -m benchmarks gpu-check $(data_options)
+	@$(BIN)/hmerbench gpu-check $(data_options)
 
 timings: $(READY) ## time to accuracy of the committed runs: results/speed/training.csv
-	@$(BIN)/python -m benchmarks timings $(results_option)
+	@$(BIN)/hmerbench timings $(results_option)
 
 bench-scoring: $(READY) ## time the scoring of the test sets of CROHME= (OFFICIAL=checkout of Green-Wood/CoMER: compare with its scripts)
 	@$(if $(CROHME),,$(error give CROHME=data.zip, whose test sets are scored))
 	@$(if $(OFFICIAL),official="$$(realpath "$(OFFICIAL)")" && \
 	  LgEvalDir="$$official/lgeval" Convert2SymLGDir="$$official/convert2symLG" \
 	  LGEVAL_BIN="$$official/convert2symLG:$$official/lgeval/bin") \
-	  $(BIN)/python -m evaluation bench "$(CROHME)"
+	  $(BIN)/python -m hmerbench.evaluation bench "$(CROHME)"
 
 lock: ## resolve the dependencies of pyproject.toml again (see CONTRIBUTING.md)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

@@ -9,12 +9,12 @@ import sys
 import threading
 
 # isort: off
-from benchmarks.cli import data, runs, results, images, languages, checks  # noqa: F401  (imported to register commands, in this order)
+from hmerbench.benchmarks.cli import data, runs, results, images, languages, checks  # noqa: F401  (imported to register commands, in this order)
 
 # isort: on
-from benchmarks.cli.options import app
-from benchmarks.errors import FAULTS, out_of_memory_reason, printable
-from benchmarks.startup import configure_libraries
+from hmerbench.benchmarks.cli.options import app
+from hmerbench.benchmarks.errors import FAULTS, out_of_memory_reason, printable
+from hmerbench.benchmarks.startup import configure_libraries
 
 # commands that go on where they were stopped
 RESUMED = {"reproduce", "reproduce-lm", "train", "predict", "score", "tune", "trial", "precision", "evaluate"}

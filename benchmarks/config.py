@@ -17,12 +17,12 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
-from benchmarks.errors import UserError
-from benchmarks.files import digest_of
-from benchmarks.printing import err_console
-from benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
-from models.inference.options import SearchOptions
-from models.settings import (
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import digest_of
+from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
+from hmerbench.models.inference.options import SearchOptions
+from hmerbench.models.settings import (
     MAX_STEPS,
     NETWORKS,
     UNNAMED,
@@ -31,7 +31,7 @@ from models.settings import (
     settings_class,
     without_former,
 )
-from models.vocab import Vocabulary
+from hmerbench.models.vocab import Vocabulary
 
 SCHEMA = 7  # version of the settings below: raise it when one is removed, changes its meaning or is added (unless it is
 # left out where it is absent, so that runs keep their digests)
@@ -375,9 +375,7 @@ def network_of(model: object) -> str:
 def load(path: Path) -> Config:
     """Read the `config.yaml` of a run folder. An older one keeps its schema version, so it is not trained further."""
     if not path.exists():
-        raise UserError(
-            f"{path.parent}: this is not a run folder (no config.yaml is in it); `python -m benchmarks ls` lists runs"
-        )
+        raise UserError(f"{path.parent}: this is not a run folder (no config.yaml is in it); `hmerbench ls` lists runs")
     keys = _stored(path)
     version = keys["schema_version"]
     older = "" if version == SCHEMA else f" (version {version} of the settings, not {SCHEMA})"

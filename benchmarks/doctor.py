@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from benchmarks.printing import console
+from hmerbench.benchmarks.printing import console
 
 GIB = 2**30
 PYTHON = (3, 11)
@@ -85,7 +85,7 @@ def python() -> Iterator[Check]:
 
 def machine() -> Iterator[Check]:
     """Git revision, processor, load and memory."""
-    from benchmarks.environment import cores, processor, revision
+    from hmerbench.benchmarks.environment import cores, processor, revision
 
     yield Check("revision", "info", revision() or "not a git checkout")
     threads = os.environ.get("OMP_NUM_THREADS", "unset")
@@ -143,7 +143,7 @@ def torch_and_devices() -> Iterator[Check]:
     else:
         words = f"{torch.__version__}: tested with 2.11 to 2.13 only"
         yield Check("torch", "warn", words, "make setup, or check the numbers with make regress")
-    from benchmarks.environment import bf16_unit
+    from hmerbench.benchmarks.environment import bf16_unit
 
     cuda, built = torch.cuda, torch.version.cuda
     if cuda.is_available():
@@ -232,8 +232,8 @@ def disk(results: Path) -> Iterator[Check]:
 
 def data(crohme: Path | None, results: Path) -> Iterator[Check]:
     """Whether the archive can be read, and its edition."""
-    from benchmarks.data.archive import open_archive
-    from benchmarks.errors import UserError
+    from hmerbench.benchmarks.data.archive import open_archive
+    from hmerbench.benchmarks.errors import UserError
 
     fix = ""  # an archive of one's own names it itself
     if crohme is None:
@@ -257,8 +257,8 @@ def data(crohme: Path | None, results: Path) -> Iterator[Check]:
 
 def text(ptb: Path | None) -> Iterator[Check]:
     """Whether the language models' text can be read, and whether it is the paper's. The main job needs none."""
-    from benchmarks.errors import UserError
-    from benchmarks.languages.corpus import read_corpus
+    from hmerbench.benchmarks.errors import UserError
+    from hmerbench.benchmarks.languages.corpus import read_corpus
 
     if ptb is None:
         fix = "for the paper's perplexities: PTB=folder of the Penn Treebank's train.txt, valid.txt and test.txt"
@@ -279,9 +279,9 @@ def text(ptb: Path | None) -> Iterator[Check]:
 
 def _workspace(crohme: Path | None, results: Path) -> Path:
     """Where the job's runs go."""
-    from benchmarks.data.archive import open_archive
-    from benchmarks.errors import UserError
-    from benchmarks.runs.workspace import workspace
+    from hmerbench.benchmarks.data.archive import open_archive
+    from hmerbench.benchmarks.errors import UserError
+    from hmerbench.benchmarks.runs.workspace import workspace
 
     if crohme is None or os.environ.get("MLFLOW_TRACKING_URI"):  # which needs no workspace
         return results / "local/embedded"
@@ -292,7 +292,7 @@ def _workspace(crohme: Path | None, results: Path) -> Path:
 
 def scorer() -> Iterator[Check]:
     """Whether the scoring scripts agree with the official scorer on ten known cases."""
-    from evaluation.scoring.run_scripts import own_scripts, scripts, self_check
+    from hmerbench.evaluation.scoring.run_scripts import own_scripts, scripts, self_check
 
     source = f"{'own scripts' if own_scripts() else 'LGEVAL_BIN'}, {scripts()}"
     if failures := self_check():
@@ -304,10 +304,10 @@ def scorer() -> Iterator[Check]:
 
 def tracking(crohme: Path | None, results: Path) -> Iterator[Check]:
     """Whether MLflow's store is usable; at worst a warning, as runs do not depend on it."""
-    from benchmarks.errors import reason, without_secrets
-    from benchmarks.tracking.tracking_store import reach, uri_in
+    from hmerbench.benchmarks.errors import reason, without_secrets
+    from hmerbench.benchmarks.tracking.tracking_store import reach, uri_in
 
-    later = "runs continue without it; log them later with python -m benchmarks track FOLDER"
+    later = "runs continue without it; log them later with hmerbench track FOLDER"
     uri = uri_in(_workspace(crohme, results))
     shown = without_secrets(uri)
     if _version("mlflow") is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import UserError
 
 PACKAGES = ["hmerbench", "torch", "numpy", "opencv-python-headless", "safetensors", "pydantic", "mlflow", "optuna"]
 

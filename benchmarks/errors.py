@@ -3,14 +3,14 @@
 import re
 from urllib.parse import unquote
 
-from evaluation import InputError
-from models.errors import CheckpointError
+from hmerbench.evaluation import InputError
+from hmerbench.models.errors import CheckpointError
 
 
 class UserError(Exception):
     """Bad input, or a condition that the user can fix.
 
-    Its message is one line that names the file and the fix; `python -m benchmarks` prints it without a traceback.
+    Its message is one line that names the file and the fix; `hmerbench` prints it without a traceback.
     """
 
 

@@ -10,22 +10,22 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.data.archive import Archive
-from benchmarks.environment import best_device, environment
-from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
-from benchmarks.printing import console, counted, show
-from benchmarks.recognition.predict import predict
-from benchmarks.recognition.recognizer import Recognizer
-from benchmarks.runs.folder import RunFolder
-from benchmarks.runs.packing import copy_part
-from benchmarks.runs.workspace import announce, open_data, test_splits, workspace
-from benchmarks.score import score
-from evaluation.scoring.inputs import read_predictions
-from evaluation.scoring.interval import interval_text
-from evaluation.scoring.score import Score
-from evaluation.scoring.stats import mcnemar
-from models.weights import pack_weights
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.environment import best_device, environment
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.printing import console, counted, show
+from hmerbench.benchmarks.recognition.predict import predict
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.packing import copy_part
+from hmerbench.benchmarks.runs.workspace import announce, open_data, test_splits, workspace
+from hmerbench.benchmarks.score import score
+from hmerbench.evaluation.scoring.inputs import read_predictions
+from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.evaluation.scoring.score import Score
+from hmerbench.evaluation.scoring.stats import mcnemar
+from hmerbench.models.weights import pack_weights
 
 Row = dict[str, str | int]
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import UserError
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:

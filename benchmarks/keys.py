@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.config import FILLED_IN, SHIPPED, names, network_of, read_named, schema
-from models.settings import NETWORKS, UNNAMED
+from hmerbench.benchmarks.config import FILLED_IN, SHIPPED, names, network_of, read_named, schema
+from hmerbench.models.settings import NETWORKS, UNNAMED
 
 _LINE = re.compile(r"(?P<indent> *)(?P<key>\w+):(?: (?P<value>[^ #].*?))?(?:  # (?P<comment>.*))?$")
 _NAMES = {"integer": "whole number", "boolean": "true or false", "string": "text", "null": "null"}

@@ -2,7 +2,7 @@
 
 Each stage reads the files of the one before and is skipped if its own exist and were made from those contents
 (sources.json), so the job resumes where it was stopped, and any stage can be repeated alone
-(`python -m benchmarks train|predict|score`).
+(`hmerbench train|predict|score`).
 """
 
 import json
@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import PositiveInt, TypeAdapter, ValidationError
 
-from benchmarks.config import Config, check_folder
-from benchmarks.data.archive import Archive
-from benchmarks.errors import FAULTS, UserError
-from benchmarks.files import locked, write_atomically
-from benchmarks.jobs.engine import Placing
-from benchmarks.jobs.place import Died, Place
-from benchmarks.printing import console, counted, show
-from benchmarks.runs.contents import Epoch
-from benchmarks.runs.folder import RunFolder
-from benchmarks.runs.workspace import announce, workspace
+from hmerbench.benchmarks.config import Config, check_folder
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.errors import FAULTS, UserError
+from hmerbench.benchmarks.files import locked, write_atomically
+from hmerbench.benchmarks.jobs.engine import Placing
+from hmerbench.benchmarks.jobs.place import Died, Place
+from hmerbench.benchmarks.printing import console, counted, show
+from hmerbench.benchmarks.runs.contents import Epoch
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.workspace import announce, workspace
 
 if TYPE_CHECKING:
-    from benchmarks.jobs.engine import Engine
+    from hmerbench.benchmarks.jobs.engine import Engine
 
 TRAINING_SHARE = 0.8  # of the time limit; the rest is for recognition, scoring and tables
 MIRROR_SECONDS = 30  # at most between two updates of parallel runs in MLflow
@@ -177,8 +177,8 @@ def _measured_epoch(
     """
     import torch
 
-    from benchmarks.training.trainer import train
-    from models.network import build
+    from hmerbench.benchmarks.training.trainer import train
+    from hmerbench.models.network import build
 
     class Measured(Exception):
         pass
@@ -223,8 +223,8 @@ def _sequentially(
 
     Raises OutOfTime after the deadline, a value of time.perf_counter.
     """
-    from benchmarks.tracking.live import live
-    from benchmarks.tracking.track import track
+    from hmerbench.benchmarks.tracking.live import live
+    from hmerbench.benchmarks.tracking.track import track
 
     check_time = partial(_check_time, deadline)
     for run in runs:
@@ -247,9 +247,9 @@ def _stages(run: RunFolder, archive: Archive, splits: Sequence[str], after_each:
 
     Returns whether there was anything to do.
     """
-    from benchmarks.recognition.predict import predict
-    from benchmarks.score import score
-    from benchmarks.training.trainer import train
+    from hmerbench.benchmarks.recognition.predict import predict
+    from hmerbench.benchmarks.score import score
+    from hmerbench.benchmarks.training.trainer import train
 
     if _done(run, splits):
         return False
@@ -279,8 +279,8 @@ def _in_parallel(
     A run whose process or node dies is restarted from the files it left. A run that fails does not stop the others;
     its error is added to `errors`.
     """
-    from benchmarks.tracking.track import track
-    from benchmarks.training.checkpoint import adopt_training
+    from hmerbench.benchmarks.tracking.track import track
+    from hmerbench.benchmarks.training.checkpoint import adopt_training
 
     for run in runs:  # here, as a node sees its own run alone
         if not run.trained:
@@ -359,7 +359,7 @@ def expected_seconds(run: RunFolder) -> float | None:
 
 def _expected(run: RunFolder) -> str:
     """How long a training will take, by those finished here, or else by the committed ones."""
-    from benchmarks.report.ladder import measured_cost
+    from hmerbench.benchmarks.report.ladder import measured_cost
 
     if (seconds := expected_seconds(run)) is not None:
         return f"~{seconds:.0f} s" if seconds < 120 else f"~{seconds / 60:.0f} min"
@@ -368,16 +368,16 @@ def _expected(run: RunFolder) -> str:
 
 
 def _advice(archive: Archive, runs: Sequence[RunFolder]) -> str:
-    from benchmarks.report.ladder import advice
+    from hmerbench.benchmarks.report.ladder import advice
 
     return advice(runs[0].settings.preset) if archive.name == "crohme" else ""
 
 
 def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds: float) -> None:
     """Write and print the tables, then the paths of all results and, last, what this job made."""
-    from benchmarks.report import tables
-    from benchmarks.tracking.track import track
-    from benchmarks.tracking.tracking_store import store
+    from hmerbench.benchmarks.report import tables
+    from hmerbench.benchmarks.tracking.track import track
+    from hmerbench.benchmarks.tracking.tracking_store import store
 
     crohme, space = archive.name == "crohme", workspace(archive, results)
     built = tables.local(results) if crohme else tables.apart(space)

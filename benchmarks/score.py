@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.data.archive import Archive
-from benchmarks.data.samples import evenly
-from benchmarks.errors import UserError
-from benchmarks.files import zipped
-from benchmarks.printing import err_console
-from benchmarks.runs.folder import RunFolder
-from evaluation import csv_text
-from evaluation.scoring import analysis
-from evaluation.scoring.inputs import GroundTruth
-from evaluation.scoring.score import Evaluation, Score, evaluate
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.samples import evenly
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import zipped
+from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation import csv_text
+from hmerbench.evaluation.scoring import analysis
+from hmerbench.evaluation.scoring.inputs import GroundTruth
+from hmerbench.evaluation.scoring.score import Evaluation, Score, evaluate
 
 
 def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, Score]:
@@ -29,7 +29,7 @@ def score(run: RunFolder, archive: Archive, splits: Iterable[str]) -> dict[str, 
     for split in splits:
         if not (run.path / f"predictions/{split}.tsv").exists():
             raise UserError(
-                f"{run.path}/predictions/{split}.tsv: there is nothing to score; run python -m benchmarks predict first"
+                f"{run.path}/predictions/{split}.tsv: there is nothing to score; run hmerbench predict first"
             )
         scored = run.file_digest(f"predictions/{split}.tsv")
         with tempfile.TemporaryDirectory() as workdir:

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from benchmarks.errors import UserError
-from benchmarks.files import refuse_pipe
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import refuse_pipe
 
 
 class _Loader(yaml.SafeLoader):

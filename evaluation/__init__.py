@@ -7,6 +7,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+if __name__ != "hmerbench.evaluation":  # one module, one name
+    raise ImportError("evaluation/ is imported as hmerbench.evaluation", name=__name__)
+
 
 class InputError(ValueError):
     """A file or argument that cannot be scored; the message is one line that names it and the fix."""

@@ -1,4 +1,4 @@
-"""`python -m evaluation`: score, compare and explain predictions."""
+"""`python -m hmerbench.evaluation`: score, compare and explain predictions."""
 
 import gc
 import json
@@ -12,13 +12,13 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from evaluation import InputError, csv_text, run_program
-from evaluation.lgeval import results_folder
-from evaluation.scoring.inputs import matched, parse_captions, read_ground_truth, read_text
-from evaluation.scoring.interval import interval_text
-from evaluation.scoring.run_scripts import CASES, own_scripts, scripts, self_check
-from evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate, left_out
-from evaluation.symlg import EDITIONS, PAPER, READINGS, rules
+from hmerbench.evaluation import InputError, csv_text, run_program
+from hmerbench.evaluation.lgeval import results_folder
+from hmerbench.evaluation.scoring.inputs import matched, parse_captions, read_ground_truth, read_text
+from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.evaluation.scoring.run_scripts import CASES, own_scripts, scripts, self_check
+from hmerbench.evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate, left_out
+from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, rules
 
 
 def score(args: Namespace) -> None:
@@ -47,7 +47,7 @@ def score(args: Namespace) -> None:
 
 def compare(args: Namespace) -> None:
     """Compare two systems on the same expressions: McNemar's test on ExpRate, a permutation test on error counts."""
-    from evaluation.scoring.stats import compare_paired
+    from hmerbench.evaluation.scoring.stats import compare_paired
 
     check_target(args.changed)
     results = [evaluate(path, args.ground_truth, NO_FIELDS, split=args.tokenize) for path in (args.a, args.b)]
@@ -82,7 +82,7 @@ def compare(args: Namespace) -> None:
 
 def editions(args: Namespace) -> None:
     """Score the same predictions under every edition and reading of the official scorer."""
-    from evaluation.scoring.convention import table
+    from hmerbench.evaluation.scoring.convention import table
 
     texts, truth, stray = matched(args.predictions, args.ground_truth, args.tokenize)
     rows = table(texts, truth)
@@ -101,7 +101,7 @@ def editions(args: Namespace) -> None:
 
 def convention(args: Namespace) -> None:
     """Tell which edition of the converter made some .lg files, by the Inside relations of their roots."""
-    from evaluation.scoring.convention import convention
+    from hmerbench.evaluation.scoring.convention import convention
 
     name, roots = convention(read_ground_truth(args.ground_truth).graphs().values())
     shown = ", ".join(f"{count} roots: {kind}" for kind, count in roots.most_common())
@@ -110,7 +110,7 @@ def convention(args: Namespace) -> None:
 
 def errors(args: Namespace) -> None:
     """Tabulate confused symbols and relations, and rates by structure and length."""
-    from evaluation.scoring import analysis
+    from hmerbench.evaluation.scoring import analysis
 
     with tempfile.TemporaryDirectory() as folder, _path_in_errors(folder):
         captions, workdir = _captions(args.captions), Path(folder)
@@ -125,7 +125,7 @@ def errors(args: Namespace) -> None:
 
 def bench(args: Namespace) -> None:
     """Time the scoring of the three test sets, by the scripts and in one process."""
-    from evaluation.scoring import bench
+    from hmerbench.evaluation.scoring import bench
 
     print("\n".join(bench.run(args.archive)))
 
@@ -142,7 +142,7 @@ def doctor(_: Namespace) -> None:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser("python -m evaluation", description=__doc__)
+    parser = ArgumentParser("python -m hmerbench.evaluation", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(run: Callable[[Namespace], None]) -> Callable[..., object]:

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.comer import CoMER
-from models.errors import CheckpointError
-from models.settings import CoMERSettings
-from models.vocab import Vocabulary
-from models.weights import one_line, with_weights
+from hmerbench.models.comer import CoMER
+from hmerbench.models.errors import CheckpointError
+from hmerbench.models.settings import CoMERSettings
+from hmerbench.models.vocab import Vocabulary
+from hmerbench.models.weights import one_line, with_weights
 
 PREFIX = "comer_model."  # of the network's tensors; a checkpoint holds others, too
 

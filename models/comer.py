@@ -10,11 +10,11 @@ from typing import ClassVar, NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.decoder import Decoder, Trace, bidirectional_targets
-from models.densenet import Encoder
-from models.network import NO_WORD, AttentionMaps, Network
-from models.settings import CoMERSettings, TransformerSettings
-from models.vocab import PAD, Vocabulary
+from hmerbench.models.decoder import Decoder, Trace, bidirectional_targets
+from hmerbench.models.densenet import Encoder
+from hmerbench.models.network import NO_WORD, AttentionMaps, Network
+from hmerbench.models.settings import CoMERSettings, TransformerSettings
+from hmerbench.models.vocab import PAD, Vocabulary
 
 
 class Words(NamedTuple):

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers import Conv2d, float32, masked_batch_norm
+from hmerbench.models.layers import Conv2d, float32, masked_batch_norm
 
 
 def exclusive_coverage(attention_BCTL: Tensor) -> Tensor:

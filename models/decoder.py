@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.coverage import AttentionRefinement
-from models.layers import Dropout, float32
-from models.position import WordPosition
-from models.settings import CoMERSettings, TransformerSettings
-from models.vocab import EOS, PAD, SOS
+from hmerbench.models.coverage import AttentionRefinement
+from hmerbench.models.layers import Dropout, float32
+from hmerbench.models.position import WordPosition
+from hmerbench.models.settings import CoMERSettings, TransformerSettings
+from hmerbench.models.vocab import EOS, PAD, SOS
 
 
 def bidirectional_targets(labels: list[list[int]]) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.layers import BatchNorm2d, Bits, Conv2d, Dropout, pad_batch, pointwise, random_bits
+from hmerbench.models.layers import BatchNorm2d, Bits, Conv2d, Dropout, pad_batch, pointwise, random_bits
 
 GROUP = 4  # layers whose weight gradients are one matrix product: wider products are faster
 

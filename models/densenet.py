@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.dense_block import Bottleneck, grow
-from models.layers import BatchNorm2d, Conv2d, Dropout, pointwise
-from models.position import image_position
-from models.settings import TransformerSettings
+from hmerbench.models.dense_block import Bottleneck, grow
+from hmerbench.models.layers import BatchNorm2d, Conv2d, Dropout, pointwise
+from hmerbench.models.position import image_position
+from hmerbench.models.settings import TransformerSettings
 
 
 class DenseBlock(nn.ModuleList):

@@ -15,11 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.densenet import DenseNet
-from models.layers import Dropout, float32
-from models.network import NO_WORD, AttentionMaps, Network
-from models.settings import RecurrentSettings, WAPSettings
-from models.vocab import EOS, Vocabulary
+from hmerbench.models.densenet import DenseNet
+from hmerbench.models.layers import Dropout, float32
+from hmerbench.models.network import NO_WORD, AttentionMaps, Network
+from hmerbench.models.settings import RecurrentSettings, WAPSettings
+from hmerbench.models.vocab import EOS, Vocabulary
 
 START, END = -1, 0  # START is no class; zeros stand for its embedding
 

@@ -14,9 +14,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from models.densewap import CoverageAttention, Decoder, DenseWAP, Memory
-from models.layers import Dropout
-from models.settings import DropAttentionSettings
+from hmerbench.models.densewap import CoverageAttention, Decoder, DenseWAP, Memory
+from hmerbench.models.layers import Dropout
+from hmerbench.models.settings import DropAttentionSettings
 
 
 class DropAttention(CoverageAttention):

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from models.densewap import ConditionalGRU, CoverageAttention, Decoder, DenseWAP, Features, GRUCell, Step
-from models.settings import StackedSettings
+from hmerbench.models.densewap import ConditionalGRU, CoverageAttention, Decoder, DenseWAP, Features, GRUCell, Step
+from hmerbench.models.settings import StackedSettings
 
 
 class Memories(tuple):

@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.densewap import END, CoverageAttention, Encoder, Features, GRUCell, Memory, initialize
-from models.layers import Dropout, float32
-from models.network import NO_WORD, AttentionMaps, Network
-from models.settings import DenseWAPTDSettings
-from models.trees import RELATIONS, STRUCTURE, Node, NoTree, to_tree
-from models.vocab import SPECIAL, Vocabulary
+from hmerbench.models.densewap import END, CoverageAttention, Encoder, Features, GRUCell, Memory, initialize
+from hmerbench.models.layers import Dropout, float32
+from hmerbench.models.network import NO_WORD, AttentionMaps, Network
+from hmerbench.models.settings import DenseWAPTDSettings
+from hmerbench.models.trees import RELATIONS, STRUCTURE, Node, NoTree, to_tree
+from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 EPS = 1e-10  # of the authors, wherever they divide or take a logarithm
 END_WORD = "</s>"

@@ -13,10 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.densewap import END, DenseWAP, Features, Targets, initialize
-from models.layers import float32
-from models.settings import WeakSettings
-from models.vocab import Vocabulary
+from hmerbench.models.densewap import END, DenseWAP, Features, Targets, initialize
+from hmerbench.models.layers import float32
+from hmerbench.models.settings import WeakSettings
+from hmerbench.models.vocab import Vocabulary
 
 
 class DenseWAPWeak(DenseWAP):

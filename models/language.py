@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.language_config import LanguageConfig
-from models.layers import Dropout, float32
+from hmerbench.models.language_config import LanguageConfig
+from hmerbench.models.layers import Dropout, float32
 
 UNKNOWN, LINE_END = "<unk>", "\n"  # words of one character of their own, as `|` and `+` are in the authors' program
 PAD, START, END = 0, 1, 2  # characters: padding, and the two ends of every word, which the authors write { and }

@@ -3,10 +3,10 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from models.errors import CheckpointError
-from models.language import LanguageModel, Lexicon
-from models.language_config import LanguageConfig
-from models.weights import one_line, pack_tensors, read_tensors, with_weights
+from hmerbench.models.errors import CheckpointError
+from hmerbench.models.language import LanguageModel, Lexicon
+from hmerbench.models.language_config import LanguageConfig
+from hmerbench.models.weights import one_line, pack_tensors, read_tensors, with_weights
 
 FORMAT = "hmerbench-language-1"
 
@@ -24,11 +24,11 @@ def load_language_model(path: Path) -> LanguageModel:
     Raises CheckpointError for a missing, damaged or foreign file.
     """
     if not path.is_file():
-        raise CheckpointError(f"{path}: there is no such weights file; `python -m benchmarks reproduce-lm` makes one")
+        raise CheckpointError(f"{path}: there is no such weights file; `hmerbench reproduce-lm` makes one")
     try:
         header, state = read_tensors(path)
     except CheckpointError as error:
-        raise CheckpointError(f"{error}; delete it, and `python -m benchmarks reproduce-lm` makes it again") from None
+        raise CheckpointError(f"{error}; delete it, and `hmerbench reproduce-lm` makes it again") from None
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not a language model's weights; give the weights.safetensors of its run folder")
     try:

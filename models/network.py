@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.settings import NetworkSettings
-from models.vocab import Vocabulary
+from hmerbench.models.settings import NetworkSettings
+from hmerbench.models.vocab import Vocabulary
 
 NO_WORD = -100  # where there is no word to predict; torch's losses leave it out
 
@@ -26,7 +26,7 @@ class AttentionMaps:
 
 
 class Network(nn.Module):
-    """Images and captions in, the loss out. A subclass has the settings of its own class in `models.settings`.
+    """Images and captions in, the loss out. A subclass has the settings of its own class in `settings`.
 
     Images [b, 1, H, W] are in [0, 1], white ink on black, zero-padded on the right and at the bottom; of the mask
     [b, H, W], True is padding.

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from models.settings import MAX_STEPS
+from hmerbench.models.settings import MAX_STEPS
 
 
 def sinusoids(position: Tensor, width: int, paired: bool = True) -> Tensor:

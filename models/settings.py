@@ -47,7 +47,7 @@ UNNAMED = "comer"  # the network of settings that name none: they are older than
 class NetworkSettings:
     """What every network's settings have. The defaults of a class are the published network.
 
-    A docstring follows each setting: `python -m benchmarks ls --keys` prints it. In brackets stands the source of the
+    A docstring follows each setting: `hmerbench ls --keys` prints it. In brackets stands the source of the
     default: a section of the network's paper, its authors' program, or this suite (ours).
     """
 
@@ -148,8 +148,8 @@ class TransformerSettings(DenseNetSettings):
 class CoMERSettings(TransformerSettings):
     """CoMER with fusion coverage (sections of its paper), and without coverage its "BTTR (baseline)"."""
 
-    code: ClassVar = "models.comer:CoMER"
-    searcher: ClassVar = "models.inference.joint_search:JointSearch"
+    code: ClassVar = "hmerbench.models.comer:CoMER"
+    searcher: ClassVar = "hmerbench.models.inference.joint_search:JointSearch"
     sizes: ClassVar = _sizes(
         d_model=(16, 32, 96, 128, 128, 256),
         nhead=(2, 4, 4, 4, 4, 8),
@@ -170,8 +170,8 @@ class CoMERSettings(TransformerSettings):
 class BTTRSettings(TransformerSettings):
     """BTTR as first published, and its uni-directional variant."""
 
-    code: ClassVar = "models.bttr:BTTR"
-    searcher: ClassVar = "models.inference.bttr_search:BTTRSearch"
+    code: ClassVar = "hmerbench.models.bttr:BTTR"
+    searcher: ClassVar = "hmerbench.models.inference.bttr_search:BTTRSearch"
     sizes: ClassVar = {name: {k: v for k, v in keys.items() if k != "dc"} for name, keys in CoMERSettings.sizes.items()}
 
     network: Literal["bttr-original"] = "bttr-original"
@@ -209,7 +209,7 @@ class RecurrentSettings(DenseNetSettings):
 class WAPSettings(RecurrentSettings):
     """Settings that DenseWAP shares with the networks built on it (its authors' program)."""
 
-    searcher: ClassVar = "models.inference.densewap_search:DenseWAPSearch"
+    searcher: ClassVar = "hmerbench.models.inference.densewap_search:DenseWAPSearch"
     sizes: ClassVar = _sizes(
         hidden=(16, 32, 96, 128, 256, 256),
         embedding=(16, 32, 96, 128, 256, 256),
@@ -224,7 +224,7 @@ class WAPSettings(RecurrentSettings):
 class DenseWAPSettings(WAPSettings):
     """DenseWAP (its authors' program)."""
 
-    code: ClassVar = "models.densewap:DenseWAP"
+    code: ClassVar = "hmerbench.models.densewap:DenseWAP"
 
     network: Literal["densewap"] = "densewap"
 
@@ -233,7 +233,7 @@ class DenseWAPSettings(WAPSettings):
 class WeakSettings(WAPSettings):
     """DenseWAP with a weak loss, after WS-WAP."""
 
-    code: ClassVar = "models.densewap_weak:DenseWAPWeak"
+    code: ClassVar = "hmerbench.models.densewap_weak:DenseWAPWeak"
 
     network: Literal["densewap-weak"] = "densewap-weak"
     weak_loss: Annotated[float, Field(gt=0)] = 1.0
@@ -244,7 +244,7 @@ class WeakSettings(WAPSettings):
 class DropAttentionSettings(WAPSettings):
     """DenseWAP with dropped attention, after Li et al."""
 
-    code: ClassVar = "models.densewap_drop_attention:DenseWAPDropAttention"
+    code: ClassVar = "hmerbench.models.densewap_drop_attention:DenseWAPDropAttention"
 
     network: Literal["densewap-drop-attention"] = "densewap-drop-attention"
     drop_attention: Share = 0.1
@@ -255,7 +255,7 @@ class DropAttentionSettings(WAPSettings):
 class StackedSettings(WAPSettings):
     """DenseWAP with several attention heads and decoder layers, after Ding et al."""
 
-    code: ClassVar = "models.densewap_stacked:DenseWAPStacked"
+    code: ClassVar = "hmerbench.models.densewap_stacked:DenseWAPStacked"
 
     network: Literal["densewap-stacked"] = "densewap-stacked"
     heads: PositiveInt = 4
@@ -273,8 +273,8 @@ class StackedSettings(WAPSettings):
 class DenseWAPTDSettings(RecurrentSettings):
     """DenseWAP-TD (its authors' program)."""
 
-    code: ClassVar = "models.densewap_td:DenseWAPTD"
-    searcher: ClassVar = "models.inference.tree_search:TreeSearch"
+    code: ClassVar = "hmerbench.models.densewap_td:DenseWAPTD"
+    searcher: ClassVar = "hmerbench.models.inference.tree_search:TreeSearch"
     sizes: ClassVar = _sizes(
         hidden=(16, 32, 96, 128, 256, 256),
         attention=(16, 24, 96, 128, 128, 256),
@@ -295,9 +295,9 @@ def settings_class(network: object) -> type[NetworkSettings] | None:
     """
     name = str(network)  # whatever stands there in a file
     module = name.replace("-", "_")
-    if name not in NETWORKS and module.isidentifier() and find_spec(f"models.{module}"):
+    if name not in NETWORKS and module.isidentifier() and find_spec(f"hmerbench.models.{module}"):
         try:
-            import_module(f"models.{module}")
+            import_module(f"hmerbench.models.{module}")
         except Exception as error:  # whatever its author wrote
             raise ValueError(f"models/{module}.py cannot be imported ({type(error).__name__}: {error})") from error
     settings = NETWORKS.get(name)

@@ -14,9 +14,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from models.errors import CheckpointError
-from models.network import Network, build
-from models.settings import NetworkSettings, of_its_network, without_former
+from hmerbench.models.errors import CheckpointError
+from hmerbench.models.network import Network, build
+from hmerbench.models.settings import NetworkSettings, of_its_network, without_former
 
 FORMAT = "hmerbench-weights-1"
 AnyModule = TypeVar("AnyModule", bound=nn.Module)

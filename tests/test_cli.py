@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import __main__ as cli
-from benchmarks.cli.options import parse_list
-from benchmarks.errors import UserError
-from benchmarks.printing import console, show
-from benchmarks.runs.folder import RunFolder
-from models.network import build
-from models.weights import pack_weights
+from hmerbench.benchmarks import __main__ as cli
+from hmerbench.benchmarks.cli.options import parse_list
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import console, show
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.models.network import build
+from hmerbench.models.weights import pack_weights
 from tests.helpers.made_up import put_history
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -31,7 +31,7 @@ timings precision recognize attention remove"""
 
 def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks", *arguments],
+        [sys.executable, "-m", "hmerbench", *arguments],
         cwd=cwd,
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
         capture_output=True,
@@ -63,7 +63,7 @@ def test_help_is_quick_and_lists_every_command(tmp_path: Path) -> None:
     assert done.returncode == 0
     for command in COMMANDS.split():
         assert f" {command} " in done.stdout
-    code = "import sys, benchmarks.__main__; print({'torch', 'pandas', 'mlflow'} & sys.modules.keys())"
+    code = "import sys, hmerbench.benchmarks.__main__; print({'torch', 'pandas', 'mlflow'} & sys.modules.keys())"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "set()\n"
 
 
@@ -113,7 +113,7 @@ def test_a_misspelt_name_is_refused_before_data_is_made(
     def make(*_: object, **__: object) -> None:
         raise AssertionError("data was opened")
 
-    monkeypatch.setattr("benchmarks.runs.workspace.open_data", make)
+    monkeypatch.setattr("hmerbench.benchmarks.runs.workspace.open_data", make)
     code, said = in_process(*command.split())
     assert code == 1 and words in said
 
@@ -145,8 +145,8 @@ def report(error: BaseException, capsys: pytest.CaptureFixture[str]) -> tuple[in
 
 
 def test_error_messages(capsys: pytest.CaptureFixture[str]) -> None:
-    from evaluation import InputError
-    from models.errors import CheckpointError
+    from hmerbench.evaluation import InputError
+    from hmerbench.models.errors import CheckpointError
 
     for kind in (UserError, InputError, CheckpointError):
         assert report(kind("a.zip: fix it"), capsys) == (1, "error: a.zip: fix it\n")
@@ -191,7 +191,7 @@ def test_ctrl_c_reports_what_is_kept(tmp_path: Path) -> None:
     tiny_config(archive, {"training": {"epochs": 5000}})
     run = ["--recipe", "bttr", "--preset", str(archive / "tiny.yaml"), "--crohme", str(archive)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks", "train", *run],
+        [sys.executable, "-m", "hmerbench", "train", *run],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,

@@ -9,15 +9,15 @@ from importlib import resources
 import pytest
 import yaml
 
-from benchmarks import config as configs
-from benchmarks import keys
-from benchmarks.config import SCHEMA, Config, Language, Optimizer, Together, Training
-from benchmarks.data.archive import open_archive
-from benchmarks.errors import UserError
-from benchmarks.recognition.predict import predict
-from benchmarks.runs.folder import RunFolder
-from benchmarks.training.trainer import train
-from models.settings import NETWORKS
+from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks import keys
+from hmerbench.benchmarks.config import SCHEMA, Config, Language, Optimizer, Together, Training
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.recognition.predict import predict
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training.trainer import train
+from hmerbench.models.settings import NETWORKS
 from tests.helpers.tiny import tiny_archive
 
 PAPERS = {"bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"}
@@ -256,7 +256,7 @@ def test_the_papers_preset_sets_every_key_to_its_default():
     """So that the authors' training can be read without Python, and the list of keys is complete."""
     plain = Config(recipe="comer-fusion", preset="paper").model_dump(mode="json")
     assert configs.resolve("comer-fusion", "paper", 7).model_dump(mode="json") == plain
-    text = resources.files("benchmarks").joinpath("presets/paper.yaml").read_text()
+    text = resources.files("hmerbench.benchmarks").joinpath("presets/paper.yaml").read_text()
     flat = configs.flat(yaml.safe_load(text))
     plain["training"] = {name: plain["training"].get(name, 0.0) for name in Training.model_fields}
     plain["search"] |= {"language": Language().model_dump(), "together": Together().model_dump(mode="json")}

@@ -16,13 +16,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchmarks import __main__ as cli
-from benchmarks import doctor
-from benchmarks.doctor import Check
-from benchmarks.environment import best_device
-from benchmarks.errors import UserError
-from benchmarks.runs import listing
-from benchmarks.tracking import tracking_store
+from hmerbench.benchmarks import __main__ as cli
+from hmerbench.benchmarks import doctor
+from hmerbench.benchmarks.doctor import Check
+from hmerbench.benchmarks.environment import best_device
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.runs import listing
+from hmerbench.benchmarks.tracking import tracking_store
 from tests.helpers.made_up import put_score
 from tests.helpers.places import ROOT, SHARED
 from tests.helpers.tiny import tiny_archive
@@ -113,7 +113,7 @@ def test_conflicting_libraries_and_lack_of_space(tmp_path: Path, monkeypatch: py
 
 def test_text_is_utf8() -> None:
     """In a real process whose locale is plain ASCII."""
-    code = "from benchmarks.doctor import text_encoding; print(*(check.status for check in text_encoding()))"
+    code = "from hmerbench.benchmarks.doctor import text_encoding; print(*(check.status for check in text_encoding()))"
     for settings, status in (({"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, "broken"), ({"PYTHONUTF8": "1"}, "ok")):
         environment = os.environ | {"LC_ALL": "C"} | settings
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -269,7 +269,7 @@ def test_ls_lists_everything_without_slow_imports(tmp_path: Path) -> None:
     for option in ([], ["--json"]):
         arguments = ["ls", "--results", str(tmp_path), *option]
         code = (
-            "import sys; from benchmarks.__main__ import app\n"
+            "import sys; from hmerbench.benchmarks.__main__ import app\n"
             f"app({arguments}, standalone_mode=False)\n"
             "print([name for name in ('torch', 'pandas', 'mlflow', 'numpy') if name in sys.modules], file=sys.stderr)"
         )

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.__main__ import app
-from benchmarks.errors import UserError
-from benchmarks.evaluate import evaluate_weights
-from models.comer import CoMER
-from models.settings import CoMERSettings
+from hmerbench.benchmarks.__main__ import app
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.evaluate import evaluate_weights
+from hmerbench.models.comer import CoMER
+from hmerbench.models.settings import CoMERSettings
 from tests.helpers.places import MEDIUM, ROOT
 from tests.models.test_weights import lightning
 

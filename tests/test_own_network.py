@@ -10,17 +10,17 @@ from textwrap import dedent
 import pytest
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-import models
-from benchmarks import config as configs
-from benchmarks.data.archive import open_archive
-from benchmarks.errors import UserError
-from benchmarks.recognition.attention import trace
-from benchmarks.recognition.predict import predict
-from benchmarks.runs.folder import RunFolder
-from benchmarks.training import trainer
-from benchmarks.training.trainer import train
-from models.settings import NETWORKS
-from models.weights import load_weights
+import hmerbench.models
+from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.recognition.attention import trace
+from hmerbench.benchmarks.recognition.predict import predict
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training import trainer
+from hmerbench.benchmarks.training.trainer import train
+from hmerbench.models.settings import NETWORKS
+from hmerbench.models.weights import load_weights
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import SETTINGS, tiny_archive
 
@@ -35,10 +35,10 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert [name for name, _ in files] == ["counting.py", "counting.yaml"]
     for name, text in files:
         (tmp_path / name).write_text(dedent(text))
-    monkeypatch.setattr(models, "__path__", [*models.__path__, str(tmp_path)])
+    monkeypatch.setattr(hmerbench.models, "__path__", [*hmerbench.models.__path__, str(tmp_path)])
     yield tmp_path / "counting.yaml"
     NETWORKS.pop("counting", None)
-    sys.modules.pop("models.counting", None)
+    sys.modules.pop("hmerbench.models.counting", None)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,11 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     [
         ("from torch import nn", "from torhc import nn", "models/counting.py cannot be imported (ModuleNotFoundError:"),
         ("@dataclass(frozen=True, config=STRICT)", "", "decorate CountingSettings with pydantic's @dataclass"),
-        ('code: ClassVar = "models.counting:Counting"', "pass", "CountingSettings must say where its network is"),
+        (
+            'code: ClassVar = "hmerbench.models.counting:Counting"',
+            "pass",
+            "CountingSettings must say where its network is",
+        ),
     ],
 )
 def test_slips_in_its_file_are_named(recipe: Path, right: str, wrong: str, message: str):

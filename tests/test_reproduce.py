@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import __main__ as cli
-from benchmarks import reproduce as job
-from benchmarks.config import resolve
-from benchmarks.data.archive import open_archive
-from benchmarks.errors import UserError
-from benchmarks.files import locked
-from benchmarks.jobs.engine import Placing
-from benchmarks.jobs.place import Died
-from benchmarks.runs.contents import Epoch
-from benchmarks.runs.folder import RunFolder
-from benchmarks.runs.workspace import test_splits as splits_of
-from benchmarks.runs.workspace import workspace
-from evaluation.scoring.prediction_lists import tsv
-from models.errors import CheckpointError
-from models.weights import load_weights, pack_weights
+from hmerbench.benchmarks import __main__ as cli
+from hmerbench.benchmarks import reproduce as job
+from hmerbench.benchmarks.config import resolve
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import locked
+from hmerbench.benchmarks.jobs.engine import Placing
+from hmerbench.benchmarks.jobs.place import Died
+from hmerbench.benchmarks.runs.contents import Epoch
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.workspace import test_splits as splits_of
+from hmerbench.benchmarks.runs.workspace import workspace
+from hmerbench.evaluation.scoring.prediction_lists import tsv
+from hmerbench.models.errors import CheckpointError
+from hmerbench.models.weights import load_weights, pack_weights
 from tests.helpers.made_up import put_history
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -32,16 +32,16 @@ from tests.helpers.tiny import tiny_archive, tiny_config
 @pytest.fixture
 def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the stages that ran, in order; MLflow is left out (test_tracking.py)."""
-    import benchmarks.recognition.predict
-    import benchmarks.score
-    import benchmarks.tracking.track
-    import benchmarks.training.trainer
+    import hmerbench.benchmarks.recognition.predict
+    import hmerbench.benchmarks.score
+    import hmerbench.benchmarks.tracking.track
+    import hmerbench.benchmarks.training.trainer
 
     ran: list[str] = []
     for module, name in (
-        (benchmarks.training.trainer, "train"),
-        (benchmarks.recognition.predict, "predict"),
-        (benchmarks.score, "score"),
+        (hmerbench.benchmarks.training.trainer, "train"),
+        (hmerbench.benchmarks.recognition.predict, "predict"),
+        (hmerbench.benchmarks.score, "score"),
     ):
         real = getattr(module, name)
 
@@ -50,7 +50,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return real(*arguments)
 
         monkeypatch.setattr(module, name, spy)
-    monkeypatch.setattr(benchmarks.tracking.track, "track", lambda *_, **__: None)
+    monkeypatch.setattr(hmerbench.benchmarks.tracking.track, "track", lambda *_, **__: None)
     return ran
 
 
@@ -110,7 +110,7 @@ def test_parallel_runs_equal_sequential_runs(
 
 def test_parallel_runs_are_logged_as_running_until_they_are_stopped(archive: Path, tmp_path: Path, monkeypatch) -> None:
     run, logged = RunFolder(tmp_path / "run", tiny_config(archive)), []
-    monkeypatch.setattr("benchmarks.tracking.track.track", lambda _, running=False: logged.append(running))
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda _, running=False: logged.append(running))
 
     class Engine:
         """Its run ends its first epoch, and is interrupted in the next."""
@@ -310,7 +310,7 @@ def test_interrupted_training_keeps_earlier_results(archive: Path, tmp_path: Pat
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("benchmarks.training.trainer.train", interrupted)
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", interrupted)
     with pytest.raises(KeyboardInterrupt):
         reproduce(["bttr"], preset, [7], archive, tmp_path, force=True)
     assert kept and all(path.read_bytes() == content for path, content in kept.items())
@@ -325,7 +325,7 @@ def test_it_stops_at_the_deadline_and_resumes_later(archive: Path, tmp_path: Pat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "fitted", lambda configs, *_, **__: configs)
         patch.setattr(job.time, "perf_counter", lambda: next(calls, 101.0))
-        patch.setattr("benchmarks.training.trainer.time", FakeTime)
+        patch.setattr("hmerbench.benchmarks.training.trainer.time", FakeTime)
         assert not reproduce(rows, preset, [7], archive, tmp_path, minutes=1)
     (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
     assert stages == ["train"] and len((folder / "history.jsonl").read_text().splitlines()) == 1
@@ -339,7 +339,7 @@ def test_epochs_are_fitted_to_the_minutes(archive: Path, tmp_path: Path, stages:
     preset, seconds = str(archive / "tiny.yaml"), 10.0
     monkeypatch.setattr(job, "epoch_seconds", lambda history: seconds)
     monkeypatch.setattr(job.time, "perf_counter", lambda: 1000.0)  # the clock of the job stands still
-    monkeypatch.setattr("benchmarks.training.trainer.time", FakeTime)
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.time", FakeTime)
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -373,7 +373,7 @@ def test_minutes_enough_for_all_epochs_or_for_none(
 ) -> None:
     config = tiny_config(archive, {"training": {"epochs": 3}})
     monkeypatch.setattr(job.time, "perf_counter", lambda: 0.0)
-    monkeypatch.setattr("benchmarks.training.trainer.time", FakeTime)
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.time", FakeTime)
     data, runs = open_archive(archive), tmp_path / "runs"
     monkeypatch.setattr(job, "epoch_seconds", lambda history: 20.0)
     assert job.fitted([config], data, runs, 1, 60.0) == [config]  # two are left, and 48 s

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.config import load
-from benchmarks.data.archive import Archive, open_archive
-from benchmarks.data.samples import evenly, with_ink
-from benchmarks.data.substitution import Substitution
-from benchmarks.recognition.predict import recognize
-from benchmarks.report import tables
-from benchmarks.runs.folder import RunFolder
-from benchmarks.score import evaluated, score
-from models.weights import load_weights
+from hmerbench.benchmarks.config import load
+from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.samples import evenly, with_ink
+from hmerbench.benchmarks.data.substitution import Substitution
+from hmerbench.benchmarks.recognition.predict import recognize
+from hmerbench.benchmarks.report import tables
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.score import evaluated, score
+from hmerbench.models.weights import load_weights
 from tests.helpers.places import INK, ROOT
 
 RUNS = [run.path for run in RunFolder.under(ROOT / "results/reproduced")]

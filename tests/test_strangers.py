@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import config as configs
-from benchmarks.data.archive import open_archive
-from benchmarks.data.ink import read_symbols
-from benchmarks.data.samples import Sample, with_ink
-from benchmarks.data.store import ZipStore
-from benchmarks.data.verify import verify
-from benchmarks.errors import UserError
-from benchmarks.files import locked
-from benchmarks.recognition.photographs import read_gray
-from benchmarks.runs.folder import RunFolder
-from benchmarks.runs.packing import pack
+from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.ink import read_symbols
+from hmerbench.benchmarks.data.samples import Sample, with_ink
+from hmerbench.benchmarks.data.store import ZipStore
+from hmerbench.benchmarks.data.verify import verify
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import locked
+from hmerbench.benchmarks.recognition.photographs import read_gray
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.packing import pack
 from tests.helpers.ink import inkml, packed
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive

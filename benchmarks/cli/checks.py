@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.cli.options import (
+from hmerbench.benchmarks.cli.options import (
     RESULTS,
     AsJson,
     Crohme,
@@ -18,7 +18,7 @@ from benchmarks.cli.options import (
     parse_seed,
     refuse_unknown,
 )
-from benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import UserError
 
 PANEL = "Checks"
 
@@ -26,7 +26,7 @@ PANEL = "Checks"
 @app.command(rich_help_panel=PANEL)
 def doctor(crohme: Crohme = None, ptb: Ptb = None, results: Results = RESULTS, as_json: AsJson = False) -> None:
     """Check versions, devices, data, scorer, tracking and disk space."""
-    from benchmarks.doctor import examine, show
+    from hmerbench.benchmarks.doctor import examine, show
 
     checks = examine(crohme, results, ptb)
     show(checks, as_json)
@@ -45,7 +45,7 @@ def regress(
 ) -> None:
     """Compare a short, fixed job with results/baseline.json."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the baseline was recorded on CPUs, which every machine has
-    from benchmarks.regression.baseline import regress, update
+    from hmerbench.benchmarks.regression.baseline import regress, update
 
     if record == 1:
         raise UserError("--record 1: one run has no spread; give 2 or more (the committed baseline has 20)")
@@ -64,7 +64,7 @@ def bench(
     results: Results = RESULTS,
 ) -> None:
     """Time the plain and fast code paths; write results/speed/."""
-    from benchmarks.performance.bench import bench
+    from hmerbench.benchmarks.performance.bench import bench
 
     bench(results, parse_list(only), repeats, crohme=crohme)
 
@@ -72,7 +72,7 @@ def bench(
 @app.command("gpu-check", rich_help_panel=PANEL)
 def gpu_check(crohme: Crohme = None, results: Results = RESULTS) -> None:
     """Check a GPU in a few minutes: correctness, speed, recommended settings."""
-    from benchmarks.performance.gpu_check import gpu_check
+    from hmerbench.benchmarks.performance.gpu_check import gpu_check
 
     gpu_check(crohme, results)
 
@@ -90,8 +90,8 @@ def precision(
     results: Results = RESULTS,
 ) -> None:
     """Compare short training runs in float32 and bf16."""
-    from benchmarks.performance.precision import Sizes, precision
-    from benchmarks.runs.workspace import open_data
+    from hmerbench.benchmarks.performance.precision import Sizes, precision
+    from hmerbench.benchmarks.runs.workspace import open_data
 
     sizes, numbers = Sizes(limit, epochs, heldout, max_tokens), [parse_seed(seed) for seed in parse_list(seeds)]
     refuse_unknown([recipe], preset)
@@ -114,8 +114,8 @@ def trial(
     results: Results = RESULTS,
 ) -> None:
     """Try a change of a preset on held-out training expressions; add a row to results/speed/recipe.csv."""
-    from benchmarks.performance.trial import trial
-    from benchmarks.runs.workspace import open_data
+    from hmerbench.benchmarks.performance.trial import trial
+    from hmerbench.benchmarks.runs.workspace import open_data
 
     refuse_unknown([recipe], preset)
     trial(open_data(crohme, results), results, recipe, preset, seed, epochs, changes or [], readings or [])
@@ -127,6 +127,6 @@ def timings(
     results: Results = RESULTS,
 ) -> None:
     """Tabulate time to accuracy; without folders, write results/speed/training.csv."""
-    from benchmarks.performance.time_to_accuracy import timings
+    from hmerbench.benchmarks.performance.time_to_accuracy import timings
 
     timings(results, folders or [])

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.cli.options import RESULTS, Results, app
-from benchmarks.errors import UserError, printable
+from hmerbench.benchmarks.cli.options import RESULTS, Results, app
+from hmerbench.benchmarks.errors import UserError, printable
 
 PANEL = "Images"
 
@@ -27,11 +27,13 @@ def recognize(
     show: Annotated[bool, typer.Option("--show", help="draw the attention maps to IMAGE.attention.png")] = False,
 ) -> None:
     """Recognize images of expressions: one line of LaTeX per image."""
-    from benchmarks.recognition.recognizer import Recognition, Recognizer
-    from models.weights import one_line
+    from hmerbench.benchmarks.recognition.recognizer import Recognition, Recognizer
+    from hmerbench.models.weights import one_line
 
     def draw(path: Path, recognition: Recognition) -> Path:
-        from benchmarks.report.figures.attention import beside  # here, because importing matplotlib takes a second
+        from hmerbench.benchmarks.report.figures.attention import (
+            beside,  # here, because importing matplotlib takes a second
+        )
 
         return beside(path, recognizer.attention(recognition))
 
@@ -71,7 +73,7 @@ def attention(
     results: Results = RESULTS,
 ) -> None:
     """Draw Fig. 4: attention and refinement term, step by step."""
-    from benchmarks.report.figures.attention import figure4
+    from hmerbench.benchmarks.report.figures.attention import figure4
 
     if ids and crohme is None:
         raise UserError(f"'{ids[0]}' is an expression of an archive: give the archive with --crohme")

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.cli.options import RESULTS, Crohme, Ptb, Results, app, parse_list, parse_seed
-from benchmarks.errors import UserError
+from hmerbench.benchmarks.cli.options import RESULTS, Crohme, Ptb, Results, app, parse_list, parse_seed
+from hmerbench.benchmarks.errors import UserError
 
 PANEL = "Language models"
 
@@ -25,9 +25,9 @@ def reproduce_lm(
     results: Results = RESULTS,
 ) -> None:
     """Train and test language models, on a GPU if there is one; a stopped job is resumed."""
-    from benchmarks.languages.reproduce import on_captions, on_text
-    from benchmarks.languages.settings import resolve
-    from benchmarks.runs.workspace import open_data
+    from hmerbench.benchmarks.languages.reproduce import on_captions, on_text
+    from hmerbench.benchmarks.languages.settings import resolve
+    from hmerbench.benchmarks.runs.workspace import open_data
 
     names, numbers = parse_list(recipes), [parse_seed(seed) for seed in parse_list(seeds)]
     if not (names and numbers):
@@ -52,7 +52,7 @@ def rescore(
     results: Results = RESULTS,
 ) -> None:
     """Measure what a language model is worth in recognition; write rescoring.{csv,md}, on CROHME to results/."""
-    from benchmarks.languages.rescore import rescore
-    from benchmarks.runs.workspace import open_data
+    from hmerbench.benchmarks.languages.rescore import rescore
+    from hmerbench.benchmarks.runs.workspace import open_data
 
     rescore(open_data(crohme, results), trial, folders, language, results)

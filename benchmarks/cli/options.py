@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.config import PRESETS, SEED_LIMIT, read_named, refuse_filled_in
-from benchmarks.errors import UserError
-from benchmarks.places import CHECKOUT
+from hmerbench.benchmarks.config import PRESETS, SEED_LIMIT, read_named, refuse_filled_in
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.places import CHECKOUT
 
 app = typer.Typer(
     help="hmerbench: a reproducibility benchmark suite for handwritten mathematical expression recognition.",

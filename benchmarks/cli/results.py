@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.cli.options import RESULTS, AsJson, Crohme, Results, app
-from benchmarks.places import CHECKOUT
+from hmerbench.benchmarks.cli.options import RESULTS, AsJson, Crohme, Results, app
+from hmerbench.benchmarks.places import CHECKOUT
 
 PANEL = "Results"
 
@@ -14,8 +14,8 @@ PANEL = "Results"
 @app.command(rich_help_panel=PANEL)
 def tables(results: Results = RESULTS) -> None:
     """Regenerate results/table*, results/language*, results/TABLES.md and the table in README.md."""
-    from benchmarks.languages import tables as languages
-    from benchmarks.report import tables
+    from hmerbench.benchmarks.languages import tables as languages
+    from hmerbench.benchmarks.report import tables
 
     built, checkout = tables.committed(results), results.resolve() == CHECKOUT / "results"
     tables.show(built)
@@ -28,7 +28,7 @@ def tables(results: Results = RESULTS) -> None:
 @app.command(rich_help_panel=PANEL)
 def figures(results: Results = RESULTS) -> None:
     """Regenerate results/figures/*.{pdf,svg,png}."""
-    from benchmarks.report.figures.write import figures
+    from hmerbench.benchmarks.report.figures.write import figures
 
     for line in figures(results):
         print(line)
@@ -45,7 +45,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare rows over seeds: does the paper's order hold?"""
-    from benchmarks.report import compare
+    from hmerbench.benchmarks.report import compare
 
     comparisons = compare.compare(folders or [], results, None if split == "each" else split, every_pair)
     print(compare.as_json(comparisons) if as_json else "\n".join(map(compare.as_text, comparisons)))
@@ -63,7 +63,7 @@ def report(
     ] = None,
 ) -> None:
     """Write the HTML report, results/report/index.html."""
-    from benchmarks.report.page.make import report
+    from hmerbench.benchmarks.report.page.make import report
 
     path = report(crohme, results, attention, systems)
     print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, opens in any browser without a server")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.cli import options
-from benchmarks.cli.options import (
+from hmerbench.benchmarks.cli import options
+from hmerbench.benchmarks.cli.options import (
     RESULTS,
     AsJson,
     Crohme,
@@ -22,12 +22,12 @@ from benchmarks.cli.options import (
     parse_seed,
     refuse_unknown,
 )
-from benchmarks.config import PRESETS
-from benchmarks.errors import UserError
+from hmerbench.benchmarks.config import PRESETS
+from hmerbench.benchmarks.errors import UserError
 
 if TYPE_CHECKING:
-    from benchmarks.data.archive import Archive
-    from benchmarks.runs.folder import RunFolder
+    from hmerbench.benchmarks.data.archive import Archive
+    from hmerbench.benchmarks.runs.folder import RunFolder
 
 PANEL = "Runs"
 OUT_OF_TIME = 3  # exit code
@@ -54,10 +54,10 @@ def reproduce(
     ] = None,
 ) -> None:
     """The main job: train, recognize, score and log; then write the tables."""
-    from benchmarks.config import resolve
-    from benchmarks.jobs.engine import Placing
-    from benchmarks.reproduce import Options, reproduce
-    from benchmarks.runs.workspace import open_data, test_splits
+    from hmerbench.benchmarks.config import resolve
+    from hmerbench.benchmarks.jobs.engine import Placing
+    from hmerbench.benchmarks.reproduce import Options, reproduce
+    from hmerbench.benchmarks.runs.workspace import open_data, test_splits
 
     placing = Placing(engine, jobs, cpus, gpus)
     if minutes is not None and not 0 < minutes < math.inf:
@@ -86,12 +86,12 @@ def train(
     force: options.Force = False,
 ) -> None:
     """Train or resume one run; on several devices with torchrun."""
-    from benchmarks.config import resolve
-    from benchmarks.runs.folder import RunFolder
-    from benchmarks.runs.workspace import announce, open_data, workspace
-    from benchmarks.tracking.live import live
-    from benchmarks.tracking.track import track
-    from benchmarks.training.trainer import train
+    from hmerbench.benchmarks.config import resolve
+    from hmerbench.benchmarks.runs.folder import RunFolder
+    from hmerbench.benchmarks.runs.workspace import announce, open_data, workspace
+    from hmerbench.benchmarks.tracking.live import live
+    from hmerbench.benchmarks.tracking.track import track
+    from hmerbench.benchmarks.training.trainer import train
 
     if (folder is None) == (not recipe):
         raise UserError("name one run: a run folder, or --recipe (with --preset and --seed)")
@@ -122,8 +122,8 @@ def train(
 @app.command(rich_help_panel=PANEL)
 def predict(folder: Folder, crohme: Crohme = None, years: Years = "", results: Results = RESULTS) -> None:
     """Recognize test sets with a trained run."""
-    from benchmarks.recognition.predict import predict
-    from benchmarks.runs.workspace import test_splits
+    from hmerbench.benchmarks.recognition.predict import predict
+    from hmerbench.benchmarks.runs.workspace import test_splits
 
     run, archive = _run(folder, crohme, results)
     predict(run, archive, test_splits(archive, parse_list(years)))
@@ -133,9 +133,9 @@ def predict(folder: Folder, crohme: Crohme = None, years: Years = "", results: R
 @app.command(rich_help_panel=PANEL)
 def score(folder: Folder, crohme: Crohme = None, years: Years = "", results: Results = RESULTS) -> None:
     """Score a run's predictions for --years, by default for all its test sets."""
-    from benchmarks.runs.workspace import test_splits
-    from benchmarks.score import score
-    from benchmarks.tracking.track import track
+    from hmerbench.benchmarks.runs.workspace import test_splits
+    from hmerbench.benchmarks.score import score
+    from hmerbench.benchmarks.tracking.track import track
 
     run, archive = _run(folder, crohme, results)
     splits = test_splits(archive, parse_list(years) or run.sets("predictions/*.tsv"))
@@ -159,13 +159,13 @@ def evaluate(
 ) -> None:
     """Recognize CROHME with the committed weights and compare the scores; with --weights, any archive."""
     if weights is not None:
-        from benchmarks.evaluate import evaluate_weights
+        from hmerbench.benchmarks.evaluate import evaluate_weights
 
         if recipes:
             raise UserError("--recipes chooses among the committed runs, --weights names one; leave one of them out")
         evaluate_weights(weights, crohme, parse_list(years), results)
         return
-    from benchmarks.evaluate import evaluate_committed
+    from hmerbench.benchmarks.evaluate import evaluate_committed
 
     evaluate_committed(crohme, parse_list(years), parse_list(recipes), results)
 
@@ -186,10 +186,10 @@ def tune(
     gpus: options.Gpus = None,
 ) -> None:
     """Tune settings with Optuna on held-out training data."""
-    from benchmarks.jobs.engine import Placing
-    from benchmarks.runs.workspace import open_data
-    from benchmarks.tuning.space import pose
-    from benchmarks.tuning.study import tune
+    from hmerbench.benchmarks.jobs.engine import Placing
+    from hmerbench.benchmarks.runs.workspace import open_data
+    from hmerbench.benchmarks.tuning.space import pose
+    from hmerbench.benchmarks.tuning.study import tune
 
     placing = Placing(engine, workers, cpus, gpus)
     refuse_unknown([recipe], preset or _default_preset())
@@ -204,9 +204,9 @@ def pack(
     weights: Annotated[bool, typer.Option(help="include weights (float16), a model card and error tables")] = True,
 ) -> None:
     """Copy scored runs to results/reproduced/, ready to commit."""
-    from benchmarks.languages import packing as languages
-    from benchmarks.languages.settings import FILE
-    from benchmarks.runs.packing import pack
+    from hmerbench.benchmarks.languages import packing as languages
+    from hmerbench.benchmarks.languages.settings import FILE
+    from hmerbench.benchmarks.runs.packing import pack
 
     for folder in folders:
         print(languages.pack(folder) if (folder / FILE).exists() else pack(folder, weights=weights))
@@ -215,11 +215,11 @@ def pack(
 @app.command(rich_help_panel=PANEL)
 def track(folders: Annotated[list[Path], typer.Argument(help="run folders, made on any machine")]) -> None:
     """Log run folders to MLflow (MLFLOW_TRACKING_URI)."""
-    from benchmarks.languages import tracking as languages
-    from benchmarks.languages.run import LanguageRun
-    from benchmarks.languages.settings import FILE
-    from benchmarks.tracking.track import track
-    from benchmarks.tracking.tracking_store import store
+    from hmerbench.benchmarks.languages import tracking as languages
+    from hmerbench.benchmarks.languages.run import LanguageRun
+    from hmerbench.benchmarks.languages.settings import FILE
+    from hmerbench.benchmarks.tracking.track import track
+    from hmerbench.benchmarks.tracking.tracking_store import store
 
     for folder in folders:
         language = (folder / FILE).exists()
@@ -234,10 +234,10 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
 ) -> None:
     """Delete a run made by mistake, with its MLflow entry."""
-    from benchmarks.languages.settings import FILE
-    from benchmarks.printing import counted
-    from benchmarks.runs.folder import RunFolder
-    from benchmarks.tracking.track import remove
+    from hmerbench.benchmarks.languages.settings import FILE
+    from hmerbench.benchmarks.printing import counted
+    from hmerbench.benchmarks.runs.folder import RunFolder
+    from hmerbench.benchmarks.tracking.track import remove
 
     if (folder / FILE).exists():
         raise UserError(f"{folder}: this is a language model's run; delete the folder, and its entry in the MLflow UI")
@@ -254,7 +254,7 @@ def mlflow_ui(
     results: Results = RESULTS, port: Annotated[int, typer.Option(help="port on 127.0.0.1", min=1, max=65535)] = 5000
 ) -> None:
     """Serve the MLflow UI on this machine only."""
-    from benchmarks.tracking.tracking_store import browse
+    from hmerbench.benchmarks.tracking.tracking_store import browse
 
     browse(results, port)
 
@@ -269,13 +269,13 @@ def list_(
     import json
     from dataclasses import asdict
 
-    from benchmarks.languages import listing as languages
-    from benchmarks.printing import show
-    from benchmarks.report.ladder import ladder
-    from benchmarks.runs import listing
+    from hmerbench.benchmarks.languages import listing as languages
+    from hmerbench.benchmarks.printing import show
+    from hmerbench.benchmarks.report.ladder import ladder
+    from hmerbench.benchmarks.runs import listing
 
     if keys:
-        from benchmarks.keys import lines, settable
+        from hmerbench.benchmarks.keys import lines, settable
 
         print(json.dumps(settable(), indent=1) if as_json else "\n".join(lines()))
     elif as_json:
@@ -290,8 +290,8 @@ def list_(
 
 def _run(folder: Path, crohme: Path | None, results: Path) -> "tuple[RunFolder, Archive]":
     """The run in `folder` and its data. Raises UserError unless the data match the run's digest."""
-    from benchmarks.runs.folder import RunFolder
-    from benchmarks.runs.workspace import open_data
+    from hmerbench.benchmarks.runs.folder import RunFolder
+    from hmerbench.benchmarks.runs.workspace import open_data
 
     run = RunFolder(folder)
     data = run.settings.data

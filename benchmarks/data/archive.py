@@ -17,15 +17,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from benchmarks.data.pictures import bright_ink, gray_of, resembles_crohme
-from benchmarks.data.samples import Sample
-from benchmarks.data.store import FolderStore, Store, ZipStore
-from benchmarks.errors import UserError
-from benchmarks.files import refuse_pipe
-from benchmarks.printing import counted, err_console
-from evaluation import InputError, lines
-from evaluation.scoring.inputs import PUBLISHED, from_captions, parse_captions
-from models.vocab import SPECIAL, Vocabulary
+from hmerbench.benchmarks.data.pictures import bright_ink, gray_of, resembles_crohme
+from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.data.store import FolderStore, Store, ZipStore
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import refuse_pipe
+from hmerbench.benchmarks.printing import counted, err_console
+from hmerbench.evaluation import InputError, lines
+from hmerbench.evaluation.scoring.inputs import PUBLISHED, from_captions, parse_captions
+from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
 MAX_IMAGE_PIXELS = 16_000_000
@@ -160,7 +160,7 @@ class Archive:
                 if split != "train":
                     told += (
                         ". `recognize --json IMAGES > read.jsonl` reads them better, as it renders them so first; "
-                        "`python -m evaluation score --predictions read.jsonl "
+                        "`python -m hmerbench.evaluation score --predictions read.jsonl "
                         f"--ground-truth {self.path}:{split}` scores that"
                     )
                 err_console.print(told)

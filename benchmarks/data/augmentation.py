@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import cv2
 import numpy as np
 
-from benchmarks.config import Augmentation, Data
-from benchmarks.data.samples import Sample
+from hmerbench.benchmarks.config import Augmentation, Data
+from hmerbench.benchmarks.data.samples import Sample
 
 LOW, HIGH, WIDE = 16, 256, 1024  # the authors' limits on image sides, px
 THICKER, THINNER = 1, 2  # changes of the stroke width; 0 is none

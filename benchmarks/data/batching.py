@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.config import Config
-from benchmarks.data.augmentation import Distortion, Draw, distort, rescale, scaled, sides, within_limits
-from benchmarks.data.samples import Sample
-from benchmarks.data.substitution import Substitution
-from models.network import Network, Targets
-from models.settings import MAX_STEPS
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.data.augmentation import Distortion, Draw, distort, rescale, scaled, sides, within_limits
+from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.data.substitution import Substitution
+from hmerbench.models.network import Network, Targets
+from hmerbench.models.settings import MAX_STEPS
 
 CELL = 16  # the encoder's largest stride: padded sides are multiples of it
 STEPS = 8  # in order `shape`, labels are padded to multiples of it

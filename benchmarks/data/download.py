@@ -5,7 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import UserError
 
 URL = "https://github.com/Green-Wood/CoMER/raw/master/data.zip"
 # The file's git blob id, SHA-1 of "blob SIZE\0" + content: the only checksum that is published.

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from benchmarks.data.expression_tree import Line, Node, parse
-from benchmarks.data.ink import Canvas, Ink, Stroke, Symbol, Symbols, extent
-from benchmarks.data.samples import Sample
+from hmerbench.benchmarks.data.expression_tree import Line, Node, parse
+from hmerbench.benchmarks.data.ink import Canvas, Ink, Stroke, Symbol, Symbols, extent
+from hmerbench.benchmarks.data.samples import Sample
 
 GENERATOR = 2  # key of the random draws; a change of what is exchanged or drawn must also raise config.SCHEMA
 TRIES = 8  # to find a part that differs from the one it replaces

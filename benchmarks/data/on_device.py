@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.config import Config
-from benchmarks.data.augmentation import THICKER, THINNER, rounded
-from benchmarks.data.batching import Inputs, TrainingSet, mapped, send
-from benchmarks.data.samples import Sample
-from models.network import Network, Targets
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.data.augmentation import THICKER, THINNER, rounded
+from hmerbench.benchmarks.data.batching import Inputs, TrainingSet, mapped, send
+from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.models.network import Network, Targets
 
 SCALING_UNIT = 2048  # OpenCV's interpolation weights are multiples of 1/2048
 

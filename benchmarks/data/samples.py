@@ -9,10 +9,10 @@ from typing import TypeVar
 import numpy as np
 from rich.progress import track
 
-from benchmarks.data.ink import MAX_INK_BYTES, Canvas, Ink, symbols_of
-from benchmarks.data.store import ZipStore
-from benchmarks.errors import UserError
-from benchmarks.printing import err_console
+from hmerbench.benchmarks.data.ink import MAX_INK_BYTES, Canvas, Ink, symbols_of
+from hmerbench.benchmarks.data.store import ZipStore
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import err_console
 
 HELD_OUT, HELD_OUT_SEED = 0.15, 7  # what trials hold out: share of the training set, and seed of the split
 HELD_OUT_SET = "heldout"  # the set of these expressions, in the names of files

@@ -9,7 +9,7 @@ from collections import Counter
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from benchmarks.errors import UserError
+from hmerbench.benchmarks.errors import UserError
 
 MAX_ENTRIES = 500_000
 MAX_TOTAL = 8 << 30  # bytes unpacked; CROHME is 0.46 GB

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from benchmarks.data.expression_tree import parse
-from benchmarks.data.ink import INKLESS, Canvas, Ink, Symbol
-from benchmarks.data.samples import Sample
+from hmerbench.benchmarks.data.expression_tree import parse
+from hmerbench.benchmarks.data.ink import INKLESS, Canvas, Ink, Symbol
+from hmerbench.benchmarks.data.samples import Sample
 
 GENERATOR = 1  # key of the random draws; a change of what is cut or drawn must also raise config.SCHEMA
 

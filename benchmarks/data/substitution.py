@@ -14,8 +14,8 @@ from dataclasses import replace
 import cv2
 import numpy as np
 
-from benchmarks.data.ink import Symbol
-from benchmarks.data.samples import Sample
+from hmerbench.benchmarks.data.ink import Symbol
+from hmerbench.benchmarks.data.samples import Sample
 
 # Tokens that can replace one another, grouped by height: a small letter in place of a tall one looks like a capital.
 INTERCHANGEABLE = (

@@ -21,13 +21,13 @@ from matplotlib.textpath import TextToPath
 from numpy.typing import ArrayLike
 from rich.progress import track
 
-from benchmarks.data.archive import EMBEDDED_MARKER, open_archive
-from benchmarks.data.ink import MARGIN
-from benchmarks.data.thinning import ZHANG_SUEN, thin
-from benchmarks.errors import UserError
-from benchmarks.files import write_atomically, zipped
-from benchmarks.printing import err_console
-from evaluation import symlg
+from hmerbench.benchmarks.data.archive import EMBEDDED_MARKER, open_archive
+from hmerbench.benchmarks.data.ink import MARGIN
+from hmerbench.benchmarks.data.thinning import ZHANG_SUEN, thin
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically, zipped
+from hmerbench.benchmarks.printing import err_console
+from hmerbench.evaluation import symlg
 
 GENERATOR = 1  # raise it with every change of an expression or an image
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.config import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS
-from benchmarks.data.archive import Archive
-from benchmarks.errors import UserError
-from benchmarks.printing import show
-from evaluation import InputError, lines
-from evaluation.lgeval import label_graph
-from evaluation.scoring.inputs import PUBLISHED
-from evaluation.scoring.lengths import BUCKETS, bucket
-from models.vocab import Vocabulary
+from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import show
+from hmerbench.evaluation import InputError, lines
+from hmerbench.evaluation.lgeval import label_graph
+from hmerbench.evaluation.scoring.inputs import PUBLISHED
+from hmerbench.evaluation.scoring.lengths import BUCKETS, bucket
+from hmerbench.models.vocab import Vocabulary
 
 
 def verify(archive: Archive) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.data.archive import Archive
-from benchmarks.errors import UserError
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.errors import UserError
 
 if TYPE_CHECKING:
-    from benchmarks.jobs.processes import Processes
-    from benchmarks.jobs.ray_cluster import Ray
+    from hmerbench.benchmarks.jobs.processes import Processes
+    from hmerbench.benchmarks.jobs.ray_cluster import Ray
 
     Engine = Processes | Ray
 
@@ -39,9 +39,9 @@ class Placing:
     def open(self, archive: Archive, workspace: Path, logs: Path) -> "Engine":
         """Start the engine. Jobs on this machine log to `logs`."""
         if self.engine == "ray":
-            from benchmarks.jobs.ray_cluster import Ray
+            from hmerbench.benchmarks.jobs.ray_cluster import Ray
 
             return Ray(archive, workspace, self.cpus, self.gpus)
-        from benchmarks.jobs.processes import Processes
+        from hmerbench.benchmarks.jobs.processes import Processes
 
         return Processes(archive.path, workspace, logs, self.jobs)

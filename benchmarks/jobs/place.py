@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.archive import Archive, open_archive
 
 
 class Died(Exception):

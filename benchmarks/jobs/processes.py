@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from benchmarks.environment import cores
-from benchmarks.errors import FAULTS
-from benchmarks.jobs.place import Died, Place
-from benchmarks.startup import configure_libraries
+from hmerbench.benchmarks.environment import cores
+from hmerbench.benchmarks.errors import FAULTS
+from hmerbench.benchmarks.jobs.place import Died, Place
+from hmerbench.benchmarks.startup import configure_libraries
 
 
 class Processes:

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.data.archive import Archive
-from benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, split_heldout
-from benchmarks.errors import UserError
-from models.language import LINE_END, Lexicon
-from models.vocab import SPECIAL, Vocabulary
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, split_heldout
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.models.language import LINE_END, Lexicon
+from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 SPLITS = ("train", "valid", "test")
 LONGEST = 63  # characters of a word: 65 with its ends, the authors' limit

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.errors import UserError
-from benchmarks.languages.run import LanguageRun
-from benchmarks.languages.settings import RECIPES
-from benchmarks.runs.listing import roots, shipped
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.languages.run import LanguageRun
+from hmerbench.benchmarks.languages.settings import RECIPES
+from hmerbench.benchmarks.runs.listing import roots, shipped
 
 
 def runs(results: Path) -> dict[str, str]:

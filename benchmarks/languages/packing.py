@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
-from benchmarks.languages.run import LanguageRun
-from benchmarks.languages.settings import PARTS
-from benchmarks.runs.packing import packed
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.languages.run import LanguageRun
+from hmerbench.benchmarks.languages.settings import PARTS
+from hmerbench.benchmarks.runs.packing import packed
 
 
 def pack(folder: Path) -> Path:
@@ -18,7 +18,7 @@ def pack(folder: Path) -> Path:
     if (name := run.settings.text.name) != "ptb":
         raise UserError(f"{folder}: it was trained on {name}; only runs on the Penn Treebank can be packed")
     if not run.finished:
-        raise UserError(f"{folder}: it is not trained and tested yet; `python -m benchmarks reproduce-lm` continues it")
+        raise UserError(f"{folder}: it is not trained and tested yet; `hmerbench reproduce-lm` continues it")
     target = packed(folder, run.settings.recipe, f"ptb-seed{run.settings.seed}")
     for part in PARTS:
         write_atomically(target / part, (folder / part).read_bytes())

@@ -4,15 +4,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from benchmarks.data.archive import Archive
-from benchmarks.errors import UserError
-from benchmarks.languages.corpus import Corpus, caption_corpus, read_corpus
-from benchmarks.languages.run import LanguageRun
-from benchmarks.languages.settings import LanguageSettings, resolve, tied
-from benchmarks.languages.tracking import track
-from benchmarks.languages.training import train
-from benchmarks.printing import console, show
-from benchmarks.runs.workspace import workspace
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.languages.corpus import Corpus, caption_corpus, read_corpus
+from hmerbench.benchmarks.languages.run import LanguageRun
+from hmerbench.benchmarks.languages.settings import LanguageSettings, resolve, tied
+from hmerbench.benchmarks.languages.tracking import track
+from hmerbench.benchmarks.languages.training import train
+from hmerbench.benchmarks.printing import console, show
+from hmerbench.benchmarks.runs.workspace import workspace
 
 
 def on_text(folder: Path, recipes: Sequence[str], seeds: Sequence[int], results: Path) -> None:

@@ -18,23 +18,23 @@ import numpy as np
 import pandas as pd
 from rich.progress import track
 
-from benchmarks.config import Language, Search
-from benchmarks.data.archive import Archive
-from benchmarks.data.samples import HELD_OUT_SET
-from benchmarks.errors import UserError
-from benchmarks.files import refuse_pipe, write_atomically
-from benchmarks.printing import err_console, show
-from benchmarks.recognition.rescoring import Lines, total
-from benchmarks.runs.folder import RunFolder
-from benchmarks.runs.workspace import workspace
-from evaluation.lgeval import metrics
-from evaluation.lgeval.label_graph import Graph
-from evaluation.scoring.inputs import GroundTruth
-from evaluation.scoring.run_scripts import converted
-from evaluation.scoring.stats import compare_paired
-from evaluation.scoring.tokens import prediction_file
-from evaluation.symlg import SymLG
-from models.vocab import Vocabulary
+from hmerbench.benchmarks.config import Language, Search
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.samples import HELD_OUT_SET
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import refuse_pipe, write_atomically
+from hmerbench.benchmarks.printing import err_console, show
+from hmerbench.benchmarks.recognition.rescoring import Lines, total
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.workspace import workspace
+from hmerbench.evaluation.lgeval import metrics
+from hmerbench.evaluation.lgeval.label_graph import Graph
+from hmerbench.evaluation.scoring.inputs import GroundTruth
+from hmerbench.evaluation.scoring.run_scripts import converted
+from hmerbench.evaluation.scoring.stats import compare_paired
+from hmerbench.evaluation.scoring.tokens import prediction_file
+from hmerbench.evaluation.symlg import SymLG
+from hmerbench.models.vocab import Vocabulary
 
 WEIGHTS = tuple(step / 20 for step in range(1, 21))  # without 0, which would only say that the model is of no use
 LENGTHS = tuple(step / 200 for step in range(-20, 21))
@@ -113,9 +113,7 @@ def rescore(archive: Archive, trial: Path, folders: Sequence[Path], language: Pa
             )
         splits = [split for split in run.sets("predictions/*.jsonl") if split in archive.test_splits]
         if not splits:
-            raise UserError(
-                f"{folder}: it has no n-best lists of test sets; `python -m benchmarks predict` writes them"
-            )
+            raise UserError(f"{folder}: it has no n-best lists of test sets; `hmerbench predict` writes them")
         for split in splits:
             sets.append(_read(run, split, archive, lines))
             rows += _rows(run, split, sets[-1:], chosen)
@@ -131,7 +129,7 @@ def read_lists(path: Path) -> dict[str, list[Listed]]:
     """The n-best lists by id of predictions/<set>.jsonl. Raises UserError for a missing or damaged one."""
     refuse_pipe(path)
     if not path.is_file():
-        raise UserError(f"{path}: there are no such n-best lists; `python -m benchmarks predict` writes them")
+        raise UserError(f"{path}: there are no such n-best lists; `hmerbench predict` writes them")
     try:
         rows = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError:

@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from benchmarks.errors import UserError
-from benchmarks.files import content_of, folders_with, write_atomically
-from benchmarks.languages.settings import FILE, LanguageSettings, load
-from benchmarks.printing import counted
-from benchmarks.runs.contents import Environment, Open
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import content_of, folders_with, write_atomically
+from hmerbench.benchmarks.languages.settings import FILE, LanguageSettings, load
+from hmerbench.benchmarks.printing import counted
+from hmerbench.benchmarks.runs.contents import Environment, Open
 
 
 class Epoch(Open):

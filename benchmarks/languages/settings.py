@@ -5,10 +5,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from benchmarks.config import SEED_LIMIT, RunSettings, Strict, read_named, refuse_filled_in, validate
-from benchmarks.errors import UserError
-from benchmarks.yaml_files import read_yaml
-from models.language_config import LanguageConfig
+from hmerbench.benchmarks.config import SEED_LIMIT, RunSettings, Strict, read_named, refuse_filled_in, validate
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.yaml_files import read_yaml
+from hmerbench.models.language_config import LanguageConfig
 
 SCHEMA = 1  # version of the settings below: raise it when one is added or removed or changes its meaning
 RECIPES = "languages/recipes"  # below benchmarks/

@@ -4,14 +4,14 @@ the store lacks is added."""
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from benchmarks.languages.run import LanguageRun
-from benchmarks.languages.settings import PARTS
-from benchmarks.runs.folder import store_key
-from benchmarks.tracking.track import with_store
-from benchmarks.yaml_files import flat
+from hmerbench.benchmarks.languages.run import LanguageRun
+from hmerbench.benchmarks.languages.settings import PARTS
+from hmerbench.benchmarks.runs.folder import store_key
+from hmerbench.benchmarks.tracking.track import with_store
+from hmerbench.benchmarks.yaml_files import flat
 
 if TYPE_CHECKING:
-    from benchmarks.tracking.mirror import Mirror
+    from hmerbench.benchmarks.tracking.mirror import Mirror
 
 
 def track(run: LanguageRun) -> str | None:

@@ -15,18 +15,18 @@ import torch
 from rich.progress import Progress
 from torch import Tensor, nn
 
-from benchmarks.environment import best_device, environment, in_bf16
-from benchmarks.errors import Diverged, UserError
-from benchmarks.files import locked, remove_partial
-from benchmarks.languages.corpus import Corpus, columns
-from benchmarks.languages.run import LanguageRun
-from benchmarks.languages.settings import FILE, tied
-from benchmarks.printing import err_console
-from benchmarks.training.checkpoint import load_checkpoint, resumed_in
-from benchmarks.training.team import Team, make_deterministic, seed_of
-from models.language import LanguageModel, State
-from models.language_weights import pack_language_model
-from models.weights import pack_tensors
+from hmerbench.benchmarks.environment import best_device, environment, in_bf16
+from hmerbench.benchmarks.errors import Diverged, UserError
+from hmerbench.benchmarks.files import locked, remove_partial
+from hmerbench.benchmarks.languages.corpus import Corpus, columns
+from hmerbench.benchmarks.languages.run import LanguageRun
+from hmerbench.benchmarks.languages.settings import FILE, tied
+from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.training.checkpoint import load_checkpoint, resumed_in
+from hmerbench.benchmarks.training.team import Team, make_deterministic, seed_of
+from hmerbench.models.language import LanguageModel, State
+from hmerbench.models.language_weights import pack_language_model
+from hmerbench.models.weights import pack_tensors
 
 CHECKPOINT_SECONDS = 60  # between checkpoints within an epoch: the most work that a kill can lose
 TEST_STEPS = 1000  # of the test text at once; a matter of speed alone

@@ -24,26 +24,26 @@ from rich.progress import track
 from scipy.stats import iqr
 from torch import Tensor, nn
 
-from benchmarks.config import resolve
-from benchmarks.data.archive import open_archive
-from benchmarks.data.batching import evaluation_batches
-from benchmarks.environment import bf16_unit, cores, processor, revision
-from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
-from benchmarks.languages.plain import training_steps
-from benchmarks.printing import counted, err_console, show
-from benchmarks.recognition.predict import recognize
-from benchmarks.runs.folder import RunFolder
-from evaluation import csv_text
-from models.comer import CoMER
-from models.inference.options import SearchOptions
-from models.inference.plain_search import plain_search
-from models.inference.searcher import searcher
-from models.language_config import LanguageConfig
-from models.layers import Dropout
-from models.settings import CoMERSettings
-from models.vocab import EOS, SOS, Vocabulary
-from models.weights import load_weights
+from hmerbench.benchmarks.config import resolve
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.batching import evaluation_batches
+from hmerbench.benchmarks.environment import bf16_unit, cores, processor, revision
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.languages.plain import training_steps
+from hmerbench.benchmarks.printing import counted, err_console, show
+from hmerbench.benchmarks.recognition.predict import recognize
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation import csv_text
+from hmerbench.models.comer import CoMER
+from hmerbench.models.inference.options import SearchOptions
+from hmerbench.models.inference.plain_search import plain_search
+from hmerbench.models.inference.searcher import searcher
+from hmerbench.models.language_config import LanguageConfig
+from hmerbench.models.layers import Dropout
+from hmerbench.models.settings import CoMERSettings
+from hmerbench.models.vocab import EOS, SOS, Vocabulary
+from hmerbench.models.weights import load_weights
 
 QUIET = 0.5  # load average above which a warning is printed
 TURN = 2.0  # s, minimum duration of one measurement

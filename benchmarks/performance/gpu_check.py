@@ -26,24 +26,24 @@ from xml.etree import ElementTree
 
 import torch
 
-from benchmarks.config import Config, resolve
-from benchmarks.data.archive import Archive, open_archive
-from benchmarks.data.on_device import Drawn
-from benchmarks.data.samples import evenly
-from benchmarks.environment import best_device, bf16_unit, environment, gpu_error
-from benchmarks.errors import UserError, out_of_memory_reason
-from benchmarks.files import write_atomically
-from benchmarks.performance.bench import versions
-from benchmarks.places import CHECKOUT
-from benchmarks.printing import err_console, show
-from benchmarks.recognition.predict import recognize, write_predictions
-from benchmarks.runs.folder import RunFolder
-from benchmarks.score import score
-from benchmarks.training.cuda_graphs import own_stream
-from benchmarks.training.team import Team, make_deterministic
-from benchmarks.training.trainer import Trainer
-from evaluation import csv_text
-from models.weights import load_weights
+from hmerbench.benchmarks.config import Config, resolve
+from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.on_device import Drawn
+from hmerbench.benchmarks.data.samples import evenly
+from hmerbench.benchmarks.environment import best_device, bf16_unit, environment, gpu_error
+from hmerbench.benchmarks.errors import UserError, out_of_memory_reason
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.performance.bench import versions
+from hmerbench.benchmarks.places import CHECKOUT
+from hmerbench.benchmarks.printing import err_console, show
+from hmerbench.benchmarks.recognition.predict import recognize, write_predictions
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.score import score
+from hmerbench.benchmarks.training.cuda_graphs import own_stream
+from hmerbench.benchmarks.training.team import Team, make_deterministic
+from hmerbench.benchmarks.training.trainer import Trainer
+from hmerbench.evaluation import csv_text
+from hmerbench.models.weights import load_weights
 
 RECORDED = 384  # shapes whose steps a preset may leave unrecorded, but the check records
 GRAPHS, ON_DEVICE = "tests/training/test_cuda_graphs.py", "tests/data/test_on_device.py"

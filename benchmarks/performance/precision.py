@@ -15,19 +15,19 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from benchmarks.config import resolve
-from benchmarks.data.archive import Archive
-from benchmarks.data.batching import evaluation_batches
-from benchmarks.data.samples import evenly, split_heldout
-from benchmarks.environment import best_device, bf16_unit
-from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
-from benchmarks.printing import counted, err_console, show
-from benchmarks.runs.folder import RunFolder
-from benchmarks.training.teacher_forcing import teacher_forced
-from benchmarks.training.trainer import train
-from evaluation.scoring.stats import mean_interval
-from models.weights import load_weights
+from hmerbench.benchmarks.config import resolve
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.batching import evaluation_batches
+from hmerbench.benchmarks.data.samples import evenly, split_heldout
+from hmerbench.benchmarks.environment import best_device, bf16_unit
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.printing import counted, err_console, show
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training.teacher_forcing import teacher_forced
+from hmerbench.benchmarks.training.trainer import train
+from hmerbench.evaluation.scoring.stats import mean_interval
+from hmerbench.models.weights import load_weights
 
 METRICS = ("loss", "heldout_loss", "heldout_token_accuracy")  # of the last epoch; the verdict uses those held out
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks import printing
-from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
-from benchmarks.report.paper import reference
-from benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks import printing
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.report.paper import reference
+from hmerbench.benchmarks.runs.folder import RunFolder
 
 GOALS = (55.0, 57.0, 59.33)  # % on CROHME 2014; the last is the paper's
 KEYS = ["recipe", "preset", "config", "hardware", "threads"]

@@ -15,22 +15,22 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from benchmarks.config import Config, refuse_filled_in, resolve
-from benchmarks.data.archive import Archive
-from benchmarks.data.batching import evaluation_batches
-from benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, HELD_OUT_SET, Sample, evenly, split_heldout
-from benchmarks.environment import best_device
-from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
-from benchmarks.printing import show
-from benchmarks.recognition.predict import recognize, write_predictions
-from benchmarks.runs.folder import RunFolder
-from benchmarks.training.teacher_forcing import teacher_forced
-from benchmarks.training.trainer import train
-from benchmarks.yaml_files import flat, merge, nested, parse_yaml
-from evaluation.scoring.inputs import GroundTruth
-from evaluation.scoring.score import NO_FIELDS, Expression, evaluate
-from models.weights import load_weights
+from hmerbench.benchmarks.config import Config, refuse_filled_in, resolve
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.batching import evaluation_batches
+from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, HELD_OUT_SET, Sample, evenly, split_heldout
+from hmerbench.benchmarks.environment import best_device
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.printing import show
+from hmerbench.benchmarks.recognition.predict import recognize, write_predictions
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training.teacher_forcing import teacher_forced
+from hmerbench.benchmarks.training.trainer import train
+from hmerbench.benchmarks.yaml_files import flat, merge, nested, parse_yaml
+from hmerbench.evaluation.scoring.inputs import GroundTruth
+from hmerbench.evaluation.scoring.score import NO_FIELDS, Expression, evaluate
+from hmerbench.models.weights import load_weights
 
 CLASSES = {"1-5": range(1, 6), "6-10": range(6, 11), "11-20": range(11, 21), "21+": range(21, 10_000)}  # tokens
 KEY = ["recipe", "trial", "reading", "preset", "epochs", "seed"]

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from benchmarks.config import Config
-from benchmarks.data.batching import evaluation_batches
-from benchmarks.data.samples import Sample
-from benchmarks.errors import UserError
-from models.network import Network
-from models.vocab import SPECIAL
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.data.batching import evaluation_batches
+from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.models.network import Network
+from hmerbench.models.vocab import SPECIAL
 
 END = "<eos>"
 

@@ -12,12 +12,20 @@ import cv2
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from benchmarks.config import AUTHORS_MAX_PIXELS
-from benchmarks.data.ink import MARGIN
-from benchmarks.data.pictures import PEN, TYPICAL, TYPICAL_HIGH, TYPICAL_LOW, gray_of, stroke_width, symbol_height
-from benchmarks.data.thinning import thin
-from benchmarks.errors import UserError
-from models.weights import one_line
+from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
+from hmerbench.benchmarks.data.ink import MARGIN
+from hmerbench.benchmarks.data.pictures import (
+    PEN,
+    TYPICAL,
+    TYPICAL_HIGH,
+    TYPICAL_LOW,
+    gray_of,
+    stroke_width,
+    symbol_height,
+)
+from hmerbench.benchmarks.data.thinning import thin
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.models.weights import one_line
 
 FORMATS = ("PNG", "BMP", "JPEG")
 MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, but maybe a decompression bomb

@@ -7,23 +7,23 @@ from collections.abc import Iterable, Iterator
 import torch
 from rich.progress import track
 
-from benchmarks.config import Config, check_folder
-from benchmarks.data.archive import Archive
-from benchmarks.data.batching import Batch, evaluation_batches
-from benchmarks.data.samples import Sample, evenly
-from benchmarks.environment import best_device, in_bf16
-from benchmarks.errors import UserError, out_of_memory_reason
-from benchmarks.printing import err_console
-from benchmarks.recognition.rescoring import Lines, rescored
-from benchmarks.recognition.together import others
-from benchmarks.runs.folder import RunFolder
-from evaluation.scoring.prediction_lists import tsv
-from evaluation.symlg import Unconverted, from_latex
-from models.inference.options import Hypothesis, SearchOptions
-from models.inference.searcher import Searcher, searcher
-from models.network import Network
-from models.vocab import Vocabulary
-from models.weights import load_weights
+from hmerbench.benchmarks.config import Config, check_folder
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
+from hmerbench.benchmarks.data.samples import Sample, evenly
+from hmerbench.benchmarks.environment import best_device, in_bf16
+from hmerbench.benchmarks.errors import UserError, out_of_memory_reason
+from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.recognition.rescoring import Lines, rescored
+from hmerbench.benchmarks.recognition.together import others
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.scoring.prediction_lists import tsv
+from hmerbench.evaluation.symlg import Unconverted, from_latex
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.searcher import Searcher, searcher
+from hmerbench.models.network import Network
+from hmerbench.models.vocab import Vocabulary
+from hmerbench.models.weights import load_weights
 
 QUIET_SECONDS = 15  # between two lines of progress without a terminal
 SCORES = ("score", "forward", "reverse", "direction")  # of a hypothesis

@@ -1,10 +1,10 @@
 """Recognition of single images: an image file becomes ink as CROHME renders it (photographs.py), then LaTeX.
 
-    from benchmarks.recognition.recognizer import Recognizer
+    from hmerbench.benchmarks.recognition.recognizer import Recognizer
     recognizer = Recognizer.load()
     print(recognizer("formula.png").latex)
 
-On the command line: `python -m benchmarks recognize formula.png`.
+On the command line: `hmerbench recognize formula.png`.
 """
 
 import json
@@ -16,19 +16,19 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.config import Config
-from benchmarks.data.samples import Sample
-from benchmarks.environment import best_device
-from benchmarks.errors import UserError
-from benchmarks.places import COMMITTED
-from benchmarks.recognition.attention import TracedAttention, trace
-from benchmarks.recognition.photographs import as_crohme, read_gray
-from benchmarks.recognition.predict import SCORES, Reader
-from benchmarks.runs.folder import RunFolder
-from models.authors_checkpoint import import_lightning
-from models.inference.options import Hypothesis
-from models.network import Network
-from models.weights import load_weights
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.environment import best_device
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.places import COMMITTED
+from hmerbench.benchmarks.recognition.attention import TracedAttention, trace
+from hmerbench.benchmarks.recognition.photographs import as_crohme, read_gray
+from hmerbench.benchmarks.recognition.predict import SCORES, Reader
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.models.authors_checkpoint import import_lightning
+from hmerbench.models.inference.options import Hypothesis
+from hmerbench.models.network import Network
+from hmerbench.models.weights import load_weights
 
 # A result with a lower mean probability per token is reported as doubtful. Chosen with the preset `hour` on patterns
 # and on training images, plain and distorted beyond the training augmentation (test_recognizer.py repeats it on a small

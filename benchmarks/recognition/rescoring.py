@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from benchmarks.config import Language, Search
-from benchmarks.errors import UserError
-from benchmarks.files import digest_of
-from models.inference.options import Hypothesis
-from models.language import LINE_END
-from models.language_weights import load_language_model
-from models.vocab import SPECIAL, Vocabulary
+from hmerbench.benchmarks.config import Language, Search
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import digest_of
+from hmerbench.models.inference.options import Hypothesis
+from hmerbench.models.language import LINE_END
+from hmerbench.models.language_weights import load_language_model
+from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 
 class Lines:

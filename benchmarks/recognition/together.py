@@ -5,12 +5,12 @@ Each was trained in a run of its own; they may differ in recipe, size and seed, 
 
 import torch
 
-from benchmarks.config import Config
-from benchmarks.errors import UserError
-from benchmarks.files import digest_of
-from benchmarks.runs.folder import RunFolder
-from models.network import Network
-from models.weights import load_weights
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import digest_of
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.models.network import Network
+from hmerbench.models.weights import load_weights
 
 
 def others(config: Config, device: torch.device) -> list[Network]:

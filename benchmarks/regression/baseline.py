@@ -22,16 +22,16 @@ import pandas as pd
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from benchmarks.config import first_fault
-from benchmarks.data.archive import Archive, open_archive
-from benchmarks.data.synthetic import embedded
-from benchmarks.environment import environment, revision
-from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
-from benchmarks.places import CHECKOUT
-from benchmarks.regression import fixed_job
-from benchmarks.yaml_files import flat
-from evaluation.scoring.stats import prediction_interval
+from hmerbench.benchmarks.config import first_fault
+from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.synthetic import embedded
+from hmerbench.benchmarks.environment import environment, revision
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.places import CHECKOUT
+from hmerbench.benchmarks.regression import fixed_job
+from hmerbench.benchmarks.yaml_files import flat
+from hmerbench.evaluation.scoring.stats import prediction_interval
 
 PARTS = ("scores", "numerics", "training")
 # Relative tolerances of the numerics by kind; the others must be equal. Largest differences measured, on one thread,

@@ -19,30 +19,30 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.config import Config, names, resolve
-from benchmarks.data.archive import Archive, open_archive
-from benchmarks.data.batching import TrainingSet, evaluation_batches, pad
-from benchmarks.data.exchange import exchanged
-from benchmarks.data.samples import Sample, evenly, with_ink
-from benchmarks.data.sub_expressions import sub_expressions
-from benchmarks.data.synthetic import embedded
-from benchmarks.recognition.predict import Reader, predict, ranked
-from benchmarks.regression.handwriting import handwriting
-from benchmarks.regression.language import language_values
-from benchmarks.runs.folder import RunFolder
-from benchmarks.score import score
-from benchmarks.training.teacher_forcing import teacher_forced
-from benchmarks.training.trainer import train
-from benchmarks.training.training_data import training_data
-from evaluation import symlg
-from evaluation.scoring.inputs import read_predictions
-from evaluation.scoring.prediction_lists import tsv
-from evaluation.scoring.score import NO_FIELDS, evaluate
-from models.inference.options import Hypothesis, SearchOptions
-from models.inference.searcher import searcher
-from models.network import Network, build
-from models.vocab import Vocabulary
-from models.weights import load_weights
+from hmerbench.benchmarks.config import Config, names, resolve
+from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.batching import TrainingSet, evaluation_batches, pad
+from hmerbench.benchmarks.data.exchange import exchanged
+from hmerbench.benchmarks.data.samples import Sample, evenly, with_ink
+from hmerbench.benchmarks.data.sub_expressions import sub_expressions
+from hmerbench.benchmarks.data.synthetic import embedded
+from hmerbench.benchmarks.recognition.predict import Reader, predict, ranked
+from hmerbench.benchmarks.regression.handwriting import handwriting
+from hmerbench.benchmarks.regression.language import language_values
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.score import score
+from hmerbench.benchmarks.training.teacher_forcing import teacher_forced
+from hmerbench.benchmarks.training.trainer import train
+from hmerbench.benchmarks.training.training_data import training_data
+from hmerbench.evaluation import symlg
+from hmerbench.evaluation.scoring.inputs import read_predictions
+from hmerbench.evaluation.scoring.prediction_lists import tsv
+from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.searcher import searcher
+from hmerbench.models.network import Network, build
+from hmerbench.models.vocab import Vocabulary
+from hmerbench.models.weights import load_weights
 
 # for a network that wants formulas
 NESTED = r"\frac { x ^ { 2 } } { \sqrt { y _ { i } } } + \sum _ { n = 1 } ^ { k } z"

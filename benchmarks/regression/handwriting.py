@@ -10,11 +10,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from benchmarks.data.archive import Archive, ink_beside, open_archive
-from benchmarks.data.ink import ELEMENT_TOKENS, INKLESS, Canvas, Symbol
-from benchmarks.data.sub_expressions import parts
-from benchmarks.data.synthetic import expression
-from benchmarks.files import write_atomically, zipped
+from hmerbench.benchmarks.data.archive import Archive, ink_beside, open_archive
+from hmerbench.benchmarks.data.ink import ELEMENT_TOKENS, INKLESS, Canvas, Symbol
+from hmerbench.benchmarks.data.sub_expressions import parts
+from hmerbench.benchmarks.data.synthetic import expression
+from hmerbench.benchmarks.files import write_atomically, zipped
 
 SYMBOL_WIDTH, HEIGHTS, POINTS = 300, (300, 700), 6  # in units of the pen
 SCALE = 0.08  # px per unit: symbols of 24 to 56 px

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.config import names
-from benchmarks.languages.corpus import read_corpus
-from benchmarks.languages.run import LanguageRun
-from benchmarks.languages.settings import RECIPES, resolve, tied
-from benchmarks.languages.training import train
-from models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
+from hmerbench.benchmarks.config import names
+from hmerbench.benchmarks.languages.corpus import read_corpus
+from hmerbench.benchmarks.languages.run import LanguageRun
+from hmerbench.benchmarks.languages.settings import RECIPES, resolve, tied
+from hmerbench.benchmarks.languages.training import train
+from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
 
 WORDS = ["a", "ab", "ba", "abba", "babba", "aabb"]
 SIZES = {"character_size": 3, "filters": 2, "most_filters": 5, "word_size": 6, "hidden": 8}

@@ -20,13 +20,13 @@ from statistics import mean, stdev
 
 import numpy as np
 
-from benchmarks.errors import UserError
-from benchmarks.report import presets
-from benchmarks.report.paper import model_name, reference
-from benchmarks.runs.folder import RunFolder
-from evaluation import InputError
-from evaluation.scoring import stats
-from evaluation.scoring.signature import fields_of
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.report import presets
+from hmerbench.benchmarks.report.paper import model_name, reference
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation import InputError
+from hmerbench.evaluation.scoring import stats
+from hmerbench.evaluation.scoring.signature import fields_of
 
 # the paper's Table 1, worst first
 ORDER: tuple[str, ...] = tuple(recipe for recipe, names in reference()["recipes"].items() if "table1" in names)
@@ -128,7 +128,7 @@ def compare(
     if not scored:
         for folder in folders:
             if not folder.exists():
-                raise UserError(f"{folder}: there is no such folder; `python -m benchmarks ls` lists the runs")
+                raise UserError(f"{folder}: there is no such folder; `hmerbench ls` lists the runs")
         on = "any set" if split in (None, POOLED) else split
         raise UserError(f"{', '.join(map(str, roots))}: no run scored on {on}; score one first")
     labels = presets.preset_labels(scored)

@@ -3,12 +3,12 @@
 from pathlib import Path
 from statistics import mean
 
-from benchmarks.config import PRESETS
-from benchmarks.places import COMMITTED
-from benchmarks.report.paper import reference
-from benchmarks.report.presets import number_range
-from benchmarks.runs.folder import RunFolder
-from benchmarks.runs.listing import shipped
+from hmerbench.benchmarks.config import PRESETS
+from hmerbench.benchmarks.places import COMMITTED
+from hmerbench.benchmarks.report.paper import reference
+from hmerbench.benchmarks.report.presets import number_range
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.listing import shipped
 
 RECIPE, YEAR = "comer-fusion", "2014"  # the row and the set that show how well a preset reads
 COST, READS = "training a row of Table 1", f"Fusion's ExpRate on CROHME {YEAR}"  # headings

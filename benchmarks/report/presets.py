@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from benchmarks.config import AUTHORS_MAX_TOKENS, Config, Data, digest_of_keys
-from benchmarks.printing import counted
-from benchmarks.report.paper import reference
-from benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.config import AUTHORS_MAX_TOKENS, Config, Data, digest_of_keys
+from hmerbench.benchmarks.printing import counted
+from hmerbench.benchmarks.report.paper import reference
+from hmerbench.benchmarks.runs.folder import RunFolder
 
 TRAINING_EXPRESSIONS = 8834  # of CROHME
 

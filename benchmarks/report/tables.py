@@ -16,19 +16,19 @@ from typing import Any
 import pandas as pd
 from scipy import stats
 
-from benchmarks import printing
-from benchmarks.config import PRESETS, Config
-from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
-from benchmarks.report import compare, presets
-from benchmarks.report import latex_tables as latex
-from benchmarks.report.ladder import ladder
-from benchmarks.report.paper import reference
-from benchmarks.runs.folder import RunFolder
-from evaluation.scoring.interval import printed_interval
-from evaluation.scoring.score import Score
-from evaluation.scoring.signature import VERSION, fields_of
-from evaluation.symlg.editions import PAPER
+from hmerbench.benchmarks import printing
+from hmerbench.benchmarks.config import PRESETS, Config
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.report import compare, presets
+from hmerbench.benchmarks.report import latex_tables as latex
+from hmerbench.benchmarks.report.ladder import ladder
+from hmerbench.benchmarks.report.paper import reference
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.scoring.interval import printed_interval
+from hmerbench.evaluation.scoring.score import Score
+from hmerbench.evaluation.scoring.signature import VERSION, fields_of
+from hmerbench.evaluation.symlg.editions import PAPER
 
 COLUMNS = ("dataset", "model", "source", "exprate", "le1", "le2", "le3", "n", "ci_low", "ci_high", "seeds", "sd",
            "preset", "added")  # fmt: skip

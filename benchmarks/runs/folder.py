@@ -18,12 +18,12 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError, conlist
 
-from benchmarks.config import SCHEMA, Config, digest_of_keys, first_fault, load, validate
-from benchmarks.errors import UserError
-from benchmarks.files import content_of, folders_with, locked, refuse_pipe, write_atomically
-from benchmarks.runs.contents import Environment, Epoch, Errors, State
-from benchmarks.yaml_files import read_yaml
-from evaluation.scoring.score import Expression, Score
+from hmerbench.benchmarks.config import SCHEMA, Config, digest_of_keys, first_fault, load, validate
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import content_of, folders_with, locked, refuse_pipe, write_atomically
+from hmerbench.benchmarks.runs.contents import Environment, Epoch, Errors, State
+from hmerbench.benchmarks.yaml_files import read_yaml
+from hmerbench.evaluation.scoring.score import Expression, Score
 
 PARSERS = {
     ".json": json.loads,

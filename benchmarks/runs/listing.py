@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.config import SHIPPED, names
-from benchmarks.errors import UserError
-from benchmarks.printing import counted
-from benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.config import SHIPPED, names
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import counted
+from hmerbench.benchmarks.runs.folder import RunFolder
 
 STAGES = ("damaged", "untrained", "training", "trained", "recognized", "scored")
 

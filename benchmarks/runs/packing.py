@@ -13,12 +13,12 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.errors import UserError
-from benchmarks.files import locked, write_atomically
-from benchmarks.printing import counted
-from benchmarks.runs.folder import RunFolder
-from evaluation.scoring.interval import interval_text
-from models.weights import load_weights, pack_weights
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import locked, write_atomically
+from hmerbench.benchmarks.printing import counted
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.models.weights import load_weights, pack_weights
 
 PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "predictions")
 
@@ -43,7 +43,7 @@ def pack(folder: Path, weights: bool = True) -> Path:
     if unscored or not splits:
         raise UserError(
             f"{folder}: it is not trained, recognized and scored yet ({', '.join(unscored) or 'no predictions'}); "
-            "`python -m benchmarks reproduce` does what is missing"
+            "`hmerbench reproduce` does what is missing"
         )
     target = packed(folder, run.recipe, f"{run.preset}-seed{run.seed}")
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.data.archive import Archive, open_archive
-from benchmarks.errors import UserError
-from benchmarks.printing import console
+from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import console
 
 
 def open_data(crohme: Path | None, results: Path, trains: bool = True) -> Archive:
@@ -13,7 +13,7 @@ def open_data(crohme: Path | None, results: Path, trains: bool = True) -> Archiv
     generated if necessary."""
     if crohme is not None:
         return open_archive(crohme, trains)
-    from benchmarks.data.synthetic import embedded  # needs matplotlib
+    from hmerbench.benchmarks.data.synthetic import embedded  # needs matplotlib
 
     return open_archive(embedded(results / "local" / "embedded" / "data.zip"))
 

@@ -11,10 +11,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.errors import UserError
-from benchmarks.runs.folder import RunFolder
-from benchmarks.tracking.track import track, warn
-from benchmarks.tracking.tracking_store import bounded, tracking_uri
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.tracking.track import track, warn
+from hmerbench.benchmarks.tracking.tracking_store import bounded, tracking_uri
 
 STOP_SECONDS = 5  # how long the end of a training waits for its mirror
 SAMPLE_SECONDS = 10  # between two samples of the system metrics
@@ -27,7 +27,7 @@ def live(folder: Path, seconds: float = 30) -> Iterator[None]:
     The mirroring process learns from its stdin how the training ended: after `done`, the caller mirrors the final
     state; if stdin just closes (an error, Ctrl-C or a kill), the process mirrors it itself.
     """
-    command = [sys.executable, "-m", "benchmarks.tracking.live", str(folder), str(seconds)]
+    command = [sys.executable, "-m", "hmerbench.benchmarks.tracking.live", str(folder), str(seconds)]
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     try:  # in a new session, so that Ctrl-C reaches only the training
         process = subprocess.Popen(command, stdin=pipe, stdout=null, stderr=pipe, start_new_session=True)

@@ -23,11 +23,11 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from benchmarks.files import locked
-from benchmarks.runs.folder import RunFolder, store_key
-from benchmarks.tracking.tracking_store import has_content, sqlite_path
-from benchmarks.yaml_files import flat
-from evaluation.scoring.score import Score
+from hmerbench.benchmarks.files import locked
+from hmerbench.benchmarks.runs.folder import RunFolder, store_key
+from hmerbench.benchmarks.tracking.tracking_store import has_content, sqlite_path
+from hmerbench.benchmarks.yaml_files import flat
+from hmerbench.evaluation.scoring.score import Score
 
 ARTIFACTS = ("config.yaml", "environment.json", "history.jsonl")
 RESULTS = ("predictions", "scores")  # of an earlier training, until this one ends

@@ -1,5 +1,5 @@
 """Track run folders in MLflow (mirror.py). The folder is authoritative: a failure of MLflow costs one warning and next
-to no time, and `python -m benchmarks track FOLDER` mirrors the run later."""
+to no time, and `hmerbench track FOLDER` mirrors the run later."""
 
 import shutil
 import time
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from benchmarks.errors import UserError, reason
-from benchmarks.files import locked
-from benchmarks.printing import err_console
-from benchmarks.runs.folder import RunFolder
-from benchmarks.tracking.tracking_store import bounded, reach, store, tracking_uri, workspace_of
+from hmerbench.benchmarks.errors import UserError, reason
+from hmerbench.benchmarks.files import locked
+from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.tracking.tracking_store import bounded, reach, store, tracking_uri, workspace_of
 
 if TYPE_CHECKING:
-    from benchmarks.tracking.mirror import Mirror
+    from hmerbench.benchmarks.tracking.mirror import Mirror
 
 BACKOFF = 20  # a store that failed after t seconds is skipped for 20 t, so failures cost at most 1/20 of the time
 
@@ -77,7 +77,9 @@ def with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") ->
         return None
     try:
         reach(uri)
-        from benchmarks.tracking.mirror import Mirror  # imports MLflow, which is slow and not needed for training
+        from hmerbench.benchmarks.tracking.mirror import (
+            Mirror,  # imports MLflow, which is slow and not needed for training
+        )
 
         result = action(Mirror(bounded(uri), workspace_of(folder), data))
     except ImportError as error:
@@ -87,7 +89,10 @@ def with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") ->
         why = reason(error, uri)
         if "database schema" in why:
             why = "its tables are of another MLflow version: use that, or, if they are older, `mlflow db upgrade`"
-        warn(uri, f"MLflow at {store(folder)} is not usable ({why}); `python -m benchmarks track` can log runs later")
+        warn(
+            uri,
+            f"MLflow at {store(folder)} is not usable ({why}); `hmerbench track` can log runs later",
+        )
     else:
         _warned.discard(uri)
         return result

@@ -11,7 +11,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlparse
 from urllib.request import urlopen
 
-from benchmarks.errors import UserError, without_secrets
+from hmerbench.benchmarks.errors import UserError, without_secrets
 
 ANSWER_SECONDS = 5  # a store that takes longer to answer counts as unusable
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from benchmarks.config import Config
-from benchmarks.errors import UserError
-from benchmarks.printing import counted, err_console
-from benchmarks.runs.folder import RunFolder
-from models.errors import CheckpointError
-from models.weights import pack_tensors, read_tensors
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import counted, err_console
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.models.errors import CheckpointError
+from hmerbench.models.weights import pack_tensors, read_tensors
 
 FORMAT = "hmerbench-checkpoint-3"
 

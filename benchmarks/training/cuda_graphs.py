@@ -26,9 +26,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.data.batching import Inputs
-from benchmarks.errors import UserError
-from benchmarks.printing import err_console
+from hmerbench.benchmarks.data.batching import Inputs
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import err_console
 
 EAGER = 2  # the first batches of each shape run kernel by kernel, to warm up what is created on first use
 FREE = 0.25  # share of the device's memory below which no more shapes are recorded

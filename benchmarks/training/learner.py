@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.config import Config
-from benchmarks.data.batching import Inputs
-from benchmarks.environment import in_bf16
-from benchmarks.errors import UserError
-from benchmarks.training.batch_norm import batch_norms, momentum, recalibrated
-from benchmarks.training.checkpoint import flatten_optimizer, restore_optimizer
-from benchmarks.training.cuda_graphs import CudaRecord, Record, Replays
-from benchmarks.training.optimizer import make_optimizer, update_average
-from benchmarks.training.team import Team, seed_of
-from models.network import Network, build
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.data.batching import Inputs
+from hmerbench.benchmarks.environment import in_bf16
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.training.batch_norm import batch_norms, momentum, recalibrated
+from hmerbench.benchmarks.training.checkpoint import flatten_optimizer, restore_optimizer
+from hmerbench.benchmarks.training.cuda_graphs import CudaRecord, Record, Replays
+from hmerbench.benchmarks.training.optimizer import make_optimizer, update_average
+from hmerbench.benchmarks.training.team import Team, seed_of
+from hmerbench.models.network import Network, build
 
 
 class Learner:

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn, optim
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from benchmarks.config import Optimizer, Schedule
-from models.network import Network
+from hmerbench.benchmarks.config import Optimizer, Schedule
+from hmerbench.models.network import Network
 
 # Muon zero-pads matrices to a multiple of this many columns, to process many of the same shape at once
 COLUMN_MULTIPLE = 128

@@ -4,8 +4,8 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from benchmarks.config import Config
-from benchmarks.printing import err_console
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.printing import err_console
 
 
 class Report(Progress):

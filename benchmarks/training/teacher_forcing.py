@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import torch
 import torch.nn.functional as F
 
-from benchmarks.data.batching import Batch
-from models.network import NO_WORD, Network
+from hmerbench.benchmarks.data.batching import Batch
+from hmerbench.models.network import NO_WORD, Network
 
 
 @torch.inference_mode()

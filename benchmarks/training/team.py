@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import distributed
 
-from benchmarks.environment import best_device
-from benchmarks.errors import UserError
+from hmerbench.benchmarks.environment import best_device
+from hmerbench.benchmarks.errors import UserError
 
 
 def make_deterministic(team: "Team", threads: int | None) -> None:

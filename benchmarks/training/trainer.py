@@ -17,25 +17,25 @@ from typing import Any
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from benchmarks.config import SCHEMA, check_folder
-from benchmarks.data.archive import Archive
-from benchmarks.data.batching import Inputs, prefetched
-from benchmarks.data.samples import Sample
-from benchmarks.environment import environment
-from benchmarks.errors import Diverged, UserError, out_of_memory_reason
-from benchmarks.files import locked, remove_partial
-from benchmarks.printing import err_console
-from benchmarks.recognition.predict import recognize
-from benchmarks.runs.folder import RunFolder
-from benchmarks.training.checkpoint import adopt_training, load_checkpoint, resumed_in, save_checkpoint
-from benchmarks.training.cuda_graphs import own_stream
-from benchmarks.training.learner import Learner
-from benchmarks.training.optimizer import set_rate
-from benchmarks.training.progress import Report
-from benchmarks.training.team import Team, make_deterministic
-from benchmarks.training.training_data import training_data
-from models.network import Network
-from models.weights import pack_weights
+from hmerbench.benchmarks.config import SCHEMA, check_folder
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.batching import Inputs, prefetched
+from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.environment import environment
+from hmerbench.benchmarks.errors import Diverged, UserError, out_of_memory_reason
+from hmerbench.benchmarks.files import locked, remove_partial
+from hmerbench.benchmarks.printing import err_console
+from hmerbench.benchmarks.recognition.predict import recognize
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkpoint, resumed_in, save_checkpoint
+from hmerbench.benchmarks.training.cuda_graphs import own_stream
+from hmerbench.benchmarks.training.learner import Learner
+from hmerbench.benchmarks.training.optimizer import set_rate
+from hmerbench.benchmarks.training.progress import Report
+from hmerbench.benchmarks.training.team import Team, make_deterministic
+from hmerbench.benchmarks.training.training_data import training_data
+from hmerbench.models.network import Network
+from hmerbench.models.weights import pack_weights
 
 CHECKPOINT_SECONDS = 60  # between checkpoints within an epoch: the most work that a kill can lose
 LATEST_SHARE = 0.02  # at most this share of the time is spent on writing latest.safetensors,

@@ -4,17 +4,17 @@ from collections import Counter
 
 import torch
 
-from benchmarks.config import Config, Data
-from benchmarks.data.archive import Archive
-from benchmarks.data.batching import TrainingSet
-from benchmarks.data.exchange import exchanged
-from benchmarks.data.on_device import OnDeviceSet
-from benchmarks.data.samples import Sample, evenly, split_heldout, with_ink
-from benchmarks.data.sub_expressions import sub_expressions
-from benchmarks.data.substitution import Substitution
-from benchmarks.errors import UserError
-from benchmarks.printing import counted, err_console
-from models.network import Network
+from hmerbench.benchmarks.config import Config, Data
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.batching import TrainingSet
+from hmerbench.benchmarks.data.exchange import exchanged
+from hmerbench.benchmarks.data.on_device import OnDeviceSet
+from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout, with_ink
+from hmerbench.benchmarks.data.sub_expressions import sub_expressions
+from hmerbench.benchmarks.data.substitution import Substitution
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import counted, err_console
+from hmerbench.models.network import Network
 
 
 def training_data(

@@ -12,16 +12,16 @@ from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
-from benchmarks.config import Config
-from benchmarks.data.archive import Archive
-from benchmarks.data.samples import Sample, evenly, split_heldout
-from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
-from benchmarks.printing import console, show
-from benchmarks.report.figures.write import DATES, rendered, style
-from benchmarks.tuning.space import Problem
-from benchmarks.tuning.trials import without_judges
-from evaluation.scoring.interval import printed_interval
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.printing import console, show
+from hmerbench.benchmarks.report.figures.write import DATES, rendered, style
+from hmerbench.benchmarks.tuning.space import Problem
+from hmerbench.benchmarks.tuning.trials import without_judges
+from hmerbench.evaluation.scoring.interval import printed_interval
 
 LABEL = "token-match ExpRate, held-out (%)"
 COMPLETE = (TrialState.COMPLETE,)  # neither pruned nor failed
@@ -111,7 +111,7 @@ def _heading(study: optuna.Study, problem: Problem, best: FrozenTrial, default: 
         f"Trial {best.number} of the study {study.study_name}: {best.value:.2f} % of the held-out expressions right, "
         f"{default.value:.2f} % with the recipe '{problem.recipe}' as it is, in trials cut short. Found on held-out "
         f"training data of '{problem.base.data.name}'; no test set was looked at. "
-        f"Run it: python -m benchmarks reproduce --recipes THIS_FILE --preset {problem.preset}"
+        f"Run it: hmerbench reproduce --recipes THIS_FILE --preset {problem.preset}"
     )
     return textwrap.fill(text, 110, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False) + "\n"
 

@@ -15,12 +15,12 @@ from typing import Any
 import optuna
 from pydantic import Field, model_validator
 
-from benchmarks import config as configs
-from benchmarks.config import Config, Strict
-from benchmarks.data.archive import Archive
-from benchmarks.errors import UserError
-from benchmarks.keys import settable
-from benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
+from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.config import Config, Strict
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.keys import settable
+from hmerbench.benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
 
 # equal in all trials, which are judged by the same expressions
 NOT_TUNABLE = configs.FILLED_IN | {"heldout", "data.limit"}

@@ -22,18 +22,27 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
-from benchmarks.data.archive import Archive
-from benchmarks.errors import UserError, reason, without_secrets
-from benchmarks.files import locked, write_atomically
-from benchmarks.jobs.engine import Placing
-from benchmarks.jobs.place import Died
-from benchmarks.printing import console
-from benchmarks.runs.workspace import announce, workspace
-from benchmarks.tuning.space import Problem
-from benchmarks.tuning.trials import FINISHED_STATES, POLL, RETRIES, STORAGE_ERRORS, Job, patiently, quiet_optuna, work
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.errors import UserError, reason, without_secrets
+from hmerbench.benchmarks.files import locked, write_atomically
+from hmerbench.benchmarks.jobs.engine import Placing
+from hmerbench.benchmarks.jobs.place import Died
+from hmerbench.benchmarks.printing import console
+from hmerbench.benchmarks.runs.workspace import announce, workspace
+from hmerbench.benchmarks.tuning.space import Problem
+from hmerbench.benchmarks.tuning.trials import (
+    FINISHED_STATES,
+    POLL,
+    RETRIES,
+    STORAGE_ERRORS,
+    Job,
+    patiently,
+    quiet_optuna,
+    work,
+)
 
 if TYPE_CHECKING:
-    from benchmarks.jobs.engine import Engine
+    from hmerbench.benchmarks.jobs.engine import Engine
 
 DRIVER = "give a URL with an installed driver, such as postgresql+psycopg2://USER:PASSWORD@HOST/NAME"
 MIRROR_SECONDS = 60  # how long the end of tuning waits for MLflow
@@ -45,7 +54,7 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
     The same command resumes a stopped study and, with a `storage` URL, joins in from another machine. Raises UserError
     for an unusable storage, or if this machine already works on the study.
     """
-    from benchmarks.tuning.results import default_trial, write
+    from hmerbench.benchmarks.tuning.results import default_trial, write
 
     quiet_optuna()
     if placing.engine == "ray" and not storage:
@@ -173,7 +182,7 @@ def _report(job: Job, study: optuna.Study, reported: set[int], logger: "TrialLog
 
 class TrialLogger(threading.Thread):
     """Logs finished trials to MLflow as children of their study's run. A hanging store delays nothing, a failing one
-    costs a warning: `python -m benchmarks track` can log the trials' folders later."""
+    costs a warning: `hmerbench track` can log the trials' folders later."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -191,7 +200,7 @@ class TrialLogger(threading.Thread):
 
     def conclude(self, job: Job, status: str) -> None:
         """Queue the final status of a study: FINISHED or KILLED."""
-        from benchmarks.tracking.track import conclude
+        from hmerbench.benchmarks.tracking.track import conclude
 
         data, folder = job.problem.base.data.name, Path(job.folder, "trial")
         self.queue.put(partial(conclude, folder, data, f"tuning/{job.name}", status))
@@ -201,14 +210,14 @@ class TrialLogger(threading.Thread):
         self.queue.put(None)
         self.join(MIRROR_SECONDS)
         if self.is_alive():
-            console.print("warning: MLflow hangs; `python -m benchmarks track` can log the trials later")
+            console.print("warning: MLflow hangs; `hmerbench track` can log the trials later")
 
 
 def _log(folder: Path, job: Job, name: str, trial: FrozenTrial, best: float) -> None:
     """Log a finished trial, and the best value so far as a metric of its study."""
-    from benchmarks.tracking.mirror import PARENT
-    from benchmarks.tracking.track import track
-    from benchmarks.tracking.tracking_store import tracking_uri
+    from hmerbench.benchmarks.tracking.mirror import PARENT
+    from hmerbench.benchmarks.tracking.track import track
+    from hmerbench.benchmarks.tracking.tracking_store import tracking_uri
 
     if run_id := track(folder, under=f"tuning/{job.name}", name=name):
         from mlflow import MlflowClient

@@ -25,14 +25,14 @@ from optuna.storages import JournalStorage, RDBStorage, RetryHeartbeatStaleTrial
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from benchmarks.config import Config
-from benchmarks.data.archive import Archive
-from benchmarks.data.samples import Sample, evenly, split_heldout
-from benchmarks.errors import Diverged, UserError
-from benchmarks.files import locked
-from benchmarks.jobs.place import Place
-from benchmarks.runs.folder import RunFolder
-from benchmarks.tuning.space import Problem
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
+from hmerbench.benchmarks.errors import Diverged, UserError
+from hmerbench.benchmarks.files import locked
+from hmerbench.benchmarks.jobs.place import Place
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.tuning.space import Problem
 
 METRIC = "val_token_exprate"  # on held-out training data
 RETRIES = 3  # of a trial whose worker died
@@ -194,7 +194,7 @@ class Trial:
 
     def run(self, trial: optuna.Trial) -> float:
         """Train with the suggested settings; return ExpRate in percent, 0 if the loss diverged."""
-        from benchmarks.training.trainer import train
+        from hmerbench.benchmarks.training.trainer import train
 
         where = f"{socket.gethostname()}, process {os.getpid()}"
         for name, value in {"worker": self.worker, "owner": self.job.owner, "where": where}.items():

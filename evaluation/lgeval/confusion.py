@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import NamedTuple
 
-from evaluation.lgeval.label_graph import Graph
-from evaluation.lgeval.metrics import Comparison
+from hmerbench.evaluation.lgeval.label_graph import Graph
+from hmerbench.evaluation.lgeval.metrics import Comparison
 
 Matrix = Counter[tuple[str, str]]  # (predicted label, true label) -> how often
 

@@ -6,8 +6,8 @@ from html import escape
 from itertools import product
 from typing import TypeVar
 
-from evaluation.lgeval.confusion import STYLE
-from evaluation.lgeval.label_graph import ABSENT, NO_EDGE, Graph, LabelGraph, Primitives, segment
+from hmerbench.evaluation.lgeval.confusion import STYLE
+from hmerbench.evaluation.lgeval.label_graph import ABSENT, NO_EDGE, Graph, LabelGraph, Primitives, segment
 
 Node = TypeVar("Node", bound=Hashable)
 Histogram = dict["Pattern", dict["Pattern", Counter["Pattern"]]]  # objects -> their primitives -> predicted -> count

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Set
 from itertools import product
 from typing import NamedTuple
 
-from evaluation import InputError, lines
-from evaluation.symlg import SymLG
+from hmerbench.evaluation import InputError, lines
+from hmerbench.evaluation.symlg import SymLG
 
 Primitives = frozenset[str]
 Weights = dict[str, float]  # label -> weight, in the order of the file

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence, Set
 from itertools import accumulate
 from typing import NamedTuple, TypeVar
 
-from evaluation.lgeval.label_graph import ABSENT, NO_EDGE, Graph, LabelGraph, Segments, merges, segment
-from evaluation.symlg import EMPTY_GRAPH
-from evaluation.symlg.editions import PAPER, Edition
+from hmerbench.evaluation.lgeval.label_graph import ABSENT, NO_EDGE, Graph, LabelGraph, Segments, merges, segment
+from hmerbench.evaluation.symlg import EMPTY_GRAPH
+from hmerbench.evaluation.symlg.editions import PAPER, Edition
 
 Pairs = list[tuple[str, str]]
 Key = TypeVar("Key", str, tuple[str, str])  # of a node, or of an edge

@@ -10,10 +10,10 @@ from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from evaluation import InputError
-from evaluation.lgeval import confusion, metrics
-from evaluation.lgeval.label_graph import Graph
-from evaluation.symlg.editions import Edition
+from hmerbench.evaluation import InputError
+from hmerbench.evaluation.lgeval import confusion, metrics
+from hmerbench.evaluation.lgeval.label_graph import Graph
+from hmerbench.evaluation.symlg.editions import Edition
 
 # lines ID<TAB>reason for every file that tex2symlg gave no .lg
 UNCONVERTED = "unconverted.txt"

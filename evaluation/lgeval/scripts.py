@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from inspect import cleandoc
 
-from evaluation import InputError, lines, readable, run_program, symlg
-from evaluation.lgeval import results_folder
-from evaluation.lgeval.histograms import object_histogram, page, primitive_histogram
-from evaluation.lgeval.label_graph import Graph, read
-from evaluation.lgeval.metrics import compare
-from evaluation.lgeval.results_folder import UNCONVERTED, unconverted
+from hmerbench.evaluation import InputError, lines, readable, run_program, symlg
+from hmerbench.evaluation.lgeval import results_folder
+from hmerbench.evaluation.lgeval.histograms import object_histogram, page, primitive_histogram
+from hmerbench.evaluation.lgeval.label_graph import Graph, read
+from hmerbench.evaluation.lgeval.metrics import compare
+from hmerbench.evaluation.lgeval.results_folder import UNCONVERTED, unconverted
 
 Script = Callable[[list[str], symlg.Rules], int | None]
 
@@ -66,7 +66,7 @@ def mml2symlg(arguments: list[str], chosen: symlg.Rules) -> int:
     """Usage: mml2symlg MMLDIR OUTDIR [--edition E]
     Converts every ID.mml of MMLDIR to OUTDIR/ID.lg.
     """
-    from evaluation.symlg.mathml import from_mathml
+    from hmerbench.evaluation.symlg.mathml import from_mathml
 
     return _convert(arguments, ".mml", lambda text, name: symlg.write(from_mathml(text, chosen.edition), name))
 

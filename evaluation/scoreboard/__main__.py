@@ -1,4 +1,4 @@
-"""`python -m evaluation.scoreboard`: score published systems, check their cards, add one."""
+"""`python -m hmerbench.evaluation.scoreboard`: score published systems, check their cards, add one."""
 
 import gc
 import hashlib
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import yaml
 
-from evaluation import InputError, csv_text, run_program
-from evaluation.lgeval import results_folder
-from evaluation.scoreboard.board import COLUMNS, make_board
-from evaluation.scoreboard.card import CARDS, ROOT, SYSTEM, SYSTEM_RULE, YEARS, checked, read_cards
-from evaluation.scoreboard.markdown import markdown
-from evaluation.scoring.inputs import read_predictions
-from evaluation.scoring.tokens import formula_of, untokenized
+from hmerbench.evaluation import InputError, csv_text, run_program
+from hmerbench.evaluation.lgeval import results_folder
+from hmerbench.evaluation.scoreboard.board import COLUMNS, make_board
+from hmerbench.evaluation.scoreboard.card import CARDS, ROOT, SYSTEM, SYSTEM_RULE, YEARS, checked, read_cards
+from hmerbench.evaluation.scoreboard.markdown import markdown
+from hmerbench.evaluation.scoring.inputs import read_predictions
+from hmerbench.evaluation.scoring.tokens import formula_of, untokenized
 
 
 def score(args: Namespace) -> None:
@@ -79,7 +79,7 @@ def add(args: Namespace) -> None:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser("python -m evaluation.scoreboard", description=__doc__)
+    parser = ArgumentParser("python -m hmerbench.evaluation.scoreboard", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for run in (score, check, add):
         command = commands.add_parser(run.__name__, help=run.__doc__, description=run.__doc__)

@@ -17,16 +17,16 @@ from pathlib import Path
 from string import ascii_letters
 from typing import Any
 
-from evaluation import InputError
-from evaluation.scoreboard.card import YEARS, System
-from evaluation.scoring.inputs import matched, read_ground_truth, read_text
-from evaluation.scoring.interval import proportion_interval
-from evaluation.scoring.lengths import BUCKETS
-from evaluation.scoring.run_scripts import in_process
-from evaluation.scoring.score import Evaluation, Score, evaluate
-from evaluation.scoring.stats import compare_paired, holm
-from evaluation.scoring.tokens import formula_of
-from evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
+from hmerbench.evaluation import InputError
+from hmerbench.evaluation.scoreboard.card import YEARS, System
+from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth, read_text
+from hmerbench.evaluation.scoring.interval import proportion_interval
+from hmerbench.evaluation.scoring.lengths import BUCKETS
+from hmerbench.evaluation.scoring.run_scripts import in_process
+from hmerbench.evaluation.scoring.score import Evaluation, Score, evaluate
+from hmerbench.evaluation.scoring.stats import compare_paired, holm
+from hmerbench.evaluation.scoring.tokens import formula_of
+from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
 
 BASELINE = "comer"
 TOGETHER = "together"  # stands for the year in the row of a system over all test sets

@@ -9,8 +9,8 @@ from typing import Annotated, Literal, NamedTuple
 import yaml
 from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from evaluation import InputError, readable
-from evaluation.scoring.inputs import read_text
+from hmerbench.evaluation import InputError, readable
+from hmerbench.evaluation.scoring.inputs import read_text
 
 CARDS = Path(__file__).parent
 ROOT = CARDS.parents[1]  # of the repository: predictions of our own runs are committed there

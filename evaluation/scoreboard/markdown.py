@@ -3,10 +3,10 @@
 import html
 from collections.abc import Iterable, Sequence
 
-from evaluation.scoreboard.board import LENGTHS, OFF, RULES, TOGETHER, Board, Row
-from evaluation.scoreboard.card import YEARS, System
-from evaluation.scoring.interval import interval_text
-from evaluation.scoring.lengths import BUCKETS
+from hmerbench.evaluation.scoreboard.board import LENGTHS, OFF, RULES, TOGETHER, Board, Row
+from hmerbench.evaluation.scoreboard.card import YEARS, System
+from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.evaluation.scoring.lengths import BUCKETS
 
 KINDS = {
     "crohme": "Trained on CROHME alone",

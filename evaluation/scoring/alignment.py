@@ -13,10 +13,10 @@ from functools import cached_property
 from itertools import groupby, product
 from typing import Literal, NamedTuple
 
-from evaluation.lgeval.label_graph import Graph
-from evaluation.lgeval.metrics import compare
-from evaluation.symlg import SymLG
-from evaluation.symlg.latex_commands import LABELS, SYMBOLS
+from hmerbench.evaluation.lgeval.label_graph import Graph
+from hmerbench.evaluation.lgeval.metrics import compare
+from hmerbench.evaluation.symlg import SymLG
+from hmerbench.evaluation.symlg.latex_commands import LABELS, SYMBOLS
 
 _PATH = re.compile(r"(.*?)(R|Sub|Sup|Above|Below|Inside)")
 SCRIPTS = ("Above", "Below", "Inside", "Sub", "Sup")

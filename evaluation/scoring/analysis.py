@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from evaluation.lgeval.label_graph import Graph, read
-from evaluation.lgeval.metrics import Comparison, compare
-from evaluation.scoring import lengths
-from evaluation.scoring.interval import percent, proportion_interval
-from evaluation.scoring.score import Expression
-from evaluation.symlg import EMPTY_GRAPH
+from hmerbench.evaluation.lgeval.label_graph import Graph, read
+from hmerbench.evaluation.lgeval.metrics import Comparison, compare
+from hmerbench.evaluation.scoring import lengths
+from hmerbench.evaluation.scoring.interval import percent, proportion_interval
+from hmerbench.evaluation.scoring.score import Expression
+from hmerbench.evaluation.symlg import EMPTY_GRAPH
 
 Table = list[dict[str, str | int | float | None]]
 _RATES = ("n", "exact", "exprate", "low", "high", "le1", "structure_right", "mean_errors")

@@ -9,10 +9,10 @@ import timeit
 from collections.abc import Callable
 from pathlib import Path
 
-from evaluation import InputError
-from evaluation.scoring import run_scripts
-from evaluation.scoring.inputs import GroundTruth, read_ground_truth
-from evaluation.scoring.tokens import prediction_file
+from hmerbench.evaluation import InputError
+from hmerbench.evaluation.scoring import run_scripts
+from hmerbench.evaluation.scoring.inputs import GroundTruth, read_ground_truth
+from hmerbench.evaluation.scoring.tokens import prediction_file
 
 REPEATS = 5  # runs to average
 SAMPLE = 20  # files of each set for LGEVAL_BIN's scripts, which take seconds per file

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from evaluation.lgeval.label_graph import Graph
-from evaluation.scoring.inputs import GroundTruth
-from evaluation.scoring.run_scripts import in_process
-from evaluation.scoring.tokens import tokens_of
-from evaluation.symlg import EDITIONS, READINGS, Rules
+from hmerbench.evaluation.lgeval.label_graph import Graph
+from hmerbench.evaluation.scoring.inputs import GroundTruth
+from hmerbench.evaluation.scoring.run_scripts import in_process
+from hmerbench.evaluation.scoring.tokens import tokens_of
+from hmerbench.evaluation.symlg import EDITIONS, READINGS, Rules
 
 TWO_CHILDREN = "two-children Inside (convert2symLG 1.4)"
 ONE_CHILD = "one-child Inside (convert2symLG 1.5)"

@@ -8,12 +8,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from evaluation import InputError, lines, readable
-from evaluation.lgeval import label_graph
-from evaluation.lgeval.results_folder import unconverted
-from evaluation.scoring import prediction_lists
-from evaluation.scoring.tokens import formula_of, prediction_file, tokenize
-from evaluation.symlg import UNREADABLE, Unconverted, from_latex, write
+from hmerbench.evaluation import InputError, lines, readable
+from hmerbench.evaluation.lgeval import label_graph
+from hmerbench.evaluation.lgeval.results_folder import unconverted
+from hmerbench.evaluation.scoring import prediction_lists
+from hmerbench.evaluation.scoring.tokens import formula_of, prediction_file, tokenize
+from hmerbench.evaluation.symlg import UNREADABLE, Unconverted, from_latex, write
 
 # md5 of each caption.txt of CROHME as CoMER's authors distribute it; its symLG differs from the captions' for a few
 PUBLISHED = {

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from evaluation.scoring.interval import percent
+from hmerbench.evaluation.scoring.interval import percent
 
 BUCKETS = ("(0,10]", "(10,20]", "(20,30]", "(30,40]", "(40,50]", "50+")
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from evaluation import InputError, readable
-from evaluation.scoring.tokens import prediction_file
+from hmerbench.evaluation import InputError, readable
+from hmerbench.evaluation.scoring.tokens import prediction_file
 
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv")
 IDS = ("id", "img_id", "image")

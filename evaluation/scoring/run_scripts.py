@@ -12,11 +12,11 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from evaluation import InputError, symlg
-from evaluation.lgeval import metrics, results_folder
-from evaluation.lgeval.label_graph import Graph
-from evaluation.scoring.tokens import prediction_file
-from evaluation.symlg import PAPER, Rules
+from hmerbench.evaluation import InputError, symlg
+from hmerbench.evaluation.lgeval import metrics, results_folder
+from hmerbench.evaluation.lgeval.label_graph import Graph
+from hmerbench.evaluation.scoring.tokens import prediction_file
+from hmerbench.evaluation.symlg import PAPER, Rules
 
 FOLDERS = ("result", "pred_symlg", "gt_symlg", "Results_pred_symlg")  # what a run writes in its workdir
 OWN_SCRIPTS = Path(__file__).resolve().parents[1] / "bin"

@@ -4,16 +4,16 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluation import InputError
-from evaluation.lgeval.label_graph import LabelGraph
-from evaluation.scoring.convention import other_convention
-from evaluation.scoring.inputs import GroundTruth, as_tokens, matched
-from evaluation.scoring.interval import percent, proportion_interval
-from evaluation.scoring.lengths import BUCKETS, Bucket, bucket, by_bucket
-from evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, run_scripts, scripts
-from evaluation.scoring.signature import signature_of
-from evaluation.scoring.tokens import formula_of, has_text, tokens_of, untokenized
-from evaluation.symlg import PAPER, Rules
+from hmerbench.evaluation import InputError
+from hmerbench.evaluation.lgeval.label_graph import LabelGraph
+from hmerbench.evaluation.scoring.convention import other_convention
+from hmerbench.evaluation.scoring.inputs import GroundTruth, as_tokens, matched
+from hmerbench.evaluation.scoring.interval import percent, proportion_interval
+from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket, bucket, by_bucket
+from hmerbench.evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, run_scripts, scripts
+from hmerbench.evaluation.scoring.signature import signature_of
+from hmerbench.evaluation.scoring.tokens import formula_of, has_text, tokens_of, untokenized
+from hmerbench.evaluation.symlg import PAPER, Rules
 
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
 

@@ -4,8 +4,8 @@ In the manner of sacreBLEU's signatures: two numbers may be compared if their si
 a search's precision, batch size and longest hypothesis.
 """
 
-from evaluation import InputError
-from evaluation.symlg import Rules
+from hmerbench.evaluation import InputError
+from hmerbench.evaluation.symlg import Rules
 
 # Raised when the same predictions and truth may get another number under the same fields. 1.0 named no edition: it
 # followed the paper's, but read \text, matrices, $ and lone brackets as arguments differently. Learning a command that

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from evaluation.scoring.interval import proportion_interval
+from hmerbench.evaluation.scoring.interval import proportion_interval
 
 
 def prediction_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:

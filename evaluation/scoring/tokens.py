@@ -4,7 +4,7 @@ must come as tokens with blanks between them; `tokenize` splits those that do no
 import re
 from collections.abc import Sequence
 
-from evaluation.symlg import Unconverted, formula_in
+from hmerbench.evaluation.symlg import Unconverted, formula_in
 
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|\S", re.DOTALL)  # a command, an escaped character, any other character
 

@@ -1,8 +1,17 @@
 """Symbol layout trees: the graph, its text format, and the way to it from LaTeX."""
 
-from evaluation.symlg.editions import EDITIONS, PAPER, READINGS, Rules, rules
-from evaluation.symlg.graph import EMPTY_GRAPH, UNREADABLE, Object, Relation, SymLG, Unconverted, with_paths, write
-from evaluation.symlg.latex import formula_in, from_latex
+from hmerbench.evaluation.symlg.editions import EDITIONS, PAPER, READINGS, Rules, rules
+from hmerbench.evaluation.symlg.graph import (
+    EMPTY_GRAPH,
+    UNREADABLE,
+    Object,
+    Relation,
+    SymLG,
+    Unconverted,
+    with_paths,
+    write,
+)
+from hmerbench.evaluation.symlg.latex import formula_in, from_latex
 
 __all__ = ["EDITIONS", "EMPTY_GRAPH", "PAPER", "READINGS", "UNREADABLE", "Object", "Relation", "Rules", "SymLG"]
 __all__ += ["Unconverted", "formula_in", "from_latex", "rules", "with_paths", "write"]

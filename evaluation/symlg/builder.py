@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
-from evaluation.symlg.editions import PAPER, Edition
-from evaluation.symlg.graph import MAX_SYMBOLS, RELATIONS, Object, Relation, SymLG, Unconverted
-from evaluation.symlg.latex_commands import LABELS
+from hmerbench.evaluation.symlg.editions import PAPER, Edition
+from hmerbench.evaluation.symlg.graph import MAX_SYMBOLS, RELATIONS, Object, Relation, SymLG, Unconverted
+from hmerbench.evaluation.symlg.latex_commands import LABELS
 
 
 class Element(NamedTuple):

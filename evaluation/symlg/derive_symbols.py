@@ -1,6 +1,6 @@
 r"""Which LaTeX commands pandoc 2.17 reads as one symbol, and the text that it writes for each: `pandoc_symbols.tsv`.
 
-    python -m evaluation.symlg.derive_symbols > evaluation/symlg/pandoc_symbols.tsv
+    python -m hmerbench.evaluation.symlg.derive_symbols > evaluation/symlg/pandoc_symbols.tsv
 
 pandoc is asked about every command whose name its own program contains. Scoring uses the file and never runs pandoc.
 """
@@ -13,7 +13,7 @@ import sys
 from html import unescape
 from pathlib import Path
 
-from evaluation import InputError, run_program
+from hmerbench.evaluation import InputError, run_program
 
 VERSION = "2.17"
 

@@ -3,7 +3,7 @@ convert2symLG and LgEval. The defaults are those of the paper and of the publish
 
 from typing import NamedTuple
 
-from evaluation import InputError
+from hmerbench.evaluation import InputError
 
 
 class Reading(NamedTuple):

@@ -7,7 +7,7 @@ the evaluation; object ids carry no meaning. Two symbols may share a path (the s
 
 from typing import NamedTuple
 
-from evaluation import InputError, lines
+from hmerbench.evaluation import InputError, lines
 
 # The paths of a row of n symbols hold n * n / 2 letters. The longest caption of CROHME has 204 tokens.
 MAX_SYMBOLS = 10_000

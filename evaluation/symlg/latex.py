@@ -19,10 +19,10 @@ from collections.abc import Generator, Sequence
 from itertools import dropwhile
 from typing import Any
 
-from evaluation.symlg import latex_commands as tex
-from evaluation.symlg.builder import Element, graph_of
-from evaluation.symlg.editions import PAPER, Rules
-from evaluation.symlg.graph import MAX_SYMBOLS, SymLG, Unconverted
+from hmerbench.evaluation.symlg import latex_commands as tex
+from hmerbench.evaluation.symlg.builder import Element, graph_of
+from hmerbench.evaluation.symlg.editions import PAPER, Rules
+from hmerbench.evaluation.symlg.graph import MAX_SYMBOLS, SymLG, Unconverted
 
 MAX_CHARACTERS = 20 * MAX_SYMBOLS
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 def table() -> dict[str, str]:
     """The character or name of every command that pandoc 2.17 reads as one symbol (derive_symbols.py made the file)."""
-    text = resources.files("evaluation.symlg").joinpath("pandoc_symbols.tsv").read_text(encoding="utf-8")
+    text = resources.files("hmerbench.evaluation.symlg").joinpath("pandoc_symbols.tsv").read_text(encoding="utf-8")
     return dict(line.split("\t") for line in text.splitlines())
 
 

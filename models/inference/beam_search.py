@@ -11,8 +11,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from models.inference.options import SearchOptions
-from models.vocab import PAD
+from hmerbench.models.inference.options import SearchOptions
+from hmerbench.models.vocab import PAD
 
 SHARE_TO_DROP = 1 / 8  # finished groups are dropped as soon as they make up this share
 NEVER = float("-inf")

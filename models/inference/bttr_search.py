@@ -6,11 +6,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from models.inference.beam_search import NEVER, Groups
-from models.inference.joint_search import JointSearch
-from models.inference.narrowing_beam import NarrowingBeamSearch
-from models.inference.options import Hypothesis, SearchOptions
-from models.inference.searcher import View
+from hmerbench.models.inference.beam_search import NEVER, Groups
+from hmerbench.models.inference.joint_search import JointSearch
+from hmerbench.models.inference.narrowing_beam import NarrowingBeamSearch
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.searcher import View
 
 
 class BTTRBeamSearch(NarrowingBeamSearch):

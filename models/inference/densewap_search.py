@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from models.densewap import END, START, Decoder, DenseWAP, Features
-from models.inference.beam_search import NEVER
-from models.inference.narrowing_beam import NarrowingBeamSearch
-from models.inference.options import Hypothesis, SearchOptions
-from models.inference.searcher import View, frozen
-from models.vocab import EOS
+from hmerbench.models.densewap import END, START, Decoder, DenseWAP, Features
+from hmerbench.models.inference.beam_search import NEVER
+from hmerbench.models.inference.narrowing_beam import NarrowingBeamSearch
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.searcher import View, frozen
+from hmerbench.models.vocab import EOS
 
 
 class DenseWAPDecoder:

@@ -1,4 +1,4 @@
-"""The network for inference: the encoder, and what `models.decoder` computes, in far fewer operations.
+"""The network for inference: the encoder, and what `hmerbench.models.decoder` computes, in far fewer operations.
 
 Weights are cast once, the ARM's normalization is folded into its convolution, the keys and values of an image are
 computed once, and rows with a common prefix share its computation. results/speed/search_tricks.csv has
@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.comer import CoMER
-from models.coverage import AttentionRefinement
-from models.decoder import Decoder, DecoderLayer
-from models.inference.searcher import frozen
-from models.layers import float32
-from models.vocab import PAD
+from hmerbench.models.comer import CoMER
+from hmerbench.models.coverage import AttentionRefinement
+from hmerbench.models.decoder import Decoder, DecoderLayer
+from hmerbench.models.inference.searcher import frozen
+from hmerbench.models.layers import float32
+from hmerbench.models.vocab import PAD
 
 Affine = tuple[Tensor, Tensor]  # weight, transposed, and bias
 
@@ -147,7 +147,7 @@ class FoldedDecoder:
     ) -> Tensor:
         """Logits [N, V] of N = G * X words: a decoder pass with coverage, for a search step and whole sequences alike.
 
-        Equals `models.decoder.Decoder.forward` in evaluation mode up to rounding: folding changes only the order of
+        Equals `decoder.Decoder.forward` in evaluation mode up to rounding: folding changes only the order of
         sums (tests/models/inference/test_folded.py), and so does decoding step by step (test_joint_search.py).
 
         `memory`: keys [G, H, E, L] and values [G, H, L, E] of the images, one pair per layer; `hidden_cells`: True at

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.inference.folded_decoder import Reader
-from models.vocab import PAD
+from hmerbench.models.inference.folded_decoder import Reader
+from hmerbench.models.vocab import PAD
 
 ROOM_STEPS = 8  # there are word slots for this many steps before `compact` must free some
 

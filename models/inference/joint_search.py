@@ -12,13 +12,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from models.comer import CoMER
-from models.inference.beam_search import BeamSearch, Found, log_probabilities
-from models.inference.folded_decoder import FoldedNetwork, Reader
-from models.inference.incremental import IncrementalDecoder
-from models.inference.options import Hypothesis, SearchOptions
-from models.inference.searcher import View
-from models.vocab import EOS, PAD, SOS
+from hmerbench.models.comer import CoMER
+from hmerbench.models.inference.beam_search import BeamSearch, Found, log_probabilities
+from hmerbench.models.inference.folded_decoder import FoldedNetwork, Reader
+from hmerbench.models.inference.incremental import IncrementalDecoder
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.searcher import View
+from hmerbench.models.vocab import EOS, PAD, SOS
 
 # limits on what is rescored at once: hypotheses * steps, and that times feature cells
 MAX_WORDS, MAX_WORD_CELLS = 2**10, 2**16

@@ -6,7 +6,7 @@ Names carry shapes: G groups (a group = one image read in one direction), M beam
 import torch
 from torch import Tensor
 
-from models.inference.beam_search import NEVER, BeamSearch, Groups
+from hmerbench.models.inference.beam_search import NEVER, BeamSearch, Groups
 
 
 class NarrowingBeamSearch(BeamSearch):

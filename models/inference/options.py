@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from models.settings import MAX_STEPS
+from hmerbench.models.settings import MAX_STEPS
 
 
 @dataclass(frozen=True)

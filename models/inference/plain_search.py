@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from models.comer import CoMER
-from models.decoder import bidirectional_targets
-from models.inference.options import Hypothesis, SearchOptions
-from models.vocab import EOS, PAD, SOS
+from hmerbench.models.comer import CoMER
+from hmerbench.models.decoder import bidirectional_targets
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.vocab import EOS, PAD, SOS
 
 
 @dataclass
@@ -56,7 +56,7 @@ def plain_search(
     other_sizes: Sequence[tuple[Tensor, Tensor]] = (),
     others: Sequence[CoMER] = (),
 ) -> list[list[Hypothesis]]:
-    """Return what `models.inference.joint_search` does, slowly."""
+    """Return what `hmerbench.models.inference.joint_search` does, slowly."""
     b, V = len(images_b1HW), len(model.vocabulary)
     views = ((images_b1HW, mask_bHW), *other_sizes)
     memories = [(network, *network.encode(*view)) for network in (model, *others) for view in views]

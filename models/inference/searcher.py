@@ -6,8 +6,8 @@ from typing import Protocol, TypeVar
 
 from torch import Tensor
 
-from models.inference.options import Hypothesis, SearchOptions
-from models.network import Network, load
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.network import Network, load
 
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 View = tuple[Tensor, Tensor]  # images [b, 1, H, W] and mask [b, H, W] (True = padding), as for `Network`

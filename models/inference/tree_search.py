@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from models.densewap import END, Features
-from models.densewap_td import EPS, DenseWAPTD, Half, TreeDecoder, shares
-from models.inference.options import Hypothesis, SearchOptions
-from models.inference.searcher import View, frozen
-from models.trees import ILLEGAL, RELATIONS, Node, to_latex
+from hmerbench.models.densewap import END, Features
+from hmerbench.models.densewap_td import EPS, DenseWAPTD, Half, TreeDecoder, shares
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.searcher import View, frozen
+from hmerbench.models.trees import ILLEGAL, RELATIONS, Node, to_latex
 
 
 @dataclass(frozen=True)

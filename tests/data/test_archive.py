@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks.data import archive as archives
-from benchmarks.data import store
-from benchmarks.data.archive import PUBLISHED, open_archive
-from benchmarks.data.verify import describe, skip_reason, verify
-from benchmarks.errors import UserError
-from evaluation import symlg
-from evaluation.lgeval import label_graph
+from hmerbench.benchmarks.data import archive as archives
+from hmerbench.benchmarks.data import store
+from hmerbench.benchmarks.data.archive import PUBLISHED, open_archive
+from hmerbench.benchmarks.data.verify import describe, skip_reason, verify
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.evaluation import symlg
+from hmerbench.evaluation.lgeval import label_graph
 
 Entries = dict[str, bytes]
 

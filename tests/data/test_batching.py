@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.config import Augmentation, Batching, Config, Data, Training, resolve
-from benchmarks.data.archive import open_archive
-from benchmarks.data.augmentation import distort, rescale, sides, within_limits
-from benchmarks.data.batching import (
+from hmerbench.benchmarks.config import Augmentation, Batching, Config, Data, Training, resolve
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.augmentation import distort, rescale, sides, within_limits
+from hmerbench.benchmarks.data.batching import (
     TrainingSet,
     area_batches,
     evaluation_batches,
@@ -24,8 +24,8 @@ from benchmarks.data.batching import (
     prefetched,
     shape_batches,
 )
-from benchmarks.data.samples import Sample, evenly
-from benchmarks.performance.gpu_check import RECORDED
+from hmerbench.benchmarks.data.samples import Sample, evenly
+from hmerbench.benchmarks.performance.gpu_check import RECORDED
 from tests.helpers.places import PARITY
 
 

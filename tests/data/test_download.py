@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.data import download as module
-from benchmarks.data.download import download
-from benchmarks.errors import UserError
+from hmerbench.benchmarks.data import download as module
+from hmerbench.benchmarks.data.download import download
+from hmerbench.benchmarks.errors import UserError
 
 CONTENT = bytes(range(256)) * 4000
 

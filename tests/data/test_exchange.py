@@ -5,13 +5,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from benchmarks.data.archive import open_archive
-from benchmarks.data.exchange import exchanged
-from benchmarks.data.expression_tree import Line, parse
-from benchmarks.data.ink import INKLESS, Canvas, Ink, Symbol
-from benchmarks.data.samples import Sample, evenly, with_ink
-from evaluation.symlg import from_latex
-from models.vocab import Vocabulary
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.exchange import exchanged
+from hmerbench.benchmarks.data.expression_tree import Line, parse
+from hmerbench.benchmarks.data.ink import INKLESS, Canvas, Ink, Symbol
+from hmerbench.benchmarks.data.samples import Sample, evenly, with_ink
+from hmerbench.evaluation.symlg import from_latex
+from hmerbench.models.vocab import Vocabulary
 from tests.helpers.places import CROHME, INK
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom

@@ -6,16 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks.config import Augmentation, Batching, Config, Training
-from benchmarks.data.archive import open_archive
-from benchmarks.data.augmentation import rescale
-from benchmarks.data.batching import TrainingSet, padded_steps
-from benchmarks.data.on_device import OnDeviceSet, scale
-from benchmarks.data.samples import Sample, evenly
-from models.decoder import bidirectional_targets
-from models.network import build
-from models.settings import CoMERSettings
-from models.vocab import Vocabulary
+from hmerbench.benchmarks.config import Augmentation, Batching, Config, Training
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.augmentation import rescale
+from hmerbench.benchmarks.data.batching import TrainingSet, padded_steps
+from hmerbench.benchmarks.data.on_device import OnDeviceSet, scale
+from hmerbench.benchmarks.data.samples import Sample, evenly
+from hmerbench.models.decoder import bidirectional_targets
+from hmerbench.models.network import build
+from hmerbench.models.settings import CoMERSettings
+from hmerbench.models.vocab import Vocabulary
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 WORST = 1 if int(cv2.__version__.split(".")[0]) >= 5 else 8  # gray levels, of affine and elastic sampling

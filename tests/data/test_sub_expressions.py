@@ -6,19 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.config import resolve
-from benchmarks.data.archive import open_archive
-from benchmarks.data.expression_tree import parse
-from benchmarks.data.ink import read_symbols
-from benchmarks.data.samples import Sample, evenly, with_ink
-from benchmarks.data.store import ZipStore
-from benchmarks.data.sub_expressions import SYMBOL_HEIGHT, parts, sub_expressions
-from benchmarks.errors import UserError
-from benchmarks.runs.folder import RunFolder
-from benchmarks.training.team import Team
-from benchmarks.training.trainer import Trainer
-from evaluation.symlg import from_latex
-from models.vocab import Vocabulary
+from hmerbench.benchmarks.config import resolve
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.expression_tree import parse
+from hmerbench.benchmarks.data.ink import read_symbols
+from hmerbench.benchmarks.data.samples import Sample, evenly, with_ink
+from hmerbench.benchmarks.data.store import ZipStore
+from hmerbench.benchmarks.data.sub_expressions import SYMBOL_HEIGHT, parts, sub_expressions
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training.team import Team
+from hmerbench.benchmarks.training.trainer import Trainer
+from hmerbench.evaluation.symlg import from_latex
+from hmerbench.models.vocab import Vocabulary
 from tests.helpers.ink import inkml, packed
 from tests.helpers.places import CROHME, INK
 from tests.helpers.tiny import tiny_archive, tiny_config

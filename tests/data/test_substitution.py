@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.config import resolve
-from benchmarks.data.archive import open_archive
-from benchmarks.data.batching import TrainingSet
-from benchmarks.data.ink import Canvas, Ink, Symbol
-from benchmarks.data.samples import Sample, split_heldout, with_ink
-from benchmarks.data.store import ZipStore
-from benchmarks.data.substitution import Substitution, fitted, replacements
-from benchmarks.errors import UserError
+from hmerbench.benchmarks.config import resolve
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.batching import TrainingSet
+from hmerbench.benchmarks.data.ink import Canvas, Ink, Symbol
+from hmerbench.benchmarks.data.samples import Sample, split_heldout, with_ink
+from hmerbench.benchmarks.data.store import ZipStore
+from hmerbench.benchmarks.data.substitution import Substitution, fitted, replacements
+from hmerbench.benchmarks.errors import UserError
 from tests.helpers.ink import inkml, packed
 from tests.helpers.places import CROHME, INK
 from tests.helpers.tiny import tiny_archive, tiny_config

@@ -5,12 +5,12 @@ import zipfile
 import numpy as np
 import pytest
 
-from benchmarks.data import synthetic
-from benchmarks.data.archive import open_archive
-from benchmarks.data.synthetic import drawing, embedded, expression
-from benchmarks.errors import UserError
-from evaluation import symlg
-from models.vocab import Vocabulary
+from hmerbench.benchmarks.data import synthetic
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.synthetic import drawing, embedded, expression
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.evaluation import symlg
+from hmerbench.models.vocab import Vocabulary
 
 TRAIN, TEST = 40, 30
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from evaluation import symlg
-from evaluation.lgeval import metrics
-from evaluation.scoring import run_scripts
-from evaluation.scoring.convention import table
-from evaluation.scoring.inputs import matched, read_ground_truth, read_predictions
-from evaluation.scoring.score import NO_FIELDS, evaluate
+from hmerbench.evaluation import symlg
+from hmerbench.evaluation.lgeval import metrics
+from hmerbench.evaluation.scoring import run_scripts
+from hmerbench.evaluation.scoring.convention import table
+from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth, read_predictions
+from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from tests.helpers.places import GOLDEN
 
 YEARS = sorted(path.stem.split("_")[1] for path in GOLDEN.glob("comer_released/predictions_*.zip"))

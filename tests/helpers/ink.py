@@ -3,7 +3,7 @@
 import zipfile
 from pathlib import Path
 
-from benchmarks.data.store import ZipStore
+from hmerbench.benchmarks.data.store import ZipStore
 
 ELEMENTS = {r"\frac": "mfrac", r"\sqrt": "msqrt"}
 

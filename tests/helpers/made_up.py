@@ -6,10 +6,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from evaluation import csv_text
-from evaluation.scoring.interval import percent
-from evaluation.scoring.lengths import BUCKETS, Bucket
-from evaluation.scoring.score import Expression, Score
+from hmerbench.evaluation import csv_text
+from hmerbench.evaluation.scoring.interval import percent
+from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket
+from hmerbench.evaluation.scoring.score import Expression, Score
 
 
 def put(path: Path, content: str) -> None:

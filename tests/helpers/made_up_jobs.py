@@ -5,8 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.errors import UserError
-from benchmarks.jobs.place import Place
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.jobs.place import Place
 
 
 def ends(place: Place, name: str) -> None:

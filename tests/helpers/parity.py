@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from models.layers import Dropout
+from hmerbench.models.layers import Dropout
 from tests.helpers.places import PARITY_OTHERS
 
 

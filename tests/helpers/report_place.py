@@ -6,16 +6,16 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from benchmarks.config import Config, resolve
-from benchmarks.data.archive import Archive, open_archive
-from benchmarks.report.page.make import report
-from benchmarks.runs.folder import RunFolder
-from benchmarks.runs.workspace import workspace
-from benchmarks.score import score
-from evaluation import symlg
-from evaluation.scoring.prediction_lists import tsv
-from models.network import build
-from models.weights import pack_weights
+from hmerbench.benchmarks.config import Config, resolve
+from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.report.page.make import report
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.workspace import workspace
+from hmerbench.benchmarks.score import score
+from hmerbench.evaluation import symlg
+from hmerbench.evaluation.scoring.prediction_lists import tsv
+from hmerbench.models.network import build
+from hmerbench.models.weights import pack_weights
 from tests.helpers.made_up import put_environment, put_history
 from tests.helpers.tiny import SETTINGS
 

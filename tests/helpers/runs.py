@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from mlflow import MlflowClient
 
-from benchmarks.tracking.track import track
+from hmerbench.benchmarks.tracking.track import track
 from tests.helpers.made_up import put_environment, put_history, put_score, put_state
 
 METRICS = ("step", "loss", "lr", "seconds", "images_per_s")
@@ -62,7 +62,7 @@ def track_at_once(folders: list[Path], uri: str) -> list[str | None]:
     """Track every folder in a process of its own, all at the same time."""
     processes = multiprocessing.get_context("forkserver")  # does the slow imports once
     processes.set_forkserver_preload(
-        ["mlflow.store.tracking.sqlalchemy_store", "benchmarks.tracking.track", "benchmarks.config"]
+        ["mlflow.store.tracking.sqlalchemy_store", "hmerbench.benchmarks.tracking.track", "hmerbench.benchmarks.config"]
     )
     with processes.Pool(len(folders), _use, (uri,)) as pool:
         return pool.map(track, folders, chunksize=1)

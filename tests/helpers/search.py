@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from models.inference.options import Hypothesis, SearchOptions
-from models.inference.searcher import View, searcher
-from models.network import Network
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.searcher import View, searcher
+from hmerbench.models.network import Network
 
 
 def search(

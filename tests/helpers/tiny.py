@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from benchmarks import config as configs
-from benchmarks.config import Config
-from benchmarks.data.archive import open_archive
-from benchmarks.files import write_atomically
-from benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.runs.folder import RunFolder
 
 SYMBOLS = ["1", "2", "x", "+", "-"]
 SETTINGS = {
@@ -76,7 +76,7 @@ def start(
     """Train in a process of its own, so that a test can kill it. With `dies`, (steps, seconds), it kills itself (-9)
     after so many optimizer steps, and saves a checkpoint every so many seconds."""
     processes = multiprocessing.get_context("forkserver")  # imports torch once, not once per process
-    processes.set_forkserver_preload([__name__, "benchmarks.training.trainer"])
+    processes.set_forkserver_preload([__name__, "hmerbench.benchmarks.training.trainer"])
     arguments = archive, folder, overrides, dies, environment or {}
     process = processes.Process(target=_train, args=arguments, daemon=True)  # ends with the tests
     process.start()
@@ -86,7 +86,7 @@ def start(
 def _train(
     archive: Path, folder: Path, overrides: dict | None, dies: tuple[int, float] | None, environment: dict[str, str]
 ) -> None:
-    from benchmarks.training import trainer
+    from hmerbench.benchmarks.training import trainer
 
     os.environ.update(environment)
     if overrides and overrides.get("training", {}).get("bf16"):

@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from benchmarks import __main__ as cli
-from benchmarks.data.archive import open_archive
-from benchmarks.errors import UserError
-from benchmarks.files import zipped
-from benchmarks.jobs import ray_cluster
-from benchmarks.jobs.engine import Placing
-from benchmarks.jobs.place import Died
-from benchmarks.jobs.processes import Processes
-from benchmarks.runs.folder import RunFolder
-from benchmarks.training.trainer import train
-from benchmarks.tuning.space import pose
-from benchmarks.tuning.study import tune
+from hmerbench.benchmarks import __main__ as cli
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import zipped
+from hmerbench.benchmarks.jobs import ray_cluster
+from hmerbench.benchmarks.jobs.engine import Placing
+from hmerbench.benchmarks.jobs.place import Died
+from hmerbench.benchmarks.jobs.processes import Processes
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training.trainer import train
+from hmerbench.benchmarks.tuning.space import pose
+from hmerbench.benchmarks.tuning.study import tune
 from tests.helpers.made_up_jobs import crashes, ends, fails, wait_for, waits, writes_its_device
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_config
@@ -64,7 +64,7 @@ def test_a_job_gets_the_free_device(archive: Path, tmp_path: Path) -> None:
 
 def test_a_process_ends_with_its_parent(archive: Path, tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from benchmarks.jobs.processes import Processes\n"
+        "import sys; from pathlib import Path; from hmerbench.benchmarks.jobs.processes import Processes\n"
         "import tests.helpers.made_up_jobs as jobs\n"
         "if __name__ == '__main__':\n"
         "    there = Path(sys.argv[2])\n"
@@ -115,7 +115,7 @@ def test_unavailable_engines_are_refused(archive: Path, tmp_path: Path, monkeypa
         cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
     assert "s3cr3t" not in str(refused.value) + "".join(capfd.readouterr())
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "benchmarks.jobs.ray_cluster")
+    monkeypatch.delitem(sys.modules, "hmerbench.benchmarks.jobs.ray_cluster")
     with pytest.raises(UserError, match=r"needs Ray: pip install '\.\[ray\]' in the checkout"):
         cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
 
@@ -140,7 +140,7 @@ def cluster() -> Iterator:
 def test_runs_resume_when_a_node_dies(cluster, archive: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     nodes, (first, _) = cluster
     config = tiny_config(archive, {"training": {"epochs": 12, "validate_every": 12}})
-    monkeypatch.setattr("benchmarks.reproduce.MIRROR_SECONDS", 0.2)
+    monkeypatch.setattr("hmerbench.benchmarks.reproduce.MIRROR_SECONDS", 0.2)
     killed: list[int] = []
 
     def watch(*_, **__) -> None:  # called when the driver mirrors a run; waits wait_for both have trained
@@ -149,7 +149,7 @@ def test_runs_resume_when_a_node_dies(cluster, archive: Path, tmp_path: Path, mo
             killed.append(max(epochs))
             nodes.remove_node(first, allow_graceful=False)
 
-    monkeypatch.setattr("benchmarks.tracking.track.track", watch)
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", watch)
     preset, rows = str(archive / "tiny.yaml"), ["comer-fusion", "bttr"]
     reproduce(rows, preset, [7], archive, tmp_path, placing=Placing("ray"))
     assert killed and killed[0] < 12, "no node died during the runs"
@@ -173,7 +173,7 @@ def test_tuning_on_a_cluster(cluster, archive: Path, tmp_path: Path, monkeypatch
     tiny_config(archive, {"select": "last", "training": {"epochs": 2, "schedule": {"name": "cosine"}}})
     space = {"budget": {"heldout": 0.3}, "parameters": {"training.optimizer.lr": {"low": 0.001, "high": 0.1}}}
     (tmp_path / "space.yaml").write_text(json.dumps(space))
-    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)
     opened, preset = open_archive(archive), str(archive / "tiny.yaml")
     problem = pose("comer-fusion", preset, 7, opened, str(tmp_path / "space.yaml"))
     folder = tune(problem, opened, tmp_path, 2, Placing("ray"), f"sqlite:///{tmp_path}/study.db")

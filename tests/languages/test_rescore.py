@@ -7,13 +7,13 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from benchmarks.config import Language, Search
-from benchmarks.data.archive import open_archive
-from benchmarks.errors import UserError
-from benchmarks.languages import rescore as rescoring
-from benchmarks.languages.rescore import Listed, judged, read_lists, rescore
-from benchmarks.runs.workspace import workspace
-from evaluation.symlg import from_latex
+from hmerbench.benchmarks.config import Language, Search
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.languages import rescore as rescoring
+from hmerbench.benchmarks.languages.rescore import Listed, judged, read_lists, rescore
+from hmerbench.benchmarks.runs.workspace import workspace
+from hmerbench.evaluation.symlg import from_latex
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 

@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from benchmarks.__main__ import app, main
-from benchmarks.data.archive import open_archive
-from benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
-from benchmarks.errors import UserError
-from benchmarks.languages import listing, tables
-from benchmarks.languages.corpus import caption_corpus
-from benchmarks.languages.packing import pack
-from benchmarks.languages.run import LanguageRun
-from benchmarks.languages.settings import FILE, resolve, tied
-from benchmarks.languages.tracking import track
-from benchmarks.tracking.tracking_store import tracking_uri
-from models.language import LINE_END, UNKNOWN
-from models.vocab import SPECIAL, Vocabulary
-from models.weights import read_tensors
+from hmerbench.benchmarks.__main__ import app, main
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.languages import listing, tables
+from hmerbench.benchmarks.languages.corpus import caption_corpus
+from hmerbench.benchmarks.languages.packing import pack
+from hmerbench.benchmarks.languages.run import LanguageRun
+from hmerbench.benchmarks.languages.settings import FILE, resolve, tied
+from hmerbench.benchmarks.languages.tracking import track
+from hmerbench.benchmarks.tracking.tracking_store import tracking_uri
+from hmerbench.models.language import LINE_END, UNKNOWN
+from hmerbench.models.vocab import SPECIAL, Vocabulary
+from hmerbench.models.weights import read_tensors
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import SYMBOLS, tiny_archive
 

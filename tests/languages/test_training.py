@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.environment import best_device
-from benchmarks.languages import training
-from benchmarks.languages.corpus import columns, read_corpus
-from benchmarks.languages.plain import plain_loss
-from benchmarks.languages.run import LanguageRun
-from benchmarks.languages.settings import LanguageSettings, Training, resolve, tied
-from benchmarks.languages.training import Trainer, perplexity, train
-from models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
-from models.language_config import LanguageConfig
+from hmerbench.benchmarks.environment import best_device
+from hmerbench.benchmarks.languages import training
+from hmerbench.benchmarks.languages.corpus import columns, read_corpus
+from hmerbench.benchmarks.languages.plain import plain_loss
+from hmerbench.benchmarks.languages.run import LanguageRun
+from hmerbench.benchmarks.languages.settings import LanguageSettings, Training, resolve, tied
+from hmerbench.benchmarks.languages.training import Trainer, perplexity, train
+from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
+from hmerbench.models.language_config import LanguageConfig
 from tests.helpers.places import SHARED
 
 PTB = SHARED / "ptb"

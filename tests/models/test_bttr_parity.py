@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks.config import Optimizer
-from benchmarks.training.optimizer import make_optimizer
-from models.bttr import BTTR
-from models.inference.bttr_search import BTTRSearch
-from models.inference.options import Hypothesis, SearchOptions
-from models.position import WordPosition, image_position, sinusoids
-from models.settings import BTTRSettings
-from models.vocab import Vocabulary
+from hmerbench.benchmarks.config import Optimizer
+from hmerbench.benchmarks.training.optimizer import make_optimizer
+from hmerbench.models.bttr import BTTR
+from hmerbench.models.inference.bttr_search import BTTRSearch
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.position import WordPosition, image_position, sinusoids
+from hmerbench.models.settings import BTTRSettings
+from hmerbench.models.vocab import Vocabulary
 from tests.helpers import parity
 from tests.helpers.parity import deviation, under, without_dropout
 from tests.helpers.places import PARITY_OTHERS
@@ -263,10 +263,10 @@ def height_first(mask: Tensor, width: int, paired: bool) -> Tensor:
 
 
 MISTAKES = {
-    "CoMER's wavelengths": ("models.bttr.image_position", paired_wavelengths),
-    "height first": ("models.bttr.image_position", height_first),
-    "cosine first": ("models.position.sinusoids", cosine_first),
-    "no ReLU": ("models.bttr.F.relu", lambda x: x),
+    "CoMER's wavelengths": ("hmerbench.models.bttr.image_position", paired_wavelengths),
+    "height first": ("hmerbench.models.bttr.image_position", height_first),
+    "cosine first": ("hmerbench.models.position.sinusoids", cosine_first),
+    "no ReLU": ("hmerbench.models.bttr.F.relu", lambda x: x),
 }
 
 

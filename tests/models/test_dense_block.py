@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import models.dense_block
-from models.dense_block import GROUP
-from models.densenet import DenseBlock
-from models.layers import BatchNorm2d, Dropout, pad_batch, random_bits
+import hmerbench.models.dense_block
+from hmerbench.models.dense_block import GROUP
+from hmerbench.models.densenet import DenseBlock
+from hmerbench.models.layers import BatchNorm2d, Dropout, pad_batch, random_bits
 
 
 def block(dropout: float = 0.0) -> DenseBlock:
@@ -78,8 +78,10 @@ def test_block_equals_its_layers_with_fixed_statistics(dtype):
 
 
 def test_comparison_notices_a_wrong_gradient(monkeypatch):
-    backward = models.dense_block.Normalized.backward
-    monkeypatch.setattr(models.dense_block.Normalized, "backward", lambda self, g: backward(self, g * (1 + 1e-4)))
+    backward = hmerbench.models.dense_block.Normalized.backward
+    monkeypatch.setattr(
+        hmerbench.models.dense_block.Normalized, "backward", lambda self, g: backward(self, g * (1 + 1e-4))
+    )
     with pytest.raises(AssertionError):
         test_block_equals_its_layers(torch.float64, 0.1)
     with pytest.raises(AssertionError):
@@ -128,7 +130,7 @@ def test_nan_is_not_lost(sign, dtype, fixed):
 
 def test_only_training_with_our_dropout_is_fused(monkeypatch):
     called = []
-    monkeypatch.setattr("models.densenet.grow", lambda x, layers: called.append(x) or x)
+    monkeypatch.setattr("hmerbench.models.densenet.grow", lambda x, layers: called.append(x) or x)
     dense, x = block(0.1), torch.randn(2, 6, 4, 4)
     dense.eval()(x)
     for bottleneck in dense.train():

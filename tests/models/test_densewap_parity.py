@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from models.densewap import END, CoverageAttention, DenseWAP, GRUCell, Memory, Step
-from models.inference.densewap_search import DenseWAPSearch
-from models.inference.options import Hypothesis, SearchOptions
-from models.settings import DenseWAPSettings
-from models.vocab import EOS, SPECIAL, Vocabulary
+from hmerbench.models.densewap import END, CoverageAttention, DenseWAP, GRUCell, Memory, Step
+from hmerbench.models.inference.densewap_search import DenseWAPSearch
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.settings import DenseWAPSettings
+from hmerbench.models.vocab import EOS, SPECIAL, Vocabulary
 from tests.helpers.parity import arrays, close, deviation, sets, sidecar, under, under_authors_names, without_dropout
 from tests.helpers.places import PARITY_OTHERS
 

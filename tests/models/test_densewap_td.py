@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks import config as configs
-from benchmarks.data.archive import open_archive
-from benchmarks.data.samples import Sample
-from benchmarks.errors import UserError
-from benchmarks.recognition.attention import trace
-from benchmarks.training.training_data import training_data
-from models.densewap import END
-from models.densewap_td import DenseWAPTD
-from models.inference.options import SearchOptions
-from models.inference.tree_search import TreeSearch, WrittenTree
-from models.settings import DenseWAPTDSettings
-from models.trees import RELATIONS, NoTree
+from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.recognition.attention import trace
+from hmerbench.benchmarks.training.training_data import training_data
+from hmerbench.models.densewap import END
+from hmerbench.models.densewap_td import DenseWAPTD
+from hmerbench.models.inference.options import SearchOptions
+from hmerbench.models.inference.tree_search import TreeSearch, WrittenTree
+from hmerbench.models.settings import DenseWAPTDSettings
+from hmerbench.models.trees import RELATIONS, NoTree
 from tests.helpers.tiny import tiny_archive
 
 NESTED = ["\\frac", "{", "x", "^", "{", "2", "}", "}", "{", "\\sqrt", "{", "y", "}", "}", "+", "z"]

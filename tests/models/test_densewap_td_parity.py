@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import models.densewap
-import models.densewap_td
-import models.trees
-from models.densewap_td import DenseWAPTD, Losses, TreeTargets, tree_losses, tree_targets
-from models.inference.tree_search import FrozenTreeDecoder, TreeReader, WrittenTree, tree_search
-from models.settings import DenseWAPTDSettings
-from models.trees import ILLEGAL, RELATIONS, Node, NoTree, to_latex, to_tree
-from models.vocab import SPECIAL, Vocabulary
+import hmerbench.models.densewap
+import hmerbench.models.densewap_td
+import hmerbench.models.trees
+from hmerbench.models.densewap_td import DenseWAPTD, Losses, TreeTargets, tree_losses, tree_targets
+from hmerbench.models.inference.tree_search import FrozenTreeDecoder, TreeReader, WrittenTree, tree_search
+from hmerbench.models.settings import DenseWAPTDSettings
+from hmerbench.models.trees import ILLEGAL, RELATIONS, Node, NoTree, to_latex, to_tree
+from hmerbench.models.vocab import SPECIAL, Vocabulary
 from tests.helpers.parity import (
     arrays,
     close,
@@ -162,7 +162,7 @@ def test_way_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", sets("DenseWAP-TD", "trees"))
 def test_comparison_of_trees_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models.trees, "WITH_LIMITS", ())
+    monkeypatch.setattr(hmerbench.models.trees, "WITH_LIMITS", ())
     assert any(nodes(case["caption"]) != case.get("nodes") for case in sidecar(f"{name}_trees")["trees"])
 
 
@@ -205,7 +205,7 @@ def outcomes(model: DenseWAPTD, images: Tensor, mask: Tensor, targets: TreeTarge
         "scores_symbol": scores.symbols_bTV.transpose(0, 1),
         "scores_parent_symbol": scores.parent_symbols_bTV.transpose(0, 1),
         "scores_relation": scores.relations_bTR.transpose(0, 1),
-        "losses": torch.stack([total(parts, models.densewap_td.WEIGHTS), *parts]),
+        "losses": torch.stack([total(parts, hmerbench.models.densewap_td.WEIGHTS), *parts]),
     }
 
 
@@ -233,7 +233,7 @@ def test_evaluation(name: str) -> None:
     padding_Tb, arguments = batch.targets.padding_bT.T, (batch.images, batch.mask, batch.targets)
     found = differences(outcomes(model, *arguments), reference, padding_Tb)
     assert found.keys() >= {"features", "alpha_child", "alpha_parent", "losses"} and too_large(found) == []
-    assert batch.weights == models.densewap_td.WEIGHTS
+    assert batch.weights == hmerbench.models.densewap_td.WEIGHTS
     exact = differences(outcomes(authors_model(name, torch.float64), *arguments), under("f64/", reference), padding_Tb)
     assert exact.keys() >= {"h2", "scores_symbol", "losses"}
     assert {key: value for key, value in exact.items() if value > FLOAT64} == {}
@@ -341,7 +341,7 @@ def searched(name: str, setting: str) -> list[tuple[list[WrittenTree], dict[str,
     model, batch, options = authors_model(name), inputs(name), sidecar(f"{name}_beam")["searches"][setting]
     reference, pairs = arrays(f"{name}_beam"), []
     with torch.no_grad():
-        model.decoder.symbol.bias[models.densewap.END] += options["added_to_output_bias_of_id_0"]
+        model.decoder.symbol.bias[hmerbench.models.densewap.END] += options["added_to_output_bias_of_id_0"]
         frozen = FrozenTreeDecoder(model.decoder)
         for image in map(int, options["images"]):
             features = model.features(*batch.alone(image)[:2])
@@ -408,7 +408,7 @@ def test_every_step_of_a_search(name: str) -> None:
 # ------------------------------------------------------------------------------------------- what must be noticed
 
 
-def uncovered(self: Any, memory: models.densewap.Memory, past_bMhw: Tensor) -> Tensor:
+def uncovered(self: Any, memory: hmerbench.models.densewap.Memory, past_bMhw: Tensor) -> Tensor:
     return memory.keys_b1LA.expand(-1, past_bMhw.shape[1], -1, -1)
 
 
@@ -417,8 +417,8 @@ def averaged(energies: Tensor, visible: Tensor) -> Tensor:
 
 
 MISTAKES = {
-    "no coverage": (models.densewap.CoverageAttention, "cover", uncovered),
-    "parents sought everywhere": (models.densewap_td, "shares", averaged),
+    "no coverage": (hmerbench.models.densewap.CoverageAttention, "cover", uncovered),
+    "parents sought everywhere": (hmerbench.models.densewap_td, "shares", averaged),
 }
 
 

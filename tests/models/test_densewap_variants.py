@@ -7,15 +7,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks import config as configs
-from benchmarks.errors import UserError
-from models.densewap import END, DenseWAP
-from models.densewap_weak import presence_loss
-from models.inference.densewap_search import DenseWAPSearch
-from models.inference.options import SearchOptions
-from models.network import NO_WORD, build
-from models.settings import DenseWAPSettings, DropAttentionSettings, StackedSettings, WAPSettings, WeakSettings
-from models.vocab import EOS
+from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.models.densewap import END, DenseWAP
+from hmerbench.models.densewap_weak import presence_loss
+from hmerbench.models.inference.densewap_search import DenseWAPSearch
+from hmerbench.models.inference.options import SearchOptions
+from hmerbench.models.network import NO_WORD, build
+from hmerbench.models.settings import (
+    DenseWAPSettings,
+    DropAttentionSettings,
+    StackedSettings,
+    WAPSettings,
+    WeakSettings,
+)
+from hmerbench.models.vocab import EOS
 
 NANO = WAPSettings.sizes["nano"]
 CAPTIONS = [["x", "+", "1", "+", "x"], ["2"]]

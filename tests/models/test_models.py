@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from models.comer import CoMER
-from models.decoder import Trace, bidirectional_targets
-from models.layers import Conv2d, Dropout, masked_batch_norm, pointwise, random_bits
-from models.settings import CoMERSettings
-from models.vocab import Vocabulary
+from hmerbench.models.comer import CoMER
+from hmerbench.models.decoder import Trace, bidirectional_targets
+from hmerbench.models.layers import Conv2d, Dropout, masked_batch_norm, pointwise, random_bits
+from hmerbench.models.settings import CoMERSettings
+from hmerbench.models.vocab import Vocabulary
 
 SMALL = CoMERSettings(
     d_model=32,

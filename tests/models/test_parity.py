@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import models.coverage
-from models.comer import CoMER
-from models.decoder import Trace, bidirectional_targets
-from models.position import WordPosition, image_position
-from models.settings import CoMERSettings
+import hmerbench.models.coverage
+from hmerbench.models.comer import CoMER
+from hmerbench.models.decoder import Trace, bidirectional_targets
+from hmerbench.models.position import WordPosition, image_position
+from hmerbench.models.settings import CoMERSettings
 from tests.helpers import parity
 from tests.helpers.parity import deviation, under, without_dropout
 from tests.helpers.places import PARITY
@@ -184,7 +184,7 @@ def check_first_step(model: CoMER, reference: dict[str, Tensor], gradient_norms:
 # The comparisons above must notice mistakes that are easy to make.
 
 
-def without_refinement(self: models.coverage.AttentionRefinement, coverage: Tensor, mask: Tensor) -> Tensor:
+def without_refinement(self: hmerbench.models.coverage.AttentionRefinement, coverage: Tensor, mask: Tensor) -> Tensor:
     B, _, T, L = coverage.shape
     return torch.zeros(B, self.proj.out_channels, T, L)
 
@@ -209,7 +209,7 @@ MISTAKES = {
 def test_comparison_notices(variant: str, batch: Inputs, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, reference = authors_model(variant), arrays(f"{variant}_eval")
     name, wrong = MISTAKES[mistake]
-    monkeypatch.setattr(f"models.coverage.{name}", wrong)
+    monkeypatch.setattr(f"hmerbench.models.coverage.{name}", wrong)
     logits, trace = traced(model, batch)
     assert trace[1].refinement is not None
     assert deviation(trace[1].refinement, reference["R_layer2"]) > 100 * ABSOLUTE["refinement"]

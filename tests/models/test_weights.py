@@ -13,12 +13,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch._utils import _rebuild_tensor_v2
 
-from models.authors_checkpoint import import_lightning
-from models.comer import CoMER
-from models.errors import CheckpointError
-from models.settings import CoMERSettings, DenseWAPSettings
-from models.vocab import Vocabulary
-from models.weights import load_weights, pack_tensors, pack_weights, read_tensors
+from hmerbench.models.authors_checkpoint import import_lightning
+from hmerbench.models.comer import CoMER
+from hmerbench.models.errors import CheckpointError
+from hmerbench.models.settings import CoMERSettings, DenseWAPSettings
+from hmerbench.models.vocab import Vocabulary
+from hmerbench.models.weights import load_weights, pack_tensors, pack_weights, read_tensors
 
 CONFIG = CoMERSettings(d_model=16, growth_rate=4, num_layers=2, nhead=2, dim_feedforward=24, dc=5)
 
@@ -71,7 +71,7 @@ def test_other_configuration_names_the_keys(weights: Path) -> None:
 
 def test_other_vocabulary(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "reversed.txt").write_text("\n".join(reversed(Vocabulary().words[3:])))
-    monkeypatch.setattr("models.vocab.DICTIONARY", tmp_path / "reversed.txt")
+    monkeypatch.setattr("hmerbench.models.vocab.DICTIONARY", tmp_path / "reversed.txt")
     with fails_with(r"another vocabulary \('!' where this suite has '}'\); restore", weights):
         load_weights(weights)
     header, tensors = read_tensors(weights)

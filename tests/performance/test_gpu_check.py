@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-import benchmarks.training.learner as learning
-from benchmarks.data.archive import open_archive
-from benchmarks.errors import UserError
-from benchmarks.performance import bench
-from benchmarks.performance import gpu_check as check
-from benchmarks.runs.folder import RunFolder
-from benchmarks.training.trainer import train
+import hmerbench.benchmarks.training.learner as learning
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.performance import bench
+from hmerbench.benchmarks.performance import gpu_check as check
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training.trainer import train
 from tests.helpers.made_up import put_score
 from tests.helpers.tiny import tiny_archive, tiny_config
 from tests.training.test_cuda_graphs import GRAPHS, LACKING, rehearsed

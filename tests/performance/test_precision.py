@@ -9,16 +9,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks.data.archive import open_archive
-from benchmarks.data.batching import evaluation_batches
-from benchmarks.errors import UserError
-from benchmarks.performance import precision
-from benchmarks.performance.precision import Sizes
-from benchmarks.training.teacher_forcing import teacher_forced
-from models.comer import CoMER
-from models.network import build
-from models.vocab import Vocabulary
-from models.weights import load_weights, pack_weights
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.batching import evaluation_batches
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.performance import precision
+from hmerbench.benchmarks.performance.precision import Sizes
+from hmerbench.benchmarks.training.teacher_forcing import teacher_forced
+from hmerbench.models.comer import CoMER
+from hmerbench.models.network import build
+from hmerbench.models.vocab import Vocabulary
+from hmerbench.models.weights import load_weights, pack_weights
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 SEEDS = (7, 8, 9, 10)

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from benchmarks import config as configs
-from benchmarks.errors import UserError
-from benchmarks.performance import time_to_accuracy as timings
+from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.performance import time_to_accuracy as timings
 from tests.helpers.made_up import put_environment, put_history, put_score
 from tests.helpers.places import MEDIUM, ROOT
 

@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks.data.archive import Archive, open_archive
-from benchmarks.data.samples import Sample
-from benchmarks.errors import UserError
-from benchmarks.performance import trial as trials
-from benchmarks.performance.trial import CLASSES, trial
-from benchmarks.runs.folder import RunFolder
-from benchmarks.training.training_data import training_data
-from models.network import build
+from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.performance import trial as trials
+from hmerbench.benchmarks.performance.trial import CLASSES, trial
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training.training_data import training_data
+from hmerbench.models.network import build
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 
@@ -95,7 +95,7 @@ def test_settings_that_cannot_be_tried(
 
 
 def test_no_part_equals_a_formula_that_is_held_out(monkeypatch: pytest.MonkeyPatch, archive: Archive) -> None:
-    from benchmarks.training import training_data as module
+    from hmerbench.benchmarks.training import training_data as module
 
     samples = archive.samples("train")
     kept = [sample for sample in samples if sample.tokens != samples[0].tokens]

@@ -8,18 +8,18 @@ import pytest
 import torch
 from PIL import Image
 
-from benchmarks.data.batching import evaluation_batches
-from benchmarks.data.samples import Sample
-from benchmarks.data.synthetic import drawing
-from benchmarks.errors import UserError
-from benchmarks.recognition.attention import TracedAttention, trace
-from benchmarks.recognition.recognizer import Recognizer
-from benchmarks.report.figures import attention
-from benchmarks.report.figures.attention import beside, figure, figure4, inked
-from models.comer import CoMER
-from models.decoder import Trace, bidirectional_targets
-from models.network import Network, build
-from models.vocab import Vocabulary
+from hmerbench.benchmarks.data.batching import evaluation_batches
+from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.data.synthetic import drawing
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.recognition.attention import TracedAttention, trace
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.report.figures import attention
+from hmerbench.benchmarks.report.figures.attention import beside, figure, figure4, inked
+from hmerbench.models.comer import CoMER
+from hmerbench.models.decoder import Trace, bidirectional_targets
+from hmerbench.models.network import Network, build
+from hmerbench.models.vocab import Vocabulary
 from tests.helpers.places import MEDIUM
 from tests.helpers.tiny import tiny_archive, tiny_config
 

@@ -6,22 +6,22 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks.config import Config
-from benchmarks.data.archive import open_archive
-from benchmarks.data.batching import evaluation_batches
-from benchmarks.data.samples import Sample
-from benchmarks.errors import UserError
-from benchmarks.recognition import predict
-from benchmarks.recognition.predict import ranked, recognize
-from evaluation.symlg import Unconverted, from_latex
-from models.comer import CoMER
-from models.inference.options import Hypothesis
-from models.language import LINE_END, LanguageModel, Lexicon
-from models.language_config import LanguageConfig
-from models.language_weights import pack_language_model
-from models.network import build
-from models.settings import NETWORKS
-from models.vocab import Vocabulary
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.batching import evaluation_batches
+from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.recognition import predict
+from hmerbench.benchmarks.recognition.predict import ranked, recognize
+from hmerbench.evaluation.symlg import Unconverted, from_latex
+from hmerbench.models.comer import CoMER
+from hmerbench.models.inference.options import Hypothesis
+from hmerbench.models.language import LINE_END, LanguageModel, Lexicon
+from hmerbench.models.language_config import LanguageConfig
+from hmerbench.models.language_weights import pack_language_model
+from hmerbench.models.network import build
+from hmerbench.models.settings import NETWORKS
+from hmerbench.models.vocab import Vocabulary
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 CPU = torch.device("cpu")

@@ -18,22 +18,22 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from benchmarks import __main__ as cli
-from benchmarks.config import resolve
-from benchmarks.data.archive import open_archive
-from benchmarks.data.ink import MARGIN
-from benchmarks.data.samples import evenly
-from benchmarks.data.synthetic import drawing
-from benchmarks.errors import UserError
-from benchmarks.recognition import photographs, predict, recognizer
-from benchmarks.recognition.photographs import as_crohme, read_gray
-from benchmarks.recognition.recognizer import Candidate, Recognizer, best_run
-from benchmarks.regression.fixed_job import known_network
-from models.comer import CoMER
-from models.inference.options import SearchOptions
-from models.inference.searcher import searcher
-from models.network import build
-from models.weights import pack_weights
+from hmerbench.benchmarks import __main__ as cli
+from hmerbench.benchmarks.config import resolve
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.ink import MARGIN
+from hmerbench.benchmarks.data.samples import evenly
+from hmerbench.benchmarks.data.synthetic import drawing
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.recognition import photographs, predict, recognizer
+from hmerbench.benchmarks.recognition.photographs import as_crohme, read_gray
+from hmerbench.benchmarks.recognition.recognizer import Candidate, Recognizer, best_run
+from hmerbench.benchmarks.regression.fixed_job import known_network
+from hmerbench.models.comer import CoMER
+from hmerbench.models.inference.options import SearchOptions
+from hmerbench.models.inference.searcher import searcher
+from hmerbench.models.network import build
+from hmerbench.models.weights import pack_weights
 from tests.helpers.places import MEDIUM, ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
@@ -342,7 +342,15 @@ def test_paths_that_lead_nowhere_are_refused_as_such(tmp_path: Path) -> None:
 
 def test_a_closed_pipe_ends_it_quietly(tmp_path: Path) -> None:
     PAPER.save(tmp_path / "a.png")
-    command = [sys.executable, "-m", "benchmarks", "recognize", "--weights", MEDIUM, *[tmp_path / "a.png"] * 3]
+    command = [
+        sys.executable,
+        "-m",
+        "hmerbench.benchmarks",
+        "recognize",
+        "--weights",
+        MEDIUM,
+        *[tmp_path / "a.png"] * 3,
+    ]
     done = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert done.stdout and done.stderr
     done.stdout.close()
@@ -350,7 +358,7 @@ def test_a_closed_pipe_ends_it_quietly(tmp_path: Path) -> None:
 
 
 def program(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> int | str | None:
-    """The exit code of `python -m benchmarks recognize ARGUMENTS`."""
+    """The exit code of `hmerbench recognize ARGUMENTS`."""
     monkeypatch.setattr(sys, "argv", ["benchmarks", "recognize", *map(str, arguments)])
     with pytest.raises(SystemExit) as left:
         sys.exit(cli.main())
@@ -366,7 +374,15 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "text.png").write_text("not an image")
     (tmp_path / "line.png").write_bytes(BAD["line.png"][0])
     images = [tmp_path / name for name in ("nowhere.png", "a.png", "", "text.png", "line.png", last, hostile)]
-    command = [sys.executable, "-m", "benchmarks", "recognize", "--weights", MEDIUM / "best.safetensors", *images]
+    command = [
+        sys.executable,
+        "-m",
+        "hmerbench.benchmarks",
+        "recognize",
+        "--weights",
+        MEDIUM / "best.safetensors",
+        *images,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="surrogateescape")
     assert done.returncode == 1
     assert (
@@ -403,7 +419,7 @@ def test_one_image_prints_one_line(
 ) -> None:
     """And one on stderr, which names the network and its speed; nothing of matplotlib is needed for them."""
     PAPER.save(tmp_path / "a.png")
-    for module in ("matplotlib", "benchmarks.report.figures.attention"):
+    for module in ("matplotlib", "hmerbench.benchmarks.report.figures.attention"):
         monkeypatch.setitem(sys.modules, module, None)
     assert program(monkeypatch, "--weights", MEDIUM, tmp_path / "a.png") == 0
     printed = capsys.readouterr()

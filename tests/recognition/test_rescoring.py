@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.config import Language, Search
-from benchmarks.errors import UserError
-from benchmarks.files import digest_of
-from benchmarks.recognition.rescoring import Lines, rescored
-from models.errors import CheckpointError
-from models.inference.options import Hypothesis
-from models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
-from models.language_config import LanguageConfig
-from models.language_weights import load_language_model, pack_language_model
-from models.vocab import SPECIAL, Vocabulary
-from models.weights import pack_tensors, read_tensors
+from hmerbench.benchmarks.config import Language, Search
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import digest_of
+from hmerbench.benchmarks.recognition.rescoring import Lines, rescored
+from hmerbench.models.errors import CheckpointError
+from hmerbench.models.inference.options import Hypothesis
+from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
+from hmerbench.models.language_config import LanguageConfig
+from hmerbench.models.language_weights import load_language_model, pack_language_model
+from hmerbench.models.vocab import SPECIAL, Vocabulary
+from hmerbench.models.weights import pack_tensors, read_tensors
 
 WORDS = [UNKNOWN, LINE_END, *(word for word in Vocabulary().words if word not in SPECIAL)]
 

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.config import Config, resolve
-from benchmarks.data.archive import open_archive
-from benchmarks.data.samples import Sample
-from benchmarks.errors import UserError
-from benchmarks.recognition.predict import recognize
-from benchmarks.recognition.together import others
-from benchmarks.runs.folder import RunFolder
-from models.network import Network, build
-from models.weights import pack_weights
+from hmerbench.benchmarks.config import Config, resolve
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.recognition.predict import recognize
+from hmerbench.benchmarks.recognition.together import others
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.models.network import Network, build
+from hmerbench.models.weights import pack_weights
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 CPU = torch.device("cpu")

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from torch.optim import Optimizer
 
-import models.coverage
-from benchmarks import __main__ as cli
-from benchmarks import config as configs
-from benchmarks.data import batching
-from benchmarks.data.archive import Archive, open_archive
-from benchmarks.data.synthetic import embedded
-from benchmarks.errors import UserError
-from benchmarks.regression import baseline as regress
-from benchmarks.regression import fixed_job
-from benchmarks.training import trainer
-from evaluation.scoring.stats import prediction_interval
-from evaluation.symlg import builder
+import hmerbench.models.coverage
+from hmerbench.benchmarks import __main__ as cli
+from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.data import batching
+from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.synthetic import embedded
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.regression import baseline as regress
+from hmerbench.benchmarks.regression import fixed_job
+from hmerbench.benchmarks.training import trainer
+from hmerbench.evaluation.scoring.stats import prediction_interval
+from hmerbench.evaluation.symlg import builder
 from tests.helpers.places import MEDIUM, ROOT
 
 BASELINE = ROOT / "results/baseline.json"
@@ -44,7 +44,7 @@ def differing(before: fixed_job.Values, now: fixed_job.Values) -> list[str]:
 def test_detects_coverage_shifted_by_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     before = fixed_job.network_values()
     assert differing(before, fixed_job.network_values()) == []
-    monkeypatch.setattr(models.coverage, "exclusive_coverage", lambda attention: attention.cumsum(-2))
+    monkeypatch.setattr(hmerbench.models.coverage, "exclusive_coverage", lambda attention: attention.cumsum(-2))
     changed = differing(before, fixed_job.network_values())
     assert {f"comer-{row} network: loss" for row in ("self", "cross", "fusion")} <= set(changed)
     assert not any(item.startswith("bttr") for item in changed)

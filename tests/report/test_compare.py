@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from benchmarks import __main__ as cli
-from benchmarks import config as configs
-from benchmarks.errors import UserError
-from benchmarks.report import compare as comparing
-from benchmarks.report.compare import Comparison, compare
-from evaluation.scoring import stats
+from hmerbench.benchmarks import __main__ as cli
+from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.report import compare as comparing
+from hmerbench.benchmarks.report.compare import Comparison, compare
+from hmerbench.evaluation.scoring import stats
 from tests.helpers.made_up import put_expressions, put_score
 
 ORDER = comparing.ORDER
@@ -203,7 +203,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_bad_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no run scored on 2014"):
         compare([tmp_path], tmp_path, "2014")
-    with pytest.raises(UserError, match="nowhere: there is no such folder; `python -m benchmarks ls` lists"):
+    with pytest.raises(UserError, match="nowhere: there is no such folder; `hmerbench ls` lists"):
         compare([tmp_path / "nowhere"], tmp_path)
     folder = make_run(tmp_path / "runs", "bttr", 7, 0.3)
     for name, text in (("2014.csv", "id,errors\ne1,many\n"), ("2014.csv", ""), ("2014.json", "{")):

@@ -16,17 +16,17 @@ import yaml
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from benchmarks.config import Config
-from benchmarks.errors import UserError
-from benchmarks.report.figures import error_figure
-from benchmarks.report.figures import results as plots
-from benchmarks.report.figures import write as figures
-from benchmarks.report.figures.scoreboard import scoreboard
-from benchmarks.report.paper import reference
-from benchmarks.report.presets import describe_preset
-from benchmarks.runs.folder import RunFolder
-from evaluation.scoreboard.card import read_cards
-from evaluation.scoring.lengths import BUCKETS, Bucket
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.report.figures import error_figure
+from hmerbench.benchmarks.report.figures import results as plots
+from hmerbench.benchmarks.report.figures import write as figures
+from hmerbench.benchmarks.report.figures.scoreboard import scoreboard
+from hmerbench.benchmarks.report.paper import reference
+from hmerbench.benchmarks.report.presets import describe_preset
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.scoreboard.card import read_cards
+from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket
 from tests.helpers.made_up import put_environment, put_history, put_score
 from tests.helpers.places import MEDIUM, ROOT
 
@@ -100,7 +100,7 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:
     assert len(paths) == 15 and {path.suffix for path in paths} == {".pdf", ".svg", ".png"}
     before = {path: path.read_bytes() for path in paths}
     environment = os.environ | {"PYTHONHASHSEED": "5", "TZ": "Asia/Tokyo"}
-    command = [sys.executable, "-m", "benchmarks", "figures", "--results", str(tmp_path)]
+    command = [sys.executable, "-m", "hmerbench", "figures", "--results", str(tmp_path)]
     subprocess.run(command, check=True, cwd=ROOT, env=environment, capture_output=True)
     assert {path: path.read_bytes() for path in paths} == before
     for path, content in before.items():

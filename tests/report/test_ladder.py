@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.config import PRESETS, SHIPPED, resolve
-from benchmarks.report import ladder as rungs
-from benchmarks.report.ladder import COST, READS, advice, ladder, measured_cost
-from benchmarks.reproduce import _expected
-from benchmarks.runs.folder import RunFolder
-from benchmarks.yaml_files import read_yaml
+from hmerbench.benchmarks.config import PRESETS, SHIPPED, resolve
+from hmerbench.benchmarks.report import ladder as rungs
+from hmerbench.benchmarks.report.ladder import COST, READS, advice, ladder, measured_cost
+from hmerbench.benchmarks.reproduce import _expected
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.yaml_files import read_yaml
 
 
 @pytest.mark.parametrize("preset", PRESETS)

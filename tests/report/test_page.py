@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.__main__ import app
-from benchmarks.data.archive import open_archive
-from benchmarks.errors import UserError
-from benchmarks.report.page import browser, make, systems
-from benchmarks.report.page.make import Material, drawings, gather, render, report
-from benchmarks.report.page.playback import add_attention
-from evaluation import symlg
-from evaluation.scoreboard.card import Card, System
-from evaluation.scoring import alignment
+from hmerbench.benchmarks.__main__ import app
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.report.page import browser, make, systems
+from hmerbench.benchmarks.report.page.make import Material, drawings, gather, render, report
+from hmerbench.benchmarks.report.page.playback import add_attention
+from hmerbench.evaluation import symlg
+from hmerbench.evaluation.scoreboard.card import Card, System
+from hmerbench.evaluation.scoring import alignment
 from tests.helpers.places import MEDIUM, ROOT
 from tests.helpers.report_place import EXPRESSIONS, HOSTILE, N, Place, errors_of, make_archive
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from benchmarks.report.page.make import report
-from evaluation.scoring.stats import mcnemar
+from hmerbench.benchmarks.report.page.make import report
+from hmerbench.evaluation.scoring.stats import mcnemar
 from tests.helpers.report_place import EXPRESSIONS, FILLERS, HOSTILE, N, Place, errors_of
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.errors import UserError
-from benchmarks.report import tables
-from benchmarks.report.paper import reference
-from benchmarks.report.presets import preset_labels
-from benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.report import tables
+from hmerbench.benchmarks.report.paper import reference
+from hmerbench.benchmarks.report.presets import preset_labels
+from hmerbench.benchmarks.runs.folder import RunFolder
 from tests.helpers.made_up import put_environment, put_expressions, put_history, put_score
 from tests.helpers.places import ROOT
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from benchmarks.errors import UserError
-from benchmarks.report.figures.write import read_runs
-from benchmarks.runs.contents import Epoch
-from benchmarks.runs.folder import PARSERS, RunFolder
-from benchmarks.yaml_files import parse_yaml
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.report.figures.write import read_runs
+from hmerbench.benchmarks.runs.contents import Epoch
+from hmerbench.benchmarks.runs.folder import PARSERS, RunFolder
+from hmerbench.benchmarks.yaml_files import parse_yaml
 from tests.helpers.places import ROOT
 
 

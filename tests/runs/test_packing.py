@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import evaluate as evaluation
-from benchmarks.config import load
-from benchmarks.data.archive import open_archive
-from benchmarks.errors import UserError
-from benchmarks.evaluate import evaluate_committed
-from benchmarks.recognition.predict import predict
-from benchmarks.runs.folder import RunFolder
-from benchmarks.runs.packing import pack, packed
-from benchmarks.score import score
-from benchmarks.training.trainer import train
-from models.weights import load_weights
+from hmerbench.benchmarks import evaluate as evaluation
+from hmerbench.benchmarks.config import load
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.evaluate import evaluate_committed
+from hmerbench.benchmarks.recognition.predict import predict
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.packing import pack, packed
+from hmerbench.benchmarks.score import score
+from hmerbench.benchmarks.training.trainer import train
+from hmerbench.models.weights import load_weights
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 

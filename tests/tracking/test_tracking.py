@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 from mlflow.artifacts import download_artifacts
 
-from benchmarks import errors, files
-from benchmarks.config import resolve
-from benchmarks.errors import UserError
-from benchmarks.runs.folder import RunFolder
-from benchmarks.tracking import live, tracking_store
-from benchmarks.tracking import track as tracking
+from hmerbench.benchmarks import errors, files
+from hmerbench.benchmarks.config import resolve
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.tracking import live, tracking_store
+from hmerbench.benchmarks.tracking import track as tracking
 from tests.helpers.made_up import put_environment, put_state
 from tests.helpers.runs import all_runs, artifacts, check_complete, client_of, put_epochs, put_run, track_at_once
 
@@ -345,7 +345,7 @@ def test_live_mirrors_and_measures_until_the_training_is_killed(tmp_path: Path, 
     def mirrored() -> list:
         return [run for run in all_runs(client) if "row_key" in run.data.tags]
 
-    code = "import sys, time; from pathlib import Path; from benchmarks.tracking.live import live\n"
+    code = "import sys, time; from pathlib import Path; from hmerbench.benchmarks.tracking.live import live\n"
     code += "with live(Path(sys.argv[1]), seconds=0.1): time.sleep(600)"
     training = subprocess.Popen([sys.executable, "-c", code, folder])
     try:
@@ -367,7 +367,7 @@ def test_errors_of_the_training_pass_through(tmp_path: Path) -> None:
 
 
 def test_a_training_imports_no_mlflow_and_ends_its_mirror(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from benchmarks.tracking.live import live\n"
+    code = "import sys; from pathlib import Path; from hmerbench.benchmarks.tracking.live import live\n"
     code += f"with live(Path({str(put_run(tmp_path, 'bttr'))!r})): pass\n"
     code += "assert not {'mlflow', 'sqlalchemy', 'torch'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -537,7 +537,7 @@ def no_such_store(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 def not_installed(results: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "mlflow", None)
-        patch.delitem(sys.modules, "benchmarks.tracking.mirror", raising=False)
+        patch.delitem(sys.modules, "hmerbench.benchmarks.tracking.mirror", raising=False)
         yield
 
 
@@ -572,7 +572,7 @@ def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run `benchmarks track` without root's privilege to ignore file permissions."""
     unprivileged = ["setpriv", "--bounding-set", "-dac_override", "--inh-caps", "-dac_override"]
     prefix = unprivileged if os.getuid() == 0 else []
-    line = [*prefix, sys.executable, "-m", "benchmarks", "track", *map(str, arguments)]
+    line = [*prefix, sys.executable, "-m", "hmerbench", "track", *map(str, arguments)]
     return subprocess.run(line, capture_output=True, text=True, timeout=120)
 
 
@@ -625,7 +625,7 @@ def test_mlflow_is_quiet(tmp_path: Path) -> None:
 def test_the_user_interface_is_on_the_loopback_only(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    line = [sys.executable, "-m", "benchmarks", "mlflow-ui", "--results", str(tmp_path), "--port", str(port)]
+    line = [sys.executable, "-m", "hmerbench", "mlflow-ui", "--results", str(tmp_path), "--port", str(port)]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         assert process.stdout and f"http://127.0.0.1:{port}".encode() in process.stdout.readline()

@@ -16,8 +16,8 @@ import pytest
 import sqlalchemy
 from mlflow import MlflowClient
 
-from benchmarks.tracking import live, tracking_store
-from benchmarks.tracking import track as tracking
+from hmerbench.benchmarks.tracking import live, tracking_store
+from hmerbench.benchmarks.tracking import track as tracking
 from tests.helpers.database import Postgres
 from tests.helpers.made_up import put_state
 from tests.helpers.runs import all_runs, artifacts, check_complete, put_epochs, put_run, track_at_once

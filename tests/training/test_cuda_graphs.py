@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import benchmarks.training.learner as learning
-from benchmarks.config import Config
-from benchmarks.data.archive import open_archive
-from benchmarks.data.batching import Inputs
-from benchmarks.environment import best_device
-from benchmarks.errors import UserError
-from benchmarks.performance.bench import with_torch_dropout
-from benchmarks.runs.folder import RunFolder
-from benchmarks.training.cuda_graphs import EAGER, CudaRecord, Replays, own_stream
-from benchmarks.training.learner import Learner
-from benchmarks.training.team import Team, make_deterministic
-from benchmarks.training.trainer import Trainer
-from models.comer import Words
+import hmerbench.benchmarks.training.learner as learning
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.batching import Inputs
+from hmerbench.benchmarks.environment import best_device
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.performance.bench import with_torch_dropout
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training.cuda_graphs import EAGER, CudaRecord, Replays, own_stream
+from hmerbench.benchmarks.training.learner import Learner
+from hmerbench.benchmarks.training.team import Team, make_deterministic
+from hmerbench.benchmarks.training.trainer import Trainer
+from hmerbench.models.comer import Words
 from tests.helpers.tiny import tiny_config
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

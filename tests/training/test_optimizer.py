@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from benchmarks.config import Optimizer, Schedule
-from benchmarks.training.optimizer import Muon, make_optimizer, orthogonal, set_rate
-from models.comer import CoMER
-from models.settings import CoMERSettings
+from hmerbench.benchmarks.config import Optimizer, Schedule
+from hmerbench.benchmarks.training.optimizer import Muon, make_optimizer, orthogonal, set_rate
+from hmerbench.models.comer import CoMER
+from hmerbench.models.settings import CoMERSettings
 
 RATE, DECAY, MOMENTUM = 0.02, 0.1, 0.9
 

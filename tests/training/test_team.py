@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import distributed
 
-from benchmarks.errors import UserError
-from benchmarks.training import team
-from benchmarks.training.team import Team
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.training import team
+from hmerbench.benchmarks.training.team import Team
 
 
 @pytest.fixture

@@ -18,22 +18,22 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from benchmarks.data.archive import open_archive
-from benchmarks.data.batching import prefetched
-from benchmarks.data.samples import Sample, split_heldout
-from benchmarks.errors import UserError
-from benchmarks.files import locked, remove_partial
-from benchmarks.recognition.predict import predict
-from benchmarks.recognition.recognizer import Recognizer
-from benchmarks.runs.folder import RunFolder
-from benchmarks.runs.workspace import workspace
-from benchmarks.training import trainer
-from benchmarks.training.checkpoint import adopt_training, load_checkpoint, save_checkpoint
-from benchmarks.training.learner import Learner
-from benchmarks.training.team import Team
-from benchmarks.training.trainer import Trainer, train
-from evaluation.scoring.inputs import read_predictions
-from models.errors import CheckpointError
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.batching import prefetched
+from hmerbench.benchmarks.data.samples import Sample, split_heldout
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import locked, remove_partial
+from hmerbench.benchmarks.recognition.predict import predict
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.workspace import workspace
+from hmerbench.benchmarks.training import trainer
+from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkpoint, save_checkpoint
+from hmerbench.benchmarks.training.learner import Learner
+from hmerbench.benchmarks.training.team import Team
+from hmerbench.benchmarks.training.trainer import Trainer, train
+from hmerbench.evaluation.scoring.inputs import read_predictions
+from hmerbench.models.errors import CheckpointError
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import start, tiny_config
 
@@ -345,7 +345,7 @@ def test_the_process_that_fails_says_why(archive, tmp_path):
     config = tiny_config(archive)
     data = ["--preset", str(archive / "tiny.yaml"), "--crohme", str(archive), "--results", str(tmp_path)]
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--log-dir", str(tmp_path / "logs")]
-    command += ["--redirects=2", "-m", "benchmarks", "train", "--recipe", "comer-fusion", *data]
+    command += ["--redirects=2", "-m", "hmerbench", "train", "--recipe", "comer-fusion", *data]
     with locked(workspace(open_archive(archive), tmp_path) / "runs" / config.run_name):
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
         assert subprocess.run(command, cwd=ROOT, capture_output=True, env=environment).returncode
@@ -627,7 +627,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(archive, straight, tmp_path, monk
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("benchmarks.files.os.fsync", full)
+    monkeypatch.setattr("hmerbench.benchmarks.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         save_checkpoint(RunFolder(tmp_path), {}, {})
     assert (tmp_path / "checkpoint.safetensors").read_bytes() == b"the last one"
@@ -686,7 +686,7 @@ class Bare(PathFinder):
         return None if its and not {key(owner) for owner in its} & allowed else super().find_spec(name, path, target)
 
 sys.meta_path = [Bare if finder is PathFinder else finder for finder in sys.meta_path]
-from benchmarks.__main__ import main
+from hmerbench.benchmarks.__main__ import main
 sys.exit(main())
 """
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.data.archive import open_archive
-from benchmarks.recognition.predict import predict
-from benchmarks.runs.folder import RunFolder
-from benchmarks.training.training_data import training_data
-from models.network import build
-from models.weights import pack_weights
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.recognition.predict import predict
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training.training_data import training_data
+from hmerbench.models.network import build
+from hmerbench.models.weights import pack_weights
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 

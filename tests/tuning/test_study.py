@@ -19,19 +19,19 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from benchmarks import __main__ as cli
-from benchmarks import config as configs
-from benchmarks.data.archive import open_archive
-from benchmarks.data.samples import Sample, evenly, split_heldout
-from benchmarks.errors import Diverged, UserError
-from benchmarks.files import locked
-from benchmarks.jobs.engine import Placing
-from benchmarks.jobs.place import Died, Place
-from benchmarks.runs.folder import RunFolder
-from benchmarks.tuning import study as driver
-from benchmarks.tuning.results import heldout_size
-from benchmarks.tuning.space import pose
-from benchmarks.tuning.trials import Job, KeyedTPE
+from hmerbench.benchmarks import __main__ as cli
+from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
+from hmerbench.benchmarks.errors import Diverged, UserError
+from hmerbench.benchmarks.files import locked
+from hmerbench.benchmarks.jobs.engine import Placing
+from hmerbench.benchmarks.jobs.place import Died, Place
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.tuning import study as driver
+from hmerbench.benchmarks.tuning.results import heldout_size
+from hmerbench.benchmarks.tuning.space import pose
+from hmerbench.benchmarks.tuning.trials import Job, KeyedTPE
 from tests.helpers.made_up import put_environment
 from tests.helpers.places import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -107,10 +107,10 @@ class Inline:
 
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.jobs.processes.Processes", Inline)
-    monkeypatch.setattr("benchmarks.training.trainer.train", fake_train)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.processes.Processes", Inline)
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", fake_train)
     for name in ("track", "conclude"):
-        monkeypatch.setattr(f"benchmarks.tracking.track.{name}", lambda *_, **__: None)
+        monkeypatch.setattr(f"hmerbench.benchmarks.tracking.track.{name}", lambda *_, **__: None)
 
 
 def opened(folder: Path) -> optuna.Study:
@@ -316,8 +316,8 @@ def test_a_dead_worker_costs_no_trial(inline, given, monkeypatch) -> None:
             except Killed:
                 return {name: Died("killed by SIGKILL")}
 
-    monkeypatch.setattr("benchmarks.jobs.processes.Processes", Deadly)
-    monkeypatch.setattr("benchmarks.training.trainer.train", killed)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.processes.Processes", Deadly)
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", killed)
     folder = tune(given, trials=4, workers=1)
     trials = opened(folder).trials
     (failed,) = [trial for trial in trials if trial.state == TrialState.FAIL]
@@ -335,10 +335,10 @@ def test_a_full_disk_or_ctrl_c_ends_tuning_and_loses_no_trial(inline, given, mon
     def ends(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr("benchmarks.training.trainer.train", ends)
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", ends)
     with pytest.raises(type(error)):
         tune(given, trials=3, workers=1)
-    monkeypatch.setattr("benchmarks.training.trainer.train", fake_train)
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", fake_train)
     folder = tune(given, trials=3, workers=1)
     assert bool(pd.read_csv(folder / "trials.csv").iloc[1].default)
 
@@ -366,7 +366,7 @@ def test_running_trials_of_a_machine_with_the_same_path_are_left_to_it(inline, g
         here.tell(running.number, 20.0, skip_if_finished=True)
         fake_train(*arguments)
 
-    monkeypatch.setattr("benchmarks.training.trainer.train", train)
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", train)
     folder.rename(folder.with_name("on-this-machine"))
     tune(given, trials=3, workers=1, storage=url)
     assert here.trials[running.number].state == TrialState.COMPLETE
@@ -407,7 +407,7 @@ def test_ray_needs_a_storage_that_nodes_can_reach(given) -> None:
 
 
 def test_a_hanging_tracking_store_delays_nothing(inline, given, monkeypatch, capsys) -> None:
-    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: threading.Event().wait())
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: threading.Event().wait())
     monkeypatch.setattr(driver, "MIRROR_SECONDS", 0.2)
     folder = tune(given, trials=3, workers=1)
     assert len(pd.read_csv(folder / "trials.csv")) == 3 and "warning: MLflow hangs" in capsys.readouterr().out
@@ -416,11 +416,11 @@ def test_a_hanging_tracking_store_delays_nothing(inline, given, monkeypatch, cap
 def test_trials_are_children_of_their_study_in_mlflow(inline, given, monkeypatch) -> None:
     from mlflow import MlflowClient
 
-    from benchmarks.tracking import tracking_store
+    from hmerbench.benchmarks.tracking import tracking_store
 
     monkeypatch.undo()
-    monkeypatch.setattr("benchmarks.jobs.processes.Processes", Inline)
-    monkeypatch.setattr("benchmarks.training.trainer.train", fake_train)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.processes.Processes", Inline)
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", fake_train)
     began, log = [], driver._log
 
     def spied(folder: Path, *arguments: Any) -> None:
@@ -450,7 +450,7 @@ def test_a_killed_driver_resumes(given, monkeypatch, capsys) -> None:
     space = with_(budget={"training": {"epochs": 20, "validate_every": 10}})
     Path(given["space"]).write_text(yaml.safe_dump(space))
     options = [f"--{name}={value}" for name, value in given.items()] + ["--trials=2", "--workers=1"]
-    process = subprocess.Popen([sys.executable, "-m", "benchmarks", "tune", *options], cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-m", "hmerbench", "tune", *options], cwd=ROOT)
     pattern = "local/*/tuning/*/*/history.jsonl"
     while not (found := [p for p in given["results"].glob(pattern) if len(p.read_text().splitlines()) > 2]):
         assert process.poll() is None, "it ended before it could be killed"
@@ -459,8 +459,8 @@ def test_a_killed_driver_resumes(given, monkeypatch, capsys) -> None:
     process.wait()
     time.sleep(0.5)  # its workers end with it
     begun = found[0].read_text().splitlines()[:2]
-    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
-    monkeypatch.setattr("benchmarks.jobs.processes.Processes", Inline)
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.processes.Processes", Inline)
     cli.app(["tune", *options], standalone_mode=False)
     folder = found[0].parents[1]
     assert found[0].read_text().splitlines()[:2] == begun, "the trial began again"

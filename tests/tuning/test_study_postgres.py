@@ -11,13 +11,13 @@ import optuna
 import yaml
 from optuna.trial import FrozenTrial, TrialState
 
-from benchmarks.data.archive import open_archive
-from benchmarks.jobs.place import Place
-from benchmarks.jobs.processes import Processes
-from benchmarks.tuning import study as driver
-from benchmarks.tuning import trials
-from benchmarks.tuning.space import pose
-from benchmarks.tuning.trials import FINISHED_STATES, Job
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.jobs.place import Place
+from hmerbench.benchmarks.jobs.processes import Processes
+from hmerbench.benchmarks.tuning import study as driver
+from hmerbench.benchmarks.tuning import trials
+from hmerbench.benchmarks.tuning.space import pose
+from hmerbench.benchmarks.tuning.trials import FINISHED_STATES, Job
 from tests.helpers.database import Postgres
 from tests.tuning import test_study as local
 from tests.tuning.test_study import fake_train, with_
@@ -32,7 +32,7 @@ def numbers(found: list[FrozenTrial], *states: TrialState) -> list[int]:
 def test_a_killed_worker_and_a_server_outage_lose_no_trial(postgres: Postgres, given, monkeypatch, capfd) -> None:
     space = with_(budget={"training": {"epochs": 16, "validate_every": 8}})
     Path(given["space"]).write_text(yaml.safe_dump(space))
-    monkeypatch.setattr("benchmarks.tracking.track.track", lambda *_, **__: None)
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)
     url, killed = postgres.url("study"), []
 
     def trouble() -> None:
@@ -72,7 +72,7 @@ def test_a_killed_worker_and_a_server_outage_lose_no_trial(postgres: Postgres, g
 
 def test_a_machine_vanishes(postgres: Postgres, given, monkeypatch) -> None:
     """Once its trials have missed their heartbeats, and not before, another machine's workers retry them."""
-    monkeypatch.setattr("benchmarks.training.trainer.train", fake_train)
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", fake_train)
     monkeypatch.setattr(trials, "POLL", 0.1)
     problem = pose("comer-fusion", given["preset"], 7, open_archive(given["crohme"]), given["space"])
     here = Job(problem, postgres.url("machines"), 3, str(given["results"] / "here"), "here", heartbeat=1)
@@ -111,7 +111,7 @@ def test_a_trial_given_away_is_left_to_the_other_worker(postgres: Postgres, give
             taken.append(running.number)
 
     study = job.opened()
-    monkeypatch.setattr("benchmarks.training.trainer.train", slow)
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", slow)
     trials.work(Place(given["crohme"], given["results"]), job, "worker")
     assert numbers(study.trials, TrialState.FAIL) == taken == [0] and len(numbers(study.trials, *FINISHED_STATES)) == 2
     assert study.trials[1].params == study.trials[0].params and study.trials[1].value is not None

@@ -13,14 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
-from benchmarks.data.archive import open_archive
-from benchmarks.data.ink import INKLESS
-from benchmarks.data.synthetic import drawing
-from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
-from benchmarks.recognition.attention import TracedAttention
-from benchmarks.recognition.recognizer import Recognizer
-from benchmarks.report.figures.write import DATES, rendered, style
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.ink import INKLESS
+from hmerbench.benchmarks.data.synthetic import drawing
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.recognition.attention import TracedAttention
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.report.figures.write import DATES, rendered, style
 
 COLORMAPS = {  # safe for color blindness, monotonic in gray print, light enough for ink to stay readable
     name: ListedColormap(matplotlib.colormaps[colors](np.linspace(0, 0.7, 256)))

@@ -7,9 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.report.figures.results import WIDTH, handle, label_rows, rate
-from benchmarks.report.paper import model_name
-from benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.report.figures.results import WIDTH, handle, label_rows, rate
+from hmerbench.benchmarks.report.paper import model_name
+from hmerbench.benchmarks.runs.folder import RunFolder
 
 SETS = {"2014": ("#0072B2", "o"), "2016": ("#D55E00", "s"), "2019": ("#009E73", "D")}
 OTHER_SETS = ("#CC79A7", "v"), ("#7F7F7F", "<"), ("#8C564B", ">")

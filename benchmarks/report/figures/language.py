@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
 
-from benchmarks.report.figures.results import GRAY, WIDTH, handle, looks_of
+from hmerbench.benchmarks.report.figures.results import GRAY, WIDTH, handle, looks_of
 
 TICKS = (60, 80, 100, 150, 200, 300, 400, 600)
 

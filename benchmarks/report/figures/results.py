@@ -17,12 +17,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import Bbox
 
-from benchmarks.config import PRESETS
-from benchmarks.printing import counted
-from benchmarks.report.paper import model_name, reference
-from benchmarks.report.presets import preset_labels
-from benchmarks.runs.folder import RunFolder
-from evaluation.scoring.interval import printed_interval, proportion_interval
+from hmerbench.benchmarks.config import PRESETS
+from hmerbench.benchmarks.printing import counted
+from hmerbench.benchmarks.report.paper import model_name, reference
+from hmerbench.benchmarks.report.presets import preset_labels
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.scoring.interval import printed_interval, proportion_interval
 
 WIDTH = 3.4  # inches
 YEAR = "2014"  # the set of Table 1 and Fig. 3

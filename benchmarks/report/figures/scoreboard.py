@@ -5,10 +5,10 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from benchmarks.errors import UserError
-from benchmarks.report.figures.results import GRAY, handle, label_rows
-from evaluation.scoreboard.card import YEARS, read_cards
-from evaluation.symlg import PAPER
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.report.figures.results import GRAY, handle, label_rows
+from hmerbench.evaluation.scoreboard.card import YEARS, read_cards
+from hmerbench.evaluation.symlg import PAPER
 
 # By kind of training data: color, marker, words.
 KINDS = {

@@ -14,16 +14,16 @@ import matplotlib.style
 import pandas as pd
 from matplotlib.figure import Figure
 
-from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
-from benchmarks.report.figures import error_figure
-from benchmarks.report.figures import results as plots
-from benchmarks.report.figures.language import language_curves
-from benchmarks.report.figures.scoreboard import scoreboard
-from benchmarks.report.presets import preset_labels
-from benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.report.figures import error_figure
+from hmerbench.benchmarks.report.figures import results as plots
+from hmerbench.benchmarks.report.figures.language import language_curves
+from hmerbench.benchmarks.report.figures.scoreboard import scoreboard
+from hmerbench.benchmarks.report.presets import preset_labels
+from hmerbench.benchmarks.runs.folder import RunFolder
 
-STYLE = "benchmarks.report.figures.style"
+STYLE = "hmerbench.benchmarks.report.figures.style"
 DATES: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
 
 
@@ -63,7 +63,10 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
     yield "fig3-by-length", plots.by_length(runs)
     yield "table1-forest", plots.forest(runs)
     if not runs:
-        yield "training, errors", f"there is no run under {results / 'reproduced'}; python -m benchmarks pack adds one"
+        yield (
+            "training, errors",
+            f"there is no run under {results / 'reproduced'}; hmerbench pack adds one",
+        )
     labels = {run: label.replace(" ", "-") for run, label in preset_labels(runs).items()}
     for preset in sorted({*labels.values()}):
         trained = [run for run in runs if labels[run] == preset and run.history]

@@ -15,19 +15,19 @@ from typing import Any
 import cv2
 import numpy as np
 
-from benchmarks.data.archive import Archive
-from benchmarks.errors import UserError
-from benchmarks.printing import counted
-from benchmarks.runs.folder import RunFolder
-from evaluation import InputError, symlg
-from evaluation.lgeval.label_graph import Graph, read
-from evaluation.lgeval.metrics import compare
-from evaluation.scoring import alignment
-from evaluation.scoring.alignment import Tree
-from evaluation.scoring.analysis import STRUCTURES, structures
-from evaluation.scoring.inputs import read_predictions
-from evaluation.scoring.score import Expression
-from evaluation.symlg import SymLG
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import counted
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation import InputError, symlg
+from hmerbench.evaluation.lgeval.label_graph import Graph, read
+from hmerbench.evaluation.lgeval.metrics import compare
+from hmerbench.evaluation.scoring import alignment
+from hmerbench.evaluation.scoring.alignment import Tree
+from hmerbench.evaluation.scoring.analysis import STRUCTURES, structures
+from hmerbench.evaluation.scoring.inputs import read_predictions
+from hmerbench.evaluation.scoring.score import Expression
+from hmerbench.evaluation.symlg import SymLG
 
 MAX_SHOWN = 4_000  # characters of a prediction; the rest is cut off
 RELATION_LETTERS = {"": ".", "R": "R", "Sub": "S", "Sup": "P", "Above": "A", "Below": "B", "Inside": "I"}
@@ -157,7 +157,7 @@ def _set(
         if mismatched := [id_ for id_, (_, agrees) in zip(ids, entries, strict=True) if not agrees]:
             named = f"{mismatched[0]}{', ...' * (len(mismatched) > 1)}"
             count = f"{counted(len(mismatched), 'verdict')} on {name} made from other predictions ({named})"
-            notes.append(f"{path}: {count}; run python -m benchmarks score")
+            notes.append(f"{path}: {count}; run hmerbench score")
         runs[key_] = [entry for entry, _ in entries]
     return TestSet(
         archive.name if archive else "crohme",

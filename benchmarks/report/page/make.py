@@ -20,21 +20,21 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from benchmarks.data.archive import Archive, open_archive
-from benchmarks.errors import UserError
-from benchmarks.files import write_atomically
-from benchmarks.printing import counted
-from benchmarks.report import tables
-from benchmarks.report.figures.error_figure import taxonomy
-from benchmarks.report.figures.write import draw, rendered, style
-from benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, source, title
-from benchmarks.report.page.playback import add_attention
-from benchmarks.report.page.systems import read_systems
-from benchmarks.runs.folder import RunFolder
-from benchmarks.runs.workspace import workspace
-from evaluation.scoring.analysis import STRUCTURES
-from evaluation.scoring.interval import interval_text
-from evaluation.scoring.lengths import BUCKETS
+from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.printing import counted
+from hmerbench.benchmarks.report import tables
+from hmerbench.benchmarks.report.figures.error_figure import taxonomy
+from hmerbench.benchmarks.report.figures.write import draw, rendered, style
+from hmerbench.benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, source, title
+from hmerbench.benchmarks.report.page.playback import add_attention
+from hmerbench.benchmarks.report.page.systems import read_systems
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.workspace import workspace
+from hmerbench.evaluation.scoring.analysis import STRUCTURES
+from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.evaluation.scoring.lengths import BUCKETS
 
 WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # marks a page that contains CROHME
 HEADINGS = {"exprate": "ExpRate", "interval": "95 % interval", "le1": "≤ 1", "le2": "≤ 2", "le3": "≤ 3"}
@@ -184,7 +184,7 @@ def _warning(others: Sequence[str], *, crohme: bool) -> str:
 
 
 def _part(name: str) -> str:
-    return resources.files("benchmarks.report.page").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("hmerbench.benchmarks.report.page").joinpath(name).read_text(encoding="utf-8")
 
 
 def packed(data: Any) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from rich.progress import track
 
-from benchmarks.data.archive import Archive
-from benchmarks.data.samples import evenly
-from benchmarks.errors import UserError
-from benchmarks.printing import counted, err_console
-from benchmarks.report.page.browser import Json, TestSet, key, title
-from benchmarks.runs.folder import RunFolder
-from models.errors import CheckpointError
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.samples import evenly
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import counted, err_console
+from hmerbench.benchmarks.report.page.browser import Json, TestSet, key, title
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.models.errors import CheckpointError
 
 
 def add_attention(
@@ -27,7 +27,7 @@ def add_attention(
 
     Damaged weights become a note, and all runs without weights become one together.
     """
-    from models.weights import load_weights
+    from hmerbench.models.weights import load_weights
 
     of_run = {run: [test_set for test_set in sets if key(run) in test_set.runs] for run in runs if count}
     if weightless := [title(run) for run, scored in of_run.items() if scored and not run.has_weights]:
@@ -60,7 +60,7 @@ def add_attention(
 
 def _maps(model: Any, run: RunFolder, image: np.ndarray, tokens: list[str]) -> Json | None:
     """One byte per cell and step; None if the network cannot be fed this image or these tokens."""
-    from benchmarks.recognition.attention import trace
+    from hmerbench.benchmarks.recognition.attention import trace
 
     try:
         attention = trace(model, run.settings, image, tokens)

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from benchmarks.data.archive import Archive
-from benchmarks.report.page.browser import Scored
-from evaluation import InputError
-from evaluation.scoreboard.card import read_cards
-from evaluation.scoring.inputs import GroundTruth, read_predictions
-from evaluation.scoring.score import NO_FIELDS, evaluate
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.report.page.browser import Scored
+from hmerbench.evaluation import InputError
+from hmerbench.evaluation.scoreboard.card import read_cards
+from hmerbench.evaluation.scoring.inputs import GroundTruth, read_predictions
+from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 
 
 def read_systems(archive: Archive, folder: Path, notes: list[str]) -> dict[str, tuple[str, dict[str, Scored]]]:

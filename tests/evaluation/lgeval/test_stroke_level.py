@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from evaluation import InputError
-from evaluation.lgeval.histograms import Pattern, object_histogram, primitive_histogram, substructures
-from evaluation.lgeval.label_graph import LabelGraph, read, segment
-from evaluation.lgeval.metrics import FIELDS, compare
-from evaluation.scoring.run_scripts import OWN_SCRIPTS
-from evaluation.symlg import from_latex, write
+from hmerbench.evaluation import InputError
+from hmerbench.evaluation.lgeval.histograms import Pattern, object_histogram, primitive_histogram, substructures
+from hmerbench.evaluation.lgeval.label_graph import LabelGraph, read, segment
+from hmerbench.evaluation.lgeval.metrics import FIELDS, compare
+from hmerbench.evaluation.scoring.run_scripts import OWN_SCRIPTS
+from hmerbench.evaluation.symlg import from_latex, write
 from tests.helpers.places import FIXTURES
 
 HEAD, *PAIRS = (json.loads(line) for line in (FIXTURES / "stroke_level.jsonl").read_text("utf-8").splitlines())

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evaluation import InputError, symlg
-from evaluation.scoreboard.__main__ import main
-from evaluation.scoreboard.board import COLUMNS, COUNTS, RULES, TOGETHER, groups_of, make_board
-from evaluation.scoreboard.card import Card, System, read_card, read_cards
-from evaluation.scoreboard.markdown import escaped, markdown
-from evaluation.scoring.inputs import matched, read_ground_truth
-from evaluation.scoring.run_scripts import in_process
+from hmerbench.evaluation import InputError, symlg
+from hmerbench.evaluation.scoreboard.__main__ import main
+from hmerbench.evaluation.scoreboard.board import COLUMNS, COUNTS, RULES, TOGETHER, groups_of, make_board
+from hmerbench.evaluation.scoreboard.card import Card, System, read_card, read_cards
+from hmerbench.evaluation.scoreboard.markdown import escaped, markdown
+from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth
+from hmerbench.evaluation.scoring.run_scripts import in_process
 from tests.helpers.places import ROOT, SYSTEMS
 
 YEARS = ("2014", "2016", "2019")

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from evaluation import InputError
-from evaluation.lgeval.metrics import compare
-from evaluation.scoring.convention import ONE_CHILD, TWO_CHILDREN, UNDECIDED, convention, table
-from evaluation.scoring.inputs import GroundTruth, matched
-from evaluation.scoring.run_scripts import in_process, run_scripts
-from evaluation.scoring.signature import fields_of, signature_of
-from evaluation.scoring.tokens import prediction_file
-from evaluation.symlg import EDITIONS, READINGS, Rules, Unconverted, from_latex, rules, write
+from hmerbench.evaluation import InputError
+from hmerbench.evaluation.lgeval.metrics import compare
+from hmerbench.evaluation.scoring.convention import ONE_CHILD, TWO_CHILDREN, UNDECIDED, convention, table
+from hmerbench.evaluation.scoring.inputs import GroundTruth, matched
+from hmerbench.evaluation.scoring.run_scripts import in_process, run_scripts
+from hmerbench.evaluation.scoring.signature import fields_of, signature_of
+from hmerbench.evaluation.scoring.tokens import prediction_file
+from hmerbench.evaluation.symlg import EDITIONS, READINGS, Rules, Unconverted, from_latex, rules, write
 from tests.helpers.places import FIXTURES
 
 CASES = [json.loads(line) for line in (FIXTURES / "official_conversions.jsonl").read_text("utf-8").splitlines()]

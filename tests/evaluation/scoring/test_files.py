@@ -14,15 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evaluation import InputError, symlg
-from evaluation.lgeval import label_graph, results_folder
-from evaluation.scoring import inputs, run_scripts
-from evaluation.scoring.lengths import Bucket
-from evaluation.scoring.prediction_lists import tsv
-from evaluation.scoring.score import NO_FIELDS, Score, evaluate
-from evaluation.scoring.tokens import prediction_file
-from evaluation.symlg import Unconverted
-from evaluation.symlg.mathml import from_mathml
+from hmerbench.evaluation import InputError, symlg
+from hmerbench.evaluation.lgeval import label_graph, results_folder
+from hmerbench.evaluation.scoring import inputs, run_scripts
+from hmerbench.evaluation.scoring.lengths import Bucket
+from hmerbench.evaluation.scoring.prediction_lists import tsv
+from hmerbench.evaluation.scoring.score import NO_FIELDS, Score, evaluate
+from hmerbench.evaluation.scoring.tokens import prediction_file
+from hmerbench.evaluation.symlg import Unconverted
+from hmerbench.evaluation.symlg.mathml import from_mathml
 from tests.helpers.yardstick import loops
 
 BIN = run_scripts.OWN_SCRIPTS
@@ -423,7 +423,7 @@ def test_an_unprintable_file_name_is_refused(tmp_path: Path, name: bytes):
 
 def test_a_full_disk_on_stdout_is_one_error_line(tmp_path: Path, truth: Path):
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
-    for words in ([BIN / "evallg", "gt/e0.lg", "gt/e1.lg"], ["-m", "evaluation", "doctor"]):
+    for words in ([BIN / "evallg", "gt/e0.lg", "gt/e1.lg"], ["-m", "hmerbench.evaluation", "doctor"]):
         with open("/dev/full", "w") as full:
             done = subprocess.run(
                 [sys.executable, *map(str, words)],
@@ -473,7 +473,7 @@ def test_too_few_arguments_show_the_usage(tmp_path: Path):
 
 def test_scripts_need_only_the_standard_library(tmp_path: Path, truth: Path):
     """So that they start fast, and on any Python."""
-    code = "import sys; import evaluation.lgeval.scripts, evaluation.lgeval.confusion; print(*sys.modules)"
+    code = "import sys; from hmerbench.evaluation.lgeval import confusion, scripts; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=BIN.parents[1], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert not loaded & {"numpy", "scipy", "pandas", "pydantic", "typer", "rich", "torch", "defusedxml"}
@@ -814,7 +814,7 @@ def test_a_scorer_that_is_wrong_or_missing_fails_the_self_check(tmp_path: Path, 
 def command(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": str(BIN.parents[1])}
     env.pop("LGEVAL_BIN", None)
-    command = [sys.executable, "-m", "evaluation", *map(str, arguments)]
+    command = [sys.executable, "-m", "hmerbench.evaluation", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
@@ -886,7 +886,7 @@ def test_captions_of_another_set_are_refused(place: Path):
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(place: Path):
-    words = [sys.executable, "-m", "evaluation", "errors", *OF_A.split(), "--out", "tables"]
+    words = [sys.executable, "-m", "hmerbench.evaluation", "errors", *OF_A.split(), "--out", "tables"]
     env = os.environ | {"PYTHONPATH": str(BIN.parents[1])}
     reader, writer = os.pipe()
     os.close(reader)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation import InputError, symlg
-from evaluation.scoring.inputs import read_predictions
-from evaluation.scoring.prediction_lists import tsv
-from evaluation.scoring.score import NO_FIELDS, evaluate
-from evaluation.scoring.tokens import formula_of, prediction_file, tokenize, untokenized
+from hmerbench.evaluation import InputError, symlg
+from hmerbench.evaluation.scoring.inputs import read_predictions
+from hmerbench.evaluation.scoring.prediction_lists import tsv
+from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
+from hmerbench.evaluation.scoring.tokens import formula_of, prediction_file, tokenize, untokenized
 from tests.helpers.places import GOLDEN
 
 LATEX = {"e0": r"\frac { 1 2 } { x }", "e1": "a , b"}
@@ -155,7 +155,14 @@ def test_formulas_without_dollars_are_told_from_empty_ones(tmp_path: Path, truth
 def test_compare_says_what_each_system_lacks(tmp_path: Path, truth: str):
     (tmp_path / "a.csv").write_text("id,pred\ne0,x\ne1,x\ne2,x\n")
     (tmp_path / "b.csv").write_text("id,pred\ne0,x\nother,x\n")
-    command = [sys.executable, "-m", "evaluation", "compare", str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    command = [
+        sys.executable,
+        "-m",
+        "hmerbench.evaluation",
+        "compare",
+        str(tmp_path / "a.csv"),
+        str(tmp_path / "b.csv"),
+    ]
     done = subprocess.run([*command, "--ground-truth", truth], capture_output=True, text=True, check=True)
     told = [line for line in done.stderr.splitlines() if line.startswith(f"note: {tmp_path}/b.csv: ")]
     assert [line.partition("b.csv: ")[2] for line in told] == [
@@ -170,14 +177,21 @@ def test_compare_tells_when_one_expression_carries_the_means(tmp_path: Path, tru
     """B reads two expressions better, but one endlessly."""
     (tmp_path / "a.csv").write_text(f"id,pred\ne0,{'x ' * 30}\ne1,{'x ' * 30}\ne2,x\n")
     (tmp_path / "b.csv").write_text(f"id,pred\ne0,x\ne1,x\ne2,{'x ' * length}\n")
-    command = [sys.executable, "-m", "evaluation", "compare", str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
+    command = [
+        sys.executable,
+        "-m",
+        "hmerbench.evaluation",
+        "compare",
+        str(tmp_path / "a.csv"),
+        str(tmp_path / "b.csv"),
+    ]
     done = subprocess.run([*command, "--ground-truth", truth], capture_output=True, text=True, check=True)
     assert ("note: e2 alone differs by " in done.stderr) == told
 
 
 def test_the_command_line_splits_and_warns(tmp_path: Path, truth: str):
     (tmp_path / "p.csv").write_text("id,pred\ne0,\\frac{12}{x}\n")
-    command = [sys.executable, "-m", "evaluation", "score", "--predictions", str(tmp_path / "p.csv")]
+    command = [sys.executable, "-m", "hmerbench.evaluation", "score", "--predictions", str(tmp_path / "p.csv")]
     command += ["--ground-truth", truth, "--json"]
     for option, exact, warned in (([], 0, True), (["--tokenize"], 1, False)):
         done = subprocess.run([*command, *option], capture_output=True, text=True, check=True)

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from evaluation import symlg
-from evaluation.lgeval import metrics
-from evaluation.scoring import analysis, lengths, stats
-from evaluation.scoring.interval import proportion_interval
-from evaluation.scoring.score import NO_FIELDS, Expression, evaluate
+from hmerbench.evaluation import symlg
+from hmerbench.evaluation.lgeval import metrics
+from hmerbench.evaluation.scoring import analysis, lengths, stats
+from hmerbench.evaluation.scoring.interval import proportion_interval
+from hmerbench.evaluation.scoring.score import NO_FIELDS, Expression, evaluate
 
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from evaluation.symlg import Unconverted, from_latex, latex_commands, rules
-from evaluation.symlg.derive_symbols import derive, installed, mathml
-from evaluation.symlg.mathml import from_mathml
+from hmerbench.evaluation.symlg import Unconverted, from_latex, latex_commands, rules
+from hmerbench.evaluation.symlg.derive_symbols import derive, installed, mathml
+from hmerbench.evaluation.symlg.mathml import from_mathml
 
 needs_pandoc = pytest.mark.skipif(installed() is None, reason="no pandoc 2.17 (apt-get install pandoc)")
 COMMANDS = [name for name in latex_commands.SYMBOLS if name.startswith("\\")]

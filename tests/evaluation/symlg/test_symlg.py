@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation import InputError, symlg
-from evaluation.lgeval import metrics
-from evaluation.lgeval.label_graph import read
-from evaluation.symlg import EMPTY_GRAPH, UNREADABLE, SymLG, Unconverted
+from hmerbench.evaluation import InputError, symlg
+from hmerbench.evaluation.lgeval import metrics
+from hmerbench.evaluation.lgeval.label_graph import read
+from hmerbench.evaluation.symlg import EMPTY_GRAPH, UNREADABLE, SymLG, Unconverted
 from tests.helpers.yardstick import lines_run, loops
 
 settings.register_profile("busy machine", deadline=None)

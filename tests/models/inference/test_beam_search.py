@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.inference import beam_search
-from models.inference.beam_search import BeamSearch
-from models.inference.options import SearchOptions
+from hmerbench.models.inference import beam_search
+from hmerbench.models.inference.beam_search import BeamSearch
+from hmerbench.models.inference.options import SearchOptions
 
 V, START, END, LONGEST = 6, 1, 2, 3  # words, the first and the last of a sequence, at most so many between them
 BEAMS = (V - 1) ** LONGEST  # one for every prefix

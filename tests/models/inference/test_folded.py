@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.inference.folded_decoder import FoldedDecoder, Reader, distinct_prefixes
-from models.inference.joint_search import JointSearch
-from models.inference.options import SearchOptions
-from models.vocab import SOS
+from hmerbench.models.inference.folded_decoder import FoldedDecoder, Reader, distinct_prefixes
+from hmerbench.models.inference.joint_search import JointSearch
+from hmerbench.models.inference.options import SearchOptions
+from hmerbench.models.vocab import SOS
 from tests.helpers.search import search
 from tests.models.test_models import IMAGES, padded, small
 

@@ -9,20 +9,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.comer import CoMER
-from models.inference.folded_decoder import FoldedRefinement
-from models.inference.incremental import IncrementalDecoder
-from models.inference.options import Hypothesis, SearchOptions
-from models.inference.plain_search import plain_search
-from models.inference.searcher import searcher
-from models.network import build
-from models.settings import NETWORKS, CoMERSettings
-from models.vocab import EOS, PAD, SOS, Vocabulary
+from hmerbench.models.comer import CoMER
+from hmerbench.models.inference.folded_decoder import FoldedRefinement
+from hmerbench.models.inference.incremental import IncrementalDecoder
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.plain_search import plain_search
+from hmerbench.models.inference.searcher import searcher
+from hmerbench.models.network import build
+from hmerbench.models.settings import NETWORKS, CoMERSettings
+from hmerbench.models.vocab import EOS, PAD, SOS, Vocabulary
 from tests.helpers.search import search
 from tests.models.test_models import padded
 from tests.models.test_parity import VARIANTS, arrays, authors_model, sidecar
 
-beam_search: Any = importlib.import_module("models.inference.beam_search")
+beam_search: Any = importlib.import_module("hmerbench.models.inference.beam_search")
 TOLERANCE = 1e-5  # of the authors' float32 scores
 CONFIGS = ("main", "short", "alt")
 
@@ -244,7 +244,7 @@ def test_finished_groups_and_unused_slots_are_dropped(monkeypatch: pytest.Monkey
     assert groups[0] == 6 and groups[-1] < 6
     assert max(slots) < 3 * len(slots)
 
-    monkeypatch.setattr("models.inference.incremental.ROOM_STEPS", options.max_len)  # never full
+    monkeypatch.setattr("hmerbench.models.inference.incremental.ROOM_STEPS", options.max_len)  # never full
     monkeypatch.setattr(beam_search, "SHARE_TO_DROP", 2)  # never reached
     sizes.clear()
     assert_same(search(model, *images, options), with_compaction, 1e-12)
@@ -254,7 +254,7 @@ def test_finished_groups_and_unused_slots_are_dropped(monkeypatch: pytest.Monkey
 def test_rescoring_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     model, images, options = random_model(2), random_images(2), SearchOptions(beam_size=4, max_len=20)
     at_once = search(model, *images, options)
-    monkeypatch.setattr("models.inference.joint_search.MAX_WORD_CELLS", 200)
+    monkeypatch.setattr("hmerbench.models.inference.joint_search.MAX_WORD_CELLS", 200)
     assert_same(search(model, *images, options), at_once, 1e-12)
 
 

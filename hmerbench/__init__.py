@@ -1,0 +1,1 @@
+"""A reproducibility benchmark suite for handwritten mathematical expression recognition."""

@@ -1,0 +1,8 @@
+"""`hmerbench` and `python -m hmerbench`: the command line."""
+
+import sys
+
+from hmerbench.benchmarks.__main__ import main
+
+if __name__ == "__main__":
+    sys.exit(main())
