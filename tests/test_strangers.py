@@ -13,12 +13,12 @@ import pytest
 from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import read_symbols
+from hmerbench.benchmarks.data.normalize_image import read_gray
 from hmerbench.benchmarks.data.samples import Sample, with_ink
 from hmerbench.benchmarks.data.store import ZipStore
 from hmerbench.benchmarks.data.verify import verify
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
-from hmerbench.benchmarks.recognition.photographs import read_gray
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.packing import pack
 from tests.helpers.ink import inkml, packed

@@ -1,4 +1,4 @@
-"""Recognition of single images: an image file becomes ink as CROHME renders it (photographs.py), then LaTeX.
+"""Recognition of single images: an image file becomes ink as CROHME renders it (data/normalize_image.py), then LaTeX.
 
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
     recognizer = Recognizer.load()
@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.data.normalize_image import as_crohme, read_gray
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.places import COMMITTED
 from hmerbench.benchmarks.recognition.attention import TracedAttention, trace
-from hmerbench.benchmarks.recognition.photographs import as_crohme, read_gray
 from hmerbench.benchmarks.recognition.predict import SCORES, Reader
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.models.authors_checkpoint import import_lightning

@@ -20,13 +20,14 @@ from PIL import Image, ImageOps
 
 from hmerbench.benchmarks import __main__ as cli
 from hmerbench.benchmarks.config import resolve
+from hmerbench.benchmarks.data import normalize_image
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import MARGIN
+from hmerbench.benchmarks.data.normalize_image import as_crohme, read_gray
 from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.data.synthetic import drawing
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.recognition import photographs, predict, recognizer
-from hmerbench.benchmarks.recognition.photographs import as_crohme, read_gray
+from hmerbench.benchmarks.recognition import predict, recognizer
 from hmerbench.benchmarks.recognition.recognizer import Candidate, Recognizer, best_run
 from hmerbench.benchmarks.regression.fixed_job import known_network
 from hmerbench.models.comer import CoMER
@@ -400,14 +401,14 @@ def test_an_unexpected_error_does_not_stop_the_other_images(
 ) -> None:
     PAPER.save(tmp_path / "a.png")
     PAPER.crop((0, 0, 50, 50)).save(tmp_path / "b.png")
-    plain = photographs._crop
+    plain = normalize_image._crop
 
     def breaks_once(ink: np.ndarray) -> np.ndarray:
         if ink.shape == (50, 50):
             raise cv2.error("OpenCV: assertion\nfailed")
         return plain(ink)
 
-    monkeypatch.setattr(photographs, "_crop", breaks_once)
+    monkeypatch.setattr(normalize_image, "_crop", breaks_once)
     assert program(monkeypatch, "--weights", MEDIUM, tmp_path / "b.png", tmp_path / "a.png") == 1
     printed = capsys.readouterr()
     assert printed.out == f"{tmp_path / 'a.png'}\t{LATEX}\n"
