@@ -7,7 +7,8 @@ three.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import stdev
@@ -23,7 +24,7 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report import compare, presets
 from hmerbench.benchmarks.report import latex_tables as latex
 from hmerbench.benchmarks.report.ladder import ladder
-from hmerbench.benchmarks.report.paper import reference
+from hmerbench.benchmarks.report.paper import model_name, reference
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.interval import printed_interval
 from hmerbench.evaluation.scoring.score import Score
@@ -146,9 +147,8 @@ def ladder_table(results: Path) -> str:
 
 
 def short_summary(results: Path) -> str:
-    """README's table, and below it what coverage is worth there, over the three years."""
-    columns = short_columns(results)
-    return _by_preset(columns, "model") + "".join(f"\n{claim}\n" for claim in claims(results, columns))
+    """README's table, and below it what coverage is worth with each preset, over the three years."""
+    return _by_preset(short_columns(results), "model") + "".join(f"\n{claim}\n" for claim in claims(results))
 
 
 def short_columns(results: Path) -> dict[str, dict[str, str]]:
@@ -167,19 +167,32 @@ def short_columns(results: Path) -> dict[str, dict[str, str]]:
 
     ours = [preset for preset in by_preset if preset != "reported"]
     shown = dict.fromkeys(["reported", *(max(ours, key=key) for key in (rate, seeded_rows) if ours)])
-    return {name: {row["model"]: _rate(row) for row in by_preset[name]} for name in shown}
+    return {_seeded(name, by_preset[name]): {row["model"]: _rate(row) for row in by_preset[name]} for name in shown}
 
 
-def claims(results: Path, presets: Collection[str]) -> list[str]:
-    """What coverage is worth with each of these presets that has enough seeds, in a sentence of Markdown."""
-    if not {*presets} - {"reported"}:
+def _seeded(preset: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """A column's heading: the preset, and on how many seeds its rows are."""
+    if preset == "reported":
+        return preset
+    seeds = [row["seeds"] for row in rows]
+    return f"{preset}, {presets.number_range(seeds)} seed{'s' * (max(seeds) > 1)}"
+
+
+def claims(results: Path) -> list[str]:
+    """What coverage is worth with each preset whose runs read the three years, in a sentence of Markdown."""
+    if not any(run.scores for run in RunFolder.under(results / "reproduced")):
         return []
-    compared = compare.compare([results / "reproduced"], results, compare.POOLED)
-    return [
-        f"In points over the three years, with `{each.preset}`: {each.claim.name} {_difference(each.claim)}."
+    order = [*PRESETS, ""]  # experiments last
+    compared = [each for each in compare.compare([results / "reproduced"], results, compare.POOLED) if each.claim]
+    compared.sort(key=lambda each: order.index(each.preset if each.preset in order else ""))
+    expressions = sum(reference()["test_sets"].values())
+    parts = [
+        f"`{each.preset}` {_difference(each.claim)}, {printing.counted(each.claim.seeds, 'seed')}"
         for each in compared
-        if each.preset in presets and each.claim and each.claim.seed_p is not None
+        if each.claim and each.claim.images == expressions
     ]
+    names = " → ".join(map(model_name, compare.CLAIM))
+    return [f"{names}, in points over the three years: {'; '.join(parts)}."] if parts else []
 
 
 def summary(results: Path) -> str:
@@ -268,7 +281,7 @@ def _difference(step: compare.Step) -> str:
 
 def _by_preset(columns: Mapping[str, Mapping[str, str]], index: str) -> str:
     """A Markdown table of columns: presets, except those called reported."""
-    names = {name: name if name.startswith("reported") else f"`{name}`" for name in columns}
+    names = {name: name if name.startswith("reported") else re.sub(r"^[^,]+", r"`\g<0>`", name) for name in columns}
     frame = pd.DataFrame(columns).rename(columns=names).rename_axis(index).fillna("")
     return frame.to_markdown(disable_numparse=True, colalign=["left", *["right"] * len(columns)]) + "\n"
 

@@ -186,7 +186,7 @@ def test_the_ladder_and_the_short_table(written: tuple[str, str]) -> None:
     assert rungs["`small`"] == ("not measured", "50.0 %")
     assert rungs["`gpu`"] == ("140–180 core-minutes", "50.5 %")
     assert rungs["`paper`"][1] == "59.3 % (reported)"
-    assert short[0] == ["model", "reported", "`gpu`"]  # which reads most, and has most seeds
+    assert short[0] == ["model", "reported", "`gpu`, 3 seeds"]  # which reads most, and has most seeds
     assert short[-1] == ["CoMER (Fusion)", "59.33", "50.51 ± 0.51 (47.4–53.6)"]
 
 
@@ -225,12 +225,17 @@ def test_a_readme_tells_no_more_than_there_is(tmp_path: Path) -> None:
     for recipe, exact in (("comer-cross", 493), ("comer-fusion", 593)):
         put_years(tmp_path / "b/reproduced", recipe, "gpu", exact=exact)
     text = tables.summary(tmp_path / "b")
+    assert "`gpu`, 1 seed |" in tables.short_summary(tmp_path / "b")
     assert "(images: " in text and "Two runs" not in text
     for seed in (7, 8, 9):
         put_years(tmp_path / "c/reproduced", "bttr-baseline", "gpu", seed, 493 + seed)
         put_years(tmp_path / "c/reproduced", "comer-fusion", "gpu", seed, 593 + seed)
     put_years(tmp_path / "c/reproduced", "comer-self", "gpu", exact=550)
     assert re.search(r"BTTR \(baseline\) → CoMER \(Fusion\) \| +\+4.16 \| +\*\*\+9.", tables.summary(tmp_path / "c"))
+    for recipe, exact in (("bttr-baseline", 393), ("comer-fusion", 400)):
+        put_years(tmp_path / "c/reproduced", recipe, "small", exact=exact)
+    (claim,) = tables.claims(tmp_path / "c")  # every preset, with its seeds
+    assert re.search(r"years: `small` \+0.63 \(images: .*, 1 seed; `gpu` \*\*\+9.* 3 seeds\.$", claim)
 
 
 def test_two_recipes_of_one_name_are_two_rows(tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def _summary(results: Path) -> Json:
     columns = tables.short_columns(results)
     models = dict.fromkeys(model for column in columns.values() for model in column)
     rows = [[model, *(column.get(model, "") for column in columns.values())] for model in models]
-    words = [claim.replace("**", "").replace("`", "") for claim in tables.claims(results, columns)]
+    words = [claim.replace("**", "").replace("`", "") for claim in tables.claims(results)]
     return {"headings": ["model", *columns], "rows": [{"source": "", "cells": row} for row in rows], "words": words}
 
 
