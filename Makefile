@@ -93,7 +93,7 @@ report: $(READY) ## write the HTML report results/report/index.html: tables, fig
 
 scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md} (CROHME= SYSTEMS=folder)
 	@$(if $(CROHME),,$(error give CROHME=data.zip: the scoreboard is scored on its test sets))
-	@$(BIN)/python -m hmerbench.evaluation.scoreboard score --crohme "$(CROHME)" $(if $(SYSTEMS),--systems "$(SYSTEMS)")
+	@$(BIN)/hmerbench scoreboard score --crohme "$(CROHME)" $(if $(SYSTEMS),--systems "$(SYSTEMS)")
 
 regress: $(READY) ## compare scores and metrics of a short, fixed job with results/baseline.json (all of them with CROHME=)
 	@$(BIN)/hmerbench regress $(if $(CROHME),--crohme "$(CROHME)")
@@ -130,7 +130,7 @@ bench-scoring: $(READY) ## time the scoring of the test sets of CROHME= (OFFICIA
 	@$(if $(OFFICIAL),official="$$(realpath "$(OFFICIAL)")" && \
 	  LgEvalDir="$$official/lgeval" Convert2SymLGDir="$$official/convert2symLG" \
 	  LGEVAL_BIN="$$official/convert2symLG:$$official/lgeval/bin") \
-	  $(BIN)/python -m hmerbench.evaluation bench "$(CROHME)"
+	  $(BIN)/hmerbench bench-scoring "$(CROHME)"
 
 lock: ## resolve the dependencies of pyproject.toml again (see CONTRIBUTING.md)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv

@@ -2,7 +2,7 @@
 
 import sys
 
-from hmerbench.benchmarks.__main__ import main
+from hmerbench.benchmarks.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

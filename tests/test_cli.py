@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hmerbench.benchmarks import __main__ as cli
+from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.cli.options import parse_list
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import console, show
@@ -26,7 +26,7 @@ from tests.helpers.tiny import tiny_archive, tiny_config
 
 Run = Callable[..., tuple[int, str]]
 COMMANDS = """data crohme train predict score reproduce track tables report compare regress doctor ls bench
-timings precision recognize attention remove"""
+timings precision recognize attention remove errors editions convention bench-scoring lgeval scoreboard"""
 
 
 def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -63,8 +63,54 @@ def test_help_is_quick_and_lists_every_command(tmp_path: Path) -> None:
     assert done.returncode == 0
     for command in COMMANDS.split():
         assert f" {command} " in done.stdout
-    code = "import sys, hmerbench.benchmarks.__main__; print({'torch', 'pandas', 'mlflow'} & sys.modules.keys())"
+    code = "import sys, hmerbench.benchmarks.cli.main; print({'torch', 'pandas', 'mlflow'} & sys.modules.keys())"
     assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("benchmarks ls", "hmerbench ls"),
+        ("hmerbench.benchmarks train --recipe bttr", "hmerbench train"),
+        ("evaluation score --predictions a", "hmerbench score"),
+        ("evaluation doctor", "hmerbench doctor --scorer"),
+        ("hmerbench.evaluation bench a.zip", "hmerbench bench-scoring"),
+        ("evaluation.scoreboard check", "hmerbench scoreboard check"),
+        ("hmerbench.evaluation.scoreboard add x", "hmerbench scoreboard add"),
+    ],
+)
+def test_a_command_of_before_says_what_it_is_called_now(before: str, now: str) -> None:
+    done = subprocess.run([sys.executable, "-m", *before.split()], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and f"is now called `{now}`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("score run --json", "--json: does not go with a run folder"),
+        ("score run --predictions a", "--predictions: does not go with a run folder"),
+        ("score --predictions a --ground-truth b --years 2014", "--years: does not go with --predictions"),
+        ("compare a b --ground-truth c --every-pair", "--every-pair: does not go with --ground-truth"),
+        ("compare a --changed b", "--changed: does not go with runs; give --ground-truth"),
+    ],
+)
+def test_options_of_the_other_form_are_refused(in_process: Run, line: str, words: str) -> None:
+    code, said = in_process(*line.split())
+    assert code == 1 and words in said and said.count("\n") == 1
+
+
+def test_scripts_of_lgeval_keep_their_names(tmp_path: Path) -> None:
+    """By the command and as programs on the PATH."""
+    (tmp_path / "tex").mkdir()
+    (tmp_path / "tex/a.txt").write_text("%a\n$x ^ { 2 }$")
+    done = program("lgeval", "tex2symlg", "tex", "one", "--edition", "current", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "1 files, 1 converted to one\n")
+    folder = program("lgeval", cwd=tmp_path).stdout.partition("put ")[2].partition(" on the PATH")[0]
+    path = f"{folder}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(["tex2symlg", "tex", "two"], cwd=tmp_path, env={"PATH": path}, check=True, capture_output=True)
+    assert (tmp_path / "one/a.lg").read_text() == (tmp_path / "two/a.lg").read_text()
+    refused = program("lgeval", "evaluate", "one", cwd=tmp_path)
+    assert refused.returncode == 2 and refused.stderr.startswith("Usage: evaluate OUTDIR GTDIR")
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hmerbench.benchmarks import __main__ as cli
 from hmerbench.benchmarks import doctor
+from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.doctor import Check
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
@@ -269,7 +269,7 @@ def test_ls_lists_everything_without_slow_imports(tmp_path: Path) -> None:
     for option in ([], ["--json"]):
         arguments = ["ls", "--results", str(tmp_path), *option]
         code = (
-            "import sys; from hmerbench.benchmarks.__main__ import app\n"
+            "import sys; from hmerbench.benchmarks.cli.main import app\n"
             f"app({arguments}, standalone_mode=False)\n"
             "print([name for name in ('torch', 'pandas', 'mlflow', 'numpy') if name in sys.modules], file=sys.stderr)"
         )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hmerbench.benchmarks.__main__ import app
+from hmerbench.benchmarks.cli.main import app
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.evaluate import evaluate_weights
 from hmerbench.models.comer import CoMER

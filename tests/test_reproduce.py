@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from hmerbench.benchmarks import __main__ as cli
 from hmerbench.benchmarks import reproduce as job
+from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.config import resolve
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError

@@ -24,11 +24,17 @@ PANEL = "Checks"
 
 
 @app.command(rich_help_panel=PANEL)
-def doctor(crohme: Crohme = None, ptb: Ptb = None, results: Results = RESULTS, as_json: AsJson = False) -> None:
+def doctor(
+    crohme: Crohme = None,
+    ptb: Ptb = None,
+    results: Results = RESULTS,
+    as_json: AsJson = False,
+    scorer_only: Annotated[bool, typer.Option("--scorer", help="check the scorer alone, which needs no torch")] = False,
+) -> None:
     """Check versions, devices, data, scorer, tracking and disk space."""
-    from hmerbench.benchmarks.doctor import examine, show
+    from hmerbench.benchmarks.doctor import examine, scorer, show
 
-    checks = examine(crohme, results, ptb)
+    checks = list(scorer()) if scorer_only else examine(crohme, results, ptb)
     show(checks, as_json)
     if broken := [check.name for check in checks if check.status == "broken"]:
         raise UserError(f"{', '.join(broken)}: broken, but required by the main job; apply the fixes shown above")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hmerbench.benchmarks.cli.options import RESULTS, AsJson, Crohme, Results, app
+from hmerbench.benchmarks.cli.options import RESULTS, Crohme, Results, app
 from hmerbench.benchmarks.places import CHECKOUT
 
 PANEL = "Results"
@@ -32,23 +32,6 @@ def figures(results: Results = RESULTS) -> None:
 
     for line in figures(results):
         print(line)
-
-
-@app.command(rich_help_panel=PANEL)
-def compare(
-    folders: Annotated[
-        list[Path] | None, typer.Argument(help="run folders, or folders of them; default: committed and own")
-    ] = None,
-    results: Results = RESULTS,
-    split: Annotated[str, typer.Option("--set", help="a test set; all: pooled; each: every set, then all")] = "all",
-    every_pair: Annotated[bool, typer.Option("--every-pair", help="compare all pairs of rows")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Compare rows over seeds: does the paper's order hold?"""
-    from hmerbench.benchmarks.report import compare
-
-    comparisons = compare.compare(folders or [], results, None if split == "each" else split, every_pair)
-    print(compare.as_json(comparisons) if as_json else "\n".join(map(compare.as_text, comparisons)))
 
 
 @app.command(rich_help_panel=PANEL)

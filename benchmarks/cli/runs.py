@@ -98,7 +98,7 @@ def train(
     if folder and (preset or seed != 7):
         raise UserError(f"{folder}: this run has its own preset and seed; leave out --preset and --seed")
     if folder:
-        run, archive = _run(folder, crohme, results)
+        run, archive = open_run(folder, crohme, results)
         can_train = (run.path / "checkpoint.safetensors").exists() or not run.history
         if run.weights.exists() and not can_train and not force:
             raise UserError(f"{folder}: it is trained and has no checkpoint to resume from; --force trains it again")
@@ -125,23 +125,9 @@ def predict(folder: Folder, crohme: Crohme = None, years: Years = "", results: R
     from hmerbench.benchmarks.recognition.predict import predict
     from hmerbench.benchmarks.runs.workspace import test_splits
 
-    run, archive = _run(folder, crohme, results)
+    run, archive = open_run(folder, crohme, results)
     predict(run, archive, test_splits(archive, parse_list(years)))
     print(f"recognized: {run.path / 'predictions'}")
-
-
-@app.command(rich_help_panel=PANEL)
-def score(folder: Folder, crohme: Crohme = None, years: Years = "", results: Results = RESULTS) -> None:
-    """Score a run's predictions for --years, by default for all its test sets."""
-    from hmerbench.benchmarks.runs.workspace import test_splits
-    from hmerbench.benchmarks.score import score
-    from hmerbench.benchmarks.tracking.track import track
-
-    run, archive = _run(folder, crohme, results)
-    splits = test_splits(archive, parse_list(years) or run.sets("predictions/*.tsv"))
-    for result in score(run, archive, splits).values():
-        print(result)
-    track(run.path)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -288,7 +274,7 @@ def list_(
         print("\n".join([*listing.lines(results), *languages.lines(results)]))
 
 
-def _run(folder: Path, crohme: Path | None, results: Path) -> "tuple[RunFolder, Archive]":
+def open_run(folder: Path, crohme: Path | None, results: Path) -> "tuple[RunFolder, Archive]":
     """The run in `folder` and its data. Raises UserError unless the data match the run's digest."""
     from hmerbench.benchmarks.runs.folder import RunFolder
     from hmerbench.benchmarks.runs.workspace import open_data

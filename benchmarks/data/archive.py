@@ -160,7 +160,7 @@ class Archive:
                 if split != "train":
                     told += (
                         ". `recognize --json IMAGES > read.jsonl` reads them better, as it renders them so first; "
-                        "`python -m hmerbench.evaluation score --predictions read.jsonl "
+                        "`hmerbench score --predictions read.jsonl "
                         f"--ground-truth {self.path}:{split}` scores that"
                     )
                 err_console.print(told)

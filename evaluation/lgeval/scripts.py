@@ -22,17 +22,17 @@ from hmerbench.evaluation.lgeval.results_folder import UNCONVERTED, unconverted
 Script = Callable[[list[str], symlg.Rules], int | None]
 
 
-def _script(min_arguments: int, *options: str, folders: int = 0) -> Callable[[Script], Callable[[], int]]:
+def _script(min_arguments: int, *options: str, folders: int = 0) -> Callable[[Script], Callable[[list[str]], int]]:
     """Make a function an entry point: add `options` (of --reading and --edition, which choose the rules) and show its
     docstring as the usage. `folders` is the least number of arguments if the first is a folder."""
 
-    def program(script: Script) -> Callable[[], int]:
-        def main() -> int:
+    def program(script: Script) -> Callable[[list[str]], int]:
+        def main(words: list[str]) -> int:
             parser = ArgumentParser(add_help=False, allow_abbrev=False)
             parser.set_defaults(reading=symlg.PAPER.reading.name, edition=symlg.PAPER.edition.name)
             for option in options:
                 parser.add_argument(option)
-            chosen, arguments = parser.parse_known_args()
+            chosen, arguments = parser.parse_known_args(words)
             wants_help = not {"-h", "--help"}.isdisjoint(arguments)
             unknown = any(argument.startswith("--") for argument in arguments)
             needed = max(min_arguments, folders if arguments and os.path.isdir(arguments[0]) else 0)
@@ -291,3 +291,14 @@ def extract_exprate(arguments: list[str], _: symlg.Rules) -> None:
     print(f"Struct Rate: {round(100 * counts['structure'] / counts['n'], 2)}")
     for k, key in enumerate(("exact", "le1", "le2", "le3")[: int(arguments[0])]):
         print(f"Exprate {k} tolerated: {100 * counts[key] / counts['n']:.3f}")
+
+
+SCRIPTS = {
+    "tex2symlg": tex2symlg,
+    "mml2symlg": mml2symlg,
+    "lg2symlg": lg2symlg,
+    "evaluate": evaluate,
+    "evallg": evallg,
+    "confHist": conf_hist,
+    "extract_exprate": extract_exprate,
+}

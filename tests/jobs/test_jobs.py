@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from hmerbench.benchmarks import __main__ as cli
+from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import zipped

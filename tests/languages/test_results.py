@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from hmerbench.benchmarks.__main__ import app, main
+from hmerbench.benchmarks.cli.main import app, main
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
 from hmerbench.benchmarks.errors import UserError

@@ -18,7 +18,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from hmerbench.benchmarks import __main__ as cli
+from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.config import resolve
 from hmerbench.benchmarks.data import normalize_image
 from hmerbench.benchmarks.data.archive import open_archive

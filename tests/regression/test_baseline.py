@@ -11,8 +11,8 @@ import pytest
 from torch.optim import Optimizer
 
 import hmerbench.models.coverage
-from hmerbench.benchmarks import __main__ as cli
 from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data import batching
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.synthetic import embedded

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_ind
 
-from hmerbench.benchmarks import __main__ as cli
 from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import compare as comparing
 from hmerbench.benchmarks.report.compare import Comparison, compare

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hmerbench.benchmarks.__main__ import app
+from hmerbench.benchmarks.cli.main import app
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.page import browser, make, systems

@@ -686,7 +686,7 @@ class Bare(PathFinder):
         return None if its and not {key(owner) for owner in its} & allowed else super().find_spec(name, path, target)
 
 sys.meta_path = [Bare if finder is PathFinder else finder for finder in sys.meta_path]
-from hmerbench.benchmarks.__main__ import main
+from hmerbench.benchmarks.cli.main import main
 sys.exit(main())
 """
 

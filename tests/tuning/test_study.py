@@ -19,8 +19,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from hmerbench.benchmarks import __main__ as cli
 from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
 from hmerbench.benchmarks.errors import Diverged, UserError

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hmerbench.benchmarks.cli.main import main
 from hmerbench.evaluation import InputError, symlg
-from hmerbench.evaluation.scoreboard.__main__ import main
 from hmerbench.evaluation.scoreboard.board import COLUMNS, COUNTS, RULES, TOGETHER, groups_of, make_board
 from hmerbench.evaluation.scoreboard.card import Card, System, read_card, read_cards
 from hmerbench.evaluation.scoreboard.markdown import escaped, markdown
@@ -130,7 +130,7 @@ def run_board(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *given: object
 ) -> tuple[int, str, str]:
     """Exit status, output and errors of the command."""
-    monkeypatch.setattr(sys, "argv", ["scoreboard", *map(str, given)])
+    monkeypatch.setattr(sys, "argv", ["hmerbench", "scoreboard", *map(str, given)])
     status = main()
     said = capsys.readouterr()
     return status, said.out, said.err

@@ -158,7 +158,7 @@ def test_compare_says_what_each_system_lacks(tmp_path: Path, truth: str):
     command = [
         sys.executable,
         "-m",
-        "hmerbench.evaluation",
+        "hmerbench",
         "compare",
         str(tmp_path / "a.csv"),
         str(tmp_path / "b.csv"),
@@ -180,7 +180,7 @@ def test_compare_tells_when_one_expression_carries_the_means(tmp_path: Path, tru
     command = [
         sys.executable,
         "-m",
-        "hmerbench.evaluation",
+        "hmerbench",
         "compare",
         str(tmp_path / "a.csv"),
         str(tmp_path / "b.csv"),
@@ -191,7 +191,7 @@ def test_compare_tells_when_one_expression_carries_the_means(tmp_path: Path, tru
 
 def test_the_command_line_splits_and_warns(tmp_path: Path, truth: str):
     (tmp_path / "p.csv").write_text("id,pred\ne0,\\frac{12}{x}\n")
-    command = [sys.executable, "-m", "hmerbench.evaluation", "score", "--predictions", str(tmp_path / "p.csv")]
+    command = [sys.executable, "-m", "hmerbench", "score", "--predictions", str(tmp_path / "p.csv")]
     command += ["--ground-truth", truth, "--json"]
     for option, exact, warned in (([], 0, True), (["--tokenize"], 1, False)):
         done = subprocess.run([*command, *option], capture_output=True, text=True, check=True)

@@ -1,0 +1,240 @@
+"""Commands that score and compare: files of predictions, for which no torch is loaded, or runs."""
+
+import gc
+import io
+import sys
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from hmerbench.benchmarks.cli.options import RESULTS, AsJson, Crohme, Results, Years, app, parse_list
+from hmerbench.benchmarks.cli.runs import open_run
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.evaluation import run_program
+from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS
+
+PANEL = "Predictions"
+scoreboard = typer.Typer(help="Published systems under one signature: score them, check their cards, add one.")
+app.add_typer(scoreboard, name="scoreboard", rich_help_panel=PANEL)
+
+TRUTH = "ARCHIVE.zip:SPLIT, FOLDER:SPLIT, or a folder of .lg"
+A_FILE = "folder of ID.txt, zip of them, .jsonl, .json, .csv or .tsv"
+Predictions = Annotated[Path, typer.Option(help=A_FILE)]
+GroundTruth = Annotated[str, typer.Option(help=TRUTH)]
+Tokenize = Annotated[
+    bool,
+    typer.Option(
+        "--tokenize", help=r"split raw LaTeX into commands (\frac), escaped characters (\{) and single characters"
+    ),
+]
+Captions = Annotated[Path | None, typer.Option(help="ID<TAB>tokens lines, for a folder of .lg")]
+Cards = Annotated[Path | None, typer.Option(help="folder of cards; default: those of the suite")]
+
+
+def run(command: Callable[[], None]) -> NoReturn:
+    """Run a command of the scorer; its exit code is the program's."""
+    gc.disable()  # graphs hold no reference cycles, and searching for them takes a tenth of the time
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # the terminal's encoding may lack "–"
+    raise typer.Exit(run_program(command))
+
+
+@app.command(rich_help_panel=PANEL)
+def score(
+    context: typer.Context,
+    folder: Annotated[Path | None, typer.Argument(help="a run folder; without one, give --predictions")] = None,
+    predictions: Annotated[list[Path] | None, typer.Option(help=f"{A_FILE}; once per set")] = None,
+    ground_truth: Annotated[list[str] | None, typer.Option(help=f"{TRUTH}; once per set")] = None,
+    tokenize: Tokenize = False,
+    captions: Captions = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print each score as one line of JSON")] = False,
+    per_expression: Annotated[Path | None, typer.Option(help="write one CSV row per expression")] = None,
+    workdir: Annotated[Path | None, typer.Option(help="keep the scorer's files here")] = None,
+    named: Annotated[str, typer.Option("--set", help="the set in the signature; default: SPLIT or the folder")] = "",
+    search: Annotated[str, typer.Option(help="search method to name in the signature")] = "unknown",
+    select: Annotated[str, typer.Option(help="checkpoint selection to name in the signature")] = "unknown",
+    reading: Annotated[str, typer.Option(help=f"how LaTeX is parsed: {', '.join(READINGS)}")] = PAPER.reading.name,
+    edition: Annotated[str, typer.Option(help=f"versions of the tools: {', '.join(EDITIONS)}")] = PAPER.edition.name,
+    crohme: Crohme = None,
+    years: Years = "",
+    results: Results = RESULTS,
+) -> None:
+    """Score predictions in files as the CROHME scorer does, or those of a run for --years, by default all."""
+    if folder is not None:
+        _refuse_others(context, {"folder", "crohme", "years", "results"}, "a run folder")
+        return _score_run(folder, crohme, years, results)
+    if not (predictions and ground_truth):
+        raise typer.BadParameter("give --predictions FILE with --ground-truth, or a run folder")
+    _refuse_others(context, context.params.keys() - {"folder", "crohme", "years", "results"}, "--predictions")
+    from hmerbench.evaluation import commands
+
+    options = {"captions": captions, "per_expression": per_expression, "workdir": workdir, "named": named}
+    options |= {"search": search, "select": select, "reading": reading, "edition": edition}
+    run(lambda: commands.score(predictions, ground_truth, tokenize=tokenize, as_json=as_json, **options))
+
+
+def _score_run(folder: Path, crohme: Path | None, years: str, results: Path) -> None:
+    from hmerbench.benchmarks.runs.workspace import test_splits
+    from hmerbench.benchmarks.score import score
+    from hmerbench.benchmarks.tracking.track import track
+
+    run, archive = open_run(folder, crohme, results)
+    splits = test_splits(archive, parse_list(years) or run.sets("predictions/*.tsv"))
+    for result in score(run, archive, splits).values():
+        print(result)
+    track(run.path)
+
+
+@app.command(rich_help_panel=PANEL)
+def compare(
+    context: typer.Context,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="run folders, or folders of them; default: committed and own; or two files of predictions"),
+    ] = None,
+    ground_truth: Annotated[str, typer.Option(help=f"for files: {TRUTH}")] = "",
+    tokenize: Tokenize = False,
+    changed: Annotated[Path | None, typer.Option(help="write what only one system gets right as CSV")] = None,
+    results: Results = RESULTS,
+    split: Annotated[str, typer.Option("--set", help="a test set; all: pooled; each: every set, then all")] = "all",
+    every_pair: Annotated[bool, typer.Option("--every-pair", help="compare all pairs of rows")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two systems on the same expressions (--ground-truth), or the rows of runs over seeds and images."""
+    of_runs = {"results", "split", "every_pair"}
+    if ground_truth:
+        _refuse_others(context, context.params.keys() - of_runs, "--ground-truth")
+        if len(paths or []) != 2:
+            raise typer.BadParameter("name two files of predictions to compare on one ground truth")
+        from hmerbench.evaluation import commands
+
+        first, second = paths or []
+        options = {"tokenize": tokenize, "as_json": as_json, "changed_to": changed}
+        run(lambda: commands.compare(first, second, ground_truth, **options))
+    _refuse_others(context, of_runs | {"paths", "as_json"}, "runs; give --ground-truth to compare files")
+    from hmerbench.benchmarks.report import compare
+
+    comparisons = compare.compare(paths or [], results, None if split == "each" else split, every_pair)
+    print(compare.as_json(comparisons) if as_json else "\n".join(map(compare.as_text, comparisons)))
+
+
+def _refuse_others(context: typer.Context, own: Collection[str], form: str) -> None:
+    """Raise UserError for options that were given but do not apply to this form of the command."""
+    source = context.get_parameter_source
+    given = [name for name in context.params if name not in own and getattr(source(name), "name", "") == "COMMANDLINE"]
+    if given:
+        option = next(option for option in context.command.params if option.name == given[0])
+        raise UserError(f"{option.opts[0]}: does not go with {form}")
+
+
+@app.command(rich_help_panel=PANEL)
+def errors(
+    predictions: Predictions,
+    ground_truth: GroundTruth,
+    out: Annotated[Path, typer.Option(help="folder for the tables (CSV)")],
+    captions: Captions = None,
+    tokenize: Tokenize = False,
+) -> None:
+    """Tabulate confused symbols and relations, and rates by structure and length."""
+    from hmerbench.evaluation import commands
+
+    run(lambda: commands.errors(predictions, ground_truth, out, tokenize=tokenize, captions=captions))
+
+
+@app.command(rich_help_panel=PANEL)
+def editions(
+    predictions: Predictions, ground_truth: GroundTruth, tokenize: Tokenize = False, as_json: AsJson = False
+) -> None:
+    """Score predictions under every edition and reading of the official scorer."""
+    from hmerbench.evaluation import commands
+
+    run(lambda: commands.editions(predictions, ground_truth, tokenize=tokenize, as_json=as_json))
+
+
+@app.command(rich_help_panel=PANEL)
+def convention(
+    ground_truth: Annotated[str, typer.Argument(help=TRUTH)],
+) -> None:
+    """Tell which edition of the converter made some .lg files."""
+    from hmerbench.evaluation import commands
+
+    run(lambda: commands.convention(ground_truth))
+
+
+@app.command("bench-scoring", rich_help_panel=PANEL)
+def bench_scoring(archive: Annotated[Path, typer.Argument(help="CROHME's data.zip")]) -> None:
+    """Time the scoring of the three test sets, by the scripts and in one process."""
+    from hmerbench.evaluation import commands
+
+    run(lambda: commands.bench(archive))
+
+
+@app.command(
+    rich_help_panel=PANEL,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": ["--help"]},
+    add_help_option=False,
+)
+def lgeval(
+    context: typer.Context, script: Annotated[str, typer.Argument(help="its name; none: list them")] = ""
+) -> None:
+    """Run a script of LgEval or convert2symLG by its own name: hmerbench lgeval evaluate …"""
+    from hmerbench.evaluation.lgeval.scripts import SCRIPTS
+    from hmerbench.evaluation.scoring.run_scripts import OWN_SCRIPTS
+
+    if script not in SCRIPTS:
+        print(f"{' '.join(SCRIPTS)}\nas programs of these names: put {OWN_SCRIPTS} on the PATH")
+        raise typer.Exit(0 if script in ("", "--help") else 2)
+    raise typer.Exit(SCRIPTS[script](context.args))
+
+
+@scoreboard.command("score")
+def score_systems(
+    crohme: Annotated[Path, typer.Option(help="CROHME's data.zip")],
+    systems: Annotated[Path | None, typer.Option(help="folder of the systems' predictions")] = None,
+    cards: Cards = None,
+    results: Results = RESULTS,
+) -> None:
+    """Score every system at hand; write scoreboard.csv and scoreboard.md, where rows of the others stay."""
+    from hmerbench.evaluation.scoreboard import commands
+    from hmerbench.evaluation.scoreboard.card import CARDS
+
+    run(lambda: commands.score(crohme, systems, cards or CARDS, results))
+
+
+@scoreboard.command()
+def check(
+    systems: Annotated[Path | None, typer.Option(help="folder of the systems' predictions")] = None,
+    cards: Cards = None,
+) -> None:
+    """Check every card and, of the systems at hand, the checksums of their predictions."""
+    from hmerbench.evaluation.scoreboard import commands
+    from hmerbench.evaluation.scoreboard.card import CARDS
+
+    run(lambda: commands.check(systems, cards or CARDS))
+
+
+@scoreboard.command()
+def add(
+    system: Annotated[str, typer.Argument(help="name of the card: lower-case letters, digits, dots and hyphens")],
+    systems: Annotated[Path, typer.Option(help="folder of the systems' predictions")],
+    predictions: Annotated[list[str], typer.Option(help="YEAR=FILE, once per test set")],
+    name: Annotated[str, typer.Option(help="the name to show")],
+    paper: Annotated[str, typer.Option(help="title and address of the paper")],
+    year: Annotated[int, typer.Option(help="year of the paper")],
+    url: Annotated[str, typer.Option(help="where the predictions come from")],
+    license: Annotated[str, typer.Option(help='of the predictions, or "none stated"')],
+    training: Annotated[str, typer.Option(help='"crohme", "more" or "test labels"')],
+    trained_on: Annotated[str, typer.Option(help="the training data, in words")],
+    commit: Annotated[str, typer.Option(help="of the repository there")] = "no repository",
+    parameters: Annotated[str, typer.Option(help="how many, in words")] = "not stated",
+    cards: Cards = None,
+) -> None:
+    """Turn predictions into a card; the files are copied into the folder of systems."""
+    from hmerbench.evaluation.scoreboard import commands
+    from hmerbench.evaluation.scoreboard.card import CARDS
+
+    said = {"name": name, "paper": paper, "year": year, "url": url, "commit": commit, "license": license}
+    said |= {"training": training, "trained_on": trained_on, "parameters": parameters}
+    run(lambda: commands.add(system, predictions, said, systems, cards or CARDS))

@@ -1,0 +1,200 @@
+"""What `hmerbench` does with files of predictions: score, compare and explain them. Results are printed."""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from hmerbench.evaluation import InputError, csv_text
+from hmerbench.evaluation.lgeval import results_folder
+from hmerbench.evaluation.scoring.inputs import matched, parse_captions, read_ground_truth, read_text
+from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate, left_out
+from hmerbench.evaluation.symlg import PAPER, rules
+
+
+def score(
+    predictions: Sequence[Path],
+    truths: Sequence[str],
+    *,
+    tokenize: bool = False,
+    captions: Path | None = None,
+    as_json: bool = False,
+    per_expression: Path | None = None,
+    workdir: Path | None = None,
+    named: str = "",
+    search: str = "unknown",
+    select: str = "unknown",
+    reading: str = PAPER.reading.name,
+    edition: str = PAPER.edition.name,
+) -> None:
+    """Score predictions as the CROHME scorer does; several sets one after another."""
+    if len(predictions) != len(truths):
+        raise InputError(f"{len(predictions)} --predictions, but {len(truths)} --ground-truth: give one for each")
+    if len(predictions) > 1 and (captions or per_expression or workdir or named):
+        raise InputError("--captions, --per-expression, --workdir and --set are for one set at a time")
+    check_target(per_expression)
+    chosen = rules(reading, edition)
+    for path, truth in zip(predictions, truths, strict=True):
+        name = named or Path(truth.rpartition(":")[2]).resolve().name
+        signed = {"set": name, "search": search, "select": select}
+        with _path_in_errors(workdir or tempfile.gettempdir()):
+            result = evaluate(path, truth, signed, workdir, _captions(captions), chosen, tokenize)
+        _print_notes(path, result.notes)
+        if as_json:
+            print(json.dumps(asdict(result.score)))
+        else:
+            _print_score(result.score)
+        if per_expression:
+            columns = [field.name for field in fields(Expression)]
+            write_csv(per_expression, [asdict(row) for row in result.expressions], columns)
+
+
+def compare(
+    first: Path,
+    second: Path,
+    ground_truth: str,
+    *,
+    tokenize: bool = False,
+    as_json: bool = False,
+    changed_to: Path | None = None,
+) -> None:
+    """Compare two systems on the same expressions: McNemar's test on ExpRate, a permutation test on error counts."""
+    from hmerbench.evaluation.scoring.stats import compare_paired
+
+    check_target(changed_to)
+    results = [evaluate(path, ground_truth, NO_FIELDS, split=tokenize) for path in (first, second)]
+    for path, result in zip((first, second), results, strict=True):
+        _print_notes(path, result.notes + left_out(0, result.score.missing, result.score.n))
+    runs = [result.expressions for result in results]
+    pairs = sorted((a.id, a.errors, b.errors) for a, b in zip(*runs, strict=True))
+    result = compare_paired([a for _, a, _ in pairs], [b for _, _, b in pairs])
+    changed = [
+        {"id": key, "errors_a": a, "errors_b": b, "right": "b" if a else "a"}
+        for key, a, b in pairs
+        if (not a) != (not b)
+    ]
+    if changed_to:
+        write_csv(changed_to, changed, ("id", "errors_a", "errors_b", "right"))
+    if as_json:
+        print(json.dumps(asdict(result) | {"changed": changed}, indent=2))
+        return
+    low, high = result.interval
+    print(f"A {result.exact_a} of {result.n} exact, B {result.exact_b} of {result.n}")
+    print(f"A - B = {result.difference:+.2f} points (95 %: {low:+.2f} to {high:+.2f})")
+    print(f"right only in A {result.only_a}, only in B {result.only_b}; McNemar p = {result.mcnemar_p:.4g}")
+    means = f"mean errors {result.mean_errors_a:.3f} and {result.mean_errors_b:.3f}"
+    print(f"{means}; paired permutation p = {result.permutation_p:.4g}")
+    total, (key, a, b) = sum(a - b for _, a, b in pairs), max(pairs, key=lambda pair: abs(pair[1] - pair[2]))
+    if abs(a - b) > max(abs(total), result.n):
+        why = f"{key} alone differs by {abs(a - b):,} errors, all expressions together by {abs(total):,}"
+        print(f"note: {why}: the means and their test follow single expressions", file=sys.stderr)
+    if changed_to:
+        print(f"{changed_to}: {len(changed)} expressions that only one system gets right")
+
+
+def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as_json: bool = False) -> None:
+    """Score the same predictions under every edition and reading of the official scorer."""
+    from hmerbench.evaluation.scoring.convention import table
+
+    texts, truth, stray = matched(predictions, ground_truth, tokenize)
+    rows = table(texts, truth)
+    _print_notes(predictions, left_out(stray, len(truth.symlg) - len(texts), len(truth.symlg)))
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    print(f"{rows[0]['n']} expressions, in percent")
+    print(f"{'edition':<12} {'reading':<12} {'ExpRate':>7} {'<= 1':>7} {'<= 2':>7} {'<= 3':>7} {'tokens':>7}")
+    for row in rows:
+        counts = [row[key] for key in ("exact", "le1", "le2", "le3", "tokens")]
+        rates = ["–" if count is None else f"{100 * count / row['n']:.2f}" for count in counts]
+        cells = "".join(f"{rate:>8}" for rate in rates)
+        print(f"{row['edition']:<12} {row['reading']:<12}{cells}")
+
+
+def convention(ground_truth: str) -> None:
+    """Tell which edition of the converter made some .lg files, by the Inside relations of their roots."""
+    from hmerbench.evaluation.scoring.convention import convention
+
+    name, roots = convention(read_ground_truth(ground_truth).graphs().values())
+    shown = ", ".join(f"{count} roots: {kind}" for kind, count in roots.most_common())
+    print(f"{ground_truth}: {name} ({shown or 'no root without index has two members'})")
+
+
+def errors(
+    predictions: Path, ground_truth: str, out: Path, *, tokenize: bool = False, captions: Path | None = None
+) -> None:
+    """Tabulate confused symbols and relations, and rates by structure and length."""
+    from hmerbench.evaluation.scoring import analysis
+
+    with tempfile.TemporaryDirectory() as folder, _path_in_errors(folder):
+        result = evaluate(predictions, ground_truth, NO_FIELDS, Path(folder), _captions(captions), split=tokenize)
+        tables = analysis.tables(analysis.load(result.expressions, Path(folder)))
+    _print_notes(predictions, result.notes + left_out(0, result.score.missing, result.score.n))
+    out.mkdir(parents=True, exist_ok=True)
+    for name, rows in tables.items():
+        write_csv(out / f"{name}.csv", rows, analysis.COLUMNS[name])
+        print(f"{out / name}.csv: {len(rows)} rows")
+
+
+def bench(archive: Path) -> None:
+    """Time the scoring of the three test sets, by the scripts and in one process."""
+    from hmerbench.evaluation.scoring import bench
+
+    print("\n".join(bench.run(archive)))
+
+
+def _print_notes(predictions: Path, notes: Sequence[str]) -> None:
+    """Say on stderr what has an effect on a result that its user may not know of."""
+    for note in notes:
+        print(f"note: {predictions}: {note}", file=sys.stderr)
+
+
+def _print_score(score: Score) -> None:
+    """Print the signature line, then every rate with its Wilson interval."""
+    print(score)
+    rows = [
+        ("exact", score.exact, score.n),
+        ("<= 1 error", score.le1, score.n),
+        ("<= 2 errors", score.le2, score.n),
+        ("<= 3 errors", score.le3, score.n),
+        ("structure", score.structure, score.n),
+        ("tokens exact", score.token_exact, score.n),
+        *((row.bucket, row.exact, row.n) for row in score.by_length or []),
+    ]
+    for name, count, n in rows:
+        if count is not None:
+            rate = f" {100 * count / n:6.2f} %  ({interval_text(count, n)})" if n else ""
+            print(f"{name:>13} {count:>5} of {n:<5}{rate}")
+    print(f"missing {score.missing}, not convertible {score.unconverted}; both count as empty graphs")
+
+
+def check_target(path: Path | None) -> None:
+    """Raise InputError before any work is done for a file that cannot be written."""
+    if path and path.exists() and not path.is_file():
+        raise InputError(f"{path}: exists and is not a file; choose another name")
+    if path and not path.parent.is_dir():
+        raise InputError(f"{path}: there is no folder {path.parent}; make it")
+
+
+def write_csv(path: Path, rows: Iterable[Mapping[str, object]], columns: Sequence[str]) -> None:
+    """Write rows as one CSV file, whole or not at all."""
+    with _path_in_errors(path):
+        results_folder.replace(str(path), csv_text(columns, rows))
+
+
+@contextmanager
+def _path_in_errors(path: Path | str) -> Iterator[None]:
+    """Add `path` to an OSError that names no file, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def _captions(path: Path | None) -> dict[str, list[str]] | None:
+    return None if path is None else parse_captions(read_text(path), str(path))
