@@ -5,15 +5,17 @@
 which needs no training set, and for test sets of one's own no symLG. Results on other data lie apart and are called so.
 """
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.environment import best_device, environment
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.files import locked, write_atomically
 from hmerbench.benchmarks.printing import console, counted, show
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
@@ -27,6 +29,7 @@ from hmerbench.evaluation.scoring.score import Score
 from hmerbench.evaluation.scoring.stats import mcnemar
 from hmerbench.models.weights import pack_weights
 
+PLACE = "local/evaluated"  # of results with CROHME, under results/
 Row = dict[str, str | int]
 
 
@@ -34,8 +37,8 @@ def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Seque
     """Recognize and score CROHME with the weights of the reproduced runs; print ExpRate beside the committed one.
 
     Predictions and scores go to local/evaluated/<recipe>/<preset>-seed<k>/. A stopped evaluation is resumed if
-    revision, versions and hardware are still the same. Raises UserError without CROHME, for another edition of it, and
-    if no run has weights and a score on these sets.
+    revision, versions and hardware are still the same. Raises UserError without CROHME, for another edition of it, if
+    no run has weights and a score on these sets, and while another process evaluates there.
     """
     if crohme is None:
         raise UserError("evaluate compares with committed scores of CROHME: give it with CROHME=data.zip")
@@ -60,12 +63,18 @@ def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Seque
         raise UserError(
             f"{results / 'reproduced'}: no run of {of} is scored on {', '.join(splits)}; choose other years"
         )
-    evaluated = results / "local/evaluated"
+    with locked(results / PLACE, ".evaluating"):
+        _evaluate(wanted, archive, results / PLACE)
+
+
+def _evaluate(wanted: Mapping[str, tuple[RunFolder, str]], archive: Archive, evaluated: Path) -> None:
+    """Recognize and score what the stopped evaluation in the folder, if any, has not done yet; print all."""
     rows, here = {}, {key: value for key, value in environment(best_device()).items() if key != "started"}
     with suppress(OSError, ValueError, LookupError, TypeError):  # no evaluation was stopped, or it cannot be resumed
         stopped = json.loads((evaluated / "unfinished.json").read_text())
         rows = stopped["rows"] if stopped["environment"] == here else {}
     done = len(rows.keys() & wanted.keys())
+    runs, splits = ({key.rsplit("/", 1)[part]: None for key in wanted} for part in (0, 1))
     already = f"; {done} already done" if done else ""
     console.print(f"plan: {counted(len(runs), 'run')}, test sets {', '.join(splits)}{already}")
     for key, (run, split) in wanted.items():
@@ -116,8 +125,9 @@ def _evaluated(run: RunFolder, split: str, archive: Archive, folder: Path) -> Ro
 def evaluate_weights(weights: Path, crohme: Path | None, years: Sequence[str], results: Path) -> Path:
     """Recognize and score the test sets of an archive (by default the embedded set) and print their scores.
 
-    Predictions and scores go to local/evaluated/<weights>/ under `results`, or under the folder of the archive's other
-    runs if it is not CROHME. Raises UserError or CheckpointError before anything is recognized.
+    Predictions and scores go to local/evaluated/<recipe>/<preset>-seed<k>-<digest>/ under `results`, or under the
+    folder of the archive's other runs if it is not CROHME. Raises UserError or CheckpointError before anything is
+    recognized, and UserError while another process works in that folder.
     """
     archive = open_data(crohme, results, trains=False)
     splits = test_splits(archive, years)
@@ -127,27 +137,24 @@ def evaluate_weights(weights: Path, crohme: Path | None, years: Sequence[str], r
     for split in splits:
         archive.ground_truth(split)  # a caption that does not convert is reported now, not after the recognition
     recognizer = Recognizer.load(weights)
-    run = RunFolder(_folder(weights, archive, results), recognizer.config)
     packed = pack_weights(recognizer.model)
-    if run.has_weights and run.weights.read_bytes() != packed:
-        run.drop_results()  # another checkpoint of the same name
-    run.write("config.yaml", recognizer.config.to_yaml())
-    run.write("best.safetensors", packed)
-    predict(run, archive, splits)
-    scores = score(run, archive, splits)
+    apart = results / PLACE if archive.name == "crohme" else workspace(archive, results) / "evaluated"
+    run = RunFolder(apart / _place(recognizer.config, packed), recognizer.config)
+    with locked(run.path):
+        run.write("config.yaml", recognizer.config.to_yaml())
+        run.write("best.safetensors", packed)
+        predict(run, archive, splits)
+        scores = score(run, archive, splits)
     data = "CROHME" if archive.name == "crohme" else f"{archive.name} data, not CROHME"
     show(f"{weights} on {data}", [_row(split, scores[split]) for split in splits])
     console.print(f"predictions, scores and errors: {run.path}")
     return run.path
 
 
-def _folder(weights: Path, archive: Archive, results: Path) -> Path:
-    """Where the results go: named after the run, or the checkpoint."""
-    place = weights.resolve()
-    run = place if place.is_dir() else place.parent
-    name = place.stem if place.suffix == ".ckpt" else f"{run.parent.name}/{run.name}"
-    apart = results / "local" if archive.name == "crohme" else workspace(archive, results)
-    return apart / "evaluated" / name
+def _place(config: Config, packed: bytes) -> Path:
+    """Where the results go: other weights and other settings have another digest, whatever their files are called."""
+    digest = hashlib.sha256(packed + config.to_yaml().encode()).hexdigest()[:8]
+    return Path(config.recipe, f"{config.preset}-seed{config.seed}-{digest}")
 
 
 def _row(split: str, score: Score) -> dict[str, str | int]:

@@ -10,12 +10,18 @@ import pytest
 from typer.testing import CliRunner
 
 from hmerbench.benchmarks.cli.main import app
+from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.evaluate import evaluate_weights
+from hmerbench.benchmarks.files import locked
+from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.models.comer import CoMER
 from hmerbench.models.settings import CoMERSettings
+from hmerbench.models.weights import pack_weights
 from tests.helpers.places import MEDIUM, ROOT
 from tests.models.test_weights import lightning
+
+TINY = CoMERSettings(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=32, dc=4)
 
 
 def own_set(folder: Path, **captions: str) -> Path:
@@ -36,7 +42,7 @@ def test_a_committed_network_on_images_of_ones_own(tmp_path: Path, capsys: pytes
     folder = evaluate_weights(MEDIUM, archive, [], tmp_path / "results")
     place = folder.relative_to(tmp_path / "results")
     assert place.parts[0] == "local" and place.parts[1].startswith("foreign-")
-    assert place.parts[2:] == ("evaluated", "comer-fusion", "medium-seed7")
+    assert place.parts[2:4] == ("evaluated", "comer-fusion") and place.name.startswith("medium-seed7-")
     score = json.loads((folder / "scores/mine.json").read_text())
     assert score["n"] == 2 and score["missing"] == 0 and score["signature"].startswith("ExpRate|set:foreignmine|n:2|")
     said = capsys.readouterr().out
@@ -62,22 +68,42 @@ def test_nothing_is_recognized_where_nothing_can_be_scored(tmp_path: Path, capti
 
 def test_a_checkpoint_of_the_authors_on_an_archive(tmp_path: Path):
     archive = own_set(tmp_path / "own", one="1 2")
-    settings = CoMERSettings(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=32, dc=4)
-    ckpt = lightning(tmp_path / "epoch=151.ckpt", CoMER(settings))
+    ckpt = lightning(tmp_path / "epoch=151.ckpt", CoMER(TINY))
     folder = evaluate_weights(ckpt, archive, ["mine"], tmp_path / "results")
-    assert folder.parts[-2:] == ("evaluated", "epoch=151")
+    assert folder.parts[-3:-1] == ("evaluated", "epoch=151") and folder.name.startswith("paper-seed7-")
     assert json.loads((folder / "scores/mine.json").read_text())["n"] == 1
 
 
-def test_another_checkpoint_of_the_same_name_leaves_nothing_of_the_first(tmp_path: Path):
-    settings = CoMERSettings(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=32, dc=4)
+@pytest.mark.parametrize("kind", ["checkpoint", "run", "settings"])
+def test_weights_of_one_name_share_no_results(tmp_path: Path, kind: str):
+    """Nor do weights read in two ways; the same weights go on where they were."""
     archive = own_set(tmp_path / "own", one="1 2")
     shutil.copytree(archive / "data/mine", archive / "data/other")
-    for split in ("mine", "other"):
-        (tmp_path / split).mkdir()
-        ckpt = lightning(tmp_path / split / "last.ckpt", CoMER(settings))
-        folder = evaluate_weights(ckpt, archive, [split], tmp_path / "results")
-        assert [path.name for path in (folder / "scores").glob("*.json")] == [f"{split}.json"]
+    weights = []
+    for place in ("a", "b"):
+        if kind == "checkpoint":
+            (tmp_path / place).mkdir()
+            weights.append(lightning(tmp_path / place / "last.ckpt", CoMER(TINY)))
+            continue
+        run = RunFolder(tmp_path / place / "mine/run", Config(recipe="mine", preset="run", model=TINY))
+        if kind == "settings" and place == "b":
+            run = RunFolder(run.path, run.settings.changed({"search.beam_size": 2}))
+            run.write("best.safetensors", (weights[0] / "best.safetensors").read_bytes())
+        else:
+            run.write("best.safetensors", pack_weights(CoMER(TINY)))
+        run.write("config.yaml", run.settings.to_yaml())
+        weights.append(run.path)
+    first, second = (evaluate_weights(path, archive, ["mine"], tmp_path / "results") for path in weights)
+    assert first != second and (first / "scores/mine.json").exists() and (second / "scores/mine.json").exists()
+    assert evaluate_weights(weights[0], archive, ["other"], tmp_path / "results") == first
+    assert sorted(path.stem for path in first.glob("scores/*.json")) == ["mine", "other"]
+
+
+def test_one_evaluation_at_a_time_in_a_folder(tmp_path: Path):
+    archive, ckpt = own_set(tmp_path / "own", one="1 2"), lightning(tmp_path / "x.ckpt", CoMER(TINY))
+    folder = evaluate_weights(ckpt, archive, [], tmp_path / "results")
+    with locked(folder), pytest.raises(UserError, match="is working in it; wait until it ends"):
+        evaluate_weights(ckpt, archive, [], tmp_path / "results")
 
 
 def test_ones_own_set_without_weights(tmp_path: Path):

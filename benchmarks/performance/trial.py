@@ -21,7 +21,7 @@ from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, HELD_OUT_SET, Sample, evenly, split_heldout
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.files import locked, write_atomically
 from hmerbench.benchmarks.printing import show
 from hmerbench.benchmarks.recognition.predict import recognize, write_predictions
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -85,7 +85,7 @@ def trial(
         rows.append(row)
     show("held-out training expressions", [{k: v for k, v in row.items() if k != "revision"} for row in rows])
     if archive.name == "crohme":
-        _record(rows, results / "speed/recipe.csv")
+        _record(rows, results)
     return rows
 
 
@@ -106,12 +106,12 @@ def _values(settings: Sequence[str]) -> dict[str, Any]:
 def _read(run: RunFolder, config: Config, archive: Archive, held: list[Sample]) -> Row:
     """Recognize the held-out expressions as `config` says, and count the exact ones by class of length.
 
-    Only what the run's own search finds is kept as its lists: `rescore` judges them by the run's settings.
+    What another search finds is named by its settings: `rescore` judges the run's lists by the run's own.
     """
     device = best_device()
     model = load_weights(run.weights, config.model).to(device).eval()
     predictions = recognize(model, config, held, device, "held-out expressions")
-    name = HELD_OUT_SET if config == run.settings else "another-reading"
+    name = HELD_OUT_SET if config == run.settings else f"read-{config.digest}"
     write_predictions(run, name, predictions, model.vocabulary)
     truth, ids = archive.ground_truth("train"), [sample.id for sample in held]
     reference = GroundTruth({id_: truth[id_] for id_ in ids}, {sample.id: list(sample.tokens) for sample in held})
@@ -127,9 +127,10 @@ def _exact(expressions: Sequence[Expression], lengths: range) -> str:
     return f"{sum(row.exact for row in of_class)}/{len(of_class)}"
 
 
-def _record(rows: list[Row], path: Path) -> None:
-    """Add rows to the table, in place of earlier ones of the same trial and reading."""
-    table = pd.DataFrame(rows)
-    if path.exists():
-        table = pd.concat([pd.read_csv(path), table]).drop_duplicates(KEY, keep="last")
-    write_atomically(path, table.to_csv(index=False, lineterminator="\n"))
+def _record(rows: list[Row], results: Path) -> None:
+    """Add rows to speed/recipe.csv, in place of earlier ones of the same trial and reading."""
+    path, table = results / "speed/recipe.csv", pd.DataFrame(rows)
+    with locked(results / "local", ".recorded", seconds=60):  # another trial may end at the same time
+        if path.exists():
+            table = pd.concat([pd.read_csv(path), table]).drop_duplicates(KEY, keep="last")
+        write_atomically(path, table.to_csv(index=False, lineterminator="\n"))

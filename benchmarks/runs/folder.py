@@ -182,7 +182,8 @@ class RunFolder:
 
     def record_source(self, name: str, digest: str) -> None:
         """Record in sources.json from which contents a file was made; it is made again when they have changed."""
-        self.write("sources.json", self.sources | {name: digest})
+        with locked(self.path, ".sources", seconds=60):  # another test set may be done at the same time
+            self.write("sources.json", self.sources | {name: digest})
 
     def forget_training(self) -> None:
         """Make the next training start afresh; weights, predictions and scores stay until newer ones replace them."""

@@ -49,7 +49,8 @@ def pack(folder: Path, weights: bool = True) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.parent / f".pack-{target.name}"
     fresh, old = partial / "run", partial / "old"
-    with locked(folder, ".packing", seconds=60), _restored(target, old, partial):
+    # the target's name is no lock's place, as it is replaced; two runs may have one target
+    with locked(target.parents[2] / "local", ".packing", seconds=60), _restored(target, old, partial):
         for name in (*PARTS, "errors") if weights else PARTS:
             copy_part(folder / name, fresh / name)
         if weights:

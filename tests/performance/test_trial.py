@@ -48,10 +48,12 @@ def test_a_trial_trains_once_and_reads_in_every_way(
     assert len(pd.read_csv(recorded)) == 2  # in place of the same two rows
     (lists,) = tmp_path.glob("local/trials/*/*/predictions/heldout.jsonl")  # by the run's own search, not the last
     own = [json.loads(line)["nbest"][0]["score"] for line in lists.read_text().splitlines()]
-    other = [json.loads(line)["nbest"][0]["score"] for line in (lists.parent / "another-reading.jsonl").open()]
-    assert own != other
+    (read,) = lists.parent.glob("read-*.jsonl")
+    assert own != [json.loads(line)["nbest"][0]["score"] for line in read.open()]
+    trial(archive, tmp_path, "comer-fusion", preset, 7, 1, ["training.bf16=false"], ["search.alpha=0.2"])
+    assert len([*lists.parent.glob("read-*.jsonl")]) == 2  # two readings at once do not share a file
     trial(archive, tmp_path, "bttr-baseline", preset, 7, 1, ["training.bf16=false"])
-    assert pd.read_csv(recorded)["recipe"].tolist() == ["comer-fusion", "comer-fusion", "bttr-baseline"]
+    assert pd.read_csv(recorded)["recipe"].tolist() == ["comer-fusion"] * 3 + ["bttr-baseline"]
 
 
 def test_a_trial_heeds_the_limit_of_its_data(archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

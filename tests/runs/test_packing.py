@@ -13,6 +13,7 @@ from hmerbench.benchmarks.config import load
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.evaluate import evaluate_committed
+from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.packing import pack, packed
@@ -124,6 +125,8 @@ def test_a_reproduced_run_repeats_its_predictions(run: Path, tmp_path: Path, mon
     assert [f"{rate:.2f}"] * 2 + ["5 of 5"] == [cell.strip() for cell in _row(printed)[3:6]]
     assert [cell.strip() for cell in _row(printed)[6:9]] == ["0", "0", "1"]  # lost, won and p
     assert "rounded to float16" in printed and "far more expressions are lost than won" in " ".join(printed.split())
+    with locked(results / "local/evaluated", ".evaluating"), pytest.raises(UserError, match="is working in it"):
+        evaluate_committed(archive, ["2014"], [], results)
     with pytest.raises(UserError, match="no run of bttr has weights"):
         evaluate_committed(archive, [], ["bttr"], results)
     with pytest.raises(UserError, match="give it with CROHME="):
