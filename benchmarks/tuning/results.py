@@ -67,7 +67,9 @@ def default_trial(study: optuna.Study) -> FrozenTrial:
     for trial in study.get_trials(states=COMPLETE):
         if trial.user_attrs.get("default"):
             return trial
-    raise UserError(f"{study.study_name}: the trial of the default was given up; fix what worker-*.log reports")
+    raise UserError(
+        f"{study.study_name}: the trial of the default failed; fix what worker-*.log reports and run it again"
+    )
 
 
 def importances(study: optuna.Study) -> pd.DataFrame | None:

@@ -36,6 +36,7 @@ from hmerbench.benchmarks.tuning.trials import (
     RETRIES,
     STORAGE_ERRORS,
     Job,
+    Retry,
     patiently,
     quiet_optuna,
     work,
@@ -89,7 +90,11 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger
     """Run workers until the study is complete, starting with the settings in `first`."""
     study = _open(job)
     reported = {trial.number for trial in study.trials if trial.state in FINISHED_STATES}
-    _requeue(study, lambda trial: job.local or trial.user_attrs.get("owner") == job.owner)
+
+    def ours(trial: FrozenTrial) -> bool:
+        return job.local or trial.user_attrs.get("owner") == job.owner
+
+    _requeue(study, ours, stopped=True)
     for values in first if not study.trials or job.check else []:
         stored = {name: job.problem.parameters[name].stored(value) for name, value in values.items()}
         study.enqueue_trial(stored, user_attrs={"default": values == job.problem.defaults}, skip_if_exists=True)
@@ -117,6 +122,11 @@ def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger
                 _report(job, study, reported, logger)
         patiently(partial(_report, job, study, reported, logger))
         status = "FINISHED"
+    except KeyboardInterrupt:
+        engine.stop()  # first: a trial that is queued again is any worker's
+        with suppress(*STORAGE_ERRORS):
+            _requeue(study, ours, stopped=True)
+        raise
     finally:
         logger.conclude(job, status)
     return study
@@ -149,9 +159,9 @@ def _owner(folder: Path) -> str:
     return f"{socket.gethostname()}:{folder.resolve()}:{path.read_text()}"
 
 
-def _requeue(study: optuna.Study, ours: Callable[[FrozenTrial], bool]) -> None:
-    """Requeue the trials that our workers started and did not finish."""
-    retry = RetryHeartbeatStaleTrialCallback(max_retry=RETRIES)
+def _requeue(study: optuna.Study, ours: Callable[[FrozenTrial], bool], stopped: bool = False) -> None:
+    """Requeue the trials that our workers started and did not finish, because they died or were `stopped` with all."""
+    retry = Retry(excused=stopped)
     retried = {number for trial in study.trials for number in RetryHeartbeatStaleTrialCallback.retry_history(trial)}
     for trial in study.trials:
         if trial.state == TrialState.RUNNING and ours(trial):

@@ -90,7 +90,7 @@ class Job:
                 engine_kwargs={"pool_pre_ping": True},
                 heartbeat_interval=self.heartbeat,
                 grace_period=3 * self.heartbeat,
-                heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(max_retry=RETRIES),
+                heartbeat_stale_trial_callback=Retry(),
             )
         return optuna.create_study(
             storage=storage,
@@ -100,6 +100,23 @@ class Job:
             pruner=optuna.pruners.NopPruner() if self.check else median,
             load_if_exists=True,
         )
+
+
+class Retry(RetryHeartbeatStaleTrialCallback):
+    """Queues a trial again whose worker died, RETRIES times; if it is `excused`, as the whole study was stopped, its
+    attempts so far count for nothing."""
+
+    def __init__(self, excused: bool = False):
+        super().__init__()
+        self.excused = excused
+
+    def __call__(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """Optuna's hook: queue a failed trial again, unless it failed too often."""
+        attempts = len(self.retry_history(trial)) + 1
+        if self.excused:
+            trial.user_attrs = trial.user_attrs | {"excused": attempts}
+        if attempts - trial.user_attrs.get("excused", 0) <= RETRIES:
+            super().__call__(study, trial)
 
 
 class PatientStorage(RDBStorage):

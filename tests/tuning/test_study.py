@@ -305,17 +305,6 @@ def test_a_dead_worker_costs_no_trial(inline, given, monkeypatch) -> None:
 
         fake_train(run, archive, at_epoch_2, samples)
 
-    class Killed(BaseException):
-        """A kill, after which no handler runs: a BaseException, so that no code under test catches it."""
-
-    class Deadly(Inline):
-        def ended(self, seconds: float) -> dict[str, Exception | None]:
-            name = self.queue[0][0]
-            try:
-                return super().ended(seconds)
-            except Killed:
-                return {name: Died("killed by SIGKILL")}
-
     monkeypatch.setattr("hmerbench.benchmarks.jobs.processes.Processes", Deadly)
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", killed)
     folder = tune(given, trials=4, workers=1)
@@ -341,6 +330,53 @@ def test_a_full_disk_or_ctrl_c_ends_tuning_and_loses_no_trial(inline, given, mon
     monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", fake_train)
     folder = tune(given, trials=3, workers=1)
     assert bool(pd.read_csv(folder / "trials.csv").iloc[1].default)
+
+
+class Killed(BaseException):
+    """A kill, after which no handler runs: a BaseException, so that no code under test catches it."""
+
+
+class Deadly(Inline):
+    """An engine whose workers may be killed."""
+
+    def ended(self, seconds: float) -> dict[str, Exception | None]:
+        name = self.queue[0][0]
+        try:
+            return super().ended(seconds)
+        except Killed:
+            return {name: Died("killed by SIGKILL")}
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, Killed])
+def test_a_stop_is_no_workers_death(inline, given, monkeypatch, stop: type[BaseException]) -> None:
+    """However often Ctrl-C or a kill ends the study, which says that the same command resumes."""
+
+    def ends(*_: Any) -> None:
+        raise stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hmerbench.benchmarks.training.trainer.train", ends)
+        for _ in range(6):
+            with pytest.raises(stop):
+                tune(given, trials=2, workers=1)
+    rows = pd.read_csv(tune(given, trials=2, workers=1) / "trials.csv")
+    assert (rows.state == "fail").sum() == 6 and rows[rows.state == "complete"].default.any()
+
+
+def test_a_trial_that_kills_its_workers_is_given_up_until_the_next_command(inline, given, monkeypatch) -> None:
+    def dies(*_: Any) -> None:
+        raise Killed
+
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.processes.Processes", Deadly)
+    with monkeypatch.context() as patch:
+        patch.setattr("hmerbench.benchmarks.training.trainer.train", dies)
+        for _ in range(2):
+            with pytest.raises(UserError, match="the workers keep dying"):
+                tune(given, trials=1, workers=1)
+    (folder,) = given["results"].glob("local/*/tuning/comer-fusion-*")
+    assert len(opened(folder).trials) == 8  # the trial and its retries, by each command
+    rows = pd.read_csv(tune(given, trials=1, workers=1) / "trials.csv")
+    assert rows.iloc[-1].state == "complete" and rows.iloc[-1].default
 
 
 def test_a_truncated_journal_is_repaired_and_a_damaged_one_reported(inline, given) -> None:
