@@ -103,7 +103,7 @@ regress-update: $(READY) ## make the measurements of regress the new baseline: R
 		$(if $(RECORD),--record "$(RECORD)")
 
 faults: $(READY) ## plant faults one by one: the regression gate must see each; results/faults.md (minutes)
-	@$(BIN)/python -m pytest -q -m faults tests/regression/test_faults.py
+	@$(BIN)/python -m pytest -q -m faults tests/regression_gate/test_faults.py
 
 release-check: ## in an empty clone of HEAD: the CI job, then README's commands (an hour; CROHME=)
 	@clone=$$(mktemp -d)/hmerbench && git clone --quiet --depth 1 "file://$(CURDIR)" "$$clone" && cd "$$clone" && \

@@ -258,7 +258,7 @@ def data(crohme: Path | None, results: Path) -> Iterator[Check]:
 def text(ptb: Path | None) -> Iterator[Check]:
     """Whether the language models' text can be read, and whether it is the paper's. The main job needs none."""
     from hmerbench.benchmarks.errors import UserError
-    from hmerbench.benchmarks.languages.corpus import read_corpus
+    from hmerbench.benchmarks.language_models.corpus import read_corpus
 
     if ptb is None:
         fix = "for the paper's perplexities: PTB=folder of the Penn Treebank's train.txt, valid.txt and test.txt"

@@ -21,7 +21,7 @@ from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.packing import copy_part
-from hmerbench.benchmarks.runs.workspace import announce, open_data, test_splits, workspace
+from hmerbench.benchmarks.runs.workspace import announce, open_data, select_splits, workspace
 from hmerbench.benchmarks.score import score
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.evaluation.scoring.interval import interval_text
@@ -56,7 +56,7 @@ def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Seque
         if run.settings.data.digest != archive.digest:
             used = f"{run.path}: it was scored on other data than {archive.path}"
             raise UserError(f"{used}; give all of CROHME, or --weights to read any data")
-    splits = test_splits(archive, years)
+    splits = select_splits(archive, years)
     wanted = {f"{_name(run)}/{split}": (run, split) for run in runs for split in splits if split in run.scores}
     if not wanted:
         of = ", ".join(sorted({run.recipe for run in runs}))
@@ -130,7 +130,7 @@ def evaluate_weights(weights: Path, crohme: Path | None, years: Sequence[str], r
     recognized, and UserError while another process works in that folder.
     """
     archive = open_data(crohme, results, trains=False)
-    splits = test_splits(archive, years)
+    splits = select_splits(archive, years)
     if not splits:
         raise UserError(f"{archive.path}: has no test set; put its captions into data/NAME/caption.txt")
     announce(archive)

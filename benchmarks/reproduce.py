@@ -27,8 +27,8 @@ from hmerbench.benchmarks.files import locked, write_atomically
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.printing import console, counted, show
-from hmerbench.benchmarks.runs.contents import Epoch
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.schemas import Epoch
 from hmerbench.benchmarks.runs.workspace import announce, workspace
 
 if TYPE_CHECKING:

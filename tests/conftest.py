@@ -5,7 +5,7 @@ With CI set, a test that is skipped although it must run there fails the whole r
 
 import os
 
-from hmerbench.benchmarks.startup import configure_libraries
+from hmerbench.benchmarks.runtime import configure_libraries
 
 configure_libraries()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,7 +20,7 @@ import torch  # noqa: E402
 
 from hmerbench.benchmarks.recognition.recognizer import Recognizer  # noqa: E402
 from tests.helpers.database import postgres  # noqa: E402, F401  (a fixture)
-from tests.helpers.places import CROHME, MEDIUM  # noqa: E402
+from tests.helpers.paths import CROHME, MEDIUM  # noqa: E402
 from tests.helpers.tiny import tiny_archive  # noqa: E402
 
 torch.set_num_threads(1)

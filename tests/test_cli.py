@@ -21,7 +21,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.models.network import build
 from hmerbench.models.weights import pack_weights
 from tests.helpers.made_up import put_history
-from tests.helpers.places import ROOT
+from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 Run = Callable[..., tuple[int, str]]

@@ -24,7 +24,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.runs import listing
 from hmerbench.benchmarks.tracking import tracking_store
 from tests.helpers.made_up import put_score
-from tests.helpers.places import ROOT, SHARED
+from tests.helpers.paths import ROOT, SHARED
 from tests.helpers.tiny import tiny_archive
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helpers.places import ROOT
+from tests.helpers.paths import ROOT
 
 TRACKED = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True).stdout.split("\0")[:-1]
 DOCUMENTS = [name for name in TRACKED if name.endswith(".md")]

@@ -4,7 +4,7 @@ import nbformat
 import pytest
 
 from notebooks.execute import executed
-from tests.helpers.places import ROOT
+from tests.helpers.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 

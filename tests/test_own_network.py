@@ -21,7 +21,7 @@ from hmerbench.benchmarks.training import trainer
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.models.settings import NETWORKS
 from hmerbench.models.weights import load_weights
-from tests.helpers.places import ROOT
+from tests.helpers.paths import ROOT
 from tests.helpers.tiny import SETTINGS, tiny_archive
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text().partition("## A network of your own\n")[2].partition("\n## ")[0]

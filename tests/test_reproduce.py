@@ -18,10 +18,9 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died
-from hmerbench.benchmarks.runs.contents import Epoch
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.workspace import test_splits as splits_of
-from hmerbench.benchmarks.runs.workspace import workspace
+from hmerbench.benchmarks.runs.schemas import Epoch
+from hmerbench.benchmarks.runs.workspace import select_splits, workspace
 from hmerbench.evaluation.scoring.prediction_lists import tsv
 from hmerbench.models.errors import CheckpointError
 from hmerbench.models.weights import load_weights, pack_weights
@@ -60,7 +59,7 @@ def reproduce(
     """The main job, as the command line calls it."""
     opened = open_archive(archive)
     configs = [resolve(row, preset, seed, opened) for row in rows for seed in seeds]
-    return job.reproduce(configs, opened, splits_of(opened, years), results, job.Options(**options))
+    return job.reproduce(configs, opened, select_splits(opened, years), results, job.Options(**options))
 
 
 def preset_of(archive: Path) -> str:

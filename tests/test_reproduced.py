@@ -15,7 +15,7 @@ from hmerbench.benchmarks.report import tables
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import evaluated, score
 from hmerbench.models.weights import load_weights
-from tests.helpers.places import INK, ROOT
+from tests.helpers.paths import INK, ROOT
 
 RUNS = [run.path for run in RunFolder.under(ROOT / "results/reproduced")]
 

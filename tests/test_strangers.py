@@ -22,7 +22,7 @@ from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.packing import pack
 from tests.helpers.ink import inkml, packed
-from tests.helpers.places import ROOT
+from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive
 
 COMMITTED = ROOT / "results/reproduced/comer-fusion/medium-seed7"

@@ -51,7 +51,7 @@ def regress(
 ) -> None:
     """Compare a short, fixed job with results/baseline.json."""
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # the baseline was recorded on CPUs, which every machine has
-    from hmerbench.benchmarks.regression.baseline import regress, update
+    from hmerbench.benchmarks.regression_gate.baseline import regress, update
 
     if record == 1:
         raise UserError("--record 1: one run has no spread; give 2 or more (the committed baseline has 20)")

@@ -25,8 +25,8 @@ def reproduce_lm(
     results: Results = RESULTS,
 ) -> None:
     """Train and test language models, on a GPU if there is one; a stopped job is resumed."""
-    from hmerbench.benchmarks.languages.reproduce import on_captions, on_text
-    from hmerbench.benchmarks.languages.settings import resolve
+    from hmerbench.benchmarks.language_models.reproduce import on_captions, on_text
+    from hmerbench.benchmarks.language_models.settings import resolve
     from hmerbench.benchmarks.runs.workspace import open_data
 
     names, numbers = parse_list(recipes), [parse_seed(seed) for seed in parse_list(seeds)]
@@ -52,7 +52,7 @@ def rescore(
     results: Results = RESULTS,
 ) -> None:
     """Measure what a language model is worth in recognition; write rescoring.{csv,md}, on CROHME to results/."""
-    from hmerbench.benchmarks.languages.rescore import rescore
+    from hmerbench.benchmarks.language_models.rescore import rescore
     from hmerbench.benchmarks.runs.workspace import open_data
 
     rescore(open_data(crohme, results), trial, folders, language, results)

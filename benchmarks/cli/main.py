@@ -14,7 +14,7 @@ from hmerbench.benchmarks.cli import data, runs, scoring, results, images, langu
 # isort: on
 from hmerbench.benchmarks.cli.options import app
 from hmerbench.benchmarks.errors import FAULTS, out_of_memory_reason, printable
-from hmerbench.benchmarks.startup import configure_libraries
+from hmerbench.benchmarks.runtime import configure_libraries
 
 # commands that go on where they were stopped
 RESUMED = {"reproduce", "reproduce-lm", "train", "predict", "score", "tune", "trial", "precision", "evaluate"}

@@ -9,7 +9,7 @@ import typer
 
 from hmerbench.benchmarks.config import PRESETS, SEED_LIMIT, read_named, refuse_filled_in
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.places import CHECKOUT
+from hmerbench.benchmarks.paths import CHECKOUT
 
 app = typer.Typer(
     help="hmerbench: a reproducibility benchmark suite for handwritten mathematical expression recognition.",

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from hmerbench.benchmarks.cli.options import RESULTS, Crohme, Results, app
-from hmerbench.benchmarks.places import CHECKOUT
+from hmerbench.benchmarks.paths import CHECKOUT
 
 PANEL = "Results"
 
@@ -14,7 +14,7 @@ PANEL = "Results"
 @app.command(rich_help_panel=PANEL)
 def tables(results: Results = RESULTS) -> None:
     """Regenerate results/table*, results/language*, results/TABLES.md and the table in README.md."""
-    from hmerbench.benchmarks.languages import tables as languages
+    from hmerbench.benchmarks.language_models import tables as languages
     from hmerbench.benchmarks.report import tables
 
     built, checkout = tables.committed(results), results.resolve() == CHECKOUT / "results"

@@ -57,7 +57,7 @@ def reproduce(
     from hmerbench.benchmarks.config import resolve
     from hmerbench.benchmarks.jobs.engine import Placing
     from hmerbench.benchmarks.reproduce import Options, reproduce
-    from hmerbench.benchmarks.runs.workspace import open_data, test_splits
+    from hmerbench.benchmarks.runs.workspace import open_data, select_splits
 
     placing = Placing(engine, jobs, cpus, gpus)
     if minutes is not None and not 0 < minutes < math.inf:
@@ -69,7 +69,7 @@ def reproduce(
     names = parse_list(recipes)
     refuse_unknown(names, preset)
     archive = open_data(crohme, results)
-    splits = test_splits(archive, parse_list(years))
+    splits = select_splits(archive, parse_list(years))
     configs = [resolve(recipe, preset, seed, archive) for recipe in names for seed in numbers]
     if not reproduce(configs, archive, splits, results, job):
         sys.exit(OUT_OF_TIME)
@@ -123,10 +123,10 @@ def train(
 def predict(folder: Folder, crohme: Crohme = None, years: Years = "", results: Results = RESULTS) -> None:
     """Recognize test sets with a trained run."""
     from hmerbench.benchmarks.recognition.predict import predict
-    from hmerbench.benchmarks.runs.workspace import test_splits
+    from hmerbench.benchmarks.runs.workspace import select_splits
 
     run, archive = open_run(folder, crohme, results)
-    predict(run, archive, test_splits(archive, parse_list(years)))
+    predict(run, archive, select_splits(archive, parse_list(years)))
     print(f"recognized: {run.path / 'predictions'}")
 
 
@@ -190,8 +190,8 @@ def pack(
     weights: Annotated[bool, typer.Option(help="include weights (float16), a model card and error tables")] = True,
 ) -> None:
     """Copy scored runs to results/reproduced/, ready to commit."""
-    from hmerbench.benchmarks.languages import packing as languages
-    from hmerbench.benchmarks.languages.settings import FILE
+    from hmerbench.benchmarks.language_models import packing as languages
+    from hmerbench.benchmarks.language_models.settings import FILE
     from hmerbench.benchmarks.runs.packing import pack
 
     for folder in folders:
@@ -201,9 +201,9 @@ def pack(
 @app.command(rich_help_panel=PANEL)
 def track(folders: Annotated[list[Path], typer.Argument(help="run folders, made on any machine")]) -> None:
     """Log run folders to MLflow (MLFLOW_TRACKING_URI)."""
-    from hmerbench.benchmarks.languages import tracking as languages
-    from hmerbench.benchmarks.languages.run import LanguageRun
-    from hmerbench.benchmarks.languages.settings import FILE
+    from hmerbench.benchmarks.language_models import tracking as languages
+    from hmerbench.benchmarks.language_models.run import LanguageRun
+    from hmerbench.benchmarks.language_models.settings import FILE
     from hmerbench.benchmarks.tracking.track import track
     from hmerbench.benchmarks.tracking.tracking_store import store
 
@@ -220,7 +220,7 @@ def remove(
     yes: Annotated[bool, typer.Option("--yes", help="do not ask")] = False,
 ) -> None:
     """Delete a run made by mistake, with its MLflow entry."""
-    from hmerbench.benchmarks.languages.settings import FILE
+    from hmerbench.benchmarks.language_models.settings import FILE
     from hmerbench.benchmarks.printing import counted
     from hmerbench.benchmarks.runs.folder import RunFolder
     from hmerbench.benchmarks.tracking.track import remove
@@ -255,7 +255,7 @@ def list_(
     import json
     from dataclasses import asdict
 
-    from hmerbench.benchmarks.languages import listing as languages
+    from hmerbench.benchmarks.language_models import listing as languages
     from hmerbench.benchmarks.printing import show
     from hmerbench.benchmarks.report.ladder import ladder
     from hmerbench.benchmarks.runs import listing

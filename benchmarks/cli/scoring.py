@@ -76,12 +76,12 @@ def score(
 
 
 def _score_run(folder: Path, crohme: Path | None, years: str, results: Path) -> None:
-    from hmerbench.benchmarks.runs.workspace import test_splits
+    from hmerbench.benchmarks.runs.workspace import select_splits
     from hmerbench.benchmarks.score import score
     from hmerbench.benchmarks.tracking.track import track
 
     run, archive = open_run(folder, crohme, results)
-    splits = test_splits(archive, parse_list(years) or run.sets("predictions/*.tsv"))
+    splits = select_splits(archive, parse_list(years) or run.sets("predictions/*.tsv"))
     for result in score(run, archive, splits).values():
         print(result)
     track(run.path)

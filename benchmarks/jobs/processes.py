@@ -16,7 +16,7 @@ import torch
 from hmerbench.benchmarks.environment import cores
 from hmerbench.benchmarks.errors import FAULTS
 from hmerbench.benchmarks.jobs.place import Died, Place
-from hmerbench.benchmarks.startup import configure_libraries
+from hmerbench.benchmarks.runtime import configure_libraries
 
 
 class Processes:

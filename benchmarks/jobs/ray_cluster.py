@@ -11,7 +11,7 @@ from hmerbench.benchmarks.data.archive import Archive, ink_beside, open_archive
 from hmerbench.benchmarks.errors import UserError, reason, without_secrets
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.jobs.place import Died, Place
-from hmerbench.benchmarks.startup import configure_libraries
+from hmerbench.benchmarks.runtime import configure_libraries
 
 try:
     import ray

@@ -30,7 +30,7 @@ from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.environment import bf16_unit, cores, processor, revision
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.languages.plain import training_steps
+from hmerbench.benchmarks.language_models.plain import training_steps
 from hmerbench.benchmarks.printing import counted, err_console, show
 from hmerbench.benchmarks.recognition.predict import recognize
 from hmerbench.benchmarks.runs.folder import RunFolder

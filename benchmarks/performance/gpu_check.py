@@ -33,21 +33,21 @@ from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.environment import best_device, bf16_unit, environment, gpu_error
 from hmerbench.benchmarks.errors import UserError, out_of_memory_reason
 from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.paths import CHECKOUT
 from hmerbench.benchmarks.performance.bench import versions
-from hmerbench.benchmarks.places import CHECKOUT
 from hmerbench.benchmarks.printing import err_console, show
 from hmerbench.benchmarks.recognition.predict import recognize, write_predictions
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import score
 from hmerbench.benchmarks.training.cuda_graphs import own_stream
-from hmerbench.benchmarks.training.team import Team, make_deterministic
+from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.trainer import Trainer
 from hmerbench.evaluation import csv_text
 from hmerbench.models.weights import load_weights
 
 RECORDED = 384  # shapes whose steps a preset may leave unrecorded, but the check records
 GRAPHS, ON_DEVICE = "tests/training/test_cuda_graphs.py", "tests/data/test_on_device.py"
-TESTS = (GRAPHS, ON_DEVICE, "tests/languages/test_training.py")
+TESTS = (GRAPHS, ON_DEVICE, "tests/language_models/test_training.py")
 SHAPES, REPEATS = 8, 5
 GRADIENT_TOLERANCE = 0.02  # relative; explained by bf16 and the order of summation
 SPLIT = "2014"

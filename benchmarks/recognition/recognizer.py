@@ -21,7 +21,7 @@ from hmerbench.benchmarks.data.normalize_image import as_crohme, read_gray
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.places import COMMITTED
+from hmerbench.benchmarks.paths import COMMITTED
 from hmerbench.benchmarks.recognition.attention import TracedAttention, trace
 from hmerbench.benchmarks.recognition.predict import SCORES, Reader
 from hmerbench.benchmarks.runs.folder import RunFolder

@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import mean
 
 from hmerbench.benchmarks.config import PRESETS
-from hmerbench.benchmarks.places import COMMITTED
+from hmerbench.benchmarks.paths import COMMITTED
 from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.report.presets import number_range
 from hmerbench.benchmarks.runs.folder import RunFolder

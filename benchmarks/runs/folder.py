@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError, conlist
 from hmerbench.benchmarks.config import SCHEMA, Config, digest_of_keys, first_fault, load, validate
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import content_of, folders_with, locked, refuse_pipe, write_atomically
-from hmerbench.benchmarks.runs.contents import Environment, Epoch, Errors, State
+from hmerbench.benchmarks.runs.schemas import Environment, Epoch, Errors, State
 from hmerbench.benchmarks.yaml_files import read_yaml
 from hmerbench.evaluation.scoring.score import Expression, Score
 

@@ -26,7 +26,7 @@ def workspace(archive: Archive, results: Path) -> Path:
     return results / "local" / name
 
 
-def test_splits(archive: Archive, years: Sequence[str]) -> list[str]:
+def select_splits(archive: Archive, years: Sequence[str]) -> list[str]:
     """The test sets of these years, by default all. Raises UserError for one that the archive lacks."""
     for year in years:
         if year not in archive.test_splits:

@@ -15,8 +15,8 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.training.batch_norm import batch_norms, momentum, recalibrated
 from hmerbench.benchmarks.training.checkpoint import flatten_optimizer, restore_optimizer
 from hmerbench.benchmarks.training.cuda_graphs import CudaRecord, Record, Replays
+from hmerbench.benchmarks.training.distributed import Team, seed_of
 from hmerbench.benchmarks.training.optimizer import make_optimizer, update_average
-from hmerbench.benchmarks.training.team import Team, seed_of
 from hmerbench.models.network import Network, build
 
 

@@ -29,10 +29,10 @@ from hmerbench.benchmarks.recognition.predict import recognize
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkpoint, resumed_in, save_checkpoint
 from hmerbench.benchmarks.training.cuda_graphs import own_stream
+from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.optimizer import set_rate
 from hmerbench.benchmarks.training.progress import Report
-from hmerbench.benchmarks.training.team import Team, make_deterministic
 from hmerbench.benchmarks.training.training_data import training_data
 from hmerbench.models.network import Network
 from hmerbench.models.weights import pack_weights

@@ -26,7 +26,7 @@ from hmerbench.benchmarks.data.batching import (
 )
 from hmerbench.benchmarks.data.samples import Sample, evenly
 from hmerbench.benchmarks.performance.gpu_check import RECORDED
-from tests.helpers.places import PARITY
+from tests.helpers.paths import PARITY
 
 
 def made_up(count: int = 60, seed: int = 0) -> list[Sample]:

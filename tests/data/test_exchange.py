@@ -12,7 +12,7 @@ from hmerbench.benchmarks.data.ink import INKLESS, Canvas, Ink, Symbol
 from hmerbench.benchmarks.data.samples import Sample, evenly, with_ink
 from hmerbench.evaluation.symlg import from_latex
 from hmerbench.models.vocab import Vocabulary
-from tests.helpers.places import CROHME, INK
+from tests.helpers.paths import CROHME, INK
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom
 

@@ -15,12 +15,12 @@ from hmerbench.benchmarks.data.store import ZipStore
 from hmerbench.benchmarks.data.sub_expressions import SYMBOL_HEIGHT, parts, sub_expressions
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.training.team import Team
+from hmerbench.benchmarks.training.distributed import Team
 from hmerbench.benchmarks.training.trainer import Trainer
 from hmerbench.evaluation.symlg import from_latex
 from hmerbench.models.vocab import Vocabulary
 from tests.helpers.ink import inkml, packed
-from tests.helpers.places import CROHME, INK
+from tests.helpers.paths import CROHME, INK
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 

@@ -16,7 +16,7 @@ from hmerbench.benchmarks.data.store import ZipStore
 from hmerbench.benchmarks.data.substitution import Substitution, fitted, replacements
 from hmerbench.benchmarks.errors import UserError
 from tests.helpers.ink import inkml, packed
-from tests.helpers.places import CROHME, INK
+from tests.helpers.paths import CROHME, INK
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 

@@ -21,7 +21,7 @@ from hmerbench.evaluation.scoring import run_scripts
 from hmerbench.evaluation.scoring.convention import table
 from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth, read_predictions
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
-from tests.helpers.places import GOLDEN
+from tests.helpers.paths import GOLDEN
 
 YEARS = sorted(path.stem.split("_")[1] for path in GOLDEN.glob("comer_released/predictions_*.zip"))
 pytestmark = pytest.mark.skipif(not GOLDEN.is_dir(), reason=f"no golden folder {GOLDEN}")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hmerbench.models.layers import Dropout
-from tests.helpers.places import PARITY_OTHERS
+from tests.helpers.paths import PARITY_OTHERS
 
 
 def sidecar(name: str, folder: Path = PARITY_OTHERS) -> dict[str, Any]:

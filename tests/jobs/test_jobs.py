@@ -25,7 +25,7 @@ from hmerbench.benchmarks.training.trainer import train
 from hmerbench.benchmarks.tuning.space import pose
 from hmerbench.benchmarks.tuning.study import tune
 from tests.helpers.made_up_jobs import crashes, ends, fails, wait_for, waits, writes_its_device
-from tests.helpers.places import ROOT
+from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_config
 from tests.test_reproduce import reproduce
 

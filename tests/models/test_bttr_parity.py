@@ -22,7 +22,7 @@ from hmerbench.models.settings import BTTRSettings
 from hmerbench.models.vocab import Vocabulary
 from tests.helpers import parity
 from tests.helpers.parity import deviation, under, without_dropout
-from tests.helpers.places import PARITY_OTHERS
+from tests.helpers.paths import PARITY_OTHERS
 
 # Largest allowed deviation from the authors' float32, whose own noise is: features 4e-6, logits 6e-6, sums 1e-5.
 FLOAT32 = {"features": 1e-5, "logits": 2e-5, "loss": 1e-6, "position": 1e-6, "sum": 1e-4}

@@ -16,7 +16,7 @@ from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.settings import DenseWAPSettings
 from hmerbench.models.vocab import EOS, SPECIAL, Vocabulary
 from tests.helpers.parity import arrays, close, deviation, sets, sidecar, under, under_authors_names, without_dropout
-from tests.helpers.places import PARITY_OTHERS
+from tests.helpers.paths import PARITY_OTHERS
 
 # Largest allowed deviation in float32; the authors' own noise is a third of it or less.
 LIMITS = {

@@ -18,7 +18,7 @@ from hmerbench.models.position import WordPosition, image_position
 from hmerbench.models.settings import CoMERSettings
 from tests.helpers import parity
 from tests.helpers.parity import deviation, under, without_dropout
-from tests.helpers.places import PARITY
+from tests.helpers.paths import PARITY
 
 # Largest allowed deviation. The authors' own float32 noise: logits 4e-6, R 5e-6, attention 1e-6.
 ABSOLUTE = {

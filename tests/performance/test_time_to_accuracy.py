@@ -12,7 +12,7 @@ from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance import time_to_accuracy as timings
 from tests.helpers.made_up import put_environment, put_history, put_score
-from tests.helpers.places import MEDIUM, ROOT
+from tests.helpers.paths import MEDIUM, ROOT
 
 
 def put(

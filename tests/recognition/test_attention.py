@@ -20,7 +20,7 @@ from hmerbench.models.comer import CoMER
 from hmerbench.models.decoder import Trace, bidirectional_targets
 from hmerbench.models.network import Network, build
 from hmerbench.models.vocab import Vocabulary
-from tests.helpers.places import MEDIUM
+from tests.helpers.paths import MEDIUM
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 TOKENS = list("x^{2}+x^{2}+x^{2}")

@@ -29,13 +29,13 @@ from hmerbench.benchmarks.data.synthetic import drawing
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition import predict, recognizer
 from hmerbench.benchmarks.recognition.recognizer import Candidate, Recognizer, best_run
-from hmerbench.benchmarks.regression.fixed_job import known_network
+from hmerbench.benchmarks.regression_gate.fixed_job import known_network
 from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.searcher import searcher
 from hmerbench.models.network import build
 from hmerbench.models.weights import pack_weights
-from tests.helpers.places import MEDIUM, ROOT
+from tests.helpers.paths import MEDIUM, ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 TOKENS = list("x^{2}+y^{2}=z^{2}")

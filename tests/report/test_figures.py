@@ -28,7 +28,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoreboard.card import read_cards
 from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket
 from tests.helpers.made_up import put_environment, put_history, put_score
-from tests.helpers.places import MEDIUM, ROOT
+from tests.helpers.paths import MEDIUM, ROOT
 
 RESULTS = ROOT / "results"
 RUN = RESULTS / "reproduced/comer-fusion/hour-seed7"

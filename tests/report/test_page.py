@@ -21,7 +21,7 @@ from hmerbench.benchmarks.report.page.playback import add_attention
 from hmerbench.evaluation import symlg
 from hmerbench.evaluation.scoreboard.card import Card, System
 from hmerbench.evaluation.scoring import alignment
-from tests.helpers.places import MEDIUM, ROOT
+from tests.helpers.paths import MEDIUM, ROOT
 from tests.helpers.report_place import EXPRESSIONS, HOSTILE, N, Place, errors_of, make_archive
 
 

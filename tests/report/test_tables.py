@@ -17,7 +17,7 @@ from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.runs.folder import RunFolder
 from tests.helpers.made_up import put_environment, put_expressions, put_history, put_score
-from tests.helpers.places import ROOT
+from tests.helpers.paths import ROOT
 
 RESULTS = ROOT / "results"
 CROHME = {"name": "crohme", "digest": "ab" * 32}

@@ -9,10 +9,10 @@ import yaml
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.figures.write import read_runs
-from hmerbench.benchmarks.runs.contents import Epoch
 from hmerbench.benchmarks.runs.folder import PARSERS, RunFolder
+from hmerbench.benchmarks.runs.schemas import Epoch
 from hmerbench.benchmarks.yaml_files import parse_yaml
-from tests.helpers.places import ROOT
+from tests.helpers.paths import ROOT
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:

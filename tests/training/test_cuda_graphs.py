@@ -20,8 +20,8 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance.bench import with_torch_dropout
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.cuda_graphs import EAGER, CudaRecord, Replays, own_stream
+from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.learner import Learner
-from hmerbench.benchmarks.training.team import Team, make_deterministic
 from hmerbench.benchmarks.training.trainer import Trainer
 from hmerbench.models.comer import Words
 from tests.helpers.tiny import tiny_config

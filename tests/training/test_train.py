@@ -29,12 +29,12 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.benchmarks.training import trainer
 from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkpoint, save_checkpoint
+from hmerbench.benchmarks.training.distributed import Team
 from hmerbench.benchmarks.training.learner import Learner
-from hmerbench.benchmarks.training.team import Team
 from hmerbench.benchmarks.training.trainer import Trainer, train
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.models.errors import CheckpointError
-from tests.helpers.places import ROOT
+from tests.helpers.paths import ROOT
 from tests.helpers.tiny import start, tiny_config
 
 

@@ -33,7 +33,7 @@ from hmerbench.benchmarks.tuning.results import heldout_size
 from hmerbench.benchmarks.tuning.space import pose
 from hmerbench.benchmarks.tuning.trials import Job, KeyedTPE
 from tests.helpers.made_up import put_environment
-from tests.helpers.places import ROOT
+from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 SPACE = {

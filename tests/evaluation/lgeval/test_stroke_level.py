@@ -20,7 +20,7 @@ from hmerbench.evaluation.lgeval.label_graph import LabelGraph, read, segment
 from hmerbench.evaluation.lgeval.metrics import FIELDS, compare
 from hmerbench.evaluation.scoring.run_scripts import OWN_SCRIPTS
 from hmerbench.evaluation.symlg import from_latex, write
-from tests.helpers.places import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 HEAD, *PAIRS = (json.loads(line) for line in (FIXTURES / "stroke_level.jsonl").read_text("utf-8").splitlines())
 

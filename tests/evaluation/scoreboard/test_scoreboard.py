@@ -18,7 +18,7 @@ from hmerbench.evaluation.scoreboard.card import Card, System, read_card, read_c
 from hmerbench.evaluation.scoreboard.markdown import escaped, markdown
 from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth
 from hmerbench.evaluation.scoring.run_scripts import in_process
-from tests.helpers.places import ROOT, SYSTEMS
+from tests.helpers.paths import ROOT, SYSTEMS
 
 YEARS = ("2014", "2016", "2019")
 TRUTH = {"e0": "a + b", "e1": "x ^ 2", "e2": r"\frac { 1 2 } { b }", "e3": r"\sqrt { a b }"}

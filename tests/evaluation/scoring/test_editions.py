@@ -18,7 +18,7 @@ from hmerbench.evaluation.scoring.run_scripts import in_process, run_scripts
 from hmerbench.evaluation.scoring.signature import fields_of, signature_of
 from hmerbench.evaluation.scoring.tokens import prediction_file
 from hmerbench.evaluation.symlg import EDITIONS, READINGS, Rules, Unconverted, from_latex, rules, write
-from tests.helpers.places import FIXTURES
+from tests.helpers.paths import FIXTURES
 
 CASES = [json.loads(line) for line in (FIXTURES / "official_conversions.jsonl").read_text("utf-8").splitlines()]
 

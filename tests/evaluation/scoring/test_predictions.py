@@ -16,7 +16,7 @@ from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.evaluation.scoring.prediction_lists import tsv
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.scoring.tokens import formula_of, prediction_file, tokenize, untokenized
-from tests.helpers.places import GOLDEN
+from tests.helpers.paths import GOLDEN
 
 LATEX = {"e0": r"\frac { 1 2 } { x }", "e1": "a , b"}
 TOKENS = ("x", "\\frac", "{", ",", '"', "'", "\\{", "é")

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from hmerbench.benchmarks.environment import best_device, environment, in_bf16
 from hmerbench.benchmarks.errors import Diverged, UserError
 from hmerbench.benchmarks.files import locked, remove_partial
-from hmerbench.benchmarks.languages.corpus import Corpus, columns
-from hmerbench.benchmarks.languages.run import LanguageRun
-from hmerbench.benchmarks.languages.settings import FILE, tied
+from hmerbench.benchmarks.language_models.corpus import Corpus, columns
+from hmerbench.benchmarks.language_models.run import LanguageRun
+from hmerbench.benchmarks.language_models.settings import FILE, tied
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.training.checkpoint import load_checkpoint, resumed_in
-from hmerbench.benchmarks.training.team import Team, make_deterministic, seed_of
+from hmerbench.benchmarks.training.distributed import Team, make_deterministic, seed_of
 from hmerbench.models.language import LanguageModel, State
 from hmerbench.models.language_weights import pack_language_model
 from hmerbench.models.weights import pack_tensors

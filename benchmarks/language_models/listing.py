@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.languages.run import LanguageRun
-from hmerbench.benchmarks.languages.settings import RECIPES
+from hmerbench.benchmarks.language_models.run import LanguageRun
+from hmerbench.benchmarks.language_models.settings import RECIPES
 from hmerbench.benchmarks.runs.listing import roots, shipped
 
 

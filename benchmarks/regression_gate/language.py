@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from hmerbench.benchmarks.config import names
-from hmerbench.benchmarks.languages.corpus import read_corpus
-from hmerbench.benchmarks.languages.run import LanguageRun
-from hmerbench.benchmarks.languages.settings import RECIPES, resolve, tied
-from hmerbench.benchmarks.languages.training import train
+from hmerbench.benchmarks.language_models.corpus import read_corpus
+from hmerbench.benchmarks.language_models.run import LanguageRun
+from hmerbench.benchmarks.language_models.settings import RECIPES, resolve, tied
+from hmerbench.benchmarks.language_models.training import train
 from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
 
 WORDS = ["a", "ab", "ba", "abba", "babba", "aabb"]

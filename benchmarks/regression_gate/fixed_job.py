@@ -27,8 +27,8 @@ from hmerbench.benchmarks.data.samples import Sample, evenly, with_ink
 from hmerbench.benchmarks.data.sub_expressions import sub_expressions
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.recognition.predict import Reader, predict, ranked
-from hmerbench.benchmarks.regression.handwriting import handwriting
-from hmerbench.benchmarks.regression.language import language_values
+from hmerbench.benchmarks.regression_gate.handwriting import handwriting
+from hmerbench.benchmarks.regression_gate.language import language_values
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import score
 from hmerbench.benchmarks.training.teacher_forcing import teacher_forced

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.languages.run import LanguageRun
-from hmerbench.benchmarks.languages.settings import PARTS
+from hmerbench.benchmarks.language_models.run import LanguageRun
+from hmerbench.benchmarks.language_models.settings import PARTS
 from hmerbench.benchmarks.runs.packing import packed
 
 

@@ -12,17 +12,17 @@ from hmerbench.benchmarks.cli.main import app, main
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.languages import listing, tables
-from hmerbench.benchmarks.languages.corpus import caption_corpus
-from hmerbench.benchmarks.languages.packing import pack
-from hmerbench.benchmarks.languages.run import LanguageRun
-from hmerbench.benchmarks.languages.settings import FILE, resolve, tied
-from hmerbench.benchmarks.languages.tracking import track
+from hmerbench.benchmarks.language_models import listing, tables
+from hmerbench.benchmarks.language_models.corpus import caption_corpus
+from hmerbench.benchmarks.language_models.packing import pack
+from hmerbench.benchmarks.language_models.run import LanguageRun
+from hmerbench.benchmarks.language_models.settings import FILE, resolve, tied
+from hmerbench.benchmarks.language_models.tracking import track
 from hmerbench.benchmarks.tracking.tracking_store import tracking_uri
 from hmerbench.models.language import LINE_END, UNKNOWN
 from hmerbench.models.vocab import SPECIAL, Vocabulary
 from hmerbench.models.weights import read_tensors
-from tests.helpers.places import ROOT
+from tests.helpers.paths import ROOT
 from tests.helpers.tiny import SYMBOLS, tiny_archive
 
 

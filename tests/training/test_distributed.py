@@ -5,15 +5,15 @@ import torch
 from torch import distributed
 
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.training import team
-from hmerbench.benchmarks.training.team import Team
+from hmerbench.benchmarks.training import distributed as processes
+from hmerbench.benchmarks.training.distributed import Team
 
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list:
     """What the second of two processes asks of torch on a machine with two GPUs."""
     asked: list = []
-    monkeypatch.setattr(team, "best_device", lambda number: torch.device("cuda", number))
+    monkeypatch.setattr(processes, "best_device", lambda number: torch.device("cuda", number))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "set_device", lambda device: asked.append(("set_device", device)))
     monkeypatch.setattr(

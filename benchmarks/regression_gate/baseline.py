@@ -28,8 +28,8 @@ from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.environment import environment, revision
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.places import CHECKOUT
-from hmerbench.benchmarks.regression import fixed_job
+from hmerbench.benchmarks.paths import CHECKOUT
+from hmerbench.benchmarks.regression_gate import fixed_job
 from hmerbench.benchmarks.yaml_files import flat
 from hmerbench.evaluation.scoring.stats import prediction_interval
 

@@ -17,12 +17,12 @@ from hmerbench.benchmarks.data import batching
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.regression import baseline as regress
-from hmerbench.benchmarks.regression import fixed_job
+from hmerbench.benchmarks.regression_gate import baseline as regress
+from hmerbench.benchmarks.regression_gate import fixed_job
 from hmerbench.benchmarks.training import trainer
 from hmerbench.evaluation.scoring.stats import prediction_interval
 from hmerbench.evaluation.symlg import builder
-from tests.helpers.places import MEDIUM, ROOT
+from tests.helpers.paths import MEDIUM, ROOT
 
 BASELINE = ROOT / "results/baseline.json"
 

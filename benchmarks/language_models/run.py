@@ -11,9 +11,9 @@ from pydantic import TypeAdapter
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import content_of, folders_with, write_atomically
-from hmerbench.benchmarks.languages.settings import FILE, LanguageSettings, load
+from hmerbench.benchmarks.language_models.settings import FILE, LanguageSettings, load
 from hmerbench.benchmarks.printing import counted
-from hmerbench.benchmarks.runs.contents import Environment, Open
+from hmerbench.benchmarks.runs.schemas import Environment, Open
 
 
 class Epoch(Open):

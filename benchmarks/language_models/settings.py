@@ -11,7 +11,7 @@ from hmerbench.benchmarks.yaml_files import read_yaml
 from hmerbench.models.language_config import LanguageConfig
 
 SCHEMA = 1  # version of the settings below: raise it when one is added or removed or changes its meaning
-RECIPES = "languages/recipes"  # below benchmarks/
+RECIPES = "language_models/recipes"  # below benchmarks/
 FILE = "language.yaml"  # in a run folder, as a recognizer's has its config.yaml
 PARTS = (
     FILE,

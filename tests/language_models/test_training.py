@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from hmerbench.benchmarks.environment import best_device
-from hmerbench.benchmarks.languages import training
-from hmerbench.benchmarks.languages.corpus import columns, read_corpus
-from hmerbench.benchmarks.languages.plain import plain_loss
-from hmerbench.benchmarks.languages.run import LanguageRun
-from hmerbench.benchmarks.languages.settings import LanguageSettings, Training, resolve, tied
-from hmerbench.benchmarks.languages.training import Trainer, perplexity, train
+from hmerbench.benchmarks.language_models import training
+from hmerbench.benchmarks.language_models.corpus import columns, read_corpus
+from hmerbench.benchmarks.language_models.plain import plain_loss
+from hmerbench.benchmarks.language_models.run import LanguageRun
+from hmerbench.benchmarks.language_models.settings import LanguageSettings, Training, resolve, tied
+from hmerbench.benchmarks.language_models.training import Trainer, perplexity, train
 from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
 from hmerbench.models.language_config import LanguageConfig
-from tests.helpers.places import SHARED
+from tests.helpers.paths import SHARED
 
 PTB = SHARED / "ptb"
 WORDS = [UNKNOWN, LINE_END, "a", "ab", "bab", "abba"]

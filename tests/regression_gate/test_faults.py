@@ -20,9 +20,9 @@ import pytest
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.regression import baseline, fixed_job
-from hmerbench.benchmarks.regression.handwriting import handwriting
-from tests.helpers.places import ROOT
+from hmerbench.benchmarks.regression_gate import baseline, fixed_job
+from hmerbench.benchmarks.regression_gate.handwriting import handwriting
+from tests.helpers.paths import ROOT
 
 
 class Fault(NamedTuple):

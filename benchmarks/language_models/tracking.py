@@ -4,8 +4,8 @@ the store lacks is added."""
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from hmerbench.benchmarks.languages.run import LanguageRun
-from hmerbench.benchmarks.languages.settings import PARTS
+from hmerbench.benchmarks.language_models.run import LanguageRun
+from hmerbench.benchmarks.language_models.settings import PARTS
 from hmerbench.benchmarks.runs.folder import store_key
 from hmerbench.benchmarks.tracking.track import with_store
 from hmerbench.benchmarks.yaml_files import flat

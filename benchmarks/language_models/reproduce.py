@@ -6,11 +6,11 @@ from pathlib import Path
 
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.languages.corpus import Corpus, caption_corpus, read_corpus
-from hmerbench.benchmarks.languages.run import LanguageRun
-from hmerbench.benchmarks.languages.settings import LanguageSettings, resolve, tied
-from hmerbench.benchmarks.languages.tracking import track
-from hmerbench.benchmarks.languages.training import train
+from hmerbench.benchmarks.language_models.corpus import Corpus, caption_corpus, read_corpus
+from hmerbench.benchmarks.language_models.run import LanguageRun
+from hmerbench.benchmarks.language_models.settings import LanguageSettings, resolve, tied
+from hmerbench.benchmarks.language_models.tracking import track
+from hmerbench.benchmarks.language_models.training import train
 from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.runs.workspace import workspace
 

@@ -10,8 +10,8 @@ import pytest
 from hmerbench.benchmarks.config import Language, Search
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.languages import rescore as rescoring
-from hmerbench.benchmarks.languages.rescore import Listed, judged, read_lists, rescore
+from hmerbench.benchmarks.language_models import rescore as rescoring
+from hmerbench.benchmarks.language_models.rescore import Listed, judged, read_lists, rescore
 from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.evaluation.symlg import from_latex
 from tests.helpers.tiny import tiny_archive, tiny_config
