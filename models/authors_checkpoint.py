@@ -2,18 +2,15 @@
 
 import re
 import zipfile
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from hmerbench.models.comer import CoMER
 from hmerbench.models.errors import CheckpointError
 from hmerbench.models.settings import CoMERSettings
+from hmerbench.models.stored_pickle import Stored, StoredPickle
 from hmerbench.models.vocab import Vocabulary
 from hmerbench.models.weights import one_line, with_weights
 
@@ -27,30 +24,42 @@ def import_lightning(ckpt: Path) -> CoMER:
     there is no coverage) from the stored hyperparameters. Nothing in the file is executed. Raises CheckpointError for
     unreadable files and for missing, unexpected or mis-shaped tensors.
     """
-    content = _read(ckpt)
+    if not ckpt.is_file():
+        raise CheckpointError(f"{ckpt}: there is no such file; give the path of a Lightning checkpoint (.ckpt)")
+    if not zipfile.is_zipfile(ckpt):
+        raise CheckpointError(f"{ckpt}: damaged, or not a checkpoint of torch 1.6 or later; download it again")
+    try:
+        with StoredPickle(ckpt) as file:
+            return _network(ckpt, file)
+    except CheckpointError:
+        raise
+    except Exception as error:  # a broken or hostile pickle can raise anything
+        raise CheckpointError(f"{ckpt}: unreadable checkpoint ({one_line(error)}); download it again") from None
 
+
+def _network(ckpt: Path, file: StoredPickle) -> CoMER:
     def mapping(key: str) -> Mapping[Any, Any]:
-        value = content.get(key) if isinstance(content, Mapping) else None
+        value = file.content.get(key) if isinstance(file.content, Mapping) else None
         return value if isinstance(value, Mapping) else {}
 
-    state = {
+    stored = {
         name.removeprefix(PREFIX): tensor
         for name, tensor in mapping("state_dict").items()
-        if isinstance(name, str) and name.startswith(PREFIX) and isinstance(tensor, Tensor)
+        if isinstance(name, str) and name.startswith(PREFIX) and isinstance(tensor, Stored)
     }
-    if not state:
+    if not stored:
         raise CheckpointError(f"{ckpt}: no tensors named {PREFIX}*; give a checkpoint of the authors' CoMER")
     try:
-        settings = _infer_settings(state, mapping("hyper_parameters"))
-        classes = state["decoder.proj.weight"].shape[0]
+        settings = _infer_settings(stored, mapping("hyper_parameters"))
+        classes = stored["decoder.proj.weight"].shape[0]
     except (KeyError, IndexError, ValueError) as error:
         raise CheckpointError(f"{ckpt}: not a CoMER network, as no sizes can be inferred ({one_line(error)})") from None
     if classes != len(Vocabulary()):
         raise CheckpointError(f"{ckpt}: has {classes} classes, not the {len(Vocabulary())} of models/dictionary.txt")
-    return with_weights(ckpt, CoMER(settings), state)
+    return with_weights(ckpt, lambda: CoMER(settings), file.tensors(stored))
 
 
-def _infer_settings(state: Mapping[str, Tensor], hyperparameters: Mapping[str, Any]) -> CoMERSettings:
+def _infer_settings(state: Mapping[str, Stored], hyperparameters: Mapping[str, Any]) -> CoMERSettings:
     """The settings, from tensor shapes and the checkpoint's hyperparameters."""
 
     def count(pattern: str) -> int:
@@ -78,31 +87,3 @@ def _infer_settings(state: Mapping[str, Tensor], hyperparameters: Mapping[str, A
     elif known.get("cross_coverage") == known.get("self_coverage"):
         raise ValueError("one coverage, and no hyperparameter says which")
     return CoMERSettings(**known)
-
-
-class StandIn:
-    """Replaces any class or function that a checkpoint refers to: inert, but keeps the items of dict-like ones."""
-
-    def __new__(cls, *_: object) -> OrderedDict[Any, Any]:
-        """An empty dict, whatever the arguments."""
-        return OrderedDict()
-
-
-def _read(ckpt: Path) -> Any:
-    """Content of a file that torch.save wrote: plain containers, tensors, and `StandIn` for all else.
-
-    torch's reader for untrusted files (weights_only) calls nothing but what it was told is safe.
-    """
-    if not ckpt.is_file():
-        raise CheckpointError(f"{ckpt}: there is no such file; give the path of a Lightning checkpoint (.ckpt)")
-    if not zipfile.is_zipfile(ckpt):
-        raise CheckpointError(f"{ckpt}: damaged, or not a checkpoint of torch 1.6 or later; download it again")
-    try:
-        unknown = torch.serialization.get_unsafe_globals_in_checkpoint(ckpt)
-        stand_ins: list[Any] = [(type("StandIn", (StandIn,), {}), name) for name in unknown]
-        with torch.serialization.safe_globals(stand_ins):
-            return torch.load(ckpt, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # a broken or hostile pickle can raise anything
-        raise CheckpointError(f"{ckpt}: unreadable checkpoint ({one_line(error)}); download it again") from None

@@ -15,12 +15,12 @@ class LanguageConfig:
     words: Literal["spelled", "table"] = "spelled"  # a word's vector: from its characters, or a row of a table
     word_size: PositiveInt = 200  # columns of that table
     character_size: PositiveInt = 15
-    widths: PositiveInt = 6  # filters are 1 to this many characters wide
+    widths: Annotated[int, Field(gt=0, le=65)] = 6  # filters are 1 to this many characters wide
     filters: PositiveInt = 25  # for each character of a filter's width
     most_filters: PositiveInt = 1000  # of one width
     highways: Annotated[int, Field(ge=0)] = 1
     hidden: PositiveInt = 300
-    layers: PositiveInt = 2
+    layers: Annotated[int, Field(gt=0, le=100)] = 2
     dropout: Share = 0.5  # between LSTM layers and before the softmax
     input_dropout: Share = 0.0  # of what the first LSTM layer reads; the authors drop none of it
 

@@ -3,6 +3,8 @@
 from dataclasses import asdict
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from hmerbench.models.errors import CheckpointError
 from hmerbench.models.language import LanguageModel, Lexicon
 from hmerbench.models.language_config import LanguageConfig
@@ -32,7 +34,10 @@ def load_language_model(path: Path) -> LanguageModel:
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not a language model's weights; give the weights.safetensors of its run folder")
     try:
-        config, lexicon = LanguageConfig(**header["model"]), Lexicon(header["words"])
+        config, words = LanguageConfig(**header["model"]), TypeAdapter(list[str]).validate_python(header["words"])
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: its configuration is unknown ({one_line(error)}); update this suite") from None
-    return with_weights(path, LanguageModel(config, lexicon), state).eval()
+    if len(words) * max(map(len, words), default=0) > sum(tensor.nbytes for tensor in state.values()):
+        raise CheckpointError(f"{path}: they do not fit its {len(words):,} words; give weights of this model")
+    lexicon = Lexicon(words)
+    return with_weights(path, lambda: LanguageModel(config, lexicon), state).eval()

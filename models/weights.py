@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
@@ -13,10 +13,16 @@ from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
+from torch.nn.modules.module import (
+    register_module_module_registration_hook,
+    register_module_parameter_registration_hook,
+)
 
 from hmerbench.models.errors import CheckpointError
 from hmerbench.models.network import Network, build
 from hmerbench.models.settings import NetworkSettings, of_its_network, without_former
+from hmerbench.models.strict_json import parse_json
+from hmerbench.models.vocab import Vocabulary
 
 FORMAT = "hmerbench-weights-1"
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
@@ -57,27 +63,42 @@ def load_weights(path: Path, settings: NetworkSettings | None = None) -> Network
     if different:
         changes = ", ".join(f"{key} {found[key]} instead of {wanted[key]}" for key in different)
         raise CheckpointError(f"{path}: has {changes}; choose the recipe it was trained with")
-    model = build(settings)
-    if header.get("vocabulary") != model.vocabulary.digest:
-        raise CheckpointError(f"{path}: it was trained with another vocabulary{_other_words(header, model)}")
-    return with_weights(path, model, state)
+    if header.get("vocabulary") != Vocabulary().digest:
+        raise CheckpointError(f"{path}: it was trained with another vocabulary{_other_words(header)}")
+    return with_weights(path, lambda: build(settings), state)
 
 
-def _other_words(header: Mapping[str, Any], model: Network) -> str:
+def _other_words(header: Mapping[str, Any]) -> str:
     """The first word that differs, if the file lists its words, and the fix."""
     fix = "; restore models/dictionary.txt"
-    pairs = zip_longest(header.get("words", ()), model.vocabulary.words)
+    pairs = zip_longest(header.get("words", ()), Vocabulary().words)
     first = next((f" ({theirs!r} where this suite has {ours!r})" for theirs, ours in pairs if theirs != ours), "")
     return first * ("words" in header) + fix
 
 
-def with_weights(path: Path, model: AnyModule, state: Mapping[str, Tensor]) -> AnyModule:
-    """The model with the tensors read from `path`; CheckpointError unless names and shapes match and all numbers are
-    finite."""
+def with_weights(path: Path, make: Callable[[], AnyModule], state: Mapping[str, Tensor]) -> AnyModule:
+    """The network that `make` gives, with the tensors read from `path`; CheckpointError unless names and shapes match
+    and all numbers are finite.
+
+    However large its settings are, the network is made no further than the file reaches.
+    """
+    numbers, modules = sum(tensor.numel() for tensor in state.values()), 100 + 10 * len(state)
+
+    def count(_module: nn.Module, _name: str, part: object) -> None:
+        nonlocal numbers, modules
+        numbers -= part.numel() if isinstance(part, Tensor) else 0
+        modules -= isinstance(part, nn.Module)
+        if min(numbers, modules) < 0:
+            raise MemoryError
+
     try:
+        with register_module_parameter_registration_hook(count), register_module_module_registration_hook(count):
+            model = make()
         model.load_state_dict(state)
-    except RuntimeError as error:
-        reason = one_line(str(error).partition(":")[2])
+    except (RuntimeError, MemoryError, TypeError, ValueError, OverflowError) as error:  # also of impossible sizes
+        reason = one_line(
+            str(error).partition("state_dict")[2].partition(":")[2] or "its settings describe a larger one"
+        )
         raise CheckpointError(f"{path}: they do not fit the network ({reason}); give weights of this one") from None
     for name, tensor in model.state_dict().items():
         if not tensor.isfinite().all():
@@ -100,7 +121,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """
     try:
         with safe_open(path, "pt") as file:
-            header = json.loads((file.metadata() or {}).get("hmerbench", "{}"))
+            header = parse_json((file.metadata() or {}).get("hmerbench", "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
     except (SafetensorError, ValueError) as error:
         raise CheckpointError(f"{path}: damaged, or not a safetensors file ({one_line(error)})") from None

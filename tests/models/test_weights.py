@@ -1,12 +1,20 @@
 """Weights files: round trip and damage; import of the authors' checkpoints without executing anything in them."""
 
+import argparse
+import collections
+import datetime
+import decimal
+import enum
+import functools
 import pickle
 import sys
 import types
+import zipfile
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -16,6 +24,9 @@ from torch._utils import _rebuild_tensor_v2
 from hmerbench.models.authors_checkpoint import import_lightning
 from hmerbench.models.comer import CoMER
 from hmerbench.models.errors import CheckpointError
+from hmerbench.models.language import LanguageModel, Lexicon
+from hmerbench.models.language_config import LanguageConfig
+from hmerbench.models.language_weights import load_language_model, pack_language_model
 from hmerbench.models.settings import CoMERSettings, DenseWAPSettings
 from hmerbench.models.vocab import Vocabulary
 from hmerbench.models.weights import load_weights, pack_tensors, pack_weights, read_tensors
@@ -132,6 +143,50 @@ def test_missing_damaged_and_foreign_files(weights: Path, tmp_path: Path) -> Non
         load_weights(foreign)
 
 
+HUGE = [{"d_model": 10**9, "nhead": 1}, {"num_layers": 10**9}, {"num_decoder_layers": 2000}, {"dc": 10**12}]
+
+
+@pytest.mark.parametrize("settings", HUGE)
+def test_settings_take_no_memory_that_the_file_does_not_fill(weights: Path, settings: dict[str, int]) -> None:
+    header, tensors = read_tensors(weights)
+    weights.write_bytes(pack_tensors(tensors, header | {"config": header["config"] | settings}))
+    with fails_with(r"do not fit the network \(its settings describe a larger one\)", weights):
+        load_weights(weights)
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ('{"format": "x", "format": "x"}', "the key 'format' occurs twice"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a": NaN}', "NaN is not a finite number"),
+        ("{", "Expecting property name"),
+    ],
+)
+def test_headers_are_read_strictly(tmp_path: Path, header: str, words: str) -> None:
+    save_file({"x": torch.zeros(2)}, tmp_path / "x.safetensors", {"hmerbench": header})
+    with fails_with(words, tmp_path / "x.safetensors"):
+        load_weights(tmp_path / "x.safetensors")
+
+
+def test_a_language_model_takes_no_memory_that_its_file_does_not_fill(tmp_path: Path) -> None:
+    path = tmp_path / "weights.safetensors"
+    model = LanguageModel(LanguageConfig(hidden=4, filters=1), Lexicon.of(["a", "b"]))
+    path.write_bytes(pack_language_model(model))
+    assert load_language_model(path).lexicon.words == model.lexicon.words
+    header, tensors = read_tensors(path)
+    for changes, words in (
+        ({"model": header["model"] | {"hidden": 10**9}}, "its settings describe a larger one"),
+        ({"model": header["model"] | {"layers": 10**9}}, "layers: Input should be less than or equal to 100"),
+        ({"model": header["model"] | {"widths": 10**9}}, "widths: Input should be less than or equal to 65"),
+        ({"words": ["a" * 10_000, *map(str, range(10_000))]}, "do not fit its 10,001 words"),
+        ({"words": [["a"], "b"]}, "its configuration is unknown"),
+    ):
+        path.write_bytes(pack_tensors(tensors, header | changes))
+        with fails_with(words, path):
+            load_language_model(path)
+
+
 def test_round_trip_of_blocks_that_differ_in_depth(tmp_path: Path) -> None:
     model = CoMER(replace(CONFIG, num_layers=(1, 2, 3)))
     (tmp_path / "weights.safetensors").write_bytes(pack_weights(model))
@@ -213,6 +268,73 @@ def test_malicious_checkpoint_runs_nothing(place: str, model: CoMER, tmp_path: P
     assert marker.exists()  # the attack would have worked
 
 
+class Hashable(enum.Enum):
+    """Stands as a key, and refers to its class."""
+
+    KEY = 1
+
+
+OBJECTS = [
+    np.float64(0.5), np.zeros(3), np.random.default_rng(0), np.dtype("f4"), np.datetime64("2020-01-01"), np.ma.zeros(2),
+    functools.partial(print, 1, end=""), collections.deque([1, 2], maxlen=5), collections.defaultdict(list, {1: [2]}),
+    {Hashable.KEY: 1, frozenset([1]): 2, Path("x"): 3}, argparse.Namespace(a=1), range(3), slice(1, 2), 1j, b"bytes",
+    datetime.datetime(2020, 1, 1), decimal.Decimal("1"), 10**700, len, int, torch.float32, torch.eye(3).to_sparse(),
+    torch.nn.Linear(2, 2), torch.Size([1]), torch.zeros(2).half(), "abc".join,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("thing", OBJECTS, ids=lambda thing: type(thing).__name__)
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_any_object_in_a_checkpoint_is_replaced(thing: object, protocol: int, model: CoMER, tmp_path: Path) -> None:
+    """Whatever its state is; Lightning keeps callbacks, loops, optimizers and schedulers beside the weights."""
+    state = {f"comer_model.{name}": tensor for name, tensor in model.state_dict().items()}
+    content = {"best_score": thing, "state_dict": state, "hyper_parameters": {"dropout": 0.25, "thing": thing}}
+    torch.save(content, tmp_path / "x.ckpt", pickle_protocol=protocol)
+    found = import_lightning(tmp_path / "x.ckpt")
+    assert vars(found.settings)["dropout"] == 0.25 and same(dict(found.state_dict()), dict(model.state_dict()))
+
+
+def test_a_checkpoint_cannot_change_what_reads_it(model: CoMER, tmp_path: Path) -> None:
+    """A pickle may give a state to a class or function that it names: here, to those that read tensors."""
+    ckpt = lightning(tmp_path / "x.ckpt", model)
+    state = b"N}X\x07\x00\x00\x00__new__Ns\x86b0"  # (None, {"__new__": None}): to be set as an attribute
+    names = (b"torch._utils\n_rebuild_tensor_v2", b"collections\nOrderedDict", b"torch\nFloatStorage")
+    opening = b"\x80\x02" + b"".join(b"c" + name + b"\n" + state for name in names)
+    with zipfile.ZipFile(ckpt) as old, zipfile.ZipFile(tmp_path / "y.ckpt", "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            new.writestr(name, opening + content[2:] if name.endswith("data.pkl") else content)
+    assert same(dict(import_lightning(tmp_path / "y.ckpt").state_dict()), dict(model.state_dict()))
+    assert same(dict(import_lightning(ckpt).state_dict()), dict(model.state_dict()))
+
+
+def compressed(path: Path, name: str, size: int) -> Path:
+    """The checkpoint with a record that unpacks to `size` zeros."""
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(path.with_name("bomb.ckpt"), "w", zipfile.ZIP_DEFLATED) as new:
+        for record in old.namelist():
+            new.writestr(record, bytes(size) if record.endswith(name) else old.read(record))
+    return path.with_name("bomb.ckpt")
+
+
+@pytest.mark.parametrize("name", ["data.pkl", "data/0"])
+def test_a_checkpoint_that_unpacks_to_much_more_is_refused(name: str, model: CoMER, tmp_path: Path) -> None:
+    bomb = compressed(lightning(tmp_path / "x.ckpt", model), name, 50_000_000)
+    with fails_with(r"unreadable checkpoint \([\d,]+ bytes that unpack to 5[\d,]+\)", bomb):
+        import_lightning(bomb)
+
+
+def test_one_number_is_no_network(tmp_path: Path) -> None:
+    """Views of it may have any shape."""
+    model = CoMER(replace(CONFIG, d_model=64))
+    views = {f"comer_model.{name}": torch.zeros(()).expand(x.shape) for name, x in model.state_dict().items()}
+    with fails_with("a tensor that extends beyond its numbers", tmp_path / "x.ckpt"):
+        import_lightning(lightning(tmp_path / "x.ckpt", model, state_dict=views))
+    one = torch.zeros(max(x.numel() for x in model.state_dict().values()))
+    shared = {f"comer_model.{name}": one[: x.numel()].view(x.shape) for name, x in model.state_dict().items()}
+    with fails_with("its tensors share their numbers", tmp_path / "y.ckpt"):
+        import_lightning(lightning(tmp_path / "y.ckpt", model, state_dict=shared))
+
+
 def test_unusable_checkpoints(model: CoMER, tmp_path: Path) -> None:
     good = lightning(tmp_path / "good.ckpt", model)
     with fails_with("there is no such file", tmp_path / "none.ckpt"):
@@ -246,5 +368,6 @@ def test_tensors_beyond_their_storage(model: CoMER, tmp_path: Path) -> None:
             )  # fmt: skip
 
     ckpt = lightning(tmp_path / "beyond.ckpt", model, callbacks=Beyond())
-    with fails_with("unreadable checkpoint", ckpt):
+    with fails_with("unreadable checkpoint", ckpt) as caught:
         import_lightning(ckpt)
+    assert "weights_only" not in str(caught.value)

@@ -1,0 +1,32 @@
+"""JSON read strictly, for headers and for files that anybody may have written. Loads no torch."""
+
+import json
+import math
+from typing import Any
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text.
+
+    Raises ValueError for anything else, also for a key that occurs twice, of which json would keep the last, for
+    numbers that are not finite, and for nesting beyond Python's stack.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = dict(pairs)
+    if len(keys) < len(pairs):
+        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        raise ValueError(f"the key {twice[:40]!r} occurs twice")
+    return keys
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is not a finite number")
+    return value
