@@ -134,7 +134,7 @@ bench-scoring: $(READY) ## time the scoring of the test sets of CROHME= (OFFICIA
 
 lock: ## resolve the dependencies of pyproject.toml again (see CONTRIBUTING.md)
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
-	.lock-venv/bin/pip install --quiet 'setuptools>=77' torch==2.13.0 '.[suite,ray,dev]'
+	.lock-venv/bin/pip install --quiet 'setuptools>=77' torch==2.13.0 '.[suite,heic,ray,dev]'
 	{ echo "# Made by 'make lock' with $$(.lock-venv/bin/python --version). Exact pins, no local versions:"; \
 	  echo "# torch brings the CUDA packages that belong to it where it wants any."; \
 	  .lock-venv/bin/pip freeze --all | sed 's/+[a-z0-9.]*$$//' | grep -viE '^(pip|hmerbench|nvidia-.*|cuda-.*|triton)( @|==)'; } > requirements.lock

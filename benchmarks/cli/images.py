@@ -15,7 +15,7 @@ PANEL = "Images"
 
 @app.command(rich_help_panel=PANEL)
 def recognize(
-    images: Annotated[list[Path], typer.Argument(help="PNG, BMP or JPEG files, one expression each")],
+    images: Annotated[list[Path], typer.Argument(help="pictures of one expression each: PNG, JPEG, WebP, HEIC, …")],
     weights: Annotated[
         Path | None,
         typer.Option(
@@ -25,8 +25,13 @@ def recognize(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line: LaTeX, score, n-best")] = False,
     nbest: Annotated[int, typer.Option(min=1, help="hypotheses in the JSON output")] = 10,
     show: Annotated[bool, typer.Option("--show", help="draw the attention maps to IMAGE.attention.png")] = False,
+    show_prepared: Annotated[
+        bool, typer.Option("--show-prepared", help="write what the network is shown to IMAGE.prepared.png")
+    ] = False,
 ) -> None:
     """Recognize images of expressions: one line of LaTeX per image."""
+    from PIL import Image
+
     from hmerbench.benchmarks.recognition.recognizer import Recognition, Recognizer
     from hmerbench.models.weights import one_line
 
@@ -54,6 +59,10 @@ def recognize(
             print(
                 f"doubtful: {printable(path)}: {note}; is it a cropped image of a single expression?", file=sys.stderr
             )
+        if show_prepared:
+            shown, done = Path(f"{path}.prepared.png"), "; ".join(recognition.prepared) or "read as it is"
+            Image.fromarray(recognition.ink).save(shown)
+            print(f"prepared: {printable(shown)} ({done})", file=sys.stderr)
         if picture:
             print(f"attention: {printable(picture)}", file=sys.stderr)
     if read:

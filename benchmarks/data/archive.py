@@ -1,12 +1,11 @@
 """CROHME in the layout published with CoMER: data/SPLIT/{caption.txt, img/ID.bmp, symLg/ID.lg}.
 
-The embedded set (synthetic.py) and user-supplied archives in this layout are read by the same code. An image may also
-be img/ID.png, in gray, in color or transparent; where ink is darker than paper, it is inverted. A test set of one's own
-needs no symLg: the ground truth is then made from its captions.
+The embedded set (synthetic.py) and user-supplied archives in this layout are read by the same code. Images of one's own
+may be pictures of any kind: normalize_image.py prepares them. A test set of one's own needs no symLg: the ground truth
+is then made from its captions.
 """
 
 import hashlib
-import io
 import json
 import re
 from collections import Counter
@@ -15,9 +14,9 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
-from hmerbench.benchmarks.data.pictures import bright_ink, gray_of, resembles_crohme
+from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
+from hmerbench.benchmarks.data.normalize_image import ENDINGS, Prepared, decoded, prepare
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.data.store import FolderStore, Store, ZipStore
 from hmerbench.benchmarks.errors import UserError
@@ -28,19 +27,15 @@ from hmerbench.evaluation.scoring.inputs import PUBLISHED, from_captions, parse_
 from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
-MAX_IMAGE_PIXELS = 16_000_000
-MAX_IMAGE_BYTES = 4 * MAX_IMAGE_PIXELS + 4096
+MAX_IMAGE_BYTES = 64 << 20
 MAX_TEXT_BYTES = 16 << 20
-UNREADABLE_IMAGE = (
-    f"cannot be decoded, or has more than {MAX_IMAGE_PIXELS:,} pixels; save it again as a plain PNG or BMP (8-bit gray)"
-)
-
-ENDINGS = (".bmp", ".png")  # of images, in small letters
-MAX_NAMED = 10  # unknown symbols, in an error
+PREPARED_MARKER = "PREPARED.json"  # in data/: these images are read as they are
+MAX_NAMED = 10  # unknown symbols or images, in an error
 
 _ID = re.compile(r"\w[\w.+-]*")  # ids and splits become file names
 _SPLIT = re.compile(rf"({_ID.pattern})/caption\.txt")
-_CONTENT = re.compile(rf"({_ID.pattern})/(caption\.txt|img/[^/]+\.(?:bmp|png)|symLg/[^/]+\.lg)")
+_IMAGE = "|".join(ending[1:] for ending in ENDINGS)
+_CONTENT = re.compile(rf"({_ID.pattern})/(caption\.txt|img/[^/]+\.(?i:{_IMAGE})|symLg/[^/]+\.lg)|PREPARED\.json")
 
 EDITION = "CROHME as published with CoMER"
 CONTENT = "1063a1f4a89c8d8e01995ff573779de110583a55f09e54a09f3724a16a1b1bba"  # its digest: captions, images and symLG
@@ -66,7 +61,7 @@ class Archive:
         self.test_splits: tuple[str, ...] = tuple(sorted(splits - {"train"}))
         self.splits: tuple[str, ...] = (*sorted(splits & {"train"}), *self.test_splits)
         self._caption_files = {split: store.read(f"{split}/caption.txt", MAX_TEXT_BYTES) for split in self.splits}
-        self._judged: set[str] = set()  # splits of which it was said whether they resemble CROHME
+        self.unreadable: dict[str, list[str]] = {}  # of splits that were read: which of their images cannot be, and why
         self._captions = {split: self._parse_captions(split) for split in self.splits}
         for split in self.splits:
             self._check_complete(split)
@@ -87,20 +82,23 @@ class Archive:
                 raise UserError(f"{where}, line {number}: {id_[:40]!r} {fault}; correct the line")
         known = Vocabulary().ids.keys() - {*SPECIAL}
         if unknown := Counter(token for tokens in captions.values() for token in tokens if token not in known):
-            named = ", ".join(f"{token[:40]} ({count})" for token, count in unknown.most_common(MAX_NAMED))
-            more = f" and {counted(others, 'other')}" if (others := len(unknown) - MAX_NAMED) > 0 else ""
+            words = named([f"{token[:40]} ({count})" for token, count in unknown.most_common()])
             fix = "write them in its symbols, or drop their lines"
-            raise UserError(f"{where}: not in models/dictionary.txt: {named}{more}; {fix}")
+            raise UserError(f"{where}: not in models/dictionary.txt: {words}; {fix}")
         if not captions:
             raise UserError(f"{where} holds no expression; pack the archive again")
         return captions
 
     def _check_complete(self, split: str) -> None:
-        """Check that every caption has its image and, if any of the split has one, its ground truth."""
+        """Check that every caption has one image and, if any of the split has one, its ground truth."""
         scored = self.has_ground_truth(split)
+        missing = [id_ for id_ in self._captions[split] if not self._images[split].get(id_)]
+        if missing:
+            fix = "add them, or drop the captions" if len(missing) > 1 else "add it, or drop the caption"
+            raise UserError(f"{self.path}: no image data/{split}/img/ID.* for {named(missing)}; {fix}")
+        if double := [" and ".join(names) for names in self._images[split].values() if len(names) > 1]:
+            raise UserError(f"{self.path}: more than one image of an expression: {named(double)}; keep one")
         for id_ in self._captions[split]:
-            if self._image_name(split, id_) not in self._store.sizes:
-                raise UserError(f"{self.path}: no {self._missing_image(split, id_)}")
             if scored and (name := f"{split}/symLg/{id_}.lg") not in self._store.sizes:
                 raise UserError(
                     f"{self.path}: no ground truth data/{name} for its caption; add it, or drop the caption"
@@ -108,21 +106,16 @@ class Archive:
         if split != "train" and not scored and self.caption_md5(split) != PUBLISHED.get(split):
             self.ground_truth(split)  # now: to correct a caption after the training makes it another run
 
-    def _missing_image(self, split: str, id_: str) -> str:
-        """Which image is missing, and what to do, which depends on what lies there instead."""
-        missing = f"image data/{split}/img/{id_}.bmp or {id_}.png for its caption"
-        found = re.compile(rf"{re.escape(f'{split}/img/{id_}')}(\.[^./]+)")
-        endings = [match[1] for name in self._store.sizes if (match := found.fullmatch(name))]
-        if not endings:
-            return f"{missing}; add it, or drop the caption"
-        fix = (
-            f"rename it to {id_}{ending.lower()}" if (ending := endings[0]).lower() in ENDINGS else "convert it to PNG"
-        )
-        return f"{missing}, but {id_}{ending}; {fix}"
-
-    def _image_name(self, split: str, id_: str) -> str:
-        names = [f"{split}/img/{id_}{ending}" for ending in ENDINGS]
-        return next((name for name in names if name in self._store.sizes), names[0])
+    @cached_property
+    def _images(self) -> dict[str, dict[str, list[str]]]:
+        """Names of image files by split and id, of any ending in small or capital letters."""
+        found: dict[str, dict[str, list[str]]] = {split: {} for split in self.splits}
+        for name in self._store.sizes:
+            split, _, file = name.partition("/img/")
+            id_, dot, ending = file.rpartition(".")
+            if split in found and (dot + ending).lower() in ENDINGS and id_ in self._captions[split]:
+                found[split].setdefault(id_, []).append(name)
+        return found
 
     def captions(self, split: str) -> dict[str, list[str]]:
         """Tokens by id, in the order of caption.txt. Raises UserError for an unknown split."""
@@ -135,35 +128,49 @@ class Archive:
         return hashlib.md5(self._caption_files[split], usedforsecurity=False).hexdigest()
 
     def image(self, split: str, id_: str) -> np.ndarray:
-        """One image, (H, W) uint8, bright ink on dark; inverted if necessary, which the published ones never need."""
-        name = self._image_name(split, id_)
-        gray = _decoded(self._store.read(name, MAX_IMAGE_BYTES), f"{self.path}: data/{name}")
-        return gray if self._published(split) else bright_ink(gray)
+        """One image as a network reads it, (H, W) uint8, white ink on black."""
+        return self.prepared(split, id_).ink
+
+    def prepared(self, split: str, id_: str, max_area: int = AUTHORS_MAX_PIXELS) -> Prepared:
+        """One image, and what was done to the file; those of CROHME and of the embedded set are read as they are.
+
+        Raises UserError for a damaged one, and for one of one's own on which nothing can be an expression.
+        """
+        (name,) = self._images[split][id_]
+        return self._prepared(split, name, self._store.read(name, MAX_IMAGE_BYTES), max_area)
+
+    def _prepared(self, split: str, name: str, content: bytes, max_area: int) -> Prepared:
+        where = f"{self.path}: data/{name}"
+        if self._published(split) or self.mark or PREPARED_MARKER in self._store.sizes:
+            return Prepared(decoded(content, where))
+        return prepare(content, where, max_area)
 
     def _published(self, split: str) -> bool:
         """Whether a split is one of CROHME's, all of them as published; there may be others beside them."""
         return split in PUBLISHED and self.published_digest == CONTENT
 
-    def samples(self, split: str) -> list[Sample]:
+    def samples(self, split: str, max_area: int = AUTHORS_MAX_PIXELS) -> list[Sample]:
         """All samples in the order of caption.txt; images are decoded anew at every call (train: 0.32 GB).
 
-        Of images of one's own, those unlike CROHME's are counted in a line of the terminal.
+        Images of one's own are made to have at most `max_area` pixels; those that cannot be prepared are left out, and
+        named in one line of the terminal. Raises UserError if none is left, and for a damaged archive.
         """
-        captions = self.captions(split)
-        samples = [Sample(id_, tuple(tokens), self.image(split, id_)) for id_, tokens in captions.items()]
-        if not (self.mark or self._published(split) or split in self._judged):
-            self._judged.add(split)
-            if unlike := [sample.id for sample in samples if not resembles_crohme(sample.image)]:
-                named = f"{len(unlike)} of {len(samples)} ({unlike[0]}{', ...' * (len(unlike) > 1)})"
-                whose = "unlike CROHME's, whose strokes are 3 px wide on a plain ground"
-                told = f"{self.path}: images of {split} {whose}: {named}"
-                if split != "train":
-                    told += (
-                        ". `recognize --json IMAGES > read.jsonl` reads them better, as it renders them so first; "
-                        "`hmerbench score --predictions read.jsonl "
-                        f"--ground-truth {self.path}:{split}` scores that"
-                    )
-                err_console.print(told)
+        samples, faults = list[Sample](), list[str]()
+        for id_, tokens in self.captions(split).items():
+            (name,) = self._images[split][id_]
+            content = self._store.read(name, MAX_IMAGE_BYTES)
+            try:
+                samples.append(Sample(id_, tuple(tokens), self._prepared(split, name, content, max_area).ink))
+            except UserError as error:
+                faults.append(str(error).removeprefix(f"{self.path}: "))
+        if not faults:
+            return samples
+        told = f"{self.path}: {len(faults)} of {len(self.captions(split))} images of {split} cannot be read"
+        if not samples or self._published(split) or self.mark:
+            raise UserError(f"{told}: {named(faults)}")
+        if split not in self.unreadable:
+            self.unreadable[split] = faults
+            err_console.print(f"{told}, and are left out: {named(faults)}", markup=False)
         return samples
 
     def has_ground_truth(self, split: str) -> bool:
@@ -267,15 +274,10 @@ def _digest(store: Store, names: Sequence[str]) -> str:
     return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
-def _decoded(content: bytes, where: str) -> np.ndarray:
-    """A BMP or PNG file of any depth, in color or transparent, as (H, W) uint8."""
-    try:
-        with Image.open(io.BytesIO(content), formats=("BMP", "PNG")) as picture:
-            if picture.width * picture.height > MAX_IMAGE_PIXELS:  # as its header says; nothing is decoded yet
-                raise Image.DecompressionBombError
-            return gray_of(picture)
-    except Exception:  # a damaged file makes the decoders raise nearly anything
-        raise UserError(f"{where} {UNREADABLE_IMAGE}") from None
+def named(items: Sequence[str]) -> str:
+    """The first few of many items for a message, and how many others there are."""
+    others = len(items) - MAX_NAMED
+    return ", ".join(items[:MAX_NAMED]) + (f" and {counted(others, 'other')}" if others > 0 else "")
 
 
 def open_archive(path: Path | str, trains: bool = True) -> Archive:

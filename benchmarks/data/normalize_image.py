@@ -1,16 +1,20 @@
-"""From a photograph or a scan to ink as CROHME renders it.
+"""From any picture of an expression to ink as CROHME renders it: one way for recognition, evaluation and training.
 
-CROHME's images are rendered from pen strokes: binary, strokes three pixels wide, symbols of one size. So ink is
-separated from paper, scaled to the size of CROHME's symbols and redrawn along its skeleton.
+CROHME's images are rendered from pen strokes: binary, strokes three pixels wide, symbols of one size. So a picture is
+turned upright, what lies around the paper is cut off, ink is separated from paper, scaled to the size of CROHME's
+symbols and redrawn along its skeleton. An image that is drawn as CROHME's are passes through, bit for bit.
 """
 
 import errno
+import io
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import cv2
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS
 from hmerbench.benchmarks.data.ink import MARGIN
@@ -23,38 +27,118 @@ from hmerbench.benchmarks.data.pictures import (
     stroke_width,
     symbol_height,
 )
+from hmerbench.benchmarks.data.surroundings import without_surroundings
 from hmerbench.benchmarks.data.thinning import thin
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.models.weights import one_line
 
-FORMATS = ("PNG", "BMP", "JPEG")
+# Formats and the endings of their files. EPS and WMF are programs, PSD and FITS no pictures of paper.
+FORMATS = ("PNG", "BMP", "DIB", "JPEG", "JPEG2000", "WEBP", "TIFF", "GIF", "AVIF", "HEIF", "PPM", "PCX", "ICO", "QOI")
+ENDINGS = (
+    *(".bmp", ".png", ".jpg", ".jpeg", ".jp2", ".webp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif"),
+    *(".dib", ".ppm", ".pgm", ".pbm", ".pcx", ".ico", ".qoi"),
+)
 MAX_PIXELS = 100_000_000  # a larger file is refused unread: no photograph, but maybe a decompression bomb
 MAX_PROPORTION = 100  # of the longer to the shorter side: no expression is that long and thin
 WORKING_SIDE = 2000  # px; larger images are shrunk first
 NO_INK = "{}: no ink on it that stands out from the paper; give a sharper or closer picture"
 
 
-def read_gray(path: Path) -> np.ndarray:
-    """Read a PNG, BMP or JPEG file as (H, W) uint8: upright, transparency filled in, no side above 2,000 px."""
+@dataclass(frozen=True)
+class Prepared:
+    """An image as a network reads it, (H, W) uint8, white ink on black, and what was done to the picture, in order."""
+
+    ink: np.ndarray
+    done: tuple[str, ...] = ()
+
+
+def prepare(source: Path | bytes | np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -> Prepared:
+    """The picture `name`, given as a file, its content or a gray image (H, W) uint8, prepared for a network.
+
+    Raises UserError for one that cannot be read, and for one without ink that can be an expression.
+    """
+    done: list[str] = []
+    gray = source if isinstance(source, np.ndarray) else decoded(source, name, done.append)
+    _check_kind(gray, name)
+    if gray.size <= max_area and drawn_as_crohme(gray):
+        return Prepared(gray)
+    gray = _of_working_size(gray, name)
+    gray, cut = without_surroundings(gray)
+    done += [f"{what} cut off" for what in cut]
+    return Prepared(as_crohme(gray, name, max_area, done.append), tuple(done))
+
+
+def drawn_as_crohme(gray: np.ndarray) -> bool:
+    """Whether an image is binary, with white ink on black and the margins that every image of CROHME has."""
+    height, width = gray.shape
+    x, y, wide, high = cv2.boundingRect(gray)
+    margins = (x, y, width - x - wide, height - y - high)
+    return margins == (MARGIN, MARGIN, MARGIN - 1, MARGIN - 1) and bool(np.isin(gray, (0, 255)).all())
+
+
+def decoded(source: Path | bytes, name: str, tell: Callable[[str], object] = lambda done: None) -> np.ndarray:
+    """The brightness of a picture, (H, W) uint8: upright, transparency filled in, of several frames the first.
+
+    `tell` is called with each change. Raises UserError.
+    """
     try:
-        if path.exists() and not path.is_file():
+        if isinstance(source, Path) and source.exists() and not source.is_file():
             raise IsADirectoryError(errno.EISDIR, "not a file")  # reading a pipe may never end
-        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS) as picture:
+        _read_heic()
+        stream = io.BytesIO(source) if isinstance(source, bytes) else source
+        with warnings.catch_warnings(action="ignore"), Image.open(stream, formats=FORMATS) as picture:
             if picture.width * picture.height > MAX_PIXELS:
                 raise Image.DecompressionBombError
             picture.draft("L", (WORKING_SIDE, WORKING_SIDE))  # a large JPEG is decoded at a fraction of its size
-            gray = gray_of(ImageOps.exif_transpose(picture))
+            if picture.getexif().get(ExifTags.Base.Orientation, 1) != 1:
+                tell("turned upright")
+            upright = ImageOps.exif_transpose(picture)
+            if getattr(picture, "n_frames", 1) > 1:
+                tell("first frame taken")
+            if upright.has_transparency_data:
+                tell("transparency filled in")
+            return gray_of(upright)
     except (Image.DecompressionBombError, MemoryError):
-        raise UserError(f"{path}: more than {MAX_PIXELS // 10**6} million pixels; scale it down") from None
+        raise UserError(f"{name}: more than {MAX_PIXELS // 10**6} million pixels; scale it down") from None
     except UnidentifiedImageError:
-        raise UserError(f"{path}: not a PNG, BMP or JPEG image; convert it") from None
+        raise UserError(f"{name}: {_unidentified(source)}") from None
     except Exception as error:  # a damaged file makes the decoders raise nearly anything
         if isinstance(error, OSError) and error.strerror:
-            raise UserError(f"{path}: {error.strerror}; give the path of an image that may be read") from None
-        raise UserError(f"{path}: damaged image ({one_line(error)}); save it again") from None
-    _check_proportion(gray, str(path))
+            raise UserError(f"{name}: {error.strerror}; give the path of an image that may be read") from None
+        raise UserError(f"{name}: damaged image ({one_line(error)}); save it again") from None
+
+
+def _read_heic() -> None:
+    """Let Pillow read HEIC, if the package of the extra `heic` is there."""
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        return
+    register_heif_opener()
+
+
+def _unidentified(source: Path | bytes) -> str:
+    """What to do about a file that no decoder knows."""
+    start = source.read_bytes()[:12] if isinstance(source, Path) else source[:12]
+    if start[4:8] == b"ftyp":
+        return "HEIC is read with pip install 'hmerbench[heic]'; install that, or convert it to PNG"
+    return "not an image of a known format (PNG, JPEG, WebP, TIFF, BMP, GIF, HEIC, …); convert it to PNG"
+
+
+def read_gray(path: Path) -> np.ndarray:
+    """The brightness of an image file, (H, W) uint8, with no side above 2,000 px. Raises UserError."""
+    return _of_working_size(decoded(path, str(path)), str(path))
+
+
+def _of_working_size(gray: np.ndarray, name: str) -> np.ndarray:
+    _check_proportion(gray, name)
     shrink = WORKING_SIDE / max(gray.shape)
     return cv2.resize(gray, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA) if shrink < 1 else gray
+
+
+def _check_kind(gray: np.ndarray, name: str) -> None:
+    if gray.ndim != 2 or gray.dtype != np.uint8:
+        raise UserError(f"{name}: must be a gray image (H, W) of uint8, not {gray.dtype} of shape {gray.shape}")
 
 
 def _check_proportion(gray: np.ndarray, name: str) -> None:
@@ -65,16 +149,23 @@ def _check_proportion(gray: np.ndarray, name: str) -> None:
         raise UserError(f"{name}: {width} x {height} pixels, too long and thin for an expression; cut one out again")
 
 
-def as_crohme(gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -> np.ndarray:
+def as_crohme(
+    gray: np.ndarray,
+    name: str,
+    max_area: int = AUTHORS_MAX_PIXELS,
+    tell: Callable[[str], object] = lambda done: None,
+) -> np.ndarray:
     """Render the ink of a gray image (H, W) uint8 as CROHME does: uint8, 255 on 0, 12 px margin, 3 px strokes.
 
-    Ink that already has this size and stroke width is not changed. Raises UserError for an array of
-    another kind, and if there is no ink, or none that can be an expression.
+    Ink that already has this size and stroke width is not changed. `tell` is called with each change. Raises UserError
+    for an array of another kind, and if there is no ink, or none that can be an expression.
     """
-    if gray.ndim != 2 or gray.dtype != np.uint8:
-        raise UserError(f"{name}: must be a gray image (H, W) of uint8, not {gray.dtype} of shape {gray.shape}")
+    _check_kind(gray, name)
     _check_proportion(gray, name)
-    ink = _crop(_without_specks(_ink(gray, name)))
+    whole, dark = _ink(gray, name)
+    if dark:
+        tell("inverted")
+    ink = _crop(_without_specks(whole))
     stroke = stroke_width(ink)
     typical = symbol_height(ink, stroke)
     if typical is None or typical <= stroke:  # hardly anything but bars, dots and stripes
@@ -87,17 +178,19 @@ def as_crohme(gray: np.ndarray, name: str, max_area: int = AUTHORS_MAX_PIXELS) -
     b = rim * sum(ink.shape)
     factor = min(factor, (np.sqrt(b**2 + 4 * a * (max_area - rim**2)) - b) / (2 * a))
     if factor != 1 or not PEN - 0.5 < stroke < PEN + 1:
+        tell(f"scaled by {factor:.2g}, strokes of {stroke:.1f} px redrawn")
         ink = _redraw(ink, factor, stroke)
     if not ink.any():  # nothing but specks that vanish at this scale
         raise UserError(NO_INK.format(name))
     return np.pad(ink * np.uint8(255), (MARGIN, MARGIN - 1))  # CROHME has one row less below and to the right
 
 
-def _ink(gray: np.ndarray, name: str) -> np.ndarray:
-    """0/1 ink mask by Otsu's threshold on the contrast with the paper, which may be unevenly lit."""
+def _ink(gray: np.ndarray, name: str) -> tuple[np.ndarray, bool]:
+    """0/1 ink mask by Otsu's threshold on the contrast with the paper, which may be unevenly lit; whether ink is
+    darker than paper."""
     paper = _paper(gray)
     difference = gray.astype(np.float32) - paper
-    dark = (difference**3).sum() < 0  # ink differs from the paper more than noise does
+    dark = bool((difference**3).sum() < 0)  # ink differs from the paper more than noise does
     room = np.maximum(paper if dark else 255 - paper, 32)
     contrast = np.clip((-difference if dark else difference) / room, 0, 1)
     _, mask = cv2.threshold((contrast * 255).astype(np.uint8), 0, 1, cv2.THRESH_BINARY | cv2.THRESH_OTSU)
@@ -105,7 +198,7 @@ def _ink(gray: np.ndarray, name: str) -> np.ndarray:
     gap = contrast[inside].mean() - contrast[~inside].mean() if 0 < inside.mean() < 0.5 else 0.0
     if gap < max(0.08, 5 * noise / 255):
         raise UserError(NO_INK.format(name))
-    return mask
+    return mask, dark
 
 
 def _paper(gray: np.ndarray) -> np.ndarray:

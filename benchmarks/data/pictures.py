@@ -1,4 +1,4 @@
-"""Gray images of pictures of any kind, the polarity of their ink, and whether that ink has the size of CROHME's."""
+"""Gray images of pictures of any kind, and the size of the ink on them."""
 
 import cv2
 import numpy as np
@@ -12,7 +12,7 @@ TYPICAL_LOW, TYPICAL_HIGH = 28.0, 50.0  # px: the range of nine in ten
 def gray_of(picture: Image.Image) -> np.ndarray:
     """The brightness of a picture, (H, W) uint8: transparency is filled in, 16 bits are stretched to the range used."""
     if picture.mode.startswith(("I", "F")):  # 16 bits and more
-        values = np.asarray(picture, np.float64)
+        values = np.nan_to_num(np.asarray(picture, np.float64))
         low, high = values.min(), values.max()
         return ((values - low) * (255 / max(high - low, 1))).round().astype(np.uint8)
     if not picture.has_transparency_data:
@@ -24,21 +24,6 @@ def gray_of(picture: Image.Image) -> np.ndarray:
     else:  # ink on a transparent background: choose black or white, whichever contrasts
         paper = 0.0 if (gray * alpha).sum() > 127 * alpha.sum() else 255.0
     return (paper + (gray - paper) * alpha / 255).round().astype(np.uint8)
-
-
-def bright_ink(gray: np.ndarray) -> np.ndarray:
-    """The image, inverted where ink is darker than paper, which is taken to cover more than half of it."""
-    difference = gray.astype(np.float32) - np.median(gray)
-    return 255 - gray if (difference**3).sum() < 0 else gray  # ink differs from the paper more than noise does
-
-
-def resembles_crohme(image: np.ndarray) -> bool:
-    """Whether an image is bright ink on plain black, its strokes and symbols at most twice as large as CROHME's."""
-    ink = (image > 127).astype(np.uint8)
-    if np.median(image) or not ink.any():
-        return False
-    stroke = stroke_width(ink)
-    return stroke <= 2 * PEN and (symbol_height(ink, stroke) or 0) <= 2 * TYPICAL_HIGH
 
 
 def symbol_height(ink: np.ndarray, stroke: float) -> float | None:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from hmerbench.benchmarks.config import AUTHORS_MAX_PIXELS, AUTHORS_MAX_TOKENS
-from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.archive import Archive, named
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.printing import show
+from hmerbench.benchmarks.printing import counted, show
 from hmerbench.evaluation import InputError, lines
 from hmerbench.evaluation.lgeval import label_graph
 from hmerbench.evaluation.scoring.inputs import PUBLISHED
@@ -17,16 +17,19 @@ from hmerbench.models.vocab import Vocabulary
 
 
 def verify(archive: Archive) -> dict[str, Any]:
-    """Read every byte of an archive and measure each split. Raises UserError at the first flaw."""
+    """Read every byte of an archive and measure each split. Raises UserError for flaws, of images for all at once."""
     training = archive.captions("train").values() if "train" in archive.splits else None
     seen = {token for tokens in training or () for token in tokens}
+    splits = {split: _measure(archive, split) for split in archive.splits}
+    if faults := [fault for split in archive.unreadable.values() for fault in split]:
+        raise UserError(f"{archive.path}: {counted(len(faults), 'image')} cannot be read: {named(faults)}")
     return {
         "path": str(archive.path),
         "name": archive.name,
         "edition": archive.edition,
         "digest": archive.digest,
         "unused_symbols": [word for word in Vocabulary().words[3:] if training and word not in seen],  # in train
-        "splits": {split: _measure(archive, split) for split in archive.splits},
+        "splits": splits,
     }
 
 

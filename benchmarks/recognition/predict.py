@@ -43,7 +43,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     device, weights = best_device(), run.file_digest(run.weights.name)
     model = load_weights(run.weights, config.model).to(device).eval()
     for split in splits:
-        samples = evenly(archive.samples(split), config.search.limit)
+        samples = evenly(archive.samples(split, config.data.max_area), config.search.limit)
         if large := sum(sample.image.size > config.data.max_area for sample in samples):
             limit = f"data.max_area of {config.data.max_area:,} px"
             reading = f"reading {len(samples) - large:,} of {len(samples):,} images"

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from hmerbench.benchmarks.config import Config
-from hmerbench.benchmarks.data.normalize_image import as_crohme, read_gray
+from hmerbench.benchmarks.data.normalize_image import prepare
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
@@ -58,11 +58,12 @@ class Candidate(Hypothesis):
 @dataclass(frozen=True)
 class Recognition:
     """The distinct candidates for an image, best first, and the ink they were read from: `ink` is (H, W) uint8, white
-    on black, at the scale of CROHME's images."""
+    on black, at the scale of CROHME's images, and `prepared` tells what was done to the picture to get it."""
 
     name: str
     ink: np.ndarray
     nbest: tuple[Candidate, ...]
+    prepared: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -84,6 +85,7 @@ class Recognition:
         best = self.nbest[0]
         fields = {
             "image": self.name,
+            "prepared": self.prepared,
             "latex": best.latex,
             "score": best.score,
             "confidence": round(best.confidence, 4),
@@ -140,17 +142,17 @@ class Recognizer:
 
         Raises UserError if it is unreadable, another array or without ink, if the network overflows or finds nothing.
         """
-        name, gray = ("image", image) if isinstance(image, np.ndarray) else (str(image), read_gray(Path(image)))
-        ink = as_crohme(gray, name, self.config.data.max_area)
+        name, source = ("image", image) if isinstance(image, np.ndarray) else (str(image), Path(image))
+        prepared = prepare(source, name, self.config.data.max_area)
         best: dict[tuple[int, ...], Candidate] = {}
-        for hypothesis in self._read([Sample(name, (), ink)])[name]:
+        for hypothesis in self._read([Sample(name, (), prepared.ink)])[name]:
             tokens = tuple(self.model.vocabulary.decode(hypothesis.ids))
             candidate = Candidate(**vars(hypothesis), tokens=tokens, alpha=self.config.search.alpha)
             best.setdefault(candidate.ids, candidate)  # both directions may find it; the first is the better one
         if not best:
             longest = self.config.search.max_len
             raise UserError(f"{name}: nothing that ends within {longest} symbols was found; is it one expression?")
-        return Recognition(name, ink, tuple(best.values()))
+        return Recognition(name, prepared.ink, tuple(best.values()), prepared.done)
 
     def attention(self, recognition: Recognition) -> TracedAttention:
         """Attention of the network while it reads the best candidate."""

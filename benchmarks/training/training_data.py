@@ -30,12 +30,12 @@ def training_data(
     set make batches. Raises UserError if nothing is left to train on.
     """
     if samples is None:
-        samples = evenly(archive.samples("train"), config.data.limit)
+        samples = evenly(archive.samples("train", config.data.max_area), config.data.limit)
     validation: list[Sample] = []
     if config.select == "heldout":
         samples, validation = split_heldout(samples, config.heldout, config.seed)
     elif config.select != "last":
-        validation = archive.samples(config.select)
+        validation = archive.samples(config.select, config.data.max_area)
     substitution = None
     if config.data.needs_ink:  # only for training samples: held-out ones must not leak into the training
         if config.data.ink != archive.ink_digest:

@@ -15,7 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.config import Config
-from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.archive import PREPARED_MARKER, open_archive
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.runs.folder import RunFolder
 
@@ -55,6 +55,7 @@ def tiny_archive(folder: Path, train: int = 24, test: int = 5) -> Path:
             text += "\n\n# Relations from SRT:\n" + "".join(edge + "\n" for edge in edges)
             (folder / "data" / split / "symLg" / f"w{number // 2}_{number}.lg").write_text(text)
         (folder / "data" / split / "caption.txt").write_text("".join(lines))
+    (folder / "data" / PREPARED_MARKER).write_text("{}")
     return folder
 
 

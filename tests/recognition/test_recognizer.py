@@ -305,8 +305,8 @@ def bomb(width: int, height: int) -> bytes:
 
 GRAY = np.random.default_rng(0).normal(200, 8, (200, 300)).clip(0, 255).astype(np.uint8)
 BAD = {
-    "text.png": (b"not an image", "not a PNG, BMP or JPEG"),
-    "empty.png": (b"", "not a PNG, BMP or JPEG"),
+    "text.png": (b"not an image", "not an image of a known format"),
+    "empty.png": (b"", "not an image of a known format"),
     "cut.png": (png(GRAY)[:5000], "damaged"),
     "bomb.png": (bomb(50_000, 50_000), "million pixels"),
     "negative.png": (bomb(-50, 50), "million pixels"),
@@ -436,10 +436,16 @@ def test_json_and_attention_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     PAPER.save(tmp_path / "a.png")
-    assert program(monkeypatch, "--weights", MEDIUM, "--json", "--nbest", "3", "--show", tmp_path / "a.png") == 0
-    printed = capsys.readouterr()
-    assert printed.err.startswith(f"attention: {tmp_path / 'a.png'}.attention.png\nread 1 of 1 by ")
+    options = ("--json", "--nbest", "3", "--show", "--show-prepared")
+    assert program(monkeypatch, "--weights", MEDIUM, *options, tmp_path / "a.png") == 0
+    printed, shown = capsys.readouterr(), f"{tmp_path / 'a.png'}.prepared.png"
+    assert printed.err.startswith(f"prepared: {shown} (inverted; scaled by ")
+    assert f"\nattention: {tmp_path / 'a.png'}.attention.png\nread 1 of 1 by " in printed.err
     answer = json.loads(printed.out)
+    assert answer["prepared"][0] == "inverted"
+    assert program(monkeypatch, "--weights", MEDIUM, "--show-prepared", shown) == 0
+    again = capsys.readouterr()
+    assert "(read as it is)" in again.err and again.out == answer["latex"] + "\n"
     assert answer["image"] == str(tmp_path / "a.png") and answer["latex"] == LATEX and len(answer["nbest"]) == 3
     with Image.open(tmp_path / "a.png.attention.png") as drawn:
         assert drawn.width > 1000

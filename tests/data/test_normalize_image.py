@@ -1,0 +1,165 @@
+"""A picture of any kind becomes ink as CROHME draws it, by one way; CROHME's own images pass through."""
+
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from hmerbench.benchmarks.data.archive import PUBLISHED, open_archive
+from hmerbench.benchmarks.data.normalize_image import decoded, drawn_as_crohme, prepare
+from hmerbench.benchmarks.data.surroundings import without_surroundings
+from hmerbench.benchmarks.errors import UserError
+from tests.helpers.paths import ROOT
+
+INK = np.array(Image.open(ROOT / "results/figures/circle.png").convert("L"))
+PAGE = np.pad(INK, 30, constant_values=255)
+H, W = PAGE.shape
+SQUARE = np.ones((3, 3), int)
+
+
+def framed(thickness: int, gray: int, at: int = 4) -> np.ndarray:
+    return cv2.rectangle(PAGE.copy(), (at, at), (W - 1 - at, H - 1 - at), gray, thickness)
+
+
+def on_desk(*sides: int, desk: int = 55) -> np.ndarray:
+    top, below, left, right = sides
+    return np.pad(PAGE, ((top, below), (left, right)), constant_values=desk)
+
+
+def tilted() -> np.ndarray:
+    turn = cv2.getRotationMatrix2D((W / 2 + 100, H / 2 + 100), 5, 1)
+    page = np.pad(PAGE, 100, constant_values=0)
+    sheet = cv2.warpAffine(np.pad(np.ones_like(PAGE), 100), turn, page.shape[::-1], flags=cv2.INTER_NEAREST)
+    return np.where(sheet > 0, cv2.warpAffine(page, turn, page.shape[::-1]), 55).astype(np.uint8)
+
+
+AROUND = {
+    "dark desk": (on_desk(120, 120, 120, 120), "desk"),
+    "much desk": (on_desk(250, 250, 250, 250), "desk"),
+    "gray table": (on_desk(60, 60, 60, 60, desk=150), "desk"),
+    "two sides": (on_desk(0, 60, 0, 60), "desk"),
+    "tool bar": (on_desk(28, 0, 0, 0, desk=90), "desk"),
+    "white on a board": (255 - on_desk(80, 80, 80, 80), "desk"),
+    "thin frame": (framed(1, 0), "frame"),
+    "thick frame": (framed(6, 0), "frame"),
+    "pale frame": (framed(2, 180), "frame"),
+    "frame at the edge": (framed(5, 0, at=0), "frame"),
+    "frame on a desk": (np.pad(framed(3, 0, at=12), 90, constant_values=40), "frame"),
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_what_is_around_the_paper_is_cut_off_and_told(name: str) -> None:
+    picture, what = AROUND[name]
+    plain, prepared = prepare(PAGE, "plain"), prepare(picture, name)
+    assert f"{what} cut off" in prepared.done and not any("cut off" in done for done in plain.done)
+    assert np.array_equal(prepared.ink, plain.ink)
+
+
+def test_a_tilted_sheet_becomes_the_whole_paper() -> None:
+    plain, prepared = prepare(PAGE, "plain"), prepare(tilted(), "tilted")
+    assert "desk cut off" in prepared.done
+    assert abs(prepared.ink.shape[1] - plain.ink.shape[1]) < 20 and 0.9 < prepared.ink.sum() / plain.ink.sum() < 1.1
+
+
+def shaded(paper: np.ndarray) -> np.ndarray:
+    return (np.linspace(0.5, 1, paper.shape[1]) * (30 + 0.8 * paper)).astype(np.uint8)
+
+
+def in_shadow(paper: np.ndarray) -> np.ndarray:
+    return (np.where(np.arange(paper.shape[1]) > paper.shape[1] / 2, 1, 0.55) * (30 + 0.8 * paper)).astype(np.uint8)
+
+
+def cut_close(paper: np.ndarray) -> np.ndarray:
+    x, y, wide, high = cv2.boundingRect(255 - paper)
+    return paper[y : y + high, x : x + wide]
+
+
+@pytest.mark.parametrize("taken", [lambda paper: paper, shaded, in_shadow, cut_close], ids=lambda taken: taken.__name__)
+@pytest.mark.parametrize("drawn", ["writing", "root", "letter"])
+def test_shadows_and_ink_at_the_edge_are_no_surroundings(taken: Callable, drawn: str) -> None:
+    """A root whose bar is the upper edge, and a letter that closes like a frame, are kept whole."""
+    paper = PAGE.copy()
+    if drawn == "root":
+        points = np.array([(8, H - 60), (20, H - 10), (30, 6), (W - 8, 6)])
+        cv2.polylines(paper, [points], False, 0, 6)
+    elif drawn == "letter":
+        paper = np.full((90, 80), 255, np.uint8)
+        cv2.rectangle(paper, (12, 10), (68, 80), 0, 4)
+    picture = taken(paper)
+    kept, cut = without_surroundings(picture)
+    assert not cut
+    assert np.array_equal(kept, picture)
+
+
+def saved(form: str, **options: object) -> bytes:
+    stream = io.BytesIO()
+    picture = Image.fromarray(PAGE)
+    if form == "HEIF":
+        pytest.importorskip("pillow_heif").register_heif_opener()
+    picture.save(stream, form, **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "form", ["PNG", "BMP", "JPEG", "WEBP", "TIFF", "GIF", "PPM", "AVIF", "HEIF", "JPEG2000", "PCX"]
+)
+def test_every_format_is_read_alike(form: str) -> None:
+    lossy = {"JPEG": {"quality": 95}, "WEBP": {"lossless": True}, "AVIF": {"quality": 95}, "HEIF": {"quality": 95}}
+    ink = prepare(saved(form, **lossy.get(form, {})), form).ink
+    assert np.abs(ink.astype(int) - prepare(PAGE, "plain").ink).mean() < (6 if form in lossy else 1e-9)
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "TIFF"])
+def test_the_orientation_of_a_phone_is_followed(form: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    stream = io.BytesIO()
+    Image.fromarray(np.rot90(PAGE).copy()).save(stream, form, exif=exif)
+    prepared = prepare(stream.getvalue(), form)
+    assert "turned upright" in prepared.done and prepared.ink.shape == prepare(PAGE, "plain").ink.shape
+
+
+def test_of_several_frames_the_first_is_read() -> None:
+    stream = io.BytesIO()
+    Image.fromarray(PAGE).save(stream, "GIF", save_all=True, append_images=[Image.fromarray(255 - PAGE[::-1])])
+    prepared = prepare(stream.getvalue(), "two")
+    assert "first frame taken" in prepared.done and np.array_equal(prepared.ink, prepare(PAGE, "one").ink)
+
+
+@pytest.mark.parametrize(
+    "picture", [PAGE, 255 - PAGE, on_desk(60, 60, 60, 60), PAGE[::3, ::3], np.kron(PAGE, [[1] * 3] * 3)]
+)
+def test_what_is_prepared_stays_as_it_is(picture: np.ndarray) -> None:
+    once = prepare(picture.astype(np.uint8), "once")
+    twice = prepare(once.ink, "twice")
+    assert drawn_as_crohme(once.ink) and np.array_equal(once.ink, twice.ink) and not twice.done and once.done
+
+
+def test_an_image_too_large_is_made_smaller() -> None:
+    wide = np.tile(PAGE, (1, 12))
+    assert 60_000 < prepare(wide, "wide", 80_000).ink.size <= 80_000 < prepare(wide, "wide").ink.size
+
+
+def test_a_program_is_no_picture(tmp_path: Path) -> None:
+    for content in (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"%PDF-1.7\n", b"<svg/>"):
+        with pytest.raises(UserError, match="not an image of a known format"):
+            decoded(content, "program")
+
+
+def test_crohmes_own_images_pass_through(crohme: Path) -> None:
+    """Also in an archive that is not CROHME's; only what is above the limit of size is made smaller."""
+    archive, large = zipfile.ZipFile(crohme), 0
+    assert open_archive(crohme).splits == tuple(PUBLISHED)
+    names = [name for name in archive.namelist() if name.endswith(".bmp")]
+    for name in (*names[::17], "data/2014/img/505_em_51.bmp"):
+        raw = decoded(archive.read(name), name)
+        prepared = prepare(archive.read(name), name)
+        large += raw.size > 320_000
+        assert (np.array_equal(prepared.ink, raw) and not prepared.done) == (raw.size <= 320_000)
+    assert large
