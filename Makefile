@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEV := $(VENV)/.ready-dev
 
 # a misspelt variable would silently run something else: five rows on the embedded set instead of one on CROHME
 KNOWN := PYTHON CROHME RESULTS PRESET RECIPES SEEDS YEARS FORCE MINUTES JOBS ENGINE CPUS GPUS TRIALS WORKERS SPACE STORAGE \
@@ -20,7 +21,7 @@ placement = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") 
 tuning_options = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
 	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
 
-.PHONY: help setup reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report scoreboard doctor regress regress-update faults mlflow-ui bench gpu-check bench-scoring timings release-check lock clean
+.PHONY: help setup setup-dev reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report scoreboard doctor regress regress-update faults mlflow-ui bench gpu-check bench-scoring timings release-check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -29,7 +30,9 @@ help: ## list the targets
 	@echo "             SEEDS='7 8'  YEARS='2014 2019'  FORCE=1 (retrain)  MINUTES=9 (time limit)  RESULTS=folder  JOBS=2 (concurrent runs)"
 	@echo "             ENGINE=ray  CPUS=4  GPUS=1 (of a job on a cluster)  PORT=5000 (of mlflow-ui)  PYTHON=python3.11 (of setup)"
 
-setup: $(READY) ## create .venv from the lock file (again when it changes)
+setup: $(READY) ## create .venv from requirements.lock (again when it changes)
+
+setup-dev: $(DEV) ## add what tests, checks and ENGINE=ray need (requirements-dev.lock); make test does so itself
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -38,6 +41,10 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEV): $(READY) requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
 	@touch $@
 
 reproduce-table2: $(READY) ## the main job: train, recognize, score and log every row, then write the tables
@@ -56,22 +63,22 @@ crohme: $(READY) ## download CROHME as published by CoMER's authors (research li
 data: $(READY) ## verify the archive CROHME= (default: the embedded set) and describe its contents
 	@$(BIN)/hmerbench data $(data_options)
 
-test: $(READY) ## run the tests
+test: $(DEV) ## run the tests
 	@$(BIN)/python -m pytest -q -n logical --maxprocesses 8 --dist loadgroup
 
-lint: $(READY) ## ruff
+lint: $(DEV) ## ruff
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-types: $(READY) ## pyright
+types: $(DEV) ## pyright
 	@$(BIN)/pyright --warnings
 
-contracts: $(READY) ## import-linter: layers and import cycles
+contracts: $(DEV) ## import-linter: layers and import cycles
 	@$(BIN)/lint-imports
 
 check: lint types contracts test ## lint, types, contracts and test
 
-format: $(READY) ## fix and format with ruff
+format: $(DEV) ## fix and format with ruff
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
 tables: $(READY) ## regenerate results/table*.{csv,md,tex} and README's table from results/reproduced/
@@ -102,7 +109,7 @@ regress-update: $(READY) ## make the measurements of regress the new baseline: R
 	@$(BIN)/hmerbench regress --update --reason "$$REASON" $(if $(CROHME),--crohme "$(CROHME)") \
 		$(if $(RECORD),--record "$(RECORD)")
 
-faults: $(READY) ## plant faults one by one: the regression gate must see each; results/faults.md (minutes)
+faults: $(DEV) ## plant faults one by one: the regression gate must see each; results/faults.md (minutes)
 	@$(BIN)/python -m pytest -q -m faults tests/regression_gate/test_faults.py
 
 release-check: ## in an empty clone of HEAD: the CI job, then README's commands (an hour; CROHME=)
@@ -119,7 +126,7 @@ mlflow-ui: $(READY) ## serve the MLflow UI on 127.0.0.1 (RESULTS=results/local/e
 bench: $(READY) ## time plain and fast training and search on a quiet machine: results/speed/ (10 min)
 	@$(BIN)/hmerbench bench $(data_options)
 
-gpu-check: $(READY) ## check a new GPU in a few minutes (CROHME=): tests, steps, a search, settings: results/speed/gpu.csv
+gpu-check: $(DEV) ## check a new GPU in a few minutes (CROHME=): tests, steps, a search, settings: results/speed/gpu.csv
 	@$(BIN)/hmerbench gpu-check $(data_options)
 
 timings: $(READY) ## time to accuracy of the committed runs: results/speed/training.csv
@@ -133,12 +140,7 @@ bench-scoring: $(READY) ## time the scoring of the test sets of CROHME= (OFFICIA
 	  $(BIN)/hmerbench bench-scoring "$(CROHME)"
 
 lock: ## resolve the dependencies of pyproject.toml again (see CONTRIBUTING.md)
-	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
-	.lock-venv/bin/pip install --quiet 'setuptools>=77' torch==2.13.0 '.[suite,heic,ray,dev]'
-	{ echo "# Made by 'make lock' with $$(.lock-venv/bin/python --version). Exact pins, no local versions:"; \
-	  echo "# torch brings the CUDA packages that belong to it where it wants any."; \
-	  .lock-venv/bin/pip freeze --all | sed 's/+[a-z0-9.]*$$//' | grep -viE '^(pip|hmerbench|nvidia-.*|cuda-.*|triton)( @|==)'; } > requirements.lock
-	rm -rf .lock-venv build hmerbench.egg-info
+	.ci/lock $(PYTHON)
 
 clean: ## remove caches; keeps results and .venv
 	rm -rf .pytest_cache .ruff_cache .import_linter_cache .hypothesis build hmerbench.egg-info

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from hmerbench.benchmarks.printing import console
 
@@ -106,9 +106,13 @@ def packages() -> Iterator[Check]:
     """Installed versions against pyproject.toml: wrong core packages are `broken`, wrong suite packages `warn`."""
     from packaging.requirements import Requirement
 
-    requirements = [Requirement(text) for text in metadata.requires("hmerbench") or []]
-    core = [package for package in requirements if package.marker is None]
-    suite = [package for package in requirements if package.marker and package.marker.evaluate({"extra": "suite"})]
+    required = [Requirement(text) for text in metadata.requires("hmerbench") or []]
+    required = [package for package in required if package.name != "hmerbench"]  # by which one extra names another
+
+    def of(*extras: str) -> list[Requirement]:
+        return [package for package in required if any(_of(package.marker, extra) for extra in extras)]
+
+    core, suite = [package for package in required if package.marker is None] + of("recognize"), of("train", "suite")
     groups: dict[Status, list[Requirement]] = {"broken": core, "warn": suite}
     for status, group in groups.items():
         versions = {package: _version(package.name) for package in group}
@@ -122,6 +126,10 @@ def packages() -> Iterator[Check]:
         else:
             words = ", ".join(f"{package.name} {versions[package]}" for package in group if package.name in LISTED)
             yield Check("packages", "ok", f"{len(group)} are as required: {words}, …")
+
+
+def _of(marker: Any, extra: str) -> bool:
+    return marker is not None and marker.evaluate({"extra": extra})
 
 
 def _version(name: str) -> str | None:

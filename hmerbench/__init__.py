@@ -1,1 +1,90 @@
-"""A reproducibility benchmark suite for handwritten mathematical expression recognition."""
+"""A reproducibility benchmark suite for handwritten mathematical expression recognition.
+
+    import hmerbench
+
+    result = hmerbench.score("predictions.tsv", "data.zip:2014")    # the paper's scorer; needs no torch
+    print(result.score, result.expressions[0].errors)
+    print(hmerbench.compare("a.tsv", "b.tsv", "data.zip:2014").interval)
+    print(hmerbench.load()("formula.png").latex)                    # a trained network
+
+Other names may change with any version. hmerbench/README.md says more.
+"""
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hmerbench.benchmarks.recognition.recognizer import Recognizer
+    from hmerbench.evaluation.scoring.score import Evaluation
+    from hmerbench.evaluation.scoring.stats import PairedComparison
+
+__all__ = ["compare", "load", "score"]
+
+File = str | PathLike[str]
+Latex = Mapping[str, str]  # LaTeX in tokens, separated by blanks, by the expression's id
+
+
+def score(
+    predictions: File | Latex,
+    ground_truth: File | Latex,
+    *,
+    tokenize: bool = False,
+    reading: str = "pandoc-1.19",
+    edition: str = "crohme2019",
+    name: str = "",
+) -> "Evaluation":
+    r"""Score predictions as the CROHME scorer does: ExpRate, the share of expressions without any error, and more.
+
+    `predictions`: LaTeX by id, or a file or folder in a form that `hmerbench score` takes. `ground_truth`: LaTeX by id,
+    `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT`, or a folder of .lg. `tokenize` splits raw LaTeX (`\frac{1}{2}`) into tokens
+    first. `reading` and `edition` choose the official tools' versions, by default the paper's; `name` is the set's in
+    the signature, by default that of the split. Raises `hmerbench.evaluation.InputError`, a ValueError of one line.
+
+    >>> score({"a": "x ^ 2", "b": "1"}, {"a": "x ^ { 2 }", "b": "7"}).score.exprate
+    50.0
+    """
+    from pathlib import Path
+
+    from hmerbench.evaluation.scoring.inputs import GroundTruth, from_captions, prediction_texts
+    from hmerbench.evaluation.scoring.score import evaluate
+    from hmerbench.evaluation.symlg import rules
+
+    if isinstance(ground_truth, Mapping):
+        captions = {key: latex.split() for key, latex in ground_truth.items()}
+        truth = GroundTruth(dict(from_captions(captions, "ground truth")), captions)
+    else:
+        truth = str(ground_truth)
+        name = name or Path(truth.rpartition(":")[2]).resolve().name
+    given = prediction_texts(predictions) if isinstance(predictions, Mapping) else Path(predictions)
+    fields = {"set": name or "unknown", "search": "unknown", "select": "unknown"}
+    return evaluate(given, truth, fields, rules=rules(reading, edition), split=tokenize)
+
+
+def compare(
+    first: File | Latex, second: File | Latex, ground_truth: File | Latex, *, tokenize: bool = False
+) -> "PairedComparison":
+    """Compare two systems on the same expressions: the difference of their rates with its interval, McNemar's test on
+    who is right, a permutation test on error counts. Arguments and errors are those of `score`.
+
+    >>> compare({"a": "x"}, {"a": "y"}, {"a": "x"}).difference
+    100.0
+    """
+    from hmerbench.evaluation.scoring.stats import compare_paired
+
+    results = [score(given, ground_truth, tokenize=tokenize).expressions for given in (first, second)]
+    return compare_paired(*([row.errors for row in rows] for rows in results))
+
+
+def load(weights: File | None = None) -> "Recognizer":
+    """Load a trained network: call it with an image file, or a gray image (H, W) uint8, of one expression.
+
+    `weights`: a run folder, its weights file, or a .ckpt of CoMER's authors. By default the best committed run: in a
+    checkout it is at hand; elsewhere it is fetched once from HMERBENCH_WEIGHTS (an address or a folder like the suite's
+    results/reproduced) and verified. Needs `hmerbench[recognize]`. Raises UserError or CheckpointError, of one line.
+    """
+    try:
+        from hmerbench.benchmarks.recognition.recognizer import Recognizer
+    except ModuleNotFoundError as error:
+        raise ImportError(f"{error}, which networks need: pip install 'hmerbench[recognize]'") from None
+    return Recognizer.load(None if weights is None else str(weights))

@@ -203,7 +203,9 @@ def test_error_messages(capsys: pytest.CaptureFixture[str]) -> None:
     )
     sealed = OSError(errno.EROFS, "Read-only file system", "results")
     assert "choose a writable folder" in report(sealed, capsys)[1]
-    assert ".[suite]" in report(ModuleNotFoundError("No module named 'pandas'"), capsys)[1]
+    for name, extra in {"pandas": "suite", "torch": "recognize", "ray": "ray"}.items():
+        absent = ModuleNotFoundError(f"No module named '{name}'", name=name)
+        assert f"pip install 'hmerbench[{extra}]'" in report(absent, capsys)[1]
     scarce = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of …")
     began = "error: CUDA out of memory. Tried to allocate 2.00 GiB; reduce training.batching.pixels"
     assert report(scarce, capsys)[1].startswith(began)

@@ -18,6 +18,7 @@ from hmerbench.benchmarks.runtime import configure_libraries
 
 # commands that go on where they were stopped
 RESUMED = {"reproduce", "reproduce-lm", "train", "predict", "score", "tune", "trial", "precision", "evaluate"}
+EXTRAS = {"torch": "recognize", "cv2": "recognize", "PIL": "recognize", "safetensors": "recognize", "ray": "ray"}
 LOST = r"Connection (closed|reset|refused)|ncclRemoteError"  # how gloo and NCCL report that another process has ended
 
 
@@ -85,5 +86,6 @@ def _message(error: BaseException) -> str:
         lost = "the connection to another process of this training was lost"
         return f"{lost}: fix what that process reports, then start all of them again"
     if isinstance(error, ModuleNotFoundError):
-        return f"{text}; this command needs the full suite: make setup, or pip install '.[suite]' in the checkout"
+        extra = EXTRAS.get((error.name or "").partition(".")[0], "suite")
+        return f"{text}; this command needs more: make setup, or pip install 'hmerbench[{extra}]'"
     return f"{type(error).__name__}: {text[:300]} (unexpected, probably a bug; HMERBENCH_DEBUG=1 shows the traceback)"

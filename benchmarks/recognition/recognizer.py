@@ -1,7 +1,8 @@
 """Recognition of single images: an image file becomes ink as CROHME renders it (data/normalize_image.py), then LaTeX.
 
-    from hmerbench.benchmarks.recognition.recognizer import Recognizer
-    recognizer = Recognizer.load()
+    import hmerbench
+
+    recognizer = hmerbench.load()
     print(recognizer("formula.png").latex)
 
 On the command line: `hmerbench recognize formula.png`.
@@ -21,8 +22,8 @@ from hmerbench.benchmarks.data.normalize_image import prepare
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.paths import COMMITTED
 from hmerbench.benchmarks.recognition.attention import TracedAttention, trace
+from hmerbench.benchmarks.recognition.default_weights import default_weights
 from hmerbench.benchmarks.recognition.predict import SCORES, Reader
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.models.authors_checkpoint import import_lightning
@@ -119,7 +120,7 @@ class Recognizer:
     def load(cls, weights: Path | str | None = None) -> "Recognizer":
         """Load a run folder, a weights file in one, or a Lightning checkpoint (.ckpt) of CoMER's authors; by default,
         the best committed run. Raises UserError or CheckpointError if the weights cannot be loaded."""
-        path = best_run() if weights is None else Path(weights)
+        path = default_weights() if weights is None else Path(weights)
         if path.suffix == ".ckpt":
             model = import_lightning(path)
             recipe = re.sub(r"^[^\w+]|[^\w+., =-]", "_", path.stem)
@@ -157,11 +158,3 @@ class Recognizer:
     def attention(self, recognition: Recognition) -> TracedAttention:
         """Attention of the network while it reads the best candidate."""
         return trace(self.model, self.config, recognition.ink, recognition.tokens)
-
-
-def best_run() -> Path:
-    """The committed run with weights that has the highest ExpRate over all its test sets."""
-    runs = [run for run in RunFolder.under(COMMITTED) if run.has_weights]
-    if not runs:
-        raise UserError(f"{COMMITTED}: no run there has weights; give a run folder of your own with --weights")
-    return max(runs, key=lambda run: run.exprate).path

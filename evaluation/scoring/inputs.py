@@ -3,7 +3,7 @@
 import hashlib
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -118,11 +118,21 @@ def from_captions(captions: dict[str, list[str]], where: str) -> Iterator[tuple[
             raise InputError(f"{where}: {key} does not convert to symLG ({reason}); correct or drop it") from None
 
 
+def prediction_texts(latex: Mapping[str, str]) -> dict[str, str]:
+    """The texts of prediction files by id, from LaTeX by id. Raises InputError."""
+    return _unique(iter([(key, prediction_file(key, [text])) for key, text in latex.items()]), "predictions", "LaTeX")
+
+
 def matched(
-    predictions: Path, given: str | GroundTruth, split: bool = False
+    predictions: Path | Mapping[str, str], given: str | GroundTruth, split: bool = False
 ) -> tuple[dict[str, str], GroundTruth, int]:
-    """The predictions whose id the truth has, the truth, and the number of other predictions. Raises InputError."""
-    texts = read_predictions(Path(predictions), split)
+    """The predictions (a file of them, or their texts) whose id the truth has, the truth, and the number of others.
+    Raises InputError."""
+    if isinstance(predictions, Mapping):
+        texts = {key: as_tokens(key, text) if split else text for key, text in predictions.items()}
+        predictions = Path("predictions")  # as messages call them
+    else:
+        texts = read_predictions(predictions, split)
     truth = read_ground_truth(given) if isinstance(given, str) else given
     known = {key: text for key, text in texts.items() if key in truth.symlg}
     if not known:

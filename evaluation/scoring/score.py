@@ -1,6 +1,7 @@
 """A score from files of predictions and ground truth, by the LgEval-compatible scripts or in process."""
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,7 +85,7 @@ class Evaluation:
 
 
 def evaluate(
-    predictions: Path,
+    predictions: Path | Mapping[str, str],
     ground_truth: str | GroundTruth,
     fields: dict[str, str],
     workdir: Path | None = None,
@@ -92,8 +93,8 @@ def evaluate(
     rules: Rules = PAPER,
     split: bool = False,
 ) -> Evaluation:
-    """Score predictions (in a form of `read_predictions`) against `ARCHIVE.zip:SPLIT`, `FOLDER:SPLIT`, a folder of .lg,
-    or a GroundTruth, expression by expression. Raises InputError.
+    """Score predictions (in a form of `read_predictions`, or its texts by id) against `ARCHIVE.zip:SPLIT`,
+    `FOLDER:SPLIT`, a folder of .lg, or a GroundTruth, expression by expression. Raises InputError.
 
     `split`: the predictions are raw LaTeX, to be split into tokens first. `fields` are the signature's set, search
     and select. Without `workdir` our own code scores in this process; with it, the
@@ -117,7 +118,7 @@ def evaluate(
     if workdir is None:
         counts, metrics, converted = in_process(texts, graphs, rules)
     else:
-        sources = [Path(given) for given in (predictions, ground_truth) if not isinstance(given, GroundTruth)]
+        sources = [Path(given) for given in (predictions, ground_truth) if isinstance(given, str | Path)]
         _refuse_to_replace(workdir, sources)
         # apart: another scoring in the same workdir must not mix its files with these
         with tempfile.TemporaryDirectory(prefix=".scoring", dir=workdir) as scratch:

@@ -129,7 +129,7 @@ def test_a_download_that_cannot_be_resumed_starts_again(server: Server, tmp_path
 
 def test_a_wrong_file_keeps_the_old_one(server: Server, tmp_path: Path) -> None:
     (tmp_path / "data.zip").write_bytes(b"old")
-    with pytest.raises(UserError, match=f"expected git blob 00, got {blob(CONTENT)}"):
+    with pytest.raises(UserError, match=f"expected the digest 00, got {blob(CONTENT)}"):
         download(tmp_path / "data.zip", server.url, "00")
     assert (tmp_path / "data.zip").read_bytes() == b"old" and os.listdir(tmp_path) == ["data.zip"]
 

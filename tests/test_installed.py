@@ -1,0 +1,158 @@
+"""The public face, from an installed wheel: outside of a checkout, beside a package `models` of one's own."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import hmerbench
+from hmerbench.benchmarks.recognition.default_weights import DIGESTS, RUN, SOURCE, best_run
+from tests.helpers.paths import ROOT
+
+CIRCLE = ROOT / "results/figures/circle.png"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def link_packages(folder: Path, names: list[str]) -> None:
+    """Links to the installed packages of these names and of all that they require, and to nothing else."""
+    folder.mkdir()
+    waiting, seen = list(names), set()
+    while waiting:
+        required = Requirement(waiting.pop())
+        name = required.name.lower()
+        if name in seen or (required.marker and not required.marker.evaluate({"extra": ""})):
+            continue
+        seen.add(name)
+        package = metadata.distribution(name)
+        waiting += package.requires or []
+        for top in {file.parts[0] for file in package.files or []} - {"..", "__pycache__"}:
+            link = folder / top
+            if not link.exists():
+                link.symlink_to(Path(str(package.locate_file(top))))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with a package `models`, the wheel in site/ and the packages it requires in base/."""
+    place = tmp_path_factory.mktemp("installed")
+    for name in ("benchmarks", "models", "evaluation"):
+        shutil.copytree(
+            ROOT / name, place / "source" / name, ignore=shutil.ignore_patterns("__pycache__"), symlinks=True
+        )
+    shutil.copytree(ROOT / "hmerbench", place / "source/hmerbench", symlinks=True)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, place / "source")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--no-cache-dir"]
+    alone = ["--no-index", "--no-deps"]
+    subprocess.run([*pip, "wheel", *alone, "--no-build-isolation", "-w", "wheels", "./source"], cwd=place, check=True)
+    (wheel,) = place.glob("wheels/*.whl")
+    subprocess.run([*pip, "install", *alone, "--target", "site", str(wheel)], cwd=place, check=True)
+    shutil.rmtree(place / "source")
+    link_packages(place / "base", PROJECT["dependencies"])
+    (place / "models").mkdir()
+    (place / "models/__init__.py").write_text("WHOSE = 'mine'\n")
+    (place / "mine/test").mkdir(parents=True)
+    (place / "mine/test/caption.txt").write_text("a\tx ^ { 2 }\nb\t\\frac { 1 } { 2 }\n")
+    (place / "p.tsv").write_text("id\ttokens\na\tx ^ 2\nb\t\\frac { 1 } { 3 }\n")
+    return place
+
+
+def run(place: Path, *words: str, torch: bool = False, **variables: str) -> subprocess.CompletedProcess[str]:
+    """In an environment with the wheel and what it requires alone, or with all packages that are installed here."""
+    paths = ["."] + ([str(place / "site")] if torch else [str(place / "site"), str(place / "base")])
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+    environment |= {"HMERBENCH_CACHE": str(place / "cache")} | variables
+    command = [sys.executable, *([] if torch else ["-S"]), *words]
+    return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
+
+
+SCORE = "score --predictions p.tsv --ground-truth mine:test"
+FACE = """
+import hmerbench, models, sys
+print(hmerbench.score("p.tsv", "mine:test").score.exprate)
+print(hmerbench.score({"a": "x^2"}, {"a": "x ^ { 2 }"}, tokenize=True).score.exact)
+print(hmerbench.compare("p.tsv", {"a": "y", "b": "y"}, "mine:test").only_a)
+print(models.WHOSE, "torch" in sys.modules)
+try:
+    hmerbench.load()
+except ImportError as error:
+    print("pip install 'hmerbench[recognize]'" in str(error))
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["-m", "hmerbench", *SCORE.split()], "exact     1 of 2"),
+        (["-m", "hmerbench", *SCORE.split(), "--json"], '"exprate": 50.0'),
+        (["-m", "hmerbench", *["compare", "p.tsv", "p.tsv", "--ground-truth", "mine:test"]], "A - B = +0.00 points"),
+        (["-m", "hmerbench", *["editions", "--predictions", "p.tsv", "--ground-truth", "mine:test"]], "crohme2019"),
+        (["-m", "hmerbench", "doctor", "--scorer"], "ten known cases scored correctly"),
+        (["-m", "hmerbench", "scoreboard", "check"], "comer: its predictions are not here"),
+        (["-m", "hmerbench", "ls"], "comer-fusion"),
+        (["-m", "hmerbench", "lgeval", "extract_exprate", "--help"], ""),
+        (["site/hmerbench/evaluation/bin/tex2symlg", "tex", "lg"], "1 files, 1 converted"),
+        (["-c", FACE], "50.0\n1\n1\nmine False\nTrue\n"),
+    ],
+)
+def test_scoring_needs_the_base_install_alone(place: Path, words: list[str], says: str) -> None:
+    (place / "tex").mkdir(exist_ok=True)
+    (place / "tex/a.txt").write_text("%a\n$x$")
+    done = run(place, *words)
+    assert (done.returncode, says in done.stdout) == (0, True), done
+
+
+def test_what_needs_more_says_what(place: Path) -> None:
+    done = run(place, "-m", "hmerbench", "recognize", str(CIRCLE))
+    assert done.returncode == 1 and "pip install 'hmerbench[recognize]'" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_weights_are_fetched_once_and_verified(place: Path, tmp_path: Path) -> None:
+    recognize = ["-m", "hmerbench", "recognize", str(CIRCLE)]
+    done = run(place, *recognize, torch=True)
+    assert done.returncode == 1 and f"set {SOURCE} to" in done.stderr and done.stderr.count("\n") == 1
+    (tmp_path / RUN).mkdir(parents=True)
+    for name in DIGESTS:
+        (tmp_path / RUN / name).write_bytes(b"something else")
+    done = run(place, *recognize, torch=True, **{SOURCE: tmp_path.as_uri()})
+    assert done.returncode == 1 and "expected the digest" in done.stderr and done.stderr.count("\n") == 1
+    done = run(place, *recognize, torch=True, **{SOURCE: str(ROOT / "results/reproduced")})
+    assert (done.returncode, done.stdout) == (0, "x ^ { 2 } + y ^ { 2 } = r ^ { 2 }\n"), done
+    code = f"import hmerbench; print(hmerbench.__file__, hmerbench.load()({str(CIRCLE)!r}).latex)"
+    assert run(place, "-c", code, torch=True).stdout == f"{place}/site/hmerbench/__init__.py {done.stdout}"
+
+
+def test_the_default_weights_are_those_of_the_best_committed_run() -> None:
+    rates = {}
+    for scores in ROOT.glob("results/reproduced/*/*/scores"):
+        read = [json.loads(path.read_text()) for path in scores.glob("*.json")]
+        if (scores.parent / "best.safetensors").exists():
+            rates[scores.parent] = sum(s["exact"] for s in read) / sum(s["n"] for s in read)
+    best = best_run()
+    assert rates[best] == max(rates.values()) and best == ROOT / "results/reproduced" / RUN
+    assert {name: hashlib.sha256((best / name).read_bytes()).hexdigest() for name in DIGESTS} == DIGESTS
+
+
+@pytest.mark.parametrize(
+    ("predictions", "truth", "says"),
+    [
+        ({"../a": "x"}, {"a": "x"}, "cannot be the id of an expression"),
+        ({"b": "x"}, {"a": "x"}, "none of its 1 ids"),
+        ({}, {"a": "x"}, "holds no LaTeX"),
+        ({"a": "x"}, {"a": r"\nonsense"}, "a does not convert to symLG"),
+        ("nowhere.tsv", {"a": "x"}, "nowhere.tsv: there is no such file"),
+        ({"a": "x"}, "nowhere.zip:2014", "nowhere.zip: there is no such archive"),
+    ],
+)
+def test_what_cannot_be_scored_is_one_line(predictions, truth, says: str) -> None:
+    with pytest.raises(ValueError, match=says) as caught:
+        hmerbench.score(predictions, truth)
+    assert "\n" not in str(caught.value)
