@@ -1,6 +1,7 @@
-"""Numerics of the language models for the fixed job: known weights in float64, and a tiny training."""
+"""Numerics of the language models for the fixed job: known weights in float64, and tiny trainings of two seeds."""
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,23 +13,19 @@ from hmerbench.benchmarks.language_models.corpus import read_corpus
 from hmerbench.benchmarks.language_models.run import LanguageRun
 from hmerbench.benchmarks.language_models.settings import RECIPES, resolve, tied
 from hmerbench.benchmarks.language_models.training import train
+from hmerbench.benchmarks.regression_gate.values import Values
 from hmerbench.models.language import LINE_END, UNKNOWN, LanguageModel, Lexicon
 
 WORDS = ["a", "ab", "ba", "abba", "babba", "aabb"]
 SIZES = {"character_size": 3, "filters": 2, "most_filters": 5, "word_size": 6, "hidden": 8}
 
 
-def language_values() -> dict[str, int | float | str]:
-    """Loss and a fixed projection of the gradient of every paper's recipe; perplexities and rate of a tiny training."""
-    values: dict[str, int | float | str] = {}
+def language_values() -> Values:
+    """Loss and a fixed projection of the gradient of every paper's recipe; perplexities and rate of tiny trainings."""
+    values: Values = {}
     words_TB, targets_TB = torch.from_numpy(np.random.default_rng(0).integers(0, 2 + len(WORDS), (2, 7, 3)))
     for recipe in (name for name in names(RECIPES) if name.startswith("lm-")):
-        config = replace(resolve(recipe, 0).model, **SIZES, widths=3, dropout=0.0)
-        model = LanguageModel(config, Lexicon([UNKNOWN, LINE_END, *WORDS])).double()
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():  # depends on name and shape alone
-                draw = np.random.default_rng(list(name.encode()))
-                parameter.copy_(torch.from_numpy(0.5 * draw.standard_normal(tuple(parameter.shape))))
+        model = known_language_model(WORDS, recipe)
         loss, _ = model(words_TB, targets_TB, model.initial_state(3))
         loss.backward()
         gradients = [parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None]
@@ -36,14 +33,25 @@ def language_values() -> dict[str, int | float | str]:
         projection = gradient @ torch.cos(torch.arange(len(gradient), dtype=gradient.dtype))
         values[f"{recipe} network: loss"] = float(loss.detach())
         values[f"{recipe} network: gradient"] = float(projection / gradient.norm())
-    return values | _first_epochs()
+    return values | _first_epochs("lm-char-small", 0) | _first_epochs("lm-char-small seed 7", 7)
 
 
-def _first_epochs() -> dict[str, int | float | str]:
+@torch.no_grad()
+def known_language_model(words: Sequence[str], recipe: str = "lm-char-small") -> LanguageModel:
+    """A small version of a recipe's network, in evaluation mode; its weights depend only on their names and shapes."""
+    config = replace(resolve(recipe, 0).model, **SIZES, widths=3, dropout=0.0)
+    model = LanguageModel(config, Lexicon([UNKNOWN, LINE_END, *words])).double().eval()
+    for name, parameter in model.named_parameters():
+        draw = np.random.default_rng(list(name.encode()))
+        parameter.copy_(torch.from_numpy(0.5 * draw.standard_normal(tuple(parameter.shape))))
+    return model
+
+
+def _first_epochs(name: str, seed: int) -> Values:
     changes = {"epochs": 4, "batch_size": 3, "steps": 5, "bf16": False, "improvement": 0.05}
-    settings = resolve("lm-char-small", 0).changed({"model": {**SIZES, "widths": 3}, "training": changes})
-    with tempfile.TemporaryDirectory() as name:
-        folder, draw = Path(name), np.random.default_rng(1)
+    settings = resolve("lm-char-small", seed).changed({"model": {**SIZES, "widths": 3}, "training": changes})
+    with tempfile.TemporaryDirectory() as place:
+        folder, draw = Path(place), np.random.default_rng(1)
         for split, lines in (("train", 60), ("valid", 20), ("test", 10)):
             text = "".join(" ".join(draw.choice(WORDS, draw.integers(1, 7))) + "\n" for _ in range(lines))
             (folder / f"{split}.txt").write_text(text)
@@ -53,4 +61,4 @@ def _first_epochs() -> dict[str, int | float | str]:
         values = {f"epoch {line['epoch']}": line["train_perplexity"] for line in run.history}
         values |= {"validation": run.scores["valid_perplexity"], "test": run.scores["test_perplexity"]}
         values |= {"last rate": run.history[-1]["rate"]}
-    return {f"lm-char-small first steps: {item}": value for item, value in values.items()}
+    return {f"{name} first steps: {item}": value for item, value in values.items()}

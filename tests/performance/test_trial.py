@@ -109,3 +109,9 @@ def test_no_part_equals_a_formula_that_is_held_out(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "sub_expressions", lambda *_: [samples[0]])
     training_set, _ = training_data(config, archive, kept, torch.device("cpu"), build(config.model))
     assert samples[0].tokens not in {sample.tokens for sample in training_set.samples}
+
+
+def test_classes_of_length() -> None:
+    found = {n: [name for name, lengths in CLASSES.items() if n in lengths] for n in (1, 5, 6, 10, 11, 20, 21, 200)}
+    expected = dict(zip(found, ["1-5", "1-5", "6-10", "6-10", "11-20", "11-20", "21+", "21+"], strict=True))
+    assert found == {n: [name] for n, name in expected.items()}

@@ -11,14 +11,18 @@ import pytest
 from torch.optim import Optimizer
 
 import hmerbench.models.coverage
+from hmerbench.benchmarks import __main__ as cli
 from hmerbench.benchmarks import config as configs
-from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data import batching
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.regression_gate import baseline as regress
 from hmerbench.benchmarks.regression_gate import fixed_job
+from hmerbench.benchmarks.regression_gate.batches import batch_values
+from hmerbench.benchmarks.regression_gate.networks import network_values
+from hmerbench.benchmarks.regression_gate.steps import first_steps
+from hmerbench.benchmarks.regression_gate.values import Values
 from hmerbench.benchmarks.training import trainer
 from hmerbench.evaluation.scoring.stats import prediction_interval
 from hmerbench.evaluation.symlg import builder
@@ -32,7 +36,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     return open_archive(embedded(tmp_path_factory.mktemp("set") / "data.zip", train=64, test=8))
 
 
-def differing(before: fixed_job.Values, now: fixed_job.Values) -> list[str]:
+def differing(before: Values, now: Values) -> list[str]:
     assert before.keys() == now.keys()
     rows = [regress.numeric_row(item, before[item], now[item]) for item in before]
     return [row.item for row in rows if row.verdict != "ok"]
@@ -42,25 +46,25 @@ def differing(before: fixed_job.Values, now: fixed_job.Values) -> list[str]:
 
 
 def test_detects_coverage_shifted_by_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = fixed_job.network_values()
-    assert differing(before, fixed_job.network_values()) == []
+    before = network_values()
+    assert differing(before, network_values()) == []
     monkeypatch.setattr(hmerbench.models.coverage, "exclusive_coverage", lambda attention: attention.cumsum(-2))
-    changed = differing(before, fixed_job.network_values())
+    changed = differing(before, network_values())
     assert {f"comer-{row} network: loss" for row in ("self", "cross", "fusion")} <= set(changed)
     assert not any(item.startswith("bttr") for item in changed)
 
 
 def test_detects_disabled_augmentation(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, real = fixed_job.batch_values(archive), batching.distort
-    assert differing(before, fixed_job.batch_values(archive)) == []
+    before, real = batch_values(archive), batching.distort
+    assert differing(before, batch_values(archive)) == []
     monkeypatch.setattr(batching, "distort", lambda _, *rest: real(None, *rest))
-    changed = differing(before, fixed_job.batch_values(archive))
+    changed = differing(before, batch_values(archive))
     assert {f"comer-fusion {preset} batches: ink" for preset in configs.names("presets")} <= set(changed)
     assert not any(item.startswith("bttr") for item in changed)
 
 
 def test_detects_a_tenfold_learning_rate(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, real = fixed_job.first_steps(archive, "smoke"), trainer.set_rate
+    before, real = first_steps(archive, "smoke"), trainer.set_rate
 
     def tenfold(optimizer: Optimizer, *rest: Any) -> float:
         rate = 10 * real(optimizer, *rest)
@@ -68,9 +72,9 @@ def test_detects_a_tenfold_learning_rate(archive: Archive, monkeypatch: pytest.M
             group["lr"] = rate
         return rate
 
-    assert differing(before, fixed_job.first_steps(archive, "smoke")) == []
+    assert differing(before, first_steps(archive, "smoke")) == []
     monkeypatch.setattr(trainer, "set_rate", tenfold)
-    assert len(differing(before, fixed_job.first_steps(archive, "smoke"))) == 7  # losses and rates of 3 epochs, weights
+    assert len(differing(before, first_steps(archive, "smoke"))) == 7  # losses and rates of 3 epochs, weights
 
 
 def test_detects_a_wrong_relation_in_symlg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -108,7 +112,7 @@ def make_baseline() -> regress.Baseline:
 
 
 def measured(loss: float = 2.0, numeric: float = 2.0, **scores: int) -> regress.Measured:
-    fixed: fixed_job.Values = {"embedded n": 8, "run, 2014: symLG": "aa", **scores}
+    fixed: Values = {"embedded n": 8, "run, 2014: symLG": "aa", **scores}
     return regress.Measured(
         fixed, {"a network: loss": numeric}, {"embedded": {"loss": loss, "accuracy": 40.0}}, {"embedded": {"lr": 1}}
     )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_1samp
 
 from hmerbench.evaluation import symlg
 from hmerbench.evaluation.lgeval import metrics
@@ -38,9 +38,20 @@ def test_mcnemar_is_exact():
     assert stats.mcnemar(3, 3) == stats.mcnemar(0, 0) == 1.0
 
 
-@pytest.mark.parametrize(("counts", "limits"), [((36, 12, 2, 0), (0.0569, 0.3404)), ((36, 14, 0, 0), (0.1528, 0.4167))])
+@pytest.mark.parametrize(
+    ("counts", "limits"),
+    [
+        ((36, 12, 2, 0), (0.0569, 0.3404)),
+        ((20, 12, 2, 16), (0.0562, 0.3292)),  # with the continuity correction
+        ((18, 12, 2, 18), (0.0562, 0.3290)),
+        ((36, 14, 0, 0), (0.1528, 0.4167)),
+        ((35, 14, 0, 1), (0.1461, 0.4175)),
+        ((18, 14, 0, 18), (0.1441, 0.3963)),
+        ((59, 6, 16, 80), (-0.1186, -0.0046)),  # of the R package contingencytables
+    ],
+)
 def test_difference_interval_is_newcombes(counts: tuple[int, int, int, int], limits: tuple[float, float]):
-    """Examples of Newcombe 1998 (paired), method 10: both right, one right, the other right, none right."""
+    """Newcombe 1998 (paired), table III, method 10: both right, one right, the other right, none right."""
     both, only_a, only_b, _ = counts
     assert stats.difference_interval(both, only_a, only_b, sum(counts)) == pytest.approx(limits, abs=0.0001)
 
@@ -75,6 +86,16 @@ def test_permutation_test():
     assert 0.9 < stats.compare_paired(a, b).permutation_p < 1
     with pytest.raises(ValueError):
         stats.compare_paired([1], [1, 2])
+
+
+@given(st.lists(st.floats(-100, 100), min_size=2, max_size=12))
+def test_intervals_of_a_mean_are_students(values: list[float]):
+    """That of the mean is scipy's; that of one more value is wider by what the value varies itself."""
+    expected = ttest_1samp(values, 0.0).confidence_interval() if np.ptp(values) > 1e-6 else (np.mean(values),) * 2
+    low, high = stats.mean_interval(values)
+    assert (low, high) == pytest.approx(tuple(expected), abs=1e-6)
+    wide = stats.prediction_interval(values)
+    assert wide[1] - wide[0] == pytest.approx((high - low) * (len(values) + 1) ** 0.5)
 
 
 def test_buckets():

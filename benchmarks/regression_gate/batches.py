@@ -1,0 +1,76 @@
+"""Training batches for the fixed job: augmented, in order, of several epochs; and what is made of pen strokes."""
+
+import numpy as np
+import torch
+
+from hmerbench.benchmarks.config import names, resolve
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.batching import TrainingSet, evaluation_batches
+from hmerbench.benchmarks.data.exchange import exchanged
+from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, Sample, split_heldout, with_ink
+from hmerbench.benchmarks.data.sub_expressions import sub_expressions
+from hmerbench.benchmarks.regression_gate.values import Values, digest
+from hmerbench.benchmarks.training.training_data import training_data
+
+
+def batch_values(archive: Archive) -> Values:
+    """Batches without pen strokes, for every preset and, without augmentation, for BTTR."""
+    values: Values = {}
+    samples = archive.samples("train")
+    for recipe, preset in [("bttr", "paper"), *(("comer-fusion", preset) for preset in names("presets"))]:
+        values |= _batches(f"{recipe} {preset} batches", TrainingSet(samples, resolve(recipe, preset, 0, archive)))
+    return values
+
+
+def _batches(name: str, training: TrainingSet) -> Values:
+    """Total ink (in units of one white pixel), padded pixels and labels of one epoch's batches, and which samples the
+    batches of the first three epochs hold."""
+    batches = [training.batch(1, indices) for indices in training.plan(1)]
+    labels = {str(number): str(batch.tokens) for number, batch in enumerate(batches)}
+    return {
+        f"{name}: ink": sum(float(batch.images.double().sum()) for batch in batches) / 255,
+        f"{name}: pixels": sum(batch.images.numel() for batch in batches),
+        f"{name}: labels": digest(labels),
+        f"{name}: plans": digest({str(epoch): str(training.plan(epoch)) for epoch in range(3)}),
+    }
+
+
+def ink_values(archive: Archive) -> Values:
+    """Rendered pen strokes, what is cut out, exchanged and held out, and the batches of every preset that substitutes
+    symbols, and of one whose generated expressions take turns."""
+    samples = with_ink(archive.samples("train"), archive.ink)
+    cut, made = sub_expressions(samples, 1), exchanged(samples, 1)
+    drawn = sum(int(s.ink.canvas.draw(s.ink.symbols.values()).sum()) for s in samples if s.ink)
+    values: Values = {
+        "handwriting: ink": drawn // 255,
+        "handwriting: cut out": digest({part.id: str(part.tokens) for part in cut}),
+        "handwriting: ink cut out": sum(int(part.image.sum()) for part in cut) // 255,
+        "handwriting: exchanged": digest({sample.id: str(sample.tokens) for sample in made}),
+        "handwriting: ink exchanged": sum(int(sample.image.sum()) for sample in made) // 255,
+    }
+    cpu, configs = torch.device("cpu"), {name: resolve("comer-fusion", name, 0, archive) for name in names("presets")}
+    for preset, config in configs.items():
+        if config.data.needs_ink:
+            values |= _batches(f"{preset} handwriting", training_data(config, archive, None, cpu)[0])
+    in_turn = configs["medium"].changed({"data.sub_expressions": 2, "data.exchanged": 2})
+    values |= _batches("handwriting in turn", training_data(in_turn, archive, None, cpu)[0])
+    config = configs["medium"].changed({"select": "heldout", "heldout": 0.4})
+    training, held = training_data(config, archive, None, cpu)
+    return values | {
+        "handwriting: trained on": digest({sample.id: str(sample.tokens) for sample in training.samples}),
+        "handwriting: held out": digest({sample.id: str(sample.tokens) for sample in held}),
+    }
+
+
+def limit_values(archive: Archive) -> Values:
+    """What the limits of image and label let through at the limit and just above it, and what trials hold out."""
+    config = resolve("comer-fusion", "paper", 0).changed({"data": {"max_area": 1024, "max_tokens": 3}})
+    cases = {"at the limits": (32, 3), "larger": (33, 3), "longer": (32, 4)}  # width and tokens
+    samples = [Sample(id_, ("x",) * n, np.zeros((32, width), np.uint8)) for id_, (width, n) in cases.items()]
+    read = [id_ for batch in evaluation_batches(samples, config, 8) for id_ in batch.ids]
+    _, held = split_heldout(archive.samples("train"), HELD_OUT, HELD_OUT_SEED)
+    return {
+        "limits: trained on": ", ".join(sample.id for sample in TrainingSet(samples, config).samples),
+        "limits: read": ", ".join(sorted(read)),
+        "trials: held out": digest({sample.id: str(sample.tokens) for sample in held}),
+    }

@@ -1,0 +1,113 @@
+"""Outputs of networks with known weights for the fixed job, and the types in which they compute under bf16."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hmerbench.benchmarks.config import Config, names, resolve
+from hmerbench.benchmarks.data.batching import pad
+from hmerbench.benchmarks.data.samples import Sample
+from hmerbench.benchmarks.regression_gate.values import Values
+from hmerbench.models.inference.options import SearchOptions
+from hmerbench.models.inference.searcher import View, searcher
+from hmerbench.models.network import Network, build
+from hmerbench.models.vocab import Vocabulary
+
+# for a network that wants formulas
+NESTED = r"\frac { x ^ { 2 } } { \sqrt { y _ { i } } } + \sum _ { n = 1 } ^ { k } z"
+EXACT = ("softmax", "norm", "nll_loss")  # of which operations the types count
+
+
+def network_values() -> Values:
+    """Teacher-forced loss, a fixed projection of all logits and the mean best score of the joint search, for a small
+    float64 network per recipe. Weights do not depend on torch's random numbers."""
+    samples, view = [_random_sample(seed) for seed in range(3)], random_view(3)
+    values: Values = {}
+    for recipe in names("recipes"):
+        config = resolve(recipe, "paper", 0)
+        model, direction = known_network(config), config.search.direction
+        captions = [NESTED.split() if model.unfit(sample.tokens) else sample.tokens for sample in samples]
+        targets = model.targets(captions)
+        with torch.no_grad():
+            logits, _ = model.predict(*view, targets)
+            loss = model(*view, targets)
+        for beams in (3, 110):  # nearly every word for a search that drops what has no end in time
+            nbest = searcher(model)([view], SearchOptions(beam_size=beams, max_len=12, direction=direction))
+            if all(nbest):
+                break
+        weights = torch.cos(torch.arange(logits.numel(), dtype=logits.dtype))
+        values[f"{recipe} network: loss"] = float(loss)
+        values[f"{recipe} network: logits"] = float(logits.flatten() @ weights / logits.norm())
+        values[f"{recipe} network: search"] = sum(hypotheses[0].score for hypotheses in nbest) / len(nbest)
+    read = searcher(*(known_network(resolve(recipe, "paper", 0)) for recipe in ("comer-fusion", "bttr-baseline")))
+    nbest = read([view], SearchOptions(beam_size=3, max_len=12))
+    values["two networks together: search"] = sum(hypotheses[0].score for hypotheses in nbest) / len(nbest)
+    return values
+
+
+def known_network(config: Config) -> Network:
+    """A small version of the recipe's network; each weight tensor depends only on its name and shape."""
+    small = replace(config.model, **config.model.sizes["micro"])
+    model = build(small).double().eval()
+    for name, tensor in model.state_dict().items():
+        draw = np.random.default_rng(list(name.encode()))
+        values = draw.standard_normal(tuple(tensor.shape))
+        if tensor.ndim > 1:
+            values *= 1.5 * (tensor[0].numel() ** -0.5)
+        elif name.endswith(("weight", "running_var")):
+            values = 1 + 0.3 * np.tanh(values)
+        tensor.copy_(torch.from_numpy(np.asarray(values * (0.0 if tensor.dtype == torch.int64 else 1.0))))
+    return model
+
+
+def _random_sample(seed: int) -> Sample:
+    """A random label with an image of random blocks: unlike typeset images, these do not depend on fonts."""
+    draw = np.random.default_rng(seed)
+    blocks = draw.integers(0, 2, (3 + seed, 6 - seed), dtype=np.uint8) * np.uint8(255)
+    tokens = tuple(Vocabulary().decode(draw.integers(3, 113, 5 + seed).tolist()))
+    return Sample(f"random_{seed}", tokens, np.kron(blocks, np.ones((12, 14), np.uint8)))
+
+
+def random_view(count: int) -> View:
+    """Images of that many random samples, in float64, padded to one size."""
+    images, mask = pad([_random_sample(seed).image for seed in range(count)])
+    return images.double() / 255, mask
+
+
+class Types(TorchDispatchMode):
+    """Collects the types in which the operations named in EXACT give their results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = set[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name, first = func.overloadpacket.__name__, result[0] if isinstance(result, tuple) else result
+        if any(part in name for part in EXACT):
+            self.found.add(f"{name} {str(first.dtype).removeprefix('torch.')}")
+        return result
+
+
+def type_values() -> Values:
+    """In which types a training step and a search of each kind of network compute what must stay exact under bf16.
+
+    The numbers themselves differ between processors by more than such a fault would change them.
+    """
+    values: Values = {}
+    samples, (images, mask) = [_random_sample(seed) for seed in range(3)], random_view(3)
+    view = images.float(), mask
+    for recipe in ("comer-fusion", "bttr-original", "densewap", "densewap-td"):
+        config = resolve(recipe, "paper", 0)
+        model, options = known_network(config).float(), SearchOptions(3, 4, direction=config.search.direction)
+        captions = [NESTED.split() if model.unfit(sample.tokens) else sample.tokens for sample in samples]
+        with torch.autocast("cpu", torch.bfloat16), Types() as seen:
+            model.train()(*view, model.targets(captions), 0.1).backward()
+        values[f"{recipe} under bf16: training"] = ", ".join(sorted(seen.found))
+        with torch.autocast("cpu", torch.bfloat16), Types() as seen:
+            searcher(model.eval())([view], options)
+        values[f"{recipe} under bf16: search"] = ", ".join(sorted(seen.found))
+    return values

@@ -1,0 +1,81 @@
+"""What searches find with known networks, for the fixed job."""
+
+import tempfile
+from pathlib import Path
+
+import torch
+
+from hmerbench.benchmarks.config import Config, names, resolve
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.samples import evenly
+from hmerbench.benchmarks.recognition.predict import Reader, ranked
+from hmerbench.benchmarks.regression_gate.language import known_language_model
+from hmerbench.benchmarks.regression_gate.networks import known_network, random_view
+from hmerbench.benchmarks.regression_gate.values import Values, digest
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.models.inference.options import Hypothesis, SearchOptions
+from hmerbench.models.inference.searcher import searcher
+from hmerbench.models.language_weights import pack_language_model
+from hmerbench.models.vocab import EOS, SOS, Vocabulary
+from hmerbench.models.weights import pack_weights
+
+SHORT = {"beam_size": 3, "max_len": 12, "bf16": False}
+UNCONVERTED, CONVERTED = (
+    Hypothesis(tuple(Vocabulary().encode(label.split())), score, score, 0.0, "l2r")
+    for label, score in (("x ^ {", -1.0), ("x ^ { 2 }", -2.0))
+)
+
+
+def search_values(archive: Archive) -> Values:
+    """Scores, directions and tokens of the hypotheses that each preset predicts, its search shortened, with a known
+    network, all of which convert to symLG; and the score of the one predicted from two of which the best does not."""
+    values: Values = {}
+    samples = evenly(archive.samples("train"), 4)
+    for preset in names("presets"):
+        config = resolve("comer-fusion", preset, 0, archive).changed({"search": SHORT})
+        found = Reader(known_network(config), config, torch.device("cpu"))(samples)
+        best = {id_: hypotheses[0] for id_, hypotheses in found.items()}
+        for what in ("forward", "reverse"):
+            values[f"{preset} search: {what} score"] = sum(getattr(h, what) for h in best.values()) / len(best)
+        values[f"{preset} search: hypotheses"] = digest({id_: f"{h.direction} {h.ids}" for id_, h in best.items()})
+        own = config.changed({"search.beam_size": resolve("comer-fusion", preset, 0).search.beam_size})
+        (list_,) = Reader(known_network(own), own, torch.device("cpu"))(samples[:1]).values()
+        values[f"{preset} search: list of its own beam"] = digest({str(k): str(h.ids) for k, h in enumerate(list_)})
+        values[f"{preset} search: predicted"] = str(ranked([UNCONVERTED, CONVERTED], config, Vocabulary())[0].score)
+    return values
+
+
+def tie_values() -> Values:
+    """In which order hypotheses of equal score come: those of a network for which every word is one word."""
+    network = known_network(resolve("comer-fusion", "paper", 0))
+    _, bias_V = (network.state_dict()[f"decoder.proj.{name}"].zero_() for name in ("weight", "bias"))
+    bias_V[[SOS, EOS, Vocabulary().ids["x"]]] = bias_V.new_tensor([2.0, 2.0, 3.0])
+    ((first, second),) = searcher(network)([random_view(1)], SearchOptions(beam_size=1, max_len=4))
+    assert first.score == second.score
+    return {"ties of a search: directions": f"{first.direction}, {second.direction}"}
+
+
+def joint_reading_values(archive: Archive) -> Values:
+    """What three networks read together, ranked with a language model, all from their files."""
+    config = resolve("comer-fusion", "small", 0, archive)
+    with tempfile.TemporaryDirectory() as name:
+        others = [resolve(recipe, "small", 0, archive) for recipe in ("bttr-baseline", "comer-cross")]
+        runs = [_known_run(Path(name) / other.recipe, other) for other in others]
+        language = Path(name) / "language.safetensors"
+        language.write_bytes(pack_language_model(known_language_model(Vocabulary().words).float()))
+        changes = {"together": {"runs": runs}, "language": {"weights": str(language), "weight": 0.3, "length": 0.2}}
+        config = config.changed({"search": {**SHORT, **changes}})
+        found = Reader(known_network(config).float(), config, torch.device("cpu"))(archive.samples("train")[:4])
+    best = [hypotheses[0] for hypotheses in found.values()]
+    return {
+        "joint reading: score": sum(hypothesis.score for hypothesis in best) / len(best),
+        "joint reading: score of networks": sum(hypothesis.forward for hypothesis in best) / len(best),
+    }
+
+
+def _known_run(path: Path, config: Config) -> str:
+    """The folder of a run of a known network."""
+    run, network = RunFolder(path, config), known_network(config).float()
+    run.write("config.yaml", config.to_yaml())
+    run.write("best.safetensors", pack_weights(network))
+    return str(path)
