@@ -111,7 +111,7 @@ def _function(module: ModuleType, names: list[str]) -> FunctionType:
     place: Any = module
     for name in names[:-1]:
         place = getattr(place, name)
-    value = vars(place)[names[-1]]
+    value: Any = vars(place)[names[-1]]
     value = value.fget if isinstance(value, property) else getattr(value, "func", getattr(value, "__func__", value))
     function = inspect.unwrap(value)
     assert isinstance(function, FunctionType)

@@ -11,14 +11,14 @@ import pytest
 from torch.optim import Optimizer
 
 import hmerbench.models.coverage
-from hmerbench.benchmarks import __main__ as cli
 from hmerbench.benchmarks import config as configs
+from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data import batching
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.regression_gate import baseline as regress
-from hmerbench.benchmarks.regression_gate import fixed_job
+from hmerbench.benchmarks.regression_gate import fixed_job, reading
 from hmerbench.benchmarks.regression_gate.batches import batch_values
 from hmerbench.benchmarks.regression_gate.networks import network_values
 from hmerbench.benchmarks.regression_gate.steps import first_steps
@@ -83,7 +83,7 @@ def test_detects_a_wrong_relation_in_symlg(monkeypatch: pytest.MonkeyPatch, tmp_
     predictions.mkdir(parents=True)
     (predictions / "predictions").symlink_to(MEDIUM / "predictions")
     before = fixed_job.scores(open_archive(small), None, tmp_path)
-    committed = [item for item in before if not item.startswith("embedded")]
+    committed = [item for item in before if item.startswith("comer-fusion")]
     assert committed and all(before[item] == regress.read(BASELINE).scores[item] for item in committed)
     monkeypatch.setitem(builder.SCRIPTS, "msub", ("Sup",))
     wrong = embedded(tmp_path / "wrong.zip", train=1, test=30)
@@ -161,6 +161,18 @@ def test_the_table_names_the_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1 of 5 items differ" in text and "lr 1 → 10" in text and "1% false alarms" in text
     (row,) = [line for line in text.splitlines() if "**changed**" in line]
     assert "embedded training: loss" in row and "9.0000" in row
+
+
+def test_the_table_says_what_a_difference_costs_in_points() -> None:
+    """Where images were read; without CROHME, how to know."""
+    before, now = make_baseline(), measured(numeric=3.0)
+    rows = regress.compare(before, now, regress.PARTS, False)
+    assert "With CROHME=, images are read" in regress.markdown(rows, before, now)
+    for values, exact in ((before.scores, 21), (now.scores, 20)):
+        values |= {f"{reading.ITEM}n": 42, f"{reading.ITEM}exact": exact}
+    rows = regress.compare(before, now, regress.PARTS, True)
+    assert "read 20 of 42 images of CROHME right, 21 when" in (text := regress.markdown(rows, before, now))
+    assert "-2.4 points of ExpRate (an image is 2.4)" in text
 
 
 def test_the_committed_baseline_was_recorded_often_enough() -> None:

@@ -17,8 +17,8 @@ from hmerbench.benchmarks.language_models.settings import resolve as language_se
 from hmerbench.benchmarks.language_models.settings import tied
 from hmerbench.benchmarks.language_models.training import Trainer as LanguageTrainer
 from hmerbench.benchmarks.regression_gate.handwriting import handwriting
-from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.distributed import Team
+from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.training_data import training_data
 
 CPU = torch.device("cpu")
@@ -100,16 +100,7 @@ def language_dropout(archive: Archive, seed: int) -> float:
     return other.step(*other.batches[0])
 
 
-DRAWN = [
-    first_weights,
-    dropout,
-    augmentation,
-    order,
-    substitution,
-    held_out,
-    language_weights,
-    language_dropout,
-]
+DRAWN = [first_weights, dropout, augmentation, order, substitution, held_out, language_weights, language_dropout]
 
 
 @pytest.mark.parametrize("drawn", DRAWN, ids=lambda drawn: drawn.__name__)
