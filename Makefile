@@ -109,7 +109,7 @@ regress-update: $(READY) ## make the measurements of regress the new baseline: R
 	@$(BIN)/hmerbench regress --update --reason "$$REASON" $(if $(CROHME),--crohme "$(CROHME)") \
 		$(if $(RECORD),--record "$(RECORD)")
 
-faults: $(DEV) ## plant faults one by one: the regression gate must see each; results/faults.md (minutes)
+faults: $(DEV) ## plant faults one by one: the regression gate or a test must see each; results/faults.md (minutes)
 	@$(BIN)/python -m pytest -q -m faults tests/regression_gate/test_faults.py
 
 release-check: ## in an empty clone of HEAD: the CI job, then README's commands (an hour; CROHME=)
