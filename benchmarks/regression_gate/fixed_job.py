@@ -54,7 +54,7 @@ def scores(embedded_set: Archive, crohme: Archive | None, reproduced: Path) -> V
     symLG of its truth, of every command that is a symbol, and of the predictions."""
     truth, captions = embedded_set.ground_truth("test"), embedded_set.captions("test")
     values: Values = {"embedded truth: symLG": digest(truth), "embedded set: digest": embedded_set.digest[:12]}
-    values["commands: symLG"] = digest({name: _converted(f"a {name} b", "command") for name in SYMBOLS})
+    values["commands: symLG"] = digest({name: _converted(f"$a {name} b$", "command") for name in SYMBOLS})
     with tempfile.TemporaryDirectory() as folder:
         predictions = Path(folder) / "corrupted.tsv"
         corrupted = {id_: corrupt(tokens, seed) for seed, (id_, tokens) in enumerate(captions.items())}
