@@ -33,7 +33,7 @@ from hmerbench.models.settings import (
 )
 from hmerbench.models.vocab import Vocabulary
 
-SCHEMA = 7  # version of the settings below: raise it when one is removed, changes its meaning or is added (unless it is
+SCHEMA = 8  # version of the settings below: raise it when one is removed, changes its meaning or is added (unless it is
 # left out where it is absent, so that runs keep their digests)
 SEED_LIMIT = 2**64  # torch takes smaller seeds
 FILLED_IN = {  # by the run
@@ -47,6 +47,8 @@ AUTHORS_MAX_TOKENS = 200
 NEED_INK = ("sub_expressions", "exchanged", "substitution")  # the keys of `data` for which pen strokes are needed
 SECTIONS = {"data", "model", "augmentation", "training", "search"}
 SHIPPED = Path(__file__).parent  # contains recipes/, presets/ and spaces/
+# keys of `training` up to version 7: how a run was computed, which environment.json records
+FORMER_TRAINING = {"threads", "workers", "resident", "graphs"}
 PRESETS = ("smoke", "small", "medium", "large", "paper", "gpu")  # the ladder: from minutes to the authors' network
 Settings = TypeVar("Settings", bound=BaseModel)
 Name = Annotated[str, Field(pattern=r"^([\w+][\w+., =-]*)?$")]  # becomes part of file names, tables and figures
@@ -147,10 +149,6 @@ class Training(Strict):
     recalibrate: int = Field(default=0, ge=0)
     # left out where it is 0, so that runs from before this setting keep their digest
     fixed_statistics: float = Field(default=0.0, ge=0, lt=1, exclude_if=lambda share: not share)
-    threads: int | None = Field(default=None, gt=0, le=4096)
-    workers: int = Field(default=1, ge=0, le=4096)
-    resident: bool | None = None
-    graphs: int = Field(default=0, ge=0)
 
     @property
     def first_fixed(self) -> int:
@@ -271,12 +269,6 @@ class Config(RunSettings):
         return self
 
     @model_validator(mode="after")
-    def _images_can_change(self) -> "Config":
-        if self.training.resident and self.data.substitution:
-            raise ValueError("data.substitution redraws images, so they cannot stay on the device (training.resident)")
-        return self
-
-    @model_validator(mode="after")
     def _beams_fit_the_vocabulary(self) -> "Config":
         if 2 * self.search.beam_size > (classes := len(Vocabulary())):
             raise ValueError(f"search.beam_size must be at most {classes // 2}, half of the classes")
@@ -387,6 +379,8 @@ def _stored(path: Path) -> dict[str, Any]:
     keys = {"schema_version": 1} | read_yaml(path)
     if isinstance(model := keys.get("model"), dict):
         keys["model"] = without_former(model)
+    if keys["schema_version"] <= 7 and isinstance(training := keys.get("training"), dict):
+        keys["training"] = {key: value for key, value in training.items() if key not in FORMER_TRAINING}
     return keys
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.paths import CHECKOUT
 
 PACKAGES = ["hmerbench", "torch", "numpy", "opencv-python-headless", "safetensors", "pydantic", "mlflow", "optuna"]
 
@@ -92,9 +93,13 @@ def in_bf16(wanted: bool, device: torch.device) -> bool:
 
 
 def revision() -> str | None:
-    """The git revision of this checkout, followed by `+` if files were changed; None outside a checkout."""
+    """The git revision of this checkout, followed by `+` if files were changed; that of an unpacked `git archive`; None
+    elsewhere."""
     describe = ["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+"]
     with suppress(OSError, subprocess.CalledProcessError):
         done = subprocess.run(describe, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
         return done.stdout.strip()
+    with suppress(OSError):
+        archived = (CHECKOUT / "hmerbench/REVISION").read_text().strip()
+        return None if archived.startswith("$") else archived
     return None

@@ -55,7 +55,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.minutes is not None and self.placing.engine != "local":
             raise UserError("--minutes works with the engine local only: a cluster has limits of its own")
-        if self.placing.jobs > 1 and self.placing.engine != "local":
+        if (self.placing.jobs or 1) > 1 and self.placing.engine != "local":
             raise UserError("--jobs works with the engine local only: a cluster runs as many jobs as have room")
 
 
@@ -92,11 +92,12 @@ def reproduce(
         _print_plan(runs, splits)
         if words := _advice(archive, runs):
             console.print(words)
-        if placing.engine == "local" and placing.jobs == 1:
+        jobs = placing.at_once(sum(not _done(run, splits) for run in runs)) if placing.engine == "local" else len(runs)
+        if jobs == 1 and placing.engine == "local":
             _sequentially(runs, archive, splits, deadline, errors)
         else:
-            engine, jobs = placing.open(archive, space, space / "runs/logs"), placing.jobs
-            _in_parallel(runs, splits, engine, jobs if placing.engine == "local" else len(runs), deadline, errors)
+            engine = placing.open(archive, space, space / "runs/logs", jobs)
+            _in_parallel(runs, splits, engine, jobs, deadline, errors)
     if scored := [run for run in runs if run.sets("scores/*.json")]:
         _finish(archive, scored, results, time.perf_counter() - options.began)
     if errors:

@@ -1,5 +1,6 @@
 """The Typer app and the options shared by several commands."""
 
+import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -37,11 +38,31 @@ Seed = Annotated[int, typer.Option(help="random seed", min=0)]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 Force = Annotated[bool, typer.Option("--force", help="retrain runs that are already trained")]
 EngineName = Annotated[str, typer.Option("--engine", help="local: this machine | ray: a Ray cluster (RAY_ADDRESS)")]
-Jobs = Annotated[int, typer.Option(help="concurrent runs (engine local), each on an equal share of the cores", min=1)]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        help="concurrent runs (engine local), on equal shares of the cores; default: as many as fill a GPU", min=1
+    ),
+]
+Workers = Annotated[
+    int | None, typer.Option(help="processes that prepare a run's batches; default: by the device", min=0, max=4096)
+]
+Graphs = Annotated[
+    bool | None, typer.Option("--graphs/--no-graphs", help="record steps as CUDA graphs; default: on a GPU")
+]
 Cpus = Annotated[float, typer.Option(help="CPUs per run (engine ray)", min=0)]
 Gpus = Annotated[float | None, typer.Option(help="GPUs per run (engine ray); default: 1 if the cluster has any", min=0)]
 # the checkout's results/ from any working directory; without a checkout, results/ in the working directory
 RESULTS = CHECKOUT / "results" if (CHECKOUT / "pyproject.toml").exists() and Path.cwd() != CHECKOUT else Path("results")
+
+
+def compute_with(workers: int | None, graphs: bool | None) -> None:
+    """Let this process and those that it starts compute as these options say, where they say anything."""
+    from hmerbench.benchmarks.execution import GRAPHS, WORKERS
+
+    for name, value in ((WORKERS, workers), (GRAPHS, graphs)):
+        if value is not None:
+            os.environ[name] = str(int(value))
 
 
 def parse_list(text: str) -> list[str]:

@@ -44,10 +44,12 @@ def reproduce(
     years: Years = "",
     force: options.Force = False,
     results: Results = RESULTS,
-    jobs: options.Jobs = 1,
+    jobs: options.Jobs = None,
     engine: options.EngineName = "local",
     cpus: options.Cpus = 1,
     gpus: options.Gpus = None,
+    workers: options.Workers = None,
+    graphs: options.Graphs = None,
     minutes: Annotated[
         float | None,
         typer.Option(help="time limit: trains the epochs that fit, then stops (exit code 3); the same command resumes"),
@@ -59,6 +61,7 @@ def reproduce(
     from hmerbench.benchmarks.reproduce import Options, reproduce
     from hmerbench.benchmarks.runs.workspace import open_data, select_splits
 
+    options.compute_with(workers, graphs)
     placing = Placing(engine, jobs, cpus, gpus)
     if minutes is not None and not 0 < minutes < math.inf:
         raise UserError(
@@ -84,6 +87,8 @@ def train(
     crohme: Crohme = None,
     results: Results = RESULTS,
     force: options.Force = False,
+    workers: options.Workers = None,
+    graphs: options.Graphs = None,
 ) -> None:
     """Train or resume one run; on several devices with torchrun."""
     from hmerbench.benchmarks.config import resolve
@@ -93,6 +98,7 @@ def train(
     from hmerbench.benchmarks.tracking.track import track
     from hmerbench.benchmarks.training.trainer import train
 
+    options.compute_with(workers, graphs)
     if (folder is None) == (not recipe):
         raise UserError("name one run: a run folder, or --recipe (with --preset and --seed)")
     if folder and (preset or seed != 7):

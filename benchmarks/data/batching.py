@@ -5,22 +5,25 @@ are visited, nor the number of workers, nor a restart changes how a sample is au
 """
 
 import math
+import pickle
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.config import Augmentation, Config
 from hmerbench.benchmarks.data.augmentation import Distortion, Draw, distort, rescale, scaled, sides, within_limits
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.data.substitution import Substitution
+from hmerbench.benchmarks.errors import UserError
 from hmerbench.models.network import Network, Targets
 from hmerbench.models.settings import MAX_STEPS
 
@@ -32,10 +35,9 @@ SPREAD = 1.5
 STRETCH = 1.12  # ratio of consecutive widths in the grid of padded shapes
 COARSE_CELL, COARSE_STRETCH = 32, 1.2  # of the coarse grid: heights are multiples of COARSE_CELL
 COARSE_STEPS = (8, 16, 24, 32, 48, 64, 96, 208)
+AHEAD, WORKER_SECONDS = 8, 120  # batches that a worker is ahead; how long one may take before it counts as lost
 
 Sizes = Sequence[tuple[int, int]]  # heights and widths
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ def pad(images: Sequence[np.ndarray], shape: tuple[int, int] | None = None) -> t
 class TrainingSet:
     """The training batches of any epoch, each a pure function of (config, epoch, position).
 
-    A batch is made in two steps: `prepare` in any thread, then `inputs` in the training thread. That takes a network,
+    A batch is made in two steps: `prepare` in any process, then `inputs` in the one that trains. That takes a network,
     which makes targets of its own.
     """
 
@@ -186,22 +188,34 @@ class TrainingSet:
         self.by_length = sorted(range(len(self.samples)), key=lambda i: len(self.samples[i].tokens))
 
     def plan(self, epoch: int) -> list[list[int]]:
-        """The epoch's batches of sample numbers, in order; as in a distributed sampler, some repeat to fill a step."""
-        size, pixels, micro_batches = self.batching.size, self.batching.pixels, self.batching.micro_batches
+        """The epoch's batches of sample numbers, in order; as in a distributed sampler, some repeat to fill a step.
+
+        In order `shape`, a row without scale augmentation takes as many steps as the others, for which its batches,
+        fuller as no image grows, repeat: the authors' batches are made before images are scaled, so theirs are as many.
+        """
         share = min(1.0, (epoch + 1) / (self.batching.curriculum + 1))
         present = [i for i in self.by_length if self.samples[i].takes_part(epoch)]
         chosen = present[: max(1, round(share * len(present)))]
+        augmentation, micro_batches = self.config.augmentation, self.batching.micro_batches
         if self.batching.order == "area":
             chosen = sorted(chosen)
-            batches = area_batches([self.sizes[i] for i in chosen], size, pixels)
+            batches = area_batches([self.sizes[i] for i in chosen], self.batching.size, self.batching.pixels)
         else:
-            distortions = (self.distortion(epoch, i)[0] for i in chosen)
-            sizes, lengths = [(d.height, d.width) for d in distortions], [len(self.samples[i].tokens) for i in chosen]
-            draw = self._draw(epoch, len(self.samples) + 1)
-            batches = shape_batches(sizes, lengths, size, pixels, draw, self.batching.coarse)
-        steps = -(-len(batches) // micro_batches)
+            batches = self._shape_batches(epoch, chosen, augmentation)
+        count = len(batches)
+        if self.batching.order == "shape" and augmentation and augmentation.scale is None:
+            scaled_as_others = augmentation.model_copy(update={"scale": Augmentation().scale})
+            count = len(self._shape_batches(epoch, chosen, scaled_as_others))
+        steps = -(-count // micro_batches)
         order = np.resize(self._draw(epoch, len(self.samples)).permutation(len(batches)), steps * micro_batches)
         return [[chosen[i] for i in batches[number]] for number in order]
+
+    def _shape_batches(self, epoch: int, chosen: Sequence[int], augmentation: Augmentation | None) -> list[list[int]]:
+        """`shape_batches` of the chosen samples, distorted as in an epoch; batches hold positions in `chosen`."""
+        scale, draw = self.config.data.scale, self._draw(epoch, len(self.samples) + 1)
+        distortions = (distort(augmentation, *self.sizes[i], self._draw(epoch, i), scale) for i in chosen)
+        sizes, lengths = [(d.height, d.width) for d in distortions], [len(self.samples[i].tokens) for i in chosen]
+        return shape_batches(sizes, lengths, self.batching.size, self.batching.pixels, draw, self.batching.coarse)
 
     def batch(self, epoch: int, indices: Sequence[int]) -> Batch:
         """The samples at `indices`, augmented and padded."""
@@ -251,29 +265,67 @@ def send(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
-def prefetched(
-    prepare: Callable[[Item], Result], items: Iterable[Item], workers: int, depth: int = 4
-) -> Iterator[Result]:
-    """Yield prepare(item) of all items in order, computed by `workers` threads, each at most `depth` items ahead."""
+class Preparation(Dataset[bytes]):
+    """The batches of an epoch as `torch.utils.data` asks for them, by their lists of sample numbers."""
+
+    def __init__(self, training_set: TrainingSet, epoch: int):
+        self.training_set, self.epoch = training_set, epoch
+
+    def __getitem__(self, indices: Sequence[int]) -> bytes:
+        """As bytes, which travel through a pipe: tensors would need shared memory, of which containers have little."""
+        return pickle.dumps(self.training_set.prepare(self.epoch, indices), pickle.HIGHEST_PROTOCOL)
+
+
+def prepared(training_set: TrainingSet, epoch: int, plan: Sequence[Sequence[int]], workers: int) -> Iterator[Any]:
+    """`prepare` of each batch of a plan, in order, by `workers` processes, each some batches ahead; without, here.
+
+    Raises UserError if such a process is killed.
+    """
     if not workers:
-        yield from map(prepare, items)
+        yield from (training_set.prepare(epoch, indices) for indices in plan)
         return
-    with ThreadPoolExecutor(workers) as pool:
-        remaining = iter(items)
-        pending = [pool.submit(prepare, item) for item in islice(remaining, depth * workers)]
-        try:
-            while pending:
-                result = pending.pop(0).result()
-                pending += [pool.submit(prepare, item) for item in islice(remaining, 1)]
-                yield result
-        finally:
-            pool.shutdown(cancel_futures=True)
+    batches = Preparation(training_set, epoch)
+    loader = DataLoader(
+        batches,
+        batch_size=None,
+        sampler=plan,  # pyright: ignore[reportArgumentType] (lists are keys like others)
+        num_workers=min(workers, len(plan)),
+        prefetch_factor=AHEAD,
+        multiprocessing_context="fork",  # they share the samples, and never touch the device
+        generator=torch.Generator(),  # or torch's own would move on
+        timeout=WORKER_SECONDS,
+    )
+    try:
+        yield from map(pickle.loads, loader)
+    except RuntimeError as error:
+        if "DataLoader" not in str(error):
+            raise
+        raise UserError(worker_lost(error)) from error
+
+
+def ahead(make: Callable[[int], Any], numbers: Iterable[int]) -> Iterator[Any]:
+    """make(number) of all numbers in order, each made by a thread while the one before it is used."""
+    with ThreadPoolExecutor(1) as pool:
+        made = deque[Future[Any]]()
+        for number in numbers:
+            made.append(pool.submit(make, number))
+            if len(made) > 1:
+                yield made.popleft().result()
+        yield from (future.result() for future in made)
+
+
+def worker_lost(error: RuntimeError) -> str:
+    """What to do when a process that prepares batches is gone."""
+    reason = str(error).splitlines()[0].rstrip(".")
+    again = "run the same command again, with --workers 0 if it recurs"
+    return f"a process that prepares batches was lost ({reason}); {again}"
 
 
 def evaluation_batches(
-    samples: Iterable[Sample], config: Config, size: int, scales: Sequence[float] = (1.0,)
+    samples: Iterable[Sample], config: Config, size: int, scales: Sequence[float] = (1.0,), pixels: int | None = None
 ) -> list[Batch]:
-    """Un-augmented batches of at most `size` images within the authors' limits, grouped as in training.
+    """Un-augmented batches of at most `size` images within the authors' limits, grouped as in training; in order
+    `shape`, of at most `pixels` (None: as in training).
 
     Every image comes at all `scales`, relative to the scale of training, each resized from the stored image. In order
     `shape`, an image is padded to its shape in the grid (at other scales, to that shape scaled) and batched
@@ -281,7 +333,7 @@ def evaluation_batches(
     order `area` they do, as in the authors' program.
     """
     batching, top = config.training.batching, max(range(len(scales)), key=scales.__getitem__)
-    samples = list(samples)
+    samples, pixels = list(samples), pixels or batching.pixels
     views = list(zip(*(_read_at(scale, samples, config) for scale in scales), strict=True))  # each image at all scales
     if batching.order == "area":
         groups = area_batches([sides(view[top].image) for view in views], size, batching.pixels)
@@ -292,7 +344,7 @@ def evaluation_batches(
     batches: list[Batch] = []
     for shape, alike in sorted(by_shape.items(), key=itemgetter(0)):
         shapes = [shape if scale == scales[top] else shrunk(shape, scale / scales[top]) for scale in scales]
-        count = max(1, min(size, batching.pixels // (shape[0] * shape[1])))
+        count = max(1, min(size, pixels // (shape[0] * shape[1])))
         batches += [_stacked(alike[start : start + count], shapes) for start in range(0, len(alike), count)]
     return batches
 

@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     Engine = Processes | Ray
 
 ENGINES = ("local", "ray")
+RUN_CORES, RUN_GIB = 2, 8  # of a run among others on a GPU: cores to train and to prepare batches, memory of the device
 
 
 @dataclass(frozen=True)
 class Placing:
-    """The engine, the number of jobs at a time (runs on this machine, or workers of a study), and the CPUs and GPUs of
-    each on a cluster; `gpus` None: one if any node has a GPU."""
+    """The engine, the number of jobs at a time (runs on this machine, or workers of a study; None: as many as fill its
+    GPUs, one without), and the CPUs and GPUs of each on a cluster; `gpus` None: one if any node has a GPU."""
 
     engine: str = "local"
-    jobs: int = 1
+    jobs: int | None = None
     cpus: float = 1
     gpus: float | None = None
 
@@ -36,12 +37,25 @@ class Placing:
         if self.engine == "local" and (self.cpus, self.gpus) != (1, None):
             raise UserError("--cpus and --gpus (CPUS=, GPUS=) are for the engine ray; local jobs share this machine")
 
-    def open(self, archive: Archive, workspace: Path, logs: Path) -> "Engine":
-        """Start the engine. Jobs on this machine log to `logs`."""
+    def at_once(self, runs: int) -> int:
+        """How many of `runs` runs to do at a time on this machine."""
+        if self.jobs is not None:
+            return self.jobs
+        import torch
+
+        from hmerbench.benchmarks.environment import cores
+
+        if not (gpus := torch.cuda.device_count()):
+            return 1
+        gib = sum(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(gpus)) / 2**30
+        return max(1, min(runs, cores() // RUN_CORES, int(gib / RUN_GIB)))
+
+    def open(self, archive: Archive, workspace: Path, logs: Path, jobs: int) -> "Engine":
+        """Start the engine for at most `jobs` jobs at a time. Jobs on this machine log to `logs`."""
         if self.engine == "ray":
             from hmerbench.benchmarks.jobs.ray_cluster import Ray
 
             return Ray(archive, workspace, self.cpus, self.gpus)
         from hmerbench.benchmarks.jobs.processes import Processes
 
-        return Processes(archive.path, workspace, logs, self.jobs)
+        return Processes(archive.path, workspace, logs, jobs)

@@ -15,17 +15,24 @@ import torch
 
 from hmerbench.benchmarks.environment import cores
 from hmerbench.benchmarks.errors import FAULTS
+from hmerbench.benchmarks.execution import CORES
+from hmerbench.benchmarks.jobs.multi_process_service import MultiProcessService
 from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.runtime import configure_libraries
 
 
 class Processes:
-    """Each job is a process of its own, all run at once, and none outlives this one. Their stderr goes to `logs`."""
+    """Each job is a process of its own, all run at once, and none outlives this one. Their stderr goes to `logs`.
+
+    Jobs that share a GPU share it through NVIDIA's MPS, where that can be started.
+    """
 
     def __init__(self, archive: Path, workspace: Path, logs: Path, share: int):
         self.place, self.logs = Place(archive, workspace), logs
         self.threads = None if "OMP_NUM_THREADS" in os.environ else max(1, cores() // share)
+        self.cores = max(1, cores() // share)
         self.devices = torch.cuda.device_count()
+        self.service = MultiProcessService() if self.devices and share > self.devices else None
         self.running: dict[str, tuple[Any, connection.Connection, int | None]] = {}  # process, result, device
 
     def start(self, name: str, job: Callable[..., None], *arguments: Any) -> None:
@@ -34,7 +41,7 @@ class Processes:
         receiver, sender = context.Pipe(duplex=False)
         jobs_on = Counter(device for *_, device in self.running.values())
         device = min(range(self.devices), key=jobs_on.__getitem__) if self.devices > 1 else None
-        settings = sender, self._log(name), self.threads, device
+        settings = sender, self._log(name), self.threads, self.cores, device
         process = context.Process(target=_process, args=(*settings, job, self.place, *arguments), name=name)
         process.start()
         sender.close()
@@ -64,12 +71,15 @@ class Processes:
             process.kill()
             process.join()
         self.running.clear()
+        if self.service:
+            self.service.stop()
 
 
 def _process(
     pipe: connection.Connection,
     log: Path,
     threads: int | None,
+    cores: int,
     device: int | None,
     job: Callable[..., None],
     *arguments: Any,
@@ -80,6 +90,7 @@ def _process(
     assert parent is not None
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     configure_libraries()
+    os.environ[CORES] = str(cores)
     if device is not None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)

@@ -7,7 +7,7 @@ Four parts; every number is saved as soon as it is measured:
   kernel by kernel; `recorded`, while a CUDA graph is captured; `replayed`, from the graph. `eager` and `replayed` are
   medians. `difference` is |replayed - eager| / |eager| for the gradients.
 - search: CROHME 2014 with the best committed weights, in float32 and bf16, beside their committed score.
-- set: the preset keys that follow from these measurements.
+- set: how to compute, and the preset keys, that follow from these measurements.
 """
 
 import csv
@@ -39,13 +39,12 @@ from hmerbench.benchmarks.printing import err_console, show
 from hmerbench.benchmarks.recognition.predict import recognize, write_predictions
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import score
-from hmerbench.benchmarks.training.cuda_graphs import own_stream
+from hmerbench.benchmarks.training.cuda_graphs import EAGER_STEPS, own_stream
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.trainer import Trainer
 from hmerbench.evaluation import csv_text
 from hmerbench.models.weights import load_weights
 
-RECORDED = 384  # shapes whose steps a preset may leave unrecorded, but the check records
 GRAPHS, ON_DEVICE = "tests/training/test_cuda_graphs.py", "tests/data/test_on_device.py"
 TESTS = (GRAPHS, ON_DEVICE, "tests/language_models/test_training.py")
 SHAPES, REPEATS = 8, 5
@@ -70,7 +69,6 @@ def gpu_check(crohme: Path | None, results: Path) -> None:
 def examine(archive: Archive, config: Config, results: Path, device: torch.device) -> None:
     """Run all parts with the training settings of `config`; print and write results/speed/gpu.csv, keeping the rows of
     other GPUs."""
-    config = config.changed({"training.resident": True, "training.graphs": config.training.graphs or RECORDED})
     path, hardware, software = results / "speed/gpu.csv", environment(device)["device"], versions()
     lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
     others = [line for line in lines if line["hardware"] != hardware]
@@ -116,7 +114,7 @@ def tests(archive: Archive) -> Iterator[Measurement]:
 def steps(archive: Archive, config: Config, device: torch.device) -> Iterator[Measurement]:
     """Time the micro-batch at shapes from small to large, until memory runs out; then the optimizer; report memory."""
     team = Team(0, 1, device)
-    make_deterministic(team, config.training.threads)
+    make_deterministic(team)
     with tempfile.TemporaryDirectory() as folder, own_stream(device):
         trainer = Trainer(RunFolder(Path(folder), config), archive, team)
         learner = trainer.learner
@@ -167,20 +165,19 @@ def timed(trainer: Trainer, batch: Drawn, device: torch.device) -> dict[str, flo
         return torch.cat([parameter.grad.flatten() for parameter in parameters if parameter.grad is not None])
 
     replays = learner.replays
-    limit = replays.limit if replays else 0
     if replays:
-        replays.limit = 0  # no recording during the eager steps
+        replays.steps = 0  # no recording during the eager steps
     times = {"cold": once(), "eager": median(once() for _ in range(REPEATS))}
     if replays is None:
         return times
-    expected, count, replays.limit = gradients(), len(replays.replays), limit
+    expected, count, replays.steps = gradients(), len(replays.recorded), EAGER_STEPS
     try:
         recorded = once()
     except UserError as error:
         err_console.print(str(error))
         replays.give_up()
         return times | {"difference": math.nan}
-    if len(replays.replays) == count:  # out of memory, which the recorder has reported
+    if len(replays.recorded) == count:  # out of memory, which the recorder has reported
         return times
     replayed = median(once() for _ in range(REPEATS))
     difference = float((gradients() - expected).norm() / expected.norm())
@@ -247,8 +244,8 @@ def switches(done: list[Measurement], config: Config) -> Iterator[Measurement]:
     replayed, eager = values("step", "replayed"), values("step", "eager")
     correct = all(difference <= GRADIENT_TOLERANCE for difference in values("step", "difference"))
     record = passes(GRAPHS) and correct and 0 < sum(replayed) < sum(eager[: len(replayed)])
-    yield "set", "preset", "training.graphs", config.training.graphs if record else 0, ""
-    yield "set", "preset", "training.resident", passes(ON_DEVICE), ""
+    yield "set", "execution", "graphs", record, ""
+    yield "set", "execution", "resident", passes(ON_DEVICE), ""
     if values("step", "no memory"):
         yield "set", "preset", "training.batching.pixels", max(values("step", "pixels"), default=0), "px"
     (low,), (high,), rates = (values("search", f"ExpRate{of}") for of in (", from", ", to", " in bf16"))

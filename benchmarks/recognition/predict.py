@@ -2,21 +2,26 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
 
 import torch
 from rich.progress import track
 
 from hmerbench.benchmarks.config import Config, check_folder
-from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
 from hmerbench.benchmarks.data.samples import Sample, evenly
 from hmerbench.benchmarks.environment import best_device, in_bf16
 from hmerbench.benchmarks.errors import UserError, out_of_memory_reason
+from hmerbench.benchmarks.execution import readers
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.recognition.rescoring import Lines, rescored
 from hmerbench.benchmarks.recognition.together import others
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runtime import configure_libraries
 from hmerbench.evaluation.scoring.prediction_lists import tsv
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
@@ -26,6 +31,7 @@ from hmerbench.models.vocab import Vocabulary
 from hmerbench.models.weights import load_weights
 
 QUIET_SECONDS = 15  # between two lines of progress without a terminal
+GPU_IMAGES, GPU_PIXELS = 64, 6_000_000  # that a GPU reads at once: images, and padded pixels at the largest scale
 SCORES = ("score", "forward", "reverse", "direction")  # of a hypothesis
 Predictions = dict[str, tuple[tuple[str, ...], list[Hypothesis]]]  # id -> (best tokens, hypotheses, best first)
 
@@ -36,7 +42,7 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
     Images that the protocol skips get no prediction and count as errors. Raises UserError without trained weights, and
     for a folder with a run of other settings.
     """
-    config = run.settings
+    config, splits = run.settings, list(splits)
     check_folder(config, run.path)
     if not run.has_weights:
         raise UserError(f"{run.weights}: there are no trained weights yet; train this run first")
@@ -48,15 +54,53 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
             limit = f"data.max_area of {config.data.max_area:,} px"
             reading = f"reading {len(samples) - large:,} of {len(samples):,} images"
             err_console.print(f"{split}: {reading}; counted as missing, above {limit}: {large:,}")
-        predictions = recognize(model, config, samples, device, split)
-        write_predictions(run, split, predictions, model.vocabulary)
-        run.record_source(f"predictions/{split}.tsv", weights)
+    # a GPU reads all sets in a minute, and fuller batches faster; a CPU may be stopped after each
+    at_once = device.type == "cuda" and config.training.batching.order == "shape"
+    for group in [splits] if at_once and splits else [[split] for split in splits]:
+        if (parts := readers(device)) > 1 and at_once:
+            with get_context("spawn").Pool(parts) as pool:  # CUDA does not survive a fork
+                read = pool.starmap(_read_part, [(run.path, archive.path, group, part, parts) for part in range(parts)])
+            found = {name: prediction for predictions in read for name, prediction in predictions.items()}
+        else:
+            found = recognize(model, config, named_samples(archive, group, config), device, ", ".join(group))
+        for split in group:
+            own = {name.partition("/")[2]: found[name] for name in found if name.partition("/")[0] == split}
+            write_predictions(run, split, own, model.vocabulary)
+            run.record_source(f"predictions/{split}.tsv", weights)
 
 
-def recognize(model: Network, config: Config, samples: list[Sample], device: torch.device, what: str) -> Predictions:
-    """Search over `samples`, named `what` in progress; ids in the order in which they were recognized."""
+def named_samples(archive: Archive, splits: Iterable[str], config: Config) -> list[Sample]:
+    """The samples of several test sets, whose ids may be the same: they become SPLIT/ID."""
+    return [
+        replace(sample, id=f"{split}/{sample.id}")
+        for split in splits
+        for sample in evenly(archive.samples(split), config.search.limit)
+    ]
+
+
+def _read_part(folder: Path, archive: Path, splits: Sequence[str], part: int, parts: int) -> Predictions:
+    """In a process of its own: every `parts`-th batch of the test sets, as read by the run in `folder`."""
+    configure_libraries()
+    run, device = RunFolder(folder), best_device()
+    torch.set_num_threads(1)
+    samples = named_samples(open_archive(archive), splits, run.settings)
+    model = load_weights(run.weights, run.settings.model).to(device).eval()
+    what = ", ".join(splits) if part == 0 else None
+    return recognize(model, run.settings, samples, device, what, slice(part, None, parts))
+
+
+def recognize(
+    model: Network,
+    config: Config,
+    samples: list[Sample],
+    device: torch.device,
+    what: str | None,
+    part: slice = slice(None),
+) -> Predictions:
+    """Search over `samples`, named `what` in progress, or over a part of their batches; ids in the order in which they
+    were recognized."""
     decode = model.vocabulary.decode
-    nbest = Reader(model, config, device)(samples, what)
+    nbest = Reader(model, config, device)(samples, what, part)
     return {id_: (tuple(decode(best[0].ids)) if best else (), best) for id_, best in nbest.items()}
 
 
@@ -87,11 +131,18 @@ class Reader:
             self.read = searcher(model, *others(config, device))
 
     @torch.inference_mode()
-    def __call__(self, samples: list[Sample], what: str | None = None) -> dict[str, list[Hypothesis]]:
-        """Hypotheses by id: the one to predict, then the others, best first. Progress is shown if it has a name,
-        `what`. Raises UserError if a score is not a number."""
-        config, result = self.config, dict[str, list[Hypothesis]]()
-        batches = evaluation_batches(samples, config, config.search.batch_size, config.search.scales)
+    def __call__(
+        self, samples: list[Sample], what: str | None = None, part: slice = slice(None)
+    ) -> dict[str, list[Hypothesis]]:
+        """Hypotheses by id: the one to predict, then the others, best first; of a `part` of the batches, if not all.
+
+        Progress is shown if it has a name, `what`. In order `shape`, where an image's hypotheses do not depend on the
+        rest of its batch, a GPU reads more at once. Raises UserError if a score is not a number.
+        """
+        config, result, size, pixels = self.config, dict[str, list[Hypothesis]](), self.config.search.batch_size, None
+        if self.device.type == "cuda" and config.training.batching.order == "shape":
+            size, pixels = max(size, GPU_IMAGES), GPU_PIXELS
+        batches = evaluation_batches(samples, config, size, config.search.scales, pixels)[part]
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             for batch in _with_progress(batches, what) if what else batches:
                 nbest = _search(self.read, batch, config.search.options, self.device)

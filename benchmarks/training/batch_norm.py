@@ -3,13 +3,19 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:
     """All batch normalization layers of a network, in order."""
     return [module for module in model.modules() if isinstance(module, _BatchNorm)]
+
+
+def running(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
+    """Running means and variances, each [channels]."""
+    assert norm.running_mean is not None and norm.running_var is not None
+    return norm.running_mean, norm.running_var
 
 
 @contextmanager

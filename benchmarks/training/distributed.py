@@ -12,7 +12,7 @@ from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
 
 
-def make_deterministic(team: "Team", threads: int | None) -> None:
+def make_deterministic(team: "Team", threads: int | None = None) -> None:
     """Make torch deterministic, once per process, and divide `threads` CPU threads among the team."""
     if threads and team.device.type == "cpu":
         torch.set_num_threads(max(1, threads // team.world))

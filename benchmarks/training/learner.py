@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,19 +13,21 @@ from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.data.batching import Inputs
 from hmerbench.benchmarks.environment import in_bf16
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.training.batch_norm import batch_norms, momentum, recalibrated
+from hmerbench.benchmarks.training import foreach
+from hmerbench.benchmarks.training.batch_norm import batch_norms, momentum, recalibrated, running
 from hmerbench.benchmarks.training.checkpoint import flatten_optimizer, restore_optimizer
 from hmerbench.benchmarks.training.cuda_graphs import CudaRecord, Record, Replays
 from hmerbench.benchmarks.training.distributed import Team, seed_of
-from hmerbench.benchmarks.training.optimizer import make_optimizer, update_average
+from hmerbench.benchmarks.training.optimizer import average_decay, make_optimizer, update_average
 from hmerbench.models.network import Network, build
 
 
 class Learner:
     """The network, its optimizer and its averaged weights. A step is `share` micro-batches, then an `update`."""
 
-    def __init__(self, config: Config, team: Team):
-        """Raises UserError if the processes of the team cannot share the micro-batches of a step evenly."""
+    def __init__(self, config: Config, team: Team, graphs: bool = False):
+        """With `graphs`, steps are recorded. Raises UserError if the processes of the team cannot share the
+        micro-batches of a step evenly."""
         self.config, self.team, training = config, team, config.training
         if training.batching.micro_batches % team.world:
             raise UserError(
@@ -47,10 +50,14 @@ class Learner:
             self.parallel = DistributedDataParallel(self.model, find_unused_parameters=True)
             warnings.filterwarnings("ignore", "find_unused_parameters=True was specified")
         self.norms = batch_norms(self.model)
-        self.replays = make_replays(team, config.training.graphs)
+        self.replays = Replays(make_recorder()) if graphs else None
+        # running statistics after the last first micro-batch of a step
+        self.kept = [tensor.clone() for norm in self.norms for tensor in running(norm)] if graphs else []
         averaged = self.model.named_parameters() if training.average else ()
         self.average = {name: parameter.detach().clone() for name, parameter in averaged}
-        self.optimizer = make_optimizer(self.model, training.optimizer, self.bf16)
+        rate_on = team.device if graphs else None
+        self.optimizer = make_optimizer(self.model, training.optimizer, self.bf16, rate_on)
+        self.decay: float | Tensor = torch.zeros((), device=team.device) if graphs else 0.0  # of the averaged weights
 
     def train(self, fixed: bool) -> None:
         """Prepare the network for training; with `fixed`, batch normalization reads its statistics and leaves them."""
@@ -59,24 +66,37 @@ class Learner:
             norm.train(not fixed)
 
     def micro_step(self, inputs: Inputs, k: int, step: int) -> Tensor:
-        """Add the gradient of this process's k-th micro-batch of a step, and return its loss."""
+        """Add the gradient of this process's k-th micro-batch of a step, and return its loss.
+
+        Running statistics are updated by the first micro-batch of a step only, as in the authors' training on four
+        GPUs, where the buffers of rank 0 overwrite the others.
+        """
         index = k * self.team.world + self.team.rank
         seed = seed_of(self.config.seed, step, index)  # of dropout
         if self.replays is not None:
-            return self.replays(self._gradients, inputs, index == 0, seed)
+            loss = self.replays.micro_step(partial(self._gradients, self.model), inputs, seed)
+            self._keep_statistics(restore=index > 0)
+            return loss
         torch.manual_seed(seed)
         model = self.parallel  # exchanges gradients only in the last micro-batch of a step
-        with model.no_sync() if isinstance(model, DistributedDataParallel) and k < self.share - 1 else nullcontext():
-            return self._gradients(inputs, index == 0)
+        waits = model.no_sync() if isinstance(model, DistributedDataParallel) and k < self.share - 1 else nullcontext()
+        with waits, nullcontext() if index == 0 else momentum(self.norms, 0.0):
+            return self._gradients(model, inputs)
 
-    def _gradients(self, inputs: Inputs, first: bool) -> Tensor:
+    def _gradients(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """Add the gradient of one micro-batch, scaled to its share of a step, and return its loss."""
-        # running statistics are updated by the first micro-batch of a step only, as in the authors' training on four
-        # GPUs, where the buffers of rank 0 overwrite the others
-        with nullcontext() if first else momentum(self.norms, 0.0):
-            loss = self._loss(self.parallel, inputs)
+        loss = self._loss(model, inputs)
         (loss / self.share).backward()
         return loss.detach()
+
+    def _keep_statistics(self, restore: bool = False) -> None:
+        """Keep the running statistics, or put back those kept. A recorded micro-batch always updates them; as without
+        recordings, only those of the first of a step shall."""
+        statistics = [tensor for norm in self.norms for tensor in running(norm)]
+        if self.kept and restore:
+            foreach.copy_(statistics, self.kept)
+        elif self.kept:
+            foreach.copy_(self.kept, statistics)
 
     def _loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
         training, images = self.config.training, inputs.images.float() / 255
@@ -87,12 +107,21 @@ class Learner:
 
     def update(self, step: int) -> None:
         """End a step, the `step`-th from 0: clip the gradients, change the weights by them, and discard them."""
-        training = self.config.training
-        if training.optimizer.clip:
-            nn.utils.clip_grad_norm_(self.model.parameters(), training.optimizer.clip)
+        decay = average_decay(self.config.training.average, step)
+        if self.replays is None:
+            self.decay = decay
+            self._update()
+        else:
+            assert isinstance(self.decay, Tensor)
+            self.decay.fill_(decay)
+            self.replays.update(self._update)
+
+    def _update(self) -> None:
+        if clip := self.config.training.optimizer.clip:
+            nn.utils.clip_grad_norm_(self.model.parameters(), clip)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=self.replays is None)
-        update_average(self.average, self.model, training.average, step)
+        update_average(self.average, self.model, self.decay)
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint needs."""
@@ -106,13 +135,15 @@ class Learner:
         for name, tensor in self.average.items():
             tensor.copy_(tensors[f"average.{name}"])
         restore_optimizer(self.optimizer, tensors)
+        self._keep_statistics()
 
     def measure_statistics(self, batches: Iterable[Inputs]) -> None:
         """Replace the running statistics of batch normalization by those of training `batches`, read with the current
         weights, not the averaged ones. Before a step, `train` must be called again."""
         if self.replays is not None:  # they hold steps in which each batch has statistics of its own
-            self.replays = make_replays(self.team, self.replays.limit)
+            self.replays = self.replays.anew(make_recorder())
         self._recalibrate(self.model, batches)
+        self._keep_statistics()
 
     def inference_model(self, batches: Iterable[Inputs] | None) -> Network:
         """The model to recognize with: where the preset says so, with averaged weights, and, unless `batches` is None,
@@ -131,12 +162,6 @@ class Learner:
                 self._loss(model, inputs)
 
 
-def make_replays(team: Team, limit: int) -> Replays | None:
-    """Recorded steps of at most `limit` shapes, none so far; None where steps are not recorded."""
-    record = make_recorder(team)
-    return Replays(record, limit) if limit and record else None
-
-
-def make_recorder(team: Team) -> Record | None:
-    """What records steps; None on a CPU, and with several processes, which exchange gradients within a step."""
-    return CudaRecord() if team.device.type == "cuda" and team.world == 1 else None
+def make_recorder() -> Record:
+    """What records steps."""
+    return CudaRecord()

@@ -1,7 +1,7 @@
 """Optimizers, the learning-rate schedule, and the moving average of the weights."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,22 +9,30 @@ from torch import Tensor, nn, optim
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from hmerbench.benchmarks.config import Optimizer, Schedule
+from hmerbench.benchmarks.training import foreach
 from hmerbench.models.network import Network
 
 # Muon zero-pads matrices to a multiple of this many columns, to process many of the same shape at once
 COLUMN_MULTIPLE = 128
 
 
-def make_optimizer(model: Network, settings: Optimizer, bf16: bool = True) -> optim.Optimizer:
+def make_optimizer(
+    model: Network, settings: Optimizer, bf16: bool = True, rate_on: torch.device | None = None
+) -> optim.Optimizer:
     """SGD or Adadelta as in the programs of CoMER's and of BTTR's authors, AdamW or Muon; the latter two do not decay
-    norms and biases, and have a beta2 of 0.99. Muon's matrix products run in bfloat16, without `bf16` in float32."""
+    norms and biases, and have a beta2 of 0.99. Muon's matrix products run in bfloat16, without `bf16` in float32.
+
+    With `rate_on`, the learning rate is a tensor on that device, so that steps can be recorded.
+    """
     parameters = dict(model.named_parameters())
+    rate = settings.lr if rate_on is None else torch.tensor(settings.lr, device=rate_on)
     if settings.name == "sgd":
-        return optim.SGD(
-            parameters.values(), settings.lr, settings.momentum, weight_decay=settings.weight_decay, fused=True
-        )
+        return optim.SGD(parameters.values(), rate, settings.momentum, weight_decay=settings.weight_decay, fused=True)
+    recorded: dict[str, Any] = {"capturable": True} if rate_on is not None and rate_on.type == "cuda" else {}
     if settings.name == "adadelta":
-        return optim.Adadelta(parameters.values(), settings.lr, settings.momentum, weight_decay=settings.weight_decay)
+        return optim.Adadelta(
+            parameters.values(), rate, settings.momentum, weight_decay=settings.weight_decay, **recorded
+        )
     # each row of embedding and classifier belongs to one word: these are not linear maps between spaces
     words = [parameters.pop(name) for name in model.word_rows]
     matrices = {name: p for name, p in parameters.items() if p.ndim > 1}
@@ -35,7 +43,8 @@ def make_optimizer(model: Network, settings: Optimizer, bf16: bool = True) -> op
         {"params": words, "orthogonal": False},
         {"params": vectors, "orthogonal": False, "weight_decay": 0.0},
     ]
-    optimizer = Muon(groups, settings.lr, (settings.momentum, 0.99), weight_decay=settings.weight_decay, fused=True)
+    betas = settings.momentum, 0.99
+    optimizer = Muon(groups, rate, betas, weight_decay=settings.weight_decay, fused=True, **recorded)
     optimizer.products = torch.bfloat16 if bf16 else torch.float32
     return optimizer
 
@@ -67,26 +76,39 @@ class Muon(optim.AdamW):
         momentum, rate = group["betas"][0], group["lr"]
         matrices = {p: 3 if packed else 1 for p, packed in zip(group["params"], group["packed"], strict=True)}
         parameters = [p for p in matrices if p.grad is not None]
-        by_shape: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
         for p in parameters:
             if not self.state[p]:  # with a step, which AdamW expects in every state
                 self.state[p] = {"step": torch.zeros(()), "momentum_buffer": torch.zeros_like(p)}
-            average = self.state[p]["momentum_buffer"].lerp_(p.grad, 1 - momentum)
-            update = p.grad.lerp(average, momentum)  # Nesterov's
-            p.mul_(1 - rate * group["weight_decay"])
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        averages = [self.state[p]["momentum_buffer"] for p in parameters]
+        foreach.lerp_(averages, gradients, 1 - momentum)
+        updates = foreach.lerp(gradients, averages, momentum)  # Nesterov's
+        foreach.mul_(parameters, 1 - rate * group["weight_decay"])
+        by_shape: dict[tuple[int, int], list[tuple[Tensor, Tensor]]] = {}
+        for p, update in zip(parameters, updates, strict=True):
             for part, matrix in zip(p.chunk(matrices[p]), update.flatten(1).chunk(matrices[p]), strict=True):
                 rows, columns = matrix.shape
                 shape = rows, -(-columns // COLUMN_MULTIPLE) * COLUMN_MULTIPLE
                 by_shape.setdefault(shape, []).append((part, matrix))
         for shape, pairs in by_shape.items():
-            stack = pairs[0][1].new_zeros(len(pairs), *shape, dtype=self.products)
-            for row, (_, change) in zip(stack, pairs, strict=True):
-                row[:, : change.shape[1]] = change
+            parts, changes = zip(*pairs, strict=True)
+            stack = changes[0].new_zeros(len(pairs), *shape, dtype=self.products)
+            foreach.copy_([row[:, : m.shape[1]] for row, m in zip(stack, changes, strict=True)], changes)
             directions = orthogonal(stack).float()
-            for direction, (part, change) in zip(directions, pairs, strict=True):
-                size = 0.2 * math.sqrt(max(change.shape))
-                part.sub_(direction[:, : change.shape[1]].reshape(part.shape), alpha=rate * size)
+            _descend(parts, directions, rate, [0.2 * math.sqrt(max(matrix.shape)) for matrix in changes])
         return parameters
+
+
+def _descend(parts: Sequence[Tensor], directions: Tensor, rate: float | Tensor, sizes: Sequence[float]) -> None:
+    """Subtract from each part, a matrix or a convolution's kernel, rate * size times its direction."""
+    steps = [d[:, : part[0].numel()].reshape(part.shape) for part, d in zip(parts, directions, strict=True)]
+    if isinstance(rate, Tensor):
+        foreach.mul_(steps, rate)
+        foreach.mul_(steps, sizes)
+        foreach.sub_(parts, steps)
+    else:
+        for part, step, size in zip(parts, steps, sizes, strict=True):
+            part.sub_(step, alpha=rate * size)
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
@@ -109,13 +131,32 @@ def set_rate(optimizer: optim.Optimizer, schedule: Schedule, peak: float, progre
         rate = peak * (progress + 1e-3) / (schedule.warmup + 1e-3)
     else:
         rate = peak if schedule.name == "plateau" else peak * 0.5 * (1 + math.cos(math.pi * progress))
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+    assign_rate(optimizer, rate)
     return rate
 
 
-def update_average(average: Mapping[str, Tensor], model: nn.Module, decay: float, step: int) -> None:
-    """Update the exponential moving average of the weights after `step` steps; it decays faster at first."""
-    if average:
-        decay = min(decay, (1 + step) / (10 + step))
-        get_ema_multi_avg_fn(decay)(list(average.values()), list(model.parameters()), None)
+def assign_rate(optimizer: optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of all groups; one that is a tensor keeps its address."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def average_decay(decay: float, step: int) -> float:
+    """Decay of the moving average of the weights after `step` steps: it decays faster at first."""
+    return min(decay, (1 + step) / (10 + step))
+
+
+def update_average(average: Mapping[str, Tensor], model: nn.Module, decay: float | Tensor) -> None:
+    """Update the exponential moving average of the weights."""
+    if not average:
+        return
+    averages, weights = list(average.values()), [parameter.detach() for parameter in model.parameters()]
+    if isinstance(decay, Tensor):  # which torch's function does not take
+        differences = foreach.sub(weights, averages)
+        foreach.mul_(differences, 1 - decay)
+        foreach.add_(averages, differences)
+    else:
+        get_ema_multi_avg_fn(decay)(averages, weights, None)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -19,10 +18,11 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from hmerbench.benchmarks.config import SCHEMA, check_folder
 from hmerbench.benchmarks.data.archive import Archive
-from hmerbench.benchmarks.data.batching import Inputs, prefetched
+from hmerbench.benchmarks.data.batching import Inputs, ahead, prepared, worker_lost
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import environment
 from hmerbench.benchmarks.errors import Diverged, UserError, out_of_memory_reason
+from hmerbench.benchmarks.execution import Execution
 from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.recognition.predict import recognize
@@ -31,15 +31,13 @@ from hmerbench.benchmarks.training.checkpoint import adopt_training, load_checkp
 from hmerbench.benchmarks.training.cuda_graphs import own_stream
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.learner import Learner
-from hmerbench.benchmarks.training.optimizer import set_rate
+from hmerbench.benchmarks.training.optimizer import assign_rate, set_rate
 from hmerbench.benchmarks.training.progress import Report
 from hmerbench.benchmarks.training.training_data import training_data
 from hmerbench.models.network import Network
 from hmerbench.models.weights import pack_weights
 
 CHECKPOINT_SECONDS = 60  # between checkpoints within an epoch: the most work that a kill can lose
-LATEST_SHARE = 0.02  # at most this share of the time is spent on writing latest.safetensors,
-LATEST_SECONDS = 60  # which is replaced at this interval or less often
 CANDIDATE = "candidate-{}.safetensors"  # best weights so far, of an epoch that has no checkpoint yet
 CHECK_STEPS = 25  # the loss is read back from the device once per this many steps
 
@@ -91,8 +89,10 @@ def train(
         if team.rank == 0 and samples is None and (source := adopt_training(run)):
             err_console.print(f"{folder}: differs from {source} only in its search, so that run's weights are used")
         team.wait()
-        make_deterministic(team, config.training.threads)
+        make_deterministic(team)
         Trainer(run, archive, team, on_epoch, samples).run()
+    if team.device.type == "cuda":
+        torch.cuda.empty_cache()  # for those that read next
 
 
 class Trainer:
@@ -108,14 +108,16 @@ class Trainer:
     ):
         self.folder, self.team, self.on_epoch = run, team, on_epoch
         self.config = config = run.settings
-        self.learner = Learner(config, team)
-        self.training_set, self.validation = training_data(config, archive, samples, team.device, self.learner.model)
+        self.execution = Execution.on(team.device, team.world, substituted=bool(config.data.substitution))
+        self.learner = Learner(config, team, self.execution.graphs)
+        self.training_set, self.validation = training_data(
+            config, archive, samples, team.device, self.learner.model, self.execution.resident
+        )
         schedule, self.plateau = config.training.schedule, None
         if schedule.name == "plateau":
             self.plateau = ReduceLROnPlateau(self.learner.optimizer, "max", schedule.factor, schedule.patience)
         self.words = self.learner.model.vocabulary.digest
         self.state = State(config.digest, lr=config.training.optimizer.lr, vocabulary=self.words)
-        self.next_weights = LATEST_SECONDS  # seconds of training after which latest.safetensors is due
 
     # ------------------------------------------------------------------------------------------------ the loop
 
@@ -139,12 +141,17 @@ class Trainer:
                     continue
                 except torch.OutOfMemoryError as error:  # keeps the step's tensors alive inside this block
                     reason = out_of_memory_reason(error)
+                except RuntimeError as error:  # raised wherever this process is when a worker dies
+                    if "DataLoader worker" not in str(error):
+                        raise
+                    raise UserError(f"{self.folder.path}: {worker_lost(error)}") from error
                 self._free_memory(reason)
         self._finish()
 
     def _write_environment(self, resumed: bool) -> None:
         """Record where training begins (threads: of all processes), and, if it is resumed elsewhere, that, too."""
-        here, began = environment(self.team.device), self.folder.environment if resumed else {}
+        here = environment(self.team.device) | asdict(self.execution)
+        began = self.folder.environment if resumed else {}
         here["threads"] *= self.team.world
         self.folder.write("environment.json", resumed_in(self.folder.path, began, here))
 
@@ -164,7 +171,7 @@ class Trainer:
         plan, micro_batches = next(self.plans), training.batching.micro_batches
         steps = len(plan) // micro_batches
         numbers = plan[state.position * micro_batches + team.rank :: team.world]
-        batches = prefetched(partial(self.training_set.prepare, state.epoch), numbers, training.workers)
+        batches = prepared(self.training_set, state.epoch, numbers, self.execution.workers)
         saved = time.perf_counter()
         # of this process; summed over all and read back only every CHECK_STEPS
         loss_sum = torch.tensor(state.loss * (team.rank == 0), dtype=torch.float64, device=team.device)
@@ -208,7 +215,6 @@ class Trainer:
         report.line(line)
         self._save()
         self._adopt_candidate()
-        self._write_latest()
         if self.on_epoch and self.team.rank == 0:
             self.on_epoch(line)
 
@@ -258,10 +264,9 @@ class Trainer:
         if rate > state.best:
             state.best, state.best_epoch, state.stale = rate, state.epoch, 0
         if self.plateau:
-            for group in self.learner.optimizer.param_groups:
-                group["lr"] = state.lr
+            assign_rate(self.learner.optimizer, state.lr)
             self.plateau.step(rate)
-            state.lr = self.learner.optimizer.param_groups[0]["lr"]
+            state.lr = float(self.learner.optimizer.param_groups[0]["lr"])
         seconds = time.perf_counter() - began
         state.seconds += seconds
         return {"val_token_exprate": round(rate, 4), "val_seconds": round(seconds, 3)}
@@ -276,7 +281,7 @@ class Trainer:
         """The batches, of an epoch that is never trained, on which batch-norm statistics are measured."""
         training = self.config.training
         plan = self.training_set.plan(training.epochs)[: training.recalibrate]
-        batches = prefetched(partial(self.training_set.prepare, training.epochs), plan, training.workers)
+        batches = prepared(self.training_set, training.epochs, plan, self.execution.workers)
         return map(self.training_set.inputs, batches)
 
     # ---------------------------------------------------------------------------------- files, progress, the end
@@ -313,7 +318,7 @@ class Trainer:
             self.folder.write("history.jsonl", [])
         # each epoch is planned while the one before is trained
         epochs = range(self.state.epoch, self.config.training.epochs)
-        self.plans = prefetched(self.training_set.plan, epochs, workers=1, depth=1)
+        self.plans = ahead(self.training_set.plan, epochs)
         return checkpoint is not None
 
     def _adopt_candidate(self) -> None:
@@ -324,15 +329,6 @@ class Trainer:
             os.replace(best, self.folder.weights)
         for lost in self.folder.path.glob(CANDIDATE.format("*")):
             lost.unlink()
-
-    def _write_latest(self) -> None:
-        """If due, write latest.safetensors: the weights for recognition if the training ended here, in float16."""
-        due = self.state.seconds >= self.next_weights and self.state.epoch < self.config.training.epochs
-        if self.team.rank == 0 and due and self.config.select == "last":
-            began = time.perf_counter()
-            self.folder.write("latest.safetensors", pack_weights(self._inference_model().half()))
-            took = time.perf_counter() - began
-            self.next_weights = self.state.seconds + max(LATEST_SECONDS, took / LATEST_SHARE)
 
     def _restore_weights(self) -> None:
         """Write the weights of a finished training again if they are gone. Raises UserError if that is impossible."""
@@ -347,7 +343,6 @@ class Trainer:
         if self.team.rank == 0 and self.config.select == "last":
             self.folder.write("best.safetensors", pack_weights(self._inference_model()))
             self.state.best_epoch = self.state.epoch
-            (self.folder.path / "latest.safetensors").unlink(missing_ok=True)
         if self.team.rank == 0 and not self.state.finished:  # of an earlier training, which --force repeats
             self.folder.drop_results()
         self.state.finished = True

@@ -23,11 +23,12 @@ def training_data(
     samples: list[Sample] | None,
     device: torch.device,
     network: Network | None = None,
+    resident: bool = False,
 ) -> tuple[TrainingSet, list[Sample]]:
     """The training set, and the samples on which weights are selected (none if the last epoch's are taken).
 
     `samples` replace the archive's training set. Only with a `network`, which has targets of its own, does the training
-    set make batches. Raises UserError if nothing is left to train on.
+    set make batches; `resident`, on the device. Raises UserError if nothing is left to train on.
     """
     if samples is None:
         samples = evenly(archive.samples("train", config.data.max_area), config.data.limit)
@@ -50,9 +51,6 @@ def training_data(
     if network is not None:
         samples = _learnable(samples, network)
         _tell_left_out(samples, config.data)
-    resident = config.training.resident
-    if resident is None:
-        resident = device.type == "cuda" and not substitution
     if resident:
         training_set = OnDeviceSet(samples, config, device, network)
     else:

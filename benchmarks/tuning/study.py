@@ -71,14 +71,15 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
         _repair(folder / "journal.log")
         journal = str(folder.resolve() / "journal.log")
         job = Job(problem, storage or journal, trials, str(folder.resolve()), _owner(folder))
-        engine, logger = placing.open(archive, space, folder), TrialLogger()
+        jobs = placing.jobs or 1
+        engine, logger = placing.open(archive, space, folder, jobs), TrialLogger()
         try:
-            study = _complete(job, engine, placing.jobs, [problem.defaults], logger)
+            study = _complete(job, engine, jobs, [problem.defaults], logger)
             default_trial(study)
             best, checked = problem.values(study.best_trial.params), None
             if best != problem.defaults:  # the best of many was also lucky: check both on data that did not select it
                 pair = [problem.defaults, best]
-                checked = _complete(job.on_other_data(), engine, min(placing.jobs, 2), pair, logger)
+                checked = _complete(job.on_other_data(), engine, min(jobs, 2), pair, logger)
         finally:
             engine.stop()
             logger.end()

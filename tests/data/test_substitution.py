@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from hmerbench.benchmarks.config import resolve
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.batching import TrainingSet
 from hmerbench.benchmarks.data.ink import Canvas, Ink, Symbol
@@ -15,6 +14,7 @@ from hmerbench.benchmarks.data.samples import Sample, split_heldout, with_ink
 from hmerbench.benchmarks.data.store import ZipStore
 from hmerbench.benchmarks.data.substitution import Substitution, fitted, replacements
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.execution import RESIDENT, Execution
 from tests.helpers.ink import inkml, packed
 from tests.helpers.paths import CROHME, INK
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -95,10 +95,10 @@ def test_held_out_formulas_do_not_occur_in_training() -> None:
     assert not {sample.id.split("-")[0] for sample in training} & {sample.id.split("-")[0] for sample in held}
 
 
-def test_images_resident_on_a_device_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "both.yaml").write_text("{data: {substitution: 0.3}, training: {resident: true}}")
-    with pytest.raises(UserError, match=r"both\.yaml.*data\.substitution redraws images"):
-        resolve("comer-fusion", str(tmp_path / "both.yaml"), 7)
+def test_images_resident_on_a_device_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RESIDENT, "1")
+    with pytest.raises(UserError, match=r"RESIDENT=1: data\.substitution redraws images"):
+        Execution.on(torch.device("cpu"), substituted=True)
 
 
 @pytest.mark.skipif(not INK.exists(), reason=f"no {INK}")

@@ -28,7 +28,6 @@ SETTINGS = {
         "batching": {"order": "area", "size": 4, "micro_batches": 2},
         "optimizer": {"lr": 0.01},
         "schedule": {"patience": 0},
-        "threads": 1,
     },
     "search": {"beam_size": 2, "max_len": 8},
     "select": "2014",
@@ -90,6 +89,9 @@ def _train(
     from hmerbench.benchmarks.training import trainer
 
     os.environ.update(environment)
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined] (it may have workers)
+    if threads := environment.get("OMP_NUM_THREADS"):  # torch is imported already
+        torch.set_num_threads(int(threads))
     if overrides and overrides.get("training", {}).get("bf16"):
         torch.cpu._is_avx512_bf16_supported = lambda: True  # as the fixture `bf16_unit` does
     signal.signal(signal.SIGINT, signal.default_int_handler)  # children of a background shell ignore Ctrl-C

@@ -10,6 +10,7 @@ import torch
 import hmerbench.benchmarks.training.learner as learning
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.execution import Execution
 from hmerbench.benchmarks.performance import bench
 from hmerbench.benchmarks.performance import gpu_check as check
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -36,7 +37,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch, place: tuple[Path, Path]) -> None:
-    monkeypatch.setattr(learning, "make_recorder", lambda team: rehearsed)
+    monkeypatch.setattr(learning, "make_recorder", lambda: rehearsed)
+    monkeypatch.setattr(Execution, "on", lambda *_, **__: Execution(0, graphs=True, resident=True))
     set_tests(monkeypatch, place[1] / "test_passes.py", place[1] / "test_fails.py")
     passed = [("tests", "test_passes", "passed", 1, "tests")]
     monkeypatch.setattr(check, "tests", lambda archive: iter(passed))  # unless a test is about them
@@ -69,9 +71,9 @@ def test_all_parts_are_measured(place, tmp_path, bf16_unit, monkeypatch, capsys)
         assert len(found["step", way]) == 3 + (way == "eager") and all(float(ms) > 0 for ms in found["step", way])
     assert found["step", "difference"] == ["0.0"] * 3  # the fake replays exactly what it recorded
     assert found["tests", "passed"] == ["1", "0"] and found["tests", "failed"] == ["1"]
-    assert found["set", "training.resident"] == ["False"]  # because its test failed
+    assert found["set", "resident"] == ["False"]  # because its test failed
     assert found["search", "ExpRate, committed"] == ["0.0"] and len(found["search", "ExpRate in bf16"]) == 1
-    assert {measure for part, measure in found if part == "set"} >= {"training.graphs", "search.bf16"}
+    assert {measure for part, measure in found if part == "set"} >= {"graphs", "search.bf16"}
     assert all(float(f"{float(ms):.4g}") == float(ms) for ms in found["step", "eager"])
     assert "no revision\n" in (tmp_path / "speed/gpu.csv").read_text().replace('"', "")
     assert "test_fails: test_it" in " ".join(capsys.readouterr().out.split())
@@ -93,27 +95,27 @@ def test_skipped_tests_recommend_nothing(place, tmp_path, monkeypatch) -> None:
     set_tests(monkeypatch, *files)
     found = examined(place, tmp_path)
     assert found["tests", "passed"] == found["tests", "skipped"] == ["1", "1"]
-    assert found["set", "training.graphs"] == ["0"] and found["set", "training.resident"] == ["False"]
+    assert found["set", "graphs"] == ["False"] and found["set", "resident"] == ["False"]
 
 
 def test_wrong_recordings_and_little_memory_turn_switches_off(place, tmp_path, monkeypatch, capsys) -> None:
     real, sizes = learning.Learner._gradients, []
 
-    def scarce(self, inputs, first) -> torch.Tensor:
+    def scarce(self, model, inputs) -> torch.Tensor:
         sizes.append(inputs.images.numel())
         if len({*sizes}) == 3:
             raise LACKING
-        return real(self, inputs, first)
+        return real(self, model, inputs)
 
     def wrong(step):
         launch, loss = rehearsed(step)
         return lambda: (launch(), launch()), loss
 
     monkeypatch.setattr(learning.Learner, "_gradients", scarce)
-    monkeypatch.setattr(learning, "make_recorder", lambda team: wrong)
+    monkeypatch.setattr(learning, "make_recorder", lambda: wrong)
     found = examined(place, tmp_path)
     assert len(found["step", "replayed"]) >= 2 and all(float(share) > 0.5 for share in found["step", "difference"])
-    assert found["set", "training.graphs"] == ["0"]
+    assert found["set", "graphs"] == ["False"]
     assert found["set", "training.batching.pixels"] == [str(sorted({*sizes})[1])]
     assert "2.00 GiB" in capsys.readouterr().err
 
@@ -122,10 +124,10 @@ def test_recordings_make_way_for_larger_shapes(place, tmp_path, monkeypatch) -> 
     """As in training: a shape that fits without recorded steps limits no batches."""
     real = learning.Learner._gradients
 
-    def scarce(self, inputs, first) -> torch.Tensor:
-        if self.replays.replays:
+    def scarce(self, model, inputs) -> torch.Tensor:
+        if self.replays.recorded:
             raise LACKING
-        return real(self, inputs, first)
+        return real(self, model, inputs)
 
     monkeypatch.setattr(check, "SHAPES", 2)
     monkeypatch.setattr(learning.Learner, "_gradients", scarce)
@@ -139,10 +141,10 @@ def test_steps_that_cannot_be_recorded_are_only_timed(place, tmp_path, monkeypat
         raise UserError("a training step cannot be recorded")
 
     monkeypatch.setattr(check, "SHAPES", 2)
-    monkeypatch.setattr(learning, "make_recorder", lambda team: refused)
+    monkeypatch.setattr(learning, "make_recorder", lambda: refused)
     found = examined(place, tmp_path)
     assert found["step", "difference"] == ["nan"] and len(found["step", "eager"]) == 3
-    assert found["set", "training.graphs"] == ["0"] and "cannot be recorded" in capsys.readouterr().err
+    assert found["set", "graphs"] == ["False"] and "cannot be recorded" in capsys.readouterr().err
 
 
 def test_rows_of_other_gpus_are_kept(place, tmp_path, monkeypatch) -> None:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ import torch
 from safetensors.torch import load_file
 
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.batching import prefetched
+from hmerbench.benchmarks.data.batching import ahead
 from hmerbench.benchmarks.data.samples import Sample, split_heldout
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.execution import RESIDENT, WORKERS
 from hmerbench.benchmarks.files import locked, remove_partial
 from hmerbench.benchmarks.recognition.predict import predict
-from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.benchmarks.training import trainer
@@ -72,9 +73,11 @@ def test_a_run_writes_what_later_stages_read(straight, archive):
     assert from_table == from_lists
 
 
-def kill_after(steps: int, seconds: float, archive: Path, folder: Path, overrides: dict) -> dict:
+def kill_after(
+    steps: int, seconds: float, archive: Path, folder: Path, overrides: dict, environment: dict[str, str] | None = None
+) -> dict:
     """Kill a training of three steps per epoch after `steps` steps; returns the state of its checkpoint."""
-    killed = start(archive, folder, overrides, (steps, seconds))
+    killed = start(archive, folder, overrides, (steps, seconds), environment)
     killed.join(600)
     assert killed.exitcode == -signal.SIGKILL
     state = json.loads((folder / "checkpoint.json").read_text())
@@ -90,35 +93,46 @@ def recorded(folder: Path) -> list[dict]:
 
 
 # steps 1, 4 and 7 are in the first, second and last epoch
-@pytest.mark.parametrize(("steps", "resident"), [(1, False), (4, False), (7, False), (4, True)])
-def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, steps, resident):
+@pytest.mark.parametrize(
+    ("steps", "execution"), [(1, {}), (4, {}), (7, {}), (4, {RESIDENT: "1"}), (4, {WORKERS: "2"})], ids=str
+)
+def test_killed_and_resumed_is_bit_equal(archive, straight, tmp_path, monkeypatch, steps, execution):
     """kill -9 within an optimizer step, with a checkpoint after every step, so also in mid-epoch.
 
-    Images that are kept on the device (`resident`) give the same training."""
-    overrides = {"training": {"resident": True}} if resident else {}
-    assert kill_after(steps, 0, archive, tmp_path, overrides)["step"] == steps
+    Images that are kept on the device, and batches made by other processes, give the same training."""
+    for name, value in execution.items():
+        monkeypatch.setenv(name, value)
+    assert kill_after(steps, 0, archive, tmp_path, {}, execution)["step"] == steps
     began = RunFolder(tmp_path).environment
-    train(RunFolder(tmp_path, tiny_config(archive, overrides)), open_archive(archive))
+    train(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive))
     assert began and RunFolder(tmp_path).environment == began
     assert same(weights(tmp_path), weights(straight))
     assert (tmp_path / "best.safetensors").read_bytes() == (straight / "best.safetensors").read_bytes()
     assert recorded(tmp_path) == recorded(straight)
 
 
+@pytest.fixture
+def set_threads(threads: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     "optimizer", [{"name": "sgd"}, {"name": "adamw", "lr": 0.003, "clip": 1.0}, {"name": "muon", "lr": 0.003}], ids=str
 )
-def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, bf16_unit, optimizer, threads):
+def test_bf16_is_resumed_bit_for_bit(archive, tmp_path, bf16_unit, set_threads, optimizer, threads):
     """Killed within the first epoch, after a checkpoint in mid-epoch, and again at the end of the second.
 
     A bf16 network is channels last in memory, a checkpoint's tensors are not."""
-    settings = {"bf16": True, "average": 0.9, "recalibrate": 2, "optimizer": optimizer, "threads": threads}
+    settings = {"bf16": True, "average": 0.9, "recalibrate": 2, "optimizer": optimizer}
     overrides = {"training": settings | {"batching": {"order": "shape"}}, "search": {"bf16": True}}
-    cut, whole = tmp_path / "cut", tmp_path / "whole"
-    state = kill_after(1, 0, archive, cut, overrides)
+    cut, whole, environment = tmp_path / "cut", tmp_path / "whole", {"OMP_NUM_THREADS": str(threads)}
+    state = kill_after(1, 0, archive, cut, overrides, environment)
     assert (state["epoch"], state["position"]) == (0, 1) and state["epoch_seconds"] > 0.02
-    state = kill_after(5, 1e9, archive, cut, overrides)
+    state = kill_after(5, 1e9, archive, cut, overrides, environment)
     assert (state["epoch"], state["position"]) == (2, 0)
     assert RunFolder(cut).seconds[-1] == pytest.approx(state["seconds"], abs=0.01)  # also before the kill
     for folder in (cut, whole):
@@ -386,31 +400,9 @@ def test_other_selections_with_the_options_of_fast_presets(archive, tmp_path, bf
     assert not torch.equal(best[f"{norm}.running_mean"], trained[f"model.{norm}.running_mean"])
 
 
-def test_an_interrupted_training_leaves_usable_weights(archive, tmp_path, monkeypatch):
-    """With `select: last`, final weights exist only at the end; until then latest.safetensors holds some."""
-    monkeypatch.setattr(trainer, "LATEST_SECONDS", 0)
-    settings = {"average": 0.9, "recalibrate": 2, "schedule": {"name": "cosine"}}
-    config = tiny_config(archive, {"training": settings, "select": "last"})
-    latest = tmp_path / "latest.safetensors"
-
-    def interrupt(line: dict) -> None:
-        if line["epoch"] == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(RunFolder(tmp_path, config), open_archive(archive), interrupt)
-    assert not (tmp_path / "best.safetensors").exists()
-    assert all(tensor.dtype in (torch.float16, torch.int64) for tensor in load_file(latest).values())
-    paper = np.full((40, 90), 255, np.uint8)
-    paper[10:30, 40:44] = 0
-    assert Recognizer.load(latest)(paper).nbest
-    train(RunFolder(tmp_path, config), open_archive(archive))
-    assert (tmp_path / "best.safetensors").exists() and not latest.exists()
-
-
 def test_the_next_epoch_is_planned_in_the_background():
     planned: list[int] = []
-    plans = prefetched(lambda epoch: planned.append(epoch) or [[epoch]], range(3), workers=1, depth=1)
+    plans = ahead(lambda epoch: planned.append(epoch) or [[epoch]], range(3))
     assert next(plans) == [[0]]
     deadline = time.monotonic() + 60
     while planned != [0, 1] and time.monotonic() < deadline:
