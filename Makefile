@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # a misspelt variable would silently run something else: five rows on the embedded set instead of one on CROHME
 KNOWN := PYTHON CROHME RESULTS PRESET RECIPES SEEDS YEARS FORCE MINUTES JOBS ENGINE CPUS GPUS TRIALS WORKERS SPACE STORAGE \
@@ -34,17 +35,18 @@ setup: $(READY) ## create .venv from requirements.lock (again when it changes)
 
 setup-dev: $(DEV) ## add what tests, checks and ENGINE=ray need (requirements-dev.lock); make test does so itself
 
-$(READY): requirements.lock pyproject.toml
+$(READY): requirements.lock requirements-torch.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "error: Python 3.11 or newer is required: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }
 	@echo "setting up $(VENV) (once; takes a few minutes)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(INSTALL) --require-hashes --no-deps -r requirements.lock
+	@$(INSTALL) -r requirements-torch.lock
+	@$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(DEV): $(READY) requirements-dev.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.lock
+	@$(INSTALL) --require-hashes --no-deps -r requirements-dev.lock
 	@touch $@
 
 reproduce-table2: $(READY) ## the main job: train, recognize, score and log every row, then write the tables
