@@ -7,9 +7,9 @@ a search's precision, batch size and longest hypothesis.
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.symlg import Rules
 
-# Raised when the same predictions and truth may get another number under the same fields. 1.0 named no edition: it
-# followed the paper's, but read \text, matrices, $ and lone brackets as arguments differently. Learning a command that
-# used to be refused does not raise it.
+# Raised when a verdict on a system scored so far changes under the same fields. 1.0 named no edition: it followed the
+# paper's, but read \text, matrices, $ and lone brackets as arguments differently. Learning a command that used to be
+# refused does not raise it, nor did, within 2, blanks between column letters and what follows \& (as in no system).
 VERSION = "2"
 
 

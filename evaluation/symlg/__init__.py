@@ -11,7 +11,8 @@ from hmerbench.evaluation.symlg.graph import (
     with_paths,
     write,
 )
-from hmerbench.evaluation.symlg.latex import formula_in, from_latex
+from hmerbench.evaluation.symlg.latex import from_latex
+from hmerbench.evaluation.symlg.markdown import body_of, formula_in
 
 __all__ = ["EDITIONS", "EMPTY_GRAPH", "PAPER", "READINGS", "UNREADABLE", "Object", "Relation", "Rules", "SymLG"]
-__all__ += ["Unconverted", "formula_in", "from_latex", "rules", "with_paths", "write"]
+__all__ += ["Unconverted", "body_of", "formula_in", "from_latex", "rules", "with_paths", "write"]

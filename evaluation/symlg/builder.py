@@ -6,19 +6,10 @@ from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 from hmerbench.evaluation.symlg.editions import PAPER, Edition
+from hmerbench.evaluation.symlg.elements import LEAVES, OMITTED, Element
 from hmerbench.evaluation.symlg.graph import MAX_SYMBOLS, RELATIONS, Object, Relation, SymLG, Unconverted
 from hmerbench.evaluation.symlg.latex_commands import LABELS
 
-
-class Element(NamedTuple):
-    """One element of MathML: a leaf (mi, mo, mn) has a text, all others have children."""
-
-    tag: str
-    text: str = ""
-    children: "tuple[Element, ...]" = ()
-
-
-LEAVES = ("mi", "mo", "mn")
 ROWS = ("math", "mrow", "semantics")
 TABLES = {"mtable": "*M", "mtr": "*R", "mtd": "*Cell"}
 OWN_LABELS = {"mfrac": "-", "msqrt": r"\sqrt", "mroot": r"\sqrt", **TABLES}  # elements that are symbols themselves
@@ -53,6 +44,9 @@ class Row:
 
 Fragment = Item | Row
 
+# The converter writes labels into an XML file as they are: one with such a character is the last thing read from it.
+_BREAKS = frozenset("&<")
+
 # The relations that each MathML element creates: from its own symbol to its children,
 PARTS = {"mfrac": ("Above", "Below"), "msqrt": ("Inside",), "mroot": ("Inside", "Above")}
 # or from its first child to the following ones.
@@ -77,6 +71,8 @@ class Builder:
         self.names: list[str] = []  # an object's id is its name and a running number
         self.numbers: list[int] = []  # places in the document, which the converter numbers its ids by
         self.edges: dict[tuple[int, int], str] = {}
+        self.drawn: list[int | None] = []  # fractions and roots, which the converter lists after all other symbols
+        self.lost: list[int | None] = []  # from the first label that ends the reading of that list
         self.rows: dict[int | None, list[int]] = {}  # matrix row -> its cells
         self.tables: list[list[list[int]]] = []  # cells of each matrix, row by row
 
@@ -86,7 +82,10 @@ class Builder:
         if not label.isascii() and max(label) <= "\xff":
             raise Unconverted(f"{label!r} has no label (the official converter crashes on it)")
         label = label.replace(",", "COMMA")
-        return self.object(label, label, number)
+        item = self.object(label, label, number)
+        if self.lost or not _BREAKS.isdisjoint(label):
+            self.lost.append(item.main)
+        return item
 
     def object(self, label: str, name: str, number: int) -> Item:
         """Add an object without relations; the converter would give it the id `name`_`number`."""
@@ -116,10 +115,11 @@ class Builder:
                 continue
             if tag in OWN_LABELS:
                 own = self.object(OWN_LABELS[tag], "", number)
+                self.drawn += [own.main] if tag in PARTS else []
             number += 1
             done.append([])
             todo.append((element, own, True))
-            todo += [(child, None, False) for child in reversed(children)]
+            todo += [(child, None, False) for child in reversed(children) if child.tag not in OMITTED]
         return done[0][0]
 
     def element(self, tag: str, own: Item | None, parts: list[Fragment]) -> Fragment:
@@ -222,8 +222,10 @@ class Builder:
                 relation = parent_of[at][1]
                 path = paths[at] = path + RELATIONS.get(relation, relation)
         ids = [f"{name}_{number}" for number, name in enumerate(self.names, 1)]
-        objects = tuple(map(Object, ids, self.labels, (paths[at] for at in range(len(ids)))))
-        return SymLG(objects, tuple(Relation(ids[a], ids[b], relation) for (a, b), relation in self.edges.items()))
+        lost = {*self.lost, *self.drawn} if self.lost else set()
+        objects = (Object(ids[at], self.labels[at], paths[at]) for at in range(len(ids)) if at not in lost)
+        edges = ((a, b, relation) for (a, b), relation in self.edges.items() if not lost & {a, b})
+        return SymLG(tuple(objects), tuple(Relation(ids[a], ids[b], relation) for a, b, relation in edges))
 
 
 def graph_of(root: Element, number: int = 1, edition: Edition = PAPER.edition) -> SymLG:

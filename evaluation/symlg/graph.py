@@ -11,12 +11,20 @@ from hmerbench.evaluation import InputError, lines
 
 # The paths of a row of n symbols hold n * n / 2 letters. The longest caption of CROHME has 204 tokens.
 MAX_SYMBOLS = 10_000
+MAX_CHARACTERS = 20 * MAX_SYMBOLS
 
 RELATIONS = {"Right": "R", "Sub": "Sub", "Sup": "Sup", "Above": "Above", "Below": "Below", "Inside": "Inside"}
 
 
 class Unconverted(ValueError):
     """The expression has no symLG; the message is the reason."""
+
+
+def bounded(text: str) -> str:
+    """The text. Raises Unconverted for one so long that reading it takes much memory."""
+    if len(text) > MAX_CHARACTERS:
+        raise Unconverted(f"{len(text)} characters, more than the {MAX_CHARACTERS} that are read")
+    return text
 
 
 class Object(NamedTuple):

@@ -18,20 +18,38 @@ _FENCES = (
     r"\{ \} \lbrack \lbrace \rbrack \rbrace \| \vert \lvert \rvert \Vert \lVert \rVert \langle \rangle \lfloor \rfloor "
     r"\lceil \rceil \llbracket \rrbracket \ulcorner \urcorner"
 ).split()
+BRACKET_WORDS = [name[1:] for name in _FENCES if name[1:].isalpha()]
 BRACKETS: dict[str, str] = {bracket: bracket for bracket in "()[]|"} | {name: _DERIVED[name] for name in _FENCES}
 SYMBOLS: dict[str, str] = BRACKETS | {name: text.strip() for name, text in _DERIVED.items()}
-SYMBOLS |= {character: character for character in "+*,.;:?><!=/@"} | {":=": ":=", "-": "−"}
-SYMBOLS |= {"'": "′", "''": "″", "'''": "‴", "''''": "⁗"}
+OPERATORS: dict[str, str] = {character: character for character in "+*,.;:?><!=/@"} | {":=": ":=", "-": "−"}
+OPERATORS |= {"'": "′", "''": "″", "'''": "‴", "''''": "⁗"}
+SYMBOLS |= OPERATORS
+# Command -> the mark that it puts above or, with munder, below its argument.
+_ACCENTS = r"""
+\hat 0302 \widehat 0302 \tilde 0303 \widetilde 0303 \bar 203e \overline af \overbar af \vec 20d7 \Vec 20d7 \lvec 20d0
+\LVec 20d6 \overrightarrow 20d7 \overleftarrow 20d6 \overleftrightarrow 20e1 \leftharpoonaccent 20d0
+\rightharpoonaccent 20d1 \dot 0307 \Dot 0307 \ddot 0308 \DDot 0308 \dddot 20db \DDDot 20db \ddddot 20dc \acute 0301
+\grave 0300 \breve 0306 \check 030c \mathring 030a \ring 030a \ocirc 030a \candra 0310 \ovhook 0309 \droang 031a
+\oturnedcomma 0312 \ocommatopright 0315 \asteraccent 20f0 \annuity 20e7 \widebridgeabove 20e9 \enclosecircle 20dd
+\enclosesquare 20de \enclosediamond 20df \enclosetriangle 20e4 \overbrace 23de \overbracket 23b4 \overparen 23dc
+\wideparen 23dc \utilde 0330 \wideutilde 0330 \threeunderdot 20e8 \underleftarrow 20ee \underrightarrow 20ef
+\underleftharpoondown 20ed \underrightharpoondown 20ec
+""".split()
+ACCENTS = {name: ("mover", chr(int(code, 16))) for name, code in zip(_ACCENTS[::2], _ACCENTS[1::2], strict=True)}
+ACCENTS |= {r"\underbar": ("munder", "\u0331"), r"\underbrace": ("munder", "⏟")}
+ACCENTS |= {r"\underbracket": ("munder", "⎵"), r"\underparen": ("munder", "⏝")}
+BRACES = frozenset("⏞⎴⏟⎵")  # scripts of these go above and below, as after \limits
 
 
 class Symbols(NamedTuple):
-    """The text of each token that is a symbol, anywhere or as an argument without braces."""
+    """The text of each token that is a symbol, anywhere or as an argument without braces; accents with their marks."""
 
     anywhere: dict[str, str]
     arguments: dict[str, str]
+    accents: dict[str, tuple[str, str]]
 
 
-def _symbols(anywhere: dict[str, str]) -> Symbols:
+def _symbols(anywhere: dict[str, str], accents: dict[str, tuple[str, str]]) -> Symbols:
     # As arguments, the brackets of two pairs are refused, and some others are other characters.
     refused = (r"\lvert", r"\rvert", r"\lVert", r"\rVert")
     arguments = {name: text for name, text in anywhere.items() if name not in refused}
@@ -43,35 +61,54 @@ def _symbols(anywhere: dict[str, str]) -> Symbols:
         r"\rrbracket": "〛",
         r"\|": "‖",
     }
-    return Symbols(anywhere, arguments)
+    return Symbols(anywhere, arguments, ACCENTS | accents)
 
 
-NEWER = _symbols(SYMBOLS)
+NEWER = _symbols(SYMBOLS, {r"\underline": ("munder", "_"), r"\vertoverlay": ("mover", "\u20d2")})
 # pandoc 1.19 lacks a few and has another character for one; else its table (that of texmath 0.9.4.4) is the same.
 _LATER = (r"\dotsb", r"\dotsc", r"\dotsi", r"\dotsm", r"\dotso", r"\hdots")
-OLDER = _symbols({name: text for name, text in SYMBOLS.items() if name not in _LATER} | {r"\circledcirc": "◎"})
+_EARLIER = {r"\circledcirc": "◎", r"\mod": "mod"}
+OLDER = _symbols(
+    {name: text for name, text in SYMBOLS.items() if name not in _LATER} | _EARLIER,
+    {r"\underline": ("munder", "\u0332")},
+)
 SPACES = frozenset([r"\!", r"\,", r"\>", r"\:", r"\;", "\\ ", r"\quad", r"\qquad", "~"])
-ACCENTS: dict[str, str] = {
-    r"\hat": "\u0302", r"\widehat": "\u0302", r"\tilde": "\u0303", r"\widetilde": "\u0303", r"\bar": "‾",
-    r"\overline": "¯", r"\vec": "\u20d7", r"\overrightarrow": "\u20d7", r"\overleftarrow": "\u20d6", r"\dot": "\u0307",
-    r"\ddot": "\u0308", r"\acute": "\u0301", r"\grave": "\u0300", r"\breve": "\u0306", r"\check": "\u030c",
-    r"\mathring": "\u030a",
-}  # fmt: skip
 ANGLES = {"<": "⟨", ">": "⟩"}  # after \left and \right, since pandoc 2.17
 # Environment -> its brackets.
-ENVIRONMENTS = dict.fromkeys("array matrix smallmatrix aligned align split gathered gather eqnarray".split(), ("", ""))
+ENVIRONMENTS = dict.fromkeys(
+    "array matrix smallmatrix aligned align alignat alignedat flalign flaligned split gathered gather multline "
+    "eqnarray equation".split(),
+    ("", ""),
+)
 ENVIRONMENTS |= {"pmatrix": ("(", ")"), "bmatrix": ("[", "]"), "Bmatrix": ("{", "}"), "cases": ("{", "")}
 ENVIRONMENTS |= {"vmatrix": ("∣", "∣"), "Vmatrix": ("∥", "∥")}
+MAY_BE_EMPTY = ("gathered", "gather", "multline")
 # Commands that the conversion drops with their content (mstyle, mtext, mphantom, menclose in MathML).
 STYLES = frozenset(
-    r"\mathrm \mathup \mbox \mathbf \mathbfup \mathit \mathtt \texttt \mathsf \mathsfup \mathbb \mathcal "
-    r"\mathscr \mathfrak \mathbfit \mathsfit".split()
+    r"\mathrm \mathup \mathbf \boldsymbol \bm \mathbold \pmb \mathbfup \mathit \mathtt \texttt \mathsf \mathsfup "
+    r"\mathbb \mathcal \mathscr \mathfrak \mathbfit \mathbfsfup \mathbfsfit \mathbfscr \mathbffrak \mathbfcal "
+    r"\mathsfit".split()
 )
-TEXTS = frozenset(r"\textrm \text \textbf \textit \textsf".split())
-LEFT_OUT = frozenset([r"\phantom", r"\boxed"])
-FRACTIONS = frozenset([r"\frac", r"\dfrac", r"\tfrac"])
+NEWER_STYLES = frozenset([r"\symbf", r"\mathds"])
+TEXTS = frozenset(r"\textrm \text \textbf \textit \texttt \textsf \mbox".split())
+# The commands that may stand in a text.
+IN_TEXT = frozenset(rf"\{name}" for name in [*"#$%&_{}`'^~\".= oOlLcvu", *"aa AA ss ae AE oe OE ldots char".split()])
+IN_TEXT |= {r"\textasciitilde", r"\textasciicircum", r"\textbackslash"}
+LEFT_OUT = {r"\phantom": "mphantom", r"\boxed": "menclose"}
+SIZES = (r"\displaystyle", r"\textstyle", r"\scriptstyle", r"\scriptscriptstyle")  # pandoc 1.19 knows the first alone
+FRACTIONS = frozenset([r"\frac", r"\dfrac", r"\tfrac", r"\binom"])
 STACKED = {r"\overset": "mover", r"\stackrel": "mover", r"\underset": "munder"}
 SCALES = frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r"))
+SCALES -= {r"\Bigl"}  # pandoc has forgotten it
+CLASSES = frozenset(rf"\math{kind}" for kind in "op rel bin ord open close punct".split())
+# After these, pandoc 1.19 reads no comment, label or \nonumber.
+WITHOUT_IGNORED = FRACTIONS | STACKED.keys() | SCALES | STYLES | TEXTS
+# Of pandoc 2.17 alone:
+ARROWS = {r"\xleftarrow": "←", r"\xrightarrow": "→"}
+MODULI = {r"\mod": ("", "mod", ""), r"\bmod": ("", "mod", ""), r"\pmod": ("(", "mod", ")"), r"\pod": ("(", "", ")")}
+# What \not makes of a character.
+OLDER_NEGATIONS = dict(zip("⊂⊃⊆⊇∈", "⊄⊅⊈⊉∉", strict=True))
+NEGATIONS = OLDER_NEGATIONS | dict(zip("∃∋∣∥≃≅≈=≡<>≤≥≲≳≺≻≼≽⊑⊒", "∄∌∤∦≄≆≉≠≢≮≯≰≱≴≵⊀⊁⋠⋡⋢⋣", strict=True))
 
 # Labels in the ground truth of MathML's characters and names; all others are their own labels.
 _NAMES = "rightarrow sum int pi leq sin cos tan lim geq infty prime times alpha beta pm log } {"

@@ -39,6 +39,15 @@ def test_the_official_conversion(reading: str, edition: str):
     assert len(CASES) > 290 and not wrong
 
 
+@pytest.mark.parametrize("reading", READINGS)
+def test_the_official_conversion_of_commands(reading: str):
+    """tests/fixtures/official_commands.jsonl: by reading (pandoc 2.17's where it differs), with convert2symLG 1.4."""
+    cases = [json.loads(line) for line in (FIXTURES / "official_commands.jsonl").read_text("utf-8").splitlines()]
+    wrong = [c["latex"] for c in cases if content(c["latex"], rules(reading)) != c.get(reading, c["pandoc-1.19"])]
+    assert len(cases) > 300 and not wrong
+    assert sum("pandoc-2.17" in case for case in cases) > 40
+
+
 def test_the_cases_tell_the_rules_apart():
     for other in ("pandoc-2.17 crohme2019", "pandoc-1.19 current", "pandoc-2.17 current"):
         assert sum(other in case for case in CASES) > 20

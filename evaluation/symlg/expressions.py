@@ -1,0 +1,240 @@
+r"""The grammar of rows, scripts and brackets, read as by pandoc (texmath's TeX reader, inline math).
+
+    row    = expr*                          up to its closer
+    expr   = [\displaystyle] (atom | \operatorname token) [\limits | \nolimits] scripts
+    scripts= _ atom ^ atom  |  ^ atom _ atom  |  (_ | ^) expr  |  nothing
+    atom   = { row } | symbol | bracket | scripts on nothing | command with its arguments (latex.py)
+    token  = symbol | { row } | [ row ] | one character
+
+In the reading of pandoc 2.17 an atom may also be ( row ), [ row ] or | row |, where the bracket has its partner in
+the same group, and [ row ] is not a token.
+
+The parser is a set of generators run by `run`: where recursive descent would call, it yields, so that depth costs
+memory, not Python's stack. An expr depends on its place alone, so exprs and brackets found without a partner are
+remembered, and the time stays linear in the input.
+"""
+
+from collections.abc import Generator
+from typing import Any
+
+from hmerbench.evaluation.symlg import latex_commands as tex
+from hmerbench.evaluation.symlg.cursor import END, IGNORED, NUMBER, Cursor
+from hmerbench.evaluation.symlg.editions import Rules
+from hmerbench.evaluation.symlg.elements import SPACE, Element, fenced, row, ungrouped
+
+# no expr begins with these
+STOPS = (END, "}", r"\right", r"\middle", "&", "\\\\", r"\end", r"\limits", r"\nolimits")
+
+_STRUCTURAL = ("_", "^", r"\limits", r"\nolimits", IGNORED)  # what is ignored may precede a script
+_PARTNERS = {"(": ")", "[": "]", "|": "|"}
+
+Parser = Generator[Any, Any, Element]
+
+
+def run(parser: Parser) -> Element:
+    """Run a parser and those that it yields, on a stack of our own."""
+    stack: list[Parser] = [parser]
+    value: Any = None
+    while stack:
+        try:
+            stack.append(stack[-1].send(value))
+            value = None
+        except StopIteration as stop:
+            stack.pop()
+            value = stop.value
+    return value
+
+
+class Expressions(Cursor):
+    """Reads everything but commands with a grammar of their own."""
+
+    def __init__(self, latex: str, rules: Rules) -> None:
+        super().__init__(latex, rules)
+        newer = self.reading.newer_symbols
+        self.symbols = tex.NEWER if newer else tex.OLDER
+        self.sizes = tex.SIZES if newer else tex.SIZES[:1]
+        self.only_in_expr = (r"\operatorname", *self.sizes)
+        self.closed = self._closed()
+        # Kept where brackets are paired: each place's expr with its end; the places that no such closer follows.
+        self.memo: dict[int, tuple[int, Element]] = {}
+        self.unclosed: dict[str, set[int]] = {closer: set() for closer in _PARTNERS.values()}
+
+    def _closed(self) -> set[int]:
+        """The places of each [ that a ] follows in the same group."""
+        found: set[int] = set()
+        open_groups = [False]  # from the right: is there a ] further on in this group?
+        for at in range(len(self.tokens) - 1, -1, -1):
+            token = self.tokens[at]
+            if token == "}":
+                open_groups.append(False)
+            elif token == "{" and len(open_groups) > 1:
+                open_groups.pop()
+            elif token == "]":
+                open_groups[-1] = True
+            elif token == "[" and open_groups[-1]:
+                found.add(at)
+        return found
+
+    def command(self, token: str) -> Parser:
+        """A command with its arguments."""
+        raise NotImplementedError
+
+    def operator_name(self) -> Parser:
+        r"""What follows \operatorname."""
+        raise NotImplementedError
+
+    def group(self, closer: str) -> Parser:
+        """The rest of a group whose opener has been read."""
+        parts = yield from self.exprs((closer,))
+        self.need(closer)
+        return row(parts)
+
+    def exprs(self, closers: tuple[str, ...]) -> Generator[Any, Any, list[Element]]:
+        """The exprs up to one of the closers."""
+        parts: list[Element] = []
+        tokens = self.tokens
+        while (token := tokens[self.at]) not in closers:
+            # Most tokens are plain symbols without scripts: these need no generator.
+            leaf = self.plain(token)
+            if leaf is not None and not tokens[self.at + _width(leaf)].startswith(_STRUCTURAL):
+                self.at += _width(leaf)
+                parts.append(leaf)
+            else:
+                parts.append((yield self.expr()))
+            self.skip_ignored()
+        return parts
+
+    def expr(self) -> Parser:
+        """An atom with its scripts."""
+        start = self.at
+        if start in self.memo:
+            self.at, element = self.memo[start]
+            return element
+        self.take(*self.sizes)
+        base = yield (self.operator_name() if self.take(r"\operatorname") else self.atom())
+        element = yield self.scripts(base)
+        if self.reading.pairs_brackets:
+            self.memo[start] = (self.at, element)
+        return element
+
+    def scripts(self, base: Element) -> Parser:
+        """The scripts of a base, and the base."""
+        limits = self.take(r"\limits")
+        if not limits and not self.take(r"\nolimits"):
+            limits = base.tag in ("munder", "mover") and base.children[-1].text in tex.BRACES
+        mark = self.tokens[self.at]
+        if mark not in ("_", "^"):
+            return base
+        self.at += 1
+        if self.tokens[self.at] in self.only_in_expr:
+            script = yield self.expr()
+        else:
+            script = yield self.atom()
+            other = "^" if mark == "_" else "_"
+            if self.tokens[self.at] == other and self.tokens[self.at + 1] not in self.only_in_expr:
+                self.at += 1
+                second = yield self.atom()
+                pair = (script, second) if mark == "_" else (second, script)
+                return Element("munderover" if limits else "msubsup", "", (base, *pair))
+            script = yield self.scripts(script)
+        tag = ("munder" if limits else "msub") if mark == "_" else ("mover" if limits else "msup")
+        return Element(tag, "", (base, script))
+
+    def plain(self, token: str) -> Element | None:
+        """The element of a token that is a symbol in any place, or of the number that begins with it."""
+        if token.isdigit() or token == ".":
+            if number := NUMBER.match(self.latex, self.spans[self.at][0]):
+                return Element("mn", number[0])
+            if token != ".":
+                return Element("mn", token)
+        if len(token) == 1 and (token.isalpha() or not token.isascii()):
+            return Element("mi", token)
+        if self.reading.pairs_brackets and token in _PARTNERS:
+            return None
+        text = self.symbols.anywhere.get(token)
+        return None if text is None else Element("mo", text)
+
+    def atom(self) -> Parser:
+        """A symbol, a group, a bracket, a command with its arguments, or scripts on nothing."""
+        token = self.tokens[self.at]
+        if (leaf := self.plain(token)) is not None:
+            self.at += _width(leaf)
+            part = leaf
+        elif token in ("_", "^"):
+            part = yield self.scripts(Element("mi", ""))
+        elif token in tex.SPACES:
+            self.at += 1
+            part = SPACE
+        elif token in _PARTNERS:
+            part = yield self.paired()
+        else:
+            part = yield (self.token() if token == "{" or token in self.symbols.accents else self.command(token))
+        self.skip_ignored()
+        return part
+
+    def paired(self) -> Parser:
+        """A bracket with everything up to its partner, or alone where the group ends first."""
+        start, opener = self.at, self.tokens[self.at]
+        closer = _PARTNERS[opener]
+        unclosed, passed = self.unclosed[closer], [start]
+        self.at += 1
+        self.skip_ignored()
+        sections: list[list[Element]] = [[]]
+        while start not in unclosed and self.tokens[self.at] != closer:
+            if self.at in unclosed or (self.tokens[self.at] in STOPS and self.tokens[self.at] != r"\middle"):
+                unclosed.update(passed)
+                break
+            passed.append(self.at)
+            if self.take(r"\middle"):
+                sections += [[Element("mo", self.fence())], []]
+            else:
+                sections[-1].append((yield self.expr()))
+            self.skip_ignored()
+        if start in unclosed:
+            self.at = start + 1
+            return Element("mo", opener)
+        self.at += 1
+        return fenced(opener, [part for section in sections for part in ungrouped(section)], closer)
+
+    def fence(self) -> str:
+        r"""What follows \left, \middle or \right: a bracket, or a dot for none."""
+        if self.take("."):
+            return ""
+        token = self.tokens[self.at]
+        text = tex.BRACKETS.get(token) or (tex.ANGLES.get(token) if self.reading.pairs_brackets else None)
+        if text is None:
+            raise self.failure()
+        self.at += 1
+        self.skip_ignored()
+        return text
+
+    def is_argument(self, token: str) -> bool:
+        """Whether a command is an argument without braces."""
+        known = token in self.symbols.arguments and (token != r"\{" or self.reading.brace_arguments)
+        return known or token in tex.SPACES
+
+    def token(self) -> Parser:
+        """An argument: a group, or without braces one symbol or one character."""
+        token = self.tokens[self.at]
+        self.at += 1
+        if token == "{" or (token == "[" and self.reading.bracket_arguments and self.at - 1 in self.closed):
+            part = yield self.group("}" if token == "{" else "]")
+        elif self.is_argument(token):
+            part = SPACE if token in tex.SPACES else Element("mo", self.symbols.arguments[token])
+        elif token in self.symbols.accents:
+            self.skip_ignored()
+            base = yield self.token()
+            tag, mark = self.symbols.accents[token]
+            part = Element(tag, "", (base, Element("mo", mark)))
+        elif token in ("", "}", IGNORED) or token[0] == "\\":
+            self.at -= 1
+            raise self.failure()
+        else:
+            return Element("mn" if token.isdigit() else "mi", token)
+        self.skip_ignored()
+        return part
+
+
+def _width(leaf: Element) -> int:
+    """The number of tokens in a symbol or a number."""
+    return len(leaf.text) if leaf.tag == "mn" else 1

@@ -1,0 +1,63 @@
+r"""Where the formula of a prediction file is: pandoc reads the file as Markdown.
+
+A command outside of math is raw TeX there, and hides the dollars in its arguments.
+"""
+
+import re
+from itertools import dropwhile
+
+from hmerbench.evaluation.symlg.graph import Unconverted, bounded
+
+# Inline math: no blank inside the dollars, no digit after them.
+_MATH = re.compile(r"\$(?=[^\s$])((?:\\.|[^\\$])*)(?<=\S)\$(?!\d)", re.DOTALL)
+_DISPLAYED = re.compile(r"\$\$((?:.|\n(?!\s*\n))+?)\$\$")
+_NO_MATH = re.compile(r"[^$\\]+|\\[^\W\d_]+\*?\s*|\\.|[$\\]", re.DOTALL)
+_BRACKET = re.compile(r"\\.|[\[{}]|]\s*", re.DOTALL)
+
+
+def body_of(text: str) -> str:
+    """A prediction file's text without the title block (`%ID`) that pandoc strips."""
+    return "\n".join(dropwhile(lambda line: line.startswith("%"), text.split("\n")))
+
+
+def formula_in(text: str) -> str:
+    """The LaTeX in a prediction file: the first $...$ after the title block. Raises Unconverted."""
+    body = body_of(bounded(text))
+    at, ends = 0, None
+    while at < len(body):
+        if body[at] == "$" and (match := _DISPLAYED.match(body, at) or _MATH.match(body, at)):
+            return match[1]
+        word = _NO_MATH.match(body, at)
+        assert word is not None  # matches any character
+        at = word.end()
+        if word[0][0] == "\\" and word[0][1:2].isalpha():
+            ends = _argument_ends(body) if ends is None else ends
+            for opener in "[{":
+                while body[at : at + 1] == opener and at in ends:
+                    at = ends[at]
+    raise Unconverted("empty prediction" if body.strip() in ("$$", "") else "no $...$ formula in the file")
+
+
+def _argument_ends(text: str) -> dict[int, int]:
+    """Where the argument that begins at each { or [ ends, blanks after a ] included. The argument of a [ may extend
+    beyond its group, but skips the groups within."""
+    marks = [(match[0][0], match.start(), match.end()) for match in _BRACKET.finditer(text)]
+    ends: dict[int, int] = {}
+    open_: list[int] = []
+    for mark, at, end in marks:
+        if mark == "{":
+            open_.append(at)
+        elif mark == "}" and open_:
+            ends[open_.pop()] = end
+    after = None  # the next ] to the right
+    after_group: dict[int, int | None] = {}  # the same, seen from the end of a group
+    for mark, at, end in reversed(marks):
+        if mark == "]":
+            after = end
+        elif mark == "}":
+            after_group[end] = after
+        elif mark == "{" and at in ends:
+            after = after_group[ends[at]]
+        elif mark == "[" and after is not None:
+            ends[at] = after
+    return ends
