@@ -4,11 +4,14 @@ Every random number comes from a generator keyed by (seed, epoch, sample), so ne
 are visited, nor the number of workers, nor a restart changes how a sample is augmented.
 """
 
+import ctypes
 import math
 import pickle
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -35,6 +38,7 @@ SPREAD = 1.5
 STRETCH = 1.12  # ratio of consecutive widths in the grid of padded shapes
 COARSE_CELL, COARSE_STRETCH = 32, 1.2  # of the coarse grid: heights are multiples of COARSE_CELL
 COARSE_STEPS = (8, 16, 24, 32, 48, 64, 96, 208)
+PR_SET_PDEATHSIG = 1  # as in linux/prctl.h
 AHEAD, WORKER_SECONDS = 8, 120  # batches that a worker is ahead; how long one may take before it counts as lost
 
 Sizes = Sequence[tuple[int, int]]  # heights and widths
@@ -294,6 +298,7 @@ def prepared(training_set: TrainingSet, epoch: int, plan: Sequence[Sequence[int]
         multiprocessing_context="fork",  # they share the samples, and never touch the device
         generator=torch.Generator(),  # or torch's own would move on
         timeout=WORKER_SECONDS,
+        worker_init_fn=_end_with_parent,
     )
     try:
         yield from map(pickle.loads, loader)
@@ -301,6 +306,12 @@ def prepared(training_set: TrainingSet, epoch: int, plan: Sequence[Sequence[int]
         if "DataLoader" not in str(error):
             raise
         raise UserError(worker_lost(error)) from error
+
+
+def _end_with_parent(_: int) -> None:
+    """End at once if the training is killed: a worker has inherited the lock on the run's folder (Linux)."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def ahead(make: Callable[[int], Any], numbers: Iterable[int]) -> Iterator[Any]:
