@@ -313,7 +313,7 @@ def scorer() -> Iterator[Check]:
 def tracking(crohme: Path | None, results: Path) -> Iterator[Check]:
     """Whether MLflow's store is usable; at worst a warning, as runs do not depend on it."""
     from hmerbench.benchmarks.errors import reason, without_secrets
-    from hmerbench.benchmarks.tracking.tracking_store import reach, uri_in
+    from hmerbench.benchmarks.tracking.tracking_store import artifacts_elsewhere, databases, reach, uri_in
 
     later = "runs continue without it; log them later with hmerbench track FOLDER"
     uri = uri_in(_workspace(crohme, results))
@@ -325,7 +325,12 @@ def tracking(crohme: Path | None, results: Path) -> Iterator[Check]:
         yield Check("tracking", "warn", words, "export MLFLOW_TRACKING_URI=sqlite:///mlflow.db, or a server's address")
     else:
         try:
-            yield Check("tracking", "ok", f"{shown}: {reach(uri)}")
+            words = f"{shown}: {reach(uri)}"
+            for path in databases(results):
+                if moved := artifacts_elsewhere(path):
+                    fix = f"move them to {path.resolve().parent}, if they are not there; then hmerbench track FOLDER"
+                    yield Check("tracking", "warn", f"{path}: it names {', '.join(moved)} as its artifacts' place", fix)
+            yield Check("tracking", "ok", words)
         except Exception as error:  # every database driver raises its own
             sqlite = uri.startswith("sqlite")
             fix = "close what locks it, or move the file away" if sqlite else "start the server, or fix its address"

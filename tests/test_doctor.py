@@ -174,6 +174,16 @@ def test_a_tracking_server(server: HTTPServer, tmp_path: Path, monkeypatch: pyte
     assert_fixable(only(doctor.tracking(None, tmp_path)), "warn", "a folder")
 
 
+def test_a_database_that_names_another_place_for_its_artifacts(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
+        database.execute("CREATE TABLE experiments (name, artifact_location)")
+        database.execute("INSERT INTO experiments VALUES ('hmerbench', 'file:///before/results/mlartifacts')")
+    moved, usable = doctor.tracking(None, tmp_path)
+    assert usable.status == "ok" and "/before/results/mlartifacts" in moved.words and str(tmp_path) in moved.fix
+    assert_fixable(moved, "warn", "mlflow.db")
+
+
 def test_servers_that_are_down_or_silent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tracking_store, "ANSWER_SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:

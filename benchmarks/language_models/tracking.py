@@ -23,6 +23,8 @@ def track(run: LanguageRun) -> str | None:
 def _put(mirror: "Mirror", run: LanguageRun) -> str:
     from mlflow.entities import Metric, Param, RunTag
 
+    from hmerbench.benchmarks.tracking.contents import made_by, metric_name
+
     client, settings = mirror.client, run.settings
     key = store_key(f"language/{settings.run_name}")
     began = int(1000 * datetime.fromisoformat(run.environment["started"]).timestamp())
@@ -30,19 +32,21 @@ def _put(mirror: "Mirror", run: LanguageRun) -> str:
     found = client.search_runs([mirror.experiment], f"tags.run_key = '{key}'")
     mlrun = found[0] if found else client.create_run(mirror.experiment, began, {"run_key": key}, name)
     id_ = mlrun.info.run_id
-    logged = {point.step for point in client.get_metric_history(id_, "valid_perplexity")} if found else set()
+    logged = {point.step for point in client.get_metric_history(id_, "validation/perplexity")} if found else set()
     ends = [began + int(1000 * seconds) for seconds in run.seconds]
     points = [
-        Metric(name, float(value), ended, entry["epoch"])
+        Metric(metric_name(name), float(value), ended, entry["epoch"])
         for entry, ended in zip(run.history, ends, strict=True)
         if entry["epoch"] not in logged
         for name, value in entry.items()
         if name != "epoch"
     ]
-    if run.finished and "test_perplexity" not in mlrun.data.metrics:
-        points.append(Metric("test_perplexity", run.scores["test_perplexity"], ends[-1], len(ends)))
+    if run.finished and "test/perplexity" not in mlrun.data.metrics:
+        points.append(Metric("test/perplexity", run.scores["test_perplexity"], ends[-1], len(ends)))
     params = {name: str(value) for name, value in flat(settings.model_dump(mode="json")).items()}
     tags = flat({"env": run.environment}) | {"run_folder": run.path, "config_digest": settings.digest}
+    command = f"hmerbench reproduce-lm --recipes {settings.recipe} --seeds {settings.seed}"
+    tags |= made_by(command, run.environment.get("revision"))
     client.log_batch(
         id_,
         points,

@@ -11,7 +11,7 @@ from hmerbench.benchmarks.errors import UserError, reason
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.printing import err_console
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.tracking.tracking_store import bounded, reach, store, tracking_uri, workspace_of
+from hmerbench.benchmarks.tracking.tracking_store import bounded, reach, store, tracking_uri
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.tracking.mirror import Mirror
@@ -81,7 +81,7 @@ def with_store(folder: Path, data: str, action: "Callable[[Mirror], Result]") ->
             Mirror,  # imports MLflow, which is slow and not needed for training
         )
 
-        result = action(Mirror(bounded(uri), workspace_of(folder), data))
+        result = action(Mirror(bounded(uri), data))
     except ImportError as error:
         warn(uri, f"{error.name or error} is not installed, so runs are not logged (the run folders hold everything)")
     except Exception as error:  # the mirror must never stop a run

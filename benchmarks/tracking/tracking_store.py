@@ -5,14 +5,21 @@ import re
 import sqlite3
 import ssl
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.error import HTTPError
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 from urllib.request import urlopen
 
 from hmerbench.benchmarks.errors import UserError, without_secrets
 
+ADDRESSES = {  # of artifacts, by MLflow's tables
+    "experiments": {"artifact_location"},
+    "runs": {"artifact_uri"},
+    "logged_models": {"artifact_location"},
+    "model_versions": {"source", "storage_location"},
+}
+VIEW = "hmerbench"  # of the user interface, which the mirror keeps
 ANSWER_SECONDS = 5  # a store that takes longer to answer counts as unusable
 
 
@@ -43,16 +50,37 @@ def browse(results: Path, port: int) -> None:
     if uri and not re.fullmatch(r"(sqlite|postgresql|mysql|mssql)(\+\w+)?://(?!.*…).*", shown):  # MLflow would print it
         raise UserError(f"MLFLOW_TRACKING_URI={shown}: this is not the address of a database; correct or unset it")
     if not uri:
-        paths = [results / "mlflow.db", *sorted(results.glob("local/*/mlflow.db"))]
-        database = next((path for path in paths if path.exists()), None)
+        database = next(iter(databases(results)), None)
         if database is None:
-            raise UserError(f"{paths[0]}: nothing was logged yet; run make reproduce-table2, or name another RESULTS=")
+            raise UserError(
+                f"{results / 'mlflow.db'}: nothing was logged yet; run make reproduce-table2, or name another RESULTS="
+            )
         uri = f"sqlite:///{database.resolve()}"
-    print(f"MLflow at {without_secrets(uri)}: http://127.0.0.1:{port} (Ctrl-C to stop)", flush=True)
+    address = f"http://127.0.0.1:{port}"
+    if (path := sqlite_path(uri)) and has_content(path):
+        with suppress(sqlite3.Error):  # a database that may only be read can still be shown
+            find_artifacts(path)
+        address += _runs(path)
+    print(f"MLflow at {without_secrets(uri)}: {address} (Ctrl-C to stop)", flush=True)
     options = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     os.environ["MLFLOW_BACKEND_STORE_URI"] = uri  # not on the command line, where every user could see the password
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")  # read-only use
     os.execv(sys.executable, [sys.executable, "-m", "mlflow", "ui", *options])
+
+
+def _runs(database: Path) -> str:
+    """The part of the user interface's address that opens the runs of our latest experiment: by itself it opens on
+    traces of language models, which we have none of."""
+    latest = "SELECT experiment_id FROM experiments WHERE name LIKE 'hmerbench%' ORDER BY last_update_time DESC"
+    with suppress(sqlite3.Error), closing(sqlite3.connect(database)) as connection:
+        for (number,) in connection.execute(latest):
+            return f"/#/experiments/{number}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
+    return ""
+
+
+def databases(results: Path) -> list[Path]:
+    """The SQLite files of the workspaces in a folder of results, CROHME's first."""
+    return [path for path in (results / "mlflow.db", *sorted(results.glob("local/*/mlflow.db"))) if path.exists()]
 
 
 def workspace_of(folder: Path) -> Path:
@@ -69,6 +97,43 @@ def sqlite_path(uri: str) -> Path | None:
 def has_content(path: Path) -> bool:
     """Whether the file exists and is not empty."""
     return path.exists() and path.stat().st_size > 0
+
+
+def artifacts_beside(database: Path) -> str:
+    """Where the artifacts of a SQLite database belong, as the address that MLflow writes into it."""
+    return (database.resolve().parent / "mlartifacts").as_uri()
+
+
+def artifacts_elsewhere(database: Path) -> list[str]:
+    """The other addresses that a SQLite database names for our artifacts: MLflow writes them in full, so that a folder
+    that was moved or copied still names its old place."""
+    with closing(sqlite3.connect(database, timeout=ANSWER_SECONDS)) as connection:
+        ours = "SELECT DISTINCT artifact_location FROM experiments WHERE name LIKE 'hmerbench%'"
+        named = [address for (address,) in connection.execute(ours)] if _columns(connection, "experiments") else []
+    here = artifacts_beside(database)
+    return [address for address in named if re.fullmatch("file:///.*/mlartifacts", address) and address != here]
+
+
+def find_artifacts(database: Path) -> None:
+    """Make a SQLite database that was moved or copied together with its artifacts name their present place."""
+    here = artifacts_beside(database)
+    for old in artifacts_elsewhere(database):
+        if not _folder(here).is_dir() and _folder(old).is_dir():
+            continue  # it was moved without them
+        with closing(sqlite3.connect(database, timeout=ANSWER_SECONDS)) as connection, connection:
+            for table, columns in ADDRESSES.items():
+                for column in _columns(connection, table) & columns:
+                    change = f"UPDATE {table} SET {column} = ? || substr({column}, ?)"
+                    within = f"substr({column} || '/', 1, ?) = ?"
+                    connection.execute(f"{change} WHERE {within}", (here, len(old) + 1, len(old) + 1, f"{old}/"))
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def _folder(address: str) -> Path:
+    return Path(unquote(urlparse(address).path))
 
 
 def reach(uri: str) -> str:

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from hmerbench.benchmarks.tracking.track import track
 from tests.helpers.made_up import put_environment, put_history, put_score, put_state
 
-METRICS = ("step", "loss", "lr", "seconds", "images_per_s")
+METRICS = ("step", "loss", "lr", "seconds", "images_per_s")  # of training
 ARTIFACTS = {
     "config.yaml",
     "environment.json",
@@ -77,14 +77,14 @@ def check_complete(client: MlflowClient, run_id: str, folder: Path) -> None:
     """Assert that the store has everything in the folder exactly once: points, parameters, inputs and files."""
     history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     for name in METRICS:
-        points = client.get_metric_history(run_id, name)
+        points = client.get_metric_history(run_id, f"training/{name}")
         assert sorted((p.step, p.value) for p in points) == [(line["epoch"], line[name]) for line in history]
     run, score = client.get_run(run_id), json.loads((folder / "scores/2014.json").read_text())
     rates = ("n", "exprate", "exprate_le1", "exprate_le2", "exprate_le3", "structure_rate")
     for name in rates:
-        assert [p.value for p in client.get_metric_history(run_id, f"2014.{name}")] == [score[name]]
+        assert [p.value for p in client.get_metric_history(run_id, f"2014/{name}")] == [score[name]]
     own = {name for name in run.data.metrics if not name.startswith("system/")}
-    assert own == {*METRICS, *(f"2014.{name}" for name in rates)}
+    assert own == {*(f"training/{name}" for name in METRICS), *(f"2014/{name}" for name in rates)}
     assert set(run.data.params) == {
         *("recipe", "preset", "seed", "data.name", "data.digest", "select"),
         *("training.optimizer.lr", "training.bf16"),

@@ -93,8 +93,8 @@ def test_a_run_is_logged_once_however_often_it_is_tracked(empty_store, tmp_path,
     assert first and track(run) == first and track(run) == first
     client = MlflowClient(tracking_uri(run.path))
     logged = client.get_run(first)
-    assert [point.value for point in client.get_metric_history(first, "valid_perplexity")] == [9.0, 8.0, 7.0]
-    assert [point.value for point in client.get_metric_history(first, "test_perplexity")] == [97.0]
+    assert [point.value for point in client.get_metric_history(first, "validation/perplexity")] == [9.0, 8.0, 7.0]
+    assert [point.value for point in client.get_metric_history(first, "test/perplexity")] == [97.0]
     assert (logged.data.params["model.words"], logged.info.status) == ("table", "FINISHED")
 
 

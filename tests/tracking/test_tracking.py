@@ -15,9 +15,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
 
 import pytest
+from mlflow import MlflowClient
 from mlflow.artifacts import download_artifacts
+from mlflow.data import get_source
+from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
 
 from hmerbench.benchmarks import errors, files
 from hmerbench.benchmarks.config import resolve
@@ -26,6 +31,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tracking import live, tracking_store
 from hmerbench.benchmarks.tracking import track as tracking
 from tests.helpers.made_up import put_environment, put_state
+from tests.helpers.places import MEDIUM, ROOT
 from tests.helpers.runs import all_runs, artifacts, check_complete, client_of, put_epochs, put_run, track_at_once
 
 RECIPES = ("bttr", "bttr-baseline", "comer-self", "comer-cross", "comer-fusion")
@@ -78,13 +84,13 @@ def test_a_second_seed_creates_the_row_in_between(tmp_path: Path) -> None:
     table = client.get_run(row.data.tags[PARENT])
     assert PARENT not in table.data.tags and client.get_run(other).data.tags[PARENT] == table.info.run_id
     assert row.data.metrics == pytest.approx(
-        {"2014.exprate": 17.5, "2014.exprate.std": 0.5**0.5, "2014.exprate.runs": 2}
+        {"2014/exprate": 17.5, "2014/exprate_std": 0.5**0.5, "2014/exprate_runs": 2}
     )
-    assert table.data.metrics == {"2014.exprate": 17.5}  # the mean of its best row
-    points = client.get_metric_history(table.info.run_id, "2014.exprate")
+    assert table.data.metrics == {"2014/exprate": 17.5}  # the mean of its best row
+    points = client.get_metric_history(table.info.run_id, "2014/exprate")
     assert [point.value for point in points] == [17.0, 17.5]
     logged(put_run(tmp_path, "comer-fusion", seed=8))  # changes nothing
-    assert len(all_runs(client)) == 5 and len(client.get_metric_history(row.info.run_id, "2014.exprate")) == 1
+    assert len(all_runs(client)) == 5 and len(client.get_metric_history(row.info.run_id, "2014/exprate")) == 1
 
 
 def test_a_run_can_be_a_child_of_another(tmp_path: Path) -> None:
@@ -111,7 +117,7 @@ def test_the_contents_of_a_run(tmp_path: Path) -> None:
     check_complete(client, run_id, folder)
     run = client.get_run(run_id)
     assert run.info.end_time
-    assert run.data.params["training.optimizer.lr"] == "0.08" and run.data.metrics["2014.exprate"] == 17
+    assert run.data.params["training.optimizer.lr"] == "0.08" and run.data.metrics["2014/exprate"] == 17
     tags = run.data.tags
     assert tags["git_revision"] == "0123abcd+" and tags["mlflow.source.git.commit"] == "0123abcd"
     assert tags["preset"] == "smoke" and tags["signature.2014"].startswith("ExpRate|")
@@ -122,14 +128,15 @@ def test_the_contents_of_a_run(tmp_path: Path) -> None:
 def test_datasets_are_inputs_with_their_contexts(tmp_path: Path) -> None:
     run = client_of(tmp_path).get_run(logged(put_run(tmp_path, "bttr")))
     assert run.inputs
-    inputs = {i.dataset.name: (i.dataset.digest, {t.key: t.value for t in i.tags}) for i in run.inputs.dataset_inputs}
+    inputs = {i.dataset.name: {t.key: t.value for t in i.tags} for i in run.inputs.dataset_inputs}
     assert inputs == {
-        "crohme-train": ("ab" * 16, {"mlflow.data.context": "training"}),
-        "crohme-2014": (
-            "ab" * 16,
-            {"mlflow.data.context": "test 2014", "expressions": "986", "selects_epoch": "true"},
-        ),
+        "crohme-train": {"mlflow.data.context": "training"},
+        "crohme-2014": {"mlflow.data.context": "testing", "expressions": "986", "selects_epoch": "true"},
     }
+    digests = {i.dataset.digest for i in run.inputs.dataset_inputs}
+    assert len(digests) == 2  # of other expressions, another one
+    for given in run.inputs.dataset_inputs:
+        assert get_source(given.dataset).to_dict()["url"].startswith("https://")  # MLflow understands where from
 
 
 def test_the_hashes_are_those_of_the_configuration(tmp_path: Path) -> None:
@@ -160,13 +167,145 @@ def test_weights_are_an_immutable_model_version(tmp_path: Path) -> None:
     contents = []
     for version in versions:
         uri = client.get_model_version_download_uri(version.name, version.version)
-        (path,) = Path(download_artifacts(uri, tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")).iterdir()
-        assert path.name == "best.safetensors"
-        contents.append(path.read_bytes())
+        place = Path(download_artifacts(uri, tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}"))
+        contents.append((place / "data/run/best.safetensors").read_bytes())
+        assert not [path for path in place.rglob("*") if path.suffix == ".pkl"]
     assert contents == [b"the first weights", b"others"]
     tags = versions[0].tags
     assert tags["best_epoch"] == "2" and tags["seed"] == "7" and tags["signature.2014"].startswith("ExpRate|")
     assert len(tags["sha256"]) == 64 and tags["config_digest"] == client.get_run(run_id).data.tags["config_digest"]
+
+
+ALONE = """
+import sys, mlflow
+mlflow.set_tracking_uri(sys.argv[1])
+read = mlflow.pyfunc.load_model("models:/crohme-comer-fusion-medium/1").predict(sys.argv[2])
+print(read.latex[0], sys.modules["hmerbench"].__file__, sep="\\n")
+"""
+
+
+def test_mlflow_alone_loads_a_logged_model_and_reads_an_image(tmp_path: Path) -> None:
+    """From another folder, by the program that was stored with the model, not by this one."""
+    folder = shutil.copytree(MEDIUM, tmp_path / "runs/comer-fusion/medium-seed7")
+    run_id = logged(folder)
+    (tmp_path / "elsewhere").mkdir()
+    line = [sys.executable, "-c", ALONE, f"sqlite:///{tmp_path / 'mlflow.db'}", ROOT / "results/figures/circle.png"]
+    done = subprocess.run(line, cwd=tmp_path / "elsewhere", capture_output=True, text=True, timeout=300)
+    latex, program = done.stdout.splitlines()
+    assert latex == "x ^ { 2 } + y ^ { 2 } = r ^ { 2 }" and tmp_path / "mlartifacts" in Path(program).parents
+    client = client_of(tmp_path)
+    outputs = client.get_run(run_id).outputs
+    assert outputs
+    (output,) = outputs.model_outputs
+    model, scores = client.get_logged_model(output.model_id), RunFolder(folder).scores
+    rates = {metric.key: (metric.value, metric.dataset_name) for metric in model.metrics or []}
+    for split, score in scores.items():
+        assert rates[f"{split}/exprate"] == (score.exprate, f"crohme-{split}")
+    assert model.source_run_id == run_id and model.params["d_model"] == "128" and model.tags["seed"] == "7"
+    assert logged(folder) == run_id and len(client.search_logged_models([model.experiment_id])) == 1
+
+
+def test_a_model_whose_files_are_lost_is_logged_again(tmp_path: Path) -> None:
+    folder = put_run(tmp_path, "bttr")
+    (folder / "best.safetensors").write_bytes(b"weights")
+    logged(folder)
+    shutil.rmtree(tmp_path / "mlartifacts/models")
+    logged(folder)
+    (kept,) = (tmp_path / "mlartifacts/models").rglob("best.safetensors")
+    assert kept.read_bytes() == b"weights" and len(client_of(tmp_path).search_model_versions()) == 1
+
+
+def test_what_the_user_interface_shows_of_a_run(tmp_path: Path) -> None:
+    folder, client = put_run(tmp_path, "bttr"), client_of(tmp_path)
+    run = client.get_run(logged(folder))
+    experiment = client.get_experiment(run.info.experiment_id)
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+    view = json.loads(experiment.tags["mlflow.sharedViewState.hmerbench"])
+    assert view["selectedColumns"] == ["metrics.`2014/exprate`"]
+    tags = run.data.tags
+    assert tags["mlflow.user"] and tags["mlflow.source.git.dirty"] == "true"
+    assert tags["mlflow.source.name"] == "hmerbench train --recipe bttr --preset smoke --seed 7"
+    score = RunFolder(folder).scores["2014"]
+    assert (
+        f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/artifacts/scores/2014.json"
+        in (tags["mlflow.note.content"])
+    )
+    assert f"`{score}`" in tags["mlflow.note.content"]
+    client.set_tag(run.info.run_id, "mlflow.note.content", "my own words")
+    logged(folder)
+    assert client.get_run(run.info.run_id).data.tags["mlflow.note.content"] == "my own words"
+
+
+@pytest.mark.parametrize("seeds", [1, 20], ids=["many rows", "many seeds"])
+def test_a_run_is_placed_without_reading_all_others(seeds: int, tmp_path: Path, monkeypatch) -> None:
+    """Else a table takes a time that grows with the square of its runs."""
+    for number in range(20):
+        logged(put_run(tmp_path, "bttr" if seeds > 1 else f"row{number}", seed=number if seeds > 1 else 7))
+    read, search = list[int](), MlflowClient.search_runs
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        found = search(*arguments, **options)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(MlflowClient, "search_runs", counting)
+    logged(put_run(tmp_path, "bttr", seed=99))
+    assert 0 < max(read) <= 3
+    monkeypatch.undo()
+    (table,) = [run for run in all_runs(client_of(tmp_path)) if PARENT not in run.data.tags]
+    rates = [10.0 + seed for seed in ([*range(20), 99] if seeds > 1 else [99])]
+    assert table.data.metrics["2014/exprate"] == pytest.approx(sum(rates) / len(rates))
+
+
+# ------------------------------------------------------------------------------------------------- moved folders
+
+
+def moved(results: Path, to: Path) -> None:
+    results.rename(to)
+
+
+def moved_and_its_place_taken(results: Path, to: Path) -> None:
+    results.rename(to)
+    results.write_text("not a folder")
+
+
+def copied(results: Path, to: Path) -> None:
+    shutil.copytree(results, to)
+
+
+@pytest.mark.parametrize("change", [moved, moved_and_its_place_taken, copied])
+@pytest.mark.parametrize("name", ["B", "C# für später 100%"])
+def test_artifacts_lie_beside_a_database_that_was_moved_or_copied(change, name: str, empty_store, tmp_path) -> None:
+    old, new = tmp_path / "A", tmp_path / name
+    old.mkdir()
+    shutil.copy(empty_store, old / "mlflow.db")
+    folder = put_run(old, "bttr")
+    (folder / "best.safetensors").write_bytes(b"weights")
+    first = logged(folder)
+    change(old, new)
+    _artifact_repos_cache.clear()  # as in another process
+    before = sorted(old.rglob("*")) if old.is_dir() else None
+    again, second = logged(new / folder.relative_to(old)), logged(put_run(new, "comer-self"))
+    client = client_of(new)
+    assert again == first and (sorted(old.rglob("*")) if old.is_dir() else None) == before
+    for run_id in (first, second):
+        place = Path(unquote(urlparse(client.get_run(run_id).info.artifact_uri).path))
+        assert place.is_relative_to(new / "mlartifacts") and (place / "scores/2014.json").exists()
+    (version,) = client.search_model_versions()
+    uri = client.get_model_version_download_uri(version.name, version.version)
+    assert (Path(download_artifacts(uri, tracking_uri=f"sqlite:///{new / 'mlflow.db'}")) / "MLmodel").exists()
+
+
+def test_artifacts_stay_where_they_are_if_the_database_alone_was_moved(empty_store, tmp_path, monkeypatch) -> None:
+    folder = put_run(tmp_path / "A", "bttr")
+    shutil.copy(empty_store, tmp_path / "A/mlflow.db")
+    logged(folder)
+    (tmp_path / "B").mkdir()
+    (tmp_path / "A/mlflow.db").rename(tmp_path / "B/mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'B/mlflow.db'}")
+    logged(put_run(tmp_path / "A", "comer-self"))
+    assert not (tmp_path / "B/mlartifacts").exists()
+    assert len(list((tmp_path / "A/mlartifacts").rglob("2014.json"))) == 2
 
 
 # ------------------------------------------------------------------------------------------- repeated and resumed
@@ -273,13 +412,13 @@ def test_a_removed_run_no_longer_counts_in_its_row(tmp_path: Path) -> None:
         logged(place)
 
     def row() -> dict[str, float]:
-        (found,) = (run for run in all_runs(client_of(tmp_path)) if "2014.exprate.runs" in run.data.metrics)
-        return {name: found.data.metrics[f"2014.exprate{name}"] for name in ("", ".runs")}
+        (found,) = (run for run in all_runs(client_of(tmp_path)) if "2014/exprate_runs" in run.data.metrics)
+        return {name: found.data.metrics[f"2014/exprate{name}"] for name in ("", "_runs")}
 
-    assert row() == {"": 30.0, ".runs": 3}
+    assert row() == {"": 30.0, "_runs": 3}
     tracking.remove(seeds[2])
-    assert row() == {"": 15.0, ".runs": 2}
-    assert tracking.track(seeds[0]) and row() == {"": 15.0, ".runs": 2}
+    assert row() == {"": 15.0, "_runs": 2}
+    assert tracking.track(seeds[0]) and row() == {"": 15.0, "_runs": 2}
 
 
 def test_nothing_is_removed_while_the_store_is_out_of_reach(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +446,7 @@ def test_a_new_score_replaces_the_old(tmp_path: Path) -> None:
     score = json.loads((folder / "scores/2014.json").read_text()) | {"exprate": 1.0}
     (folder / "scores/2014.json").write_text(json.dumps(score))
     logged(folder)
-    assert client_of(tmp_path).get_run(run_id).data.metrics["2014.exprate"] == 1.0
+    assert client_of(tmp_path).get_run(run_id).data.metrics["2014/exprate"] == 1.0
 
 
 def test_eight_processes_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -696,13 +835,21 @@ def test_the_user_interface_prints_no_secret(uri: str, tmp_path: Path, monkeypat
     assert SECRET[uri] in (printed := said + capsys.readouterr().out) and "secret" not in printed
 
 
-def test_the_user_interface_finds_the_embedded_set_and_reports_an_empty_workspace(tmp_path, monkeypatch) -> None:
+def test_the_user_interface_finds_the_embedded_set_and_reports_an_empty_workspace(
+    tmp_path, monkeypatch, capsys
+) -> None:
     monkeypatch.setattr(os, "execv", lambda program, line: None)
     monkeypatch.setenv("MLFLOW_BACKEND_STORE_URI", "")
     (tmp_path / "local/embedded").mkdir(parents=True)
     (tmp_path / "mlflow.db").rename(tmp_path / "local/embedded/mlflow.db")
     tracking_store.browse(tmp_path, 5000)
     assert os.environ["MLFLOW_BACKEND_STORE_URI"] == f"sqlite:///{tmp_path}/local/embedded/mlflow.db"
+    assert "http://127.0.0.1:5000 " in capsys.readouterr().out
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", os.environ["MLFLOW_BACKEND_STORE_URI"])
+    logged(put_run(tmp_path, "bttr"))
+    tracking_store.browse(tmp_path, 5000)
+    assert "/#/experiments/1/runs?workflowType=machine_learning&viewStateShareKey=" in capsys.readouterr().out
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
     with pytest.raises(UserError, match="nothing was logged yet"):
         tracking_store.browse(tmp_path / "local", 5000)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://mlflow.example")

@@ -1,0 +1,100 @@
+"""A run's weights as an MLflow model, which MLflow alone loads:
+
+    mlflow.pyfunc.load_model("models:/crohme-comer-fusion-small/1").predict("formula.png")
+
+The model is a folder: the run's configuration and weights as they are, and a copy of the program that reads with them.
+No object is pickled.
+"""
+
+import re
+import shutil
+import tempfile
+import warnings
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import mlflow.pyfunc
+import numpy as np
+import pandas as pd
+from mlflow.models import Model, ModelSignature
+from mlflow.types import ColSpec, DataType, Schema
+
+import hmerbench
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.runs.folder import RunFolder
+
+ANSWER = {"latex": DataType.string, "confidence": DataType.double, "doubtful": DataType.boolean}
+# what the reading program imports, as in pyproject.toml
+NEEDED = ("defusedxml", "numpy", "opencv-python-headless", "pillow", "pydantic", "pyyaml", "rich", "safetensors")
+NEEDED += ("scipy", "torch", "typing_extensions", "mlflow", "pandas")
+
+
+class ImageReader:
+    """What `mlflow.pyfunc.load_model` returns has this `predict`."""
+
+    def __init__(self, recognizer: Recognizer):
+        self.recognizer = recognizer
+
+    def predict(self, images: Any, params: dict[str, Any] | None = None) -> pd.DataFrame:
+        """Read images: a path, a list or table of paths, or one gray image (H, W) uint8.
+
+        Returns one row per image: latex (tokens between spaces), confidence (0 to 1), doubtful. Raises UserError for
+        an image that cannot be read.
+        """
+        if isinstance(images, np.ndarray) and images.dtype == np.uint8:
+            given = [images]
+        else:
+            given = [images] if isinstance(images, str | Path) else np.asarray(images, dtype=object).ravel()
+        found = [self.recognizer(image) for image in given]
+        return pd.DataFrame([(r.latex, r.nbest[0].confidence, r.doubtful) for r in found], columns=list(ANSWER))
+
+
+def save(run: RunFolder, folder: Path, model_id: str, mlflow_run: str) -> None:
+    """Write the model of a trained run to `folder`, with all that it reads with: other networks, a language model."""
+    versions = {name: metadata.version(name).partition("+")[0] for name in NEEDED}
+    with tempfile.TemporaryDirectory() as place:
+        data = Path(place, "run")
+        data.mkdir()
+        for source, name in _files(run.settings, run.path).items():
+            (data / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(source, data / name)
+        with warnings.catch_warnings(action="ignore"):  # it asks for an example of an input
+            mlflow.pyfunc.save_model(
+                folder,
+                loader_module=__name__,
+                data_path=str(data),
+                code_paths=[str(Path(hmerbench.__file__).parent)],
+                mlflow_model=Model(run_id=mlflow_run, model_id=model_id),
+                signature=ModelSignature(outputs=Schema([ColSpec(type_, name) for name, type_ in ANSWER.items()])),
+                pip_requirements=[f"{name}=={version}" for name, version in versions.items()],
+            )
+
+
+def _files(settings: Config, run: Path) -> dict[Path, str]:
+    """The files that a run reads with, and their names in the model."""
+    search, files = settings.search, {run / name: name for name in ("config.yaml", "best.safetensors")}
+    if search.language.weights:
+        files[Path(search.language.weights)] = "language.safetensors"
+    for number, weights in enumerate(search.together.weights):
+        files |= {weights: f"together{number}/best.safetensors"}
+        files |= {weights.with_name("config.yaml"): f"together{number}/config.yaml"}
+    return files
+
+
+def _load_pyfunc(data_path: str) -> ImageReader:
+    """Called by MLflow with the place to which `save` copied the run."""
+    data, recognizer = Path(data_path), Recognizer.load(data_path)
+    moved: dict[str, Any] = {}
+    if recognizer.config.search.language.weights:
+        moved["search.language.weights"] = str(data / "language.safetensors")
+    if others := recognizer.config.search.together.runs:
+        moved["search.together.runs"] = [str(data / f"together{number}") for number in range(len(others))]
+    recognizer.config = recognizer.config.changed(moved)
+    return ImageReader(recognizer)
+
+
+def model_name(run: RunFolder) -> str:
+    """DATA-RECIPE-PRESET, in characters that MLflow takes."""
+    return re.sub(r"[^\w-]", "_", f"{run.data}-{run.recipe}-{run.preset}")
