@@ -377,8 +377,10 @@ def _advice(archive: Archive, runs: Sequence[RunFolder]) -> str:
 def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds: float) -> None:
     """Write and print the tables, then the paths of all results and, last, what this job made."""
     from hmerbench.benchmarks.report import tables
+    from hmerbench.benchmarks.report.compare import what_a_difference_means
     from hmerbench.benchmarks.tracking.track import track
     from hmerbench.benchmarks.tracking.tracking_store import store
+    from hmerbench.evaluation.scoring.interval import interval_text
 
     crohme, space = archive.name == "crohme", workspace(archive, results)
     built = tables.local(results) if crohme else tables.apart(space)
@@ -390,12 +392,16 @@ def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds:
     announce(archive)
     console.print(f"tables   {folder}/table*.csv, .md, .tex")
     console.print(f"runs     {space / 'runs'}")
-    console.print(f"MLflow   {store(runs[0].path)}")
+    console.print(f"MLflow   {store(runs[0].path)} (make mlflow-ui RESULTS={space})")
     console.print(f"seconds  {seconds:.0f}")
     if words := _advice(archive, runs):
         console.print(words)
     splits = sorted({split for run in runs for split in run.scores})
-    rates = [{split: score.exprate for split, score in run.scores.items()} for run in runs]
+    rates = [
+        {split: f"{score.exprate:.2f} ({interval_text(score.exact, score.n)})" for split, score in run.scores.items()}
+        for run in runs
+    ]
     rows = [{"row": run.recipe, "seed": run.seed} for run in runs]
     rows = [row | {split: rate.get(split) for split in splits} for row, rate in zip(rows, rates, strict=True)]
     show("this job: ExpRate in percent", rows)
+    console.print(what_a_difference_means(runs, space / "runs"))

@@ -7,13 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hmerbench.evaluation import InputError, csv_text
 from hmerbench.evaluation.lgeval import results_folder
 from hmerbench.evaluation.scoring.inputs import matched, parse_captions, read_ground_truth, read_text
 from hmerbench.evaluation.scoring.interval import interval_text
-from hmerbench.evaluation.scoring.score import NO_FIELDS, Expression, Score, evaluate, left_out
+from hmerbench.evaluation.scoring.score import NO_FIELDS, Evaluation, Expression, Score, evaluate, left_out
 from hmerbench.evaluation.symlg import PAPER, rules
+
+if TYPE_CHECKING:
+    from hmerbench.evaluation.scoring.stats import PairedComparison
 
 
 def score(
@@ -65,13 +69,18 @@ def compare(
     """Compare two systems on the same expressions: McNemar's test on ExpRate, a permutation test on error counts."""
     from hmerbench.evaluation.scoring.stats import compare_paired
 
+    def run(split: bool) -> list[Evaluation]:
+        return [evaluate(path, ground_truth, NO_FIELDS, split=split) for path in (first, second)]
+
     check_target(changed_to)
-    results = [evaluate(path, ground_truth, NO_FIELDS, split=tokenize) for path in (first, second)]
+    results = run(tokenize)
     for path, result in zip((first, second), results, strict=True):
         _print_notes(path, result.notes + left_out(0, result.score.missing, result.score.n))
-    runs = [result.expressions for result in results]
-    pairs = sorted((a.id, a.errors, b.errors) for a, b in zip(*runs, strict=True))
+    pairs, other = _paired(results), None
     result = compare_paired([a for _, a, _ in pairs], [b for _, _, b in pairs])
+    if not tokenize and any("--tokenize" in note for result in results for note in result.notes):
+        split = _paired(run(True))
+        other = compare_paired([a for _, a, _ in split], [b for _, _, b in split])
     changed = [
         {"id": key, "errors_a": a, "errors_b": b, "right": "b" if a else "a"}
         for key, a, b in pairs
@@ -80,11 +89,14 @@ def compare(
     if changed_to:
         write_csv(changed_to, changed, ("id", "errors_a", "errors_b", "right"))
     if as_json:
-        print(json.dumps(asdict(result) | {"changed": changed}, indent=2))
+        tokenized = {"with_tokenize": asdict(other)} if other else {}
+        print(json.dumps(asdict(result) | {"changed": changed} | tokenized, indent=2))
         return
-    low, high = result.interval
-    print(f"A {result.exact_a} of {result.n} exact, B {result.exact_b} of {result.n}")
-    print(f"A - B = {result.difference:+.2f} points (95 %: {low:+.2f} to {high:+.2f})")
+    for name, path, exact in (("A", first, result.exact_a), ("B", second, result.exact_b)):
+        print(f"{name} {exact} of {result.n} exact: {path}")
+    print(_difference(result))
+    if other:
+        print(f"with --tokenize, as some predictions are raw LaTeX: {_difference(other)}")
     print(f"right only in A {result.only_a}, only in B {result.only_b}; McNemar p = {result.mcnemar_p:.4g}")
     means = f"mean errors {result.mean_errors_a:.3f} and {result.mean_errors_b:.3f}"
     print(f"{means}; paired permutation p = {result.permutation_p:.4g}")
@@ -94,6 +106,17 @@ def compare(
         print(f"note: {why}: the means and their test follow single expressions", file=sys.stderr)
     if changed_to:
         print(f"{changed_to}: {len(changed)} expressions that only one system gets right")
+
+
+def _paired(results: Sequence[Evaluation]) -> list[tuple[str, int, int]]:
+    """Each expression's errors in two evaluations, by id."""
+    runs = [result.expressions for result in results]
+    return sorted((a.id, a.errors, b.errors) for a, b in zip(*runs, strict=True))
+
+
+def _difference(result: "PairedComparison") -> str:
+    low, high = result.interval
+    return f"A - B = {result.difference:+.2f} points (95 %: {low:+.2f} to {high:+.2f})"
 
 
 def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as_json: bool = False) -> None:

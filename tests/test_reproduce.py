@@ -81,6 +81,13 @@ def test_stages_that_are_done_are_not_repeated(archive: Path, tmp_path: Path, st
     assert "NOT CROHME numbers" in said and "plan: preset tiny" in said and "seconds" in said
     own = said.partition("this job: ExpRate in percent")[2]  # the last thing said
     assert [line.split("│")[1].strip() for line in own.splitlines() if "│" in line] == ["bttr", "comer-fusion"]
+    meaning = own.splitlines()[-1]
+    assert (
+        "BTTR → CoMER (Fusion)" in meaning
+        and "(95 %: " in meaning
+        and "over 5 expressions; 1 seed: no order" in meaning
+    )
+    assert f"hmerbench compare {space / 'runs'} tests the rows" in meaning
     assert (space / "table2.csv").exists() and not (tmp_path / "local/table2.csv").exists()
 
     stages.clear()

@@ -1,5 +1,6 @@
 """Commands that recognize images."""
 
+import math
 import sys
 import time
 from pathlib import Path
@@ -32,43 +33,39 @@ def recognize(
     """Recognize images of expressions: one line of LaTeX per image."""
     from PIL import Image
 
-    from hmerbench.benchmarks.recognition.recognizer import Recognition, Recognizer
+    from hmerbench.benchmarks.recognition.recognizer import DOUBTFUL, Recognizer
     from hmerbench.models.weights import one_line
 
-    def draw(path: Path, recognition: Recognition) -> Path:
-        from hmerbench.benchmarks.report.figures.attention import (
-            beside,  # here, because importing matplotlib takes a second
-        )
-
-        return beside(path, recognizer.attention(recognition))
-
-    recognizer, read, began = Recognizer.load(weights), 0, time.perf_counter()
+    recognizer, read, faults, began = Recognizer.load(weights), 0, 0, time.perf_counter()
     for path in images:
         try:
             recognition = recognizer(path)
-            picture = draw(path, recognition) if show else None
+            read += 1
+            line = f"{printable(path)}\t{recognition.latex}" if len(images) > 1 else recognition.latex
+            print(recognition.as_json(nbest) if as_json else line, flush=True)
+            if recognition.doubtful:
+                confidence = math.floor(1000 * recognition.nbest[0].confidence) / 10  # never rounded up to the limit
+                note = f"low confidence ({confidence:.1f} % per token, below {DOUBTFUL:.0%})"
+                asked = "is it a cropped image of a single expression?"
+                print(f"doubtful: {printable(path)}: {note}; {asked}", file=sys.stderr)
+            # pictures come after what was read, which a full disk must not lose
+            if show_prepared:
+                shown, done = Path(f"{path}.prepared.png"), "; ".join(recognition.prepared) or "read as it is"
+                Image.fromarray(recognition.ink).save(shown)
+                print(f"prepared: {printable(shown)} ({done})", file=sys.stderr)
+            if show:
+                from hmerbench.benchmarks.report.figures.attention import beside  # importing matplotlib takes a second
+
+                picture = beside(path, recognizer.attention(recognition))
+                print(f"attention: {printable(picture)}", file=sys.stderr)
         except Exception as error:  # one bad image must not stop the others
+            faults += 1
             told = error if isinstance(error, UserError) else f"{path}: {one_line(error)}"
             print(f"error: {printable(told)}", file=sys.stderr)
-            continue
-        read += 1
-        line = f"{printable(path)}\t{recognition.latex}" if len(images) > 1 else recognition.latex
-        print(recognition.as_json(nbest) if as_json else line, flush=True)
-        if recognition.doubtful:
-            note = f"low confidence ({recognition.nbest[0].confidence:.0%} per token)"
-            print(
-                f"doubtful: {printable(path)}: {note}; is it a cropped image of a single expression?", file=sys.stderr
-            )
-        if show_prepared:
-            shown, done = Path(f"{path}.prepared.png"), "; ".join(recognition.prepared) or "read as it is"
-            Image.fromarray(recognition.ink).save(shown)
-            print(f"prepared: {printable(shown)} ({done})", file=sys.stderr)
-        if picture:
-            print(f"attention: {printable(picture)}", file=sys.stderr)
     if read:
         each = (time.perf_counter() - began) / read
         print(f"read {read} of {len(images)} by {recognizer.name}, {each:.2f} s each", file=sys.stderr)
-    if read < len(images):
+    if faults:
         sys.exit(1)
 
 

@@ -21,6 +21,7 @@ from statistics import mean, stdev
 import numpy as np
 
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report import presets
 from hmerbench.benchmarks.report.paper import model_name, reference
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -303,6 +304,21 @@ def as_text(comparison: Comparison) -> str:
         tests = f"{printed_p(step.seed_p):>9}  {printed_p(step.image_p):>9}  {printed_p(step.p):>9}"
         lines.append(f"  {step.name:<{width}} {step.difference:+6.2f}  {interval:<19}{tests}  {step.verdict}")
     return "\n".join([*lines, "", textwrap.fill(comparison.words, WIDTH), ""])
+
+
+def what_a_difference_means(runs: Sequence[RunFolder], root: Path) -> str:
+    """What may be concluded from the rates of a job's runs, and the command that tests the rows under `root`."""
+    comparisons = compare([run.path for run in runs], root, POOLED, every_pair=True)
+    steps = [step for comparison in comparisons for step in comparison.steps]
+    ask = f"hmerbench compare {root} tests the rows, over seeds if each has three: SEEDS='7 8 9'"
+    if not steps:
+        return f"These intervals are those of so many expressions; other seeds differ, too. {ask}"
+    widest = max(steps, key=lambda step: abs(step.difference))
+    over = "seeds" if widest.seed_p is not None else f"{widest.images:,} expressions"
+    interval = f"95 %: {widest.low:+.1f} to {widest.high:+.1f} over {over}"
+    seeds = min(step.seeds for step in steps)
+    shows = f"corrected p{printed_p(widest.p, '=')}" if seeds >= MIN_SEEDS else f"{counted(seeds, 'seed')}: no order"
+    return f"largest difference: {widest.name} {widest.difference:+.1f} points ({interval}; {shows}). {ask}"
 
 
 def as_json(comparisons: Sequence[Comparison]) -> str:

@@ -451,6 +451,25 @@ def test_json_and_attention_on_the_command_line(
         assert drawn.width > 1000
 
 
+def test_a_full_disk_loses_nothing_that_was_read(tmp_path: Path, monkeypatch, capsys) -> None:
+    PAPER.save(tmp_path / "a.png")
+
+    def full(*_: object) -> None:
+        raise UserError(f"{tmp_path / 'a.png'}.attention.png: No space left on device; copy the image")
+
+    monkeypatch.setattr("hmerbench.benchmarks.report.figures.attention.beside", full)
+    assert program(monkeypatch, "--weights", MEDIUM, "--show", tmp_path / "a.png") == 1
+    printed = capsys.readouterr()
+    assert printed.out == LATEX + "\n" and printed.err.startswith("error: ") and "No space left" in printed.err
+
+
+def test_a_low_confidence_is_not_rounded_up_to_the_limit(tmp_path: Path, monkeypatch, capsys) -> None:
+    PAPER.save(tmp_path / "a.png")
+    monkeypatch.setattr(Candidate, "confidence", 0.69999)
+    assert program(monkeypatch, "--weights", MEDIUM, tmp_path / "a.png") == 0
+    assert "low confidence (69.9 % per token, below 70%)" in capsys.readouterr().err
+
+
 # --------------------------------------------------------------------------------------------------- weights
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import compare as comparing
 from hmerbench.benchmarks.report.compare import Comparison, compare
+from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring import stats
 from tests.helpers.made_up import put_expressions, put_score
 
@@ -59,6 +60,24 @@ def test_an_ordering_that_holds(tmp_path: Path) -> None:
         assert step.seed_p and max(step.seed_p, step.image_p) <= step.p < 0.05
     assert found.claim and (found.claim.lower, found.claim.upper) == comparing.CLAIM
     assert found.claim.p == found.claim.seed_p and found.claim.difference == pytest.approx(30, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("rates", "seeds", "says"),
+    [
+        ({"bttr": 0.227, "comer-fusion": 0.173}, [7], "over 300 expressions; 1 seed: no order)"),
+        ({"bttr": 0.227, "comer-fusion": 0.173}, [7, 8], "over 300 expressions; 2 seeds: no order)"),
+        ({"bttr": 0.2, "comer-fusion": 0.5}, [7, 8, 9], "over seeds; corrected p"),
+        ({"bttr": 0.227}, [7], "These intervals are those of so many expressions"),
+    ],
+)
+def test_the_words_after_a_job_say_what_its_differences_mean(tmp_path: Path, rates, seeds, says: str) -> None:
+    runs = [RunFolder(make_run(tmp_path, *row, rates[row[0]], 300)) for row in product(rates, seeds)]
+    words = comparing.what_a_difference_means(runs, tmp_path)
+    assert says in words and f"hmerbench compare {tmp_path} tests the rows" in words
+    if len(rates) > 1 and len(seeds) == 1:
+        (step,) = compare([tmp_path], tmp_path, every_pair=True)[0].steps
+        assert f"{step.difference:+.1f} points (95 %: {step.low:+.1f} to {step.high:+.1f} over" in words
 
 
 def test_an_ordering_that_does_not_hold(tmp_path: Path) -> None:

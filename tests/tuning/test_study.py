@@ -261,6 +261,8 @@ def test_a_study_from_the_default_to_a_recipe(inline, given, archive: Path, caps
     assert folder.parent.name == "tuning" and folder.parents[1].name.startswith("foreign-")
     said = capsys.readouterr().out
     assert "NOT CROHME numbers" in said and "gain     +" in said and "on another held-out part" in said
+    assert "the intervals of default and best overlap" in said  # of so few expressions
+    assert f"browse   optuna-dashboard {folder}/journal.log" in said
     rows = pd.read_csv(folder / "trials.csv")
     first, finished = rows.iloc[0], rows[rows.state.isin(["complete", "pruned"])]
     assert bool(first.default) and first["training.optimizer.lr"] == 0.01 and first.state == "complete"

@@ -172,6 +172,21 @@ def test_compare_says_what_each_system_lacks(tmp_path: Path, truth: str):
     assert "a.csv: " not in done.stderr
 
 
+def test_compare_names_its_systems_and_tells_a_result_that_splitting_turns_round(tmp_path: Path, truth: str):
+    (tmp_path / "a.csv").write_text("id,pred\ne0,x\n")
+    (tmp_path / "b.csv").write_text("id,pred\ne0,\\frac{12}{x}\n")
+    command = [sys.executable, "-m", "hmerbench", "compare", tmp_path / "a.csv", tmp_path / "b.csv"]
+    done = subprocess.run([*command, "--ground-truth", truth], capture_output=True, text=True, check=True)
+    first, second, difference, split = done.stdout.splitlines()[:4]
+    assert first.endswith(f"exact: {tmp_path / 'a.csv'}") and second.endswith(f"exact: {tmp_path / 'b.csv'}")
+    assert (first[0], second[0]) == ("A", "B")
+    assert difference.startswith("A - B = +0.00 points") and "with --tokenize" in split and "A - B = -33.33" in split
+    split = subprocess.run(
+        [*command, "--ground-truth", truth, "--tokenize"], capture_output=True, text=True, check=True
+    )
+    assert "A - B = -33.33" in split.stdout.splitlines()[2] and "with --tokenize" not in split.stdout
+
+
 @pytest.mark.parametrize(("length", "told"), [(2, False), (50, True)])
 def test_compare_tells_when_one_expression_carries_the_means(tmp_path: Path, truth: str, length: int, told: bool):
     """B reads two expressions better, but one endlessly."""
