@@ -20,7 +20,7 @@ from hmerbench.benchmarks.tracking import live, tracking_store
 from hmerbench.benchmarks.tracking import track as tracking
 from tests.helpers.database import Postgres
 from tests.helpers.made_up import put_state
-from tests.helpers.runs import all_runs, artifacts, check_complete, put_epochs, put_run, track_at_once
+from tests.helpers.runs import all_runs, check_complete, put_epochs, put_run, track_at_once
 
 PARENT = "mlflow.parentRunId"
 pytestmark = pytest.mark.xdist_group("mlflow")  # in one process: one server
@@ -81,7 +81,8 @@ def test_a_run_with_its_model_goes_through_the_server(server: Server, to_server:
     assert run_id and run_id == first == tracking.track(folder)
     check_complete(to_server, run_id, folder)
     (version,) = to_server.search_model_versions(f"run_id = '{run_id}'")
-    assert version.name == "crohme-bttr-smoke" and "model" in artifacts(to_server, run_id)
+    files = {file.path for file in to_server.list_logged_model_artifacts(version.tags["model_id"])}
+    assert version.name == "crohme-bttr-smoke" and {"MLmodel", "code", "data"} <= files
     (stored,) = server.files.rglob("best.safetensors")
     assert stored.read_bytes() == b"weights" and not (tmp_path / "mlflow.db").exists()
 
