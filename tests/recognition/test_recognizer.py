@@ -29,7 +29,7 @@ from hmerbench.benchmarks.data.synthetic import drawing
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition import predict, recognizer
 from hmerbench.benchmarks.recognition.recognizer import Candidate, Recognizer
-from hmerbench.benchmarks.regression_gate.fixed_job import known_network
+from hmerbench.benchmarks.regression_gate.networks import known_network
 from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.options import SearchOptions
 from hmerbench.models.inference.searcher import searcher
