@@ -9,7 +9,7 @@ channels, A attention channels, n state size, m embedding size, T steps, V class
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -138,7 +138,7 @@ class ConditionalGRU(nn.Module):
     """A layer of a decoder: GRU, attention, GRU."""
 
     cell1: GRUCell
-    attention: Any  # CoverageAttention, or one of several heads that is called alike
+    attention: CoverageAttention
     cell2: GRUCell
 
     def step(self, memory: Any, products_bM3n: Tensor, state_bMn: Tensor, past_bMhw: Tensor) -> Step:
@@ -155,7 +155,7 @@ class Decoder(ConditionalGRU):
     def __init__(self, features: int, classes: int, c: WAPSettings) -> None:
         super().__init__()
         self.embedding = nn.Embedding(classes, c.embedding)
-        self.attention = self.new_attention(features, c)
+        self.attention = CoverageAttention(features, c.hidden, c.attention, c.coverage_channels, c.coverage_kernel)
         self.cell1 = GRUCell(c.embedding, c.hidden)
         self.cell2 = GRUCell(features, c.hidden, state_bias=True)
         self.from_context = nn.Linear(features, c.embedding)
@@ -163,10 +163,6 @@ class Decoder(ConditionalGRU):
         self.from_previous = nn.Linear(c.embedding, c.embedding)
         self.dropout = Dropout(c.dropout)
         self.classes = nn.Linear(c.embedding // 2, classes)
-
-    def new_attention(self, features: int, c: Any) -> nn.Module:
-        """Attention that has not learned yet; `c` are the network's own settings."""
-        return CoverageAttention(features, c.hidden, c.attention, c.coverage_channels, c.coverage_kernel)
 
     def begin(self, features: Features) -> tuple[Any, Tensor, Tensor]:
         """Memory, state [b, 1, n] and past attention [b, 1, h, w] before the first step."""
@@ -208,14 +204,13 @@ class DenseWAP(Network):
     """The whole network. Its classes are the vocabulary's words from EOS on, which is END."""
 
     settings: WAPSettings
-    decoder_class: ClassVar[type[Decoder]] = Decoder
     word_rows = ("decoder.embedding.weight", "decoder.classes.weight")
     triples = tuple(f"{cell}.{part}.weight" for cell in ("cell1", "cell2") for part in ("input", "state"))
 
     def __init__(self, settings: WAPSettings, vocabulary: Vocabulary | None = None) -> None:
         super().__init__(settings, vocabulary)
         self.encoder = Encoder(settings)
-        self.decoder = self.decoder_class(self.encoder.net.out_channels, len(self.vocabulary) - EOS, settings)
+        self.decoder = Decoder(self.encoder.net.out_channels, len(self.vocabulary) - EOS, settings)
         self.apply(initialize)
 
     def targets(self, captions: Sequence[Sequence[str]], padded: Callable[[int], int] = int) -> Targets:

@@ -230,46 +230,6 @@ class DenseWAPSettings(WAPSettings):
 
 
 @dataclass(frozen=True, config=STRICT)
-class WeakSettings(WAPSettings):
-    """DenseWAP with a weak loss, after WS-WAP."""
-
-    code: ClassVar = "hmerbench.models.densewap_weak:DenseWAPWeak"
-
-    network: Literal["densewap-weak"] = "densewap-weak"
-    weak_loss: Annotated[float, Field(gt=0)] = 1.0
-    """weight of the loss of which symbols are present; that of the words is 1 (ours)"""
-
-
-@dataclass(frozen=True, config=STRICT)
-class DropAttentionSettings(WAPSettings):
-    """DenseWAP with dropped attention, after Li et al."""
-
-    code: ClassVar = "hmerbench.models.densewap_drop_attention:DenseWAPDropAttention"
-
-    network: Literal["densewap-drop-attention"] = "densewap-drop-attention"
-    drop_attention: Share = 0.1
-    """of the cells, at each step of training (ours)"""
-
-
-@dataclass(frozen=True, config=STRICT)
-class StackedSettings(WAPSettings):
-    """DenseWAP with several attention heads and decoder layers, after Ding et al."""
-
-    code: ClassVar = "hmerbench.models.densewap_stacked:DenseWAPStacked"
-
-    network: Literal["densewap-stacked"] = "densewap-stacked"
-    heads: PositiveInt = 4
-    """attention heads of a layer, which share the channels of attention (ours)"""
-    layers: PositiveInt = 2
-    """of the decoder: GRU, attention, GRU (ours)"""
-
-    def __post_init__(self) -> None:
-        for name, channels in (("attention", self.attention), ("coverage_channels", self.coverage_channels)):
-            if channels % self.heads:
-                raise ValueError(f"heads must divide {name} = {channels}; {self.heads} does not")
-
-
-@dataclass(frozen=True, config=STRICT)
 class DenseWAPTDSettings(RecurrentSettings):
     """DenseWAP-TD (its authors' program)."""
 

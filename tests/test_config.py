@@ -21,8 +21,7 @@ from hmerbench.models.settings import NETWORKS
 from tests.helpers.tiny import tiny_archive
 
 PAPERS = {"bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"}
-DENSEWAP = {"densewap", "densewap-drop-attention", "densewap-stacked", "densewap-td", "densewap-weak"}
-RECIPES = sorted({*PAPERS, *DENSEWAP, "bttr-original", "bttr-uni"})
+RECIPES = sorted({*PAPERS, "densewap", "densewap-td", "bttr-original", "bttr-uni"})
 
 
 def test_what_is_shipped():

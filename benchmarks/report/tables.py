@@ -48,9 +48,6 @@ NOTE = (
     "expressions: parts cut out of them, parts exchanged between them, and at each visit a share of the symbols that "
     "allow it redrawn in other hands, letters and digits as others."
 )
-AFTER_TEXT = (
-    "Reproduced rows of {} are DenseWAP with each paper's idea, after its text: there is no program to compare with."
-)
 README_MARK, README_END = "<!-- {} written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 
 Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone where the data is not CROHME
@@ -79,21 +76,13 @@ def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
         flags = cells.columns.intersection(list(latex.FLAGS))
         texts = {
             "csv": table.to_csv(index=False, float_format="%.2f"),
-            "md": f"**{title}**\n\n{cells.to_markdown(index=False, disable_numparse=True)}\n\n{_note(table)}\n",
+            "md": f"**{title}**\n\n{cells.to_markdown(index=False, disable_numparse=True)}\n\n{NOTE}\n",
             "tex": latex.table(short(table).join(cells[flags]), title.partition(": ")[2], f"tab:{name}"),
         }
         for ending, text in texts.items():
             paths.append(folder / f"{name}.{ending}")
             write_atomically(paths[-1], text)
     return paths
-
-
-def _note(table: pd.DataFrame) -> str:
-    """What a table's columns mean, and which of its networks had no program to be compared with."""
-    after_text = [names["table2"] for names in reference()["recipes"].values() if "after_text" in names]
-    reproduced = set(table["model"][table["source"] != "reported"])
-    models = [model for model in after_text if model in reproduced]
-    return f"{NOTE} {AFTER_TEXT.format(', '.join(models))}" if models else NOTE
 
 
 def show(tables: Tables, *, crohme: bool = True) -> None:

@@ -96,17 +96,6 @@ def test_sources_are_side_by_side(tmp_path: Path) -> None:
     assert rows(tmp_path / "local/table2.csv", model="CoMER (Self)")[0]["exprate"] == "9.13"
 
 
-def test_networks_after_the_text_of_a_paper_are_called_so(tmp_path: Path) -> None:
-    put_run(tmp_path / "reproduced", "densewap", "medium")
-    tables.write(tables.committed(tmp_path), tmp_path)
-    assert "no program to compare with" not in (tmp_path / "table2.md").read_text()
-    put_run(tmp_path / "reproduced", "densewap-weak", "medium", exact=400)
-    tables.write(tables.committed(tmp_path), tmp_path)
-    assert "Reproduced rows of WS-WAP are DenseWAP with" in (tmp_path / "table2.md").read_text()
-    weak = rows(tmp_path / "table2.csv", dataset="2014", model="WS-WAP")
-    assert [(row["source"], row["exprate"]) for row in weak] == [("reported", "53.65"), ("reproduced", "40.57")]
-
-
 def test_committed_tables_never_contain_local_rows(tmp_path: Path) -> None:
     put_run(tmp_path / "runs", "bttr")
     tables.write(tables.committed(tmp_path), tmp_path)
