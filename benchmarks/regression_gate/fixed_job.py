@@ -3,8 +3,8 @@
 - `scores`: scores of fixed predictions. Identical on every machine, so compared for equality.
 - `numerics`: settings of presets and recipes; outputs of networks with known weights, searches, augmented batches,
   made-up handwriting (handwriting.py) with what is substituted and cut out, and the first training steps of every
-  preset, to the averaged and recalibrated weights, of `medium` with fixed statistics and with another seed, and of a
-  plateau. Identical up to rounding, so compared within a tolerance.
+  preset, to the averaged and recalibrated weights, of other networks, and of `medium` with fixed statistics and with
+  another seed; tiny trainings of all language models. Identical up to rounding, so compared within a tolerance.
 - `training`: a shortened training run of the recipe and preset TRAINED. It depends on the seed and, over many steps,
   on rounding, so it is compared with the spread of recorded runs (baseline.py).
 """
@@ -23,6 +23,7 @@ from hmerbench.benchmarks.data.batching import evaluation_batches
 from hmerbench.benchmarks.data.samples import evenly
 from hmerbench.benchmarks.data.synthetic import embedded
 from hmerbench.benchmarks.recognition.predict import predict
+from hmerbench.benchmarks.regression_gate import steps
 from hmerbench.benchmarks.regression_gate.batches import batch_values, ink_values, limit_values
 from hmerbench.benchmarks.regression_gate.handwriting import handwriting
 from hmerbench.benchmarks.regression_gate.language import language_values
@@ -30,7 +31,6 @@ from hmerbench.benchmarks.regression_gate.networks import network_values, type_v
 from hmerbench.benchmarks.regression_gate.presets import preset_values
 from hmerbench.benchmarks.regression_gate.reading import reading_values
 from hmerbench.benchmarks.regression_gate.searches import joint_reading_values, search_values, tie_values
-from hmerbench.benchmarks.regression_gate.steps import first_steps, fixed_statistics_steps, plateau_steps
 from hmerbench.benchmarks.regression_gate.values import Values, digest
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import score
@@ -117,10 +117,10 @@ def numerics() -> Values:
             values |= search_values(written) | joint_reading_values(written)
             values |= batch_values(typeset) | ink_values(written) | limit_values(typeset)
             for preset in names("presets"):
-                values |= first_steps(typeset, preset)
-            values |= first_steps(written, "medium", "medium handwriting")
-            values |= first_steps(written, "medium", "medium handwriting seed 7", seed=7)
-            values |= fixed_statistics_steps(typeset) | plateau_steps(typeset)
+                values |= steps.first_steps(typeset, preset)
+            values |= steps.first_steps(written, "medium", "medium handwriting")
+            values |= steps.seed_steps(written) | steps.network_steps(written)
+            values |= steps.fixed_statistics_steps(typeset) | steps.plateau_steps(typeset)
         values |= language_values()
     finally:
         torch.set_num_threads(threads)

@@ -21,7 +21,7 @@ SIZES = {"character_size": 3, "filters": 2, "most_filters": 5, "word_size": 6, "
 
 
 def language_values() -> Values:
-    """Loss and a fixed projection of the gradient of every paper's recipe; perplexities and rate of tiny trainings."""
+    """Loss and a fixed projection of the gradient of the papers' recipes; perplexities and rates of tiny trainings."""
     values: Values = {}
     words_TB, targets_TB = torch.from_numpy(np.random.default_rng(0).integers(0, 2 + len(WORDS), (2, 7, 3)))
     for recipe in (name for name in names(RECIPES) if name.startswith("lm-")):
@@ -33,7 +33,10 @@ def language_values() -> Values:
         projection = gradient @ torch.cos(torch.arange(len(gradient), dtype=gradient.dtype))
         values[f"{recipe} network: loss"] = float(loss.detach())
         values[f"{recipe} network: gradient"] = float(projection / gradient.norm())
-    return values | _first_epochs("lm-char-small", 0) | _first_epochs("lm-char-small seed 7", 7)
+    values |= _first_epochs("lm-char-small seed 7", "lm-char-small", 7)
+    for recipe in names(RECIPES):
+        values |= _first_epochs(recipe, recipe)
+    return values
 
 
 @torch.no_grad()
@@ -47,15 +50,15 @@ def known_language_model(words: Sequence[str], recipe: str = "lm-char-small") ->
     return model
 
 
-def _first_epochs(name: str, seed: int) -> Values:
+def _first_epochs(name: str, recipe: str, seed: int = 0) -> Values:
     changes = {"epochs": 4, "batch_size": 3, "steps": 5, "bf16": False, "improvement": 0.05}
-    settings = resolve("lm-char-small", seed).changed({"model": {**SIZES, "widths": 3}, "training": changes})
+    settings = resolve(recipe, seed).changed({"model": {**SIZES, "widths": 3}, "training": changes})
     with tempfile.TemporaryDirectory() as place:
         folder, draw = Path(place), np.random.default_rng(1)
         for split, lines in (("train", 60), ("valid", 20), ("test", 10)):
             text = "".join(" ".join(draw.choice(WORDS, draw.integers(1, 7))) + "\n" for _ in range(lines))
             (folder / f"{split}.txt").write_text(text)
-        corpus = read_corpus(folder)
+        corpus = read_corpus(folder, settings.text.line_ends)
         run = LanguageRun(folder / "run", tied(settings, corpus.name, corpus.digest))
         train(run, corpus)
         values = {f"epoch {line['epoch']}": line["train_perplexity"] for line in run.history}

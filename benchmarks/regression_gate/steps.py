@@ -19,12 +19,17 @@ FAST_AVERAGE = 0.3  # decay of averaged weights in the first steps: a preset's i
 
 
 def first_steps(
-    archive: Archive, preset: str, name: str = "", changes: Mapping[str, Any] | None = None, seed: int = 0
+    archive: Archive,
+    preset: str,
+    name: str = "",
+    changes: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    recipe: str = "comer-fusion",
 ) -> Values:
     """Learning rate and loss in three epochs of a tiny float32 network, otherwise with the preset's settings but for
     `changes`, and then its loss in evaluation mode: that of weights averaged and recalibrated as the preset says, but
     for FAST_AVERAGE."""
-    config = resolve("comer-fusion", preset, seed, archive)
+    config = resolve(recipe, preset, seed, archive)
     training = {"epochs": 3, "bf16": False, "validate_every": 3, "average": config.training.average and FAST_AVERAGE}
     search = {"beam_size": 1, "max_len": 2, "bf16": False}
     config = config.changed({"model": config.model.sizes["nano"], "training": training, "search": search})
@@ -45,6 +50,19 @@ def first_steps(
 def fixed_statistics_steps(archive: Archive) -> Values:
     """First steps of which the last two epochs have fixed batch-norm statistics."""
     return first_steps(archive, "medium", "fixed statistics", {"training.fixed_statistics": 0.7})
+
+
+def seed_steps(archive: Archive) -> Values:
+    """First steps with the seed of the committed runs, recalibrated on fewer batches than there are."""
+    return first_steps(archive, "medium", "seed 7", {"training.recalibrate": 2}, seed=7)
+
+
+def network_steps(archive: Archive) -> Values:
+    """First steps of the networks that are not CoMER's."""
+    values: Values = {}
+    for recipe in ("bttr-original", "densewap", "densewap-td"):
+        values |= first_steps(archive, "medium", f"{recipe} medium", recipe=recipe)
+    return values
 
 
 def plateau_steps(archive: Archive) -> Values:
