@@ -10,17 +10,29 @@ import torch
 from torch import nn, optim
 
 from hmerbench.benchmarks.config import FILLED_IN, Config, Training, names, read_named, resolve
+from hmerbench.benchmarks.data import augmentation, batching, exchange, ink, samples, sub_expressions, substitution
+from hmerbench.benchmarks.language_models import rescore
 from hmerbench.benchmarks.language_models import settings as languages
 from hmerbench.benchmarks.regression_gate.values import Values
-from hmerbench.benchmarks.training.optimizer import set_rate, update_average
+from hmerbench.benchmarks.training.optimizer import average_decay, set_rate, update_average
 from hmerbench.benchmarks.yaml_files import flat
 from hmerbench.models.network import build
 
+CONSTANTS = {  # settings of what is generated and held out that no preset changes
+    augmentation: ("LOW", "HIGH", "WIDE", "THICKER", "THINNER"),
+    batching: ("CELL", "STEPS", "SPREAD", "STRETCH", "COARSE_CELL", "COARSE_STRETCH", "COARSE_STEPS"),
+    exchange: ("TRIES", "MAX_TOKENS", "TALLER"),
+    ink: ("MARGIN", "MAX_SIDES"),
+    rescore: ("WEIGHTS", "LENGTHS"),
+    samples: ("HELD_OUT", "HELD_OUT_SEED"),
+    sub_expressions: ("SYMBOL_HEIGHT", "MAX_ENLARGEMENT"),
+    substitution: ("PROPORTION_TOLERANCE", "MAX_INSTANCES", "LINE_THICKNESS"),
+}
 LATE = 1_000_000  # a step by which averaged weights have long reached their decay
 
 
 def preset_values() -> Values:
-    """Every setting of every preset, those that recipes set, the sizes of networks, and whole trainings' schedules."""
+    """Settings of every preset and recipe, and those that are constants; sizes of networks, and schedules."""
     values: Values = {}
     for preset in names("presets"):
         config = resolve("comer-fusion", preset, 0)
@@ -32,6 +44,8 @@ def preset_values() -> Values:
         values |= _settings(recipe, own)
     for recipe in names(languages.RECIPES):
         values |= _settings(recipe, languages.resolve(recipe, 0).model_dump(mode="json"))
+    for module, constants in CONSTANTS.items():
+        values |= _settings(module.__name__.rpartition(".")[2], {name: getattr(module, name) for name in constants})
     fixed = [Training(epochs=n, fixed_statistics=0.3, recalibrate=1).first_fixed for n in range(1, 13)]
     return values | {"fixed statistics: first epoch of 1 to 12": str(fixed)}
 
@@ -49,7 +63,7 @@ def _schedule(preset: str, config: Config) -> Values:
     training, weights = config.training, {"weight": torch.zeros(1, 1, dtype=torch.float64)}
     trained = nn.Linear(1, 1, bias=False, dtype=torch.float64)
     nn.init.ones_(trained.weight)
-    update_average(weights, trained, training.average, LATE)
+    update_average(weights, trained, average_decay(training.average, LATE))
     optimizer = optim.SGD(trained.parameters())
     progress = (epoch / training.epochs for epoch in range(training.epochs))
     with torch.device("meta"):

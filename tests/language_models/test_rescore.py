@@ -48,6 +48,12 @@ def test_a_share_of_the_language_model_changes_who_is_first():
         1.0: [True, False, True, False],
     }
     assert found.best((0.0, 0.3, 0.5, 0.6, 1.0), (0.0,)) == Language(weight=0.5)
+    equal = judged({"a": listed(("1 + 2", -0.1), ("2 + 1", -0.2))}, {"a": truth["a"]}, lines, Search())
+    assert equal.best((0.5, 0.1), (-0.1, 0.0, 0.1)) == Language(weight=0.1)  # of equally good ones the smallest
+    assert judged({"a": listed(("2 + 1", -0.1), ("1 + 2", -0.2))}, {"a": truth["a"]}, lines, Search()).preferred == (
+        0,
+        1,
+    )
     as_found = judged(lists, truth, lines, Search())
     assert not as_found.exact(Language())[2] and as_found.attainable == 3
 

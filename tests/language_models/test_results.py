@@ -13,7 +13,7 @@ from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.language_models import listing, tables
-from hmerbench.benchmarks.language_models.corpus import caption_corpus
+from hmerbench.benchmarks.language_models.corpus import _validates, caption_corpus
 from hmerbench.benchmarks.language_models.packing import pack
 from hmerbench.benchmarks.language_models.run import LanguageRun
 from hmerbench.benchmarks.language_models.settings import FILE, resolve, tied
@@ -128,6 +128,7 @@ def test_captions_hold_out_what_a_trial_holds_out_and_every_tenth_formula(tmp_pa
     assert sorted(formulas["test"]) == sorted(" ".join(sample.tokens) for sample in held)
     assert sorted(formulas["train"] + formulas["valid"]) == sorted(" ".join(sample.tokens) for sample in kept)
     assert formulas["valid"] and not {*formulas["valid"]} & {*formulas["train"]}
+    assert sum(_validates([str(number)]) for number in range(2000)) == pytest.approx(200, abs=40)
     assert {*Vocabulary().words} - {*corpus.lexicon.words} == {*SPECIAL}
 
 

@@ -209,6 +209,20 @@ def test_groups():
     }
 
 
+def test_groups_are_told_apart_at_5_percent_after_holms_correction():
+    """McNemar's p of 11 against 2 discordant expressions is 0.0225, of 9 against 2 it is 0.0654."""
+    best, middle, last, near = (
+        [0] * zeros + [1] * ones + [0] * (100 - zeros - ones) for zeros, ones in ((0, 2), (2, 10), (2, 11), (2, 9))
+    )
+    card = Card.model_construct(training="crohme")
+    for errors, letters in (
+        ({"a": best, "b": middle, "c": last}, {"a": "a", "b": "a", "c": "a"}),  # 3 x 0.0225
+        ({"a": best, "c": last}, {"a": "a", "c": "b"}),
+        ({"a": best, "d": near}, {"a": "a", "d": "a"}),
+    ):
+        assert groups_of([System(key, card) for key in errors], errors) == letters
+
+
 def test_predictions_become_a_card_and_the_card_a_row(
     tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

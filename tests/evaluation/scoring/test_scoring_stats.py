@@ -12,7 +12,7 @@ from scipy.stats import binomtest, ttest_1samp
 from hmerbench.evaluation import symlg
 from hmerbench.evaluation.lgeval import metrics
 from hmerbench.evaluation.scoring import analysis, lengths, stats
-from hmerbench.evaluation.scoring.interval import proportion_interval
+from hmerbench.evaluation.scoring.interval import percent, printed_interval, proportion_interval
 from hmerbench.evaluation.scoring.score import NO_FIELDS, Expression, evaluate
 
 settings.register_profile("busy machine", deadline=None)
@@ -30,6 +30,12 @@ def test_interval_equals_scipys(case: tuple[int, int]):
 def test_interval_of_nothing_is_refused():
     with pytest.raises(ValueError):
         proportion_interval(0, 0)
+
+
+@pytest.mark.parametrize("n", [986, 1147, 1199])  # of CROHME 2014, 2016 and 2019
+def test_a_printed_rate_has_the_interval_of_its_count(n: int):
+    for count in range(n + 1):
+        assert printed_interval(percent(count, n), n) == tuple(100 * end for end in proportion_interval(count, n))
 
 
 def test_mcnemar_is_exact():
@@ -86,6 +92,12 @@ def test_permutation_test():
     assert 0.9 < stats.compare_paired(a, b).permutation_p < 1
     with pytest.raises(ValueError):
         stats.compare_paired([1], [1, 2])
+
+
+def test_holms_correction():
+    """The first case is in many textbooks; no adjusted value exceeds 1."""
+    assert stats.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert stats.holm([0.9, 0.6]) == [1.0, 1.0]
 
 
 @given(st.lists(st.floats(-100, 100), min_size=2, max_size=12))
