@@ -26,7 +26,7 @@ from tests.helpers.tiny import tiny_archive, tiny_config
 
 Run = Callable[..., tuple[int, str]]
 COMMANDS = """data crohme train predict score reproduce track tables report compare regress doctor ls bench
-timings precision recognize attention remove errors editions convention bench-scoring lgeval scoreboard"""
+timings precision import-data recognize attention remove errors editions convention bench-scoring lgeval scoreboard"""
 
 
 def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:

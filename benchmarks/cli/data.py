@@ -1,11 +1,12 @@
 """Commands for data: CROHME and other archives."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from hmerbench.benchmarks.cli.options import RESULTS, AsJson, Crohme, Results, app
+from hmerbench.benchmarks.errors import UserError
 
 PANEL = "Data"
 
@@ -27,3 +28,30 @@ def crohme(target: Annotated[Path, typer.Argument(help="file to write")] = Path(
 
     archive = open_archive(target if target.exists() else download(target))
     print(f"{archive.path}: {archive.edition}; use it with CROHME={archive.path}")
+
+
+@app.command(rich_help_panel=PANEL)
+def import_data(
+    source: Annotated[Path, typer.Argument(help="a folder, a zip, or a file of captions beside its images")],
+    target: Annotated[Path, typer.Argument(help="the archive to write, OUT.zip")],
+    limits: Annotated[
+        Literal["keep", "add", "drop"],
+        typer.Option(help="add: every \\sum _ becomes \\sum \\limits _, as CROHME has it; drop: the reverse"),
+    ] = "keep",
+    as_is: Annotated[bool, typer.Option("--as-is", help="change neither captions nor images")] = False,
+    split: Annotated[str, typer.Option(help="the split of everything; default: as the source tells")] = "",
+    split_list: Annotated[Path | None, typer.Option(help="a file of lines `ID SPLIT`")] = None,
+    test_share: Annotated[float, typer.Option(help="share to hold out as a test set, by writer or formula")] = 0.0,
+    seed: Annotated[int, typer.Option(help="of the share held out", min=0)] = 7,
+    force: Annotated[bool, typer.Option("--force", help="replace an archive of this name")] = False,
+) -> None:
+    """Make an archive of images and captions, or of InkML, in any of several layouts."""
+    from hmerbench.benchmarks.data.importing.splits import Choice, listed
+    from hmerbench.benchmarks.data.importing.write import import_data
+
+    if target.suffix != ".zip" or not target.parent.is_dir():
+        raise UserError(f"{target}: must be a .zip in a folder that is there")
+    if target.exists() and not force:
+        raise UserError(f"{target}: is there already; --force replaces it")
+    lines = listed(split_list.read_text(encoding="utf-8")) if split_list else ()
+    import_data(source, target, Choice(split, lines, test_share, seed), limits, tidy=not as_is)

@@ -69,8 +69,12 @@ class Canvas:
 
     def draw(self, symbols: Iterable[Symbol]) -> np.ndarray:
         """Render the symbols as CROHME does: (height, width) uint8, white strokes 3 px wide on black."""
+        return self.draw_strokes(stroke for symbol in symbols for stroke in symbol.strokes)
+
+    def draw_strokes(self, strokes: Iterable[Stroke]) -> np.ndarray:
+        """Render strokes as `draw` does."""
         image = np.zeros((self.height, self.width), np.uint8)
-        for stroke in (stroke for symbol in symbols for stroke in symbol.strokes):
+        for stroke in strokes:
             points = np.rint((stroke - self.low) * self.scale + MARGIN + 1).astype(np.int32)
             cv2.polylines(image, [points], False, 255, 1)
         return cv2.dilate(image, np.ones((3, 3), np.uint8))
@@ -113,7 +117,7 @@ def read_symbols(text: bytes) -> list[Symbol]:
         root: Element = fromstring(text)
     except (ParseError, LookupError) as error:  # LookupError: an unknown encoding
         raise ValueError(f"not XML ({error})") from None
-    strokes = {trace.get("id"): _points(trace.text or "") for trace in root.iter(INK + "trace")}
+    strokes = {trace.get("id"): points_of(trace.text or "") for trace in root.iter(INK + "trace")}
     groups, symbols = dict[str | None, Element](), list[Symbol]()
     for group in root.iterfind(f"{INK}traceGroup/{INK}traceGroup"):
         reference = group.find(INK + "annotationXML")  # names the symbol's element in the MathML
@@ -141,7 +145,8 @@ def _mathematics(root: Element) -> Iterator[Element]:
         todo += [(child, inside) for child in reversed(element)]
 
 
-def _points(text: str) -> Stroke:
+def points_of(text: str) -> Stroke:
+    """The points of a trace. Raises ValueError for one without y, or with coordinates that are no numbers in range."""
     pairs = [point.split()[:2] for point in text.split(",") if point.strip()]
     if any(len(pair) < 2 for pair in pairs):
         raise ValueError("a point of a stroke has no y")

@@ -1,0 +1,1 @@
+"""From data as people have it to an archive in CoMER's layout."""

@@ -1,0 +1,251 @@
+r"""Captions as people write them into tokens as CROHME has them: `x^2` becomes `x ^ { 2 }`.
+
+Rules, whose words are in caption_rules.yaml, each counted by its name: dollars and other delimiters of mathematics go;
+commands of fonts, of spaces and of sizes go (`\left`, `\mathrm`, `\displaystyle`, `\,`); names of functions become
+commands (`\operatorname{sin}`, `sin`); synonyms become one (`\le`, `\leq`); arguments get braces (`\frac12`, `x_i`),
+and nothing else has; the subscript comes first; `a'` becomes `a ^ { \prime }`; `a \over b` a fraction.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hmerbench.benchmarks.yaml_files import read_yaml
+
+_RULES = read_yaml(Path(__file__).with_name("caption_rules.yaml"))
+SYNONYMS: dict[str, str] = _RULES.pop("synonyms")
+_WORDS = {rule: frozenset(words.split()) for rule, words in _RULES.items()}
+FUNCTIONS, FONTS, STYLES, SKIPPED = (_WORDS[rule] for rule in ("functions", "fonts", "styles", "skipped"))
+ONE, TWO, WITH_LIMITS = (_WORDS[rule] for rule in ("one_argument", "two_arguments", "with_limits"))
+SPACES = _WORDS["spaces"] | {"\\ ", "\\\n", "\\\t"}
+Limits = Literal["keep", "add", "drop"]
+_TOKEN = re.compile(
+    r"\\(?:begin|end)\s*\{\s*[A-Za-z]+\*?\s*\}|\\operatorname\*|\\hspace\*|\\[A-Za-z]+|\\.|[^\s\x00-\x1f\x7f]",
+    re.DOTALL,
+)
+_NAME = re.compile(rf"(?<![\\A-Za-z])({'|'.join(sorted(_WORDS['bare']))})(?![A-Za-z])")
+_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
+
+
+class Unsplit(ValueError):
+    """A caption that cannot be put into tokens, with the reason."""
+
+
+@dataclass(frozen=True)
+class Caption:
+    """The tokens of a caption, and how often each rule changed it."""
+
+    tokens: tuple[str, ...]
+    changes: Counter[str]
+
+
+def caption_of(latex: str, limits: Limits = "keep", tidy: bool = True) -> Caption:
+    r"""The caption that LaTeX spells. `limits`: `\sum _` and `\sum \limits _` stay as they are, or all become the one
+    or the other. One that is not to be `tidy` is in tokens, and loses dollars alone. Raises Unsplit."""
+    changes = Counter[str]()
+    text = latex.strip()
+    for start, end in _DELIMITERS:
+        if text.startswith(start) and text.endswith(end) and len(text) >= len(start + end):
+            text, changes["delimiters removed"] = text[len(start) : -len(end)], 1
+            break
+    else:
+        if text.endswith("$") and text.count("$") == 1:
+            text, changes["delimiters removed"] = text[:-1], 1
+    if any(ord(letter) < 32 and letter not in "\t\r\n" for letter in text):
+        raise Unsplit("holds control characters")
+    if not tidy:
+        if not text.split():
+            raise Unsplit("is empty")
+        return Caption(tuple(text.split()), changes)
+    text, names = _NAME.subn(r"\\\1 ", text)
+    if names:
+        changes["names of functions written as commands"] = names
+    tokens = _TOKEN.findall(text)
+    if "$" in tokens:
+        raise Unsplit("holds text around its mathematics ($)")
+    if not tokens:
+        raise Unsplit("is empty")
+    if any(len(_TOKEN.findall(part)) > 1 for part in text.split()):
+        changes["split into tokens"] = 1
+    reader = _Reader(tokens, changes)
+    written = tuple(reader.all())
+    if not written:
+        raise Unsplit("is empty")
+    return Caption(_with_limits(written, limits, changes), changes)
+
+
+def _with_limits(tokens: tuple[str, ...], limits: Limits, changes: Counter[str]) -> tuple[str, ...]:
+    r"""Count, and if wanted change, where limits of sums and the like stand."""
+    written: list[str] = []
+    for place, token in enumerate(tokens):
+        after = tokens[place + 1] if place + 1 < len(tokens) else ""
+        if token == r"\limits" and limits == "drop":
+            changes[r"\limits dropped"] += 1
+            continue
+        written.append(token)
+        if token in WITH_LIMITS and after in ("_", "^"):
+            if limits == "add":
+                written.append(r"\limits")
+                changes[r"\limits added"] += 1
+            else:
+                changes[r"written \sum _, not \sum \limits _"] += limits == "keep"
+    return tuple(written)
+
+
+class _Reader:
+    """Recursive descent over tokens."""
+
+    def __init__(self, tokens: Sequence[str], changes: Counter[str]):
+        self.tokens, self.place, self.changes = tokens, 0, changes
+        self.depth = 0
+
+    def all(self) -> list[str]:
+        """Everything. Raises Unsplit for braces that do not match."""
+        written = self._until("")
+        if self.place < len(self.tokens):
+            raise Unsplit("has a } without its {")
+        return written
+
+    def _next(self) -> str:
+        """The next token, "" at the end; what has no meaning of its own is passed over."""
+        while self.place < len(self.tokens):
+            token = self.tokens[self.place]
+            if token in SPACES:
+                self.changes["spaces removed"] += 1
+            elif token in STYLES:
+                self.changes[f"{'brackets' if 'left' in token or 'right' in token else 'styles'} freed of {token}"] += 1
+                if token in (r"\left", r"\right", r"\middle") and self.tokens[self.place + 1 : self.place + 2] == ["."]:
+                    self.place += 1
+            else:
+                return token
+            self.place += 1
+        return ""
+
+    def _until(self, end: str) -> list[str]:
+        """Up to `end`, which is not taken."""
+        self.depth += 1
+        if self.depth > 200:
+            raise Unsplit("is nested more than 200 deep")
+        written: list[str] = []
+        while (token := self._next()) and token != end and token != "}":
+            if token in (r"\over", r"\choose", r"\atop"):
+                self.place += 1
+                command = r"\frac" if token == r"\over" else r"\binom"
+                self.changes[f"{token} written as {command}"] += 1
+                written = [command, "{", *written, "}", "{", *self._until(end), "}"]
+            else:
+                written += self._item()
+        self.depth -= 1
+        return written
+
+    def _item(self) -> list[str]:
+        token = self._next()
+        self.place += 1
+        token = self._synonym(token)
+        if token == "{":
+            return self._bare(self._group())
+        if token in ("^", "_"):
+            return self._scripts(token)
+        if token == "'":
+            count = 1
+            while self._next() == "'":
+                self.place, count = self.place + 1, count + 1
+            self.changes["primes written as superscripts"] += 1
+            inner = [r"\prime"] * count
+            if self._next() == "^":
+                self.place += 1
+                inner += self._argument("^")[1:-1]
+            return ["^", "{", *inner, "}"]
+        if token in FONTS:
+            return self._font(token)
+        if token in SKIPPED:
+            self._argument(token)
+            self.changes[f"{token} removed"] += 1
+            return []
+        if token in ONE:
+            return [token, *self._optional(), *self._argument(token)]
+        if token in TWO:
+            return [token, *self._argument(token), *self._argument(token)]
+        return [token]
+
+    def _bare(self, inner: list[str]) -> list[str]:
+        """A group that is no argument, without its braces, unless it has the script that follows it already."""
+        if (script := self._next()) in ("^", "_") and script in _last_scripts(inner):
+            return ["{", *inner, "}"]
+        self.changes["superfluous braces removed"] += 1
+        return inner
+
+    def _scripts(self, token: str) -> list[str]:
+        """A script, and the other one if it follows, the subscript first."""
+        first = self._argument(token)
+        if token == "^" and first[1:3] == ["^", "{"] and first[-2:] == ["}", "}"]:  # a prime in a superscript
+            first = first[2:-1]
+        if token == "^" and self._next() == "_":
+            self.place += 1
+            self.changes["subscripts put before superscripts"] += 1
+            return ["_", *self._argument("_"), "^", *first]
+        return [token, *first]
+
+    def _synonym(self, token: str) -> str:
+        if token in SYNONYMS:
+            self.changes[f"{token} written as {SYNONYMS[token]}"] += 1
+            return SYNONYMS[token]
+        return token
+
+    def _group(self) -> list[str]:
+        """The inside of braces, of which the first is taken."""
+        inner = self._until("}")
+        if self._next() != "}":
+            raise Unsplit("has a { without its }")
+        self.place += 1
+        return inner
+
+    def _optional(self) -> list[str]:
+        """The argument of a root in brackets."""
+        if self._next() != "[":
+            return []
+        self.place += 1
+        inner = self._until("]")
+        if self._next() != "]":
+            raise Unsplit("has a [ of \\sqrt without its ]")
+        self.place += 1
+        return ["[", *inner, "]"]
+
+    def _argument(self, of: str) -> list[str]:
+        """One argument, in braces."""
+        token = self._next()
+        if token in ("", "}", "&", r"\\", "^", "_"):
+            raise Unsplit(f"has no argument after {of}")
+        if token == "{":
+            self.place += 1
+            return ["{", *self._group(), "}"]
+        self.changes["arguments put in braces"] += 1
+        return ["{", *self._item(), "}"]
+
+    def _font(self, font: str) -> list[str]:
+        """What stands in a font, without it; the name of a function as its command."""
+        inner = self._argument(font)[1:-1]
+        name = "".join(inner)
+        if name in FUNCTIONS and len(inner) > 1:
+            self.changes[f"{font} {{ {name} }} written as \\{name}"] += 1
+            return [f"\\{name}"]
+        self.changes[f"freed of {font}"] += 1
+        return inner
+
+
+def _last_scripts(tokens: Sequence[str]) -> set[str]:
+    """Which scripts the last symbol of some tokens has."""
+    found, end = set[str](), len(tokens)
+    while end and tokens[end - 1] == "}":
+        depth, start = 1, end - 1
+        while start and depth:
+            start -= 1
+            depth += {"}": 1, "{": -1}.get(tokens[start], 0)
+        if not start or tokens[start - 1] not in ("^", "_"):
+            break
+        found.add(tokens[start - 1])
+        end = start - 1
+    return found

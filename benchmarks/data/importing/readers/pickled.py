@@ -1,0 +1,103 @@
+"""images.pkl {name: gray image} beside a list of captions, as CAN and others pack CROHME and HME100K.
+
+A pickle is a program. This reader runs none: it unpickles arrays, and refuses everything else by name.
+"""
+
+import io
+import pickle
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from hmerbench.benchmarks.data.importing.readers.caption_list import pair, pairs
+from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Source, split_named
+from hmerbench.benchmarks.data.normalize_image import ENDINGS
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.models.weights import one_line
+
+ALLOWED = {
+    *((module, "_reconstruct") for module in ("numpy.core.multiarray", "numpy._core.multiarray")),
+    *((module, "_frombuffer") for module in ("numpy.core.numeric", "numpy._core.numeric")),
+    *(("numpy", name) for name in ("ndarray", "dtype")),
+    ("_codecs", "encode"),  # of arrays pickled by Python 2
+    ("collections", "OrderedDict"),
+}
+
+
+class ArrayUnpickler(pickle.Unpickler):
+    """Makes dictionaries, lists and numpy arrays, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """The few names that arrays need. Raises UnpicklingError for any other."""
+        if (module, name) not in ALLOWED:
+            raise pickle.UnpicklingError(f"it wants to run {module}.{name}")
+        return super().find_class(module, name)
+
+
+def found(source: Source) -> bool:
+    """Whether there is a pickle, and a list of captions."""
+    return bool(source.tables(".pkl", ".pickle")) and (bool(source.listed) or bool(_lists(source)))
+
+
+def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
+    """The expressions of all pickles, with captions from the lists beside them."""
+    for name in source.tables(".pkl", ".pickle"):
+        held = unpickled(source.read(name), f"{source.path}: {name}")
+        lists = [table for table in _lists(source) if _belong(name, table)]
+        if not lists:
+            raise UserError(f"{source.path}: no list of captions (NAME<TAB>LaTeX) beside {name}; put one there")
+        stems = {_stem(key): key for key in held}
+        if len(stems) < len(held):
+            left_out.add(name, "two images of one name")
+        named = set[str]()
+        for table in lists:
+            for key, latex in pairs(source.text(table)):
+                named.add(_stem(key))
+                image = held.get(stems.get(_stem(key), ""))
+                if image is None:
+                    left_out.add(key, "no image for the caption")
+                elif (gray := _gray(image)) is None:
+                    left_out.add(key, "its image is no array of gray values")
+                else:
+                    yield Expression(_stem(key), gray, latex, split_named(table) or split_named(name))
+        for stem in sorted(stems.keys() - named):
+            left_out.add(stem, NO_CAPTION)
+
+
+def unpickled(content: bytes, where: str) -> dict[str, Any]:
+    """The images in a pickle by name. Raises UserError for one that is damaged, or would run a program."""
+    try:
+        held = ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
+    except Exception as error:  # a damaged pickle raises nearly anything
+        raise UserError(f"{where} is no pickle of arrays ({one_line(error)}); take another form of the data") from None
+    if not isinstance(held, dict) or not held or not all(isinstance(key, str) for key in held):
+        raise UserError(f"{where} holds no images by name; take another form of the data")
+    return held
+
+
+def _gray(image: Any) -> np.ndarray | None:
+    """An image (H, W) uint8; None for anything else. Colors come last, or not at all."""
+    if not isinstance(image, np.ndarray) or image.dtype not in (np.uint8, np.bool_) or not image.size:
+        return None
+    gray = image.squeeze().astype(np.uint8) * np.uint8(255 if image.dtype == np.bool_ else 1)
+    if gray.ndim == 3 and gray.shape[-1] in (3, 4):
+        gray = gray[..., :3].mean(-1).round().astype(np.uint8)
+    return np.ascontiguousarray(gray) if gray.ndim == 2 else None
+
+
+def _stem(name: str) -> str:
+    path = PurePosixPath(name)
+    return path.stem if path.suffix.lower() in ENDINGS else path.name
+
+
+def _belong(pickle_name: str, table: str) -> bool:
+    """Whether a list lies in a pickle's folder, and is of its split, if both names tell one."""
+    both = {split_named(PurePosixPath(name).name) for name in (pickle_name, table)} - {""}
+    return PurePosixPath(pickle_name).parent == PurePosixPath(table).parent and len(both) < 2
+
+
+def _lists(source: Source) -> list[str]:
+    texts = [name for name in source.sizes if name.lower().endswith((".txt", ".tsv"))]
+    return [name for name in texts if pair(next(iter(source.text(name).splitlines()), ""))[1]]

@@ -1,0 +1,148 @@
+"""What is imported: the files of a folder, of a zip, or one file with what lies beside it."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from hmerbench.benchmarks.data.normalize_image import ENDINGS
+from hmerbench.benchmarks.data.store import MAX_ENTRIES, ZipStore, refuse_large
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import refuse_pipe
+
+MAX_IMAGE = 64 << 20  # bytes
+NO_CAPTION = "no caption for the image"
+MAX_TABLE = 1 << 30  # bytes of a list of captions, or of images in one file
+IMAGE_FOLDERS = ("", "img", "imgs", "image", "images", "off_image_train", "off_image_test")
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression as its source has it."""
+
+    name: str  # of its image, without folder and ending
+    image: str | bytes | np.ndarray  # a file of the source, its content, or a gray image (H, W)
+    latex: str
+    split: str = ""  # "" if the source does not tell
+    writer: str = ""
+
+
+@dataclass
+class LeftOut:
+    """What is not imported, and why: names of expressions by reason."""
+
+    names: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, name: str, reason: str) -> None:
+        """Leave out an expression."""
+        self.names.setdefault(reason, []).append(name)
+
+    @property
+    def count(self) -> int:
+        """How many were left out."""
+        return sum(map(len, self.names.values()))
+
+
+class Source:
+    """The files at a place by name, with forward slashes; hidden ones and what macOS leaves are passed over."""
+
+    def __init__(self, path: Path):
+        refuse_pipe(path)
+        if not path.exists():
+            raise UserError(f"{path}: there is nothing; give a folder, a zip, or a file of captions")
+        self.path, self.listed = path, None if path.is_dir() or path.suffix.lower() == ".zip" else path.name
+        self._zip = ZipStore(path, root="") if path.suffix.lower() == ".zip" else None
+        self._named = set[str]()  # image files that captions name
+        self._root = path if path.is_dir() else path.parent
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Bytes by name, sorted."""
+        if self._zip is not None:
+            found = self._zip.sizes
+        else:
+            files = (Path(folder) / name for folder, _, names in os.walk(self._root) for name in names)
+            found = {file.relative_to(self._root).as_posix(): file.stat().st_size for file in files if file.is_file()}
+        names = sorted(name for name in found if not any(part.startswith((".", "__")) for part in name.split("/")))
+        if len(names) > 4 * MAX_ENTRIES:
+            raise UserError(f"{self.path}: holds more than {4 * MAX_ENTRIES:,} files; import it in parts")
+        return {name: found[name] for name in names}
+
+    def tables(self, *endings: str) -> list[str]:
+        """Names of files with these endings: the one that was given, or all."""
+        names = [self.listed] if self.listed else list(self.sizes)
+        return [name for name in names if name.lower().endswith(endings)]
+
+    def read(self, name: str, limit: int = MAX_TABLE) -> bytes:
+        """The content of a file. Raises UserError."""
+        if self._zip is not None:
+            return self._zip.read(name, limit)
+        refuse_large(f"{self._root / name}:", self.sizes[name], limit)
+        return (self._root / name).read_bytes()
+
+    def text(self, name: str) -> str:
+        """The text of a file, in UTF-8. Raises UserError."""
+        try:
+            return self.read(name).decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise UserError(f"{self.path}: {name} is not UTF-8 text; save it as that") from None
+
+    @cached_property
+    def _by_stem(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for name in self.sizes:
+            path = PurePosixPath(name)
+            if path.suffix.lower() in ENDINGS:
+                found.setdefault(path.stem, []).append(name)
+        return found
+
+    def images(self, beside: str, name: str) -> list[str]:
+        """The image files that `name`, in a table in the folder `beside`, can mean: the nearest, one if all is well.
+
+        A name may have its ending or not, and a path or not.
+        """
+        path = PurePosixPath(name.replace("\\", "/"))
+        for folder in IMAGE_FOLDERS:
+            if (exact := (PurePosixPath(beside) / folder / path).as_posix().lstrip("./")) in self.sizes:
+                self._named.add(exact)
+                return [exact]
+        stems = {path.name, path.stem} if path.suffix.lower() in ENDINGS else {path.name}
+        found = [file for stem in sorted(stems) for file in self._by_stem.get(stem, ())]
+        for near in _nearer(beside):
+            below = [file for file in found if not near or file.startswith(f"{near}/")]
+            if below:
+                self._named.update(below)
+                return below
+        return []
+
+    def unnamed_images(self) -> list[str]:
+        """Image files that no caption names; none if captions do not name files."""
+        files = {file for files in self._by_stem.values() for file in files} if self._named else set[str]()
+        return sorted(files - self._named)
+
+
+def _nearer(folder: str) -> Iterator[str]:
+    """A folder and those above it, the source itself last."""
+    path = PurePosixPath(folder)
+    yield from (place.as_posix() for place in (path, *path.parents) if place.as_posix() != ".")
+    yield ""
+
+
+SPLITS = {"train": "train", "training": "train"} | dict.fromkeys(("val", "valid", "validation", "dev"), "valid")
+
+
+GENERIC = {"data", "img", "imgs", "images", "image", "captions", "caption", "labels", "label", "metadata", "inkml"}
+
+
+def split_named(name: str) -> str:
+    """The split that the path of a file tells: the nearest part that says train, valid or test, or else the folder."""
+    path = PurePosixPath(name)
+    for part in (path.stem, *reversed(path.parts[:-1])):
+        for word in part.lower().replace("-", "_").split("_"):
+            if word in SPLITS or word.startswith("test"):
+                return SPLITS.get(word, word)
+    folders = [part for part in path.parts[:-1] if part.lower() not in GENERIC]
+    return folders[-1] if folders else ""

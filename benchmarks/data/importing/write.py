@@ -1,0 +1,167 @@
+"""`import-data`: any known layout becomes an archive in CoMER's, its images prepared, its captions in tokens.
+
+Images go through a spool on disk, so that memory holds captions alone. The same source and choices give the same bytes.
+"""
+
+import json
+import re
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO
+
+import cv2
+import numpy as np
+from rich.progress import track
+
+from hmerbench.benchmarks.data.archive import PREPARED_MARKER, named
+from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
+from hmerbench.benchmarks.data.importing.readers import reader_of
+from hmerbench.benchmarks.data.importing.row import Row
+from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Source
+from hmerbench.benchmarks.data.importing.splits import Choice, chosen
+from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import console, counted, err_console, show
+from hmerbench.evaluation.symlg import Unconverted, from_latex
+from hmerbench.models.vocab import Vocabulary
+
+DATE = (1980, 1, 1, 0, 0, 0)  # of every entry, so that equal content gives equal bytes
+
+
+def import_data(path: Path, target: Path, choice: Choice, limits: Limits = "keep", tidy: bool = True) -> None:
+    """Write the archive `target`, and beside it a list of every expression, what was changed and what was left out.
+
+    What is not made `tidy` is taken as it is: captions in tokens, images as a network reads them. Raises UserError for
+    a source in no known layout, and if nothing is left.
+    """
+    source, left_out = Source(path), LeftOut()
+    reader = reader_of(source)
+    console.print(f"{path}: {reader.name}")
+    with tempfile.TemporaryFile(dir=target.parent) as spool:
+        rows = list(_spooled(reader.read(source, left_out), source, spool, left_out, limits, tidy))
+        rows = _unique(_scorable(chosen(rows, choice, left_out), left_out), left_out)
+        listing = target.with_suffix(".import.jsonl")
+        with listing.open("w", encoding="utf-8") as file:
+            for row in rows:
+                told = {name: value for name, value in asdict(row).items() if name not in ("start", "size")}
+                file.write(json.dumps(told, ensure_ascii=False) + "\n")
+            for reason, names in left_out.names.items():
+                file.writelines(json.dumps({"left_out": name, "reason": reason}) + "\n" for name in names)
+        _report(rows, left_out, limits)
+        if not rows:
+            raise UserError(f"{path}: no expression is left of {left_out.count:,}; {listing} says why")
+        _write(target, rows, spool, {"layout": reader.name, "limits": limits, "tidy": tidy, **asdict(choice)})
+    console.print(f"{target}: {counted(len(rows), 'expression')}; {listing.name} lists them, and what was left out")
+
+
+def _spooled(
+    expressions: Iterator[Expression], source: Source, spool: IO[bytes], left_out: LeftOut, limits: Limits, tidy: bool
+) -> Iterator[Row]:
+    """The expressions that can be used, their images prepared and written to the spool."""
+    for found in track(expressions, "  importing", console=err_console, transient=True, total=None):
+        try:
+            caption = caption_of(found.latex, limits, tidy)
+            prepared = _prepared(source, found.image, tidy)
+        except Unsplit as fault:
+            left_out.add(found.name, f"caption {fault}")
+            continue
+        except UserError as fault:
+            left_out.add(found.name, str(fault).removeprefix(": "))
+            continue
+        content = _png(prepared)
+        start = spool.tell()
+        spool.write(content)
+        changes, done = dict(caption.changes), prepared.done
+        told = found.name, found.split, caption.tokens, found.writer, found.latex
+        yield Row(*told, changes, done, start, len(content))
+    for image in source.unnamed_images():
+        left_out.add(image, NO_CAPTION)
+
+
+def _prepared(source: Source, image: str | bytes | np.ndarray, tidy: bool) -> Prepared:
+    held = source.read(image) if isinstance(image, str) else image
+    if tidy:
+        return prepare(held, "")
+    return Prepared(held if isinstance(held, np.ndarray) else decoded(held, ""))
+
+
+def _png(prepared: Prepared) -> bytes:
+    binary = bool(np.isin(prepared.ink, (0, 255)).all())
+    options = [cv2.IMWRITE_PNG_COMPRESSION, 9, cv2.IMWRITE_PNG_BILEVEL, int(binary)]
+    return cv2.imencode(".png", prepared.ink, options)[1].tobytes()
+
+
+def _scorable(rows: list[Row], left_out: LeftOut) -> Iterator[Row]:
+    """Those of test sets whose caption has a label graph, and all of the training set."""
+    for row in rows:
+        try:
+            if row.split != "train":
+                from_latex(row.tokens)
+        except Unconverted as fault:
+            left_out.add(f"{row.split}/{row.id}", f"test caption does not convert to symLG ({fault})")
+        else:
+            yield row
+
+
+def _unique(rows: Iterator[Row], left_out: LeftOut) -> list[Row]:
+    """The rows with ids that can be names of files, each once in its split."""
+    kept: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        row.id = re.sub(r"^[^\w]|[^\w.+-]", "_", row.id)
+        if (other := kept.setdefault((row.split, row.id), row)) is not row:
+            same = "two captions of one image" if other.tokens != row.tokens else "listed twice"
+            left_out.add(f"{row.split}/{row.id}", same)
+    return [kept[key] for key in sorted(kept)]
+
+
+def _write(target: Path, rows: list[Row], spool: IO[bytes], record: dict[str, object]) -> None:
+    partial = target.with_name(f".{target.name}.part")
+    try:
+        with zipfile.ZipFile(partial, "w") as archive:
+            for split in sorted({row.split for row in rows}):
+                mine = [row for row in rows if row.split == split]
+                text = "".join(f"{row.id}\t{' '.join(row.tokens)}\n" for row in mine)
+                _add(archive, f"data/{split}/caption.txt", text.encode(), zipfile.ZIP_DEFLATED)
+                writers = "".join(f"{row.id}\t{row.writer}\n" for row in mine if row.writer)
+                if writers:
+                    _add(archive, f"data/{split}/writers.txt", writers.encode(), zipfile.ZIP_DEFLATED)
+                for row in mine:
+                    spool.seek(row.start)
+                    _add(archive, f"data/{split}/img/{row.id}.png", spool.read(row.size), zipfile.ZIP_STORED)
+            _add(archive, f"data/{PREPARED_MARKER}", json.dumps(record, sort_keys=True).encode(), zipfile.ZIP_STORED)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: bytes, method: int) -> None:
+    entry = zipfile.ZipInfo(name, DATE)
+    entry.external_attr, entry.compress_type = 0o644 << 16, method
+    archive.writestr(entry, content)
+
+
+def _report(rows: list[Row], left_out: LeftOut, limits: Limits) -> None:
+    """Print what is in the archive, what was changed and what was left out, each as counts."""
+    if rows:
+        counts = Counter(row.split for row in rows)
+        show("imported", [{"split": split, "expressions": counts[split]} for split in sorted(counts)])
+    changes, done = Counter[str](), Counter[str]()
+    for row in rows:
+        changes.update(row.changes.keys())
+        done.update(re.sub(r" by .*", "", step) for step in row.prepared)
+    for what, found in (("captions", changes), ("images", done)):
+        for rule, count in found.most_common():
+            console.print(f"  {what}: {rule} in {count:,}")
+    if limits == "keep" and any(rule.startswith("written") for rule in changes):
+        console.print(r"  CROHME writes \sum \limits _, and networks trained on it read that: --limits add makes it so")
+    known = {*Vocabulary().words}
+    if new := Counter(word for row in rows for word in {*row.tokens} - known):
+        console.print(
+            f"  not among CROHME's symbols: {named([f'{word} ({count})' for word, count in new.most_common()])}"
+        )
+    for reason, names in sorted(left_out.names.items(), key=lambda item: -len(item[1])):
+        err_console.print(f"left out, {reason}: {len(names):,} ({named(names)})")

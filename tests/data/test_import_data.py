@@ -1,0 +1,406 @@
+"""Data in the layouts that people have become one archive; what cannot be used is named, all at once."""
+
+import csv
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.importing.captions import Unsplit, caption_of
+from hmerbench.benchmarks.data.importing.readers import reader_of
+from hmerbench.benchmarks.data.importing.readers.inkml import drawn, ink_of
+from hmerbench.benchmarks.data.importing.source import Source
+from hmerbench.benchmarks.data.importing.splits import Choice, listed
+from hmerbench.benchmarks.data.importing.write import import_data
+from hmerbench.benchmarks.data.normalize_image import drawn_as_crohme
+from hmerbench.benchmarks.errors import UserError
+
+# ------------------------------------------------------------------------------------------------------- captions
+
+CAPTIONS = {
+    r"x^2": "x ^ { 2 }",
+    r"$x_i^2$": "x _ { i } ^ { 2 }",
+    r"x^2_i": "x _ { i } ^ { 2 }",
+    r"\frac12": r"\frac { 1 } { 2 }",
+    r"\frac{a}b": r"\frac { a } { b }",
+    r"\dfrac{a}{b}": r"\frac { a } { b }",
+    r"\sqrt[3]{x+1}": r"\sqrt [ 3 ] { x + 1 }",
+    r"\sqrt x": r"\sqrt { x }",
+    r"\left( a \right)": "( a )",
+    r"\left\{ a \right.": r"\{ a",
+    r"\Bigl[ a \Bigr]": "[ a ]",
+    r"\mathrm{d}x": "d x",
+    r"\operatorname{sin} x": r"\sin x",
+    r"\mathrm { t a n } x": r"\tan x",
+    r"\operatorname{rank} A": "r a n k A",
+    r"sin x + cos y": r"\sin x + \cos y",
+    r"cosine": "c o s i n e",
+    r"1234": "1 2 3 4",
+    r"a \le b \ne c": r"a \leq b \neq c",
+    r"a\,b\;c\quad d~e\ f": "a b c d e f",
+    r"f''(x)": r"f ^ { \prime \prime } ( x )",
+    r"f'^2": r"f ^ { \prime 2 }",
+    r"f^{'}": r"f ^ { \prime }",
+    r"{a \over b} + c": r"\frac { a } { b } + c",
+    r"{{x}}": "x",
+    r"{x^2}^3": "{ x ^ { 2 } } ^ { 3 }",
+    r"{v_1}^2": "v _ { 1 } ^ { 2 }",
+    r"\displaystyle\int_0^1 x\,dx": r"\int _ { 0 } ^ { 1 } x d x",
+    r"x \leq \heartsuit": r"x \leq \heartsuit",
+    r"\(a\)": "a",
+    r"\[a\]": "a",
+    "x ^ { 2 }$": "x ^ { 2 }",
+    "2×3−√4": r"2 \times 3 - \sqrt { 4 }",
+}
+
+
+@pytest.mark.parametrize("latex", CAPTIONS)
+def test_latex_becomes_tokens(latex: str) -> None:
+    tokens = CAPTIONS[latex].split()
+    assert list(caption_of(latex).tokens) == tokens
+    assert list(caption_of(" ".join(tokens)).tokens) == tokens  # and tokens stay as they are
+    assert not caption_of(" ".join(tokens)).changes.keys() - {r"written \sum _, not \sum \limits _"}
+
+
+@pytest.mark.parametrize(
+    ("latex", "reason"),
+    {
+        r"\frac{a": "has a { without its }",
+        "a}": "has a } without its {",
+        "x^": "has no argument after ^",
+        r"\frac{a}": r"has no argument after \frac",
+        "a $b$ c": "text around its mathematics",
+        "$$": "is empty",
+        "": "is empty",
+        "a\x00b": "control characters",
+        "{" * 400 + "a" + "}" * 400: "nested more than 200 deep",
+    }.items(),
+)
+def test_what_cannot_be_split_says_why(latex: str, reason: str) -> None:
+    with pytest.raises(Unsplit, match=reason.replace("{", r"\{").replace("\\frac", r"\\frac").replace("^", r"\^")):
+        caption_of(latex)
+
+
+@pytest.mark.parametrize(
+    ("limits", "written"), {"keep": r"\sum _ { i }", "add": r"\sum \limits _ { i }", "drop": r"\sum _ { i }"}.items()
+)
+def test_limits_become_one_convention(limits, written) -> None:
+    for latex in (r"\sum_i", r"\sum\limits_i") if limits != "keep" else (r"\sum_i",):
+        assert " ".join(caption_of(latex, limits).tokens) == written
+    assert any(rule.startswith("written") for rule in caption_of(r"\sum_i").changes)
+
+
+# -------------------------------------------------------------------------------------------------------- layouts
+
+
+def picture(kind: int) -> np.ndarray:
+    """A picture of 160 x 240 px, dark on light, that differs by `kind`."""
+    page = np.full((160, 240), 250, np.uint8)
+    cv2.line(page, (30, 80), (120 + 8 * kind, 80), 10, 4)
+    cv2.circle(page, (170, 80), 25 + kind, 10, 4)
+    return page
+
+
+def encoded(kind: int, ending: str = ".png") -> bytes:
+    return cv2.imencode(ending, picture(kind))[1].tobytes()
+
+
+LATEX = {"train": ["x^2", "a+b"], "test": [r"\frac12", "y_1"]}
+
+
+def comer(folder: Path) -> None:
+    for split, captions in LATEX.items():
+        (folder / split / "img").mkdir(parents=True)
+        lines = [f"{split}_{k}.jpg\t{latex}" for k, latex in enumerate(captions)]
+        (folder / split / "caption.txt").write_text("\n".join(lines))
+        for k in range(len(captions)):
+            (folder / split / "img" / f"{split}_{k}.jpg").write_bytes(encoded(k, ".jpg"))
+
+
+def blanks(folder: Path) -> None:
+    """HME100K: the list beside a folder of images, a blank after the name."""
+    for split, captions in LATEX.items():
+        (folder / f"{split}_images").mkdir(parents=True)
+        (folder / f"{split}_labels.txt").write_text("".join(f"{split}_{k}.png {t}\n" for k, t in enumerate(captions)))
+        for k in range(len(captions)):
+            (folder / f"{split}_images/{split}_{k}.png").write_bytes(encoded(k))
+
+
+def huggingface(folder: Path) -> None:
+    for split, captions in LATEX.items():
+        (folder / split).mkdir(parents=True)
+        rows = [{"file_name": f"{split}_{k}.png", "text": latex} for k, latex in enumerate(captions)]
+        (folder / split / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        for k in range(len(captions)):
+            (folder / split / f"{split}_{k}.png").write_bytes(encoded(k))
+
+
+def spreadsheet(folder: Path) -> None:
+    (folder / "images").mkdir(parents=True)
+    with (folder / "captions.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, ("file_name", "latex", "split"))
+        table.writeheader()
+        for split, captions in LATEX.items():
+            for k, latex in enumerate(captions):
+                table.writerow({"file_name": f"images/{split}_{k}.png", "latex": latex, "split": split})
+                (folder / f"images/{split}_{k}.png").write_bytes(encoded(k))
+
+
+def json_list(folder: Path) -> None:
+    folder.mkdir()
+    for split, captions in LATEX.items():
+        rows = [
+            {"img_id": f"{split}_{k}", "gt": t, "image_path": f"pics/{split}_{k}.bmp"} for k, t in enumerate(captions)
+        ]
+        (folder / f"{split}.json").write_text(json.dumps(rows))
+        (folder / "pics").mkdir(exist_ok=True)
+        for k in range(len(captions)):
+            (folder / f"pics/{split}_{k}.bmp").write_bytes(encoded(k, ".bmp"))
+
+
+def pickled(folder: Path) -> None:
+    folder.mkdir()
+    for split, captions in LATEX.items():
+        images = {f"{split}_{k}.bmp": picture(k) for k in range(len(captions))}
+        (folder / f"{split}_images.pkl").write_bytes(pickle.dumps(images))
+        (folder / f"{split}_labels.txt").write_text("".join(f"{split}_{k}.bmp\t{t}\n" for k, t in enumerate(captions)))
+
+
+def parquet(folder: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as writer
+
+    folder.mkdir()
+    for split, captions in LATEX.items():
+        images = [{"bytes": encoded(k), "path": f"{split}_{k}.png"} for k in range(len(captions))]
+        table = arrow.Table.from_pylist([{"image": i, "text": t} for i, t in zip(images, captions, strict=True)])
+        writer.write_table(table, folder / f"{split}-00000-of-00001.parquet")
+
+
+def ink(latex: str, kind: str = "truth", traces: str = "", more: str = "") -> str:
+    traces = traces or "<trace id='0'>10 10, 12 40, 9 70</trace><trace id='1'>40 12 5, 60 44 6, 80 69 7</trace>"
+    return (
+        f'<ink xmlns="http://www.w3.org/2003/InkML"><annotation type="{kind}">{latex}</annotation>'
+        f'<annotation type="writer">w1</annotation>{more}{traces}</ink>'
+    )
+
+
+def crohme_ink(folder: Path) -> None:
+    for split, captions in LATEX.items():
+        (folder / "INKML" / split).mkdir(parents=True)
+        for k, latex in enumerate(captions):
+            (folder / "INKML" / split / f"{split}_{k}.inkml").write_text(ink(f"${latex}$"))
+
+
+def mathwriting(folder: Path) -> None:
+    for split, captions in LATEX.items():
+        (folder / "all").mkdir(parents=True, exist_ok=True)
+        for k, latex in enumerate(captions):
+            tag = f'<annotation type="splitTagOriginal">{split}</annotation><annotation type="label">?</annotation>'
+            (folder / "all" / f"{split}_{k}.inkml").write_text(ink(latex, "normalizedLabel", more=tag))
+
+
+LAYOUTS = (comer, blanks, huggingface, spreadsheet, json_list, pickled, parquet, crohme_ink, mathwriting)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+def test_every_layout_becomes_the_same_archive(layout: Callable[[Path], None], tmp_path: Path) -> None:
+    """Packed and unpacked, with equal bytes; its images are read as they are."""
+    layout(tmp_path / "source")
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as file:
+        for path in sorted((tmp_path / "source").rglob("*")):
+            file.write(path, path.relative_to(tmp_path / "source"))
+    for name in ("source", "packed.zip", "source"):
+        import_data(tmp_path / name, tmp_path / f"{name}.out.zip", Choice())
+        contents = (tmp_path / f"{name}.out.zip").read_bytes()
+        assert contents == (tmp_path / "source.out.zip").read_bytes()
+    archive = open_archive(tmp_path / "source.out.zip")
+    assert archive.splits == ("train", "test")
+    for split, captions in LATEX.items():
+        assert archive.captions(split) == {f"{split}_{k}": list(caption_of(t).tokens) for k, t in enumerate(captions)}
+        for sample in archive.samples(split):
+            assert drawn_as_crohme(sample.image) and sample.image.max() == 255
+
+
+def test_a_single_table_is_enough(tmp_path: Path) -> None:
+    spreadsheet(tmp_path / "source")
+    (tmp_path / "source/notes.txt").write_text("nothing here\n")
+    import_data(tmp_path / "source/captions.csv", tmp_path / "a.zip", Choice())
+    assert open_archive(tmp_path / "a.zip").splits == ("train", "test")
+
+
+# ------------------------------------------------------------------------------------------------------- bad input
+
+
+def test_what_is_left_out_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    comer(tmp_path / "source")
+    img, blank = tmp_path / "source/test/img", cv2.imencode(".png", np.full((50, 50), 255, np.uint8))[1].tobytes()
+    more = {
+        "bad": r"\frac{1",
+        "gone": "x",
+        "twice": "x",
+        "blank": "x",
+        "cut": "x",
+        "odd": r"\textcircled{a}",
+    }
+    with (tmp_path / "source/test/caption.txt").open("a") as file:
+        file.write("".join(f"\n{name}\t{latex}" for name, latex in more.items()) + "\ntest_0.jpg\ty")
+    contents = {"bad.png": encoded(1), "twice.png": encoded(1), "sub/twice.png": encoded(2), "blank.png": blank}
+    contents |= {"cut.png": encoded(1)[:90], "odd.png": encoded(3), "unnamed.png": encoded(4)}
+    (img / "sub").mkdir()
+    for name, content in contents.items():
+        (img / name).write_bytes(content)
+    import_data(tmp_path / "source", tmp_path / "a.zip", Choice())
+    said = " ".join(capsys.readouterr().err.split())
+    for reason in (
+        "caption has a { without its }: 1 (bad)",
+        "no image for the caption: 1 (gone)",
+        "two captions of one image: 1 (test/test_0)",
+        "no caption for the image: 1 (test/img/unnamed.png)",
+        "does not convert to symLG",
+        "no ink on it that stands out",
+        "damaged image",
+    ):
+        assert reason in said, reason
+    listing = [json.loads(line) for line in (tmp_path / "a.import.jsonl").read_text().splitlines()]
+    assert {row["id"] for row in listing if "id" in row} == {"train_0", "train_1", "test_0", "test_1"}
+    assert {row["reason"] for row in listing if row.get("left_out") == "twice"} == {
+        "two images of one name (test/img/sub/twice.png, test/img/twice.png)"
+    }
+    assert tuple(open_archive(tmp_path / "a.zip").captions("test")["test_0"]) == caption_of(r"\frac12").tokens
+
+
+INK = {
+    "": ("not XML", b""),
+    "no annotation": ("no annotation of its LaTeX", ink("").encode()),
+    "two": ("2 different annotations", ink("a", more='<annotation type="truth">b</annotation>').encode()),
+    "no traces": ("no strokes", ink("a", traces="<trace id='0'></trace>").encode()),
+    "nan": ("out of range", ink("a", traces="<trace>1 2, nan 4</trace>").encode()),
+    "words": ("could not convert", ink("a", traces="<trace>1 2, x y</trace>").encode()),
+    "half": ("has no y", ink("a", traces="<trace>1 2, 3</trace>").encode()),
+    "bomb": ("declares XML entities", b'<!DOCTYPE x [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]><ink>&b;</ink>'),
+    "page": ("not InkML", b"<html/>"),
+}
+
+
+def test_bad_ink_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "source").mkdir()
+    for number, (_, content) in enumerate(INK.values()):
+        (tmp_path / f"source/bad{number}.inkml").write_bytes(content)
+    with pytest.raises(UserError, match=rf"no expression is left of {len(INK)}; .*a\.import\.jsonl says why"):
+        import_data(tmp_path / "source", tmp_path / "a.zip", Choice())
+    said = " ".join(capsys.readouterr().err.split())
+    assert all(reason in said for reason, _ in INK.values())
+    assert not (tmp_path / "a.zip").exists()
+    (tmp_path / "source/good.inkml").write_text(ink("a"))
+    import_data(tmp_path / "source", tmp_path / "a.zip", Choice())
+    assert open_archive(tmp_path / "a.zip", trains=False).captions("test") == {"good": ["a"]}
+
+
+def test_a_pickle_that_runs_a_program_runs_none(tmp_path: Path) -> None:
+    class Program:
+        def __reduce__(self):
+            return exec, (f"open({str(tmp_path / 'ran')!r}, 'w')",)
+
+    pickled(tmp_path / "source")
+    (tmp_path / "source/test_images.pkl").write_bytes(pickle.dumps({"a": Program()}))
+    with pytest.raises(UserError, match=r"no pickle of arrays \(it wants to run builtins\.exec\)"):
+        import_data(tmp_path / "source", tmp_path / "a.zip", Choice())
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["nothing", "page.html"])
+def test_no_known_layout_says_which_are(name: str, tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    if name != "nothing":
+        (tmp_path / "source" / name).write_text("<html>")
+    with pytest.raises(UserError, match=r"no captions in a known layout; there should be .*metadata\.jsonl"):
+        reader_of(Source(tmp_path / "source"))
+
+
+def test_a_parquet_without_images_says_what_it_has(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as writer
+
+    writer.write_table(arrow.Table.from_pylist([{"text": "x", "score": 1}]), tmp_path / "a.parquet")
+    with pytest.raises(UserError, match=r"no column of images, .* only text, score"):
+        import_data(tmp_path / "a.parquet", tmp_path / "a.zip", Choice())
+    (tmp_path / "b.parquet").write_bytes(b"PAR1")
+    with pytest.raises(UserError, match="is not parquet"):
+        import_data(tmp_path / "b.parquet", tmp_path / "b.zip", Choice())
+
+
+# --------------------------------------------------------------------------------------------------------- splits
+
+
+def test_a_share_is_held_out_by_formula_and_by_writer(tmp_path: Path) -> None:
+    (tmp_path / "source").mkdir()
+    for writer in range(10):
+        for number in range(6):
+            text = ink(f"{writer}{number}" if number else "x").replace(">w1<", f">w{writer}<")
+            (tmp_path / f"source/{writer}_{number}.inkml").write_text(text)
+    import_data(tmp_path / "source", tmp_path / "a.zip", Choice(test_share=0.2, seed=3))
+    archive = open_archive(tmp_path / "a.zip")
+    writers = {split: {id_.partition("_")[0] for id_ in archive.captions(split)} for split in archive.splits}
+    formulas = {split: {tuple(t) for t in archive.captions(split).values()} for split in archive.splits}
+    assert len(writers["test"]) == 2 and not writers["train"] & writers["test"]
+    assert not formulas["train"] & formulas["test"]
+    import_data(tmp_path / "source", tmp_path / "b.zip", Choice(test_share=0.2, seed=4))
+    assert writers["test"] != {id_.partition("_")[0] for id_ in open_archive(tmp_path / "b.zip").captions("test")}
+
+
+def test_a_list_and_one_split_for_all(tmp_path: Path) -> None:
+    comer(tmp_path / "source")
+    import_data(tmp_path / "source", tmp_path / "a.zip", Choice(listed=listed("train_0 test\ntest_1\ttrain\n")))
+    archive = open_archive(tmp_path / "a.zip")
+    assert {split: list(archive.captions(split)) for split in archive.splits} == {
+        "train": ["test_1"],
+        "test": ["train_0"],
+    }
+    import_data(tmp_path / "source", tmp_path / "b.zip", Choice(everything="2023"))
+    assert len(open_archive(tmp_path / "b.zip", trains=False).captions("2023")) == 4
+    with pytest.raises(UserError, match="an id and a split on every line"):
+        listed("train_0\n")
+
+
+# --------------------------------------------------------------------------------------------------------- CROHME
+
+
+@pytest.mark.parametrize(("year", "same"), [("2014", 0.97), ("2016", 1.0), ("2019", 1.0)])
+def test_crohmes_ink_gives_its_captions_and_the_size_of_its_images(year: str, same: float, crohme: Path) -> None:
+    archive, inks = open_archive(crohme), Source(crohme.parent / f"inkml/{year}.zip")
+    captions, close, equal, checked = archive.captions(year), 0, 0, 0
+    for name in [name for name in inks.sizes if name.endswith(".inkml")][::9]:
+        strokes, notes = ink_of(inks.read(name))
+        id_ = Path(name).stem
+        with suppress(Unsplit):
+            equal += list(caption_of(notes["truth"][0], "add").tokens) == captions[id_]
+        sides = zip(drawn(strokes).shape, archive.image(year, id_).shape, strict=True)
+        close += all(abs(ours - theirs) <= 0.03 * theirs + 1 for ours, theirs in sides)
+        checked += 1
+    assert equal >= same * checked and close >= 0.7 * checked > 70
+
+
+def test_ink_is_drawn_alike_in_every_unit() -> None:
+    strokes, _ = ink_of(ink("a").encode())
+    for unit in (1e-3, 1, 1e4):
+        assert np.array_equal(drawn([stroke * unit for stroke in strokes]), drawn(strokes))
+    assert drawn([stroke for stroke in strokes for _ in range(1)], 2000).size <= 2000
+    assert drawn([np.array([[5.0, 5.0], [5.0, 5.0]])]).any() and drawn([np.array([[0.0, 0.0], [9.0, 0.0]])]).any()
+
+
+def test_formats_inside_a_zip_are_read_in_place(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        file.writestr("../evil.txt", "a x")
+    (tmp_path / "evil.zip").write_bytes(stream.getvalue())
+    with pytest.raises(UserError, match="no plain path within the archive"):
+        Source(tmp_path / "evil.zip")
