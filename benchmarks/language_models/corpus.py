@@ -86,11 +86,12 @@ def _read(path: Path) -> bytes:
 
 def _words(path: Path, content: bytes, line_ends: bool) -> Iterator[str]:
     try:
-        lines = content.decode().splitlines()
+        text = content.decode("utf-8-sig").removesuffix("\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise UserError(f"{path}, line {line}: this is not UTF-8; convert the file") from None
-    if not any(line.split() for line in lines):
+    lines = text.split("\n")  # as the authors' program: Unicode's other separators end no line
+    if not text.split():
         raise UserError(f"{path}: holds no words; give lines of words separated by spaces")
     if line_ends and len(lines) < 2:
         raise UserError(f"{path}: it has a single line, but the ends of lines are words; give one sentence per line")

@@ -80,6 +80,8 @@ class Trainer:
                     f"the text {split} has {length} words, a batch {batch} x {steps}: give more text, or lower "
                     "training.batch_size or training.steps"
                 )
+        if not len(corpus.splits["test"]):
+            raise UserError("the text test has no words; give more text")
         words_NB, targets_NB = words_NB.to(self.device), targets_NB.to(self.device)
         self.batches = list(zip(words_NB.split(steps), targets_NB.split(steps), strict=True))
         with torch.random.fork_rng(devices=[]):
@@ -122,8 +124,10 @@ class Trainer:
                 now = time.perf_counter()
                 if now - saved > CHECKPOINT_SECONDS and at.batch < len(self.batches):
                     at.seconds, saved = at.seconds + now - saved, now
+                    self._check_weights()
                     self._save()
         at.seconds += time.perf_counter() - saved
+        self._check_weights()
         began = time.perf_counter()
         words = len(self.batches) * self.batches[0][0].numel()
         line = {"epoch": at.epoch + 1, "step": at.step, "rate": at.rate, "train_perplexity": math.exp(at.loss / words)}
@@ -152,29 +156,37 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         model.clear_padding()
-        if not math.isfinite(value := float(loss.detach())):
-            raise Diverged(
-                f"{self.folder.path}: the loss is no longer finite in epoch {self.position.epoch + 1}, step "
-                f"{self.position.step}; the last checkpoint is kept: lower training.rate or training.clip "
-                "(this makes it a new run)"
-            )
-        return value
+        return self._finite(float(loss.detach()), "the loss is")
+
+    def _check_weights(self) -> None:
+        """Raise Diverged before weights that are not finite replace the last good checkpoint: a gradient that
+        overflows in the last step leaves the loss finite."""
+        for parameter in self.model.parameters():
+            self._finite(float(parameter.detach().abs().amax()), "the weights are")
+
+    def _finite(self, value: float, what: str) -> float:
+        if math.isfinite(value):
+            return value
+        raise Diverged(
+            f"{self.folder.path}: {what} no longer finite in epoch {self.position.epoch + 1}, step "
+            f"{self.position.step}; the last checkpoint is kept: lower training.rate or training.clip "
+            "(this makes it a new run)"
+        )
 
     def _validated(self) -> float:
         """The validation perplexity; the rate falls if it improved too little, from the third epoch on."""
         training, at = self.training, self.position
-        at.perplexities.append(
-            perplexity(self.model, self.corpus.splits["valid"], training.batch_size, training.steps, training.steps)
-        )
+        found = perplexity(self.model, self.corpus.splits["valid"], training.batch_size, training.steps, training.steps)
+        at.perplexities.append(self._finite(found, "the validation perplexity is"))
         if len(at.perplexities) > 2 and at.perplexities[-2] - at.perplexities[-1] < training.improvement:
             at.rate *= training.decay
         return at.perplexities[-1]
 
     def _finish(self) -> None:
-        test = self.corpus.splits["test"]
+        test, began = self.corpus.splits["test"], time.perf_counter()
+        found = self._finite(perplexity(self.model, test, 1, 1, TEST_STEPS), "the test perplexity is")
         self.folder.write("weights.safetensors", pack_language_model(self.model))
-        began = time.perf_counter()
-        scores = {"test_perplexity": perplexity(self.model, test, 1, 1, TEST_STEPS), "test_words": len(test)}
+        scores = {"test_perplexity": found, "test_words": len(test)}
         scores |= {"valid_perplexity": self.position.perplexities[-1]}
         scores |= {"parameters": sum(parameter.numel() for parameter in self.model.parameters())}
         self.folder.write("scores.json", scores | {"test_seconds": round(time.perf_counter() - began, 3)})
@@ -206,7 +218,7 @@ def perplexity(model: LanguageModel, words_N: Tensor, batch: int, multiple: int,
     """exp of the mean loss of a word, in float32, over `batch` pieces side by side, read `steps` words at a time.
 
     Each piece is cut to a multiple of `multiple` words. Puts the model into evaluation mode. NaN for a text shorter
-    than one such piece each.
+    than one such piece each, infinite for a model that has diverged.
     """
     model.eval()
     vectors_VF = model.vectors(torch.arange(len(model.lexicon), device=model.device))
@@ -218,4 +230,5 @@ def perplexity(model: LanguageModel, words_N: Tensor, batch: int, multiple: int,
     for words_TB, targets_TB in zip(words_NB.split(steps), targets_NB.split(steps), strict=True):
         log_likelihoods_TB, state = model.log_likelihoods(words_TB, targets_TB, state, vectors_VF)
         total -= float(log_likelihoods_TB.double().sum())
-    return math.exp(total / words_NB.numel())
+    loss = total / words_NB.numel()
+    return math.exp(loss) if loss < 709 else math.inf  # beyond what a float holds

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from hmerbench.benchmarks.environment import best_device
+from hmerbench.benchmarks.errors import Diverged
 from hmerbench.benchmarks.language_models import training
-from hmerbench.benchmarks.language_models.corpus import columns, read_corpus
+from hmerbench.benchmarks.language_models.corpus import SPLITS, columns, read_corpus
 from hmerbench.benchmarks.language_models.plain import plain_loss
 from hmerbench.benchmarks.language_models.run import LanguageRun
 from hmerbench.benchmarks.language_models.settings import LanguageSettings, Training, resolve, tied
@@ -42,6 +43,28 @@ def tiny_run(folder: Path, corpus, **keys) -> LanguageRun:
         training=Training(epochs=3, batch_size=3, steps=12, **keys),
     )
     return LanguageRun(folder, tied(settings, corpus.name, corpus.digest))
+
+
+# ------------------------------------------------------------------------------------------------- the text
+
+SEPARATORS = ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r", "\xa0"]
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+def test_only_a_newline_ends_a_line(tmp_path: Path, separator: str):
+    """Whatever else Unicode counts as the end of a line, a blank has the same words."""
+    for folder, between in (("as-given", separator), ("blank", " ")):
+        (tmp_path / folder).mkdir()
+        for split in ("train", "valid", "test"):
+            (tmp_path / folder / f"{split}.txt").write_bytes(f"a b a{between}b ba\nab{between} a\n".encode())
+    given, blank = read_corpus(tmp_path / "as-given"), read_corpus(tmp_path / "blank")
+    assert given.lexicon.words == blank.lexicon.words and all(given.splits[s].equal(blank.splits[s]) for s in SPLITS)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path):
+    for split in SPLITS:
+        (tmp_path / f"{split}.txt").write_bytes(b"\xef\xbb\xbfa b\na\n")
+    assert read_corpus(tmp_path).lexicon.words == [UNKNOWN, "a", "b", LINE_END]
 
 
 # ----------------------------------------------------------------------------------------------- the model in numpy
@@ -308,3 +331,23 @@ def test_a_bad_corpus_is_one_clear_line(corpus, tmp_path, content, message):
         read_corpus(tmp_path)
     assert str(caught.value).startswith(str(tmp_path / "valid.txt"))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        (1e38, "the weights are no longer finite in epoch 1, step 1"),
+        (1e30, "the validation perplexity is no longer finite in epoch 1, step 1"),
+    ],
+)
+def test_a_model_that_diverges_is_not_tested(tmp_path: Path, rate: float, words: str):
+    """Neither with weights that its last step, of finite loss, made infinite, nor with a loss beyond what exp holds."""
+    for split in SPLITS:
+        (tmp_path / f"{split}.txt").write_text("a b ab ba abba\n" * 20)
+    corpus = read_corpus(tmp_path)
+    settings = tiny_run(tmp_path / "run", corpus).settings.changed(
+        {"training": {"rate": rate, "clip": 1e38, "epochs": 1, "steps": 40, "bf16": False}, "model.dropout": 0.0}
+    )
+    with pytest.raises(Diverged, match=words):
+        train(LanguageRun(tmp_path / "run", settings), corpus)
+    assert not [*(tmp_path / "run").glob("scores.json"), *(tmp_path / "run").glob("weights.safetensors")]
