@@ -23,6 +23,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.packing import copy_part
 from hmerbench.benchmarks.runs.workspace import announce, open_data, select_splits, workspace
 from hmerbench.benchmarks.score import score
+from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.evaluation.scoring.interval import interval_text
 from hmerbench.evaluation.scoring.score import Score
@@ -71,7 +72,7 @@ def _evaluate(wanted: Mapping[str, tuple[RunFolder, str]], archive: Archive, eva
     """Recognize and score what the stopped evaluation in the folder, if any, has not done yet; print all."""
     rows, here = {}, {key: value for key, value in environment(best_device()).items() if key != "started"}
     with suppress(OSError, ValueError, LookupError, TypeError):  # no evaluation was stopped, or it cannot be resumed
-        stopped = json.loads((evaluated / "unfinished.json").read_text())
+        stopped = read_plain(evaluated / "unfinished.json")
         rows = stopped["rows"] if stopped["environment"] == here else {}
     done = len(rows.keys() & wanted.keys())
     runs, splits = ({key.rsplit("/", 1)[part]: None for key in wanted} for part in (0, 1))

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from pydantic import PositiveInt, TypeAdapter, ValidationError
+from pydantic import PositiveInt, TypeAdapter
 
 from hmerbench.benchmarks.config import Config, check_folder
 from hmerbench.benchmarks.data.archive import Archive
@@ -30,6 +30,7 @@ from hmerbench.benchmarks.printing import console, counted, show
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.schemas import Epoch
 from hmerbench.benchmarks.runs.workspace import announce, workspace
+from hmerbench.benchmarks.strict_files import read_plain
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.jobs.engine import Engine
@@ -163,8 +164,8 @@ def _chosen(path: Path) -> dict[str, int]:
     if not path.exists():
         return {}
     try:
-        return TypeAdapter(dict[str, PositiveInt]).validate_json(path.read_bytes(), strict=True)
-    except ValidationError:
+        return TypeAdapter(dict[str, PositiveInt]).validate_python(read_plain(path), strict=True)
+    except ValueError:
         raise UserError(f"{path}: damaged; restore it, or delete it to measure again") from None
 
 

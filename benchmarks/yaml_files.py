@@ -65,7 +65,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file. Raises UserError for any other content."""
     refuse_pipe(path)
     try:
-        value = parse_yaml(path.read_text())
+        value = parse_yaml(path.read_text(encoding="utf-8-sig"))
         json.dumps(value, default=str)  # refuses keys that JSON does not have, such as dates
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file; correct the path") from None

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from hmerbench.models.comer import CoMER
-from hmerbench.models.errors import CheckpointError
+from hmerbench.models.errors import CheckpointError, one_line
 from hmerbench.models.settings import CoMERSettings
 from hmerbench.models.stored_pickle import Stored, StoredPickle
 from hmerbench.models.vocab import Vocabulary
-from hmerbench.models.weights import one_line, with_weights
+from hmerbench.models.weights import with_weights
 
 PREFIX = "comer_model."  # of the network's tensors; a checkpoint holds others, too
 

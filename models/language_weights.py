@@ -5,10 +5,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from hmerbench.models.errors import CheckpointError
+from hmerbench.models.errors import CheckpointError, one_line
 from hmerbench.models.language import LanguageModel, Lexicon
 from hmerbench.models.language_config import LanguageConfig
-from hmerbench.models.weights import one_line, pack_tensors, read_tensors, with_weights
+from hmerbench.models.weights import pack_tensors, read_tensors, with_weights
 
 FORMAT = "hmerbench-language-1"
 

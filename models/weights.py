@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from pydantic import ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
-from hmerbench.models.errors import CheckpointError
+from hmerbench.models.errors import CheckpointError, one_line
 from hmerbench.models.network import Network, build
 from hmerbench.models.settings import NetworkSettings, of_its_network, without_former
 from hmerbench.models.strict_json import parse_json
@@ -140,11 +139,3 @@ def _checksum(tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> str:
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         digest.update(tensor.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def one_line(error: object) -> str:
-    """The text of an error on one line of at most 200 characters, for use inside a message."""
-    if isinstance(error, ValidationError):  # whose own text ends with an address
-        first = error.errors()[0]
-        error = f"{'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}"
-    return (" ".join(str(error).split()) or type(error).__name__)[:200]

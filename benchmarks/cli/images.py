@@ -34,7 +34,7 @@ def recognize(
     from PIL import Image
 
     from hmerbench.benchmarks.recognition.recognizer import DOUBTFUL, Recognizer
-    from hmerbench.models.weights import one_line
+    from hmerbench.models.errors import one_line
 
     recognizer, read, faults, began = Recognizer.load(weights), 0, 0, time.perf_counter()
     for path in images:

@@ -6,7 +6,6 @@ is then made from its captions.
 """
 
 import hashlib
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.evaluation import InputError, lines
 from hmerbench.evaluation.scoring.inputs import PUBLISHED, from_captions, parse_captions
+from hmerbench.models.strict_json import parse_json
 from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
@@ -217,7 +217,7 @@ class Archive:
         if EMBEDDED_MARKER not in self._store.sizes:
             return None
         try:
-            mark = json.loads(self._store.read(EMBEDDED_MARKER, MAX_TEXT_BYTES))
+            mark = parse_json(self._store.read(EMBEDDED_MARKER, MAX_TEXT_BYTES))
             return {"generator": int(mark["generator"]), "seed": int(mark["seed"]), **mark}
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{self.path}: its {EMBEDDED_MARKER} is damaged; delete the archive to remake it") from None

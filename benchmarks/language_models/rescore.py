@@ -7,7 +7,6 @@ hold for all runs and sets. The oracle takes the hypothesis with the fewest erro
 Names carry shapes: N images, K hypotheses of a list, which is padded with scores of -inf.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -27,6 +26,7 @@ from hmerbench.benchmarks.printing import err_console, show
 from hmerbench.benchmarks.recognition.rescoring import Lines, total
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.workspace import workspace
+from hmerbench.evaluation import lines as lines_of
 from hmerbench.evaluation.lgeval import metrics
 from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.scoring.inputs import GroundTruth
@@ -34,6 +34,7 @@ from hmerbench.evaluation.scoring.run_scripts import converted
 from hmerbench.evaluation.scoring.stats import compare_paired
 from hmerbench.evaluation.scoring.tokens import prediction_file
 from hmerbench.evaluation.symlg import SymLG
+from hmerbench.models.strict_json import parse_json
 from hmerbench.models.vocab import Vocabulary
 
 WEIGHTS = tuple(step / 20 for step in range(1, 21))  # without 0, which would only say that the model is of no use
@@ -131,17 +132,17 @@ def read_lists(path: Path) -> dict[str, list[Listed]]:
     if not path.is_file():
         raise UserError(f"{path}: there are no such n-best lists; `hmerbench predict` writes them")
     try:
-        rows = path.read_text(encoding="utf-8").splitlines()
+        rows = lines_of(path.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise UserError(f"{path}: it is not UTF-8; recognize this set again") from None
     lists: dict[str, list[Listed]] = {}
     for number, text in enumerate(rows, start=1):
         try:
-            row = json.loads(text)
+            row = parse_json(text)
             lists[row["id"]] = [Listed(tuple(found["tokens"].split()), float(found["score"])) for found in row["nbest"]]
             if not np.isfinite([found.score for found in lists[row["id"]]]).all():
                 raise ValueError
-        except (ValueError, TypeError, LookupError, AttributeError):
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
             fault = f"{path}, line {number}: not a list of hypotheses with tokens and a finite score"
             raise UserError(f"{fault}; recognize this set again") from None
     return lists

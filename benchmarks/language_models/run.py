@@ -1,6 +1,5 @@
 """A language model's run folder: language.yaml, environment.json, history.jsonl, checkpoint, weights, scores.json."""
 
-import json
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import accumulate
@@ -14,6 +13,8 @@ from hmerbench.benchmarks.files import content_of, folders_with, write_atomicall
 from hmerbench.benchmarks.language_models.settings import FILE, LanguageSettings, load
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.runs.schemas import Environment, Open
+from hmerbench.benchmarks.strict_files import read_plain
+from hmerbench.models.errors import one_line
 
 
 class Epoch(Open):
@@ -104,13 +105,11 @@ class LanguageRun:
     def _read(self, name: str) -> Any:
         path = self.path / name
         try:
-            lines = path.read_text(encoding="utf-8")
-            value = [json.loads(line) for line in lines.splitlines()] if path.suffix == ".jsonl" else json.loads(lines)
-            return TYPES[name].validate_python(value)
+            return TYPES[name].validate_python(read_plain(path))
         except FileNotFoundError:
             return None
-        except ValueError:
-            raise UserError(f"{path}: the file is damaged; restore it, or delete this run folder") from None
+        except ValueError as error:
+            raise UserError(f"{path}: damaged ({one_line(error)}); restore it, or delete this run folder") from None
 
 
 def _device(environment: Mapping[str, Any]) -> str:

@@ -32,8 +32,10 @@ from hmerbench.benchmarks.paths import CHECKOUT
 from hmerbench.benchmarks.regression_gate import fixed_job
 from hmerbench.benchmarks.regression_gate.reading import cost_text
 from hmerbench.benchmarks.regression_gate.values import Values
+from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.benchmarks.yaml_files import flat
 from hmerbench.evaluation.scoring.stats import prediction_interval
+from hmerbench.models.errors import one_line
 
 PARTS = ("scores", "numerics", "training")
 # Relative tolerances of the numerics by kind; the others must be equal. Largest differences measured, on one thread,
@@ -159,7 +161,7 @@ def recording(archive: Archive, folder: Path) -> Path:
 def record_runs(archive: Archive, runs: int, path: Path) -> Recorded:
     """Run the short training with `runs` seeds. Each result is saved to `path`, from which an interrupted recording
     resumes."""
-    done = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    done = read_plain(path) if path.exists() else []
     for seed in range(FIRST_SEED + len(done), FIRST_SEED + runs):
         done.append({"seed": seed, **fixed_job.short_training(archive, seed)})
         write_atomically(path, "".join(json.dumps(run) + "\n" for run in done))
@@ -272,11 +274,11 @@ def _text(value: float | str | None) -> str:
 def read(path: Path) -> Baseline:
     """Read a baseline. Raises UserError if it is missing or damaged."""
     try:
-        return Baseline.model_validate_json(path.read_text(encoding="utf-8"), strict=True)
+        return Baseline.model_validate_json(json.dumps(read_plain(path)), strict=True)
     except FileNotFoundError:
         raise UserError(f"{path}: there is no baseline; git restore it, or make one with make regress-update") from None
-    except (ValidationError, UnicodeDecodeError) as error:
-        words = first_fault(error) if isinstance(error, ValidationError) else "not UTF-8"
+    except ValueError as error:
+        words = first_fault(error) if isinstance(error, ValidationError) else one_line(error)
         raise UserError(f"{path}: the baseline is damaged ({words}); git restore it") from None
 
 

@@ -3,7 +3,6 @@
 Keys depend on the folder's contents, not on its path, so that a copy of the folder is the same run.
 """
 
-import csv
 import hashlib
 import json
 import re
@@ -20,16 +19,12 @@ from pydantic import TypeAdapter, ValidationError, conlist
 
 from hmerbench.benchmarks.config import SCHEMA, Config, digest_of_keys, first_fault, load, validate
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.files import content_of, folders_with, locked, refuse_pipe, write_atomically
+from hmerbench.benchmarks.files import content_of, folders_with, locked, write_atomically
 from hmerbench.benchmarks.runs.schemas import Environment, Epoch, Errors, State
+from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.benchmarks.yaml_files import read_yaml
 from hmerbench.evaluation.scoring.score import Expression, Score
-
-PARSERS = {
-    ".json": json.loads,
-    ".jsonl": lambda text: [json.loads(line) for line in text.splitlines()],
-    ".csv": lambda text: [{k: v or None for k, v in row.items()} for row in csv.DictReader(text.splitlines())],
-}
+from hmerbench.models.errors import one_line
 
 
 class RunFolder:
@@ -62,11 +57,9 @@ class RunFolder:
         fix = (
             "score this run again" if name.startswith(("scores", "errors")) else "restore it, or delete this run folder"
         )
-        refuse_pipe(path)
         try:
             if name not in self._cache:
-                plain = PARSERS[path.suffix](path.read_text(encoding="utf-8"))
-                text = json.dumps(plain)  # through JSON: strict types
+                text = json.dumps(read_plain(path))  # through JSON: strict types
                 self._cache[name] = _adapter(type_).validate_json(text, strict=path.suffix != ".csv")
             return self._cache[name]
         except FileNotFoundError:
@@ -74,8 +67,8 @@ class RunFolder:
         except ValidationError as error:
             fault = first_fault(error, start=int(path.suffix in (".jsonl", ".csv")))  # lines count from 1
             raise UserError(f"{path}: damaged ({fault}); {fix}") from None
-        except (ValueError, TypeError, RecursionError, csv.Error):
-            raise UserError(f"{path}: damaged or incomplete; {fix}") from None
+        except ValueError as error:
+            raise UserError(f"{path}: damaged or incomplete ({one_line(error)}); {fix}") from None
 
     def write(self, name: str, content: Any) -> None:
         """Write a file atomically: plain data as .json or .jsonl, text and bytes as they are."""

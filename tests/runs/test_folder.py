@@ -3,15 +3,17 @@
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.figures.write import read_runs
-from hmerbench.benchmarks.runs.folder import PARSERS, RunFolder
+from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.schemas import Epoch
-from hmerbench.benchmarks.yaml_files import parse_yaml
+from hmerbench.benchmarks.strict_files import read_plain
+from hmerbench.benchmarks.yaml_files import read_yaml
 from tests.helpers.paths import ROOT
 
 
@@ -87,7 +89,7 @@ def test_a_value_of_the_wrong_type_is_named_in_one_line(
     tmp_path: Path, committed: Path, name: str, where: tuple[str | int, ...], value: object, words: str
 ) -> None:
     shutil.copytree(committed, tmp_path / "run", ignore=shutil.ignore_patterns("*.safetensors", "*.zip"))
-    whole = PARSERS.get(Path(name).suffix, parse_yaml)((committed / name).read_text())
+    whole: Any = (read_yaml if name.endswith(".yaml") else read_plain)(committed / name)
     part = whole
     for step in where[:-1]:
         part = part[step]

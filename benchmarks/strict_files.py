@@ -1,0 +1,55 @@
+"""Files of plain data (.json, .jsonl, .csv), read strictly: what json and csv would repair in silence is refused."""
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from hmerbench.benchmarks.files import refuse_pipe
+from hmerbench.evaluation import lines
+from hmerbench.models.strict_json import parse_json
+
+# in bytes: a value takes up to 270 times its text in memory, a cell of a table some 30 times
+LIMITS = {".json": 8 << 20, ".jsonl": 8 << 20, ".csv": 64 << 20}
+
+
+def read_plain(path: Path) -> Any:
+    """The value of a .json file, the values of a .jsonl file, or the rows of a .csv file as dicts (None: empty).
+
+    Raises FileNotFoundError, UserError for a pipe, and ValueError, whose text says what is wrong, for anything else:
+    also for a key or column that occurs twice, and for a file larger than any of its kind can be.
+    """
+    refuse_pipe(path)
+    if (size := path.stat().st_size) > LIMITS[path.suffix]:
+        raise ValueError(f"{size:,} bytes, more than {LIMITS[path.suffix]:,}")
+    text = path.read_text(encoding="utf-8-sig")
+    if path.suffix == ".json":
+        return parse_json(text)
+    return _rows(text) if path.suffix == ".csv" else parse_lines(text)
+
+
+def parse_lines(text: str) -> list[Any]:
+    """The values of JSON lines. Raises ValueError with the number of the first line that is wrong."""
+    values: list[Any] = []
+    for number, line in enumerate(lines(text) if text else (), start=1):
+        try:
+            values.append(parse_json(line))
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+    return values
+
+
+def _rows(text: str) -> list[dict[str, str | None]]:
+    table = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        columns = next(table, [])
+        if twice := [column for column in columns if columns.count(column) > 1]:
+            raise ValueError(f"the column {twice[0][:40]!r} occurs twice")
+        rows = []
+        for row in filter(None, table):
+            if len(row) != len(columns):
+                raise ValueError(f"line {table.line_num}: {len(row)} fields under {len(columns)} columns")
+            rows.append({column: value or None for column, value in zip(columns, row, strict=True)})
+    except csv.Error as error:
+        raise ValueError(f"line {table.line_num}: {error}") from None
+    return rows
