@@ -1,11 +1,15 @@
 """Settings of libraries, made before their first use by the program and by the jobs it starts elsewhere."""
 
+import codecs
 import contextlib
 import ctypes
+import io
 import os
+import sys
 
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # as glibc's malloc.h numbers them
 MIB = 1 << 20
+PLAIN = str.maketrans({"–": "-", "−": "-", "…": "...", "≤": "<=", "≥": ">=", "±": "+-", "→": "->", "×": "x", "✓": "ok"})
 
 
 def configure_libraries(*, training: bool = True) -> None:
@@ -35,3 +39,20 @@ def configure_libraries(*, training: bool = True) -> None:
     with contextlib.suppress(AttributeError, OSError):  # another C library
         for option, value in ((MMAP_THRESHOLD, 32 * MIB), (TRIM_THRESHOLD, 512 * MIB), (TOP_PAD, 256 * MIB)):
             ctypes.CDLL(None).mallopt(option, value)
+
+
+def configure_output() -> None:
+    """Let stdout print what its encoding lacks in other characters, and file names that are not UTF-8 unchanged."""
+    codecs.register_error("plain", _plain)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
+        sys.stdout.reconfigure(errors="plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    character, after = error.object[error.start], error.start + 1
+    if "\udc80" <= character <= "\udcff":  # a byte of a file name
+        return character.encode("latin-1", "surrogateescape"), after
+    plain = character.translate(PLAIN)
+    return plain if plain.isascii() else "?", after

@@ -1,7 +1,6 @@
 """The program: register the commands, configure the libraries, report every error as one line."""
 
 import errno
-import io
 import os
 import re
 import signal
@@ -14,7 +13,7 @@ from hmerbench.benchmarks.cli import data, runs, scoring, results, images, langu
 # isort: on
 from hmerbench.benchmarks.cli.options import app
 from hmerbench.benchmarks.errors import FAULTS, out_of_memory_reason, printable
-from hmerbench.benchmarks.runtime import configure_libraries
+from hmerbench.benchmarks.runtime import configure_libraries, configure_output
 
 # commands that go on where they were stopped
 RESUMED = {"reproduce", "reproduce-lm", "train", "predict", "score", "tune", "trial", "precision", "evaluate"}
@@ -25,11 +24,9 @@ LOST = r"Connection (closed|reset|refused)|ncclRemoteError"  # how gloo and NCCL
 def main() -> int:
     """Run the command line; return the exit code. HMERBENCH_DEBUG=1 shows tracebacks."""
     configure_libraries(training=sys.argv[1:2] != ["recognize"])
+    configure_output()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's limit: stop as after Ctrl-C
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        # file names that are not UTF-8 are printed unchanged
-        sys.stdout.reconfigure(errors="surrogateescape")
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()

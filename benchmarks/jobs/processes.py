@@ -18,7 +18,7 @@ from hmerbench.benchmarks.errors import FAULTS
 from hmerbench.benchmarks.execution import CORES
 from hmerbench.benchmarks.jobs.multi_process_service import MultiProcessService
 from hmerbench.benchmarks.jobs.place import Died, Place
-from hmerbench.benchmarks.runtime import configure_libraries
+from hmerbench.benchmarks.runtime import configure_libraries, configure_output
 
 
 class Processes:
@@ -90,6 +90,7 @@ def _process(
     assert parent is not None
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     configure_libraries()
+    configure_output()
     os.environ[CORES] = str(cores)
     if device is not None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -11,7 +11,7 @@ from hmerbench.benchmarks.data.archive import Archive, ink_beside, open_archive
 from hmerbench.benchmarks.errors import UserError, reason, without_secrets
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.jobs.place import Died, Place
-from hmerbench.benchmarks.runtime import configure_libraries
+from hmerbench.benchmarks.runtime import configure_libraries, configure_output
 
 try:
     import ray
@@ -144,6 +144,7 @@ class NodePlace(Place):
 
 def _task(place: NodePlace, job: Callable[..., None], *arguments: Any) -> None:
     configure_libraries()
+    configure_output()
     with tempfile.TemporaryDirectory(prefix="hmerbench-") as scratch:
         place.workspace = Path(scratch)
         job(place, *arguments)

@@ -315,7 +315,7 @@ def bench(
 
 def save(path: Path, rows: list[Row]) -> None:
     """Write rows into the table; rows of the same names are replaced, others kept."""
-    old = csv.DictReader(path.read_text().splitlines() if path.exists() else [",".join(COLUMNS)])
+    old = csv.DictReader(path.read_text(encoding="utf-8").splitlines() if path.exists() else [",".join(COLUMNS)])
     if tuple(old.fieldnames or ()) != COLUMNS:
         raise UserError(f"{path}: has other columns than {', '.join(COLUMNS)}; delete it and measure again")
     lines = {line["benchmark"]: line for line in [*old, *(row.cells() for row in rows)]}

@@ -70,7 +70,7 @@ def examine(archive: Archive, config: Config, results: Path, device: torch.devic
     """Run all parts with the training settings of `config`; print and write results/speed/gpu.csv, keeping the rows of
     other GPUs."""
     path, hardware, software = results / "speed/gpu.csv", environment(device)["device"], versions()
-    lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+    lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
     others = [line for line in lines if line["hardware"] != hardware]
     done: list[Measurement] = []
     parts = tests(archive), steps(archive, config, device), searches(archive, results, device), switches(done, config)

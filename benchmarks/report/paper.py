@@ -10,7 +10,7 @@ import yaml
 @cache
 def reference() -> dict[str, Any]:
     """The content of reference.yaml."""
-    return yaml.safe_load(resources.files("hmerbench.benchmarks.report").joinpath("reference.yaml").read_text())
+    return yaml.safe_load(resources.files("hmerbench.benchmarks.report").joinpath("reference.yaml").read_text("utf-8"))
 
 
 def model_name(recipe: str) -> str:

@@ -113,7 +113,7 @@ def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
     """
     texts = {results / "TABLES.md": f"# Tables in short\n\nWritten by `make tables`.\n\n{summary(results)}"}
     if readme is not None:
-        text = readme.read_text()
+        text = readme.read_text(encoding="utf-8")
         for name, part in {"ladder": ladder_table(results), "Table 1": short_summary(results)}.items():
             begin = README_MARK.format(name)
             before, opened, rest = text.partition(begin)

@@ -56,7 +56,7 @@ def pack(folder: Path, weights: bool = True) -> Path:
         if weights:
             network = load_weights(run.weights).to(torch.float16)
             write_atomically(fresh / "best.safetensors", pack_weights(network))
-            (fresh / "README.md").write_text(card(run, sum(p.numel() for p in network.parameters())))
+            write_atomically(fresh / "README.md", card(run, sum(p.numel() for p in network.parameters())))
         # a folder cannot be replaced atomically: the old one is moved aside first, and back on failure
         if target.exists():
             os.replace(target, old)

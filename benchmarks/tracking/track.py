@@ -4,6 +4,7 @@ to no time, and `hmerbench track FOLDER` mirrors the run later."""
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -54,7 +55,12 @@ def remove(folder: Path) -> bool:
         logged = with_store(folder, run.data, lambda mirror: mirror.remove(run))
         if logged is None:
             raise UserError(f"{folder}: nothing was deleted; make MLflow usable (see above), or delete the folder")
-        shutil.rmtree(folder)
+        # moved aside first, under a name that no listing shows: deleted in part, it would look like a run of its own
+        place = folder.resolve()
+        for aside in place.parent.glob(".removed-*"):  # of a kill
+            shutil.rmtree(aside, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another removal clears up, too
+            shutil.rmtree(place.rename(place.with_name(f".removed-{place.name}")))
     return logged
 
 
