@@ -35,6 +35,8 @@ def without_secrets(uri: str) -> str:
     """Scheme, host, port and path of a URI for display: no user, password, query, or anything that cannot be told from
     them, whatever characters they hold. The path of a file stays as it is."""
     scheme, mark, rest = uri.partition("://")
+    if not mark and re.fullmatch(r"([\w.-]+|\[[\da-fA-F:.]+\]):\d{1,5}", uri):  # host:port, as Ray has it
+        return uri
     if not mark:
         return "…" if re.search(r"[@?]|\w:\w", uri) and not uri.startswith("/") else uri
     if not re.fullmatch(r"[\w+.-]+", scheme):

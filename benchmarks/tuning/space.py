@@ -130,6 +130,15 @@ class Problem:
         return to_yaml(merge(configs.read_named("recipes", self.recipe)[1], nested(values)))
 
 
+def read_space(preset: str, space_file: str = "") -> tuple[str, Space]:
+    """The space in a file, or else the one shipped for the preset, after its source. Raises UserError if there is none,
+    or for one that breaks the schema."""
+    if not space_file and preset not in configs.names("spaces"):
+        raise UserError(f"no space is shipped for the preset '{preset}': give one with --space FILE (SPACE=)")
+    source = space_file or f"spaces/{preset}.yaml"
+    return source, configs.validate(Space, read_yaml(Path(space_file or configs.SHIPPED / source)), source)
+
+
 def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str = "") -> Problem:
     """Set up the tuning of a recipe in the space of a file, or otherwise in the one shipped for the preset.
 
@@ -137,10 +146,7 @@ def pose(recipe: str, preset: str, seed: int, archive: Archive, space_file: str 
     """
     if seed + 1 >= configs.SEED_LIMIT:
         raise UserError(f"--seed {seed}: the result is checked at the next seed, which is too large; lower it")
-    if not space_file and preset not in configs.names("spaces"):
-        raise UserError(f"no space is shipped for the preset '{preset}': give one with --space FILE (SPACE=)")
-    source = space_file or f"spaces/{preset}.yaml"
-    space = configs.validate(Space, read_yaml(Path(space_file or configs.SHIPPED / source)), source)
+    source, space = read_space(preset, space_file)
     final = configs.resolve(recipe, preset, seed, archive)
     configs.refuse_filled_in(space.budget, f"{source}: budget")
     budget = flat(space.budget)

@@ -184,6 +184,11 @@ def test_the_largest_seed_is_refused_before_the_trials(given) -> None:
 def test_a_preset_without_a_space_requires_one(given) -> None:
     with pytest.raises(UserError, match=r"no space is shipped for the preset '.*tiny.yaml'.*--space FILE"):
         tune(given | {"space": ""}, trials=1, workers=1)
+    for space in ([], ["--space", "none.yaml"]):  # before the embedded set is made
+        with pytest.raises(UserError, match=r"no space is shipped|none\.yaml: there is no such file"):
+            options = ["--preset", given["preset"], "--results", str(given["results"]), *space]
+            cli.app(["tune", *options], standalone_mode=False)
+    assert not (given["results"] / "local").exists()
 
 
 # ------------------------------------------------------------------------------------------------------ studies
@@ -513,5 +518,5 @@ def test_make_passes_its_variables_on() -> None:
     given = ["RECIPE=bttr", "PRESET=small", "TRIALS=3", "STORAGE=sqlite:///x", "ENGINE=ray", "CPUS=2"]
     given += ["CROHME="]  # the environment may set it for other tests
     said = subprocess.check_output(["make", "-n", "--no-print-directory", "tune", *given], cwd=ROOT, text=True)
-    words = " ".join(said.replace('"', "").split("benchmarks tune ")[1].split())
+    words = " ".join(said.replace('"', "").split("hmerbench tune ")[1].split())
     assert words == "--recipe bttr --preset small --trials 3 --storage sqlite:///x --engine ray --cpus 2"
