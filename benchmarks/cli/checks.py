@@ -10,6 +10,7 @@ from hmerbench.benchmarks.cli.options import (
     RESULTS,
     AsJson,
     Crohme,
+    Preset,
     Ptb,
     Recipe,
     Results,
@@ -73,6 +74,22 @@ def bench(
     from hmerbench.benchmarks.performance.bench import bench
 
     bench(results, parse_list(only), repeats, crohme=crohme)
+
+
+@app.command(rich_help_panel=PANEL)
+def equivalence(
+    recipe: Recipe = "comer-fusion",
+    preset: Preset = "large",
+    expressions: Annotated[int, typer.Option(help="training expressions of two epochs", min=32)] = 800,
+    crohme: Crohme = None,
+    results: Results = RESULTS,
+) -> None:
+    """Compare the ways to compute a training with what rounding does to it; write results/speed/equivalence.csv."""
+    from hmerbench.benchmarks.performance.equivalence import equivalence
+    from hmerbench.benchmarks.runs.workspace import open_data
+
+    refuse_unknown([recipe], preset)
+    equivalence(open_data(crohme, results), results, recipe, preset, expressions)
 
 
 @app.command("gpu-check", rich_help_panel=PANEL)

@@ -105,10 +105,12 @@ class Trainer:
         team: Team,
         on_epoch: OnEpoch | None = None,
         samples: list[Sample] | None = None,
+        execution: Execution | None = None,
     ):
+        """Computes as `execution` says, by default as the device does."""
         self.folder, self.team, self.on_epoch = run, team, on_epoch
         self.config = config = run.settings
-        self.execution = Execution.on(team.device, team.world, substituted=bool(config.data.substitution))
+        self.execution = execution or Execution.on(team.device, team.world, substituted=bool(config.data.substitution))
         self.learner = Learner(config, team, self.execution.graphs)
         self.training_set, self.validation = training_data(
             config, archive, samples, team.device, self.learner.model, self.execution.resident

@@ -1,0 +1,120 @@
+"""`hmerbench equivalence`: ways to compute a training compared with what rounding alone does to it.
+
+The same short training, a preset's with fewer expressions and epochs, is run as follows, and every loss and the final
+weights are compared with those of `plain`. Results go to results/speed/equivalence.csv.
+- plain: batches made by the training itself, kernel by kernel
+- workers: batches made by processes, bit for bit the same
+- recorded (GPU): steps and updates replayed from CUDA graphs, batches made by processes
+- disturbed: plain, from first weights changed by 6e-8 of their values at random, the rounding unit of float32
+
+A way that computes the same training differs from `plain` no more than `disturbed` does.
+"""
+
+import csv
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hmerbench.benchmarks.config import Config, resolve
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.environment import environment
+from hmerbench.benchmarks.execution import Execution
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.performance.bench import versions
+from hmerbench.benchmarks.printing import show
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training.distributed import Team, make_deterministic
+from hmerbench.benchmarks.training.trainer import Trainer
+from hmerbench.evaluation import csv_text
+
+ROUNDING = 6e-8  # 2**-24
+EPOCHS = 2  # the second of which has fixed statistics, where the preset has
+
+
+@dataclass(frozen=True)
+class Row:
+    """How far a way to compute a training is from the plain one."""
+
+    training: str  # recipe, preset, expressions
+    way: str
+    steps: int
+    loss: float  # of the last epoch
+    loss_difference: float  # the largest of an epoch, relative
+    weights_difference: float  # |weights - plain| / |plain|, of all weights that are read with
+    seconds: float
+    hardware: str
+    versions: str
+
+
+def ways(device: torch.device) -> dict[str, Execution]:
+    """How each way computes, on a device."""
+    plain = Execution(workers=0, graphs=False, resident=False)
+    recorded = {"recorded": Execution(2, True, False)} if device.type == "cuda" else {}
+    return {"plain": plain, "workers": Execution(2, False, False), **recorded, "disturbed": plain}
+
+
+def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expressions: int) -> list[Row]:
+    """Train all ways on this machine; print the rows and write them, keeping those of other hardware and trainings."""
+    team = Team.gather()
+    make_deterministic(team)
+    config = resolve(recipe, preset, 7, archive).changed(
+        {"data.limit": expressions, "training.epochs": EPOCHS, "training.recalibrate": 20}
+    )
+    what, device = f"{recipe}, {preset}, {expressions:,} expressions", environment(team.device)["device"]
+    rows: list[Row] = []
+    plain: tuple[list[float], Tensor] | None = None
+    for way, execution in ways(team.device).items():
+        began = time.perf_counter()
+        losses, weights, steps = trained(config, archive, team, execution, disturb=way == "disturbed")
+        plain = plain or (losses, weights)
+        loss_difference = max(abs(ours - theirs) / theirs for ours, theirs in zip(losses, plain[0], strict=True))
+        weights_difference = float((weights - plain[1]).norm() / plain[1].norm())
+        seconds = round(time.perf_counter() - began, 1)
+        rows.append(
+            Row(
+                what,
+                way,
+                steps,
+                losses[-1],
+                _short(loss_difference),
+                _short(weights_difference),
+                seconds,
+                device,
+                versions(),
+            )
+        )
+        show(f"equivalence: {what}", [asdict(rows[-1])])
+    path = results / "speed/equivalence.csv"
+    lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+    kept = [line for line in lines if (line["training"], line["hardware"]) != (what, device)]
+    write_atomically(path, csv_text(list(asdict(rows[0])), [*kept, *map(asdict, rows)]))
+    return rows
+
+
+def _short(difference: float) -> float:
+    return float(f"{difference:.3g}")
+
+
+def trained(
+    config: Config, archive: Archive, team: Team, execution: Execution, disturb: bool
+) -> tuple[list[float], Tensor, int]:
+    """Losses of the epochs, the weights to recognize with in one vector (float64, on the CPU), and steps taken."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunFolder(Path(folder), config)
+        trainer = Trainer(run, archive, team, execution=execution)
+        if disturb:
+            generator = torch.Generator().manual_seed(7)
+            for parameter in trainer.learner.model.parameters():
+                noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
+                parameter.data.mul_(1 + ROUNDING * noise)
+        trainer.run()
+        state = trainer.learner.inference_model(None).state_dict()
+        weights = torch.cat(
+            [tensor.double().flatten().cpu() for tensor in state.values() if tensor.is_floating_point()]
+        )
+        history = RunFolder(Path(folder)).history
+    return [line["loss"] for line in history], weights, history[-1]["step"]

@@ -1,0 +1,46 @@
+"""The comparison of ways to compute a training: it sees a way that computes another one."""
+
+import csv
+
+import pytest
+import torch
+
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.batching import TrainingSet
+from hmerbench.benchmarks.performance import equivalence as module
+from tests.helpers.tiny import tiny_config
+
+
+@pytest.fixture
+def compared(archive, tmp_path, monkeypatch):
+    """The rows by way, for a tiny training."""
+    monkeypatch.setattr(module, "resolve", lambda *_: tiny_config(archive, {"select": "last", "training": TINY}))
+
+    def compare() -> dict[str, module.Row]:
+        rows = module.equivalence(open_archive(archive), tmp_path, "comer-fusion", "tiny", 40)
+        written = list(csv.DictReader((tmp_path / "speed/equivalence.csv").read_text().splitlines()))
+        assert [row["way"] for row in written] == [row.way for row in rows]  # and a second time replaces the first
+        return {row.way: row for row in rows}
+
+    return compare
+
+
+TINY = {"schedule": {"name": "cosine"}, "batching": {"order": "shape"}}
+
+
+def test_workers_compute_the_same_and_rounding_does_not(compared):
+    for _ in range(2):
+        rows = compared()
+    assert rows["workers"].weights_difference == rows["workers"].loss_difference == 0
+    assert 0 < rows["disturbed"].weights_difference < 1e-2 and rows["plain"].steps > 2
+
+
+def test_another_training_is_seen(compared, monkeypatch):
+    prepare = TrainingSet.prepare
+
+    def elsewhere(self, epoch, indices):  # a process that makes batches of another epoch
+        return prepare(self, epoch + bool(torch.utils.data.get_worker_info()), indices)
+
+    monkeypatch.setattr(TrainingSet, "prepare", elsewhere)
+    rows = compared()
+    assert rows["workers"].weights_difference > 10 * rows["disturbed"].weights_difference
