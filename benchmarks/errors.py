@@ -4,6 +4,7 @@ import re
 from urllib.parse import unquote
 
 from hmerbench.evaluation import InputError
+from hmerbench.evaluation import printable as printable
 from hmerbench.models.errors import CheckpointError
 
 
@@ -19,11 +20,6 @@ FAULTS = (UserError, InputError, CheckpointError)  # of a run's files or setting
 
 class Diverged(UserError):
     """The loss is no longer finite: a fault of the settings, which tuning counts as a result."""
-
-
-def printable(text: object) -> str:
-    """The text as a terminal may print it: control characters, as file names may hold, are written out (\\n, \\x1b)."""
-    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], str(text))
 
 
 def out_of_memory_reason(error: BaseException) -> str:

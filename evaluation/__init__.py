@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +14,11 @@ if __name__ != "hmerbench.evaluation":  # one module, one name
 
         sys.exit(moved(__name__))
     raise ImportError("evaluation/ is imported as hmerbench.evaluation", name=__name__)
+
+
+def printable(text: object) -> str:
+    """The text as a terminal may print it: control characters, as file names may hold, are written out (\\n, \\x1b)."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], str(text))
 
 
 class InputError(ValueError):
@@ -37,7 +43,7 @@ def run_program(run: Callable[[], int | None]) -> int:
         sys.stdout.flush()
         return status or 0
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(error)}", file=sys.stderr)
     except BrokenPipeError:  # whoever reads has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except OSError as error:

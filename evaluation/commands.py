@@ -9,12 +9,13 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hmerbench.evaluation import InputError, csv_text
+from hmerbench.evaluation import InputError, csv_text, printable
 from hmerbench.evaluation.lgeval import results_folder
-from hmerbench.evaluation.scoring.inputs import matched, parse_captions, read_ground_truth, read_text
+from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS, matched, parse_captions, read_ground_truth, read_text
 from hmerbench.evaluation.scoring.interval import interval_text
-from hmerbench.evaluation.scoring.score import NO_FIELDS, Evaluation, Expression, Score, evaluate, left_out
-from hmerbench.evaluation.symlg import PAPER, rules
+from hmerbench.evaluation.scoring.run_scripts import reasons
+from hmerbench.evaluation.scoring.score import NO_FIELDS, Evaluation, Expression, Score, evaluate, left_out, unconverted
+from hmerbench.evaluation.symlg import PAPER, READINGS, rules
 
 if TYPE_CHECKING:
     from hmerbench.evaluation.scoring.stats import PairedComparison
@@ -125,7 +126,12 @@ def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as
 
     texts, truth, stray = matched(predictions, ground_truth, tokenize)
     rows = table(texts, truth)
-    _print_notes(predictions, left_out(stray, len(truth.symlg) - len(texts), len(truth.symlg)))
+    notes = [note] if (note := texts.note()) else []
+    notes += left_out(stray, len(truth.symlg) - len(texts), len(truth.symlg))
+    for reading in READINGS.values():
+        why = unconverted(reasons(texts, PAPER._replace(reading=reading)), len(texts))
+        notes += [f"{reading.name}: {told}" for told in why]
+    _print_notes(predictions, notes)
     if as_json:
         print(json.dumps(rows, indent=2))
         return
@@ -173,7 +179,7 @@ def bench(archive: Path) -> None:
 def _print_notes(predictions: Path, notes: Sequence[str]) -> None:
     """Say on stderr what has an effect on a result that its user may not know of."""
     for note in notes:
-        print(f"note: {predictions}: {note}", file=sys.stderr)
+        print(printable(f"note: {predictions}: {note}"), file=sys.stderr)
 
 
 def _print_score(score: Score) -> None:
@@ -220,4 +226,4 @@ def _path_in_errors(path: Path | str) -> Iterator[None]:
 
 
 def _captions(path: Path | None) -> dict[str, list[str]] | None:
-    return None if path is None else parse_captions(read_text(path), str(path))
+    return None if path is None else parse_captions(read_text(path, MAX_CAPTIONS), str(path))

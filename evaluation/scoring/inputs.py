@@ -3,7 +3,7 @@
 import hashlib
 import re
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -11,8 +11,9 @@ from typing import IO, NamedTuple
 from hmerbench.evaluation import InputError, lines, readable
 from hmerbench.evaluation.lgeval import label_graph
 from hmerbench.evaluation.lgeval.results_folder import unconverted
-from hmerbench.evaluation.scoring import prediction_lists
+from hmerbench.evaluation.scoring import prediction_lists, wrappers
 from hmerbench.evaluation.scoring.tokens import formula_of, prediction_file, tokenize
+from hmerbench.evaluation.scoring.wrappers import Predictions
 from hmerbench.evaluation.symlg import UNREADABLE, Unconverted, from_latex, write
 
 # md5 of each caption.txt of CROHME as CoMER's authors distribute it; its symLG differs from the captions' for a few
@@ -23,7 +24,8 @@ PUBLISHED = {
     "2019": "e41d0146e150effeb8348a8feb4db2a2",
 }
 MAX_FILES = 200_000
-MAX_BYTES = 4 << 20  # of one file; the largest symLG of CROHME has 30 kB
+MAX_BYTES = 4 << 20  # of one file of an expression; the largest symLG of CROHME has 30 kB
+MAX_CAPTIONS = 64 << 20  # of a caption.txt: 100,000 expressions of 600 bytes
 MAX_TOTAL = 1 << 30
 
 _ID = re.compile(r'[^./\\,"][^/\\,"]*')
@@ -41,13 +43,13 @@ class GroundTruth(NamedTuple):
         return {key: label_graph.read(text, f"{key}.lg") for key, text in self.symlg.items()}
 
 
-def read_predictions(path: Path, split: bool = False) -> dict[str, str]:
-    """id -> text of the CROHME prediction file (`%ID`, newline, `$tokens$`).
+def read_predictions(path: Path, split: bool = False) -> Predictions:
+    """id -> text of the CROHME prediction file (`%ID`, newline, `$tokens$`), without known wrappers.
 
     `path`: folder of ID.txt, zip of them (the authors' result.zip), or one file (prediction_lists.py). `split`: the
     LaTeX is not in tokens yet, and is split into them. Raises InputError.
     """
-    what = "predictions (ID.txt)"
+    what, listed = "predictions (ID.txt)", False
     if path.is_dir():
         if (tables := sorted(path.glob("predictions/*.tsv"))) and not any(path.glob("*.txt")):
             raise InputError(f"{path}: this is a run folder: give its predictions/{tables[0].name}")
@@ -57,12 +59,20 @@ def read_predictions(path: Path, split: bool = False) -> dict[str, str]:
     elif path.suffix == ".zip" or zipfile.is_zipfile(path):
         entries = _zip(path, ".txt")
     elif path.suffix in prediction_lists.ENDINGS:
-        entries, what = prediction_lists.rows(path), "predictions"
+        entries, what, listed = prediction_lists.rows(path), "predictions", True
     else:
         endings = ", ".join(prediction_lists.ENDINGS)
         raise InputError(f"{path}: predictions must be a folder of ID.txt, a zip of them, or one of {endings}")
-    texts = _unique(entries, path, what)
-    return {key: as_tokens(key, text) for key, text in texts.items()} if split else texts
+    return _predictions(_unique(entries, path, what).items(), listed, split)
+
+
+def _predictions(entries: Iterable[tuple[str, str]], listed: bool, split: bool) -> Predictions:
+    predictions = Predictions()
+    for key, text in entries:
+        wrappers.read(predictions, key, text, listed)
+        if split:
+            predictions[key] = as_tokens(key, predictions[key])
+    return predictions
 
 
 def as_tokens(key: str, text: str) -> str:
@@ -88,7 +98,7 @@ def read_ground_truth(spec: str) -> GroundTruth:
         if not base.is_dir():
             splits = sorted(file.parent.name for file in base.parent.glob("*/caption.txt"))
             raise InputError(f"{path}: {_no_split(split, splits)}")
-        text = read_text(base / "caption.txt")
+        text = read_text(base / "caption.txt", MAX_CAPTIONS)
         graphs = _folder(base / "symLg", ".lg") if (base / "symLg").is_dir() else None
     elif path.is_file():
         text, graphs = _archive_split(path, split)
@@ -110,31 +120,37 @@ def read_ground_truth(spec: str) -> GroundTruth:
 
 
 def from_captions(captions: dict[str, list[str]], where: str) -> Iterator[tuple[str, str]]:
-    """The id and the symLG of every caption. Raises InputError, beginning with `where`, for one without."""
+    """The id and the symLG of every caption. Raises InputError, beginning with `where`, that names those without."""
+    reasons: dict[str, Unconverted] = {}
     for key, tokens in captions.items():
         try:
             yield key, write(from_latex(tokens), key)
         except Unconverted as reason:
-            raise InputError(f"{where}: {key} does not convert to symLG ({reason}); correct or drop it") from None
-
-
-def prediction_texts(latex: Mapping[str, str]) -> dict[str, str]:
-    """The texts of prediction files by id, from LaTeX by id. Raises InputError."""
-    return _unique(iter([(key, prediction_file(key, [text])) for key, text in latex.items()]), "predictions", "LaTeX")
+            reasons[key] = reason
+    if len(reasons) == 1:
+        ((key, reason),) = reasons.items()
+        raise InputError(f"{where}: {key} does not convert to symLG ({reason}); correct or drop it")
+    if reasons:
+        named = ", ".join(f"{key} ({reason})" for key, reason in list(reasons.items())[:3])
+        named += f" and {len(reasons) - 3} others" if len(reasons) > 3 else ""
+        raise InputError(f"{where}: {named} do not convert to symLG; correct or drop them")
 
 
 def matched(
     predictions: Path | Mapping[str, str], given: str | GroundTruth, split: bool = False
-) -> tuple[dict[str, str], GroundTruth, int]:
+) -> tuple[Predictions, GroundTruth, int]:
     """The predictions (a file of them, or their texts) whose id the truth has, the truth, and the number of others.
-    Raises InputError."""
+    Where the truth has no table, an environment around one line is removed as a wrapper. Raises InputError."""
     if isinstance(predictions, Mapping):
-        texts = {key: as_tokens(key, text) if split else text for key, text in predictions.items()}
+        texts = _predictions(predictions.items(), False, split)
         predictions = Path("predictions")  # as messages call them
     else:
         texts = read_predictions(predictions, split)
     truth = read_ground_truth(given) if isinstance(given, str) else given
-    known = {key: text for key, text in texts.items() if key in truth.symlg}
+    known = texts.kept(truth.symlg)
+    for key in known:
+        if ", *M, " not in truth.symlg[key]:
+            wrappers.without_alignment(known, key)
     if not known:
         where = given if isinstance(given, str) else "the ground truth"
         ours, theirs = next(iter(texts)), next(iter(truth.symlg))
@@ -175,17 +191,17 @@ def _unique(entries: Iterator[tuple[str, str]], source: object, what: str) -> di
     return texts
 
 
-def _text(file: IO[bytes], name: object) -> str:
-    data = file.read(MAX_BYTES + 1)  # never more, whatever the header of an archive claims
-    if len(data) > MAX_BYTES:
-        raise InputError(f"{name}: is larger than {MAX_BYTES >> 20} MB")
+def _text(file: IO[bytes], name: object, limit: int = MAX_BYTES) -> str:
+    data = file.read(limit + 1)  # never more, whatever the header of an archive claims
+    if len(data) > limit:
+        raise InputError(f"{name}: is larger than {limit >> 20} MB")
     return data.decode("utf-8-sig")
 
 
-def read_text(path: Path) -> str:
-    """The text of one file of at most 4 MB. Raises InputError."""
+def read_text(path: Path, limit: int = MAX_BYTES) -> str:
+    """The text of one file of at most `limit` bytes. Raises InputError."""
     with readable(path), path.open("rb") as file:
-        return _text(file, path)
+        return _text(file, path, limit)
 
 
 def _named(name: str, ending: str) -> bool:
@@ -216,11 +232,11 @@ def _open_zip(path: Path) -> zipfile.ZipFile:
     return archive
 
 
-def _unzip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> str:
+def _unzip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, limit: int = MAX_BYTES) -> str:
     name = f"{archive.filename}: {entry.filename}"
     try:
         with archive.open(entry) as file:
-            return _text(file, name)
+            return _text(file, name, limit)
     except InputError:
         raise
     except UnicodeDecodeError:
@@ -256,4 +272,4 @@ def _archive_split(path: Path, split: str) -> tuple[str, Iterator[tuple[str, str
     inside = ((info.filename[len(start) :], info) for info in archive.infolist() if info.filename.startswith(start))
     files = [(name, info) for name, info in inside if _named(name, ".lg")]
     graphs = ((name[: -len(".lg")], _unzip(archive, info)) for name, info in files)
-    return _unzip(archive, captions), graphs if files else None
+    return _unzip(archive, captions, MAX_CAPTIONS), graphs if files else None

@@ -107,6 +107,17 @@ def converted(text: str, rules: Rules = PAPER) -> symlg.SymLG | None:
         return None
 
 
+def reasons(texts: Mapping[str, str], rules: Rules = PAPER) -> dict[str, str]:
+    """Why each of the texts that do not convert does not, by id."""
+    found: dict[str, str] = {}
+    for key, text in texts.items():
+        try:
+            symlg.from_latex(symlg.formula_in(text), rules)
+        except symlg.Unconverted as reason:
+            found[key] = str(reason)
+    return found
+
+
 def write_all(folder: Path, texts: dict[str, str], ending: str) -> None:
     """Write texts by name as files NAME + `ending` in a new folder."""
     folder.mkdir(parents=True)

@@ -1,6 +1,8 @@
 """A score from files of predictions and ground truth, by the LgEval-compatible scripts or in process."""
 
+import re
 import tempfile
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +13,15 @@ from hmerbench.evaluation.scoring.convention import other_convention
 from hmerbench.evaluation.scoring.inputs import GroundTruth, as_tokens, matched
 from hmerbench.evaluation.scoring.interval import percent, proportion_interval
 from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket, bucket, by_bucket
-from hmerbench.evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, run_scripts, scripts
+from hmerbench.evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, reasons, run_scripts, scripts
 from hmerbench.evaluation.scoring.signature import signature_of
 from hmerbench.evaluation.scoring.tokens import formula_of, has_text, tokens_of, untokenized
+from hmerbench.evaluation.scoring.wrappers import Predictions
 from hmerbench.evaluation.symlg import PAPER, Rules
+
+SHOWN = 5  # of the reasons why predictions do not convert
+NO_FORMULA = ("empty prediction", "empty expression", "no $...$ formula in the file")
+_PLACE = re.compile(r" at token \d+$|^\d+ (?=tokens|characters|symbols)")  # what makes a reason one prediction's own
 
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
 
@@ -109,7 +116,7 @@ def evaluate(
         truth = truth._replace(captions={key: captions[key] for key in truth.symlg})
     if not own_scripts() and rules != PAPER:
         raise InputError(f"LGEVAL_BIN={scripts()}: these scripts follow their own rules; leave out reading and edition")
-    named = fields | ({"tok": "split"} if split else {})
+    named = fields | ({"tok": "split"} if split else {}) | ({"wrap": "removed"} if texts.unofficial else {})
     signature = signature_of(len(truth.symlg), named, rules if own_scripts() else None)
     if workdir is None and not own_scripts():
         with tempfile.TemporaryDirectory() as folder:
@@ -145,7 +152,8 @@ def evaluate(
         )
         rows.append(row)
     notes = ["the ground truth has no symLG; it was made from the captions"] if truth.made else []
-    notes += _notes(texts, graphs, counts["exact"], rules) if own_scripts() else []
+    why = reasons({row.id: texts[row.id] for row in rows if row.status == "unconverted"}, rules)
+    notes += _notes(texts, graphs, counts["exact"], rules, why) if own_scripts() else unconverted(why, len(texts))
     return Evaluation(_score(counts, rows, signature), rows, notes + left_out(stray))
 
 
@@ -155,10 +163,21 @@ def left_out(stray: int, missing: int = 0, n: int = 0) -> list[str]:
     return notes + ([f"{missing} of {n} expressions have no prediction"] if missing else [])
 
 
-def _notes(texts: dict[str, str], graphs: dict[str, LabelGraph], exact: int, rules: Rules) -> list[str]:
+def unconverted(why: dict[str, str], n: int) -> list[str]:
+    """A note on those of n predictions that do not convert, with the most frequent reasons; `why` has each one's."""
+    counts = Counter(_PLACE.sub("", reason) for reason in why.values())
+    shown = [f"{reason} ({count})" for reason, count in counts.most_common(SHOWN)]
+    if (others := len(counts) - SHOWN) > 0:
+        shown.append(f"{others} other reason{'s' * (others > 1)}")
+    return [f"{len(why)} of {n} predictions do not convert: {', '.join(shown)}"] if why else []
+
+
+def _notes(
+    texts: Predictions, graphs: dict[str, LabelGraph], exact: int, rules: Rules, why: dict[str, str]
+) -> list[str]:
     latex = {key: formula_of(text) for key, text in texts.items()}
-    notes = [note] if (note := other_convention(texts, graphs, rules)) else []
-    without = [key for key, formula in latex.items() if not formula.strip()]
+    notes = [note for note in (other_convention(texts, graphs, rules), texts.note()) if note]
+    without = [key for key in texts if why.get(key) in NO_FORMULA or not (latex[key].strip() or key in why)]
     if bare := [key for key in without if has_text(texts[key])]:
         notes.append(
             f"{len(bare)} of {len(texts)} predictions have text but no formula ({bare[0]}, ...): write each as %ID, "
@@ -166,6 +185,7 @@ def _notes(texts: dict[str, str], graphs: dict[str, LabelGraph], exact: int, rul
         )
     if empty := len(without) - len(bare):
         notes.append(f"{empty} of {len(texts)} predictions are empty")
+    notes += unconverted({key: reason for key, reason in why.items() if key not in without}, len(texts))
     if raw := [key for key, formula in latex.items() if untokenized(formula)]:
         counts, _, _ = in_process({key: as_tokens(key, text) for key, text in texts.items()}, graphs, rules)
         if counts["exact"] != exact:

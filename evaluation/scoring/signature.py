@@ -14,14 +14,14 @@ VERSION = "2"
 
 
 def signature_of(n: int, named: dict[str, str], rules: Rules | None) -> str:
-    """The signature of a score over n expressions. `named` are set, search, select, and tok where raw LaTeX was split
-    into tokens; `rules` is None for the scripts of LGEVAL_BIN, whose rules are unknown. Raises InputError for text that
-    a signature cannot hold."""
+    """The signature of a score over n expressions. `named` are set, search, select, tok where raw LaTeX was split into
+    tokens, and wrap where more was removed around formulas than the official chain removes; `rules` is None for the
+    scripts of LGEVAL_BIN, whose rules are unknown. Raises InputError for text that a signature cannot hold."""
     if odd := [text for text in named.values() if "|" in text or not text.isprintable()]:
         raise InputError(f"{odd[0]!r}: cannot be part of a signature; leave out | and line breaks")
     scorer = rules.versions if rules else {"scorer": "LGEVAL_BIN"}
     fields = {"set": named["set"], "n": str(n), "metric": "symlg", **scorer, "search": named["search"]}
-    fields |= {"tok": named["tok"]} if "tok" in named else {}
+    fields |= {key: named[key] for key in ("tok", "wrap") if key in named}
     fields |= {"select": named["select"], "v": VERSION}
     return "|".join(["ExpRate", *(f"{key}:{text}" for key, text in fields.items())])
 

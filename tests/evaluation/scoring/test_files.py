@@ -276,7 +276,7 @@ def test_broken_matrices_convert(body: str):
         ("<mi>a\n  b</mi>", {"a b"}),
         ("<mn>1,234,567</mn>", {"1COMMA234COMMA567"}),
         ("<mo>&LT;</mo>", {r"\lt"}),
-        ("<mo>&amp;</mo>", {"&"}),
+        ("<mi>a</mi><mo>&amp;</mo><mi>b</mi>", {"a"}),  # the official tool reads nothing from the ampersand on
     ],
 )
 def test_labels_of_mathml_fit_in_a_line(body: str, labels: set[str]):
@@ -611,6 +611,26 @@ def test_what_a_perfect_reader_of_captions_gets(tmp_path: Path, crohme: Path, ye
     (tmp_path / "captions.tsv").write_text(tsv(truth.captions or {}))
     score = evaluate(tmp_path / "captions.tsv", truth, NO_FIELDS).score
     assert (score.exact, score.token_exact) == (exact, score.n)
+
+
+def test_all_captions_that_do_not_convert_are_told_at_once(tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    bad = {"b": r"\foo x", "c": "{ x", "d": r"\bar", "e": "x }"}
+    lines = "".join(f"{key}\t{text}\n" for key, text in {"a": "x", **bad}.items())
+    (tmp_path / "mine/caption.txt").write_text(lines)
+    with pytest.raises(InputError, match=r"b \(unknown .*\), c \(.*\), d \(.*\) and 1 others do not convert"):
+        inputs.read_ground_truth(f"{tmp_path}:mine")
+
+
+def test_a_hundred_thousand_captions_are_read(tmp_path: Path):
+    """Of 60 bytes each, so more than a single expression's file may have."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/caption.txt").write_text("".join(f"e{k}\t{'x ' * 30}\n" for k in range(100_000)))
+    assert (
+        len(inputs.parse_captions(inputs.read_text(tmp_path / "mine/caption.txt", inputs.MAX_CAPTIONS), "c")) == 100_000
+    )
+    with pytest.raises(InputError, match="is larger than 4 MB"):
+        inputs.read_text(tmp_path / "mine/caption.txt")
 
 
 @pytest.mark.parametrize("packed", [False, True])

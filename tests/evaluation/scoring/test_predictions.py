@@ -46,6 +46,9 @@ RECOGNIZED = [
         ("p.json", json.dumps(as_json("img_id", "pred"))),
         ("p.json", json.dumps(as_json("image", "tokens", split=True), indent=1)),
         ("p.json", lines(RECOGNIZED)),
+        ("p.json", json.dumps({f"{key}.png": {"pred": latex} for key, latex in LATEX.items()})),
+        ("p.json", json.dumps(LATEX)),
+        ("p.csv", '\n\r\nid,pred\ne0,\\frac { 1 2 } { x }\ne1,"a , b"\n'),
         ("p.csv", 'id,pred,score\ne0,\\frac { 1 2 } { x },1\n\ne1,"a , b",2\n'),
         ("p.csv", '\ufeffimg_id,latex\r\ne0,\\frac { 1 2 } { x }\r\ne1,"a , b"\r\n'),
         ("p.tsv", "tokens\timage\n\\frac { 1 2 } { x }\te0.bmp\na , b\tdata/e1.bmp\n"),
@@ -85,6 +88,13 @@ def test_a_table_is_read_as_it_was_written(predictions: dict[str, list[str]]):
         ("a.json", '[{"img_id": "<script>,", "pred": "x"}]', "cannot be the id"),
         ("a.json", "[" * 100_000, "must be a JSON list"),
         ("a.xlsx", "x", ".jsonl, .json, .csv, .tsv"),
+        ("a.csv", "\n\nid,pred\ne0\n", "line 4: 1 fields under 2 columns"),
+        ("a.csv", "id,pred,pred\ne0,x,y\n", "its column pred occurs twice"),
+        ("a.csv", "id,\x1b[31mpred\ne0,x\n", "its columns are id, \\x1b[31mpred; name them"),
+        ("a.jsonl", '{"id": "e0", "pred": "x", "pred": "y"}', "line 1: the key pred occurs twice; take one out"),
+        ("a.json", '[{"id": "e0", "pred": "x", "nbest": [{"a": 1, "a": 2}]}]', "the key a occurs twice"),
+        ("a.json", '{"e0": "x", "e0": "y"}', "the key e0 occurs twice"),
+        ("a.jsonl", '{"id": "e0", "pred": "' + "x " * 2_200_000 + '"}', "line 1: is longer than 4 million characters"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, text: str, message: str):

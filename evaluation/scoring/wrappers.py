@@ -1,0 +1,149 @@
+r"""What stands around a formula in Markdown and in the output of language models, and its removal: dollars, \[ \],
+\( \), code fences, bold type, environments for one formula, \tag, a line break and marks of the end."""
+
+import re
+from collections import Counter
+
+from hmerbench.evaluation.scoring.tokens import formula_of, prediction_file
+from hmerbench.evaluation.symlg import Unconverted, body_of, formula_in
+
+# Around the formula: the name to tell, what begins, what ends.
+_PAIRS = (
+    ("code fence", r"(?:```|~~~)[ \t]*(?:(?i:latex|tex|math|markdown|text)\b)?", r"(?:```|~~~)"),
+    ("code", r"`(?!`)", r"`"),
+    ("bold", r"\*\*(?=\S)", r"(?<=\S)\*\*"),
+    ("bold", r"__(?=\S)", r"(?<=\S)__"),
+    ("$$", r"\$\$", r"(?<!\\)\$\$"),
+    ("$", r"\$", r"(?<!\\)\$"),
+    (r"\[ \]", r"\\\[", r"\\\]"),
+    (r"\( \)", r"\\\(", r"\\\)"),
+    *(
+        (name, rf"\\begin\s*\{{\s*{name}\*?\s*\}}", rf"\\end\s*\{{\s*{name}\*?\s*\}}")
+        for name in ("equation", "displaymath", "math")
+    ),
+)
+_AROUND = tuple((name, re.compile(rf"{begin}(.*){end}", re.DOTALL), re.compile(end)) for name, begin, end in _PAIRS)
+# Before it, and after it.
+_BEFORE = (
+    ("<s>", re.compile(r"(?:<(?:s|sos|bos|start)>|\[(?:CLS|BOS|SOS)\])\s*")),
+    (r"\tag", re.compile(r"\\tag\s*\*?\s*\{(?:[^{}]|\{[^{}]*\})*\}\s*")),
+)
+_AFTER = (
+    ("<eol>", re.compile(r"\s*<eol>$")),
+    ("</s>", re.compile(r"\s*(?:<(?:/s|eos|end|pad)>|<\|\w+\|>|\[(?:EOS|SEP|PAD)\])$")),
+    (r"\\", re.compile(r"(?<!\\)(?:\\\\)+$")),
+    (r"\tag", re.compile(r"\s*\\tag\s*\*?\s*\{(?:[^{}]|\{[^{}]*\})*\}$")),
+)
+# Environments for several lines: removed around a single line, where the truth has no table.
+_LINES = re.compile(
+    r"\\begin\s*\{\s*(align|aligned|alignat|alignedat|flalign|gather|gathered|multline|split|eqnarray)\*?\s*\}"
+    r"(?P<line>.*)\\end\s*\{\s*\1\*?\s*\}",
+    re.DOTALL,
+)
+_COLUMNS = re.compile(r"\s*\{\s*\d+\s*\}")  # how many alignat has
+_SUSPECT = re.compile(r"\$|\\[\[(]|`|~~~|\*\*|__|\\tag|\\begin|\\\\\s*$|[>\]]\s*$|^\s*[<\[]")
+_DOLLAR = re.compile(r"(?<!\\)\$")
+
+
+class Predictions(dict[str, str]):
+    """Prediction files' texts by id, without wrappers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.removed: dict[str, list[str]] = {}  # the wrappers of each prediction that had some
+        self.unofficial: set[str] = set()  # those that the official chain would not have read
+
+    def add(self, key: str, text: str, removed: list[str], official: bool) -> None:
+        """Add a prediction's text without the wrappers that it had."""
+        self[key] = text
+        if removed:
+            self.removed[key] = self.removed.get(key, []) + removed
+        if removed and not official:
+            self.unofficial.add(key)
+
+    def kept(self, keys: "set[str] | dict[str, str]") -> "Predictions":
+        """Those with one of these ids."""
+        kept = Predictions()
+        for key in (key for key in self if key in keys):
+            kept.add(key, self[key], self.removed.get(key, []), key not in self.unofficial)
+        return kept
+
+    def note(self) -> str | None:
+        """What was removed, in words."""
+        if not self.removed:
+            return None
+        counts = Counter(name for names in self.removed.values() for name in dict.fromkeys(names))
+        shown = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
+        note = f"{len(self.removed)} of {len(self)} predictions are wrapped, and read without: {shown}"
+        if self.unofficial:
+            note += f"; the official scorer would not take it away from {len(self.unofficial)} of them (wrap:removed)"
+        return note
+
+
+def read(predictions: Predictions, key: str, source: str, listed: bool) -> None:
+    """Add a prediction, given as its file's text or, `listed`, as a row of a list. A row with dollars goes the way of a
+    file; one without is all formula."""
+    body = source if listed else body_of(source)
+    as_file = prediction_file(key, source.split()) if listed else source
+    if not _SUSPECT.search(body):
+        predictions.add(key, as_file, [], True)
+        return
+    marked = not listed or _DOLLAR.search(body) is not None
+    outer: list[str] = []
+    formula, official = body, not marked
+    if marked:
+        try:
+            formula, official = formula_in(f"%{key}\n{body}"), True
+            outer += [("$$" if "$$" in body else "$")] if listed else []
+        except Unconverted:  # no dollars, or blanks within them
+            pass
+    inner, names = unwrapped(formula)
+    if not official and not listed and (lines := _LINES.fullmatch(inner.strip())):
+        names.append(lines[1])  # displayed as it is; within dollars it is a formula
+    if (names and inner.strip()) or outer:
+        official = official and set(names) <= {"equation"}  # which pandoc reads by itself
+        predictions.add(key, prediction_file(key, inner.split()), outer + names, official)
+    else:
+        predictions.add(key, as_file, [], True)
+
+
+def unwrapped(formula: str) -> tuple[str, list[str]]:
+    """A formula without what is around it, and the names of that, from outside to inside."""
+    names: list[str] = []
+    while (found := _layer(formula.strip())) is not None:
+        formula, name = found
+        names.append(name)
+    return formula, names
+
+
+def _layer(text: str) -> tuple[str, str] | None:
+    """The text within the outermost wrapper, and its name; None if there is none."""
+    for name, around, end in _AROUND:
+        if (match := around.fullmatch(text)) and not end.search(match[1]):  # else two formulas are beside each other
+            return match[1], name
+    for name, before in _BEFORE:
+        if (match := before.match(text)) and match.end() < len(text):
+            return text[match.end() :], name
+    for name, after in _AFTER:
+        if (match := after.search(text)) and match.start():
+            return text[: match.start()], name
+    return None
+
+
+def on_one_line(formula: str) -> tuple[str, str] | None:
+    """The only line of an environment for several, without marks of alignment, and the environment; None for others."""
+    match = _LINES.fullmatch(formula.strip())
+    if match is None:
+        return None
+    line = _COLUMNS.sub("", match["line"], count=1) if "at" in match[1] else match["line"]
+    line, _ = unwrapped(line)
+    if "\\\\" in line or r"\begin" in line or not line.strip():
+        return None
+    return re.sub(r"(?<!\\)&", " ", line), match[1]
+
+
+def without_alignment(predictions: Predictions, key: str) -> None:
+    """Take a prediction out of an environment for several lines if it has one."""
+    if r"\begin" in predictions[key] and (found := on_one_line(formula_of(predictions[key]))):
+        line, name = found
+        predictions.add(key, prediction_file(key, line.split()), [name], False)
