@@ -1,7 +1,6 @@
 """YAML files of settings, read strictly and written so that they are read alike; keys in sections, and by full name."""
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,44 +9,14 @@ import yaml
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
-
-
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that refuses duplicate keys, of which YAML would silently keep the last, and aliases, of which a few
-    lines can make any number of values; it reads `_NUMBERS`."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError(f"line {self.peek_event().start_mark.line + 1}: an alias; write its value out")
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys: list[Any] = []
-        for key, _ in node.value:
-            keys.append(self.construct_object(key))
-            if keys[-1] in keys[:-1]:
-                line = key.start_mark.line + 1
-                raise yaml.YAMLError(f"line {line}: the key '{keys[-1]}' occurs twice; take one out")
-        return super().construct_mapping(node, deep)
+from hmerbench.evaluation.strict import NUMBERS, Loader
 
 
 class _Dumper(yaml.SafeDumper):
-    """SafeDumper that quotes text which `_Loader` would read as a number."""
+    """SafeDumper that quotes text which `Loader` would read as a number."""
 
 
-# Decimal notation alone: YAML 1.1 reads 1e-3 as text, but 010 as 8 and 1:30 as 90.
-_NUMBERS = {
-    "tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9][\d_]*)$"),
-    "tag:yaml.org,2002:float": re.compile(
-        r"[-+]?((\d[\d_]*(\.\d*)?|\.\d+)[eE][-+]?\d+|\d[\d_]*\.\d*|\.\d+|\.(inf|Inf|INF))$|\.(nan|NaN|NAN)$"
-    ),
-}
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in known if tag not in _NUMBERS]
-    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-for _tag, _pattern in _NUMBERS.items():
-    _Loader.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
+for _tag, _pattern in NUMBERS.items():
     _Dumper.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
 
 
@@ -58,7 +27,7 @@ def to_yaml(keys: Mapping[str, Any]) -> str:
 
 def parse_yaml(text: str) -> Any:
     """The value of a YAML document. Raises YAMLError, or another ValueError for a date such as 2014-13-01."""
-    return yaml.load(text, _Loader)
+    return yaml.load(text, Loader)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
@@ -12,13 +13,14 @@ from hmerbench.evaluation import InputError, printable
 MAX_DEPTH = 40  # of lists and mappings within each other; a card has 3, a row of predictions 4
 
 
-class _Yaml(yaml.SafeLoader):
-    """SafeLoader without duplicate keys, of which YAML would keep the last, without aliases, of which a few lines make
-    any number of values, and without depth that ends in a RecursionError."""
+class Loader(yaml.SafeLoader):
+    """SafeLoader that refuses duplicate keys, of which YAML would silently keep the last, aliases, of which a few
+    lines can make any number of values, and depth that ends in a RecursionError; it reads `NUMBERS`."""
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """The next node. Raises YAMLError for an alias, and for one too deep."""
         line = self.peek_event().start_mark.line + 1
         if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError(f"line {line}: an alias; write its value out")
@@ -29,20 +31,43 @@ class _Yaml(yaml.SafeLoader):
         self.depth -= 1
         return node
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value of a node. Raises YAMLError with the line for one that is no value, such as 2014-13-01."""
+        try:
+            return super().construct_object(node, deep)
+        except ValueError as error:
+            raise yaml.YAMLError(f"line {node.start_mark.line + 1}: {node.value}: {error}") from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The keys and values of a mapping. Raises YAMLError for a key that occurs twice."""
         keys: list[Any] = []
         for key, _ in node.value:
             keys.append(self.construct_object(key))
             if keys[-1] in keys[:-1]:
-                raise yaml.YAMLError(f"line {key.start_mark.line + 1}: the key {keys[-1]} occurs twice; take one out")
+                raise yaml.YAMLError(f"line {key.start_mark.line + 1}: the key '{keys[-1]}' occurs twice; take one out")
         return super().construct_mapping(node, deep)
+
+
+# Decimal notation alone: YAML 1.1 reads 1e-3 as text, but 010 as 8 and 1:30 as 90.
+NUMBERS = {
+    "tag:yaml.org,2002:int": re.compile(r"[-+]?(0|[1-9][\d_]*)$"),
+    "tag:yaml.org,2002:float": re.compile(
+        r"[-+]?((\d[\d_]*(\.\d*)?|\.\d+)[eE][-+]?\d+|\d[\d_]*\.\d*|\.\d+|\.(inf|Inf|INF))$|\.(nan|NaN|NAN)$"
+    ),
+}
+Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if tag not in NUMBERS]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, _pattern in NUMBERS.items():
+    Loader.add_implicit_resolver(_tag, _pattern, list("-+.0123456789"))
 
 
 def yaml_of(text: str, where: object) -> Any:
     """The value of a YAML document. Raises InputError, beginning with `where`."""
     try:
-        return yaml.load(text, _Yaml)
-    except (yaml.YAMLError, ValueError, TypeError) as error:  # ValueError: a date such as 2014-13-01
+        return yaml.load(text, Loader)
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         told = printable(" ".join(str(error).split()))
         raise InputError(f"{where}: this is not YAML ({told[:120]}); correct it") from None
 

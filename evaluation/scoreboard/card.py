@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, NamedTuple
 
-import yaml
 from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from hmerbench.evaluation import InputError, readable
 from hmerbench.evaluation.scoring.inputs import read_text
+from hmerbench.evaluation.strict import yaml_of
 
 CARDS = Path(__file__).parent
 ROOT = CARDS.parents[1]  # of the repository: predictions of our own runs are committed there
@@ -100,10 +100,7 @@ def read_card(path: Path) -> System:
     """The system of a card. Raises InputError with the first thing that is wrong in it."""
     if not SYSTEM.fullmatch(path.stem):
         raise InputError(f"{path}: give it another name; {SYSTEM_RULE}")
-    try:
-        return System(path.stem, checked(yaml.safe_load(read_text(path)), path))
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: this is not YAML ({' '.join(str(error).split())[:80]})") from None
+    return System(path.stem, checked(yaml_of(read_text(path), path), path))
 
 
 def checked(keys: object, path: Path) -> Card:

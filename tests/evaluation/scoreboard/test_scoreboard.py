@@ -319,3 +319,22 @@ def test_others_rows_are_counted_again(crohme: Path):
                     assert {name: int(row[name]) for name in COUNTS} == {name: counts[name] for name in COUNTS}
                     compared += 1
     assert compared >= 18
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("a: " + "[" * 3000, r"sys.yaml: this is not YAML \(line 1: more than 40 levels"),
+        ("{a: " * 3000, r"sys.yaml: this is not YAML \(line 1: more than 40 levels"),
+        ("year: 2025\nx: 2014-13-01\n", r"sys.yaml: this is not YAML \(line 2: 2014-13-01: month must be"),
+        ("name: A\nname: B\n", r"sys.yaml: this is not YAML \(line 2: the key 'name' occurs twice"),
+        ("a: &a [x]\nb: *a\n", r"sys.yaml: this is not YAML \(line 2: an alias"),
+        ("a: !!python/name:os.system x", r"sys.yaml: this is not YAML \(could not determine"),
+        ("- a", "sys.yaml: the card: "),
+    ],
+)
+def test_a_card_is_read_strictly(tmp_path: Path, text: str, fault: str):
+    (tmp_path / "sys.yaml").write_text(text)
+    with pytest.raises(InputError, match=fault) as error:
+        read_cards(tmp_path)
+    assert "\n" not in str(error.value)
