@@ -394,6 +394,9 @@ def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds:
     console.print(f"tables   {folder}/table*.csv, .md, .tex")
     console.print(f"runs     {space / 'runs'}")
     console.print(f"MLflow   {store(runs[0].path)} (make mlflow-ui RESULTS={space})")
+    console.print(
+        f"page     make report CROHME={archive.path}{'' if results == Path('results') else f' RESULTS={results}'}"
+    )
     console.print(f"seconds  {seconds:.0f}")
     if words := _advice(archive, runs):
         console.print(words)

@@ -247,12 +247,12 @@ def test_without_crohme_the_embedded_sets_runs_are_shown_and_named(place: Place,
     (data,) = material.sets
     assert (data.data, data.name, sorted(data.runs)) == ("embedded", "test", [place.key_a, place.key_b])
     page = render(material, tmp_path)
-    assert "EMBEDDED DATA: these are NOT CROHME numbers." in page and "NOT CROHME" not in render(
+    assert "Expressions and rows named embedded are NOT CROHME numbers." in page and "NOT CROHME" not in render(
         gather(None, tmp_path / "empty", 0), tmp_path / "empty"
     )
     shutil.copytree(MEDIUM, tmp_path / "reproduced/comer-fusion/medium-seed7")
     both = render(gather(None, tmp_path, 0), tmp_path)
-    assert "rows named embedded are NOT CROHME numbers." in both and "EMBEDDED DATA" not in both
+    assert "rows named embedded are NOT CROHME numbers." in both
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -275,6 +275,24 @@ def test_a_page_is_replaced_whole_or_not_at_all(place: Place, tmp_path: Path) ->
 
 def test_the_same_runs_give_the_same_page(place: Place) -> None:
     assert report(place.crohme, place.results, attention=3).read_bytes() == place.page.read_bytes()
+
+
+def test_the_summary_has_the_runs_on_other_data_apart_from_crohmes(place: Place) -> None:
+    summary = place.page.read_text().partition('<section id="expressions"')[0]
+    own, crohme = re.findall(r"<caption>(.*?)</caption>(.*?)</table>", summary, re.DOTALL)
+    assert own[0] == "ExpRate on foreign data (NOT CROHME), in percent, with the 95 % interval"
+    assert own[1].count('<tr class="local">') == 2 and re.search(r"<td>\d\d\.\d\d \(\d\d\.\d–\d\d\.\d\)</td>", own[1])
+    assert crohme[0] == "ExpRate on CROHME 2014, in percent" and "CoMER (Fusion)" in crohme[1]
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_page_tells_its_progress_and_refuses_the_folder_of_one_archives_runs(place: Place, capsys) -> None:
+    gather(place.crohme, place.results, 0)
+    said = capsys.readouterr().err
+    assert "reading 2 runs" in said and "comparing 2 predictions of each of 60 in test" in said
+    space = place.a.parents[2]
+    with pytest.raises(UserError, match="make report CROHME="):
+        report(None, space, 0)
 
 
 def test_the_summary_and_the_expressions_come_first(place: Place) -> None:

@@ -59,7 +59,8 @@ def go_to(page, place: Place, id_: str) -> None:
 
 def choose(page, place: Place, a: str, b: str = "") -> None:
     page.select_option("#run-a", a)
-    page.select_option("#run-b", b)
+    if b or page.locator("#run-b").is_visible():
+        page.select_option("#run-b", b)
 
 
 def count(page) -> int:
@@ -258,20 +259,51 @@ def test_tables_and_playback_fit_on_a_phone(engine, place: Place) -> None:
     phone.goto(place.page.as_uri())
     phone.wait_for_selector("body[data-ready]")
     assert phone.evaluate("document.documentElement.scrollWidth") == 375
-    summary = phone.locator("#results table").bounding_box()
-    assert summary and summary["width"] <= 375
+    boxes = [table.bounding_box() for table in phone.locator("#results table").all()]
+    assert boxes and all(box and box["width"] <= 375 for box in boxes)
     assert not any(table.is_visible() for table in phone.locator("#tables table, #cost table").all())  # folded
     phone.locator("#tables summary").first.click()
     table = phone.locator("#tables table").first
     heading = table.locator("th", has_text="ExpRate").bounding_box()
     assert heading and heading["x"] + heading["width"] <= 375
     choose(phone, place, place.key_a)
+    phone.click("#more")
     phone.check("#played")
     phone.locator(".player input").fill("1")
     for part in ("button", "input", "output"):
         box = phone.locator(f".player {part}").bounding_box()
         assert box and box["x"] >= 0 and box["x"] + box["width"] <= 375, part
     phone.close()
+
+
+def test_on_a_phone_the_list_and_a_tapped_expression_are_in_view(engine, place: Place) -> None:
+    phone = engine.new_page(viewport={"width": 400, "height": 800}, is_mobile=True, has_touch=True)
+    phone.goto(place.page.as_uri())
+    phone.wait_for_selector("body[data-ready]")
+    phone.evaluate("document.getElementById('expressions').scrollIntoView()")
+    filters, rows = phone.locator("#filters").bounding_box(), phone.locator("#list").bounding_box()
+    assert filters["height"] < 150 and rows["y"] + rows["height"] < 800  # the filters leave room for the list
+    assert phone.is_visible("#search") and not phone.is_visible("#verdict")
+    phone.locator("#rows .entry").nth(2).tap()
+    detail = phone.locator("#detail h3").bounding_box()
+    assert current(phone) == list(EXPRESSIONS)[2] and -1 < detail["y"] < 100
+    phone.locator(".back").tap()
+    assert -1 < phone.locator("#list").bounding_box()["y"] < 100
+    phone.locator("#more").tap()
+    phone.select_option("#verdict", "wrong")
+    assert phone.inner_text("#more") == "filters (1)" and phone.get_attribute("#more", "aria-expanded") == "true"
+    phone.close()
+
+
+def test_an_empty_list_says_that_a_run_has_no_attention(page, place: Place) -> None:
+    choose(page, place, place.key_b)
+    page.check("#played")
+    assert count(page) == 0
+    for pane in ("#rows", "#detail"):
+        said = page.inner_text(pane)
+        assert said.startswith("Run A has no attention on this page") and "bttr · tiny · seed 7" in said
+    choose(page, place, place.key_a)
+    assert count(page) > 0
 
 
 def look(engine, path: Path) -> tuple[str, str]:

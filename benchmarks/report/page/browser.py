@@ -17,7 +17,7 @@ import numpy as np
 
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.printing import counted
+from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.lgeval.label_graph import Graph, read
@@ -119,6 +119,7 @@ def build(
         if archive:  # in its order; all expressions if no run was scored
             ids = dict.fromkeys(id_ for id_ in archive.captions(name) if not ids or id_ in ids)
         if ids:
+            err_console.print(f"  comparing {counted(len(scored), 'prediction')} of each of {len(ids):,} in {name}")
             sets.append(_set(archive, name, list(ids), scored, notes))
     return sets
 

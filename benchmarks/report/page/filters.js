@@ -64,6 +64,15 @@ function filters() {
   return tests;
 }
 
+// Why the list is empty: of most runs, the page has no attention at all.
+function nothing() {
+  const a = chosen("a");
+  if (!$("played").checked || state.rows.some((row) => row.attention[a])) return "No expression passes these filters";
+  const having = meta.runs.filter(({ key }) => state.rows.some((row) => row.attention[key])).map(({ name }) => name);
+  const others = having.length ? `; there is that of ${having.join(", ")}` : "";
+  return `Run A has no attention on this page: its weights are not in its folder, or the notes say why${others}`;
+}
+
 const SORTS = {
   set: () => 0,
   short: (x, y) => x.length - y.length,
@@ -77,6 +86,12 @@ function reset() {
   $("played").checked = false;
   applyFilters();
   writeAddress();
+}
+
+// How many of the filters are not at their first choice.
+function filtering() {
+  const set = CHOICES.filter((id) => !["run-a", "search", "played"].includes(id) && $(id).value !== firstChoice($(id)));
+  return set.length + $("played").checked;
 }
 
 // The address is #/set/id?filter=value&..., without the filters that are at their first choice.

@@ -23,7 +23,7 @@ from markupsafe import Markup
 from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
-from hmerbench.benchmarks.printing import counted
+from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.report import tables
 from hmerbench.benchmarks.report.figures.error_figure import taxonomy
 from hmerbench.benchmarks.report.figures.write import draw, rendered, style
@@ -74,6 +74,7 @@ class Material:
     def add(self, archive: Archive | None, runs: list[RunFolder], attention: int, folder: Path | None = None) -> None:
         """Add runs on the data of an archive (None: runs on CROHME, without images and ground truth), and the published
         systems whose predictions are in `folder`."""
+        err_console.print(f"  reading {counted(len(runs), 'run')}")
         systems = read_systems(archive, folder, self.notes) if archive and folder else {}
         sets = build(archive, runs, self.notes, {key: scored for key, (_, scored) in systems.items()})
         self.systems |= {key: name for key, (name, _) in systems.items()}
@@ -103,6 +104,9 @@ def report(crohme: Path | None, results: Path, attention: int = 12, systems: Pat
 
 def gather(crohme: Path | None, results: Path, attention: int, systems: Path | None = None) -> Material:
     """Read the content of the page; add a note for what is missing. Raises UserError for a damaged archive."""
+    if results.parent.name == "local" and (results / "runs").is_dir():
+        its = f"CROHME={results / 'data.zip'}" if (results / "data.zip").exists() else "CROHME= with its archive"
+        raise UserError(f"{results}: these are the runs on one archive, named by it: make report {its}")
     archive = open_archive(crohme) if crohme else None
     material = Material(archive, [(tables.heading(name), frame) for name, frame in tables.local(results).items()])
     notes = material.notes
@@ -156,9 +160,9 @@ def render(material: Material, results: Path) -> str:
         style=Markup(_part("page.css")),
         script=Markup(script),
         script_hash=Markup(f"sha256-{digest}"),
-        warning=_warning(others, crohme=any(run.data == "crohme" for run in material.runs)),
+        warning=f"Expressions and rows named {' or '.join(others)} are NOT CROHME numbers." if others else "",
         intro=f"{content}; data: {material.archive.edition if material.archive else 'no archive was given'}.",
-        summary=_summary(results),
+        summary=_summary(results, material.runs),
         tables=[table for title, frame in material.frames for table in _tables(title, frame)],
         tables_note=tables.NOTE.replace("`", ""),
         scores=[row for run in material.runs for row in _scores(run)],
@@ -174,15 +178,6 @@ def render(material: Material, results: Path) -> str:
     )
 
 
-def _warning(others: Sequence[str], *, crohme: bool) -> str:
-    """What of the page is no result on CROHME, if anything."""
-    if not others:
-        return ""
-    if crohme:
-        return f"Expressions and rows named {' or '.join(others)} are NOT CROHME numbers."
-    return f"{' and '.join(others).upper()} DATA: these are NOT CROHME numbers."
-
-
 def _part(name: str) -> str:
     return resources.files("hmerbench.benchmarks.report.page").joinpath(name).read_text(encoding="utf-8")
 
@@ -193,13 +188,27 @@ def packed(data: Any) -> str:
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), 9, mtime=0)).decode()
 
 
-def _summary(results: Path) -> Json:
-    """README's table, and the sentences below it."""
+def _summary(results: Path, runs: Sequence[RunFolder]) -> Json:
+    """The runs on other data, then README's table and the sentences below it."""
+    shown = []
+    for data in sorted({run.data for run in runs} - {"crohme"}):
+        own = [run for run in runs if run.data == data and run.scores]
+        splits = sorted({split for run in own for split in run.scores})
+        cells = [[title(run), *(_rate(run, split) for split in splits)] for run in own]
+        heading = f"ExpRate on {data} data (NOT CROHME), in percent, with the 95 % interval"
+        rows = [{"source": "local", "cells": row} for row in cells]
+        shown += [{"title": heading, "headings": ["run", *splits], "rows": rows}] if rows else []
     columns = tables.short_columns(results)
     models = dict.fromkeys(model for column in columns.values() for model in column)
     rows = [[model, *(column.get(model, "") for column in columns.values())] for model in models]
     words = [claim.replace("**", "").replace("`", "") for claim in tables.claims(results)]
-    return {"headings": ["model", *columns], "rows": [{"source": "", "cells": row} for row in rows], "words": words}
+    board = {"headings": ["model", *columns], "rows": [{"source": "", "cells": row} for row in rows]}
+    return {"tables": [*shown, {"title": "ExpRate on CROHME 2014, in percent", **board}], "words": words}
+
+
+def _rate(run: RunFolder, split: str) -> str:
+    score = run.scores.get(split)
+    return f"{score.exprate:.2f} ({interval_text(score.exact, score.n)})" if score else "–"
 
 
 def _tables(title: str, frame: pd.DataFrame) -> list[Json]:
@@ -248,6 +257,7 @@ def _costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
 def drawings(material: Material, results: Path) -> list[Json]:
     """The figures of `make figures` and the errors of each local run, with captions, in the order of CAPTIONS. A figure
     that cannot be drawn becomes a note."""
+    err_console.print("  drawing the figures")
     images: dict[str, tuple[str, bytes]] = {}
     if (attention := results / "figures/fig4-attention.png").exists():  # takes a network: drawn by its own command
         images["fig4-attention"] = "png", attention.read_bytes()

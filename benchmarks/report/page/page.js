@@ -2,7 +2,6 @@
 // They are inserted as text, never as HTML.
 
 const ROW = 58; // px, height of a list entry
-const NOTHING = "No expression passes these filters";
 const STATUS = { missing: "no prediction", unconverted: "not LaTeX" };
 
 const $ = (id) => document.getElementById(id);
@@ -58,6 +57,7 @@ function applyFilters(keep = state.shown[state.at]) {
   state.shown = state.rows.filter((row) => tests.every((test) => test(row)));
   state.shown.sort(SORTS[$("sort").value]);
   $("versus").disabled = !chosen("b");
+  $("more").textContent = filtering() ? `filters (${filtering()})` : "filters"; // those that a phone hides
   $("count").textContent = summary();
   $("spacer").style.height = state.shown.length * ROW + "px";
   $("list").scrollTop = 0;
@@ -114,7 +114,7 @@ function drawList() {
   const last = Math.min(state.shown.length, first + Math.ceil(list.clientHeight / ROW) + 9);
   const options = [];
   for (let index = first; index < last; index++) options.push(option(index));
-  if (state.rows.length && !options.length) options.push(make("p", { class: "empty" }, NOTHING + "."));
+  if (state.rows.length && !options.length) options.push(make("p", { class: "empty" }, nothing() + "."));
   $("rows").replaceChildren(...options);
 }
 
@@ -127,7 +127,7 @@ function option(index) {
     {
       id: "option-" + index, role: "option", class: "entry", "aria-selected": String(index === state.at),
       "aria-posinset": index + 1, "aria-setsize": state.shown.length,
-      style: `top:${index * ROW}px;height:${ROW}px`, onclick: () => select(index),
+      style: `top:${index * ROW}px;height:${ROW}px`, onclick: () => (select(index), show("detail")),
     },
     row.image ? make("img", { src: picture(row), alt: "", class: "ink", loading: "lazy" }) : make("span", { class: "snippet" }, snippet(row)),
     make("span", { class: "who" }, make("b", {}, row.id), make("small", {}, `${label(row.set)} · ${row.length} tokens`)),
@@ -163,6 +163,11 @@ function select(index, remember = true) {
   if (remember) writeAddress();
 }
 
+// On a phone, list and expression are below each other: brings one of them into view.
+function show(id) {
+  if (matchMedia("(max-width: 760px)").matches) $(id).scrollIntoView({ block: "start" });
+}
+
 function move(by) {
   if (state.shown.length) select(Math.min(state.shown.length - 1, Math.max(0, state.at + by)));
 }
@@ -172,14 +177,15 @@ function move(by) {
 function drawDetail(row) {
   const detail = $("detail");
   if (!row) {
-    detail.replaceChildren(make("p", { class: "empty" }, state.rows.length ? NOTHING + ": reset them with the button or the key x." : meta.empty));
+    detail.replaceChildren(make("p", { class: "empty" }, state.rows.length ? nothing() + ": reset them with the button or the key x." : meta.empty));
     return;
   }
   const facts = [label(row.set), `${row.length} tokens`, ...(row.kinds || [])];
   const sides = [["a", chosen("a")], ["b", chosen("b")]].filter(([, run]) => run);
   const cards = [truthCard(row, sides), ...sides.map(([side, run]) => predictionCard(row, side, run))];
   const chips = facts.map((fact) => make("span", { class: "chip" }, fact));
-  detail.replaceChildren(make("header", {}, make("h3", {}, row.id), ...chips), figure(row), ...cards.filter(Boolean));
+  const back = make("button", { type: "button", class: "back", onclick: () => show("list") }, "↑ list");
+  detail.replaceChildren(make("header", {}, make("h3", {}, row.id), ...chips, back), figure(row), ...cards.filter(Boolean));
   detail.scrollTop = 0;
 }
 
@@ -273,6 +279,7 @@ async function start() {
   });
   $("filters").addEventListener("submit", (event) => event.preventDefault());
   $("reset").addEventListener("click", reset);
+  $("more").addEventListener("click", () => $("more").setAttribute("aria-expanded", $("filters").classList.toggle("open")));
   $("keys").addEventListener("click", () => $("help").showModal());
   window.addEventListener("hashchange", followAddress);
   window.addEventListener("resize", drawList);

@@ -47,6 +47,8 @@ def add_attention(
             wrong = [id_ for id_, entry in entries.items() if not entry["exact"]]
             sample = {*evenly(list(entries), count), *evenly(wrong, count)}
             maps: dict[str, Json] = {}
+            if not err_console.is_terminal:  # which shows no bar
+                err_console.print(f"  attention of {title(run)} on {test_set.name}")
             label = f"  attention of {title(run)} on {test_set.name}"
             for id_ in track([id_ for id_ in entries if id_ in sample], label, console=err_console, transient=True):
                 tokens = entries[id_]["tokens"].split()
