@@ -1,0 +1,31 @@
+"""The table of rows trained side by side on a GPU follows from their histories."""
+
+import json
+import re
+
+import pytest
+
+from tests.helpers.paths import ROOT
+
+H200 = ROOT / "results/speed/h200"
+TEXT = (H200 / "README.md").read_text()
+
+
+@pytest.mark.parametrize("row", ["bttr", "bttr-baseline", "comer-self", "comer-cross", "comer-fusion"])
+def test_a_row_is_what_its_history_says(row):
+    history = [json.loads(line) for line in (H200 / row / "large-seed7/history.jsonl").read_text().splitlines()]
+    seconds = sum(line["seconds"] for line in history)
+    images = sum(line["seconds"] * line["images_per_s"] for line in history)
+    expected = f"| {row} | {history[-1]['step']:,} | {seconds / 60:.1f} | {images / seconds:.0f} |"
+    assert expected in TEXT and len(history) == 16
+
+
+def test_every_row_takes_as_many_steps():
+    """Also that without scale augmentation, whose batches are fuller."""
+    assert len({*re.findall(r"\| ([0-9,]+) \| [0-9.]+ \|", TEXT)}) == 1
+
+
+def test_the_rates_are_those_of_the_scores():
+    scores = H200 / "bttr-baseline/large-seed7/scores"
+    rates = [json.loads((scores / f"{year}.json").read_text())["exprate"] for year in (2014, 2016, 2019)]
+    assert "{:.2f}, {:.2f} and {:.2f} %".format(*rates) in TEXT
