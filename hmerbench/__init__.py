@@ -76,8 +76,9 @@ def compare(
     return compare_paired(*([row.errors for row in rows] for rows in results))
 
 
-def load(weights: File | None = None) -> "Recognizer":
-    """Load a trained network: call it with an image file, or a gray image (H, W) uint8, of one expression.
+def load(weights: File | None = None, *, fast: bool = False) -> "Recognizer":
+    """Load a trained network: call it with a picture of one expression (a path, bytes, an array, a PIL image), or with
+    a folder or a list of them. If it is to be `fast`, a smaller network is the default.
 
     `weights`: a run folder, its weights file, or a .ckpt of CoMER's authors. By default the best committed run: in a
     checkout it is at hand; elsewhere it is fetched once from HMERBENCH_WEIGHTS (an address or a folder like the suite's
@@ -87,4 +88,4 @@ def load(weights: File | None = None) -> "Recognizer":
         from hmerbench.benchmarks.recognition.recognizer import Recognizer
     except ModuleNotFoundError as error:
         raise ImportError(f"{error}, which networks need: pip install 'hmerbench[recognize]'") from None
-    return Recognizer.load(None if weights is None else str(weights))
+    return Recognizer.load(None if weights is None else str(weights), fast)

@@ -21,11 +21,9 @@ class BTTREncoder(Encoder):
     """CoMER's encoder, but with ReLU behind the projection, LayerNorm before instead of behind the position encoding,
     and a wavelength of its own for each channel of that encoding."""
 
-    def add_position(self, features_bhwd: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Normalize and add position encodings; returns features and their mask."""
-        mask_bhw = mask_bHW.bool()[:, :: self.model.stride, :: self.model.stride]
-        position_bhwd = image_position(mask_bhw, features_bhwd.shape[-1], paired=False)
-        return self.norm(F.relu(features_bhwd)) + position_bhwd, mask_bhw
+    def add_position(self, features_bhwd: Tensor, mask_bhw: Tensor) -> Tensor:
+        """Normalize and add position encodings."""
+        return self.norm(F.relu(features_bhwd)) + image_position(mask_bhw, features_bhwd.shape[-1], paired=False)
 
 
 class BTTR(CoMER):

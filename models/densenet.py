@@ -109,9 +109,9 @@ class Encoder(nn.Module):
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
         """Features and their mask; ink is 1, background 0."""
         features_bhwd = pointwise(self.feature_proj, self.model(images_b1HW)).permute(0, 2, 3, 1)
-        return self.add_position(features_bhwd, mask_bHW)
-
-    def add_position(self, features_bhwd: Tensor, mask_bHW: Tensor) -> tuple[Tensor, Tensor]:
-        """Add position encodings and normalize; returns features and their mask."""
         mask_bhw = mask_bHW.bool()[:, :: self.model.stride, :: self.model.stride]
-        return self.norm(features_bhwd + image_position(mask_bhw, features_bhwd.shape[-1])), mask_bhw
+        return self.add_position(features_bhwd, mask_bhw), mask_bhw
+
+    def add_position(self, features_bhwd: Tensor, mask_bhw: Tensor) -> Tensor:
+        """Add position encodings and normalize."""
+        return self.norm(features_bhwd + image_position(mask_bhw, features_bhwd.shape[-1]))

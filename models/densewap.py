@@ -42,8 +42,11 @@ class Encoder(nn.Module):
 
     def forward(self, images_b1HW: Tensor, mask_bHW: Tensor) -> Features:
         """Features of images (ink 1, background and padding 0); mask True = padding."""
-        maps_bhwD = self.net(images_b1HW).permute(0, 2, 3, 1).contiguous()
-        mask_bhw = mask_bHW[:, :: self.net.stride, :: self.net.stride]
+        return self.features(self.net(images_b1HW), mask_bHW[:, :: self.net.stride, :: self.net.stride])
+
+    def features(self, maps_bDhw: Tensor, mask_bhw: Tensor) -> Features:
+        """Features from the maps of the DenseNet."""
+        maps_bhwD = maps_bDhw.permute(0, 2, 3, 1).contiguous()
         valid_bhw1 = (~mask_bhw)[..., None].to(maps_bhwD.dtype)
         mean_bD = (maps_bhwD * valid_bhw1).sum((1, 2)) / valid_bhw1.sum((1, 2)).clamp(min=1)
         return Features(maps_bhwD, mask_bhw, torch.tanh(self.start(mean_bD)))

@@ -44,6 +44,6 @@ def image_position(mask_bhw: Tensor, d_model: int, paired: bool = True) -> Tenso
     """
     image = (~mask_bhw).int()  # whose sums are deterministic on a GPU
     y, x = image.cumsum(1).float(), image.cumsum(2).float()
-    y = y / (y[:, -1:, :] + 1e-6) * (2 * math.pi)
-    x = x / (x[:, :, -1:] + 1e-6) * (2 * math.pi)
+    y = y / (image.sum(1, keepdim=True) + 1e-6) * (2 * math.pi)
+    x = x / (image.sum(2, keepdim=True) + 1e-6) * (2 * math.pi)
     return torch.cat([sinusoids(axis, d_model // 2, paired) for axis in (x, y)], dim=-1)

@@ -14,7 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 
 import hmerbench
-from hmerbench.benchmarks.recognition.default_weights import DIGESTS, RUN, SOURCE, best_run
+from hmerbench.benchmarks.paths import COMMITTED
+from hmerbench.benchmarks.recognition.default_weights import DIGESTS, FAST_DIGESTS, FAST_RUN, RUN, SOURCE, best_run
 from tests.helpers.paths import ROOT
 
 CIRCLE = ROOT / "results/figures/circle.png"
@@ -156,3 +157,9 @@ def test_what_cannot_be_scored_is_one_line(predictions, truth, says: str) -> Non
     with pytest.raises(ValueError, match=says) as caught:
         hmerbench.score(predictions, truth)
     assert "\n" not in str(caught.value)
+
+
+def test_the_fast_weights_are_those_of_the_best_smaller_run() -> None:
+    assert best_run(fast=True) == COMMITTED / FAST_RUN
+    digests = {name: hashlib.sha256((best_run(fast=True) / name).read_bytes()).hexdigest() for name in FAST_DIGESTS}
+    assert digests == FAST_DIGESTS

@@ -16,13 +16,17 @@ PANEL = "Images"
 
 @app.command(rich_help_panel=PANEL)
 def recognize(
-    images: Annotated[list[Path], typer.Argument(help="pictures of one expression each: PNG, JPEG, WebP, HEIC, …")],
+    images: Annotated[
+        list[Path],
+        typer.Argument(help="pictures of one expression each: PNG, JPEG, WebP, HEIC, …; or folders"),
+    ],
     weights: Annotated[
         Path | None,
         typer.Option(
             help="a run folder, its weights file, or a .ckpt of CoMER's authors; default: the best committed run"
         ),
     ] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="the best committed run of a smaller network")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object per line: LaTeX, score, n-best")] = False,
     nbest: Annotated[int, typer.Option(min=1, help="hypotheses in the JSON output")] = 10,
     show: Annotated[bool, typer.Option("--show", help="draw the attention maps to IMAGE.attention.png")] = False,
@@ -33,10 +37,12 @@ def recognize(
     """Recognize images of expressions: one line of LaTeX per image."""
     from PIL import Image
 
+    from hmerbench.benchmarks.recognition.pictures_given import files
     from hmerbench.benchmarks.recognition.recognizer import DOUBTFUL, Recognizer
     from hmerbench.models.errors import one_line
 
-    recognizer, read, faults, began = Recognizer.load(weights), 0, 0, time.perf_counter()
+    images = [file for path in images for file in files(path)]
+    recognizer, read, faults, began = Recognizer.load(weights, fast), 0, 0, time.perf_counter()
     for path in images:
         try:
             recognition = recognizer(path)

@@ -8,7 +8,7 @@ import sys
 import threading
 
 # isort: off
-from hmerbench.benchmarks.cli import data, runs, scoring, results, images, languages, checks  # noqa: F401  (imported to register commands, in this order)
+from hmerbench.benchmarks.cli import data, runs, scoring, results, images, sharing, languages, checks  # noqa: F401  (imported to register commands, in this order)
 
 # isort: on
 from hmerbench.benchmarks.cli.options import app
@@ -23,7 +23,7 @@ LOST = r"Connection (closed|reset|refused)|ncclRemoteError"  # how gloo and NCCL
 
 def main() -> int:
     """Run the command line; return the exit code. HMERBENCH_DEBUG=1 shows tracebacks."""
-    configure_libraries(training=sys.argv[1:2] != ["recognize"])
+    configure_libraries(training=not {*sys.argv[1:2]} & {"recognize", "serve"})
     configure_output()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's limit: stop as after Ctrl-C

@@ -3,29 +3,38 @@
     import hmerbench
 
     recognizer = hmerbench.load()
-    print(recognizer("formula.png").latex)
+    print(recognizer("formula.png").latex)  # or its bytes, an array, a PIL image; a folder or a list: all of them
 
 On the command line: `hmerbench recognize formula.png`.
 """
 
+import base64
 import json
 import math
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
+from itertools import islice
 from pathlib import Path
+from typing import Any, overload
 
+import cv2
 import numpy as np
 
 from hmerbench.benchmarks.config import Config
-from hmerbench.benchmarks.data.normalize_image import prepare
+from hmerbench.benchmarks.data.normalize_image import Prepared, prepare
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.environment import best_device
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition.attention import TracedAttention, trace
 from hmerbench.benchmarks.recognition.default_weights import default_weights
+from hmerbench.benchmarks.recognition.pictures_given import Given, Picture, is_several, named
 from hmerbench.benchmarks.recognition.predict import SCORES, Reader
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.symlg import Unconverted
+from hmerbench.evaluation.symlg.mathml import to_mathml
 from hmerbench.models.authors_checkpoint import import_lightning
 from hmerbench.models.inference.options import Hypothesis
 from hmerbench.models.network import Network
@@ -35,6 +44,7 @@ from hmerbench.models.weights import load_weights
 # and on training images, plain and distorted beyond the training augmentation (test_recognizer.py repeats it on a small
 # scale with the best committed network). It detects images of no expression; most errors are more confident.
 DOUBTFUL = 0.7
+BATCH = 64  # pictures that are prepared before they are read
 
 
 @dataclass(frozen=True)
@@ -50,13 +60,21 @@ class Candidate(Hypothesis):
         return " ".join(self.tokens)
 
     @property
+    def mathml(self) -> str:
+        """The tokens as MathML; empty if their LaTeX is incomplete."""
+        try:
+            return to_mathml(self.tokens)
+        except Unconverted:
+            return ""
+
+    @property
     def confidence(self) -> float:
         """Geometric mean of the token probabilities over all directions and image sizes, from 0 to 1."""
         own = (self.forward + self.reverse) * self.length**self.alpha  # without a language model's share
         return math.exp(own / (len(self.ids) + 1) / (2 if self.reverse else 1))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recognition:
     """The distinct candidates for an image, best first, and the ink they were read from: `ink` is (H, W) uint8, white
     on black, at the scale of CROHME's images, and `prepared` tells what was done to the picture to get it."""
@@ -77,17 +95,28 @@ class Recognition:
         return self.nbest[0].latex
 
     @property
+    def mathml(self) -> str:
+        """MathML of the best candidate; empty if its LaTeX is incomplete."""
+        return self.nbest[0].mathml
+
+    @property
+    def confidence(self) -> float:
+        """Confidence of the best candidate."""
+        return self.nbest[0].confidence
+
+    @property
     def doubtful(self) -> bool:
         """Whether the confidence is so low that the image may not show an expression."""
-        return self.nbest[0].confidence < DOUBTFUL
+        return self.confidence < DOUBTFUL
 
-    def as_json(self, count: int) -> str:
-        """One line of JSON with the best `count` candidates."""
+    def to_dict(self, count: int = 5) -> dict[str, Any]:
+        """Everything but the ink as plain data, with the best `count` candidates."""
         best = self.nbest[0]
-        fields = {
+        return {
             "image": self.name,
-            "prepared": self.prepared,
+            "prepared": list(self.prepared),
             "latex": best.latex,
+            "mathml": best.mathml,
             "score": best.score,
             "confidence": round(best.confidence, 4),
             "doubtful": self.doubtful,
@@ -96,7 +125,24 @@ class Recognition:
                 for c in self.nbest[:count]
             ],
         }
-        return json.dumps(fields)
+
+    def as_json(self, count: int) -> str:
+        """`to_dict` on one line of JSON."""
+        return json.dumps(self.to_dict(count))
+
+    def __repr__(self) -> str:
+        latex = self.latex if len(self.latex) <= 60 else self.latex[:59] + "…"
+        return f"<{self.name}: {latex} ({self.confidence:.0%}{', doubtful' if self.doubtful else ''})>"
+
+    def _repr_html_(self) -> str:
+        """The ink, the best candidate as it is typeset, and its LaTeX, for notebooks."""
+        png = base64.b64encode(cv2.imencode(".png", 255 - self.ink)[1].tobytes()).decode()
+        doubt = " · <b>doubtful</b>" if self.doubtful else ""
+        return (
+            f'<figure style="margin:0"><img alt="{escape(self.name)}" src="data:image/png;base64,{png}" '
+            f'style="max-width:100%;max-height:12em;background:#fff"><div style="font-size:150%">{self.mathml}</div>'
+            f"<figcaption><code>{escape(self.latex)}</code> · {self.confidence:.0%}{doubt}</figcaption></figure>"
+        )
 
 
 class Recognizer:
@@ -117,10 +163,13 @@ class Recognizer:
         return f"{config.recipe}, {config.preset}, seed {config.seed} ({size / 1e6:.1f} M parameters)"
 
     @classmethod
-    def load(cls, weights: Path | str | None = None) -> "Recognizer":
+    def load(cls, weights: Path | str | None = None, fast: bool = False) -> "Recognizer":
         """Load a run folder, a weights file in one, or a Lightning checkpoint (.ckpt) of CoMER's authors; by default,
-        the best committed run. Raises UserError or CheckpointError if the weights cannot be loaded."""
-        path = default_weights() if weights is None else Path(weights)
+        the best committed run, and if it is to be `fast` the best of a smaller network.
+
+        Raises UserError or CheckpointError if the weights cannot be loaded.
+        """
+        path = default_weights(fast) if weights is None else Path(weights)
         if path.suffix == ".ckpt":
             model = import_lightning(path)
             recipe = re.sub(r"^[^\w+]|[^\w+., =-]", "_", path.stem)
@@ -138,22 +187,75 @@ class Recognizer:
             raise UserError(f"{file}: there is no config.yaml beside it, {fix}")
         return cls(load_weights(file, run.settings.model), run.settings)
 
-    def __call__(self, image: Path | str | np.ndarray) -> Recognition:
-        """Recognize an image file, or a gray image (H, W) uint8.
+    @overload
+    def __call__(self, images: Sequence[Given]) -> list[Recognition]: ...
+    @overload
+    def __call__(self, images: Given) -> Recognition: ...
+    def __call__(self, images: Any) -> Any:
+        """Recognize a picture: the path of a file, its bytes, an array (gray, RGB or RGBA) or a PIL image. Of a folder
+        or a list, all, in batches; then the result is a list.
 
-        Raises UserError if it is unreadable, another array or without ink, if the network overflows or finds nothing.
+        Raises UserError, of several pictures for all that cannot be read at once: unreadable, without ink, or what the
+        network overflows on or finds nothing in.
         """
-        name, source = ("image", image) if isinstance(image, np.ndarray) else (str(image), Path(image))
-        prepared = prepare(source, name, self.config.data.max_area)
+        read, faults = list[Recognition](), list[UserError]()
+        for found in self.each(images):
+            (faults if isinstance(found, UserError) else read).append(found)  # pyright: ignore[reportArgumentType]
+        if faults:
+            more = f" (and {len(faults) - 1} more: {'; '.join(map(str, faults[1:]))[:500]})" if faults[1:] else ""
+            raise UserError(f"{faults[0]}{more}")
+        return read if is_several(images) else read[0]
+
+    def each(self, images: Any) -> Iterator[Recognition | UserError]:
+        """What `__call__` returns, one by one: a picture that cannot be read yields its error, and the others are read.
+
+        Pictures are prepared and read BATCH at a time. Raises UserError for what holds no pictures.
+        """
+        pictures = iter(named(images))
+        while batch := [*islice(pictures, BATCH)]:
+            found = [self._prepared(name, picture) for name, picture in batch]
+            inks = {str(n): each.ink for n, each in enumerate(found) if isinstance(each, Prepared)}
+            read = self._hypotheses(inks)
+            for number, ((name, _), each) in enumerate(zip(batch, found, strict=True)):
+                hypotheses = each if isinstance(each, UserError) else read[str(number)]
+                if isinstance(hypotheses, UserError):
+                    yield UserError(str(hypotheses).replace(f"{number}:", f"{name}:", 1))
+                    continue
+                assert isinstance(each, Prepared)
+                try:
+                    yield Recognition(name, each.ink, self._candidates(name, hypotheses), each.done)
+                except UserError as error:
+                    yield error
+
+    def _prepared(self, name: str, picture: Picture) -> Prepared | UserError:
+        try:
+            return prepare(picture, name, self.config.data.max_area)
+        except UserError as error:
+            return error
+
+    def _hypotheses(self, inks: Mapping[str, np.ndarray]) -> dict[str, list[Hypothesis] | UserError]:
+        """Of every image; where the network overflows on one, they are read one by one."""
+        samples = [Sample(name, (), ink) for name, ink in inks.items()]
+        try:
+            return {**self._read(samples)}
+        except UserError as error:
+            if len(samples) == 1:
+                return {samples[0].id: error}
+            return {name: found for each in inks.items() for name, found in self._hypotheses(dict([each])).items()}
+
+    def _candidates(self, name: str, hypotheses: Sequence[Hypothesis]) -> tuple[Candidate, ...]:
         best: dict[tuple[int, ...], Candidate] = {}
-        for hypothesis in self._read([Sample(name, (), prepared.ink)])[name]:
+        for hypothesis in hypotheses:
             tokens = tuple(self.model.vocabulary.decode(hypothesis.ids))
             candidate = Candidate(**vars(hypothesis), tokens=tokens, alpha=self.config.search.alpha)
             best.setdefault(candidate.ids, candidate)  # both directions may find it; the first is the better one
         if not best:
             longest = self.config.search.max_len
             raise UserError(f"{name}: nothing that ends within {longest} symbols was found; is it one expression?")
-        return Recognition(name, prepared.ink, tuple(best.values()), prepared.done)
+        return tuple(best.values())
+
+    def __repr__(self) -> str:
+        return f"<Recognizer: {self.name}>"
 
     def attention(self, recognition: Recognition) -> TracedAttention:
         """Attention of the network while it reads the best candidate."""

@@ -29,11 +29,16 @@ _LENGTH = re.compile(r"\d+(em|pt|in|cm)")
 
 def from_latex(latex: str | Sequence[str], rules: Rules = PAPER) -> SymLG:
     """The symLG of an expression (a text, or its tokens). Raises only Unconverted, with the reason."""
+    return graph_of(parse(latex, rules), edition=rules.edition)
+
+
+def parse(latex: str | Sequence[str], rules: Rules = PAPER) -> Element:
+    """An expression (a text, or its tokens) as MathML elements. Raises only Unconverted, with the reason."""
     if not isinstance(latex, str):
         latex = " ".join(latex)
     if "$" in latex:
         latex = formula_in(f"${latex}$")
-    return graph_of(run(_Reader(latex, rules).formula()), edition=rules.edition)
+    return run(_Reader(latex, rules).formula())
 
 
 class _Reader(Expressions):

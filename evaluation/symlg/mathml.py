@@ -1,9 +1,10 @@
-"""Presentation MathML -> symLG, by the rules of convert2symLG's mml2lg.
+"""Presentation MathML -> symLG, by the rules of convert2symLG's mml2lg; and LaTeX -> MathML, as it is read for symLG.
 
 Elements other than rows, tokens, scripts, fractions, roots and tables are dropped with their content, as in mml2lg.
 """
 
 import re
+from collections.abc import Sequence
 from html import escape
 from html.entities import html5
 from xml.etree.ElementTree import Element as XML
@@ -15,6 +16,9 @@ from hmerbench.evaluation.symlg.builder import OWN_LABELS, ROWS, SCRIPTS, graph_
 from hmerbench.evaluation.symlg.editions import PAPER, Edition
 from hmerbench.evaluation.symlg.elements import LEAVES, Element
 from hmerbench.evaluation.symlg.graph import MAX_SYMBOLS, SymLG, Unconverted
+from hmerbench.evaluation.symlg.latex import from_latex, parse
+
+NAMESPACE = "http://www.w3.org/1998/Math/MathML"
 
 _START = re.compile(r"<math[\s>]")
 _END = re.compile(r"</math\s*>")
@@ -59,3 +63,19 @@ def _elements(root: XML) -> Element:
         text = " ".join("".join(xml.itertext()).split()) if _tag(xml) in LEAVES else ""
         made[xml] = Element(_tag(xml), text, tuple(made[child] for child in xml if child in made))
     return made[root]
+
+
+def to_mathml(latex: str | Sequence[str]) -> str:
+    """An expression (a text, or its tokens) as the <math> element that browsers typeset. Raises Unconverted."""
+    from_latex(latex)  # refuses what is not an expression, too
+    parts: list[str] = []
+    todo: list[str | Element] = ["</math>", parse(latex), f'<math xmlns="{NAMESPACE}" display="block">']
+    while todo:
+        part = todo.pop()
+        if isinstance(part, str):
+            parts.append(part)
+        elif part.tag in LEAVES:
+            parts.append(f"<{part.tag}>{escape(part.text)}</{part.tag}>")
+        else:
+            todo += [f"</{part.tag}>", *reversed(part.children), f"<{part.tag}>"]
+    return "".join(parts)

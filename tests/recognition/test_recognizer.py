@@ -346,7 +346,7 @@ def test_a_closed_pipe_ends_it_quietly(tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
-        "hmerbench.benchmarks",
+        "hmerbench",
         "recognize",
         "--weights",
         MEDIUM,
@@ -372,13 +372,14 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     PAPER.save(tmp_path / "a.png")
     PAPER.save(tmp_path / hostile)
     PAPER.save(tmp_path / last)
+    (tmp_path / "none").mkdir()
     (tmp_path / "text.png").write_text("not an image")
     (tmp_path / "line.png").write_bytes(BAD["line.png"][0])
-    images = [tmp_path / name for name in ("nowhere.png", "a.png", "", "text.png", "line.png", last, hostile)]
+    images = [tmp_path / name for name in ("nowhere.png", "a.png", "none", "text.png", "line.png", last, hostile)]
     command = [
         sys.executable,
         "-m",
-        "hmerbench.benchmarks",
+        "hmerbench",
         "recognize",
         "--weights",
         MEDIUM / "best.safetensors",
@@ -391,7 +392,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
         == f"{tmp_path / 'a.png'}\t{LATEX}\n{tmp_path / last}\t{LATEX}\n{tmp_path}/c\\n\\x1b[31m.png\t{LATEX}\n"
     )
     *said, summary = done.stderr.splitlines()
-    for line, name in zip(said, ("nowhere.png", "", "text.png", "line.png"), strict=True):
+    for line, name in zip(said, ("nowhere.png", "none", "text.png", "line.png"), strict=True):
         assert line.startswith(f"error: {tmp_path / name}: ")
     assert summary.startswith("read 3 of 7 by ")
 

@@ -1,0 +1,278 @@
+"use strict"; // for all parts of the worker, which are concatenated into one script
+
+// The search of onnx_reader.py, with a network and a session for each of its two programs.
+// Names are those of that file; a state is {name: {dims, data}}, whose first dimension is the hypothesis.
+
+const SPECIAL = new Set(["<pad>", "<sos>", "<eos>"]);
+const LOW = 16, HIGH = 256, WIDE = 1024; // px
+
+class Cancelled extends Error {}
+
+// ---------------------------------------------------------------------------------------------------- images
+
+// Python's round: half to even
+function rint(x) {
+  const low = Math.floor(x);
+  return x - low === 0.5 ? low + (low % 2) : Math.round(x);
+}
+
+function atScale(ink, base, scale) {
+  const { width, height } = ink;
+  const large = height > HIGH || width > WIDE;
+  const limit = large ? Math.min(HIGH / height, WIDE / width) : Math.max(LOW / height, LOW / width, 1);
+  const factor = base * scale * limit;
+  if (factor === 1) return ink;
+  const size = [height, width].map((side) => Math.max(1, rint(side * factor)));
+  const exact = base * scale === 1;
+  const weights = factor < 1 && !exact ? areaWeights : linearWeights;
+  const [down, across] = [height, width].map((side, i) => weights(side, size[i], exact ? 1 / factor : side / size[i]));
+  const wide = new Float32Array(height * size[1]);
+  for (let y = 0; y < height; y++)
+    across.forEach((row, x) => { for (const [from, weight] of row) wide[y * size[1] + x] += weight * ink.data[y * width + from]; });
+  const data = new Uint8Array(size[0] * size[1]);
+  down.forEach((row, y) => {
+    for (let x = 0; x < size[1]; x++) {
+      let sum = 0;
+      for (const [from, weight] of row) sum += weight * wide[from * size[1] + x];
+      data[y * size[1] + x] = Math.max(0, Math.min(255, rint(sum)));
+    }
+  });
+  return { data, width: size[1], height: size[0] };
+}
+
+// Of each new pixel, the old ones that it is made of, with their weights.
+function areaWeights(old, size, step) {
+  return Array.from({ length: size }, (_, i) => {
+    const start = i * step, row = [];
+    for (let from = Math.floor(start); from < Math.min(start + step, old); from++) {
+      const overlap = Math.min(start + step, from + 1) - Math.max(start, from);
+      if (overlap > 0) row.push([from, overlap / Math.min(step, old - start)]);
+    }
+    return row;
+  });
+}
+
+function linearWeights(old, size, step) {
+  return Array.from({ length: size }, (_, i) => {
+    const center = Math.max(0, Math.min(old - 1, (i + 0.5) * step - 0.5)), from = Math.floor(center);
+    return [[from, 1 - center + from], [Math.min(from + 1, old - 1), center - from]];
+  });
+}
+
+function padded(height, width, coarse) {
+  const [cell, stretch] = coarse ? [32, 1.2] : [16, 1.12];
+  let wide = 32;
+  while (wide < width) {
+    const cells = (wide * stretch) / 16;
+    wide = Math.max(wide + 16, (coarse ? Math.ceil(cells) : Math.floor(cells)) * 16);
+  }
+  return [Math.ceil(height / cell) * cell, wide];
+}
+
+// The image at every scale, padded as in training: {image, size, shape}.
+function views(ink, model) {
+  const top = Math.max(...model.scales);
+  const largest = atScale(ink, model.scale, top);
+  const shape = padded(largest.height, largest.width, model.coarse);
+  return model.scales.map((scale) => {
+    const view = atScale(ink, model.scale, scale);
+    const grid = scale === top ? shape : shape.map((side) => Math.ceil(Math.ceil((side * scale) / top + 1) / 16) * 16);
+    const [height, width] = model.grid ? grid : [view.height, view.width];
+    const image = new Float32Array(height * width);
+    for (let y = 0; y < view.height; y++)
+      for (let x = 0; x < view.width; x++) image[y * width + x] = view.data[y * view.width + x] / 255;
+    return { image, size: [view.height, view.width], shape: [height, width] };
+  });
+}
+
+// --------------------------------------------------------------------------------------------------- network
+
+class Decoder {
+  constructor(network, check) {
+    Object.assign(this, network); // ort, model, encoder, step
+    this.check = check; // called before every step; throws Cancelled
+  }
+
+  async encode(ink) {
+    const { ort, model } = this;
+    this.memory = [];
+    this.first = [];
+    for (const { image, size, shape } of views(ink, model)) {
+      await this.check();
+      const values = await this.encoder.run({
+        image: new ort.Tensor("float32", image, [1, 1, ...shape]),
+        size: new ort.Tensor("int64", BigInt64Array.from(size.map(BigInt)), [2]),
+      });
+      const cells = { h: Math.ceil(shape[0] / model.stride), w: Math.ceil(shape[1] / model.stride) };
+      this.memory.push(Object.fromEntries(model.memory.map((name) => [name, values[name]])));
+      this.first.push(Object.fromEntries(Object.entries(model.state).map(([name, sides]) => {
+        if (sides === null) return [name, values[name]];
+        const dims = [1, ...sides.map((side) => cells[side] ?? side)];
+        return [name, { dims, data: new Float32Array(dims.reduce((a, b) => a * b)) }];
+      })));
+    }
+    return this;
+  }
+
+  begin(count, only = Infinity) {
+    this.used = Math.min(only, this.memory.length);
+    this.state = this.first.slice(0, this.used);
+    this.keep(new Array(count).fill(0));
+  }
+
+  keep(rows) {
+    this.state = this.state.map((state) => Object.fromEntries(Object.entries(state).map(([name, { dims, data }]) => {
+      const size = data.length / dims[0] || 0, kept = new Float32Array(rows.length * size);
+      rows.forEach((row, i) => kept.set(data.subarray(row * size, (row + 1) * size), i * size));
+      return [name, { dims: [rows.length, ...dims.slice(1)], data: kept }];
+    })));
+  }
+
+  // Log-probabilities of the next word, one row for each list of words; `looked` of the first scale.
+  async feed(words) {
+    await this.check();
+    const { ort } = this, length = words[0].length;
+    const tensor = new ort.Tensor("int64", BigInt64Array.from(words.flat(), BigInt), [words.length, length]);
+    let total = null;
+    for (let i = 0; i < this.used; i++) {
+      const state = Object.fromEntries(Object.entries(this.state[i]).map(([name, x]) => [name, new ort.Tensor("float32", x.data, x.dims)]));
+      const values = await this.step.run({ words: tensor, ...this.memory[i], ...state });
+      if (i === 0) this.looked = values.looked;
+      const logp = values.logp.data;
+      if (total === null) total = Float32Array.from(logp);
+      else logp.forEach((value, at) => { total[at] += value; });
+      this.state[i] = Object.fromEntries(Object.keys(state).map((name) => [name, values["next_" + name]]));
+    }
+    const V = total.length / words.length;
+    return words.map((_, row) => total.subarray(row * V, (row + 1) * V).map((value) => value / this.used));
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------- search
+
+// The highest of sums[row] + logp[row][word], best first: [sum, row, word].
+function bestOf(sums, logp, count) {
+  const all = [];
+  logp.forEach((row, i) => row.forEach((value, word) => all.push([Math.fround(sums[i] + value), i, word])));
+  return all.sort((a, b) => b[0] - a[0] || a[1] - b[1] || a[2] - b[2]).slice(0, count);
+}
+
+function complete(beam, score, words, most) {
+  beam.complete.push({ score, words: words.slice(1) });
+  beam.complete.sort((a, b) => b.score - a.score);
+  beam.complete.length = Math.min(beam.complete.length, most);
+}
+
+function goOn(beam, candidates) {
+  beam.words = candidates.map(([, row, word]) => [...beam.words[row], word]);
+  beam.sums = candidates.map(([sum]) => sum);
+  return candidates.map(([, row]) => row);
+}
+
+function extend(beam, logp, length, most, alpha) {
+  const candidates = bestOf(beam.sums, logp, 2 * most);
+  for (const [sum, row, word] of candidates.slice(0, most))
+    if (word === beam.end) complete(beam, sum / length ** alpha, beam.words[row], most);
+  const rows = goOn(beam, candidates.filter(([, , word]) => word !== beam.end).slice(0, most));
+  const worst = beam.complete.length === most ? beam.complete[most - 1].score : -Infinity;
+  beam.open = worst < beam.sums[0] / length ** alpha;
+  return rows;
+}
+
+function narrow(beam, logp, length, most, alpha) {
+  const candidates = bestOf(beam.sums, logp, most - beam.complete.length);
+  for (const [sum, row, word] of candidates)
+    if (word === beam.end) complete(beam, sum / length ** alpha, beam.words[row], most);
+  beam.open = beam.complete.length < most;
+  return goOn(beam, candidates.filter(([, , word]) => word !== beam.end));
+}
+
+async function search(decoder, rule, alpha, unfinished) {
+  const { starts, ends, search: options } = decoder.model, most = options.beam_size;
+  const beams = options.directions.map((direction) => (
+    { direction, end: ends[direction], words: [[starts[direction]]], sums: [0], complete: [], open: true }
+  ));
+  decoder.begin(beams.length);
+  let running = beams;
+  for (let length = 1; length < options.max_len; length++) {
+    const logp = await decoder.feed(running.flatMap((beam) => beam.words));
+    let first = 0, kept = [];
+    for (const beam of running) {
+      const count = beam.words.length;
+      const rows = rule(beam, logp.slice(first, first + count), length, most, alpha);
+      if (beam.open) kept.push(...rows.map((row) => first + row));
+      first += count;
+    }
+    running = running.filter((beam) => beam.open);
+    if (!running.length) return beams;
+    decoder.keep(kept);
+  }
+  for (const beam of running)
+    if (rule === extend || !beam.complete.length)
+      beam.words.slice(0, unfinished).forEach((words, i) => complete(beam, beam.sums[i] / options.max_len ** alpha, words, most));
+  return beams;
+}
+
+// What the opposite direction gives every complete hypothesis; common beginnings are read once.
+async function rescore(decoder, beams, alpha) {
+  const { starts } = decoder.model;
+  const sequences = beams.flatMap((beam) => beam.complete.map(({ words }) => [beam.end, ...[...words].reverse(), starts[beam.direction]]));
+  const sums = sequences.map(() => 0);
+  let rows = new Map([["", 0]]);
+  decoder.begin(1);
+  for (let t = 0; t < Math.max(...sequences.map((words) => words.length)) - 1; t++) {
+    const numbered = new Map(), prefixes = [], parents = [];
+    for (const words of sequences) {
+      const prefix = words.slice(0, t + 1), key = prefix.join();
+      if (words.length <= t + 1 || numbered.has(key)) continue;
+      numbered.set(key, prefixes.length);
+      prefixes.push(prefix);
+      parents.push(rows.get(prefix.slice(0, -1).join()));
+    }
+    decoder.keep(parents);
+    const logp = await decoder.feed(prefixes);
+    rows = numbered;
+    sequences.forEach((words, i) => {
+      if (words.length > t + 1) sums[i] += logp[rows.get(words.slice(0, t + 1).join())][words[t + 1]];
+    });
+  }
+  let at = 0;
+  return beams.map((beam) => beam.complete.map(() => sums[at] / (sequences[at++].length - 1) ** alpha));
+}
+
+const RULES = { joint: [extend, Infinity], bttr: [narrow, 1], densewap: [narrow, 0] };
+
+// Hypotheses of an image, best first: {tokens, ids, score, confidence}.
+async function read(decoder, ink) {
+  const { model } = decoder, { rules, alpha } = model.search, [rule, unfinished] = RULES[rules];
+  await decoder.encode(ink);
+  const beamAlpha = rules === "bttr" ? 0 : alpha;
+  const beams = await search(decoder, rule, beamAlpha, unfinished);
+  const reverse = beams.length === 2 ? await rescore(decoder, beams, beamAlpha) : beams.map((beam) => beam.complete.map(() => 0));
+  const found = beams.flatMap((beam, b) => beam.complete.map(({ score, words }, i) => {
+    const ids = beam.direction === "r2l" ? [...words].reverse() : words;
+    const by = rules === "bttr" ? Math.max(ids.length, 1) ** alpha : 1, other = reverse[b][i];
+    const own = (score + other) * (rules === "bttr" ? 1 : (ids.length + 1) ** alpha);
+    return {
+      ids,
+      tokens: ids.map((id) => model.words[id + model.offset]),
+      score: (score + other) / by,
+      confidence: Math.exp(own / (ids.length + 1) / (other ? 2 : 1)),
+    };
+  })).sort((a, b) => b.score - a.score);
+  const distinct = [...new Map([...found].reverse().map((h) => [h.ids.join(), h])).values()].sort((a, b) => b.score - a.score);
+  const first = model.search.convertible ? distinct.find((h) => isComplete(h.tokens)) : distinct[0];
+  return first ? [first, ...distinct.filter((h) => h !== first)] : distinct;
+}
+
+// Where the network looks at each step while it reads these words left to right: {h, w, maps}, the last is the end.
+async function look(decoder, ids) {
+  const words = [decoder.model.starts.l2r, ...ids], maps = [];
+  decoder.begin(1, 1);
+  for (let t = 0; t < words.length; t++) {
+    await decoder.feed([words.slice(0, t + 1)]);
+    maps.push(Float32Array.from(decoder.looked.data));
+  }
+  const [, h, w] = decoder.looked.dims;
+  return { h, w, maps };
+}

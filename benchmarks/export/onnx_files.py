@@ -1,0 +1,193 @@
+"""A trained network as ONNX: `encoder.onnx`, `step.onnx`, `model.json` with all that a search needs, and `reader.py`,
+which reads with them without PyTorch.
+
+Weights are stored as float32, as float16, or as int8 with a scale per row; they are made float32 again when a session
+opens, so that smaller files compute at the same speed.
+"""
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hmerbench.benchmarks.config import Config
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.recognition import onnx_reader
+from hmerbench.models.network import Network
+from hmerbench.models.stepwise import Stepwise, stepwise
+
+WEIGHTS = ("float32", "float16", "int8")
+FILES = ("encoder.onnx", "step.onnx", "model.json", "reader.py")
+LEAST = 256  # numbers of a tensor that is worth storing in another type
+OPSET = 20
+RULES = {"JointSearch": "joint", "BTTRSearch": "bttr", "DenseWAPSearch": "densewap"}
+DYNAMIC = torch.export.Dim.DYNAMIC
+
+
+class _Encode(nn.Module):
+    def __init__(self, network: Stepwise) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
+        return self.network.encode(image, size)
+
+
+class _Step(nn.Module):
+    def __init__(self, network: Stepwise) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, words: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        return self.network.step(words, *given)
+
+
+def write_onnx(model: Network, config: Config, folder: Path, weights: str = "float32") -> None:
+    """Write FILES to a folder. Raises UserError for a network that is not searched word by word, and for settings that
+    the reader does not know."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401  (torch's exporter needs it)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{error}; to export, install what it needs: pip install '.[export]' in the checkout") from None
+    if weights not in WEIGHTS:
+        raise UserError(f"weights '{weights[:40]}': choose {', '.join(WEIGHTS[:-1])} or {WEIGHTS[-1]}")
+    if config.search.language.weights or config.search.together.runs:
+        raise UserError(
+            f"{config.recipe}: it reads with a language model or other networks; export a run that reads alone"
+        )
+    try:
+        network = stepwise(model.cpu().float().eval())
+    except ValueError as error:
+        raise UserError(f"cannot be exported: {error}") from None
+    encoder, step = (smaller(program, weights) for program in programs(network))
+    contents = {
+        "encoder.onnx": encoder,
+        "step.onnx": step,
+        "model.json": json.dumps(described(network, config), indent=1),
+    }
+    contents["reader.py"] = Path(onnx_reader.__file__).read_text(encoding="utf-8")
+    for name in FILES:
+        write_atomically(folder / name, contents[name])
+
+
+def described(network: Stepwise, config: Config) -> dict[str, Any]:
+    """What the reader needs to know besides the two programs."""
+    search, settings = config.search, config.model
+    directions = [name for name in network.starts if search.direction in ("both", name)]
+    return {
+        "format": onnx_reader.FORMAT,
+        "name": f"{config.recipe}, {config.preset}, seed {config.seed}",
+        "words": network.vocabulary.words,
+        "offset": network.offset,
+        "stride": network.stride,
+        "memory": network.memory,
+        "state": network.state,
+        "starts": network.starts,
+        "ends": network.ends,
+        "scale": config.data.scale,
+        "scales": search.scales,
+        "max_area": config.data.max_area,
+        "grid": config.training.batching.order == "shape",
+        "coarse": config.training.batching.coarse,
+        "search": {
+            "rules": RULES[settings.searcher.rpartition(":")[2]],
+            "directions": directions,
+            "beam_size": search.beam_size,
+            "max_len": search.max_len,
+            "alpha": search.alpha,
+            "convertible": search.convertible,
+        },
+    }
+
+
+@torch.no_grad()
+def programs(network: Stepwise) -> tuple[Any, Any]:
+    """Encoder and step as ONNX models whose images, hypotheses and words may be of any number."""
+    image_11HW, size_2 = torch.rand(1, 1, 64, 96), torch.tensor([60, 90])
+    encoded, other = (network.encode(image, size_2) for image in (image_11HW, torch.rand(1, 1, 96, 160)))
+    memory, first = encoded[: len(network.memory)], [*encoded[len(network.memory) :]]
+    names = [*network.memory, *(name for name, shape in network.state.items() if shape is None)]
+    moves: Any = {"image": {2: DYNAMIC, 3: DYNAMIC}, "size": None}
+    encoder = _exported(_Encode(network), (image_11HW, size_2), moves, ["image", "size"], names)
+    N, T, (h, w) = 3, 5, (-(-side // network.stride) for side in image_11HW.shape[2:])
+    sizes = {"h": h, "w": w, 0: T - 1}
+    moves = [  # what differs between images
+        {i: DYNAMIC for i, sides in enumerate(zip(x.shape, y.shape, strict=True)) if sides[0] != sides[1]}
+        for x, y in zip(memory, other, strict=False)
+    ]
+    state = list[Tensor]()
+    for shape in network.state.values():
+        known = first.pop(0).repeat_interleave(N, 0) if shape is None else None
+        state.append(torch.rand(N, *(int(sizes.get(side, side)) for side in shape or ())) if known is None else known)
+        moves.append({0: DYNAMIC} | {i + 1: DYNAMIC for i, side in enumerate(shape or ()) if side in sizes})
+    words_NT = torch.randint(3, 9, (N, T))
+    step = _exported(
+        _Step(network),
+        (words_NT, *memory, *state),
+        ({0: DYNAMIC, 1: DYNAMIC}, tuple(moves)),
+        ["words", *network.memory, *network.state],
+        ["logp", "looked", *(f"next_{name}" for name in network.state)],
+    )
+    return encoder, step
+
+
+def _exported(module: nn.Module, inputs: tuple, moves: Any, names: Sequence[str], outputs: Sequence[str]) -> Any:
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings(action="ignore"), redirect_stdout(io.StringIO()):
+        program = torch.onnx.export(
+            module.eval(), inputs, dynamo=True, dynamic_shapes=moves, input_names=[*names], output_names=[*outputs],
+            opset_version=OPSET, verbose=False,
+        )  # fmt: skip
+    assert program is not None
+    return program.model_proto
+
+
+def smaller(model: Any, weights: str) -> bytes:
+    """The file of an ONNX model whose weights are stored in another type."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    casts = []
+    for tensor in model.graph.initializer if weights != "float32" else ():
+        values = numpy_helper.to_array(tensor)
+        if tensor.data_type != TensorProto.FLOAT or values.size < LEAST:
+            continue
+        name, stored = tensor.name, f"{tensor.name}_{weights}"
+        if weights == "float16" or values.ndim < 2:
+            tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16), stored))
+            casts.append(helper.make_node("Cast", [stored], [name], to=TensorProto.FLOAT))
+            continue
+        bytes_, scale = as_bytes(values)
+        tensor.CopyFrom(numpy_helper.from_array(bytes_, stored))
+        model.graph.initializer.append(numpy_helper.from_array(scale, f"{name}_scale"))
+        casts += [
+            helper.make_node("Cast", [stored], [f"{name}_whole"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", [f"{name}_whole", f"{name}_scale"], [name]),
+        ]
+    nodes = [*casts, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model.SerializeToString()
+
+
+def as_bytes(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights as int8 and the scale of each row or each column, whichever loses less."""
+    best = None
+    for axis in (0, values.ndim - 1):
+        others = tuple(i for i in range(values.ndim) if i != axis)
+        scale = np.maximum(np.abs(values).max(others, keepdims=True) / 127, 1e-30).astype(np.float32)
+        whole = np.rint(values / scale).astype(np.int8)
+        loss = float(((whole * scale - values) ** 2).sum())
+        if best is None or loss < best[0]:
+            best = loss, whole, scale
+    assert best is not None
+    return best[1], best[2]

@@ -1,0 +1,166 @@
+"""A small HTTP server that recognizes pictures.
+
+    POST /            a picture as the body (PNG, JPEG, …)   -> 200, JSON as of `Recognition.to_dict`; ?nbest=5
+    GET /             -> 200, which network reads
+
+Anything else is answered with a status and {"error": one line}. Requests are read side by side, up to CONNECTIONS at
+once; pictures are decoded and recognized one after the other, so that memory is bounded by CONNECTIONS * MAX_BYTES and
+one picture.
+"""
+
+import json
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.models.weights import one_line
+
+MAX_BYTES = 10_000_000  # of a picture
+CONNECTIONS = 64  # that are read at once; further ones are told to come again
+SECONDS = 20.0  # that a client may take to send its request
+WAIT = 120.0  # seconds that a request may wait for its turn
+CHUNK = 1 << 16
+
+
+class Refused(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one request of a client."""
+
+    server: "RecognitionServer"
+    server_version, sys_version = "hmerbench", ""
+
+    def setup(self) -> None:
+        """A client that receives nothing is not waited for; for one that sends nothing, see `_answer`."""
+        self.deadline = time.monotonic() + self.server.seconds
+        super().setup()
+        self.connection.settimeout(2 * self.server.seconds)
+
+    def do_GET(self) -> None:
+        """Say which network reads."""
+        if urlsplit(self.path).path == "/":
+            self.answer(200, {"network": self.server.recognizer.name, "max_bytes": MAX_BYTES})
+        else:
+            self.answer(404, {"error": f"there is only /, not {self.path[:80]}"})
+
+    def do_POST(self) -> None:
+        """Recognize the picture in the body."""
+        try:
+            picture, count = self.picture(), self.count()
+            if not self.server.turn.acquire(timeout=WAIT):
+                raise Refused(503, f"others were read for {WAIT:.0f} s; try again")
+            try:
+                found = self.server.recognizer(picture).to_dict(count)
+            finally:
+                self.server.turn.release()
+        except Refused as refused:
+            self.answer(refused.status, {"error": str(refused)})
+        except UserError as error:
+            self.answer(400, {"error": str(error)})
+        except (ConnectionError, TimeoutError):
+            raise
+        except Exception as error:  # of a bug: the next request is answered nevertheless
+            print(f"error: {type(error).__name__}: {one_line(error)}", file=sys.stderr)
+            self.answer(500, {"error": "an unexpected error, probably a bug; the server's log has more"})
+        else:
+            self.answer(200, found)
+
+    def count(self) -> int:
+        """How many candidates are wanted."""
+        value = parse_qs(urlsplit(self.path).query).get("nbest", ["5"])[-1]
+        if not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= 100):
+            raise Refused(400, f"nbest must be a whole number from 1 to 100, not {value[:40]!r}")
+        return int(value)
+
+    def picture(self) -> bytes:
+        """The body, read until the client's time is over."""
+        if urlsplit(self.path).path != "/":
+            raise Refused(404, f"there is only /, not {self.path[:80]}")
+        length = self.headers.get("Content-Length", "")
+        if not (length.isascii() and length.isdecimal()):
+            raise Refused(411, "send the picture as the body of the request, with its Content-Length")
+        if len(length) > 12 or int(length) > MAX_BYTES:
+            raise Refused(413, f"a picture may have {MAX_BYTES / 1e6:.0f} MB, not {length[:12]} bytes; scale it down")
+        parts, missing = list[bytes](), int(length)
+        while missing and (part := self.rfile.read1(min(missing, CHUNK))):
+            parts.append(part)
+            missing -= len(part)
+        if missing and time.monotonic() >= self.deadline:
+            raise Refused(408, f"the picture did not arrive within {self.server.seconds:g} s")
+        if missing:
+            raise Refused(400, f"the picture was cut off: {int(length) - missing} of {length} bytes came")
+        if not parts:
+            raise Refused(400, "the body is empty; send the bytes of a picture")
+        return b"".join(parts)
+
+    def answer(self, status: int, content: dict[str, Any]) -> None:
+        """Send JSON, and close the connection."""
+        body = (json.dumps(content) + "\n").encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = True
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Errors of the protocol, such as an unknown method, in the same form."""
+        self.answer(code, {"error": message or "this is no HTTP request that is answered here"})
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """One line for each request that is refused, without control characters."""
+        if not str(args[1:2]).startswith("('2"):
+            print(f"{self.address_string()}: {repr(format % args)[1:-1]}", file=sys.stderr)
+
+
+class RecognitionServer(HTTPServer):
+    """Each connection has a thread, CONNECTIONS of them at most."""
+
+    request_queue_size = 128
+
+    def __init__(self, recognizer: Recognizer, host: str, port: int, seconds: float = SECONDS) -> None:
+        self.recognizer, self.seconds, self.turn = recognizer, seconds, threading.Lock()
+        self.free = threading.BoundedSemaphore(CONNECTIONS)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own, or say at once that there are too many."""
+        if not self.free.acquire(blocking=False):
+            body = b'{"error": "too many clients at once; try again"}\n'
+            request.settimeout(0.2)
+            with suppress(OSError):
+                request.recv(CHUNK)  # else closing the connection would take the answer back
+                request.sendall(
+                    b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Type: application/json\r\n"
+                    b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+                )
+            self.shutdown_request(request)
+            return
+        threading.Thread(target=self._answer, args=(request, client_address), daemon=True).start()
+
+    def _answer(self, request: Any, client_address: Any) -> None:
+        slow = threading.Timer(self.seconds, lambda: request.shutdown(socket.SHUT_RD))  # of sending its headers, too
+        slow.daemon = True
+        slow.start()
+        try:
+            with suppress(OSError):  # the client has gone
+                self.finish_request(request, client_address)
+        finally:
+            slow.cancel()
+            self.shutdown_request(request)
+            self.free.release()

@@ -1,0 +1,166 @@
+"""A network as two functions: `encode` an image once, then take one `step` per word for all hypotheses of a search.
+
+Both are modules of tensors alone, so that they can be exported; they are made of the modules that train. What a search
+carries along is in the arguments: `memory`, the same for all hypotheses of an image, and `state`, whose first dimension
+is the hypothesis, so that a search reorders it by indexing.
+
+Names carry shapes: H x W pixels, h x w feature cells, L = h * w, N hypotheses, T words of each, start included, J
+layers, A heads, E = D / A, D model width, C coverage channels, V classes.
+"""
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hmerbench.models.comer import CoMER
+from hmerbench.models.densewap import END, START, DenseWAP, Memory
+from hmerbench.models.inference.folded_decoder import FoldedRefinement
+from hmerbench.models.network import Network
+from hmerbench.models.settings import DenseNetSettings
+from hmerbench.models.vocab import EOS, PAD, SOS
+
+Shape = tuple[int | str, ...]  # of one hypothesis; "h" and "w" stand for the image's cells
+
+
+class Stepwise(nn.Module):
+    """A network in evaluation mode that decodes word by word.
+
+    `encode(image_11HW, size_2)` gives the memory and what of the first state is not zeros; `size_2` is the image's
+    height and width within its padding. `step(words_NT, *memory, *state)` gives log-probabilities [N, V] of the next
+    word, where the network looked [N, h, w], and the state after it.
+    """
+
+    memory: tuple[str, ...]  # names of what `encode` returns
+    state: dict[str, Shape | None]  # first state by name: zeros of a shape, or None where `encode` returns it, too
+    starts: dict[str, int]  # class that begins a hypothesis, by direction; it ends with the class in `ends`
+    ends: dict[str, int]
+    offset: int = 0  # of a word in the vocabulary and its class
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        self.vocabulary, self.stride = network.vocabulary, cast(DenseNetSettings, network.settings).stride
+
+    def encode(self, image_11HW: Tensor, size_2: Tensor) -> tuple[Tensor, ...]:
+        """Memory of one image, ink 1 on 0, and the first state."""
+        raise NotImplementedError
+
+    def step(self, words_NT: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        """Log-probabilities, attention and the next state."""
+        raise NotImplementedError
+
+
+def stepwise(network: Network) -> Stepwise:
+    """The network as `encode` and `step`. Raises ValueError for one that is not searched word by word."""
+    for kind, made in ((CoMER, StepwiseCoMER), (DenseWAP, StepwiseDenseWAP)):
+        if isinstance(network, kind):
+            return made(network).eval()  # pyright: ignore[reportArgumentType]
+    raise ValueError(f"{network.settings.network} is not searched word by word; give a run of another network")
+
+
+def padding(size_2: Tensor, maps_1chw: Tensor, stride: int) -> Tensor:
+    """Which cells of feature maps lie outside of an image of that size: [h, w], True = padding."""
+    y_h, x_w = (torch.arange(side) * stride for side in maps_1chw.shape[2:])
+    return (y_h >= size_2[0])[:, None] | (x_w >= size_2[1])
+
+
+def lowest(mask: Tensor) -> Tensor:
+    """What to add to energies: 0, and the lowest number where the mask is True."""
+    return mask.float() * torch.finfo(torch.float32).min
+
+
+class StepwiseCoMER(Stepwise):
+    """CoMER, its baseline and BTTR. The state holds keys and values of all words, and the coverage of every layer but
+    the first."""
+
+    memory = ("keys", "values", "hidden")
+
+    def __init__(self, network: CoMER) -> None:
+        super().__init__(network)
+        self.encoder, self.decoder, settings = network.encoder, network.decoder, network.settings
+        J, A = settings.num_decoder_layers, settings.nhead
+        self.state = {"cache": (J, 2, A, 0, settings.d_model // A)}
+        with torch.no_grad():
+            arm = self.decoder.model.arm
+            self.arm = FoldedRefinement(arm, torch.float32) if arm is not None else None
+        if self.arm is not None:
+            self.state["coverage"] = (J - 1, self.arm.channels, "h", "w")
+        begin = {"l2r": SOS, "r2l": EOS}
+        self.starts = {direction: begin[direction] for direction in settings.directions if direction in begin}
+        self.ends = {direction: SOS + EOS - start for direction, start in self.starts.items()}
+
+    def encode(self, image_11HW: Tensor, size_2: Tensor) -> tuple[Tensor, ...]:
+        """Keys and values [J, A, L, E] of every layer's cross-attention; what hides padding [h, w]."""
+        encoder, maps_1chw = self.encoder, self.encoder.model(image_11HW)
+        hidden_hw = padding(size_2, maps_1chw, self.stride)
+        features_1hwd = encoder.feature_proj(maps_1chw).permute(0, 2, 3, 1)
+        memory_1LD = encoder.add_position(features_1hwd, hidden_hw[None]).flatten(1, 2)
+        pairs = [layer.multihead_attn.project_memory(memory_1LD) for layer in self.decoder.model.layers]
+        keys, values = (torch.cat(parts) for parts in zip(*pairs, strict=True))
+        return keys, values, lowest(hidden_hw)
+
+    def step(self, words_NT: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        """One more word [N, T - 1] of each hypothesis, as `decoder.DecoderStack` does for whole sequences."""
+        keys_JALE, values_JALE, hidden_hw, past_NJ2ASE, *rest = given
+        decoder, coverage_NJChw = self.decoder, rest[0] if rest else None
+        shape, hidden_L = hidden_hw.shape, hidden_hw.flatten()
+        place_1D = decoder.pos_enc.pe.narrow(0, words_NT.shape[1] - 1, 1)
+        x_N1D = decoder.norm(decoder.word_embed(words_NT[:, -1:]) + place_1D)
+        hidden_N11T = lowest(words_NT == PAD)[:, None, None]
+        weights_1ANL, words, coverage = None, [], []
+        for j, layer in enumerate(decoder.model.layers):
+            attn = layer.self_attn
+            new_N2A1E = torch.stack(attn.project_memory(x_N1D), dim=1)
+            words.append(torch.cat((past_NJ2ASE[:, j], new_N2A1E), dim=3))
+            energies_NA1T = attn.energies(attn.project_query(x_N1D), words[-1][:, 0])
+            read_N1D = attn.read((energies_NA1T + hidden_N11T).softmax(-1), words[-1][:, 1])
+            x_1ND = layer.norm1(x_N1D + read_N1D).transpose(0, 1)
+            attn = layer.multihead_attn
+            energies_1ANL = attn.energies(attn.project_query(x_1ND), keys_JALE[j : j + 1]) + hidden_L
+            if self.arm is not None and coverage_NJChw is not None and weights_1ANL is not None:
+                covered_NChw = coverage_NJChw[:, j - 1]
+                increment_CNL = self.arm.increment(weights_1ANL, energies_1ANL)[0]
+                coverage.append(covered_NChw + increment_CNL.transpose(0, 1).unflatten(-1, shape))
+                refined_NAhw = self.refinement(covered_NChw)
+                energies_1ANL = energies_1ANL - refined_NAhw.flatten(2).transpose(0, 1)
+            weights_1ANL = energies_1ANL.softmax(-1)
+            x_N1D = layer.finish(x_1ND, weights_1ANL, values_JALE[j : j + 1]).transpose(0, 1)
+        assert weights_1ANL is not None
+        state = [torch.stack(words, dim=1)] + ([torch.stack(coverage, dim=1)] if coverage else [])
+        looked_Nhw = weights_1ANL[0].mean(0).unflatten(-1, shape)
+        return decoder.proj(x_N1D[:, 0]).log_softmax(-1), looked_Nhw, *state
+
+    def refinement(self, coverage_NChw: Tensor) -> Tensor:
+        """Refinement terms [N, A, h, w] up to a constant per head, undefined at padding."""
+        assert self.arm is not None
+        hidden_Nchw = F.conv2d(coverage_NChw, *self.arm.conv, padding=2).relu()
+        return F.conv2d(hidden_Nchw, self.arm.proj_HC[..., None, None])
+
+
+class StepwiseDenseWAP(Stepwise):
+    """DenseWAP. The state is that of the GRUs, and the sum of all attention before."""
+
+    memory = Memory._fields
+
+    def __init__(self, network: DenseWAP) -> None:
+        super().__init__(network)
+        self.encoder, self.decoder = network.encoder, network.decoder
+        self.state = {"state": None, "coverage": ("h", "w")}
+        self.starts, self.ends, self.offset = {"l2r": START}, {"l2r": END}, EOS
+
+    def encode(self, image_11HW: Tensor, size_2: Tensor) -> tuple[Tensor, ...]:
+        """All that attention needs at every step, and the first state [1, n]."""
+        maps_1Dhw = self.encoder.net(image_11HW)
+        hidden_hw = padding(size_2, maps_1Dhw, self.stride)
+        memory, state_11n, _ = self.decoder.begin(self.encoder.features(maps_1Dhw, hidden_hw[None]))
+        return *memory, state_11n[0]
+
+    def step(self, words_NT: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        """One more word [N, T - 1] of each hypothesis."""
+        *memory, state_Nn, past_Nhw = given
+        previous_1Nm = self.decoder.embed(words_NT[None, :, -1])
+        products_1N3n = self.decoder.cell1.input(previous_1Nm)
+        step = self.decoder.step(Memory(*memory), products_1N3n, state_Nn[None], past_Nhw[None])
+        logits_1NV = self.decoder.scores(step.context_bMD, step.state_bMn, previous_1Nm)
+        return logits_1NV[0].log_softmax(-1), step.attention_bMhw[0], step.state_bMn[0], step.past_bMhw[0]

@@ -1,0 +1,141 @@
+"""The HTTP server under load and with clients that misbehave; what it recognizes with is a stand-in."""
+
+import http.client
+import io
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from hmerbench.benchmarks.data.normalize_image import prepare
+from hmerbench.benchmarks.recognition import server as served
+from hmerbench.benchmarks.recognition.server import MAX_BYTES, RecognitionServer
+
+SECONDS = 1.0
+
+
+class StandIn:
+    """Prepares pictures as a recognizer does, and notes how many it has at once."""
+
+    name = "a stand-in"
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    def __call__(self, picture: bytes) -> Any:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            if picture == b"bug":
+                raise ZeroDivisionError("of a network\nin two lines")
+            shape = prepare(picture, "image").ink.shape
+        finally:
+            self.now -= 1
+        return SimpleNamespace(to_dict=lambda count: {"latex": "x", "shape": shape, "count": count})
+
+
+@pytest.fixture
+def server() -> Iterator[RecognitionServer]:
+    stand_in: Any = StandIn()
+    running = RecognitionServer(stand_in, "127.0.0.1", 0, SECONDS)
+    threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield running
+    running.shutdown()
+    running.server_close()
+
+
+def png() -> bytes:
+    paper, file = np.full((90, 160), 255, np.uint8), io.BytesIO()
+    paper[20:70, 40:44] = 0
+    paper[44:48, 20:90] = 0
+    Image.fromarray(paper).save(file, "PNG")
+    return file.getvalue()
+
+
+def ask(server: RecognitionServer, method: str = "POST", path: str = "/", body: Any = None, **headers: str) -> tuple:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection.request(method, path, body, headers)
+    response = connection.getresponse()
+    content = response.read()
+    connection.close()
+    return response.status, json.loads(content)
+
+
+def raw(server: RecognitionServer, *parts: bytes, pause: float = 0.0) -> bytes:
+    """What the server answers to bytes that are sent with pauses, of a client that then sends no more."""
+    answer = b""
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as client:
+        try:
+            for part in parts:
+                client.sendall(part)
+                time.sleep(pause)
+            if not pause:
+                client.shutdown(socket.SHUT_WR)
+            while part := client.recv(9999):
+                answer += part
+        except OSError:  # the server has closed the connection
+            pass
+    return answer
+
+
+def test_32_clients_at_once_are_answered_one_after_the_other(server: RecognitionServer) -> None:
+    with ThreadPoolExecutor(32) as clients:
+        answers = list(clients.map(lambda _: ask(server, path="/?nbest=3", body=png()), range(64)))
+    assert [status for status, _ in answers] == [200] * 64
+    assert all(answer == {"latex": "x", "shape": answer["shape"], "count": 3} for _, answer in answers)
+    assert server.recognizer.most == 1  # pyright: ignore[reportAttributeAccessIssue]
+    assert ask(server, "GET") == (200, {"network": "a stand-in", "max_bytes": MAX_BYTES})
+
+
+BAD = {
+    "text": ({"body": b"not a picture"}, 400, "not an image of a known format"),
+    "cut": ({"body": png()[:80]}, 400, "damaged"),
+    "empty": ({"body": b""}, 400, "the body is empty"),
+    "large": ({"body": None, "Content-Length": str(MAX_BYTES + 1)}, 413, "10 MB"),
+    "huge": ({"body": None, "Content-Length": "9" * 30}, 413, "10 MB"),
+    "negative": ({"body": None, "Content-Length": "-1"}, 411, "Content-Length"),
+    "chunked": ({"body": iter([png()])}, 411, "Content-Length"),
+    "elsewhere": ({"path": "/etc/passwd", "body": png()}, 404, "only /"),
+    "count": ({"path": "/?nbest=many", "body": png()}, 400, "nbest must be"),
+    "method": ({"method": "PUT", "body": b"x"}, 501, "Unsupported method"),
+    "bug": ({"body": b"bug"}, 500, "probably a bug"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_requests_are_told_why(server: RecognitionServer, name: str) -> None:
+    request, status, words = BAD[name]
+    answer = ask(server, **request)
+    assert answer[0] == status and words in answer[1]["error"] and "\n" not in answer[1]["error"]
+    assert ask(server, body=png())[0] == 200
+
+
+def test_clients_that_are_slow_or_stop_hold_nobody_up(server: RecognitionServer) -> None:
+    head = b"POST / HTTP/1.0\r\nContent-Length: 1000\r\n\r\n"
+    assert b"400 " in (cut := raw(server, head, b"x" * 10)) and b"cut off: 10 of 1000 bytes came" in cut
+    began = time.monotonic()
+    with ThreadPoolExecutor(3) as clients:
+        slow_body = clients.submit(raw, server, head, *[b"x"] * 30, pause=SECONDS / 10)
+        slow_head = clients.submit(raw, server, *[b"P"] * 30, pause=SECONDS / 10)
+        assert ask(server, body=png())[0] == 200
+        assert time.monotonic() - began < 20 * SECONDS
+        assert b" 200 " not in slow_body.result() + slow_head.result()
+    assert server.free._value == served.CONNECTIONS  # all are free again
+
+
+def test_more_clients_than_there_is_room_for_are_told_so(
+    server: RecognitionServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.free = threading.BoundedSemaphore(1)
+    with socket.create_connection(("127.0.0.1", server.server_port)) as first:
+        first.sendall(b"POST / HTTP/1.0\r\n")
+        time.sleep(0.2)
+        assert b"503 Service Unavailable" in raw(server, b"GET / HTTP/1.0\r\n\r\n")
