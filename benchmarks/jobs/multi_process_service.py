@@ -29,7 +29,9 @@ class MultiProcessService:
         self.folder = tempfile.mkdtemp(prefix="mps")
         os.environ |= {PIPE: self.folder, LOG: self.folder}
         try:
-            subprocess.run([self.control, "-d"], check=True, capture_output=True, timeout=SECONDS)
+            subprocess.run(
+                [self.control, "-d"], check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS
+            )
             subprocess.run([sys.executable, "-c", PROBE], check=True, capture_output=True, timeout=SECONDS)
         except (OSError, subprocess.SubprocessError) as error:
             err_console.print(f"{CONTROL} cannot be used ({type(error).__name__}): runs take turns on the GPU")

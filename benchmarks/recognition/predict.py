@@ -55,9 +55,10 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
             reading = f"reading {len(samples) - large:,} of {len(samples):,} images"
             err_console.print(f"{split}: {reading}; counted as missing, above {limit}: {large:,}")
     # a GPU reads all sets in a minute, and fuller batches faster; a CPU may be stopped after each
-    at_once = device.type == "cuda" and config.training.batching.order == "shape"
+    parts = readers(device)
+    at_once = parts > 1 and config.training.batching.order == "shape"
     for group in [splits] if at_once and splits else [[split] for split in splits]:
-        if (parts := readers(device)) > 1 and at_once:
+        if at_once:
             with get_context("spawn").Pool(parts) as pool:  # CUDA does not survive a fork
                 read = pool.starmap(_read_part, [(run.path, archive.path, group, part, parts) for part in range(parts)])
             found = {name: prediction for predictions in read for name, prediction in predictions.items()}
@@ -74,7 +75,7 @@ def named_samples(archive: Archive, splits: Iterable[str], config: Config) -> li
     return [
         replace(sample, id=f"{split}/{sample.id}")
         for split in splits
-        for sample in evenly(archive.samples(split), config.search.limit)
+        for sample in evenly(archive.samples(split, config.data.max_area), config.search.limit)
     ]
 
 

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import os
+import signal
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -22,8 +24,10 @@ from hmerbench.benchmarks.data.batching import (
     padded_steps,
     prepared,
     shape_batches,
+    worker_lost,
 )
 from hmerbench.benchmarks.data.samples import Sample, evenly
+from hmerbench.benchmarks.errors import UserError
 from tests.helpers.paths import PARITY
 
 
@@ -236,3 +240,20 @@ def test_what_is_made_of_one_expression_takes_turns(order: Any) -> None:
     for epoch in range(7):
         ids = {training.samples[i].id for batch in training.plan(epoch) for i in batch}
         assert ids == {sample.id for sample in ours} | {f"{sample.id}-{epoch % 3}" for sample in ours}
+
+
+@pytest.mark.parametrize("way", ["killed", "exits"])
+def test_a_lost_worker_is_one_line(way: str, monkeypatch) -> None:
+    """Killed for want of memory, say: the training ends with what to do, and the same command goes on."""
+
+    def lost(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL) if way == "killed" else os._exit(1)
+
+    monkeypatch.setattr(TrainingSet, "prepare", lost)
+    training_set = TrainingSet(made_up(), config(None))
+    with pytest.raises((UserError, RuntimeError)) as raised:
+        list(prepared(training_set, 0, training_set.plan(0), workers=2))
+    line = str(raised.value) if raised.type is UserError else worker_lost(raised.value)  # as the trainer says it
+    assert (
+        "a process that prepares batches was lost (DataLoader worker" in line and "run the same command again" in line
+    )

@@ -1,5 +1,6 @@
 """From the hypotheses of a search to predictions."""
 
+import shutil
 import weakref
 from dataclasses import replace
 
@@ -13,6 +14,8 @@ from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition import predict
 from hmerbench.benchmarks.recognition.predict import ranked, recognize
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.training.trainer import train
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.options import Hypothesis
@@ -176,3 +179,21 @@ def test_the_signature_names_the_search(untrained) -> None:
     assert changed(config, alpha=0.25).search.name == "joint10+alpha0.25"
     assert changed(config, language={"weights": "lm", "weight": 0.2}).search.name == "joint10+language0.2,0"
     assert changed(config, scales=(1.0,), convertible=False).digest == config.digest  # runs keep their names
+
+
+def test_several_processes_read_what_one_does(tmp_path, monkeypatch) -> None:
+    """A part of the batches each, of all test sets together, whose ids may be the same."""
+    archive = tiny_archive(tmp_path / "data")
+    shutil.copytree(archive / "data/2014", archive / "data/2016")
+    settings = {
+        "select": "last",
+        "training": {"epochs": 1, "batching": {"order": "shape"}, "schedule": {"name": "cosine"}},
+    }
+    run = RunFolder(tmp_path / "run", tiny_config(archive, settings))
+    train(run, open_archive(archive))
+    written = []
+    for processes in (1, 2):
+        monkeypatch.setattr(predict, "readers", lambda device, processes=processes: processes)
+        predict.predict(run, open_archive(archive), ["2014", "2016"])
+        written.append([(run.path / f"predictions/{split}.tsv").read_text() for split in ("2014", "2016")])
+    assert written[0] == written[1] and all(len(text.splitlines()) > 3 for text in written[0])
