@@ -253,7 +253,8 @@ def test_a_lost_worker_is_one_line(way: str, monkeypatch) -> None:
     training_set = TrainingSet(made_up(), config(None))
     with pytest.raises((UserError, RuntimeError)) as raised:
         list(prepared(training_set, 0, training_set.plan(0), workers=2))
-    line = str(raised.value) if raised.type is UserError else worker_lost(raised.value)  # as the trainer says it
+    error = raised.value
+    line = worker_lost(error) if isinstance(error, RuntimeError) else str(error)  # as the trainer says it
     assert (
         "a process that prepares batches was lost (DataLoader worker" in line and "run the same command again" in line
     )
