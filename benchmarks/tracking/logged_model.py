@@ -38,15 +38,15 @@ class ImageReader:
         self.recognizer = recognizer
 
     def predict(self, images: Any, params: dict[str, Any] | None = None) -> pd.DataFrame:
-        """Read images: a path, a list or table of paths, or one gray image (H, W) uint8.
+        """Read images: one or a list of them, each a path or gray (H, W) uint8, or a table of one column of paths.
 
         Returns one row per image: latex (tokens between spaces), confidence (0 to 1), doubtful. Raises UserError for
         an image that cannot be read.
         """
-        if isinstance(images, np.ndarray) and images.dtype == np.uint8:
-            given = [images]
-        else:
-            given = [images] if isinstance(images, str | Path) else np.asarray(images, dtype=object).ravel()
+        if isinstance(images, pd.DataFrame):
+            images = images.iloc[:, 0]
+        alone = isinstance(images, str | Path) or (isinstance(images, np.ndarray) and images.dtype == np.uint8)
+        given = [images] if alone else list(images)
         found = [self.recognizer(image) for image in given]
         return pd.DataFrame([(r.latex, r.nbest[0].confidence, r.doubtful) for r in found], columns=list(ANSWER))
 

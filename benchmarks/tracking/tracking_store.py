@@ -72,9 +72,12 @@ def _runs(database: Path) -> str:
     """The part of the user interface's address that opens the runs of our latest experiment: by itself it opens on
     traces of language models, which we have none of."""
     latest = "SELECT experiment_id FROM experiments WHERE name LIKE 'hmerbench%' ORDER BY last_update_time DESC"
+    known = "SELECT 1 FROM experiment_tags WHERE experiment_id = ? AND key = ?"
     with suppress(sqlite3.Error), closing(sqlite3.connect(database)) as connection:
         for (number,) in connection.execute(latest):
-            return f"/#/experiments/{number}/runs?workflowType=machine_learning&viewStateShareKey={VIEW}"
+            has_view = connection.execute(known, (number, f"mlflow.sharedViewState.{VIEW}")).fetchone()
+            view = f"&viewStateShareKey={VIEW}" if has_view else ""  # language models have none
+            return f"/#/experiments/{number}/runs?workflowType=machine_learning{view}"
     return ""
 
 

@@ -177,10 +177,12 @@ def test_weights_are_an_immutable_model_version(tmp_path: Path) -> None:
 
 
 ALONE = """
-import sys, mlflow
+import sys, mlflow, numpy, pandas, PIL.Image
 mlflow.set_tracking_uri(sys.argv[1])
-read = mlflow.pyfunc.load_model("models:/crohme-comer-fusion-medium/1").predict(sys.argv[2])
-print(read.latex[0], sys.modules["hmerbench"].__file__, sep="\\n")
+model, path = mlflow.pyfunc.load_model("models:/crohme-comer-fusion-medium/1"), sys.argv[2]
+gray = numpy.asarray(PIL.Image.open(path).convert("L"))
+forms = path, [path, path], pandas.DataFrame({"image": [path]}), gray, [gray]
+print(*{latex for form in forms for latex in model.predict(form).latex}, sys.modules["hmerbench"].__file__, sep="\\n")
 """
 
 
