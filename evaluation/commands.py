@@ -35,6 +35,7 @@ def score(
     select: str = "unknown",
     reading: str = PAPER.reading.name,
     edition: str = PAPER.edition.name,
+    neutral: bool = False,
 ) -> None:
     """Score predictions as the CROHME scorer does; several sets one after another."""
     if len(predictions) != len(truths):
@@ -42,7 +43,7 @@ def score(
     if len(predictions) > 1 and (captions or per_expression or workdir or named):
         raise InputError("--captions, --per-expression, --workdir and --set are for one set at a time")
     check_target(per_expression)
-    chosen = rules(reading, edition)
+    chosen = rules(reading, edition, neutral=neutral)
     for path, truth in zip(predictions, truths, strict=True):
         name = named or Path(truth.rpartition(":")[2]).resolve().name
         signed = {"set": name, "search": search, "select": select}

@@ -57,6 +57,9 @@ def score(
     select: Annotated[str, typer.Option(help="checkpoint selection to name in the signature")] = "unknown",
     reading: Annotated[str, typer.Option(help=f"how LaTeX is parsed: {', '.join(READINGS)}")] = PAPER.reading.name,
     edition: Annotated[str, typer.Option(help=f"versions of the tools: {', '.join(EDITIONS)}")] = PAPER.edition.name,
+    neutral: Annotated[
+        bool, typer.Option("--neutral-limits", help=r"whether \limits is written makes no difference; not official")
+    ] = False,
     crohme: Crohme = None,
     years: Years = "",
     results: Results = RESULTS,
@@ -72,6 +75,7 @@ def score(
 
     options = {"captions": captions, "per_expression": per_expression, "workdir": workdir, "named": named}
     options |= {"search": search, "select": select, "reading": reading, "edition": edition}
+    options |= {"neutral": neutral}
     run(lambda: commands.score(predictions, ground_truth, tokenize=tokenize, as_json=as_json, **options))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.lgeval import metrics, results_folder
 from hmerbench.evaluation.lgeval.label_graph import Graph
+from hmerbench.evaluation.scoring.limits import neutral
 from hmerbench.evaluation.scoring.tokens import prediction_file
 from hmerbench.evaluation.symlg import PAPER, Rules
 
@@ -85,8 +86,9 @@ def in_process(
 ) -> tuple[Counts, Metrics, set[str]]:
     """The result of `run_scripts`, by our own code in this process and without files; and the ids that converted."""
     graphs = {key: converted(text, rules) for key, text in predictions.items() if key in truth}
+    seen = neutral if rules.neutral else lambda graph: graph
     rows = {
-        key: metrics.compare(graphs.get(key) or symlg.EMPTY_GRAPH, true, rules.edition.inter).metrics
+        key: metrics.compare(seen(graphs.get(key) or symlg.EMPTY_GRAPH), seen(true), rules.edition.inter).metrics
         for key, true in truth.items()
     }
     return _counts(rows), rows, {key for key, graph in graphs.items() if graph is not None}

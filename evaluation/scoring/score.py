@@ -116,6 +116,8 @@ def evaluate(
         truth = truth._replace(captions={key: captions[key] for key in truth.symlg})
     if not own_scripts() and rules != PAPER:
         raise InputError(f"LGEVAL_BIN={scripts()}: these scripts follow their own rules; leave out reading and edition")
+    if workdir and rules.neutral:
+        raise InputError(f"{workdir}: the scripts' files have limits as they are written; leave out workdir or limits")
     named = fields | ({"tok": "split"} if split else {}) | ({"wrap": "removed"} if texts.unofficial else {})
     signature = signature_of(len(truth.symlg), named, rules if own_scripts() else None)
     if workdir is None and not own_scripts():

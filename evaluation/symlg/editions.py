@@ -30,16 +30,20 @@ class Edition(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """A reading and an edition, which together determine how a text is scored."""
+    r"""A reading and an edition, which together determine how a text is scored. `neutral`: whether \limits stands
+    after an operator makes no difference, in the prediction and in the truth (`scoring.limits`); no official scorer
+    does so."""
 
     reading: Reading
     edition: Edition
+    neutral: bool = False
 
     @property
     def versions(self) -> dict[str, str]:
         """The versions of the tools, as a signature names them."""
         pandoc = self.reading.name.removeprefix("pandoc-")
-        return {"conv": self.edition.conv, "pandoc": pandoc, "lgeval": self.edition.lgeval}
+        versions = {"conv": self.edition.conv, "pandoc": pandoc, "lgeval": self.edition.lgeval}
+        return versions | ({"limits": "neutral"} if self.neutral else {})
 
 
 _PANDOC_1 = Reading(
@@ -68,9 +72,9 @@ READINGS = {reading.name: reading for reading in (_PANDOC_1, _PANDOC_2)}
 EDITIONS = {edition.name: edition for edition in (_CROHME2019, _MIXED, _CURRENT)}
 
 
-def rules(reading: str = PAPER.reading.name, edition: str = PAPER.edition.name) -> Rules:
+def rules(reading: str = PAPER.reading.name, edition: str = PAPER.edition.name, *, neutral: bool = False) -> Rules:
     """The rules by name. Raises InputError with the known names."""
     for kind, name, known in (("reading", reading, READINGS), ("edition", edition, EDITIONS)):
         if name not in known:
             raise InputError(f"{name}: no such {kind} exists; choose from {', '.join(known)}")
-    return Rules(READINGS[reading], EDITIONS[edition])
+    return Rules(READINGS[reading], EDITIONS[edition], neutral)
