@@ -9,6 +9,15 @@ SPECIAL = ("<pad>", "<sos>", "<eos>")
 DICTIONARY = Path(__file__).with_name("dictionary.txt")
 
 
+_OLDEST = r"""
+! ( ) + , - . / 0 1 2 3 4 5 6 7 8 9 < = > A B C E F G H I L M N P R S T V X Y [ \Delta \Pi \alpha \beta \cdot
+\cdots \cos \div \exists \forall \frac \gamma \geq \in \infty \int \lambda \ldots \leq \lim \limits \log \mu
+\neq \phi \pi \pm \prime \rightarrow \sigma \sin \sqrt \sum \tan \theta \times \{ \} ] ^ _ a b c d e f g h i j
+k l m n o p q r s t u v w x y z { | }
+"""
+CROHME = (*SPECIAL, *_OLDEST.split())  # of the weights files that list no words, whatever the dictionary says
+
+
 class Vocabulary:
     """Two-way map between LaTeX tokens and class ids: of the given words in their order, special ones included, or of
     the 113 of CoMER's authors."""

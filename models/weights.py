@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +20,7 @@ from hmerbench.models.errors import CheckpointError, one_line
 from hmerbench.models.network import Network, build
 from hmerbench.models.settings import NetworkSettings, of_its_network, without_former
 from hmerbench.models.strict_json import parse_json
-from hmerbench.models.vocab import Vocabulary
+from hmerbench.models.vocab import CROHME, SPECIAL, Vocabulary
 
 FORMAT = "hmerbench-weights-1"
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
@@ -36,8 +35,8 @@ def pack_weights(model: Network) -> bytes:
 def load_weights(path: Path, settings: NetworkSettings | None = None) -> Network:
     """The model in a file of `pack_weights`, on the CPU. Files that name no network are older than the others: CoMER's.
 
-    Given `settings` must be those in the file. Raises CheckpointError for a missing, damaged or foreign file, and for
-    another network, other settings or other words.
+    Its words are those in the file. Given `settings` must be those in the file, too. Raises CheckpointError for a
+    missing, damaged or foreign file, and for another network or other settings.
     """
     if not path.is_file():
         raise CheckpointError(f"{path}: there is no such weights file; train the model first or give another path")
@@ -62,17 +61,19 @@ def load_weights(path: Path, settings: NetworkSettings | None = None) -> Network
     if different:
         changes = ", ".join(f"{key} {found[key]} instead of {wanted[key]}" for key in different)
         raise CheckpointError(f"{path}: has {changes}; choose the recipe it was trained with")
-    if header.get("vocabulary") != Vocabulary().digest:
-        raise CheckpointError(f"{path}: it was trained with another vocabulary{_other_words(header)}")
-    return with_weights(path, lambda: build(settings), state)
+    vocabulary = _words(path, header)
+    return with_weights(path, lambda: build(settings, vocabulary), state)
 
 
-def _other_words(header: Mapping[str, Any]) -> str:
-    """The first word that differs, if the file lists its words, and the fix."""
-    fix = "; restore models/dictionary.txt"
-    pairs = zip_longest(header.get("words", ()), Vocabulary().words)
-    first = next((f" ({theirs!r} where this suite has {ours!r})" for theirs, ours in pairs if theirs != ours), "")
-    return first * ("words" in header) + fix
+def _words(path: Path, header: Mapping[str, Any]) -> Vocabulary:
+    """The vocabulary of a weights file, which travels with it; the oldest files have CROHME's, by its digest alone."""
+    words = header.get("words", CROHME)
+    if not isinstance(words, list | tuple) or [*words[:3]] != [*SPECIAL] or {*map(type, words)} != {str}:
+        raise CheckpointError(f"{path}: its words are damaged; restore the file")
+    vocabulary = Vocabulary(words)
+    if header.get("vocabulary") != vocabulary.digest or len(vocabulary.ids) != len(vocabulary):
+        raise CheckpointError(f"{path}: its words are not those that it was trained with; restore the file")
+    return vocabulary
 
 
 def with_weights(path: Path, make: Callable[[], AnyModule], state: Mapping[str, Tensor]) -> AnyModule:

@@ -55,7 +55,7 @@ def test_a_committed_network_on_images_of_ones_own(tmp_path: Path, capsys: pytes
     [
         ({"one": r"\frac { 1 }"}, [], "one does not convert to symLG"),
         ({"one": "1"}, ["2014"], "no test set '2014', only mine"),
-        ({"one": r"\aleph"}, [], "models/dictionary.txt"),
+        ({"one": r"\textcircled { a }"}, [], "one does not convert to symLG"),
         ({}, [], "holds no expression"),
     ],
 )

@@ -80,11 +80,8 @@ class Archive:
                 number = [line.partition("\t")[0] for line in lines(text)].index(id_) + 1
                 fault = "cannot be an id: take letters, digits and _ . + -" if tokens else "has no tokens"
                 raise UserError(f"{where}, line {number}: {id_[:40]!r} {fault}; correct the line")
-        known = Vocabulary().ids.keys() - {*SPECIAL}
-        if unknown := Counter(token for tokens in captions.values() for token in tokens if token not in known):
-            words = named([f"{token[:40]} ({count})" for token, count in unknown.most_common()])
-            fix = "write them in its symbols, or drop their lines"
-            raise UserError(f"{where}: not in models/dictionary.txt: {words}; {fix}")
+        if special := sorted({token for tokens in captions.values() for token in tokens} & {*SPECIAL}):
+            raise UserError(f"{where}: {', '.join(special)} cannot be a symbol of a caption; write it otherwise")
         if not captions:
             raise UserError(f"{where} holds no expression; pack the archive again")
         return captions
@@ -122,6 +119,21 @@ class Archive:
         if split not in self._captions:
             raise UserError(f"{self.path}: no split {split!r} in it; there are {', '.join(self.splits)}")
         return self._captions[split]
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The words of networks that are trained on this archive: the usual ones, then the others of its training set,
+        sorted; so an archive without others has the usual vocabulary."""
+        usual = Vocabulary()
+        own = {word for tokens in self._captions.get("train", {}).values() for word in tokens} - usual.ids.keys()
+        return Vocabulary((*usual.words, *sorted(own))) if own else usual
+
+    @cached_property
+    def other_words(self) -> Counter[str]:
+        """Words that are not among CROHME's, with the number of captions that have each."""
+        usual = Vocabulary().ids.keys()
+        captions = (tokens for captions in self._captions.values() for tokens in captions.values())
+        return Counter(word for tokens in captions for word in {*tokens} - usual)
 
     def caption_md5(self, split: str) -> str:
         """MD5 of a split's caption.txt, in hex."""

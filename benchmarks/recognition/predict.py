@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing import get_context
@@ -11,7 +12,7 @@ import torch
 from rich.progress import track
 
 from hmerbench.benchmarks.config import Config, check_folder
-from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.archive import Archive, named, open_archive
 from hmerbench.benchmarks.data.batching import Batch, evaluation_batches
 from hmerbench.benchmarks.data.samples import Sample, evenly
 from hmerbench.benchmarks.environment import best_device, in_bf16
@@ -54,6 +55,10 @@ def predict(run: RunFolder, archive: Archive, splits: Iterable[str]) -> None:
             limit = f"data.max_area of {config.data.max_area:,} px"
             reading = f"reading {len(samples) - large:,} of {len(samples):,} images"
             err_console.print(f"{split}: {reading}; counted as missing, above {limit}: {large:,}")
+        known = model.vocabulary.ids.keys()
+        if lacking := Counter(word for tokens in archive.captions(split).values() for word in {*tokens} - known):
+            words = named([f"{word} ({count})" for word, count in lacking.most_common()])
+            err_console.print(f"{split}: words that these weights lack, so their captions count as wrong: {words}")
     # a GPU reads all sets in a minute, and fuller batches faster; a CPU may be stopped after each
     parts = readers(device)
     at_once = parts > 1 and config.training.batching.order == "shape"

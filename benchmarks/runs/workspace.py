@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from hmerbench.benchmarks.data.archive import Archive, open_archive
+from hmerbench.benchmarks.data.archive import Archive, named, open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import console
 
@@ -39,6 +39,9 @@ def select_splits(archive: Archive, years: Sequence[str]) -> list[str]:
 def announce(archive: Archive) -> None:
     """Print which data is used, with a warning if it is not CROHME."""
     console.print(f"data: {archive.path}, {archive.edition}")
+    if other := archive.other_words:
+        words = named([f"{word} ({count})" for word, count in other.most_common()])
+        console.print(f"words that CROHME does not have, and the captions that have each: {words}")
     if archive.name != "crohme":
         console.print(
             f" {archive.name.upper()} DATA: these are NOT CROHME numbers. "

@@ -20,14 +20,15 @@ from hmerbench.benchmarks.training.cuda_graphs import CudaRecord, Record, Replay
 from hmerbench.benchmarks.training.distributed import Team, seed_of
 from hmerbench.benchmarks.training.optimizer import average_decay, make_optimizer, update_average
 from hmerbench.models.network import Network, build
+from hmerbench.models.vocab import Vocabulary
 
 
 class Learner:
     """The network, its optimizer and its averaged weights. A step is `share` micro-batches, then an `update`."""
 
-    def __init__(self, config: Config, team: Team, graphs: bool = False):
-        """With `graphs`, steps are recorded. Raises UserError if the processes of the team cannot share the
-        micro-batches of a step evenly."""
+    def __init__(self, config: Config, team: Team, graphs: bool = False, vocabulary: Vocabulary | None = None):
+        """With `graphs`, steps are recorded; the words are CROHME's, unless others are given. Raises UserError if the
+        processes of the team cannot share the micro-batches of a step evenly."""
         self.config, self.team, training = config, team, config.training
         if training.batching.micro_batches % team.world:
             raise UserError(
@@ -37,7 +38,7 @@ class Learner:
         self.share = training.batching.micro_batches // team.world  # micro-batches per process and step
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)  # so the first weights depend only on the settings
-            self.model = build(config.model).to(team.device)
+            self.model = build(config.model, vocabulary).to(team.device)
         self.bf16 = in_bf16(training.bf16, team.device)
         # faster for bf16 convolutions and for matrix products in place of 1x1 ones, with the same results
         fast = self.bf16 or team.device.type == "cuda"
@@ -148,7 +149,7 @@ class Learner:
     def inference_model(self, batches: Iterable[Inputs] | None) -> Network:
         """The model to recognize with: where the preset says so, with averaged weights, and, unless `batches` is None,
         with statistics recalibrated on these training batches."""
-        model = build(self.config.model).to(self.team.device)
+        model = build(self.config.model, self.model.vocabulary).to(self.team.device)
         model.load_state_dict(self.model.state_dict() | self.average)
         if batches is not None:
             self._recalibrate(model, batches)

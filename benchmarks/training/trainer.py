@@ -111,7 +111,7 @@ class Trainer:
         self.folder, self.team, self.on_epoch = run, team, on_epoch
         self.config = config = run.settings
         self.execution = execution or Execution.on(team.device, team.world, substituted=bool(config.data.substitution))
-        self.learner = Learner(config, team, self.execution.graphs)
+        self.learner = Learner(config, team, self.execution.graphs, archive.vocabulary)
         self.training_set, self.validation = training_data(
             config, archive, samples, team.device, self.learner.model, self.execution.resident
         )
@@ -302,8 +302,8 @@ class Trainer:
         if checkpoint:
             if checkpoint[1].get("vocabulary", "") not in ("", self.words):
                 raise UserError(
-                    f"{self.folder.path}: it was trained with other words; restore models/dictionary.txt, or choose "
-                    "another folder (RESULTS=, --results)"
+                    f"{self.folder.path}: it was trained with other words; restore its data or models/dictionary.txt, "
+                    "or choose another folder (RESULTS=, --results)"
                 )
             self.learner.restore(checkpoint[0])
             self.state = State(**checkpoint[1])

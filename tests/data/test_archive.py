@@ -248,7 +248,6 @@ def label_content(text: str) -> tuple[list, list]:
             {"data/mine/img/a.JPG": b""},
             "more than one image of an expression: mine/img/a.png and mine/img/a.JPG; keep one",
         ),
-        ({"data/mine/caption.txt": "\ufeffa\t@\n".encode()}, "dictionary.txt: @ (1)"),
     ],
 )
 def test_what_is_wrong_with_ones_own_set(tmp_path, changed, message):
@@ -274,9 +273,7 @@ HUGE = bmp()[:18] + struct.pack("<ii", 100_000, 100_000) + bmp()[26:]
         (CAPTION, b"a_1\tx\n\na_2\t\n", "line 3: 'a_2' has no tokens; correct the line"),
         (CAPTION, b"a_1\tx\n../a\tx\n", "line 2: '../a' cannot be an id"),
         (CAPTION, b"a_1\tx\na_1\ty\n", "line 2: the id a_1 occurs twice"),
-        (CAPTION, b"a_1\tx \\aleph\na_2\t\\aleph <\na_3\t@\n", r"models/dictionary.txt: \aleph (2), @ (1); write them"),
-        (CAPTION, b"a_1\t" + "α β γ δ ε ζ η θ ι κ λ μ".encode(), "κ (1) and 2 others; write them"),
-        (CAPTION, b"a_1\t<pad>\n", "<pad>"),
+        (CAPTION, b"a_1\t<pad> <eos>\n", "<eos>, <pad> cannot be a symbol of a caption"),
         (CAPTION, b"a_1\t\xff\n", "not UTF-8"),
         (IMAGE, None, "no image data/train/img/ID.* for a_1"),
         (IMAGE, b"GIF89a" + bytes(99), "a_1.bmp: not an image"),
@@ -297,6 +294,17 @@ def test_bad_entry_is_named(tmp_path, entries, name, content, message):
     else:
         entries[name] = content
     assert message in refusal(pack(tmp_path / "a.zip", entries))
+
+
+def test_words_of_its_own_come_after_the_usual_ones(tmp_path, entries):
+    """Those of the training set; a set without others has the usual vocabulary, whatever its test sets hold."""
+    usual = open_archive(pack(tmp_path / "a.zip", entries))
+    entries["data/2014/caption.txt"] = b"b-1\t@ x\n"
+    assert usual.vocabulary.words == open_archive(pack(tmp_path / "b.zip", entries)).vocabulary.words
+    entries[CAPTION] = b"a_1\tx \\heartsuit\na_2\t\\aleph \\aleph <\n"
+    other = open_archive(pack(tmp_path / "c.zip", entries))
+    assert other.vocabulary.words == (*usual.vocabulary.words, "\\aleph", "\\heartsuit")
+    assert other.other_words == {"\\aleph": 1, "\\heartsuit": 1, "@": 1} and not usual.other_words
 
 
 def test_a_byte_order_mark_is_no_part_of_an_id(tmp_path, entries):

@@ -27,8 +27,9 @@ from hmerbench.models.errors import CheckpointError
 from hmerbench.models.language import LanguageModel, Lexicon
 from hmerbench.models.language_config import LanguageConfig
 from hmerbench.models.language_weights import load_language_model, pack_language_model
-from hmerbench.models.settings import CoMERSettings, DenseWAPSettings
-from hmerbench.models.vocab import Vocabulary
+from hmerbench.models.network import build
+from hmerbench.models.settings import NETWORKS, CoMERSettings, DenseWAPSettings, of_its_network
+from hmerbench.models.vocab import CROHME, Vocabulary
 from hmerbench.models.weights import load_weights, pack_tensors, pack_weights, read_tensors
 
 CONFIG = CoMERSettings(d_model=16, growth_rate=4, num_layers=2, nhead=2, dim_feedforward=24, dc=5)
@@ -80,16 +81,30 @@ def test_other_configuration_names_the_keys(weights: Path) -> None:
         load_weights(weights, replace(CONFIG, stride=8))
 
 
-def test_other_vocabulary(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_travel_with_the_weights(weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the dictionary says; the oldest files, which list none, have CROHME's."""
+    words = Vocabulary().words
     (tmp_path / "reversed.txt").write_text("\n".join(reversed(Vocabulary().words[3:])))
     monkeypatch.setattr("hmerbench.models.vocab.DICTIONARY", tmp_path / "reversed.txt")
-    with fails_with(r"another vocabulary \('!' where this suite has '}'\); restore", weights):
-        load_weights(weights)
+    assert load_weights(weights).vocabulary.words == words == CROHME != Vocabulary().words
     header, tensors = read_tensors(weights)
     del header["words"]  # as in files of earlier versions
     weights.write_bytes(pack_tensors(tensors, header))
-    with fails_with("another vocabulary; restore", weights):
-        load_weights(weights)
+    assert load_weights(weights).vocabulary.words == words
+    for changed in ({"words": words[::-1]}, {"words": [*words[:-1], "@"]}, {"words": 3}, {"vocabulary": "0"}):
+        weights.write_bytes(pack_tensors(tensors, header | changed))
+        with fails_with("its words are (damaged|not those that it was trained with); restore the file", weights):
+            load_weights(weights)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_any_network_takes_other_words(network: str, tmp_path: Path) -> None:
+    vocabulary = Vocabulary((*Vocabulary().words, "@", r"\heartsuit"))
+    model = build(of_its_network({"network": network}), vocabulary)
+    (tmp_path / "own.safetensors").write_bytes(pack_weights(model))
+    loaded = load_weights(tmp_path / "own.safetensors")
+    assert loaded.vocabulary.words == vocabulary.words
+    assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in model.state_dict().items())
 
 
 def test_files_that_name_no_network_are_comers(weights: Path) -> None:

@@ -461,7 +461,7 @@ def test_a_training_with_another_dictionary_is_not_resumed(archive, straight, tm
     checkpoint = load_checkpoint(tmp_path, tiny_config(archive).digest)
     assert checkpoint
     save_checkpoint(RunFolder(tmp_path), checkpoint[0], checkpoint[1] | {"vocabulary": "of another", "finished": False})
-    with pytest.raises(UserError, match="trained with other words; restore models/dictionary"):
+    with pytest.raises(UserError, match="trained with other words; restore its data or models/dictionary"):
         train(RunFolder(tmp_path, tiny_config(archive)), open_archive(archive))
 
 
