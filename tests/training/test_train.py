@@ -684,7 +684,7 @@ sys.exit(main())
 
 
 def test_a_bare_machine_trains_recognizes_and_scores(archive, tmp_path):
-    """With the packages that CONTRIBUTING names, and their dependencies: every other import fails."""
+    """With the packages that docs/running.md names, and their dependencies: every other import fails."""
     tiny_config(archive, {"training": {"epochs": 1}})
     run = ["--recipe", "bttr", "--preset", str(archive / "tiny.yaml")]
     data = ["--crohme", str(archive), "--results", str(tmp_path)]
@@ -697,4 +697,4 @@ def test_a_bare_machine_trains_recognizes_and_scores(archive, tmp_path):
     assert "ExpRate|set:foreign2014|n:5" in done.stdout
     refused = subprocess.run([sys.executable, "-c", BARE, CORE, "tables"], cwd=ROOT, capture_output=True, text=True)
     assert refused.returncode and "pandas" in refused.stderr  # other imports do fail
-    assert f"pip install {CORE}`" in (ROOT / "CONTRIBUTING.md").read_text()
+    assert f"pip install {CORE}`" in (ROOT / "docs/running.md").read_text()
