@@ -1,6 +1,5 @@
 """Commands of language models."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -38,21 +37,3 @@ def reproduce_lm(
         on_text(ptb, names, numbers, results)
     else:
         on_captions(open_data(crohme, results), names, numbers, results)
-
-
-@app.command(rich_help_panel=PANEL)
-def rescore(
-    folders: Annotated[list[Path], typer.Argument(help="run folders with n-best lists (predictions/<set>.jsonl)")],
-    language: Annotated[Path, typer.Option(help="weights of a language model of captions")],
-    trial: Annotated[
-        Path,
-        typer.Option(help="run folder of a trial, read as its preset says, on whose held-out expressions to choose"),
-    ],
-    crohme: Crohme = None,
-    results: Results = RESULTS,
-) -> None:
-    """Measure what a language model is worth in recognition; write rescoring.{csv,md}, on CROHME to results/."""
-    from hmerbench.benchmarks.language_models.rescore import rescore
-    from hmerbench.benchmarks.runs.workspace import open_data
-
-    rescore(open_data(crohme, results), trial, folders, language, results)

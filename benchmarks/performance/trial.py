@@ -106,7 +106,7 @@ def _values(settings: Sequence[str]) -> dict[str, Any]:
 def _read(run: RunFolder, config: Config, archive: Archive, held: list[Sample]) -> Row:
     """Recognize the held-out expressions as `config` says, and count the exact ones by class of length.
 
-    What another search finds is named by its settings: `rescore` judges the run's lists by the run's own.
+    What another search finds is named by its settings.
     """
     device = best_device()
     model = load_weights(run.weights, config.model).to(device).eval()

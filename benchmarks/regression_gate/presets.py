@@ -11,7 +11,6 @@ from torch import nn, optim
 
 from hmerbench.benchmarks.config import FILLED_IN, Config, Training, names, read_named, resolve
 from hmerbench.benchmarks.data import augmentation, batching, exchange, ink, samples, sub_expressions, substitution
-from hmerbench.benchmarks.language_models import rescore
 from hmerbench.benchmarks.language_models import settings as languages
 from hmerbench.benchmarks.regression_gate.values import Values
 from hmerbench.benchmarks.training.optimizer import average_decay, set_rate, update_average
@@ -23,7 +22,6 @@ CONSTANTS = {  # settings of what is generated and held out that no preset chang
     batching: ("CELL", "STEPS", "SPREAD", "STRETCH", "COARSE_CELL", "COARSE_STRETCH", "COARSE_STEPS"),
     exchange: ("TRIES", "MAX_TOKENS", "TALLER"),
     ink: ("MARGIN", "MAX_SIDES"),
-    rescore: ("WEIGHTS", "LENGTHS"),
     samples: ("HELD_OUT", "HELD_OUT_SEED"),
     sub_expressions: ("SYMBOL_HEIGHT", "MAX_ENLARGEMENT"),
     substitution: ("PROPORTION_TOLERANCE", "MAX_INSTANCES", "LINE_THICKNESS"),
