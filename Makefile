@@ -7,7 +7,7 @@ DEV := $(VENV)/.ready-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # a misspelt variable would silently run something else: five rows on the embedded set instead of one on CROHME
-KNOWN := PYTHON CROHME RESULTS PRESET RECIPES SEEDS YEARS FORCE MINUTES JOBS ENGINE CPUS GPUS TRIALS WORKERS SPACE STORAGE \
+KNOWN := PYTHON CROHME RESULTS PRESET RECIPES SEEDS YEARS FORCE EPOCHS JOBS ENGINE CPUS GPUS TRIALS WORKERS SPACE STORAGE \
 	PTB ATTENTION SYSTEMS WEIGHTS REASON RECORD PORT OFFICIAL $(if $(filter tune,$(MAKECMDGOALS)),RECIPE)
 unknown := $(filter-out $(KNOWN),$(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name))))
 ifneq ($(unknown),)
@@ -17,7 +17,7 @@ endif
 results_option = $(if $(RESULTS),--results "$(RESULTS)")
 data_options = $(if $(CROHME),--crohme "$(CROHME)") $(results_option)
 run_options = $(if $(PRESET),--preset "$(PRESET)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(SEEDS),--seeds "$(SEEDS)") \
-	$(if $(YEARS),--years "$(YEARS)") $(if $(filter-out 0,$(FORCE)),--force) $(if $(MINUTES),--minutes "$(MINUTES)")
+	$(if $(YEARS),--years "$(YEARS)") $(if $(filter-out 0,$(FORCE)),--force) $(if $(EPOCHS),--epochs "$(EPOCHS)")
 placement = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") $(if $(GPUS),--gpus "$(GPUS)")
 tuning_options = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
 	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
@@ -28,7 +28,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo "  variables: CROHME=data.zip  PRESET=small (hmerbench ls lists all)  RECIPES='bttr comer-fusion'"
-	@echo "             SEEDS='7 8'  YEARS='2014 2019'  FORCE=1 (retrain)  MINUTES=9 (time limit)  RESULTS=folder  JOBS=2 (concurrent runs)"
+	@echo "             SEEDS='7 8'  YEARS='2014 2019'  FORCE=1 (retrain)  EPOCHS=9  RESULTS=folder  JOBS=2 (concurrent runs)"
 	@echo "             ENGINE=ray  CPUS=4  GPUS=1 (of a job on a cluster)  PORT=5000 (of mlflow-ui)  PYTHON=python3.11 (of setup)"
 
 setup: $(READY) ## create .venv from requirements.lock (again when it changes)

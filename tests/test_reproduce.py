@@ -1,7 +1,6 @@
 """The main job on a tiny archive and a tiny network: what is done is not repeated, and each stage can run alone."""
 
 import json
-import math
 import os
 import time
 from pathlib import Path
@@ -18,8 +17,8 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died
+from hmerbench.benchmarks.report import plan
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.schemas import Epoch
 from hmerbench.benchmarks.runs.workspace import select_splits, workspace
 from hmerbench.evaluation.scoring.prediction_lists import tsv
 from hmerbench.models.errors import CheckpointError
@@ -55,11 +54,11 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def reproduce(
     rows: list[str], preset: str, seeds: list[int], archive: Path, results: Path, years=(), **options
-) -> bool:
+) -> None:
     """The main job, as the command line calls it."""
     opened = open_archive(archive)
     configs = [resolve(row, preset, seed, opened) for row in rows for seed in seeds]
-    return job.reproduce(configs, opened, select_splits(opened, years), results, job.Options(**options))
+    job.reproduce(configs, opened, select_splits(opened, years), results, job.Options(**options))
 
 
 def preset_of(archive: Path) -> str:
@@ -101,17 +100,18 @@ def test_parallel_runs_equal_sequential_runs(
     archive: Path, tmp_path: Path, stages: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     preset = preset_of(archive)
-    assert reproduce(["bttr"], preset, [7, 8, 9], archive, tmp_path / "a", placing=Placing(jobs=2))
+    reproduce(["bttr"], preset, [7, 8, 9], archive, tmp_path / "a", placing=Placing(jobs=2))
     assert not stages  # none in this process
     said = capsys.readouterr().out
     assert said.count(": done") == 3 and "epoch 1/1" in said
-    assert reproduce(["bttr"], preset, [7, 8, 9], archive, tmp_path / "b")
+    reproduce(["bttr"], preset, [7, 8, 9], archive, tmp_path / "b")
     one, other = (
         sorted(root.glob("local/foreign-*/runs/*/*/best.safetensors")) for root in (tmp_path / "a", tmp_path / "b")
     )
     assert len(one) == 3 and [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
     stages.clear()
-    assert reproduce(["bttr"], preset, [7, 8, 9], archive, tmp_path / "a", placing=Placing(jobs=2)) and not stages
+    reproduce(["bttr"], preset, [7, 8, 9], archive, tmp_path / "a", placing=Placing(jobs=2))
+    assert not stages
 
 
 def test_parallel_runs_are_logged_as_running_until_they_are_stopped(archive: Path, tmp_path: Path, monkeypatch) -> None:
@@ -134,16 +134,12 @@ def test_parallel_runs_are_logged_as_running_until_they_are_stopped(archive: Pat
 
     engine: Any = Engine()
     with pytest.raises(KeyboardInterrupt):
-        job._in_parallel([run], ["2014"], engine, 1, math.inf, [])
+        job._in_parallel([run], ["2014"], engine, 1)
     assert logged == [True, "stopped", False]
 
 
-def test_parallel_runs_stop_at_the_deadline_but_not_for_a_failure(
-    archive: Path, tmp_path: Path, stages: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_fails_does_not_stop_the_others(archive: Path, tmp_path: Path, stages: list[str]) -> None:
     preset = preset_of(archive)
-    assert not reproduce(["bttr"], preset, [7, 8], archive, tmp_path, minutes=1e-9, placing=Placing(jobs=2))
-    assert "0 of 2 runs are done" in capsys.readouterr().out
     space = workspace(open_archive(archive), tmp_path)
     broken = space / "runs" / resolve("bttr", preset, 7, open_archive(archive)).run_name
     broken.mkdir(parents=True, exist_ok=True)
@@ -322,107 +318,25 @@ def test_interrupted_training_keeps_earlier_results(archive: Path, tmp_path: Pat
     assert kept and all(path.read_bytes() == content for path, content in kept.items())
 
 
-def test_it_stops_at_the_deadline_and_resumes_later(archive: Path, tmp_path: Path, stages: list[str], capsys):
-    tiny_config(archive, {"training": {"epochs": 2}})
-    rows, preset = ["bttr", "comer-fusion"], str(archive / "tiny.yaml")
-    assert not reproduce(rows, preset, [7], archive, tmp_path, minutes=1e-6)
-    assert stages == [] and "0 of 2 runs are done; the same command resumes" in capsys.readouterr().out
-    calls = iter([0.0, 1.0, 100.0])  # began, before the first run, after its first epoch
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "fitted", lambda configs, *_, **__: configs)
-        patch.setattr(job.time, "perf_counter", lambda: next(calls, 101.0))
-        patch.setattr("hmerbench.benchmarks.training.trainer.time", FakeTime)
-        assert not reproduce(rows, preset, [7], archive, tmp_path, minutes=1)
-    (folder,) = tmp_path.glob("local/foreign-*/runs/bttr/*")
-    assert stages == ["train"] and len((folder / "history.jsonl").read_text().splitlines()) == 1
-    assert reproduce(rows, preset, [7], archive, tmp_path, minutes=60)
-    assert stages == ["train", "train", *["train", "predict", "score"] * 2]  # the second to measure an epoch
-
-
-def test_epochs_are_fitted_to_the_minutes(archive: Path, tmp_path: Path, stages: list[str], monkeypatch, capsys):
-    """At 10 s an epoch; the number is kept, so that interrupted runs resume and finished ones are not repeated."""
-    tiny_config(archive, {"training": {"epochs": 40}})
-    preset, seconds = str(archive / "tiny.yaml"), 10.0
-    monkeypatch.setattr(job, "epoch_seconds", lambda history: seconds)
-    monkeypatch.setattr(job.time, "perf_counter", lambda: 1000.0)  # the clock of the job stands still
-    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.time", FakeTime)
-
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "_sequentially", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path, minutes=1)
-    assert stages == ["train"] and "up to 2 epochs for each run, at 10 s an epoch" in capsys.readouterr().out
-    (space,) = tmp_path.glob("local/foreign-*")
-    (measured,) = space.glob("runs/comer-fusion/*")  # the slower of the two
-    assert len((measured / "history.jsonl").read_text().splitlines()) == 1 and measured.name.startswith("tiny-seed7-")
-    seconds = 1.0  # a number that was kept is not fitted again
-    assert reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path, minutes=1)
-    assert stages == ["train", *["train", "predict", "score"] * 2]
-    for row in ("bttr", "comer-fusion"):
-        (run,) = space.glob(f"runs/{row}/tiny-2-epochs-seed7-*")
-        assert len((run / "history.jsonl").read_text().splitlines()) == 2
-    stages.clear()
-    assert reproduce(["bttr", "comer-fusion"], preset, [7], archive, tmp_path, minutes=1) and not stages
-    for damaged in ("", "{", "[]", '{"x": "y"}'):
-        (space / "runs/fitted.json").write_text(damaged)
-        with pytest.raises(UserError, match=r"fitted\.json: damaged; restore it, or delete it"):
-            reproduce(["bttr"], preset, [7], archive, tmp_path, minutes=1)
-    table = (space / "table2.csv").read_text()
-    assert "tiny-2-epochs" in table
-
-
-def test_minutes_enough_for_all_epochs_or_for_none(
-    archive: Path, tmp_path: Path, stages: list[str], monkeypatch
-) -> None:
+def test_epochs_are_chosen_for_all_runs(archive: Path, tmp_path: Path, stages: list[str]) -> None:
+    """Another number is another run, which is not repeated; the preset's own number is the preset."""
     config = tiny_config(archive, {"training": {"epochs": 3}})
-    monkeypatch.setattr(job.time, "perf_counter", lambda: 0.0)
-    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.time", FakeTime)
-    data, runs = open_archive(archive), tmp_path / "runs"
-    monkeypatch.setattr(job, "epoch_seconds", lambda history: 20.0)
-    assert job.fitted([config], data, runs, 1, 60.0) == [config]  # two are left, and 48 s
-    (shorter,) = job.fitted([config], data, runs, 1, 60.0, force=True)  # all three are left
-    assert shorter.training.epochs == 2 and job.fitted([config], data, runs, 1, 60.0) == [shorter]
-    monkeypatch.setattr(job, "epoch_seconds", lambda history: 50.0)
-    with pytest.raises(UserError, match=r"1 run at 50 s an epoch: no time for 1 epoch each.* give 2 or more"):
-        job.fitted([config], data, runs, 0.9, 54.0)
-    assert stages == ["train"]  # measured once
-    stages.clear()
-    slow = config.changed({"training.batching.curriculum": 2})  # its first epoch, with the shortest labels, is enough
+    assert job.with_epochs(config, 3) == config
+    given = ["--crohme", str(archive), "--results", str(tmp_path), "--preset", str(archive / "tiny.yaml")]
     for _ in range(2):
-        with pytest.raises(UserError, match="no time for 3 epochs each"):
-            job.fitted([slow], data, tmp_path / "slow", 1e-9, 1e-9)
-    assert stages == ["train"] and len(RunFolder(tmp_path / "slow" / slow.run_name).history) == 1
-    with pytest.raises(job.OutOfTime):
-        job.fitted([config], data, tmp_path / "elsewhere", 1, -1.0)
-    clock = iter([0.0, 60.0])  # measuring takes a minute; what is left does not suffice until the command is repeated
-    monkeypatch.setattr(job.time, "perf_counter", lambda: next(clock))
-    with pytest.raises(job.OutOfTime):
-        job.fitted([config], data, tmp_path / "once more", 2, 120.0)
-    monkeypatch.setattr(job.time, "perf_counter", lambda: 60.0)
-    with pytest.raises(UserError, match="give 3 or more"):  # and not for ever
-        job.fitted([config], data, tmp_path / "once more", 2, 120.0)
-    assert list(job._chosen(runs / "fitted.json").values()) == [2]
-    line: Epoch = {"epoch": 2, "step": 9, "loss": 1.0, "lr": 0.1, "seconds": 5.0, "images_per_s": 1.0}
-    history: list[Epoch] = [{**line, "epoch": 1, "seconds": 9.0, "val_seconds": 4.0}, line]
-    monkeypatch.undo()
-    assert job.epoch_seconds(history) == 7.0
-
-
-class FakeTime:
-    """The trainer's own clock, which runs while that of the job is set."""
-
-    perf_counter = staticmethod(time.process_time)
+        cli.app(["reproduce", "--recipes", "bttr", "--epochs", "2", *given], standalone_mode=False)
+    assert stages == ["train", "predict", "score"]
+    (run,) = tmp_path.glob("local/foreign-*/runs/bttr/tiny-2-epochs-seed7-*")
+    assert len((run / "history.jsonl").read_text().splitlines()) == 2
+    assert "tiny-2-epochs" in (run.parents[2] / "table2.csv").read_text()
 
 
 def test_the_plan_estimates_training_time_from_earlier_runs(archive: Path, tmp_path: Path, stages: list[str]) -> None:
     config = tiny_config(archive, {"training": {"epochs": 1}})
     run = RunFolder(workspace(open_archive(archive), tmp_path) / "runs" / config.run_name, config)
-    assert job.expected_seconds(run) is None
+    assert plan.expected_seconds(run) is None
     reproduce(["bttr"], str(archive / "tiny.yaml"), [7], archive, tmp_path)
-    assert (job.expected_seconds(run) or 0) > 0
+    assert (plan.expected_seconds(run) or 0) > 0
 
 
 def test_a_job_without_rows_is_refused(archive: Path, tmp_path: Path) -> None:

@@ -10,10 +10,8 @@ from hmerbench.benchmarks import strict_files
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.language_models import listing as language_models
-from hmerbench.benchmarks.language_models.rescore import read_lists
 from hmerbench.benchmarks.language_models.run import LanguageRun
 from hmerbench.benchmarks.regression_gate import baseline
-from hmerbench.benchmarks.reproduce import _chosen
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain
 from tests.helpers.paths import ROOT
@@ -112,9 +110,7 @@ def test_damaged_scores_of_a_language_model_leave_the_listing_whole(tmp_path: Pa
 
 
 OTHERS: dict[str, Callable[[Path], object]] = {
-    "fitted.json": _chosen,
     "baseline.json": baseline.read,
-    "heldout.jsonl": read_lists,
     "data/EMBEDDED.json": lambda path: open_archive(path.parents[1], trains=False).mark,
 }
 

@@ -1,6 +1,5 @@
 """Commands that make runs: the main job, its stages one by one, tuning, tracking."""
 
-import math
 import os
 import sys
 from pathlib import Path
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from hmerbench.benchmarks.runs.folder import RunFolder
 
 PANEL = "Runs"
-OUT_OF_TIME = 3  # exit code
 
 Folder = Annotated[Path, typer.Argument(help="a run folder")]
 
@@ -50,32 +48,25 @@ def reproduce(
     gpus: options.Gpus = None,
     workers: options.Workers = None,
     graphs: options.Graphs = None,
-    minutes: Annotated[
-        float | None,
-        typer.Option(help="time limit: trains the epochs that fit, then stops (exit code 3); the same command resumes"),
-    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="epochs of each run; default: the preset's", min=1)] = None,
 ) -> None:
     """The main job: train, recognize, score and log; then write the tables."""
     from hmerbench.benchmarks.config import resolve
     from hmerbench.benchmarks.jobs.engine import Placing
-    from hmerbench.benchmarks.reproduce import Options, reproduce
+    from hmerbench.benchmarks.reproduce import Options, reproduce, with_epochs
     from hmerbench.benchmarks.runs.workspace import open_data, select_splits
 
     options.compute_with(workers, graphs)
-    placing = Placing(engine, jobs, cpus, gpus)
-    if minutes is not None and not 0 < minutes < math.inf:
-        raise UserError(
-            f"--minutes {minutes:g}: this is not a time limit; give a number above 0, or omit it (MINUTES=)"
-        )
-    job = Options(force, minutes, placing)  # starts the clock
+    job = Options(force, Placing(engine, jobs, cpus, gpus))
     preset, numbers = preset or _default_preset(), [parse_seed(seed) for seed in parse_list(seeds)]
     names = parse_list(recipes)
     refuse_unknown(names, preset)
     archive = open_data(crohme, results)
     splits = select_splits(archive, parse_list(years))
     configs = [resolve(recipe, preset, seed, archive) for recipe in names for seed in numbers]
-    if not reproduce(configs, archive, splits, results, job):
-        sys.exit(OUT_OF_TIME)
+    if epochs is not None:
+        configs = [with_epochs(config, epochs) for config in configs]
+    reproduce(configs, archive, splits, results, job)
 
 
 @app.command(rich_help_panel=PANEL)

@@ -7,7 +7,7 @@ import pytest
 from hmerbench.benchmarks.config import PRESETS, SHIPPED, resolve
 from hmerbench.benchmarks.report import ladder as rungs
 from hmerbench.benchmarks.report.ladder import COST, READS, advice, ladder, measured_cost
-from hmerbench.benchmarks.reproduce import _expected
+from hmerbench.benchmarks.report.plan import expected_time
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.yaml_files import read_yaml
 
@@ -39,7 +39,7 @@ def test_the_default_says_what_it_is_good_for(tmp_path: Path, monkeypatch: pytes
 def test_the_plan_knows_the_minutes_of_a_measured_preset(tmp_path: Path) -> None:
     def expected(preset: str, data: str = "crohme") -> str:
         config = resolve("comer-fusion", preset, 7).changed({"data.name": data})
-        return _expected(RunFolder(tmp_path / config.run_name, config))
+        return expected_time(RunFolder(tmp_path / config.run_name, config))
 
     assert expected("large") == measured_cost("large", "comer-fusion") == "380 core-minutes"
     assert expected("gpu") == expected("large", "embedded") == "unknown"
