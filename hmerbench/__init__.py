@@ -46,7 +46,7 @@ def score(
     """
     from pathlib import Path
 
-    from hmerbench.evaluation.scoring.inputs import GroundTruth, from_captions, prediction_texts
+    from hmerbench.evaluation.scoring.inputs import GroundTruth, from_captions
     from hmerbench.evaluation.scoring.score import evaluate
     from hmerbench.evaluation.symlg import rules
 
@@ -56,7 +56,7 @@ def score(
     else:
         truth = str(ground_truth)
         name = name or Path(truth.rpartition(":")[2]).resolve().name
-    given = prediction_texts(predictions) if isinstance(predictions, Mapping) else Path(predictions)
+    given = predictions if isinstance(predictions, Mapping) else Path(predictions)
     fields = {"set": name or "unknown", "search": "unknown", "select": "unknown"}
     return evaluate(given, truth, fields, rules=rules(reading, edition), split=tokenize)
 

@@ -139,10 +139,10 @@ def from_captions(captions: dict[str, list[str]], where: str) -> Iterator[tuple[
 def matched(
     predictions: Path | Mapping[str, str], given: str | GroundTruth, split: bool = False
 ) -> tuple[Predictions, GroundTruth, int]:
-    """The predictions (a file of them, or their texts) whose id the truth has, the truth, and the number of others.
+    """The predictions (a file of them, or LaTeX by id) whose id the truth has, the truth, and the number of others.
     Where the truth has no table, an environment around one line is removed as a wrapper. Raises InputError."""
     if isinstance(predictions, Mapping):
-        texts = _predictions(predictions.items(), False, split)
+        texts = _predictions(_unique(iter(predictions.items()), "predictions", "LaTeX").items(), True, split)
         predictions = Path("predictions")  # as messages call them
     else:
         texts = read_predictions(predictions, split)

@@ -100,7 +100,7 @@ def evaluate(
     rules: Rules = PAPER,
     split: bool = False,
 ) -> Evaluation:
-    """Score predictions (in a form of `read_predictions`, or its texts by id) against `ARCHIVE.zip:SPLIT`,
+    """Score predictions (in a form of `read_predictions`, or LaTeX by id) against `ARCHIVE.zip:SPLIT`,
     `FOLDER:SPLIT`, a folder of .lg, or a GroundTruth, expression by expression. Raises InputError.
 
     `split`: the predictions are raw LaTeX, to be split into tokens first. `fields` are the signature's set, search
