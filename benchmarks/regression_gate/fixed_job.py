@@ -30,7 +30,7 @@ from hmerbench.benchmarks.regression_gate.language import language_values
 from hmerbench.benchmarks.regression_gate.networks import network_values, type_values
 from hmerbench.benchmarks.regression_gate.presets import preset_values
 from hmerbench.benchmarks.regression_gate.reading import reading_values
-from hmerbench.benchmarks.regression_gate.searches import joint_reading_values, search_values, tie_values
+from hmerbench.benchmarks.regression_gate.searches import blind_values, joint_reading_values, search_values
 from hmerbench.benchmarks.regression_gate.values import Values, digest
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import score
@@ -113,7 +113,7 @@ def numerics() -> Values:
         with tempfile.TemporaryDirectory() as folder:
             typeset = open_archive(embedded(Path(folder) / "data.zip", train=64, test=8))
             written = handwriting(Path(folder) / "handwriting", 48)
-            values = preset_values() | network_values() | type_values() | tie_values()
+            values = preset_values() | network_values() | type_values() | blind_values()
             values |= search_values(written) | joint_reading_values(written)
             values |= batch_values(typeset) | ink_values(written) | limit_values(typeset)
             for preset in names("presets"):

@@ -45,14 +45,25 @@ def search_values(archive: Archive) -> Values:
     return values
 
 
-def tie_values() -> Values:
-    """In which order hypotheses of equal score come: those of a network for which every word is one word."""
+def blind_values() -> Values:
+    """In which order hypotheses of equal score come, and when a search ends: with networks that give words the same
+    probabilities at every step, whatever they see."""
+    x, y, ends = *Vocabulary().encode(["x", "y"]), [SOS, EOS]
+    ((first, second),) = _blind_search({x: 3.0, ends[0]: 2.0, ends[1]: 2.0}, SearchOptions(beam_size=1, max_len=4))
+    assert first.score == second.score
+    # every word more makes a hypothesis better, so the search goes on when it has as many as it keeps
+    (longer,) = _blind_search({x: 9.0, y: 1.0, ends[0]: 7.0, ends[1]: 7.0}, SearchOptions(beam_size=2, max_len=8))
+    return {
+        "blind search: directions of ties": f"{first.direction}, {second.direction}",
+        "blind search: lengths": str([len(hypothesis.ids) for hypothesis in longer]),
+    }
+
+
+def _blind_search(logits: dict[int, float], options: SearchOptions) -> list[list[Hypothesis]]:
     network = known_network(resolve("comer-fusion", "paper", 0))
     _, bias_V = (network.state_dict()[f"decoder.proj.{name}"].zero_() for name in ("weight", "bias"))
-    bias_V[[SOS, EOS, Vocabulary().ids["x"]]] = bias_V.new_tensor([2.0, 2.0, 3.0])
-    ((first, second),) = searcher(network)([random_view(1)], SearchOptions(beam_size=1, max_len=4))
-    assert first.score == second.score
-    return {"ties of a search: directions": f"{first.direction}, {second.direction}"}
+    bias_V[list(logits)] = bias_V.new_tensor(list(logits.values()))
+    return searcher(network)([random_view(1)], options)
 
 
 def joint_reading_values(archive: Archive) -> Values:

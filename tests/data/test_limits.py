@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hmerbench.benchmarks.data.augmentation import within_limits
+from hmerbench.benchmarks.data.ink import Canvas, Symbol
 from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
 
 
@@ -25,6 +26,15 @@ from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
 )
 def test_sides_are_brought_within_the_authors_range(height: int, width: int, scale: float, factor: float) -> None:
     assert within_limits(height, width, scale) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(
+    ("wide", "high", "scale"), [(100, 100, 1.0), (2000, 100, 0.5), (100, 460, 0.5), (2000, 920, 0.25)]
+)
+def test_rendered_ink_is_no_larger_than_crohmes(wide: int, high: int, scale: float) -> None:
+    """MAX_SIDES are 230 and 1000 px, without the margins of 12 px and the pen's 3 px."""
+    canvas = Canvas.of([Symbol("x", (np.array([[0, 0], [wide, high]]),))], 1.0)
+    assert (canvas.scale, canvas.height, canvas.width) == (scale, high * scale + 26, wide * scale + 26)
 
 
 def test_a_limited_number_is_spaced_evenly() -> None:

@@ -45,7 +45,7 @@ class Job:
             "plateau steps": lambda: steps.plateau_steps(typeset),
             "networks": network_values,
             "types": type_values,
-            "searches": lambda: searches.search_values(written) | searches.tie_values(),
+            "searches": lambda: searches.search_values(written) | searches.blind_values(),
             "joint reading": lambda: searches.joint_reading_values(written),
             "languages": language_values,
             "scores": lambda: fixed_job.scores(open_archive(self.typeset), None, folder),
