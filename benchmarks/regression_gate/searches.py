@@ -54,7 +54,7 @@ def blind_values() -> Values:
     # every word more makes a hypothesis better, so the search goes on when it has as many as it keeps
     (longer,) = _blind_search({x: 9.0, y: 1.0, ends[0]: 7.0, ends[1]: 7.0}, SearchOptions(beam_size=2, max_len=8))
     return {
-        "blind search: directions of ties": f"{first.direction}, {second.direction}",
+        "ties of a search: directions": f"{first.direction}, {second.direction}",
         "blind search: lengths": str([len(hypothesis.ids) for hypothesis in longer]),
     }
 
