@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, DataType, Schema
+from packaging.requirements import Requirement
 
 import hmerbench
 from hmerbench.benchmarks.config import Config
@@ -26,9 +27,6 @@ from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.runs.folder import RunFolder
 
 ANSWER = {"latex": DataType.string, "confidence": DataType.double, "doubtful": DataType.boolean}
-# what the reading program imports, as in pyproject.toml
-NEEDED = ("defusedxml", "numpy", "opencv-python-headless", "pillow", "pydantic", "pyyaml", "rich", "safetensors")
-NEEDED += ("scipy", "torch", "typing_extensions", "mlflow", "pandas")
 
 
 class ImageReader:
@@ -45,15 +43,14 @@ class ImageReader:
         """
         if isinstance(images, pd.DataFrame):
             images = images.iloc[:, 0]
-        alone = isinstance(images, str | Path) or (isinstance(images, np.ndarray) and images.dtype == np.uint8)
-        given = [images] if alone else list(images)
-        found = [self.recognizer(image) for image in given]
+        if isinstance(images, str | Path) or (isinstance(images, np.ndarray) and images.dtype == np.uint8):
+            images = [images]
+        found = [self.recognizer(image) for image in images]
         return pd.DataFrame([(r.latex, r.nbest[0].confidence, r.doubtful) for r in found], columns=list(ANSWER))
 
 
 def save(run: RunFolder, folder: Path, model_id: str, mlflow_run: str) -> None:
     """Write the model of a trained run to `folder`, with all that it reads with: other networks, a language model."""
-    versions = {name: metadata.version(name).partition("+")[0] for name in NEEDED}
     with tempfile.TemporaryDirectory() as place:
         data = Path(place, "run")
         data.mkdir()
@@ -68,8 +65,15 @@ def save(run: RunFolder, folder: Path, model_id: str, mlflow_run: str) -> None:
                 code_paths=[str(Path(hmerbench.__file__).parent)],
                 mlflow_model=Model(run_id=mlflow_run, model_id=model_id),
                 signature=ModelSignature(outputs=Schema([ColSpec(type_, name) for name, type_ in ANSWER.items()])),
-                pip_requirements=[f"{name}=={version}" for name, version in versions.items()],
+                pip_requirements=_requirements(),
             )
+
+
+def _requirements() -> list[str]:
+    """What the program needs to read, in the versions that are installed here."""
+    own = [Requirement(text) for text in metadata.requires("hmerbench") or ()]
+    names = [each.name for each in own if not each.marker or each.marker.evaluate({"extra": "recognize"})]
+    return [f"{name}=={metadata.version(name).partition('+')[0]}" for name in (*names, "mlflow", "pandas")]
 
 
 def _files(settings: Config, run: Path) -> dict[Path, str]:

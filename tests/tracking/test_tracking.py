@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import resource
 import shutil
 import signal
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -204,6 +206,11 @@ def test_mlflow_alone_loads_a_logged_model_and_reads_an_image(tmp_path: Path) ->
     for split, score in scores.items():
         assert rates[f"{split}/exprate"] == (score.exprate, f"crohme-{split}")
     assert model.source_run_id == run_id and model.params["d_model"] == "128" and model.tags["seed"] == "7"
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["recognize"]]
+    (requirements,) = (tmp_path / "mlartifacts/models").rglob("requirements.txt")
+    pinned = {line.partition("==")[0] for line in requirements.read_text().splitlines() if "==" in line}
+    assert pinned >= {re.split("[^\\w-]", line)[0] for line in needed} | {"mlflow"}
     assert logged(folder) == run_id and len(client.search_logged_models([model.experiment_id])) == 1
 
 
