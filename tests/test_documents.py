@@ -92,3 +92,13 @@ def test_the_other_commands_of_the_readme_run(tmp_path: Path) -> None:
     latex = "x ^ { 2 } + y ^ { 2 } = r ^ { 2 }"
     lines = done.stdout.splitlines()
     assert lines[0] == lines[-1] == latex and "NOT CROHME" in done.stdout + done.stderr
+
+
+def test_actions_are_pinned_by_commit_and_may_read_alone() -> None:
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        workflow = yaml.safe_load(path.read_text())
+        assert workflow["permissions"] == {"contents": "read"}
+        steps = [step for job in workflow["jobs"].values() for step in job["steps"] if "uses" in step]
+        assert steps and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step["uses"]) for step in steps)
+        checkouts = [step for step in steps if step["uses"].startswith("actions/checkout@")]
+        assert all(step["with"]["persist-credentials"] is False for step in checkouts)

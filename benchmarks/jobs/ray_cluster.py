@@ -2,8 +2,10 @@
 
 import logging
 import os
+import socket
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +40,12 @@ class Ray:
                 ray.init(logging_level=logging.WARNING)  # else it prints the address, which may hold a password
             except (ConnectionError, ValueError) as error:
                 address = os.environ.get("RAY_ADDRESS", "")
-                told = f"{without_secrets(address)}: {reason(error, address)}"
+                told = f"RAY_ADDRESS={without_secrets(address)}"
+                if _answers(address):  # Ray says no more than that it failed
+                    fix = "give its token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN), or its version of Ray"
+                    raise UserError(f"{told}: something answers there, but lets this program not in; {fix}") from None
                 fix = "start it, or unset RAY_ADDRESS to use this machine"
-                raise UserError(f"no Ray cluster at RAY_ADDRESS={told}; {fix}") from None
+                raise UserError(f"no Ray cluster at {told}: {reason(error, address)}; {fix}") from None
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if gpus is None:
             gpus = 1 if any("GPU" in node for node in nodes) else 0
@@ -74,6 +79,14 @@ class Ray:
         self.running.clear()
         if self.ours:
             ray.shutdown()
+
+
+def _answers(address: str) -> bool:
+    """Whether a program listens at host:port."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    with suppress(OSError, ValueError, OverflowError), socket.create_connection((host.strip("[]"), int(port)), 2):
+        return True
+    return False
 
 
 def _error_of(reference: Any) -> Exception | None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -114,6 +115,17 @@ def test_unavailable_engines_are_refused(archive: Path, tmp_path: Path, monkeypa
     with pytest.raises(UserError, match="no Ray cluster at RAY_ADDRESS") as refused:
         cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
     assert "s3cr3t" not in str(refused.value) + "".join(capfd.readouterr())
+
+    def refuses(**_: object) -> None:
+        raise ConnectionError("Failed to connect to Ray cluster at 127.0.0.1")
+
+    monkeypatch.setattr(ray_cluster.ray, "init", refuses)  # as Ray does after half a minute, for a wrong token as well
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(UserError, match=r"RAY_ADDRESS=127\.0\.0\.1:\d+: something answers .*RAY_AUTH_TOKEN"):
+            cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
+    with pytest.raises(UserError, match=r"no Ray cluster at RAY_ADDRESS=127\.0\.0\.1:\d+: Failed to connect"):
+        cli.app(["reproduce", *given, "--engine", "ray"], standalone_mode=False)
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "hmerbench.benchmarks.jobs.ray_cluster")
     with pytest.raises(UserError, match=r"needs Ray: pip install '\.\[ray\]' in the checkout"):
