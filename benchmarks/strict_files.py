@@ -19,13 +19,29 @@ def read_plain(path: Path) -> Any:
     Raises FileNotFoundError, UserError for a pipe, and ValueError, whose text says what is wrong, for anything else:
     also for a key or column that occurs twice, and for a file larger than any of its kind can be.
     """
+    text = _text(path)
+    if path.suffix == ".json":
+        return parse_json(text)
+    if path.suffix == ".jsonl":
+        return parse_lines(text)
+    columns, *rows = _table(text)
+    return [{column: cell or None for column, cell in zip(columns, row, strict=True)} for row in rows]
+
+
+def read_columns(path: Path, *names: str) -> list[tuple[str, ...]]:
+    """The cells of some columns of a .csv file, row by row; the same errors."""
+    columns, *rows = _table(_text(path))
+    if lacking := [name for name in names if name not in columns]:
+        raise ValueError(f"there is no column {lacking[0]!r}")
+    chosen = [columns.index(name) for name in names]
+    return [tuple(row[place] for place in chosen) for row in rows]
+
+
+def _text(path: Path) -> str:
     refuse_pipe(path)
     if (size := path.stat().st_size) > LIMITS[path.suffix]:
         raise ValueError(f"{size:,} bytes, more than {LIMITS[path.suffix]:,}")
-    text = path.read_text(encoding="utf-8-sig")
-    if path.suffix == ".json":
-        return parse_json(text)
-    return _rows(text) if path.suffix == ".csv" else parse_lines(text)
+    return path.read_text(encoding="utf-8-sig")
 
 
 def parse_lines(text: str) -> list[Any]:
@@ -39,17 +55,18 @@ def parse_lines(text: str) -> list[Any]:
     return values
 
 
-def _rows(text: str) -> list[dict[str, str | None]]:
-    table = csv.reader(io.StringIO(text, newline=""), strict=True)
+def _table(text: str) -> list[list[str]]:
+    """The columns' names and the rows of a table, which all have as many cells."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        columns = next(table, [])
+        columns = next(reader, [])
         if twice := [column for column in columns if columns.count(column) > 1]:
             raise ValueError(f"the column {twice[0][:40]!r} occurs twice")
-        rows = []
-        for row in filter(None, table):
+        table = [columns]
+        for row in filter(None, reader):
             if len(row) != len(columns):
-                raise ValueError(f"line {table.line_num}: {len(row)} fields under {len(columns)} columns")
-            rows.append({column: value or None for column, value in zip(columns, row, strict=True)})
+                raise ValueError(f"line {reader.line_num}: {len(row)} fields under {len(columns)} columns")
+            table.append(row)
     except csv.Error as error:
-        raise ValueError(f"line {table.line_num}: {error}") from None
-    return rows
+        raise ValueError(f"line {reader.line_num}: {error}") from None
+    return table

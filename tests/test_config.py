@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hmerbench.benchmarks import config as configs
-from hmerbench.benchmarks import keys
+from hmerbench.benchmarks import keys, yaml_files
 from hmerbench.benchmarks.config import SCHEMA, Config, Language, Optimizer, Together, Training
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.errors import UserError
@@ -18,6 +18,7 @@ from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.models.settings import NETWORKS
+from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive
 
 PAPERS = {"bttr", "bttr-baseline", "comer-cross", "comer-fusion", "comer-self"}
@@ -471,3 +472,38 @@ def test_a_folder_older_than_a_key_accepts_its_own_settings(tmp_path):
     configs.check_folder(configs.load(tmp_path / "config.yaml"), tmp_path)
     with pytest.raises(UserError, match="schema_version 1 instead of"):
         configs.check_folder(configs.resolve("comer-fusion", "smoke", 7), tmp_path)
+
+
+TRICKY = [
+    "010",
+    "1:30",
+    "1e-3",
+    "1_000",
+    ".5",
+    "-.inf",
+    "2014-01-01",
+    "2014",
+    "yes",
+    "null",
+    "~",
+    "0x1f",
+    "a b",
+    "1.",
+    "+1",
+]
+
+
+def test_the_fast_loader_reads_what_the_strict_one_does() -> None:
+    """It is for plain text alone, as all settings are that runs write."""
+    shipped = [path.read_text() for path in (ROOT / "results/reproduced").rglob("*.yaml")]
+    assert shipped and all(yaml_files._PLAIN.fullmatch(text) for text in shipped)
+    for text in [*shipped, *(f"a: {value}\nb:\n- {value}\n- [{value}, x]\nc:\n  d: {value}\n" for value in TRICKY)]:
+        assert repr(yaml_files.parse_yaml(text)) == repr(yaml.load(text, yaml_files.Loader)), text
+    for text in ("a: 1\na: 2\n", "a:\n  b: 1\n  b: 2\n", "a: &b 1\nc: *b\n", "- - - - a\n", "a: [b\n", "a: {b: 1}\n"):
+        try:
+            expected = repr(yaml.load(text, yaml_files.Loader))
+        except yaml.YAMLError as error:
+            with pytest.raises(yaml.YAMLError, match=re.escape(str(error))):
+                yaml_files.parse_yaml(text)
+        else:
+            assert repr(yaml_files.parse_yaml(text)) == expected

@@ -43,14 +43,15 @@ WIDTH = 118  # characters in a printed line
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """A run's ExpRate in percent and the number of errors (D_B) in each expression, keyed "set/id"."""
+    """A run's ExpRate in percent, and which of the expressions, named "set/id", it reads right."""
 
     recipe: str
     seed: int
     preset: str
     conditions: str  # test sets, preset, search, epoch selection, scorer; only runs with equal conditions are compared
     exprate: float
-    errors: dict[str, int]
+    ids: tuple[str, ...]
+    right_N: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -134,12 +135,12 @@ def compare(
         raise UserError(f"{', '.join(map(str, roots))}: no run scored on {on}; score one first")
     labels = presets.preset_labels(scored)
     names = [split] if split else sorted({*chain.from_iterable(scored.values())})
-    comparisons = []
+    comparisons, known = [], dict[tuple[str, ...], tuple[str, ...]]()
     for name in [*names, POOLED] if len(names) > 1 else names:
         groups: dict[str, dict[tuple[str, int], ScoredRun]] = {}
         for run, sets in scored.items():
             if name in (POOLED, *sets):
-                read = _read(run, labels[run], sets if name == POOLED else [name])
+                read = _read(run, labels[run], sets if name == POOLED else [name], known)
                 groups.setdefault(read.conditions, {}).setdefault((read.recipe, read.seed), read)
         if not groups:
             fix = "score one, or name another set with --set"
@@ -148,15 +149,16 @@ def compare(
     return comparisons
 
 
-def _read(run: RunFolder, preset: str, sets: Sequence[str]) -> ScoredRun:
-    """Read a run's verdicts on the union of `sets`; the score signatures give its conditions."""
-    errors, signatures = dict[str, int](), list[dict[str, str]]()
+def _read(run: RunFolder, preset: str, sets: Sequence[str], known: dict[tuple[str, ...], tuple[str, ...]]) -> ScoredRun:
+    """Read a run's verdicts on the union of `sets`; the score signatures give its conditions. `known`: ids read so
+    far."""
+    right, signatures = dict[str, bool](), list[dict[str, str]]()
     for name in sets:
         try:
             signatures.append(fields_of(run.scores[name].signature))
         except InputError as error:
             raise UserError(f"{run.path / 'scores' / name}.json: {error}; score the run again") from None
-        errors |= {f"{name}/{id_}": row.errors for id_, row in run.expressions(name).items()}
+        right |= {f"{name}/{id_}": count == 0 for id_, count in run.error_counts(name).items()}
     names, n = " + ".join(fields["set"] for fields in signatures), sum(int(fields["n"]) for fields in signatures)
     rest = [{key: text for key, text in fields.items() if key not in ("set", "n")} for fields in signatures]
     for fields in rest:
@@ -166,8 +168,10 @@ def _read(run: RunFolder, preset: str, sets: Sequence[str]) -> ScoredRun:
     conditions = (
         f"{names} ({n:,} expressions), preset {preset}, search {search}, epoch by {select}, scored with {scorer}"
     )
-    exprate = 100 * sum(count == 0 for count in errors.values()) / len(errors)
-    return ScoredRun(run.recipe, run.seed, preset, conditions, exprate, errors)
+    ids, exprate = tuple(sorted(right)), 100 * sum(right.values()) / len(right)
+    # equal ids are kept once: of a thousand runs, they would take a gigabyte
+    verdicts = np.array([right[id_] for id_ in ids])
+    return ScoredRun(run.recipe, run.seed, preset, conditions, exprate, known.setdefault(ids, ids), verdicts)
 
 
 def _beam(run: RunFolder, search: str) -> str:
@@ -218,10 +222,10 @@ def _test_family(rows: Mapping[str, Sequence[ScoredRun]], pairs: Sequence[tuple[
 
 def _test_step(a: Sequence[ScoredRun], b: Sequence[ScoredRun]) -> Step:
     """Test the difference between two rows, uncorrected."""
-    ids = sorted(a[0].errors)
-    if any(run.errors.keys() != a[0].errors.keys() for run in (*a, *b)):
+    ids = a[0].ids
+    if any(run.ids != ids for run in (*a, *b)):
         raise UserError(f"{a[0].recipe} and {b[0].recipe}: they were scored on different expressions; score them again")
-    right_a, right_b = (np.array([[run.errors[key] == 0 for key in ids] for run in row]) for row in (a, b))
+    right_a, right_b = (np.array([run.right_N for run in row]) for row in (a, b))
     image_p = stats.permutation(right_b.sum(0) * len(a) - right_a.sum(0) * len(b))  # whole numbers: exact
     gains = 100 * (right_b.mean(0) - right_a.mean(0))  # of each image, in points
     lower, upper = a[0].recipe, b[0].recipe

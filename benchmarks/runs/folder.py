@@ -21,7 +21,7 @@ from hmerbench.benchmarks.config import SCHEMA, Config, digest_of_keys, first_fa
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import content_of, folders_with, locked, write_atomically
 from hmerbench.benchmarks.runs.schemas import Environment, Epoch, Errors, State
-from hmerbench.benchmarks.strict_files import read_plain
+from hmerbench.benchmarks.strict_files import read_columns, read_plain
 from hmerbench.benchmarks.yaml_files import read_yaml
 from hmerbench.evaluation.scoring.score import Expression, Score
 from hmerbench.models.errors import one_line
@@ -82,6 +82,19 @@ class RunFolder:
     def expressions(self, split: str) -> dict[str, Expression]:
         """scores/<split>.csv by id."""
         return {row.id: row for row in self._read(f"scores/{split}.csv", conlist(Expression, min_length=1))}
+
+    def error_counts(self, split: str) -> dict[str, int]:
+        """Errors (D_B) by id in scores/<split>.csv; of a thousand runs, whole `expressions` take minutes."""
+        path = self.path / f"scores/{split}.csv"
+        try:
+            counts = {id_: int(errors) for id_, errors in read_columns(path, "id", "errors")}
+            if not counts or min(counts.values()) < 0:
+                raise ValueError("no counts of errors")
+            return counts
+        except FileNotFoundError:
+            raise UserError(f"{path}: missing; score this run again") from None
+        except ValueError as error:
+            raise UserError(f"{path}: damaged ({one_line(error)}); score this run again") from None
 
     @cached_property
     def settings(self) -> Config:
