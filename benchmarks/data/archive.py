@@ -22,13 +22,12 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.evaluation import InputError, lines
-from hmerbench.evaluation.scoring.inputs import PUBLISHED, from_captions, parse_captions
+from hmerbench.evaluation.scoring.inputs import MAX_BYTES, MAX_CAPTIONS, PUBLISHED, from_captions, parse_captions
 from hmerbench.models.strict_json import parse_json
 from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
 MAX_IMAGE_BYTES = 64 << 20
-MAX_TEXT_BYTES = 16 << 20
 PREPARED_MARKER = "PREPARED.json"  # in data/: these images are read as they are
 MAX_NAMED = 10  # unknown symbols or images, in an error
 
@@ -60,7 +59,7 @@ class Archive:
             raise UserError(f"{self.path}: no data/NAME/caption.txt in it; put the captions of a test set there")
         self.test_splits: tuple[str, ...] = tuple(sorted(splits - {"train"}))
         self.splits: tuple[str, ...] = (*sorted(splits & {"train"}), *self.test_splits)
-        self._caption_files = {split: store.read(f"{split}/caption.txt", MAX_TEXT_BYTES) for split in self.splits}
+        self._caption_files = {split: store.read(f"{split}/caption.txt", MAX_CAPTIONS) for split in self.splits}
         self.unreadable: dict[str, list[str]] = {}  # of splits that were read: which of their images cannot be, and why
         self._captions = {split: self._parse_captions(split) for split in self.splits}
         for split in self.splits:
@@ -207,7 +206,7 @@ class Archive:
             if name not in self._store.sizes:
                 raise UserError(f"{self.path}: no ground truth data/{name}; add the symLG files of {split}")
             try:
-                texts[id_] = self._store.read(name, MAX_TEXT_BYTES).decode("utf-8-sig")
+                texts[id_] = self._store.read(name, MAX_BYTES).decode("utf-8-sig")
             except UnicodeDecodeError:
                 raise UserError(f"{self.path}: data/{name} is not UTF-8 text; restore it") from None
         return texts
@@ -229,7 +228,7 @@ class Archive:
         if EMBEDDED_MARKER not in self._store.sizes:
             return None
         try:
-            mark = parse_json(self._store.read(EMBEDDED_MARKER, MAX_TEXT_BYTES))
+            mark = parse_json(self._store.read(EMBEDDED_MARKER, MAX_BYTES))
             return {"generator": int(mark["generator"]), "seed": int(mark["seed"]), **mark}
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{self.path}: its {EMBEDDED_MARKER} is damaged; delete the archive to remake it") from None
