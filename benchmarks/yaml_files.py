@@ -36,7 +36,9 @@ for _tag, _pattern in NUMBERS.items():
 
 
 # What both loaders read alike, and what nests no deeper than it is indented: names, numbers and lists of these
-_PLAIN = re.compile(r"(( *(- )?[\w.+-]+:)?( *([\w.+/-]+( [\w.+/-]+)*|'[\w.+-]*'|\[[^][{}&*!\"'#\n]*\]|\{\}))?\n)*")
+_PLAIN = re.compile(
+    r"(( {0,18}(- )?[\w.+-]+:)?( {0,18}([\w.+/-]+( [\w.+/-]+)*|'[\w.+-]*'|\[[^][{}&*!\"'#\n]*\]|\{\}))?\n)*", re.ASCII
+)
 
 
 def to_yaml(keys: Mapping[str, Any]) -> str:
