@@ -219,7 +219,8 @@ class Archive:
     @cached_property
     def published_digest(self) -> str:
         """The digest without test sets that CROHME does not have: networks trained without these can read them."""
-        names = (name for name in self._store.sizes if _CONTENT.fullmatch(name) and name.split("/")[0] in PUBLISHED)
+        kept = {*PUBLISHED, PREPARED_MARKER}
+        names = (name for name in self._store.sizes if _CONTENT.fullmatch(name) and name.split("/")[0] in kept)
         return _digest(self._store, sorted(names))
 
     @cached_property
