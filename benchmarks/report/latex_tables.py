@@ -24,11 +24,12 @@ SOURCES = {
     "reported": r"\emph{reported}: the paper's numbers.",
     "reproduced": r"\emph{reproduced}: runs of this suite at the preset named, means $\pm$ standard "
     "deviations over their seeds; with +, also trained on parts or alterations of the training expressions.",
+    "external": r"\emph{external}: likewise, but trained by a program outside this suite, at least in part.",
     "local": r"\emph{local}: runs of one machine that are not checked in, likewise.",
 }
 RATES = (
-    r"ExpRate: expressions without error, in percent (LgEval on symLG), with its 95\,\% Wilson interval for $n$ "
-    "expressions."
+    r"ExpRate: expressions without error, in percent (LgEval on symLG), with its 95\,\% interval over writers (and "
+    r"seeds, where there are several); of reported rates, over the $n$ images."
 )
 
 

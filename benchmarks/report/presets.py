@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from hmerbench.benchmarks.config import AUTHORS_MAX_TOKENS, Config, Data, digest_of_keys
+from hmerbench.benchmarks.config import AUTHORS_MAX_TOKENS, Config, Data, digest_of_keys, resolve
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -68,6 +68,32 @@ def describe_preset(config: Config, runs: Iterable[RunFolder] = ()) -> dict[str,
         "core-minutes": number_range([minutes for run in runs if (minutes := run.core_minutes)]),
         "seeds": number_range(Counter(run.recipe for run in runs).values()),
     }
+
+
+RECIPE = {  # what a preset may change besides data and size -> how a configuration has it
+    "network": lambda c: f"{c.model.dense_layers} dense layers, decoder {c.model.d_model} wide",
+    "images": lambda c: f"scale {c.data.scale:g}",
+    "training data": lambda c: f"the archive's; added: {added_data(c.data)}",
+    "distortions": lambda c: ", ".join(n for n, size in c.augmentation.model_dump().items() if size) or "none",
+    "batches": lambda c: f"by {c.training.batching.order}, up to {c.training.batching.size}",
+    "optimizer": lambda c: f"{c.training.optimizer.name}, {c.training.schedule.name}",
+    "epochs": lambda c: f"{c.training.epochs}",
+    "labels": lambda c: f"smoothed by {share:g}" if (share := c.training.label_smoothing) else "as they are",
+    "weights": lambda c: f"averaged ({share:g})" if (share := c.training.average) else "as trained",
+    "statistics": lambda c: f"fixed in the last {end:.0%}" if (end := c.training.fixed_statistics) else "of batches",
+    "epoch": lambda c: "the last" if c.select == "last" else f"by ExpRate of {c.select}",
+    "read at": lambda c: ", ".join(f"{scale:g}" for scale in c.search.scales),
+    "predictions": lambda c: f"{'convertible' if c.search.convertible else 'best'}, exponent {c.search.alpha:g}",
+}  # fmt: skip
+
+
+def recipes(presets: Iterable[str]) -> list[dict[str, str]]:
+    """The settings of CoMER (Fusion) at each preset, those of the paper first."""
+    configs = {preset: resolve("comer-fusion", preset, 7) for preset in ("paper", *presets)}
+    return [
+        {"": what} | {f"`{preset}`": words(config) for preset, config in configs.items()}
+        for what, words in RECIPE.items()
+    ]
 
 
 def number_range(values: Collection[float]) -> str:

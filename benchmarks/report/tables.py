@@ -1,9 +1,9 @@
 """Tables 1 and 2 of the paper: reported, reproduced and local numbers side by side.
 
 `reported` rows are the paper's (reference.yaml), `reproduced` rows come from the run folders committed under
-results/reproduced/, `local` rows from runs on this machine. The committed results/table*.{csv,md,tex} hold the first
-two; only `make tables` writes them, results/TABLES.md and README's table. results/local/table*.{csv,md,tex} hold all
-three.
+results/reproduced/ (`external` those of them that a program outside the suite trained, at least in part), `local` rows
+from runs on this machine. The committed results/table*.{csv,md,tex} hold all but the last; only `make tables` writes
+them, results/TABLES.md and README's table. results/local/table*.{csv,md,tex} hold all.
 """
 
 import math
@@ -23,30 +23,35 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report import compare, presets
 from hmerbench.benchmarks.report import latex_tables as latex
+from hmerbench.benchmarks.report.claims import claims as claims_of_papers
 from hmerbench.benchmarks.report.ladder import ladder
 from hmerbench.benchmarks.report.paper import model_name, reference
+from hmerbench.benchmarks.report.provenance import provenance
+from hmerbench.benchmarks.report.sampled import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.interval import printed_interval
 from hmerbench.evaluation.scoring.score import Score
 from hmerbench.evaluation.scoring.signature import VERSION, fields_of
 from hmerbench.evaluation.symlg.editions import PAPER
 
-COLUMNS = ("dataset", "model", "source", "exprate", "le1", "le2", "le3", "n", "ci_low", "ci_high", "seeds", "sd",
-           "preset", "added")  # fmt: skip
+COLUMNS = ("dataset", "model", "source", "exprate", "le1", "le2", "le3", "n", "ci_low", "ci_high", "ci_over", "seeds",
+           "sd", "preset", "added")  # fmt: skip
 SHORT = ("dataset", "model", "source", "exprate", "interval", "le1", "le2", "le3", "n", "seeds", "sd", "preset")
 ADDED = " + data"  # appended to the preset of a run with added training data
-INTERVAL = ("ci_low", "ci_high")
-RATES = ("exprate", "le1", "le2", "le3", *INTERVAL, "sd")
+INTERVAL = ("ci_low", "ci_high", "ci_over")
+RATES = ("exprate", "le1", "le2", "le3", "ci_low", "ci_high", "sd")
 COUNTS = {"exprate": "exact", "le1": "le1", "le2": "le2", "le3": "le3"}  # column <- key in a score file
-SOURCES = ("reported", "reproduced", "local")
+SOURCES = ("reported", "external", "reproduced", "local")
 
 NOTE = (
     "Percentages come from counts. With several seeds of a row they are means, and `sd` is the standard deviation of "
-    "ExpRate. The interval (`ci_low`, `ci_high`) is Wilson's, 95 %, of one run with this rate on the n images of the "
-    "set; it leaves out the spread between seeds. For reported rows and those of several seeds, the count behind the "
-    "interval is the rate times n, rounded. `added`: what a preset trains on in addition to the archive's 8,834 "
-    "expressions: parts cut out of them, parts exchanged between them, and at each visit a share of the symbols that "
-    "allow it redrawn in other hands, letters and digits as others."
+    "ExpRate. The interval (`ci_low`, `ci_high`) is of 95 %, over what `ci_over` says: writers, and seeds where there "
+    "are several; for reported rows, of which no more than a rate is known, over images (Wilson's; the count behind it "
+    "is the rate times n, rounded), which is too narrow. One over writers alone leaves out how much trainings differ. "
+    "`external`: trained by a program that is not in this repository, in whole or in part, so it can be scored again, "
+    "but not made again from here. `added`: what a preset trains on in addition to the archive's 8,834 expressions: "
+    "parts cut out of them, parts exchanged between them, and at each visit a share of the symbols that allow it "
+    "redrawn in other hands, letters and digits as others. Hardware, versions and revisions: PROVENANCE.md."
 )
 README_MARK, README_END = "<!-- {} written by make tables -->\n", "<!-- end of what make tables writes -->\n"
 
@@ -106,12 +111,16 @@ def heading(name: str, *, crohme: bool = True) -> str:
 
 
 def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
-    """Write results/TABLES.md, and between their marks in a README the ladder of presets and the short table. Return
-    the paths.
+    """Write results/TABLES.md, PROVENANCE.md and CLAIMS.md, and between their marks in a README the ladder of presets
+    and the short table. Return the paths.
 
     Raises UserError, before anything is written, if the marks are missing.
     """
-    texts = {results / "TABLES.md": f"# Tables in short\n\nWritten by `make tables`.\n\n{summary(results)}"}
+    texts = {
+        results / "TABLES.md": f"# Tables in short\n\nWritten by `make tables`.\n\n{summary(results)}",
+        results / "PROVENANCE.md": provenance(results / "reproduced"),
+        results / "CLAIMS.md": claims_of_papers(results),
+    }
     if readme is not None:
         text = readme.read_text(encoding="utf-8")
         for name, part in {"ladder": ladder_table(results), "Table 1": short_summary(results)}.items():
@@ -146,7 +155,7 @@ def short_columns(results: Path) -> dict[str, dict[str, str]]:
     rows = [row for row in committed(results)["table1"].to_dict("records") if row["dataset"] == "2014"]
     by_preset: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        by_preset.setdefault(row["preset"] if row["source"] == "reproduced" else "reported", []).append(row)
+        by_preset.setdefault(row["source"] if row["source"] == "reported" else row["preset"], []).append(row)
 
     def rate(preset: str) -> float:
         return max(row["exprate"] for row in by_preset[preset])
@@ -191,7 +200,7 @@ def summary(results: Path) -> str:
     for row in committed(results)["table1"].to_dict("records"):
         if row["dataset"] != "2014":  # a part of it
             continue
-        column = row["preset"] if row["source"] == "reproduced" else "reported"
+        column = row["source"] if row["source"] == "reported" else row["preset"]
         columns.setdefault(column, {})[row["model"]] = _rate(row)
     order = ["reported", *reversed(PRESETS)]
     names = sorted(columns, key=lambda name: (order.index(name) if name in order else len(order), -len(columns[name])))
@@ -203,8 +212,8 @@ def summary(results: Path) -> str:
     text = "## Table 1 by preset\n\n"
     text += (
         f"ExpRate on the {reference()['test_sets']['2014']} images of CROHME 2014 in percent: mean over the seeds ± "
-        "standard deviation (95 % interval for that many images). BTTR (reported) is the number of BTTR's paper, BTTR "
-        "a rerun by CoMER's authors.\n\n"
+        "standard deviation (95 % interval over writers, and over seeds where there are several). BTTR (reported) is "
+        "the number of BTTR's paper, BTTR a rerun by CoMER's authors.\n\n"
     )
     text += _by_preset(columns, "model")
     if not runs:
@@ -220,6 +229,9 @@ def summary(results: Path) -> str:
     )
     rows = [{"preset": preset, **row} for preset, row in descriptions.items()]
     text += pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True) + "\n"
+    text += "\n## The recipes beside the paper's\n\nSettings of CoMER (Fusion); other rows differ as in Table 1.\n\n"
+    ladder_presets = [preset for preset in PRESETS if preset in columns]
+    text += pd.DataFrame(presets.recipes(ladder_presets)).to_markdown(index=False, disable_numparse=True) + "\n"
     compared = compare.compare([results / "reproduced"], results, compare.POOLED)
     expressions = sum(reference()["test_sets"].values())
     whole = {c.preset: c for c in compared if c.steps and c.steps[0].images == expressions}
@@ -236,17 +248,17 @@ def _differences(comparisons: Sequence[compare.Comparison]) -> str:
     for comparison in comparisons:
         columns[comparison.preset] = {step.name: _difference(step) for step in comparison.every_step}
     text = (
-        "\n## Differences between rows\n\nIn points of ExpRate over the three years together (95 % interval over "
-        "seeds), **bold** where p is below 5 %. p is the larger of those over seeds and over images, corrected for the "
-        "steps of the paper's order, and intervals are not; the difference between BTTR (baseline) and CoMER (Fusion) "
-        "is a claim by itself."
+        "\n## Differences between rows\n\nIn points of ExpRate over the three years together (95 % interval over seeds "
+        "and writers), **bold** where p is below 5 %. p is corrected for all steps of the paper's order at all presets "
+        "whose networks are their own, and intervals are not; the difference between BTTR (baseline) and CoMER "
+        "(Fusion) is a claim by itself."
     )
-    if any(step.seed_p is None for comparison in comparisons for step in comparison.every_step):
-        text += (
-            " (images: …): fewer than three seeds per row; the interval leaves out how runs differ and is too narrow."
-        )
+    if borrowed := [f"`{comparison.preset}`" for comparison in comparisons if comparison.borrowed]:
+        text += f" {', '.join(borrowed)} reads with the weights of another preset: no second experiment."
+    if any(not step.tested for comparison in comparisons for step in comparison.every_step):
+        text += " (writers: …): one seed; the interval leaves out how much trainings differ and is too narrow."
     text += "\n\n" + _by_preset(columns, "from → to")
-    seeded = [each for each in comparisons if any(step.seed_p is not None for step in each.every_step)]
+    seeded = [each for each in comparisons if any(step.tested for step in each.every_step)]
     if not seeded:
         return text
     spreads = ", ".join(f"{_spread(comparison.rows):.1f} points with `{comparison.preset}`" for comparison in seeded)
@@ -262,8 +274,8 @@ def _spread(rows: Sequence[compare.Row]) -> float:
 
 def _difference(step: compare.Step) -> str:
     interval = f"{step.low:+.1f} to {step.high:+.1f}"
-    if step.seed_p is None:
-        return f"{step.difference:+.2f} (images: {interval})"
+    if not step.tested:
+        return f"{step.difference:+.2f} ({step.over}: {interval})"
     text = f"{step.difference:+.2f} ({interval})"
     return f"{f'**{text}**' if step.p < compare.LEVEL else text}, p{compare.printed_p(step.p, '=')}"
 
@@ -302,21 +314,26 @@ def _rows(root: Path, source: str) -> list[dict[str, Any]]:
     """One row per dataset, recipe and preset: the mean over seeds, using the last scored run of each seed."""
     latest: dict[tuple, tuple[float, RunFolder, Score]] = {}
     for run in RunFolder.under(root):
+        made_by = "external" if source == "reproduced" and run.external else source
         for split, score in run.scores.items():
             settings = presets.settings_digest(run)  # two recipes may share a name
-            key = _dataset(run, split, score.n), split, score.n, run.recipe, run.preset, run.seed, settings
+            key = _dataset(run, split, score.n), split, score.n, run.recipe, made_by, run.preset, run.seed, settings
             scored_at = (run.path / f"scores/{split}.json").stat().st_mtime
             if key not in latest or scored_at >= latest[key][0]:
                 latest[key] = scored_at, run, score
     labels = presets.preset_labels([run for _, run, _ in latest.values()])
-    seeds: dict[tuple, list[Score]] = {}
-    for (dataset, split, n, recipe, *_), (_, run, score) in latest.items():
+    seeds: dict[tuple, list[tuple[RunFolder, Score]]] = {}
+    for (dataset, split, n, recipe, made_by, *_), (_, run, score) in latest.items():
         added, preset = presets.added_data(run.settings.data), labels[run] + _other_scorer(score)
-        seeds.setdefault((dataset, split, n, recipe, preset, added), []).append(score)
+        seeds.setdefault((dataset, split, n, recipe, made_by, preset, added), []).append((run, score))
     rows = []
-    for key, scores in seeds.items():
-        row: dict[str, Any] = dict(zip(("dataset", "split", "n", "recipe", "preset", "added"), key, strict=True))
-        row |= {"source": source, "seeds": len(scores)}
+    names = ("dataset", "split", "n", "recipe", "source", "preset", "added")
+    for key, runs in seeds.items():
+        row: dict[str, Any] = dict(zip(names, key, strict=True)) | {"seeds": len(runs)}
+        scores = [score for _, score in runs]
+        with suppress(UserError):  # without readable verdicts, the interval is over images, from the counts
+            found = sampled_rate([run for run, _ in runs], row["split"])
+            row |= dict(zip(INTERVAL, (found.low, found.high, found.over), strict=True))
         row["sd"] = stdev(100 * score.exact / row["n"] for score in scores) if len(scores) > 1 else None
         for column, count in COUNTS.items():
             row[column] = 100 * sum(getattr(score, count) for score in scores) / (row["n"] * len(scores))
@@ -347,7 +364,7 @@ def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
         order += [each for each in (*before, model) if each not in order]
     rows = [
         {"model": recipes.get(row.get("recipe"), {}).get(name, row.get("recipe"))}
-        | dict(zip(INTERVAL, printed_interval(row["exprate"], row["n"]), strict=True))
+        | dict(zip(INTERVAL, (*printed_interval(row["exprate"], row["n"]), "images"), strict=True))
         | row
         for row in rows
     ]

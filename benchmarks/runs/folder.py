@@ -268,10 +268,18 @@ class RunFolder:
     @property
     def hardware(self) -> str:
         """The devices that trained the run, in order."""
-        return ", then ".join(dict.fromkeys(place.get("device", "unknown") for place in self._environments))
+        return ", then ".join(dict.fromkeys(place.get("device", "unknown") for place in self.environments))
 
     @property
-    def _environments(self) -> list[Mapping[str, Any]]:
+    def external(self) -> bool:
+        """Whether a program outside the suite trained it, in whole or in part, or a network that it reads with: the
+        suite alone records its own version."""
+        own = any("versions" in place and "hmerbench" not in place["versions"] for place in self.environments)
+        others = (self.path.parents[1].joinpath(*Path(run).parts[-2:]) for run in self.settings.search.together.runs)
+        return own or any(RunFolder(path).external for path in others if path.exists())
+
+    @property
+    def environments(self) -> list[Mapping[str, Any]]:
         """Where training began, and wherever else it was resumed."""
         return [self.environment, *self.environment.get("resumed", [])]
 
@@ -279,8 +287,8 @@ class RunFolder:
     def core_minutes(self) -> float:
         """Minutes of training times CPU threads; 0 if part of it was on a GPU or with other threads than the rest, and
         for a run that reads together with networks of others, whose training counts, too."""
-        threads = {place.get("threads", 1) for place in self._environments}
-        on_gpu, together = any(place.get("gpu") for place in self._environments), self.settings.search.together.runs
+        threads = {place.get("threads", 1) for place in self.environments}
+        on_gpu, together = any(place.get("gpu") for place in self.environments), self.settings.search.together.runs
         if not self.history or len(threads) > 1 or on_gpu or together:
             return 0.0
         return self.seconds[-1] / 60 * threads.pop()

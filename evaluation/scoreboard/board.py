@@ -1,9 +1,10 @@
 """The rows of the scoreboard: every system on every test set, under every reading and edition of the official scorer,
 and, under the paper's rules, on all test sets together.
 
-Rates have Wilson's interval. Under the paper's rules, each system is compared with CoMER on the same expressions
-(Newcombe's interval and McNemar's exact test), and systems trained on the same kind of data are put into groups that
-the data cannot tell apart: the McNemar tests of all pairs, corrected by Holm, show no difference at 5 %.
+Under the paper's rules, rates have an interval over writers, each system is compared with CoMER on the same
+expressions, and systems trained on the same kind of data are put into groups that the data cannot tell apart: the tests
+of all pairs, corrected by Holm, show no difference at 5 %. Intervals and tests are over writers (`scoring.sampling`),
+as a system is one training: they leave out how much another would differ. Under other rules, rates have Wilson's.
 
 The committed rows of a system whose predictions are not at hand are kept, and so is what tests with it have shown.
 """
@@ -12,10 +13,12 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from string import ascii_letters
 from typing import Any
+
+import numpy as np
 
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.scoreboard.card import YEARS, System
@@ -23,8 +26,10 @@ from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth, read
 from hmerbench.evaluation.scoring.interval import proportion_interval
 from hmerbench.evaluation.scoring.lengths import BUCKETS
 from hmerbench.evaluation.scoring.run_scripts import in_process
+from hmerbench.evaluation.scoring.sampling import Estimate, Images, rate
+from hmerbench.evaluation.scoring.sampling import difference as sampled_difference
 from hmerbench.evaluation.scoring.score import Evaluation, Score, evaluate
-from hmerbench.evaluation.scoring.stats import compare_paired, holm
+from hmerbench.evaluation.scoring.stats import holm
 from hmerbench.evaluation.scoring.tokens import formula_of
 from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
 
@@ -42,7 +47,7 @@ COLUMNS = (
 
 TESTS = ("difference", "difference_low", "difference_high", "p")  # against the baseline
 NUMBERS = (*COUNTS, "token_exact", "missing", "unconverted", *LENGTHS, *OFF)
-TYPES = dict.fromkeys(NUMBERS, int) | dict.fromkeys(TESTS, float)  # of cells that are more than text
+TYPES = dict.fromkeys(NUMBERS, int) | dict.fromkeys(("low", "high", *TESTS), float)  # of cells that are more than text
 
 Row = dict[str, Any]
 Errors = dict[str, list[int]]  # D_B of every expression, by year, in the order of the truth
@@ -55,6 +60,7 @@ class Board:
     systems: list[System]
     rows: list[Row] = field(default_factory=list)
     errors: dict[str, Errors] = field(default_factory=dict)
+    images: dict[str, Images] = field(default_factory=dict)  # what `errors` are of
     signatures: dict[str, str] = field(default_factory=dict)  # by year
     notes: list[str] = field(default_factory=list)
     absent: list[System] = field(default_factory=list)  # those whose rows are kept
@@ -82,9 +88,12 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
     kept_note = "its predictions are not here; its rows are kept as committed"
     board.notes += [f"{system.key}: {kept_note}" for system in board.absent]
     files = {system.key: dict(system.files(folder)) for system in systems if system not in board.absent}  # all verified
+    ids: dict[str, list[str]] = {}
     for year in YEARS:
         truth = read_ground_truth(f"{crohme}:{year}")
         graphs = truth.graphs()
+        ids[year] = list(truth.symlg)
+        board.images[year] = Images(ids[year])
         for system in systems:
             if year not in system.card.files:
                 board.notes.append(f"{system.key}: has no predictions for {year}")
@@ -105,14 +114,17 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
             for rules in RULES:
                 counts = vars(result.score) if rules == PAPER else in_process(texts, graphs, rules)[0]
                 row = _row(system, year, rules, counts, result.score)
+                row |= _interval(board, system, year) if rules == PAPER else {}
                 board.rows.append(row | (off_by_length(result, texts) if rules == PAPER else {}))
+    board.images[TOGETHER] = Images(list(chain(*ids.values())), [year for year in ids for _ in ids[year]])
     for system in systems:
         if system in board.absent:
             board.rows += kept.get((system.key, TOGETHER), [])
         elif set(YEARS) <= system.card.files.keys():
-            board.rows.append(_together([row for year in YEARS if (row := board.row(system.key, year))]))
             errors = board.errors[system.key]
             errors[TOGETHER] = [count for year in YEARS for count in errors[year]]
+            rows = [row for year in YEARS if (row := board.row(system.key, year))]
+            board.rows.append(_together(rows) | _interval(board, system, TOGETHER))
     for year in (*YEARS, TOGETHER):
         _test(board, year, kept)
     return board
@@ -138,7 +150,7 @@ def _test(board: Board, year: str, kept: Mapping[tuple[str, str], Sequence[Row]]
     """Add groups and differences of one year, or of all together, to the rows. Where a test needs predictions that are
     not at hand, its committed outcome stands if the system's counts are the committed ones."""
     errors = {key: years[year] for key, years in board.errors.items() if year in years}
-    groups = groups_of(board.systems, errors)
+    groups = groups_of(board.systems, errors, board.images[year])
     no_baseline = [system for system in board.absent if system.key == BASELINE]
     for system in board.systems:
         if system.key not in errors or (row := board.row(system.key, year)) is None:
@@ -154,13 +166,13 @@ def _test(board: Board, year: str, kept: Mapping[tuple[str, str], Sequence[Row]]
         if not peers:
             row["group"] = groups[system.key]
         if system.key != BASELINE and BASELINE in errors:
-            row |= difference(errors[system.key], errors[BASELINE])
+            row |= difference(errors[system.key], errors[BASELINE], board.images[year])
 
 
 def _row(system: System, year: str, rules: Rules, counts: Mapping[str, int], score: Score) -> Row:
     row: Row = {"system": system.key, "year": year, "reading": rules.reading.name, "edition": rules.edition.name}
     row |= {name: counts[name] for name in COUNTS}
-    row |= {"token_exact": score.token_exact} | _interval(row)
+    row |= {"token_exact": score.token_exact} | _over_images(row)
     if rules == PAPER:
         row |= {"missing": score.missing, "unconverted": score.unconverted}
         row |= dict(zip(LENGTHS, (bucket.exact for bucket in score.by_length or []), strict=True))
@@ -173,12 +185,18 @@ def _together(rows: Sequence[Row]) -> Row:
     """The row over all test sets, from the rows of each."""
     row: Row = {name: rows[0][name] for name in ("system", "reading", "edition")} | {"year": TOGETHER}
     row |= {name: sum(other[name] for other in rows) for name in (*COUNTS, "token_exact")}
-    return row | _interval(row)
+    return row
 
 
-def _interval(row: Row) -> Row:
+def _over_images(row: Row) -> Row:
     low, high = proportion_interval(row["exact"], row["n"])
     return {"low": round(100 * low, 2), "high": round(100 * high, 2)}
+
+
+def _interval(board: Board, system: System, year: str) -> Row:
+    """The interval of a rate over writers."""
+    found = rate(np.array([board.errors[system.key][year]]) == 0, board.images[year])
+    return {"low": round(found.low, 2), "high": round(found.high, 2)}
 
 
 def off_by_length(result: Evaluation, texts: Mapping[str, str]) -> Row:
@@ -193,19 +211,23 @@ def off_by_length(result: Evaluation, texts: Mapping[str, str]) -> Row:
     return row
 
 
-def difference(errors: Sequence[int], baseline: Sequence[int]) -> Row:
-    """The difference to the baseline in points with its 95 % interval, and McNemar's p value."""
-    found = compare_paired(errors, baseline)
-    low, high = found.interval
+def difference(errors: Sequence[int], baseline: Sequence[int], images: Images) -> Row:
+    """The difference to the baseline in points with its 95 % interval and p value, over writers."""
+    found = _paired(errors, baseline, images)
     return {
-        "difference": round(found.difference, 2),
-        "difference_low": round(low, 2),
-        "difference_high": round(high, 2),
-        "p": float(f"{found.mcnemar_p:.3g}"),
+        "difference": round(found.value, 2),
+        "difference_low": round(found.low, 2),
+        "difference_high": round(found.high, 2),
+        "p": float(f"{found.p:.3g}"),
     }
 
 
-def groups_of(systems: Sequence[System], errors: Mapping[str, Sequence[int]]) -> dict[str, str]:
+def _paired(errors: Sequence[int], others: Sequence[int], images: Images) -> Estimate:
+    right, others_right = (np.array(counts) == 0 for counts in (errors, others))
+    return sampled_difference(100.0 * (right.astype(int) - others_right)[None], images)
+
+
+def groups_of(systems: Sequence[System], errors: Mapping[str, Sequence[int]], images: Images) -> dict[str, str]:
     """Letters by system: two systems of one kind of training share a letter if no difference between them, nor between
     any two ranked from one to the other, is shown at 5 %."""
     letters = dict.fromkeys(errors, "")
@@ -213,7 +235,7 @@ def groups_of(systems: Sequence[System], errors: Mapping[str, Sequence[int]]) ->
         ranked = [system.key for system in systems if system.card.training == kind and system.key in errors]
         ranked.sort(key=lambda key: -list(errors[key]).count(0))
         pairs = list(combinations(range(len(ranked)), 2))
-        p_values = holm([compare_paired(errors[ranked[a]], errors[ranked[b]]).mcnemar_p for a, b in pairs])
+        p_values = holm([_paired(errors[ranked[a]], errors[ranked[b]], images).p for a, b in pairs])
         shown = {pair for pair, p in zip(pairs, p_values, strict=True) if p < 0.05}
         names, reached = iter(ascii_letters), -1
         for first in range(len(ranked)):

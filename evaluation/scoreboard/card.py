@@ -12,7 +12,7 @@ from hmerbench.evaluation import InputError, readable
 from hmerbench.evaluation.scoring.inputs import read_text
 from hmerbench.evaluation.strict import yaml_of
 
-CARDS = Path(__file__).parent
+CARDS = Path(__file__).resolve().parent  # behind the link in hmerbench/
 ROOT = CARDS.parents[1]  # of the repository: predictions of our own runs are committed there
 YEARS = ("2014", "2016", "2019")
 

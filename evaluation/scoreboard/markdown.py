@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 
 from hmerbench.evaluation.scoreboard.board import LENGTHS, OFF, RULES, TOGETHER, Board, Row
 from hmerbench.evaluation.scoreboard.card import YEARS, System
-from hmerbench.evaluation.scoring.interval import interval_text
 from hmerbench.evaluation.scoring.lengths import BUCKETS
 
 KINDS = {
@@ -17,11 +16,11 @@ INTRO = """\
 Predictions of published systems, all scored as `{signature}`.
 Made by `make scoreboard`; the counts under each rule are in [scoreboard.csv](scoreboard.csv), the systems' sources and
 checksums in [evaluation/scoreboard/](../evaluation/scoreboard/). ExpRate in percent, with the 95 % interval over
-images, which leaves out how much another training would differ. Systems are ranked among those trained on the same kind
-of data. With a *group* letter in common, the data do not tell two apart (McNemar, all pairs of a kind, Holm, 5 %);
-the p beside a difference is that of this pair alone. The signature leaves out how each system searches and how its
-epoch was selected, CoMER's on 2014. Of our runs the first seed of each finished row of `large` is listed, and CoMER
-(Fusion) with `medium`."""
+writers, which leaves out how much another training would differ: each system is one. Systems are ranked among those
+trained on the same kind of data. With a *group* letter in common, the data do not tell two apart (all pairs of a kind,
+over writers, Holm, 5 %); the p beside a difference is that of this pair alone. The signature leaves out how each system
+searches and how its epoch was selected, CoMER's on 2014. Of our runs the first seed of each finished row of `large` is
+listed, and CoMER (Fusion) with `medium`."""
 
 BY_LENGTH = """\
 Correct expressions of all years whose captions have so many tokens; in brackets, wrong predictions with fewer tokens
@@ -58,8 +57,8 @@ def _name(system: System) -> str:
     return f"{escaped(system.card.name)} ({system.card.year})"
 
 
-def _rate(exact: int, n: int) -> str:
-    return f"{100 * exact / n:.2f} ({interval_text(exact, n)})"
+def _rate(row: Row) -> str:
+    return f"{100 * row['exact'] / row['n']:.2f} ({row['low']:.1f}–{row['high']:.1f})"
 
 
 def _ranking(board: Board, systems: Sequence[System]) -> str:
@@ -68,7 +67,7 @@ def _ranking(board: Board, systems: Sequence[System]) -> str:
     lines = []
     for rank, system in enumerate(order, 1):
         rows, whole = [board.row(system.key, year) for year in (*YEARS, TOGETHER)], together[system.key]
-        rates = [_rate(row["exact"], row["n"]) if row else "–" for row in rows]
+        rates = [_rate(row) if row else "–" for row in rows]
         place, group = (rank, whole.get("group", "–")) if whole else ("–", "–")
         lines.append([_name(system), place, escaped(system.card.parameters), *rates, _against(whole), group])
     return table(["system", "rank", "parameters", *YEARS, TOGETHER, "against CoMER", "group"], lines)

@@ -4,8 +4,8 @@ import math
 from statistics import NormalDist
 
 
-def proportion_interval(count: int, n: int) -> tuple[float, float]:
-    """Wilson's score interval (JASA 22, 1927) of 95 % for count / n, as fractions.
+def proportion_interval(count: float, n: float) -> tuple[float, float]:
+    """Wilson's score interval (JASA 22, 1927) of 95 % for count / n, as fractions; n may be an effective number.
 
     Raises ValueError for n < 1 or count outside 0..n.
     """

@@ -1,11 +1,9 @@
-"""Intervals (of 95 % by default) and tests for expression rates, on scipy.stats: over the images of a set and over
-seeds. Scoring needs none of them and does without scipy, which takes half a second to import."""
+"""Intervals (of 95 % by default) and tests for paired rates of the same images, on scipy.stats; those over writers and
+seeds are in `sampling`. Scoring needs none of them and does without scipy, which takes half a second to import."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -108,24 +106,6 @@ def difference_interval(both: int, only_a: int, only_b: int, n: int) -> tuple[fl
 
     difference = p_a - p_b
     return difference - width(p_a - low_a, high_b - p_b), difference + width(high_a - p_a, p_b - low_b)
-
-
-def welch(a: Sequence[float], b: Sequence[float]) -> tuple[tuple[float, float], float]:
-    """Interval of mean(b) - mean(a) and two-sided p value of Welch's test, which assumes normal values.
-
-    Without any spread the p value is that of the permutation test: no smaller one can be known. Raises ValueError for
-    fewer than two values of either.
-    """
-    if min(len(a), len(b)) < 2:
-        raise ValueError(f"at least two seeds of each row are needed, not {len(a)} and {len(b)}")
-    if not np.ptp(a) and not np.ptp(b):
-        difference = float(np.mean(b) - np.mean(a))
-        return (difference, difference), 2 / math.comb(len(a) + len(b), len(a)) if difference else 1.0
-    with warnings.catch_warnings():  # scipy warns if one row has no spread; the other's is enough
-        warnings.simplefilter("ignore", RuntimeWarning)
-        test: Any = stats.ttest_ind(b, a, equal_var=False)
-    low, high = map(float, test.confidence_interval())
-    return (low, high), float(test.pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

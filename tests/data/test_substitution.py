@@ -103,7 +103,7 @@ def test_images_resident_on_a_device_are_refused(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.skipif(not INK.exists(), reason=f"no {INK}")
 def test_crohmes_images_show_their_ink_where_the_canvas_puts_it() -> None:
-    """All but the 21 whose image also shows strokes that belong to no symbol (results/README)."""
+    """All but the 21 whose image also shows strokes that belong to no symbol (results/LIMITATIONS)."""
     samples = with_ink(open_archive(CROHME).samples("train"), ZipStore(INK, root=""))
     known = [sample for sample in samples if sample.ink]
     misplaced = 0
@@ -115,7 +115,7 @@ def test_crohmes_images_show_their_ink_where_the_canvas_puts_it() -> None:
 
 
 def test_crohmes_formulas_repeat(crohme: Path) -> None:
-    """The figures of CROHME in the docstrings of substitution and split_heldout, and results/README."""
+    """The figures of CROHME in the docstrings of substitution and split_heldout, and results/LIMITATIONS."""
     archive, image = open_archive(crohme), np.zeros((1, 1), np.uint8)
     samples = [Sample(id_, tuple(tokens), image) for id_, tokens in archive.captions("train").items()]
     formulas = {sample.tokens for sample in samples}

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -36,18 +37,18 @@ def put_score(folder: Path, split: str, n: int, exact: int, **over: Any) -> None
     put(folder / f"scores/{split}.json", json.dumps(asdict(Score(**made | over))))
 
 
-def put_expressions(folder: Path, split: str, errors: Iterable[int]) -> None:
-    """scores/<split>.csv: expressions e0, e1, ... with these numbers of errors."""
+def put_expressions(folder: Path, split: str, errors: Iterable[int], buckets: Iterable[str] = ()) -> None:
+    """scores/<split>.csv: expressions e0, e1, ... with these numbers of errors, and of these lengths."""
     rows = [
-        asdict(Expression(f"e{k}", "converted", wrong, wrong, 0, wrong == 0, wrong == 0, None, None, None))
-        for k, wrong in enumerate(errors)
+        asdict(Expression(f"e{k}", "converted", wrong, wrong, 0, wrong == 0, wrong == 0, None, None, bucket))
+        for k, (wrong, bucket) in enumerate(zip_longest(errors, buckets))
     ]
     put(folder / f"scores/{split}.csv", csv_text(list(rows[0]), rows))
 
 
 def put_environment(folder: Path, **over: Any) -> None:
     made = {"started": "2026-01-01T00:00:00+00:00", "device": "cpu", "threads": 1, "revision": "0123abcd+"}
-    put(folder / "environment.json", json.dumps(made | {"versions": {"torch": "2.13.0"}} | over))
+    put(folder / "environment.json", json.dumps(made | {"versions": {"torch": "2.13.0", "hmerbench": "0.1.0"}} | over))
 
 
 def put_history(folder: Path, epochs: Sequence[dict[str, Any]]) -> None:

@@ -1,4 +1,4 @@
-"""The comparison of rows over seeds and images, on made-up runs with known rates."""
+"""The comparison of rows over seeds and writers, on made-up runs with known rates."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_ind
 
 from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.cli import main as cli
@@ -16,7 +15,7 @@ from hmerbench.benchmarks.report import compare as comparing
 from hmerbench.benchmarks.report.compare import Comparison, compare
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring import stats
-from tests.helpers.made_up import put_expressions, put_score
+from tests.helpers.made_up import put_environment, put_expressions, put_score
 
 ORDER = comparing.ORDER
 
@@ -50,25 +49,25 @@ def test_an_ordering_that_holds(tmp_path: Path) -> None:
     found = compare_rows(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.6, 0.7), strict=True)), range(5))
     assert found.words.startswith("Coverage helps: BTTR (baseline) → CoMER (Fusion) +")
     assert found.verdict == "holds" and "The paper's order holds: the means are in that order; " in found.words
-    assert found.words.count("(p<0.001)") == 5 and "not shown" not in found.words
+    assert found.words.count("(p<0.001)") == 5 and "not significant" not in found.words
     assert [row.model for row in found.rows] == [
         "BTTR", "BTTR (baseline)", "CoMER (Self)", "CoMER (Cross)", "CoMER (Fusion)",
     ]  # fmt: skip
     assert [(step.lower, step.upper) for step in found.steps] == list(pairwise(ORDER))
     for step in found.steps:
-        assert step.verdict == "shown" and 0 < step.low < step.difference < step.high
-        assert step.seed_p and max(step.seed_p, step.image_p) <= step.p < 0.05
+        assert step.verdict == "significant" and 0 < step.low < step.difference < step.high
+        assert step.tested and step.p_alone <= step.p < 0.05
     assert found.claim and (found.claim.lower, found.claim.upper) == comparing.CLAIM
-    assert found.claim.p == found.claim.seed_p and found.claim.difference == pytest.approx(30, abs=2)
+    assert found.claim.p == found.claim.p_alone and found.claim.difference == pytest.approx(30, abs=2)
 
 
 @pytest.mark.parametrize(
     ("rates", "seeds", "says"),
     [
-        ({"bttr": 0.227, "comer-fusion": 0.173}, [7], "over 300 expressions; 1 seed: no order)"),
-        ({"bttr": 0.227, "comer-fusion": 0.173}, [7, 8], "over 300 expressions; 2 seeds: no order)"),
-        ({"bttr": 0.2, "comer-fusion": 0.5}, [7, 8, 9], "over seeds; corrected p"),
-        ({"bttr": 0.227}, [7], "These intervals are those of so many expressions"),
+        ({"bttr": 0.227, "comer-fusion": 0.173}, [7], "over images; 1 seed in common: no order)"),
+        ({"bttr": 0.227, "comer-fusion": 0.173}, [7, 8], "over seeds and images; corrected p"),
+        ({"bttr": 0.2, "comer-fusion": 0.5}, [7, 8, 9], "over seeds and images; corrected p<0.001"),
+        ({"bttr": 0.227}, [7], "An interval of one seed leaves out how much trainings differ"),
     ],
 )
 def test_the_words_after_a_job_say_what_its_differences_mean(tmp_path: Path, rates, seeds, says: str) -> None:
@@ -84,7 +83,7 @@ def test_an_ordering_that_does_not_hold(tmp_path: Path) -> None:
     found = compare_rows(tmp_path, dict(zip(ORDER, (0.3, 0.4, 0.5, 0.7, 0.6), strict=True)), range(5))
     assert found.verdict == "does not hold"
     assert "The paper's order does not hold: the means are not in that order; " in found.words
-    assert "the other way round, at 5 % over seeds and images: CoMER (Cross) → CoMER (Fusion) -" in found.words
+    assert "the other way round, significant at 5 %: CoMER (Cross) → CoMER (Fusion) -" in found.words
 
 
 def test_data_that_cannot_tell(tmp_path: Path) -> None:
@@ -92,10 +91,10 @@ def test_data_that_cannot_tell(tmp_path: Path) -> None:
     rates = dict(zip(ORDER, (0.5345, 0.5517, 0.5751, 0.5811, 0.5933), strict=True))
     found = compare_rows(tmp_path, rates, range(3), spread=0.01)
     assert found.verdict == "cannot tell" and "Whether the paper's order holds is open: " in found.words
-    assert "; not shown: " in found.words and [f"{step.reported:.2f}" for step in found.steps] == [
+    assert "; not significant: " in found.words and [f"{step.reported:.2f}" for step in found.steps] == [
         "1.72", "2.34", "0.60", "1.22",
     ]  # fmt: skip
-    assert any(step.verdict == "open" for step in found.steps)
+    assert any(step.verdict == "not significant" for step in found.steps)
 
 
 def test_equal_rates_are_never_an_ordering(tmp_path: Path) -> None:
@@ -110,18 +109,18 @@ def test_too_few_seeds_are_reported(tmp_path: Path) -> None:
     found = compare_rows(tmp_path, {"bttr": 0.3, "comer-fusion": 0.7}, [7])
     (step,) = found.steps
     assert found.verdict == "cannot tell" and step.verdict == "too few seeds"
-    assert step.seed_p is None and step.image_p == step.p < 1e-6
-    assert step.low < 40 < step.high  # over images
-    assert found.rows[0].sd is found.rows[0].low is None
+    assert not step.tested and step.p_alone == step.p < 1e-6
+    assert step.low < 40 < step.high and step.over == found.rows[0].over == "images"  # the ids name no writers
+    assert found.rows[0].sd is None and found.rows[0].low < 30 < found.rows[0].high
     assert "there is no run of BTTR (baseline), CoMER (Self), CoMER (Cross)." in found.words
-    assert "not tested over seeds, which takes 3 per row: BTTR → CoMER (Fusion) +40" in found.words
+    assert "not tested over seeds, which takes 2 in common: BTTR → CoMER (Fusion) +40" in found.words
 
 
 def test_a_set_of_one_expression_says_nothing(tmp_path: Path) -> None:
     for recipe, rate in (("bttr", 0.0), ("bttr-baseline", 1.0)):
         make_run(tmp_path / "runs", recipe, 7, rate, n=1)
     (found,) = compare([], tmp_path, "2014")
-    assert (found.steps[0].low, found.steps[0].high) == (-100, 100)
+    assert (found.steps[0].low, found.steps[0].high, found.steps[0].p) == (-100, 100, 1)
 
 
 def test_a_single_row_and_missing_rows(tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ def test_a_single_row_and_missing_rows(tmp_path: Path) -> None:
     (step,) = own.steps  # rows that the paper does not order are compared all the same
     assert (step.lower, step.upper) == ("comer-fusion", "densewap") and step.difference == pytest.approx(20, abs=3)
     gaps = compare_rows(tmp_path / "b", {"bttr": 0.3, "comer-fusion": 0.7}, range(4))
-    assert gaps.steps[0].verdict == "shown"
+    assert gaps.steps[0].verdict == "significant"
     assert gaps.verdict == "cannot tell" and "there is no run of BTTR (baseline)" in gaps.words
 
 
@@ -152,8 +151,8 @@ def test_years_are_pooled(tmp_path: Path) -> None:
         "crohme2014",
     ]
     assert every[-1] == pooled
-    alone = [one.steps[0].image_p for one in every[:3]]
-    assert pooled.steps[0].image_p < min(alone)
+    alone = [one.steps[0].p for one in every[:3]]
+    assert pooled.steps[0].p < min(alone)
     assert pooled.steps[0].difference == pytest.approx(np.mean([one.steps[0].difference for one in every[:3]]))
     widths = [one.steps[0].high - one.steps[0].low for one in (pooled, every[0])]
     assert widths[0] < widths[1]
@@ -187,15 +186,46 @@ def test_scores_of_different_scorers_are_never_compared(tmp_path: Path) -> None:
     assert [len(one.rows) for one in found] == [1, 1] and "conv 1.5" in found[0].conditions
 
 
-def test_both_tests_share_one_correction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two steps, one is significant over seeds alone, the other over images alone: neither is shown."""
-    p_values = iter([0.03, 0.001])
-    monkeypatch.setattr(stats, "permutation", lambda _: next(p_values))
-    intervals = iter([((0.0, 1.0), 0.001), ((0.0, 1.0), 0.03)])
-    monkeypatch.setattr(stats, "welch", lambda *_: next(intervals))
-    found = compare_rows(tmp_path, {"bttr": 0.3, "comer-self": 0.4, "comer-cross": 0.5}, range(3))
-    assert [step.p for step in found.steps] == [0.06, 0.06]
-    assert {step.verdict for step in found.steps} == {"open"}
+def test_presets_of_their_own_weights_share_one_correction(tmp_path: Path) -> None:
+    """Steps of all presets are one family; a preset that reads with another's weights adds none, nor do steps of one
+    seed, which have no verdict."""
+    for seed in range(3):
+        for preset in ("small", "medium", "gpu"):
+            for recipe, rate in (("bttr", 0.3), ("comer-self", 0.32)):
+                noise = np.random.default_rng((seed, len(preset), *recipe.encode())).normal(0, 0.004)
+                folder = make_run(tmp_path / "runs", recipe, seed, rate + noise, preset=preset)
+                if preset == "gpu":
+                    put_environment(folder, threads=1, trained_in="medium-seed7-12345678")
+    for recipe in ("bttr", "comer-self"):
+        make_run(tmp_path / "runs", recipe, 7, 0.3, preset="large")
+    found = {each.preset: each.steps[0] for each in compare([], tmp_path, "2014")}
+    assert found["gpu"].p == found["gpu"].p_alone and found["large"].p == found["large"].p_alone
+    both = [found["small"], found["medium"]]
+    assert [step.p for step in both] == pytest.approx(stats.holm([step.p_alone for step in both]))
+    assert min(step.p for step in both) == pytest.approx(2 * min(step.p_alone for step in both))
+
+
+def test_rows_of_other_seeds_are_compared_by_those_in_common(tmp_path: Path) -> None:
+    for recipe, seeds in (("bttr", (1, 2, 3)), ("comer-self", (2, 3, 4)), ("comer-cross", (5, 6))):
+        for seed in seeds:
+            make_run(tmp_path / "runs", recipe, seed, 0.3 + 0.1 * (recipe != "bttr") + 0.01 * (seed == 4))
+    (found,) = compare([], tmp_path, "2014")
+    first, second = found.steps
+    assert (first.seeds, first.over, first.verdict) == (2, "seeds and images", "significant")
+    assert first.difference == pytest.approx(10)  # without seed 4
+    assert (second.seeds, second.over, second.verdict) == (0, "images", "too few seeds")
+    assert second.difference == pytest.approx(100 * (0.4 - (0.4 + 0.4 + 0.41) / 3), abs=0.01)
+
+
+def test_one_writer_or_all_right_is_told(tmp_path: Path) -> None:
+    """Ids of a single writer leave images to sample from; where nothing varies, too."""
+    for seed in (1, 2):
+        for recipe, rate in (("bttr", 0.5), ("comer-self", 1.0)):
+            make_run(tmp_path / "runs", recipe, seed, rate)
+    (found,) = compare([], tmp_path, "2014")
+    low, high = (row for row in found.rows)
+    assert (low.over, high.over) == ("seeds and images", "images") and high.mean == high.high == 100 and high.low > 98
+    assert found.steps[0].over == "seeds and images" and found.steps[0].low > 30
 
 
 def test_the_same_run_twice_counts_once(tmp_path: Path) -> None:
@@ -245,17 +275,6 @@ def test_holm_corrects_p_values() -> None:
     assert stats.holm([0.5, 0.9]) == pytest.approx([1.0, 1.0]) and stats.holm([]) == []
 
 
-def test_seeds_are_compared_by_welch() -> None:
-    a, b = [50.1, 51.2, 49.7], [52.0, 53.1, 52.6, 51.9]
-    (low, high), p = stats.welch(a, b)
-    assert p == pytest.approx(ttest_ind(a, b, equal_var=False)[1])
-    assert low < 52.4 - 151 / 3 < high
-    assert stats.welch([50.0, 50.0], [51.0, 51.0]) == ((1.0, 1.0), pytest.approx(1 / 3))  # 2 of C(4, 2) divisions
-    assert stats.welch([50.0, 50.0], [50.0, 50.0])[1] == 1
-    with pytest.raises(ValueError, match="two seeds"):
-        stats.welch([1.0], [1.0, 2.0])
-
-
 def test_mean_and_prediction_intervals() -> None:
     """t(0.975, 4) = 2.776, s = sqrt(2.5)."""
     low, high = stats.mean_interval([1, 2, 3, 4, 5])
@@ -279,7 +298,7 @@ def test_pairs_of_other_networks_are_tested_as_their_own_family(tmp_path: Path) 
     assert [step.name for step in found.pairs] == names
     assert [step.difference for step in found.pairs] == pytest.approx([10, 30], abs=2)
     # one of two: Holm doubles the smaller p-value of the pairs, whatever the steps of the paper's order are
-    assert found.pairs[1].p == pytest.approx(2 * found.pairs[1].image_p) and len(found.steps) == 1
+    assert found.pairs[1].p == pytest.approx(2 * found.pairs[1].p_alone) and len(found.steps) == 1
     assert "  DenseWAP → DenseWAP-TD " in comparing.as_text(found) and found.pairs[0] in found.every_step
     (every,) = compare([], tmp_path, "2014", every_pair=True)
     assert not every.pairs and len(every.steps) == 10

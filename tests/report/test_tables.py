@@ -15,6 +15,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report import tables
 from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.report.presets import preset_labels
+from hmerbench.benchmarks.report.provenance import provenance
 from hmerbench.benchmarks.runs.folder import RunFolder
 from tests.helpers.made_up import put_environment, put_expressions, put_history, put_score
 from tests.helpers.paths import ROOT
@@ -116,7 +117,8 @@ def test_seeds_are_averaged_and_counted(tmp_path: Path) -> None:
     put_run(tmp_path / "runs", "bttr-baseline", exact=200)
     tables.write(tables.local(tmp_path), tmp_path / "local")
     (single,) = rows(tmp_path / "local/table1.csv", source="local", model="BTTR (baseline)")
-    assert (row["ci_low"], row["ci_high"]) == (single["ci_low"], single["ci_high"])
+    assert (row["ci_over"], single["ci_over"]) == ("seeds and images", "images")  # the ids name no writers
+    assert float(row["ci_low"]) < float(single["ci_low"]) < float(single["ci_high"]) < float(row["ci_high"])
 
 
 def test_runs_with_more_training_data_are_a_row_of_their_own(tmp_path: Path) -> None:
@@ -151,7 +153,8 @@ def written(tmp_path: Path) -> tuple[str, str]:
     readme = tmp_path / "README.md"
     readme.write_text("above\n" + "".join(f"{mark}old\n{tables.README_END}between\n" for mark in MARKS) + "below\n")
     for _ in range(2):
-        assert tables.write_summary(tmp_path, readme) == [tmp_path / "TABLES.md", readme]
+        written = tables.write_summary(tmp_path, readme)
+        assert written == [tmp_path / "TABLES.md", tmp_path / "PROVENANCE.md", tmp_path / "CLAIMS.md", readme]
     return readme.read_text(), (tmp_path / "TABLES.md").read_text()
 
 
@@ -176,13 +179,13 @@ def test_the_ladder_and_the_short_table(written: tuple[str, str]) -> None:
     assert rungs["`gpu`"] == ("140–180 core-minutes", "50.5 %")
     assert rungs["`paper`"][1] == "59.3 % (reported)"
     assert short[0] == ["model", "reported", "`gpu`, 3 seeds"]  # which reads most, and has most seeds
-    assert short[-1] == ["CoMER (Fusion)", "59.33", "50.51 ± 0.51 (47.4–53.6)"]
+    assert short[-1] == ["CoMER (Fusion)", "59.33", "50.51 ± 0.51 (47.4–53.7)"]
 
 
 def test_the_summary(written: tuple[str, str]) -> None:
     rows = [
         ["model", "reported", "`gpu`", "`small`"],
-        ["CoMER (Fusion)", "59.33", "50.51 ± 0.51 (47.4–53.6)", "50.00 (46.9–53.1)"],
+        ["CoMER (Fusion)", "59.33", "50.51 ± 0.51 (47.4–53.7)", "50.00 (46.9–53.1)"],
         ["CoMER (Self)", "57.51", "", ""],
         ["authors'", "48", "1", "8,834", "nothing", "300", "1", "", ""],
         ["`gpu`", "48", "1", "8,834", "nothing", "300", "1", "140–180", "3"],
@@ -190,13 +193,40 @@ def test_the_summary(written: tuple[str, str]) -> None:
         ["from → to", "reported, 2014", "`gpu`", "`small`"],
         [  # one seed: no verdict
             *("CoMER (Cross) → CoMER (Fusion)", "+1.22"),
-            *("**+9.00 (+8.0 to +10.0)**, p<0.001", "+9.00 (images: +8.0 to +10.0)"),
+            *("**+9.00 (+8.1 to +10.0)**, p<0.001", "+9.00 (images: +8.0 to +10.0)"),
         ],
     ]
     found = cells_of(written[1])
     assert [row for row in rows if found.count(row) != 1] == []
     # five more or fewer right of each year, or 15 of 3,332: t(4) = 2.776 times the root of 2 times 0.450
     assert "Two runs of a row differ by less than 1.8 points with `gpu`, in 95" in written[1]
+
+
+def test_who_made_a_run_is_told(tmp_path: Path) -> None:
+    """The suite, which records its version, or another program, in whole or in part; a network that reads with one of
+    the latter is not the suite's alone. Such rows are not called reproduced."""
+    other = {"torch": "2.11.0", "numpy": "2.5.2"}
+    suite = {"versions": {"hmerbench": "0.1.0", "torch": "2.13.0"}, "device": "EPYC", "threads": 1}
+    gpu = {"versions": other, "device": "H200", "gpu": True, "revision": "0123456789"}
+    root = tmp_path / "reproduced"
+    put_environment(own := put_run(root, "bttr", "small", suffix=""), **suite)
+    put_environment(put_run(root, "comer-self", "small", suffix=""), **gpu)
+    put_environment(put_run(root, "comer-cross", "small", suffix=""), **gpu, resumed=[suite])
+    both = put_run(root, "comer-fusion", "small", suffix="")
+    put_environment(both, **suite, trained_in="small-seed7-12345678")
+    config = yaml.safe_load((both / "config.yaml").read_text())
+    config["search"]["together"] = {"runs": ["results/reproduced/comer-self/small-seed7"], "digests": ["0" * 16]}
+    (both / "config.yaml").write_text(yaml.safe_dump(config))
+    put_history(own, [{"seconds": 90.0}, {"seconds": 30.0}])
+    sources = {row["model"]: row["source"] for row in tables.committed(tmp_path)["table1"].to_dict("records")}
+    models = ("BTTR", "CoMER (Self)", "CoMER (Cross)", "CoMER (Fusion)")
+    assert [sources[model] for model in models] == ["reproduced", "external", "external", "external"]
+    lines = {row[0]: row for row in cells_of(provenance(root))}
+    programs = {model: lines[model][3] for model in models}
+    assert [*programs.values()] == ["suite", "external", "external, then suite", "suite, and external"]
+    assert lines["CoMER (Cross)"][4:7] == ["H200, then EPYC", "GPU, then no matrix unit", "2.11.0, then 2.13.0"]
+    assert lines["CoMER (Self)"][9] == "0123456" and lines["BTTR"][-3:] == ["2 (core)", "20", "no"]
+    assert lines["CoMER (Fusion)"][-1] == "of small-seed7"
 
 
 def test_seeds_of_other_scorers_are_not_averaged(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from hmerbench.benchmarks.report.figures.results import WIDTH, handle, label_rows, rate
+from hmerbench.benchmarks.report.figures.results import WIDTH, handle, label_rows
 from hmerbench.benchmarks.report.paper import model_name
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.scoring.interval import proportion_interval
 
 SETS = {"2014": ("#0072B2", "o"), "2016": ("#D55E00", "s"), "2019": ("#009E73", "D")}
 OTHER_SETS = ("#CC79A7", "v"), ("#7F7F7F", "<"), ("#8C564B", ">")
@@ -71,16 +72,16 @@ def _looks(run: RunFolder) -> dict[str, tuple[str, str]]:
 
 
 def _groups(axis: Axes, run: RunFolder, table: str, key: str) -> None:
-    """Draw ExpRate with its interval for each group of an error table (named by `key`), one marker per set."""
+    """Draw ExpRate, with its interval over images, for each group of an error table (named by `key`) and each set."""
     names = list(dict.fromkeys(row[key] for errors in run.errors.values() for row in errors[table]))
     for index, (year, errors) in enumerate(run.errors.items()):
         color, marker = _looks(run)[year]
         for row in errors[table]:
             if row["n"]:
                 y = names.index(row[key]) + (index - (len(run.errors) - 1) / 2) * 0.24
-                center, low, high = rate(row["exact"], row["n"])
-                axis.plot([low, high], [y, y], color=color, linewidth=0.7)
+                center, (low, high) = row["exact"] / row["n"], proportion_interval(row["exact"], row["n"])
+                axis.plot([100 * low, 100 * high], [y, y], color=color, linewidth=0.7)
                 gid = f"{table}, {year}, {row[key]}"
-                axis.plot(center, y, marker, color=color, markersize=3, clip_on=False, gid=gid)
+                axis.plot(100 * center, y, marker, color=color, markersize=3, clip_on=False, gid=gid)
     label_rows(axis, names)
     axis.set(xlabel="ExpRate (%)", xlim=(0, None), title=f"ExpRate by {table}")

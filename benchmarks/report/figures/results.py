@@ -1,11 +1,11 @@
 """The figures drawn by `make figures` from run folders, at column width.
 
-Color is always redundant with a marker or line style, so that the figures can be read in grayscale. Intervals are 95 %
-Wilson intervals of a rate over the n expressions of a set, as in the tables.
+Color is always redundant with a marker or line style, so that the figures can be read in grayscale. Intervals are of
+95 %, as in the tables: over writers, and seeds where there are several; of reported rates over images (Wilson's).
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, cycle
 from typing import Any
 
@@ -21,8 +21,11 @@ from hmerbench.benchmarks.config import PRESETS
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.report.paper import model_name, reference
 from hmerbench.benchmarks.report.presets import preset_labels
+from hmerbench.benchmarks.report.sampled import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.evaluation.scoring.interval import printed_interval, proportion_interval
+from hmerbench.evaluation.scoring.interval import printed_interval
+from hmerbench.evaluation.scoring.lengths import BUCKETS
+from hmerbench.evaluation.scoring.score import Expression
 
 WIDTH = 3.4  # inches
 YEAR = "2014"  # the set of Table 1 and Fig. 3
@@ -54,10 +57,10 @@ GRAY = "#555555"
 Rate = tuple[float, float, float]  # in percent: the rate, and both ends of its interval
 
 
-def rate(count: float, n: int) -> Rate:
-    """The rate of a count or of its mean over seeds; the interval is that of the rounded count."""
-    low, high = proportion_interval(round(count), n)
-    return 100 * count / n, 100 * low, 100 * high
+def rate(seeds: Sequence[RunFolder], right: Callable[[Expression], bool], bucket: str = "") -> Rate:
+    """The rate of a row on the set, or on its expressions of a bucket of lengths."""
+    found = sampled_rate(seeds, YEAR, right, lambda row: not bucket or row.bucket == bucket)
+    return found.value, found.low, found.high
 
 
 def reported(percent: float, n: int) -> Rate:
@@ -115,11 +118,9 @@ def by_length(runs: Sequence[RunFolder]) -> Figure:
     for (recipe, preset), seeds in sorted(
         seeds_of_rows(runs).items(), key=lambda row: _rung(row[0][1].partition(" ")[0])
     ):
-        buckets = [rows for run in seeds if (rows := run.scores[YEAR].by_length)]
-        if not buckets:
+        if not all(run.scores[YEAR].by_length for run in seeds):
             continue
-        counts = np.mean([[row.exact for row in rows] for rows in buckets], axis=0)
-        rates = [rate(count, n) for count, n in zip(counts, sizes, strict=True)]
+        rates = [rate(seeds, lambda row: row.errors == 0, bucket) for bucket in BUCKETS]
         panels.setdefault(f"reproduced, preset {preset}", {})[recipe] = rates
     panels = {name: panel for name, panel in panels.items() if len(panel) > 1} or panels
     panels = {"reported": by_paper} | panels
@@ -164,8 +165,8 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
             lines.append((model, "reported", [reported(percent, n) for percent in percents], []))
         for (recipe, preset), seeds in seeds_of.items():
             if model_name(recipe) == model:
-                counts = [np.mean([getattr(run.scores[YEAR], key) for run in seeds]) for key in RATES]
-                lines.append((model, preset, [rate(float(count), n) for count in counts], seeds))
+                rates = [rate(seeds, lambda row, most=most: row.errors <= most) for most in range(len(RATES))]
+                lines.append((model, preset, rates, seeds))
     figure = Figure(figsize=(WIDTH, 0.75 + 0.3 * len(lines)))
     axis, labels = figure.subplots(), []
     for y, (model, source, rates, seeds) in enumerate(lines):

@@ -18,6 +18,7 @@ from hmerbench.evaluation.scoreboard.card import Card, System, read_card, read_c
 from hmerbench.evaluation.scoreboard.markdown import escaped, markdown
 from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth
 from hmerbench.evaluation.scoring.run_scripts import in_process
+from hmerbench.evaluation.scoring.sampling import Images
 from tests.helpers.paths import ROOT, SYSTEMS
 
 YEARS = ("2014", "2016", "2019")
@@ -110,7 +111,7 @@ def test_the_board(tmp_path: Path, archive: Path):
     assert counts == {"comer": [4, 3, 4, 4, 4, 3, 0], "part": [4, 1, 1, 1, 1, 1, 3], "raw": [4, 4, 4, 4, 4, 3, 0]}
     assert rows["comer"] and rows["raw"]
     assert (rows["comer"]["reported"], rows["comer"]["len10"], "difference" in rows["comer"]) == (75.5, 3, False)
-    assert (rows["raw"]["difference"], rows["raw"]["p"], rows["raw"]["group"]) == (25.0, 1.0, "a")
+    assert (rows["raw"]["difference"], rows["raw"]["p"], rows["raw"]["group"]) == (25.0, 0.391, "a")
     off = {key: (row["len10_short"], row["len10_long"]) for key, row in rows.items() if row}
     assert off == {"comer": (0, 0), "part": (3, 0), "raw": (0, 0)}  # a missing one is too short
     longer = TRUTH | {"e0": "a + b + c", "e1": "x"}
@@ -199,9 +200,10 @@ def test_groups():
     card = Card.model_construct(training="crohme")
     systems = [System(key, card) for key in "abc"] + [System("other", Card.model_construct(training="more"))]
     errors = {"a": [0] * 100, "b": [0] * 50 + [1] * 50, "c": [0] * 48 + [1] * 52, "other": [1] * 100}
-    assert groups_of(systems, errors) == {"a": "a", "b": "b", "c": "b", "other": "a"}
+    images = Images([f"{k:x}-" for k in range(100)])
+    assert groups_of(systems, errors, images) == {"a": "a", "b": "b", "c": "b", "other": "a"}
     between = [0] * 97 + [1] * 3
-    assert groups_of(systems, errors | {"b": between, "c": [0] * 92 + [1] * 8}) == {
+    assert groups_of(systems, errors | {"b": between, "c": [0] * 93 + [1] * 7}, images) == {
         "a": "a",
         "b": "ab",
         "c": "b",
@@ -210,17 +212,18 @@ def test_groups():
 
 
 def test_groups_are_told_apart_at_5_percent_after_holms_correction():
-    """McNemar's p of 11 against 2 discordant expressions is 0.0225, of 9 against 2 it is 0.0654."""
+    """Student's p of 10 against 2 discordant expressions of 100 is 0.020, of 8 against 2 it is 0.057."""
     best, middle, last, near = (
-        [0] * zeros + [1] * ones + [0] * (100 - zeros - ones) for zeros, ones in ((0, 2), (2, 10), (2, 11), (2, 9))
+        [0] * zeros + [1] * ones + [0] * (100 - zeros - ones) for zeros, ones in ((0, 2), (2, 9), (2, 10), (2, 8))
     )
     card = Card.model_construct(training="crohme")
     for errors, letters in (
-        ({"a": best, "b": middle, "c": last}, {"a": "a", "b": "a", "c": "a"}),  # 3 x 0.0225
+        ({"a": best, "b": middle, "c": last}, {"a": "a", "b": "a", "c": "a"}),  # 3 x 0.020
         ({"a": best, "c": last}, {"a": "a", "c": "b"}),
         ({"a": best, "d": near}, {"a": "a", "d": "a"}),
     ):
-        assert groups_of([System(key, card) for key in errors], errors) == letters
+        images = Images([f"{k:x}-" for k in range(100)])
+        assert groups_of([System(key, card) for key in errors], errors, images) == letters
 
 
 def test_predictions_become_a_card_and_the_card_a_row(
