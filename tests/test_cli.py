@@ -25,7 +25,7 @@ from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 Run = Callable[..., tuple[int, str]]
-COMMANDS = """data crohme train predict score reproduce track tables report compare regress doctor ls bench
+COMMANDS = """data crohme nested train predict score reproduce track tables report compare regress doctor ls bench
 timings precision import-data recognize attention remove errors editions convention bench-scoring lgeval scoreboard"""
 
 

@@ -35,6 +35,24 @@ def figures(results: Results = RESULTS) -> None:
 
 
 @app.command(rich_help_panel=PANEL)
+def nested(
+    mne: Annotated[Path, typer.Argument(help="MNE as an archive: `import-data --as-is` makes it")],
+    crohme: Annotated[Path, typer.Option(help="CoMER's data.zip")],
+    results: Results = RESULTS,
+) -> None:
+    """Score the committed predictions on nested formulas (MNE's N1 and N2, by depth); write results/nested.*."""
+    from hmerbench.benchmarks.data.archive import open_archive
+    from hmerbench.benchmarks.printing import show
+    from hmerbench.benchmarks.report import nested
+
+    sets = open_archive(mne, trains=False)
+    table = nested.rows(open_archive(crohme), sets, results)
+    show("nested formulas", table)
+    for path in nested.write(table, {name: len(sets.captions(name)) for name in nested.TAKEN}, results):
+        print(path)
+
+
+@app.command(rich_help_panel=PANEL)
 def report(
     crohme: Crohme = None,
     results: Results = RESULTS,

@@ -33,7 +33,15 @@ from tests.helpers.paths import MEDIUM, ROOT
 
 RESULTS = ROOT / "results"
 RUN = RESULTS / "reproduced/comer-fusion/hour-seed7"
-COMMITTED = ("exprate-minutes", "fig3-by-length", "language-curves", "scoreboard", "speed-growth", "table1-forest")
+COMMITTED = (
+    "exprate-minutes",
+    "exprate-nesting",
+    "fig3-by-length",
+    "language-curves",
+    "scoreboard",
+    "speed-growth",
+    "table1-forest",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -19,6 +19,7 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report.figures import error_figure
 from hmerbench.benchmarks.report.figures import results as plots
 from hmerbench.benchmarks.report.figures.language import language_curves
+from hmerbench.benchmarks.report.figures.nested import by_depth
 from hmerbench.benchmarks.report.figures.scoreboard import scoreboard
 from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -82,6 +83,8 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
     except (ValueError, KeyError):
         raise UserError(f"{table}: damaged or incomplete; restore it, or make it again") from None
     yield "speed-growth", drawn
+    table = results / "nested.csv"
+    yield "exprate-nesting", by_depth(table) if table.exists() else f"there is no {table}; `hmerbench nested` makes it"
     table = results / "scoreboard.csv"
     yield "scoreboard", scoreboard(table) if table.exists() else f"there is no {table}; make scoreboard"
     tables = results / "language_curves.csv", results / "language.csv"

@@ -48,6 +48,7 @@ CAPTIONS = {  # by the beginning of a figure's name
     "table1-forest": "Table 1: a marker per rate with its 95 % interval. Open markers are the paper's, filled ones "
     "reproduced; a black stroke is a seed.",
     "exprate-minutes": "ExpRate on CROHME 2014 against core-minutes of training.",
+    "exprate-nesting": "ExpRate on all test images by depth of nesting.",
     "fig3-by-length": "Fig. 3: ExpRate by the number of tokens. Coverage counts where expressions are long.",
     "scoreboard": "Published systems and some of our runs, scored under one signature.",
     "speed-growth": "How search time grows with image area, length, beam width and batch size. Slope 1 is linear.",

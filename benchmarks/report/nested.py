@@ -1,0 +1,117 @@
+"""Nested formulas: the committed predictions on MNE's N1 and N2, which are test images of CROHME, and by depth.
+
+MNE (Guan et al., PosFormer, ECCV 2024) sorts test images of CROHME by how deep their structures are nested, and adds a
+set N3 of its own. Images are told by their pixels, so that what was read of CROHME is scored on N1 and N2 unread.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.scoring.interval import interval_text
+
+TAKEN = ("N1", "N2")  # sets of MNE that are CROHME's images
+REPORTED = {"PosFormer": ("60.59", "38.82", "34.08")}  # token match on N1, N2, N3, in percent
+DEEPEST = 3  # depths from here on are counted together
+Place = tuple[str, str]  # test set and id of an expression of CROHME
+
+
+def nesting(tokens: Iterable[str]) -> int:
+    """How deep the structures of a caption are nested: 0 for `a + b`, 1 for `x ^ { 2 }`, 2 for `x ^ { a _ { 1 } }`."""
+    depth = deepest = 0
+    for token in tokens:
+        depth += {"{": 1, "}": -1}.get(token, 0)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def taken_from(mne: Archive, crohme: Archive) -> dict[str, list[Place]]:
+    """Where the images of N1 and N2 are in CROHME, by set. Raises UserError for one that is not there."""
+    places = {
+        _digest(crohme, split, id_): (split, id_) for split in crohme.test_splits for id_ in crohme.captions(split)
+    }
+    found: dict[str, list[Place]] = {}
+    for name in TAKEN:
+        digests = {id_: _digest(mne, name, id_) for id_ in mne.captions(name)}
+        if strange := [id_ for id_, digest in digests.items() if digest not in places]:
+            fix = "import MNE with --as-is"
+            raise UserError(f"{mne.path}: {len(strange)} images of {name} are not CROHME's ({strange[0]}, …); {fix}")
+        found[name] = [places[digest] for digest in digests.values()]
+    return found
+
+
+def rows(crohme: Archive, mne: Archive, results: Path) -> list[dict[str, str]]:
+    """Token match on N1 and N2, and ExpRate by depth on all of CROHME's test images, for every committed row."""
+    places = taken_from(mne, crohme)
+    by_depth: dict[int, list[Place]] = {}
+    for split in crohme.test_splits:
+        for id_, tokens in crohme.captions(split).items():
+            by_depth.setdefault(min(nesting(tokens), DEEPEST), []).append((split, id_))
+    groups: dict[tuple[str, str], list[RunFolder]] = {}
+    for run in RunFolder.under(results / "reproduced"):
+        if all(split in run.sets("scores/*.csv") for split in crohme.test_splits):
+            groups.setdefault((run.recipe, run.preset), []).append(run)
+    table = []
+    for (recipe, preset), runs in groups.items():
+        verdicts = [
+            {(split, row.id): row for split in crohme.test_splits for row in run.expressions(split).values()}
+            for run in runs
+        ]
+        row = {"recipe": recipe, "preset": preset, "seeds": str(len(runs))}
+        for name, wanted in places.items():
+            row[name] = _rate(
+                [sum(bool(each[place].token_exact) for place in wanted) for each in verdicts], len(wanted)
+            )
+        for depth, wanted in sorted(by_depth.items()):
+            label = f"depth {depth}{' and more' * (depth == DEEPEST)} ({len(wanted):,})"
+            row[label] = _rate([sum(each[place].exact for place in wanted) for each in verdicts], len(wanted))
+        table.append(row)
+    if not table:
+        raise UserError(f"{results / 'reproduced'}: no run is scored on {', '.join(crohme.test_splits)}")
+    return sorted(table, key=lambda row: -float(row["N2"].split()[0]))
+
+
+def write(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int], results: Path) -> list[Path]:
+    """Write nested.csv and nested.md."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(table)
+    write_atomically(results / "nested.csv", text.getvalue())
+    write_atomically(results / "nested.md", _markdown(table, sizes))
+    return [results / "nested.csv", results / "nested.md"]
+
+
+def _markdown(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int]) -> str:
+    columns = list(table[0])
+    counts = " and ".join(f"{name} ({count:,} images)" for name, count in sizes.items())
+    reported = "; ".join(f"{name} {', '.join(rates)} % on N1, N2, N3" for name, rates in REPORTED.items())
+    lines = [
+        "# Nested formulas",
+        "",
+        f"Token match in percent on {counts} of MNE, which are test images of CROHME, and ExpRate by depth of nesting",
+        "on all of CROHME's test images, from the committed predictions: mean over seeds, for one seed with its 95 %",
+        f"interval. Reported, token match: {reported}. Written by `hmerbench nested`.",
+        "",
+        "| " + " | ".join(columns) + " |",
+        "|" + "|".join(":--" if name in ("recipe", "preset") else "--:" for name in columns) + "|",
+        *("| " + " | ".join(row.values()) + " |" for row in table),
+    ]
+    lines += ["", "![ExpRate by depth of nesting](figures/exprate-nesting.png)"]
+    return "\n".join(lines) + "\n"
+
+
+def _rate(counts: Sequence[int], n: int) -> str:
+    mean = f"{100 * sum(counts) / len(counts) / n:.2f}"
+    return mean if len(counts) > 1 else f"{mean} ({interval_text(counts[0], n)})"
+
+
+def _digest(archive: Archive, split: str, id_: str) -> str:
+    image = archive.image(split, id_)
+    return sha256(repr(image.shape).encode() + image.tobytes()).hexdigest()

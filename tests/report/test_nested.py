@@ -1,0 +1,54 @@
+"""Nested formulas: depth, and the committed predictions on MNE's sets against a count of their files."""
+
+import hashlib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.importing.splits import Choice
+from hmerbench.benchmarks.data.importing.write import import_data
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.report import nested
+from tests.helpers.paths import ROOT
+from tests.helpers.tiny import tiny_archive
+
+DEPTHS = {"a + b": 0, "x ^ { 2 }": 1, r"\frac { a } { b _ { 1 } }": 2, "x ^ { y ^ { z ^ { 2 } } } + x _ { 1 }": 3}
+
+
+@pytest.mark.parametrize("caption", DEPTHS)
+def test_depth_is_that_of_the_deepest_structure(caption: str) -> None:
+    assert nested.nesting(caption.split()) == DEPTHS[caption]
+
+
+def test_images_of_another_set_are_refused(tmp_path: Path) -> None:
+    crohme, mne = tiny_archive(tmp_path / "a"), tiny_archive(tmp_path / "b", test=3)
+    (mne / "data/train").rename(mne / "data/N1")
+    (mne / "data/2014").rename(mne / "data/N2")
+    with pytest.raises(UserError, match=r"20 images of N1 are not CROHME's \(w0_0, …\); import MNE with --as-is"):
+        nested.taken_from(open_archive(mne, trains=False), open_archive(crohme))
+
+
+def test_token_match_is_that_of_the_predictions(crohme: Path, tmp_path: Path) -> None:
+    mne = crohme.parents[1] / "mne/data.zip"
+    if not mne.is_file():
+        pytest.skip(f"{mne}: MNE is not there")
+    import_data(mne, tmp_path / "mne.zip", Choice(), tidy=False)
+    table = nested.rows(open_archive(crohme), open_archive(tmp_path / "mne.zip", trains=False), ROOT / "results")
+    (large,) = [row for row in table if (row["recipe"], row["preset"]) == ("comer-fusion", "large")]
+    images, captions, read = {}, {}, {}
+    with zipfile.ZipFile(crohme) as archive, zipfile.ZipFile(mne) as sets:
+        for year in ("2014", "2016", "2019"):
+            for line in archive.read(f"data/{year}/caption.txt").decode().splitlines():
+                id_, captions[year, id_] = line.split("\t")
+                content = archive.read(f"data/{year}/img/{id_}.bmp")
+                images[hashlib.md5(content, usedforsecurity=False).digest()] = year, id_
+            predictions = ROOT / f"results/reproduced/comer-fusion/large-seed7/predictions/{year}.tsv"
+            for line in predictions.read_text().splitlines():
+                id_, _, read[year, id_] = line.partition("\t")
+        for name in ("N1", "N2"):
+            files = [file for file in sets.namelist() if file.startswith(f"data/{name}/img/") and file.endswith("bmp")]
+            places = [images[hashlib.md5(sets.read(file), usedforsecurity=False).digest()] for file in files]
+            right = sum(read.get(place) == captions[place] for place in places)
+            assert large[name].startswith(f"{100 * right / len(files):.2f} (")
