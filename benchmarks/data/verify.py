@@ -36,7 +36,8 @@ def verify(archive: Archive) -> dict[str, Any]:
 def _measure(archive: Archive, split: str) -> dict[str, Any]:
     """Measure a split: `height` and `width` are (smallest, median, largest) in pixels, `ink` the share of ink pixels,
     `buckets` the counts by length (the paper's Fig. 3); `published` says whether captions equal the known edition's
-    (None: no such split there); `skipped` maps ids that the authors' loader skips to the reason."""
+    (None: no such split there); `captions_in_train` counts formulas of a test set that the training set has, too;
+    `skipped` maps ids that the authors' loader skips to the reason."""
     captions, md5 = archive.captions(split), archive.caption_md5(split)
     sizes, ink, skipped = [], 0, {}
     for sample in archive.samples(split):
@@ -47,6 +48,8 @@ def _measure(archive: Archive, split: str) -> dict[str, Any]:
             skipped[sample.id] = reason
     heights, widths = np.array(sizes).T
     pixels = int((heights * widths).sum())
+    trained = {tuple(tokens) for tokens in archive.captions("train").values()} if "train" in archive.splits else set()
+    in_train = sum(tuple(tokens) in trained for tokens in captions.values()) if split != "train" else None
     lengths = [bucket(len(tokens)) for tokens in captions.values()]
     return {
         "n": len(captions),
@@ -59,6 +62,7 @@ def _measure(archive: Archive, split: str) -> dict[str, Any]:
         "width": [int(measure(widths)) for measure in (np.min, np.median, np.max)],
         "pixels": pixels,
         "ink": round(ink / pixels, 4),
+        "captions_in_train": in_train,
         "with_ground_truth": archive.has_ground_truth(split) and _read_ground_truth(archive, split) > 0,
         "skipped": skipped,
     }
@@ -100,6 +104,7 @@ def describe(archive: Archive, as_json: bool) -> None:
         cells |= {"symbols": split["symbols"]}
         cells |= {f"{side}, px": "–".join(map(str, split[side])) for side in ("height", "width")}
         cells |= {"total, Mpx": round(split["pixels"] / 1e6, 1), "ink, %": round(100 * split["ink"], 1)}
+        cells |= {"captions in train": "–" if split["captions_in_train"] is None else split["captions_in_train"]}
         cells |= {"as published": {True: "yes", False: "no", None: "–"}[split["published"]]}
         for heading, cell in cells.items():
             rows.setdefault(heading, {"": heading})[name] = cell

@@ -402,6 +402,8 @@ def test_published_crohme_is_known(capsys, crohme):
         "2019": (1199, 431, 404, 213, 93, 36, 22),
     }
     assert {split: r["caption_md5"] for split, r in report["splits"].items()} == PUBLISHED
+    seen = {split: r["captions_in_train"] for split, r in report["splits"].items()}
+    assert seen == {"train": None, "2014": 30, "2016": 20, "2019": 4}
     assert all(r["published"] and r["with_ground_truth"] for r in report["splits"].values())
     assert {split: sorted(r["skipped"]) for split, r in report["splits"].items()} == {
         "train": ["formulaire026-equation008", "formulaire027-equation007"],

@@ -327,6 +327,7 @@ def test_figures_without_data_are_reported_not_drawn(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in said] == [
         "training, errors",
         "speed-growth",
+        "exprate-nesting",
         "scoreboard",
         "language-curves",
     ]
