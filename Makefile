@@ -22,7 +22,7 @@ placement = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") 
 tuning_options = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
 	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
 
-.PHONY: help setup setup-dev reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report scoreboard doctor regress regress-update faults mlflow-ui bench gpu-check bench-scoring timings release-check lock clean
+.PHONY: help setup setup-dev reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report draw scoreboard doctor regress regress-update faults mlflow-ui bench gpu-check bench-scoring timings release-check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
@@ -99,6 +99,9 @@ notebooks: $(READY) ## execute the notebooks in place (CROHME=: copies in result
 
 report: $(READY) ## write the HTML report results/report/index.html: tables, figures, cost, every expression (ATTENTION=n SYSTEMS=folder)
 	@$(BIN)/hmerbench report $(data_options) $(if $(ATTENTION),--attention "$(ATTENTION)") $(if $(SYSTEMS),--systems "$(SYSTEMS)")
+
+draw: $(DEV) ## write a page to draw on, which reads formulas in the browser: results/local/draw/index.html (npm fetches its runtime)
+	@$(BIN)/hmerbench draw $(results_option)
 
 scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md} (CROHME= SYSTEMS=folder)
 	@$(if $(CROHME),,$(error give CROHME=data.zip: the scoreboard is scored on its test sets))

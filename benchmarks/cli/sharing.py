@@ -16,21 +16,30 @@ Run = Annotated[Path | None, typer.Argument(help="a run folder; default: the bes
 @app.command(rich_help_panel=PANEL)
 def export(
     run: Run = None,
-    to: Annotated[str, typer.Option(help="onnx: a folder that onnxruntime reads with")] = "onnx",
+    to: Annotated[str, typer.Option(help="onnx: a folder that onnxruntime reads with | hub: and a card")] = "onnx",
     weights: Annotated[str, typer.Option(help="how weights are stored: float32 | float16 | int8")] = "float32",
-    output: Annotated[Path | None, typer.Option(help="folder; default: local/export/… under the results")] = None,
+    output: Annotated[Path | None, typer.Option(help="folder; default: local/onnx/… under the results")] = None,
     results: Results = RESULTS,
 ) -> None:
     """Write a network as ONNX, with a reader that needs numpy and onnxruntime alone."""
+    from hmerbench.benchmarks.export.hub import write_hub
     from hmerbench.benchmarks.export.onnx_files import write_onnx
+    from hmerbench.benchmarks.recognition.default_weights import default_weights
     from hmerbench.benchmarks.recognition.recognizer import Recognizer
+    from hmerbench.benchmarks.runs.folder import RunFolder
 
-    if to != "onnx":
-        raise UserError(f"--to '{to[:40]}': there is only onnx")
+    if to not in ("onnx", "hub"):
+        raise UserError(f"--to '{to[:40]}': choose onnx or hub")
+    run = run or default_weights()
+    if to == "hub" and not run.is_dir():
+        raise UserError(f"{run}: a model card tells the scores of a run; give its folder")
     recognizer = Recognizer.load(run)
     config = recognizer.config
-    folder = output or results / f"local/export/{config.recipe}-{config.preset}-seed{config.seed}-{weights}"
-    write_onnx(recognizer.model, config, folder, weights)
+    folder = output or results / f"local/{to}/{config.recipe}-{config.preset}-seed{config.seed}-{weights}"
+    if to == "hub":
+        write_hub(recognizer, RunFolder(run), folder, weights)
+    else:
+        write_onnx(recognizer.model, config, folder, weights)
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     print(f"{folder}: {recognizer.name} as ONNX, {size:.1f} MB; `python {folder}/reader.py IMAGE` reads with it")
 

@@ -81,7 +81,7 @@ function setErasing(value) {
   $("erase").setAttribute("aria-pressed", String(value));
 }
 
-const clear = () => (strokes.length || picture) && change(() => { strokes = []; picture = null; });
+const clear = () => (strokes.length || picture ? change(() => { strokes = []; picture = null; }) : readSoon());
 $("undo").addEventListener("click", undo);
 $("erase").addEventListener("click", () => setErasing(!erasing));
 $("clear").addEventListener("click", clear);

@@ -1,0 +1,137 @@
+"""A folder for a model hub: the network as ONNX with its reader, its words, and a model card; nothing is uploaded.
+
+The card's front matter has the results as `model-index` (huggingface_hub's EvalResult): ExpRate of every test set with
+n, interval and signature. results.yaml has them in the form of `.eval_results/`, which a hub shows only for data sets
+that are registered benchmarks; CROHME is not one yet.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.export.onnx_files import write_onnx
+from hmerbench.benchmarks.files import write_atomically
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.runs.folder import RunFolder
+
+LICENSE = "cc-by-nc-sa-3.0"  # CROHME's, on which the networks were trained
+CARD = """---
+{front}---
+
+# {title}
+
+Reads an image of one handwritten mathematical expression as LaTeX. Trained by hmerbench, the recipe `{recipe}` with the
+preset `{preset}` and seed {seed}: {parameters:.1f} M parameters, weights stored as {weights}.
+
+## Read with it
+
+    pip install onnxruntime numpy pillow
+    python reader.py image.png
+
+`image.png` holds white strokes on black as CROHME renders them: 3 px wide, symbols about 37 px high, a margin of 12 px.
+Any other picture is brought into this form by `hmerbench recognize --show-prepared`. In Python:
+
+```python
+from reader import Reader
+
+hypotheses = Reader(".")(ink)  # (H, W) uint8; best first
+print(hypotheses[0].latex)
+```
+
+## Results
+
+ExpRate: the share of expressions that are recognized without any error, by the paper's scorer, with a 95 % interval for
+that many expressions. These are the scores of the run in PyTorch.
+
+| test set | n | ExpRate | 95 % interval | at most one error |
+|---|---|---|---|---|
+{rows}
+
+{signatures}
+
+## Limits
+
+It knows {words} symbols ([words.txt](words.txt)) and one expression an image; what else is shown to it is read as
+something, too.
+Trained on CROHME, which is licensed for research only ({license}); so are these weights.
+"""
+
+
+def write_hub(recognizer: Recognizer, run: RunFolder, folder: Path, weights: str) -> None:
+    """Write the files to a folder. Raises UserError for a run without scores, and as `write_onnx`."""
+    if not run.scores:
+        raise UserError(f"{run.path}: this run has no scores, which a model card tells; score it first")
+    write_onnx(recognizer.model, recognizer.config, folder, weights)
+    words = recognizer.model.vocabulary.words
+    write_atomically(folder / "words.txt", "\n".join(words) + "\n")
+    write_atomically(folder / "README.md", card(recognizer, run, weights))
+    write_atomically(folder / "results.yaml", yaml.safe_dump(entries(run), sort_keys=False, allow_unicode=True))
+
+
+def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
+    """The model card, with front matter that hubs read."""
+    config = recognizer.config
+    title = f"{config.recipe}-{config.preset}-seed{config.seed}"
+    front = {
+        "license": LICENSE,
+        "library_name": "onnx",
+        "pipeline_tag": "image-to-text",
+        "tags": ["handwritten-mathematical-expression-recognition", "latex", "crohme", config.recipe],
+        "model-index": [{"name": title, "results": model_index(run)}],
+    }
+    scores = run.scores
+    return CARD.format(
+        front=yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=200),
+        title=title,
+        recipe=config.recipe,
+        preset=config.preset,
+        seed=config.seed,
+        parameters=sum(parameter.numel() for parameter in recognizer.model.parameters()) / 1e6,
+        weights=weights,
+        rows="\n".join(
+            f"| {name_of(split)} | {s.n:,} | {s.exprate:.2f} % | {s.ci95[0]:.1f}–{s.ci95[1]:.1f} "
+            f"| {s.exprate_le1:.2f} % |"
+            for split, s in scores.items()
+        ),
+        signatures="\n".join(f"    {score}" for score in scores.values()),
+        words=len(recognizer.model.vocabulary.words) - 3,
+        license=LICENSE,
+    )
+
+
+def name_of(split: str) -> str:
+    """A test set, for people."""
+    return f"CROHME {split}" if split.isdecimal() else split
+
+
+def model_index(run: RunFolder) -> list[dict[str, Any]]:
+    """Results in the form of a model card's front matter."""
+    return [
+        {
+            "task": {"type": "image-to-text", "name": "handwritten mathematical expression recognition"},
+            "dataset": {"type": "crohme", "name": name_of(split), "split": split},
+            "metrics": [
+                {
+                    "type": "exprate",
+                    "name": "ExpRate",
+                    "value": round(score.exprate, 2),
+                    "args": {"n": score.n, "ci95": list(score.ci95), "signature": score.signature},
+                }
+            ],
+        }
+        for split, score in run.scores.items()
+    ]
+
+
+def entries(run: RunFolder) -> list[dict[str, Any]]:
+    """Results in the form of `.eval_results/`."""
+    return [
+        {
+            "dataset": {"id": "crohme", "task_id": split},
+            "value": round(score.exprate, 2),
+            "notes": f"n={score.n}, 95 % interval {score.ci95[0]:.1f}–{score.ci95[1]:.1f}; {score.signature}",
+        }
+        for split, score in run.scores.items()
+    ]

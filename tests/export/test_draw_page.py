@@ -1,0 +1,246 @@
+"""The page to draw on, in a headless Chromium, against the command line's recognizer."""
+
+import io
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.export.draw import make
+from hmerbench.benchmarks.recognition.onnx_reader import at_scale, is_complete
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.evaluation.symlg.mathml import from_mathml
+from hmerbench.models.vocab import Vocabulary
+from tests.helpers.paths import ROOT
+from tests.recognition.test_recognizer import LATEX, PAPER
+from tests.report.test_page_in_browser import chromium
+
+CACHE = ROOT / "results/local/onnxruntime-web"
+X = [[(100, 120), (150, 190)], [(150, 120), (100, 190)]]
+TWO = [[(170, 80), (180, 70), (195, 75), (192, 92), (170, 110), (200, 110)]]
+PLUS = [[(230, 155), (280, 155)], [(255, 130), (255, 180)]]
+ONE = [[(320, 120), (320, 190)]]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory, medium: Recognizer) -> Path:
+    try:
+        make.fetched(CACHE)
+    except UserError as error:
+        pytest.skip(f"no npm registry here: {error}")
+    path = tmp_path_factory.mktemp("draw") / "index.html"
+    make.write_page(medium, path, CACHE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Any]:
+    path = chromium()
+    if path is None:
+        pytest.skip("no Chromium here: apt-get install chromium, or CHROMIUM=path")
+    with sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=path, args=["--no-sandbox"] * (os.geteuid() == 0))
+        yield launched
+        launched.close()
+
+
+def until(holds: Callable[[], Any], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "this never came about"
+        time.sleep(0.02)
+
+
+def said(page: Any) -> str:
+    return page.locator("#said").inner_text()
+
+
+def opened(engine: Any, path: Path, **options: Any) -> Any:
+    page = engine.new_page(viewport={"width": 1280, "height": 900}, **options)
+    page.errors, page.fetched = [], []
+    page.on("pageerror", lambda error: page.errors.append(str(error)))
+    page.on("request", lambda request: page.fetched.append(request.url))
+    page.goto(path.as_uri())
+    return page
+
+
+@pytest.fixture(scope="module")
+def ready(engine: Any, file: Path) -> Iterator[Any]:
+    """The page with its network; at the end, nothing but itself was requested."""
+    page = opened(engine, file)
+    until(lambda: said(page).startswith("ready"))
+    yield page
+    assert page.errors == []
+    assert [url for url in page.fetched if not url.startswith(("blob:", "data:"))] == [file.as_uri()]
+
+
+@pytest.fixture
+def page(ready: Any) -> Any:
+    ready.keyboard.press("Delete")
+    until(lambda: said(ready) == "ready: draw a formula")
+    return ready
+
+
+def draw(page: Any, *strokes: list[tuple[int, int]]) -> None:
+    box = page.locator("#pad").bounding_box()
+    for (x, y), *others in strokes:
+        page.mouse.move(box["x"] + x, box["y"] + y)
+        page.mouse.down()
+        for x, y in others:
+            page.mouse.move(box["x"] + x, box["y"] + y, steps=3)
+        page.mouse.up()
+
+
+def reading(page: Any) -> str:
+    """The LaTeX that the page shows once it has read what was drawn last."""
+    time.sleep(0.4)  # it reads when the pen rests
+    until(lambda: not said(page).startswith(("reading", "ready")))
+    return page.locator("#latex").inner_text()
+
+
+def ink(page: Any) -> np.ndarray:
+    """The drawing as the network saw it."""
+    width, height, data = page.evaluate("[shownInk.width, shownInk.height, [...shownInk.data]]")
+    return np.array(data, np.uint8).reshape(height, width)
+
+
+def png(image: np.ndarray | Image.Image) -> bytes:
+    stream = io.BytesIO()
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def give(page: Any, content: bytes, name: str = "a.png", kind: str = "image/png") -> None:
+    page.locator("#file").set_input_files({"name": name, "mimeType": kind, "buffer": content})
+
+
+@pytest.mark.parametrize("strokes", [X + TWO, X + PLUS + ONE, [[(80, 150), (200, 150)], *ONE]])
+def test_a_drawing_is_read_as_on_the_command_line(page: Any, medium: Recognizer, strokes: list) -> None:
+    draw(page, *strokes)
+    latex = reading(page)
+    found = medium(png(ink(page)))
+    assert found.prepared == () and np.array_equal(found.ink, ink(page))  # drawn as CROHME's images are
+    assert latex == found.latex
+    assert f"{round(100 * found.confidence)} %" in said(page) or found.doubtful
+
+
+def test_what_is_shown_with_a_reading(page: Any) -> None:
+    draw(page, *X, *TWO)
+    assert reading(page) == "x ^ { 2 }"
+    assert page.locator("#math msup").count() == 1
+    assert from_mathml(page.evaluate("toMathML(best.tokens)")).objects
+    assert 1 <= page.locator("#nbest li").count() <= 4
+    until(lambda: page.locator("#tokens button").count() == 5)
+    dark = "[...document.getElementById('heat').getContext('2d').getImageData(0, 0, 999, 999).data].some(Boolean)"
+    page.locator("#tokens button").nth(3).focus()  # with the keyboard
+    assert page.evaluate(dark)
+
+
+def test_strokes_are_undone_erased_and_cleared(page: Any) -> None:
+    draw(page, *X)
+    page.keyboard.press("Control+z")
+    assert page.evaluate("strokes.length") == 1
+    draw(page, X[1])
+    page.locator("#erase").click()
+    assert page.locator("#erase").get_attribute("aria-pressed") == "true"
+    draw(page, [(100, 120), (101, 121)])
+    assert page.evaluate("strokes.length") == 1
+    page.locator("#erase").click()
+    page.locator("#clear").click()
+    assert page.evaluate("strokes.length") == 0
+    page.locator("#undo").click()
+    assert page.evaluate("strokes.length") == 1
+
+
+def test_a_picture_is_read(page: Any) -> None:
+    give(page, png(PAPER))
+    assert reading(page) == LATEX
+
+
+NOISE = np.random.default_rng(0).normal(200, 8, (200, 300)).clip(0, 255).astype(np.uint8)
+BAD = {
+    "text": (b"not an image", "not a picture that this browser can read"),
+    "empty": (b"", "not a picture that this browser can read"),
+    "cut": (png(PAPER)[:100], "not a picture that this browser can read"),
+    "blank": (png(np.full((100, 300), 255, np.uint8)), "no ink stands out"),
+    "one pixel": (png(np.zeros((1, 1), np.uint8)), "no ink"),
+    "noise": (png(NOISE), "no ink stands out"),
+    "wide": (png(np.zeros((500, 10_001), np.uint8)), "too many"),
+    "thin": (png(np.zeros((2, 900), np.uint8)), "too long and thin"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_pictures_are_told_in_one_line(page: Any, name: str) -> None:
+    content, words = BAD[name]
+    give(page, content)
+    until(lambda: words in said(page))
+    assert "\n" not in said(page) and page.locator("#status").get_attribute("class") == "failed"
+
+
+def test_a_drop_without_a_picture_is_told(page: Any) -> None:
+    page.evaluate("open(undefined)")
+    until(lambda: "no picture in it" in said(page))
+
+
+def test_a_damaged_network_is_told(engine: Any, file: Path, tmp_path: Path) -> None:
+    text = file.read_text()
+    at = text.index('id="data-step">') + 5000
+    (tmp_path / "damaged.html").write_text(text[:at] + "AAAAAAAA" + text[at + 8 :])
+    page = opened(engine, tmp_path / "damaged.html")
+    until(lambda: "damaged" in said(page))
+    assert "make the page again" in said(page) and "\n" not in said(page)
+    page.close()
+
+
+def test_a_browser_without_webassembly_is_told(engine: Any, file: Path) -> None:
+    page = engine.new_page()
+    page.add_init_script("delete window.WebAssembly")
+    page.goto(file.as_uri())
+    until(lambda: "no WebAssembly" in said(page))
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_nothing_is_wider_than_the_window(page: Any, width: int, scheme: Any) -> None:
+    draw(page, *X, *TWO)
+    reading(page)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
+def test_its_scripts_agree_with_the_reader(page: Any) -> None:
+    """What is complete LaTeX; how images are scaled (search.js, which runs in the worker)."""
+    draw_, words = np.random.default_rng(0), Vocabulary().words[3:]
+    hard = ["{", "}", "^", "_", r"\frac", r"\sqrt", "[", "]", r"\limits", "x"]
+    some = [
+        [str(draw_.choice(hard if draw_.random() < 0.8 else words)) for _ in range(draw_.integers(1, 9))]
+        for _ in range(1000)
+    ]
+    assert page.evaluate("some => some.map(isComplete)", some) == [is_complete(tuple(tokens)) for tokens in some]
+    image = (np.random.default_rng(1).random((60, 90)) > 0.7).astype(np.uint8) * np.uint8(255)
+    code = f"[data, base, scale] => {{ {(make.HERE / 'search.js').read_text()}"
+    code += "; return [...atScale({ width: 90, height: 60, data }, base, scale).data]; }"
+    for base, scale in ((0.375, 1.45), (0.5, 1.0), (1.0, 1.0), (1.0, 1.3)):
+        ours = page.evaluate(code, [image.ravel().tolist(), base, scale])
+        assert np.abs(np.array(ours) - at_scale(image, base, scale).ravel().astype(int)).max() <= 1
+
+
+def test_files_of_the_runtime_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in make.RUNTIME:
+        (tmp_path / name).write_text("something else")
+    with pytest.raises(UserError, match=r"not the file of onnxruntime-web@.*; delete it"):
+        make.fetched(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UserError, match="npm is not here"):
+        make.fetched(tmp_path / "none")

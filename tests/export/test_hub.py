@@ -1,0 +1,42 @@
+"""The folder for a model hub."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.export import hub
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.runs.folder import RunFolder
+from tests.helpers.paths import MEDIUM
+
+KEYS = {"task": {"type", "name"}, "dataset": {"type", "name", "split"}}  # of huggingface_hub's EvalResult
+
+
+def test_the_card_tells_the_scores_of_the_run(medium: Recognizer) -> None:
+    text = hub.card(medium, RunFolder(MEDIUM), "float16")
+    _, front, body = text.split("---\n", 2)
+    [index] = yaml.safe_load(front)["model-index"]
+    for split, result in zip(("2014", "2016", "2019"), index["results"], strict=True):
+        stored = json.loads((MEDIUM / f"scores/{split}.json").read_text())
+        [metric] = result["metrics"]
+        assert {key: set(result[key]) for key in KEYS} == KEYS
+        assert metric["value"] == round(stored["exprate"], 2) and metric["args"]["n"] == stored["n"]
+        assert metric["args"]["signature"] == stored["signature"] and stored["signature"] in body
+        assert f"| CROHME {split} | {stored['n']:,} | {stored['exprate']:.2f} % |" in body
+    assert "{" not in body.replace("`", "")
+    assert yaml.safe_load(front)["license"] == hub.LICENSE
+
+
+def test_results_are_written_in_the_newer_form_too() -> None:
+    for entry in hub.entries(RunFolder(MEDIUM)):
+        assert set(entry) == {"dataset", "value", "notes"} and set(entry["dataset"]) == {"id", "task_id"}
+        assert 0 < entry["value"] < 100 and "n=" in entry["notes"]
+
+
+def test_a_run_without_scores_is_refused(medium: Recognizer, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="has no scores"):
+        hub.write_hub(medium, RunFolder(tmp_path), tmp_path / "hub", "float32")
+    assert not (tmp_path / "hub").exists()
