@@ -229,8 +229,9 @@ def test_its_scripts_agree_with_the_reader(page: Any) -> None:
     ]
     assert page.evaluate("some => some.map(isComplete)", some) == [is_complete(tuple(tokens)) for tokens in some]
     image = (np.random.default_rng(1).random((60, 90)) > 0.7).astype(np.uint8) * np.uint8(255)
-    code = f"[data, base, scale] => {{ {(make.HERE / 'search.js').read_text()}"
-    code += "; return [...atScale({ width: 90, height: 60, data }, base, scale).data]; }"
+    code = (make.HERE / "search.js").read_text().replace('"use strict";', "")
+    code = f"([data, base, scale]) => {{ {code}; const ink = {{ width: 90, height: 60, data }};"
+    code += "return [...atScale(ink, base, scale).data]; }"
     for base, scale in ((0.375, 1.45), (0.5, 1.0), (1.0, 1.0), (1.0, 1.3)):
         ours = page.evaluate(code, [image.ravel().tolist(), base, scale])
         assert np.abs(np.array(ours) - at_scale(image, base, scale).ravel().astype(int)).max() <= 1

@@ -133,7 +133,8 @@ function inkOfPicture({ width, height, data }) {
   });
   const noise = 1.48 * median(difference.map(Math.abs));
   const gap = count && count < ink.data.length / 2 ? inside / count - outside / (ink.data.length - count) : 0;
-  if (gap < Math.max(0.08, (5 * noise) / 255)) throw new Unreadable("no ink stands out from the paper; give a sharper or closer picture");
+  const room = Math.max(32, median(dark ? paper : paper.map((value) => 255 - value)));
+  if (gap < Math.max(0.08, (5 * noise) / room)) throw new Unreadable("no ink stands out from the paper; give a sharper or closer picture");
   return redrawn(ink);
 }
 
