@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from hmerbench.evaluation import InputError
+from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.scoreboard.card import YEARS, System
-from hmerbench.evaluation.scoring.inputs import matched, read_ground_truth, read_text
+from hmerbench.evaluation.scoring.inputs import GroundTruth, matched, read_ground_truth, read_text
 from hmerbench.evaluation.scoring.interval import proportion_interval
 from hmerbench.evaluation.scoring.lengths import BUCKETS
 from hmerbench.evaluation.scoring.run_scripts import in_process
@@ -30,23 +31,37 @@ from hmerbench.evaluation.scoring.sampling import Estimate, Images, rate
 from hmerbench.evaluation.scoring.sampling import difference as sampled_difference
 from hmerbench.evaluation.scoring.score import Evaluation, Score, evaluate
 from hmerbench.evaluation.scoring.stats import holm
-from hmerbench.evaluation.scoring.tokens import formula_of
+from hmerbench.evaluation.scoring.tokens import formula_of, prediction_file
 from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
 
 BASELINE = "comer"
 TOGETHER = "together"  # stands for the year in the row of a system over all test sets
 RULES = tuple(Rules(READINGS[r], EDITIONS[e]) for e in ("crohme2019", "current") for r in READINGS)  # the paper's first
 COUNTS = ("n", "exact", "le1", "le2", "le3")
+NEUTRAL = PAPER._replace(neutral=True)  # beside the paper's rules, never instead of them
+CEILINGS = {"exact": PAPER, "neutral": NEUTRAL}
 LENGTHS = ("len10", "len20", "len30", "len40", "len50", "longer")  # exact, by the length of the true caption
 # those that are wrong and have fewer tokens than the caption, or more
 OFF = tuple(f"{name}_{side}" for name in LENGTHS for side in ("short", "long"))
 COLUMNS = (
-    *("system", "year", "reading", "edition", *COUNTS, "token_exact", "missing", "unconverted", "low", "high"),
+    *(
+        "system",
+        "year",
+        "reading",
+        "edition",
+        *COUNTS,
+        "neutral",
+        "token_exact",
+        "missing",
+        "unconverted",
+        "low",
+        "high",
+    ),
     *("reported", "metric", "difference", "difference_low", "difference_high", "p", "group", *LENGTHS, *OFF),
 )
 
 TESTS = ("difference", "difference_low", "difference_high", "p")  # against the baseline
-NUMBERS = (*COUNTS, "token_exact", "missing", "unconverted", *LENGTHS, *OFF)
+NUMBERS = (*COUNTS, "neutral", "token_exact", "missing", "unconverted", *LENGTHS, *OFF)
 TYPES = dict.fromkeys(NUMBERS, int) | dict.fromkeys(("low", "high", *TESTS), float)  # of cells that are more than text
 
 Row = dict[str, Any]
@@ -62,6 +77,7 @@ class Board:
     errors: dict[str, Errors] = field(default_factory=dict)
     images: dict[str, Images] = field(default_factory=dict)  # what `errors` are of
     signatures: dict[str, str] = field(default_factory=dict)  # by year
+    ceilings: dict[str, Row] = field(default_factory=dict)  # by year: what a perfect reader of the captions gets right
     notes: list[str] = field(default_factory=list)
     absent: list[System] = field(default_factory=list)  # those whose rows are kept
 
@@ -83,7 +99,9 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
     board.absent = [
         system
         for system in systems
-        if not system.found(folder) and all((system.key, year) in kept for year in system.card.files)
+        if system.card.files
+        and not system.found(folder)
+        and all((system.key, year) in kept for year in system.card.files)
     ]
     kept_note = "its predictions are not here; its rows are kept as committed"
     board.notes += [f"{system.key}: {kept_note}" for system in board.absent]
@@ -94,7 +112,10 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
         graphs = truth.graphs()
         ids[year] = list(truth.symlg)
         board.images[year] = Images(ids[year])
+        board.ceilings[year] = ceiling(truth, graphs)
         for system in systems:
+            if not system.card.files:
+                continue
             if year not in system.card.files:
                 board.notes.append(f"{system.key}: has no predictions for {year}")
                 continue
@@ -115,6 +136,7 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
                 counts = vars(result.score) if rules == PAPER else in_process(texts, graphs, rules)[0]
                 row = _row(system, year, rules, counts, result.score)
                 row |= _interval(board, system, year) if rules == PAPER else {}
+                row |= {"neutral": in_process(texts, graphs, NEUTRAL)[0]["exact"]} if rules == PAPER else {}
                 board.rows.append(row | (off_by_length(result, texts) if rules == PAPER else {}))
     board.images[TOGETHER] = Images(list(chain(*ids.values())), [year for year in ids for _ in ids[year]])
     for system in systems:
@@ -128,6 +150,13 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
     for year in (*YEARS, TOGETHER):
         _test(board, year, kept)
     return board
+
+
+def ceiling(truth: GroundTruth, graphs: Mapping[str, Graph]) -> Row:
+    """What a perfect reader of the captions gets right, under the paper's rules and with neutral limits."""
+    texts = {key: prediction_file(key, tokens) for key, tokens in (truth.captions or {}).items()}
+    counts = {name: in_process(texts, graphs, rules)[0]["exact"] for name, rules in CEILINGS.items()}
+    return {"n": len(graphs)} | counts
 
 
 def _kept(committed: Path) -> dict[tuple[str, str], list[Row]]:
@@ -184,7 +213,7 @@ def _row(system: System, year: str, rules: Rules, counts: Mapping[str, int], sco
 def _together(rows: Sequence[Row]) -> Row:
     """The row over all test sets, from the rows of each."""
     row: Row = {name: rows[0][name] for name in ("system", "reading", "edition")} | {"year": TOGETHER}
-    row |= {name: sum(other[name] for other in rows) for name in (*COUNTS, "token_exact")}
+    row |= {name: sum(other[name] for other in rows) for name in (*COUNTS, "neutral", "token_exact")}
     return row
 
 

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal, NamedTuple
 
-from pydantic import AfterValidator, AnyHttpUrl, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    AnyHttpUrl,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from hmerbench.evaluation import InputError, readable
 from hmerbench.evaluation.scoring.inputs import read_text
@@ -59,10 +68,21 @@ class Card(_Strict):
     training: Literal["crohme", "more", "test labels"]  # systems are ranked among those of the same kind
     trained_on: Line
     parameters: Line
+    status: Literal["recounted", "trained here", "reported"] = "recounted"  # where the row's numbers come from
+    selection: Line = "not stated"  # how the epoch was selected
+    convention: Line = "not stated"  # whether it writes \\limits
     tokenize: bool = False  # the predictions are raw LaTeX
-    files: Annotated[dict[Year, PredictionFile], Field(min_length=1)]
+    files: dict[Year, PredictionFile] = {}
     reported: list[Reported] = []
     note: str = ""
+
+    @model_validator(mode="after")
+    def _has_numbers(self) -> "Card":
+        if not (self.reported if self.status == "reported" else self.files):
+            raise ValueError(
+                "files: Dictionary should have at least 1 item; without, it needs status: reported and numbers"
+            )
+        return self
 
 
 class System(NamedTuple):

@@ -12,13 +12,14 @@ from hmerbench.evaluation import InputError, csv_text
 from hmerbench.evaluation.lgeval import results_folder
 from hmerbench.evaluation.scoreboard.board import COLUMNS, make_board
 from hmerbench.evaluation.scoreboard.card import SYSTEM, SYSTEM_RULE, YEARS, checked, read_cards
+from hmerbench.evaluation.scoreboard.leaderboard import leaderboard
 from hmerbench.evaluation.scoreboard.markdown import markdown
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.evaluation.scoring.tokens import formula_of, untokenized
 
 
 def score(crohme: Path, systems: Path | None, cards: Path, results: Path) -> None:
-    """Score every system at hand, and write scoreboard.csv and scoreboard.md; rows of the others stay."""
+    """Score every system at hand; write scoreboard.csv, scoreboard.md and leaderboard.json, where others' rows stay."""
     board = make_board(read_cards(cards), systems, crohme, results / "scoreboard.csv")
     if not board.rows:
         raise InputError(f"{cards}: the folder holds no cards (ID.yaml)")
@@ -27,14 +28,18 @@ def score(crohme: Path, systems: Path | None, cards: Path, results: Path) -> Non
     for note in board.notes:
         print(f"note: {note}", file=sys.stderr)
     results.mkdir(parents=True, exist_ok=True)
-    for name, text in {"csv": csv_text(COLUMNS, board.rows), "md": markdown(board)}.items():
-        results_folder.replace(str(results / f"scoreboard.{name}"), text)
-        print(results / f"scoreboard.{name}")
+    texts = {"scoreboard.csv": csv_text(COLUMNS, board.rows), "scoreboard.md": markdown(board)}
+    for name, text in (texts | {"leaderboard.json": leaderboard(board)}).items():
+        results_folder.replace(str(results / name), text)
+        print(results / name)
 
 
 def check(systems: Path | None, cards: Path) -> None:
     """Check every card and, of the systems at hand, the checksums of their predictions."""
     for system in read_cards(cards):
+        if not system.card.files:
+            print(f"{system.key}: its numbers are reported; it has no predictions")
+            continue
         here = system.complete(systems)
         verified = len(list(system.files(systems))) if here else 0
         print(f"{system.key}: {f'{verified} files as on the card' if here else 'its predictions are not here'}")

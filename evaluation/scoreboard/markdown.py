@@ -22,6 +22,17 @@ over writers, Holm, 5 %); the p beside a difference is that of this pair alone. 
 searches and how its epoch was selected, CoMER's on 2014. Of our runs the first seed of each finished row of `large` is
 listed, and CoMER (Fusion) with `medium`."""
 
+LIMITS = r"""
+The truth of 2014 has `Sub` and `Sup` at operators such as `\sum` where the captions have `\limits`, those of 2016 and
+2019 have `Below` and `Above`, so that a rate hangs on what a system's training captions wrote. *As written* is the
+official count; *neutral* counts expressions that are right if `\limits` makes no difference in prediction and truth
+(signature `limits:neutral`). The last row is a perfect reader of the captions.
+""".strip()
+
+REPORTED = (
+    "Token match is no ExpRate: it asks for the caption's very tokens, and is compared with the token match beside it."
+)
+
 BY_LENGTH = """\
 Correct expressions of all years whose captions have so many tokens; in brackets, wrong predictions with fewer tokens
 than the caption, and with more."""
@@ -33,9 +44,10 @@ def markdown(board: Board) -> str:
     common = "|".join(part for part in signature.split("|") if not part.startswith(("set:", "n:", "tok:")))
     parts = ["# Scoreboard", INTRO.format(signature=common)]
     for kind, title in KINDS.items():
-        if systems := [system for system in board.systems if system.card.training == kind]:
+        if systems := [system for system in board.systems if system.card.training == kind and system.card.files]:
             parts += [f"## {title}", _ranking(board, systems)]
-    parts += ["## Reported beside recounted", _claims(board)]
+    parts += ["## Limits", LIMITS, _limits(board)]
+    parts += ["## Reported beside recounted", REPORTED, _claims(board)]
     parts += ["## Under other rules", "Correct expressions, by the reading (pandoc) and the edition.", _rules(board)]
     parts += ["## By length", BY_LENGTH, _lengths(board)]
     parts += ["## What is scored", *(_about(system) for system in board.systems)]
@@ -85,11 +97,23 @@ def _claims(board: Board) -> str:
     for system in board.systems:
         for claim in system.card.reported:
             for year, rate in sorted(claim.rates.items()):
-                if row := board.row(system.key, year):
-                    recounted, tokens = (100 * row[name] / row["n"] for name in ("exact", "token_exact"))
-                    cells = [year, f"{rate:.2f}", escaped(claim.metric), f"{recounted:.2f}", f"{tokens:.2f}"]
-                    lines.append([_name(system), *cells, escaped(claim.source)])
+                row = board.row(system.key, year)
+                counted = [f"{100 * row[name] / row['n']:.2f}" if row else "–" for name in ("exact", "token_exact")]
+                cells = [year, f"{rate:.2f}", escaped(claim.metric), *counted]
+                lines.append([_name(system), *cells, escaped(claim.source)])
     return table(["system", "set", "reported", "metric", "ExpRate", "token match", "reported in"], lines)
+
+
+def _limits(board: Board) -> str:
+    header = ["system", "numbers", "epoch selected by", "writes"]
+    header += [f"{year}, {kind}" for year in YEARS for kind in ("as written", "neutral")]
+    lines = []
+    for system in board.systems:
+        card, rows = system.card, [board.row(system.key, year) for year in YEARS]
+        cells = [str(row[name]) if row else "–" for row in rows for name in ("exact", "neutral")]
+        lines.append([_name(system), card.status, escaped(card.selection), escaped(card.convention), *cells])
+    cells = [f"{row[name]} of {row['n']}" for row in board.ceilings.values() for name in ("exact", "neutral")]
+    return table(header, [*lines, ["a perfect reader of captions", "", "", "", *cells]])
 
 
 def _rules(board: Board) -> str:
@@ -105,7 +129,7 @@ def _rules(board: Board) -> str:
 
 def _lengths(board: Board) -> str:
     lines = []
-    for system in board.systems:
+    for system in (system for system in board.systems if system.card.files):
         rows = [row for row in board.rows if row["system"] == system.key and "missing" in row]  # the paper's rules
         total = {name: sum(row[name] for row in rows) for name in (*LENGTHS, *OFF)}
         cells = (f"{total[name]} (−{total[f'{name}_short']} +{total[f'{name}_long']})" for name in LENGTHS)
@@ -116,9 +140,7 @@ def _lengths(board: Board) -> str:
 def _about(system: System) -> str:
     card = system.card
     source = f"<{card.url}> ({escaped(card.commit)})" if card.url else "committed here"
-    text = (
-        f"**{_name(system)}**: {escaped(card.paper)}. Predictions: {source}, license: {escaped(card.license)}. "
-        f"Trained on: {escaped(card.trained_on)}."
-    )
+    kept = f"Predictions: {source}, license: {escaped(card.license)}" if card.files else f"Only reported: <{card.url}>"
+    text = f"**{_name(system)}**: {escaped(card.paper)}. {kept}. Trained on: {escaped(card.trained_on)}."
     text += " Predictions are raw LaTeX, split into tokens first (`tok:split`)." if card.tokenize else ""
     return text + (f" {escaped(' '.join(card.note.split()))}" if card.note else "")

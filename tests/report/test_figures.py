@@ -354,7 +354,7 @@ def test_nothing_is_cut_off_or_too_small(tmp_path: Path, fill: Any) -> None:
 def test_the_scoreboard_has_every_system_at_its_rate() -> None:
     figure = scoreboard(RESULTS / "scoreboard.csv")
     names = [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    assert sorted(names) == sorted(system.card.name for system in read_cards())
+    assert sorted(names) == sorted(system.card.name for system in read_cards() if system.card.files)
     assert names[0].startswith("CoMER") and names[-1].startswith("TexTeller")  # each kind of training data by itself
     drawn = [np.asarray(line.get_xdata()).tolist() for line in figure.axes[0].lines]
     for points in ([100 * 585 / 986], [55.31, 63.23], [59.33]):  # the released CoMER: rate, interval, reported

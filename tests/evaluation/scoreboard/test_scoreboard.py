@@ -155,13 +155,13 @@ def test_rows_are_kept_where_predictions_are_not_here(tmp_path: Path, archive: P
     assert score() == (0, note, committed)
 
     write_card(tmp_path, "new", dict.fromkeys(YEARS, TRUTH | {"e2": "x"}))
-    status, error, (table, page) = score()
+    status, error, (_, table, page) = score()
     untested = f"note: new: is not compared with {gone}; their predictions are not here\n"
     assert (status, error) == (0, note + (untested if gone != "alone" else ""))
-    assert score() == (0, error, [table, page])
+    assert score()[2][1:] == [table, page]
     rows = list(csv.DictReader(table.decode().splitlines()))
     others = [",".join(row.values()) for row in rows if row["system"] != "new"]
-    assert others == committed[0].decode().splitlines()[1:]
+    assert others == committed[1].decode().splitlines()[1:]
     new = next(row for row in rows if row["system"] == "new")
     assert (new["exact"], bool(new["group"]), bool(new["difference"])) == ("3", gone == "alone", gone != "comer")
     line = next(line for line in page.decode().splitlines() if line.startswith("| new"))
@@ -341,3 +341,28 @@ def test_a_card_is_read_strictly(tmp_path: Path, text: str, fault: str):
     with pytest.raises(InputError, match=fault) as error:
         read_cards(tmp_path)
     assert "\n" not in str(error.value)
+
+
+def test_a_card_may_have_reported_numbers_alone(tmp_path: Path):
+    told = {"metric": "token match", "source": "the paper", "rates": {"2014": 62.68}}
+    path = write_card(tmp_path, "mine", {}, status="reported", reported=[told])
+    assert read_card(path).card.status == "reported"
+    with pytest.raises(InputError, match="it needs status: reported and numbers"):
+        read_card(write_card(tmp_path, "other", {}, status="reported"))
+
+
+def test_the_leaderboard_says_of_every_system_what_its_card_and_the_table_say():
+    content = json.loads((ROOT / "results/leaderboard.json").read_text("utf-8"))
+    with (ROOT / "results/scoreboard.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["missing"]]  # under the paper's rules
+    counted = {(s["key"], year): c for s in content["systems"] for year, c in s["counted"].items() if year != TOGETHER}
+    assert len(counted) == len(rows) > 30
+    for row in rows:
+        found = counted[row["system"], row["year"]]
+        assert [str(found[name]) for name in (*COUNTS, "neutral")] == [row[name] for name in (*COUNTS, "neutral")]
+        assert int(row["exact"]) <= int(row["neutral"]) <= content["ceilings"][row["year"]]["n"]
+    cards = {system.key: system.card for system in read_cards()}
+    assert {s["key"]: (s["status"], s["selection"], s["convention"]) for s in content["systems"]} == {
+        key: (card.status, card.selection, card.convention) for key, card in cards.items()
+    }
+    assert [row["exact"] for row in content["ceilings"].values()] == [895, 1124, 1182]
