@@ -84,7 +84,7 @@ def test_stages_that_are_done_are_not_repeated(archive: Path, tmp_path: Path, st
     assert (
         "BTTR → CoMER (Fusion)" in meaning
         and "(95 %: " in meaning
-        and "over 5 expressions; 1 seed: no order" in meaning
+        and "over images; 1 seed in common: no order" in meaning
     )
     assert f"hmerbench compare {space / 'runs'} tests the rows" in meaning
     assert (space / "table2.csv").exists() and not (tmp_path / "local/table2.csv").exists()
