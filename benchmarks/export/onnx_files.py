@@ -157,7 +157,7 @@ def smaller(model: Any, weights: str) -> bytes:
     from onnx import TensorProto, helper, numpy_helper
 
     casts = []
-    for tensor in model.graph.initializer if weights != "float32" else ():
+    for tensor in [*model.graph.initializer] if weights != "float32" else ():  # a list, as scales are added to it
         values = numpy_helper.to_array(tensor)
         if tensor.data_type != TensorProto.FLOAT or values.size < LEAST:
             continue
