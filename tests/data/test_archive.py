@@ -189,7 +189,12 @@ def test_a_test_set_of_ones_own(tmp_path, entries):
         ("a.bmp", Image.fromarray(255 - DRAWN)),
         ("a.bmp", Image.fromarray(DRAWN)),
         ("a.bmp", Image.fromarray(255 - DRAWN).convert("1")),
-        ("a.png", Image.merge("LA", [Image.new("L", DRAWN.shape[::-1]), Image.fromarray(DRAWN)]).convert("RGBA")),
+        (
+            "a.png",
+            Image.merge("LA", [Image.new("L", (DRAWN.shape[1], DRAWN.shape[0])), Image.fromarray(DRAWN)]).convert(
+                "RGBA"
+            ),
+        ),
         ("a.png", Image.fromarray(4095 - DRAWN.astype(np.uint16) * 16)),
         ("a.png", Image.fromarray((255 - DRAWN.astype(np.uint16)) * 49)),
         ("a.png", Image.fromarray(DRAWN).convert("P")),
