@@ -64,6 +64,8 @@ def recognize(
 
                 picture = beside(path, recognizer.attention(recognition))
                 print(f"attention: {printable(picture)}", file=sys.stderr)
+        except BrokenPipeError:  # the reader, such as `head`, has seen enough
+            raise
         except Exception as error:  # one bad image must not stop the others
             faults += 1
             told = error if isinstance(error, UserError) else f"{path}: {one_line(error)}"

@@ -16,7 +16,7 @@ def read_systems(archive: Archive, folder: Path, notes: list[str]) -> dict[str, 
     truths = {name: GroundTruth(archive.ground_truth(name), archive.captions(name)) for name in archive.test_splits}
     found = {}
     for system in read_cards():
-        if system.card.url is None or not system.card.files:
+        if system.card.url is None or system.card.status == "reported":
             continue
         scored: dict[str, Scored] = {}
         try:
