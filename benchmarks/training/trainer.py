@@ -82,7 +82,8 @@ def train(
             "results stay readable, but it cannot be trained further; give recipe, preset and seed to train it again"
         )
     team = Team.gather()
-    with locked(folder) if team.rank == 0 else nullcontext():
+    # workers of a killed training end a moment after it, and have its lock until then
+    with locked(folder, seconds=2) if team.rank == 0 else nullcontext():
         check_folder(config, folder)
         if team.rank == 0:
             remove_partial(folder)

@@ -90,8 +90,7 @@ def _train(
 
     os.environ.update(environment)
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined] (it may have workers)
-    if threads := environment.get("OMP_NUM_THREADS"):  # torch is imported already
-        torch.set_num_threads(int(threads))
+    torch.set_num_threads(int(environment.get("OMP_NUM_THREADS", 1)))  # as in the tests' own process
     if overrides and overrides.get("training", {}).get("bf16"):
         torch.cpu._is_avx512_bf16_supported = lambda: True  # as the fixture `bf16_unit` does
     signal.signal(signal.SIGINT, signal.default_int_handler)  # children of a background shell ignore Ctrl-C
