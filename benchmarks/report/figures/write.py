@@ -48,12 +48,15 @@ def style(overrides: Mapping[Any, Any] | None = None) -> AbstractContextManager[
 
 
 def rendered(figure: Figure, kind: str) -> bytes:
-    """Render a figure as the content of a file, without a creation date; a PNG in 256 colors, a third of its size."""
+    """Render a figure as the content of a file, without a creation date.
+
+    A PNG has 256 colors, which makes it a third as large, unless it shows images, whose shades matter.
+    """
     content = io.BytesIO()
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # lay out once, so that no format depends on those rendered before
     figure.savefig(content, format=kind, metadata=DATES[kind])
-    if kind == "png":
+    if kind == "png" and not any(axes.images for axes in figure.axes):
         picture, content = Image.open(content).convert("RGB"), io.BytesIO()
         picture.quantize(256, dither=Image.Dither.NONE).save(content, "PNG", optimize=True)
     return content.getvalue()
