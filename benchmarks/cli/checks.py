@@ -80,7 +80,7 @@ def bench(
 def equivalence(
     recipe: Recipe = "comer-fusion",
     preset: Preset = "large",
-    expressions: Annotated[int, typer.Option(help="training expressions of two epochs", min=32)] = 800,
+    expressions: Annotated[int, typer.Option(help="training expressions of two epochs", min=32)] = 1400,
     crohme: Crohme = None,
     results: Results = RESULTS,
 ) -> None:

@@ -43,25 +43,14 @@ CEILINGS = {"exact": PAPER, "neutral": NEUTRAL}
 LENGTHS = ("len10", "len20", "len30", "len40", "len50", "longer")  # exact, by the length of the true caption
 # those that are wrong and have fewer tokens than the caption, or more
 OFF = tuple(f"{name}_{side}" for name in LENGTHS for side in ("short", "long"))
+COUNTED = (*COUNTS, "neutral", "token_exact", "missing", "unconverted")
 COLUMNS = (
-    *(
-        "system",
-        "year",
-        "reading",
-        "edition",
-        *COUNTS,
-        "neutral",
-        "token_exact",
-        "missing",
-        "unconverted",
-        "low",
-        "high",
-    ),
+    *("system", "year", "reading", "edition", *COUNTED, "low", "high"),
     *("reported", "metric", "difference", "difference_low", "difference_high", "p", "group", *LENGTHS, *OFF),
 )
 
 TESTS = ("difference", "difference_low", "difference_high", "p")  # against the baseline
-NUMBERS = (*COUNTS, "neutral", "token_exact", "missing", "unconverted", *LENGTHS, *OFF)
+NUMBERS = (*COUNTED, *LENGTHS, *OFF)
 TYPES = dict.fromkeys(NUMBERS, int) | dict.fromkeys(("low", "high", *TESTS), float)  # of cells that are more than text
 
 Row = dict[str, Any]

@@ -4,7 +4,7 @@ under the paper's rules."""
 import json
 from typing import Any
 
-from hmerbench.evaluation.scoreboard.board import TOGETHER, Board
+from hmerbench.evaluation.scoreboard.board import COUNTED, TOGETHER, Board
 from hmerbench.evaluation.scoreboard.card import YEARS, System
 
 FACTS = (
@@ -19,20 +19,7 @@ FACTS = (
     "convention",
     "license",
 )
-COUNTED = (
-    "n",
-    "exact",
-    "le1",
-    "le2",
-    "le3",
-    "neutral",
-    "token_exact",
-    "missing",
-    "unconverted",
-    "low",
-    "high",
-    "group",
-)
+SHOWN = (*COUNTED, "low", "high", "group")
 
 
 def leaderboard(board: Board) -> str:
@@ -51,6 +38,6 @@ def _system(board: Board, system: System) -> dict[str, Any]:
     facts = {"key": system.key} | {name: getattr(system.card, name) for name in FACTS}
     facts |= {"url": str(system.card.url)} if system.card.url else {}
     rows = {year: board.row(system.key, year) or {} for year in (*YEARS, TOGETHER)}
-    counted = {year: {name: row[name] for name in COUNTED if name in row} for year, row in rows.items() if row}
+    counted = {year: {name: row[name] for name in SHOWN if name in row} for year, row in rows.items() if row}
     reported = [claim.model_dump() for claim in system.card.reported]
     return facts | {"counted": counted} | ({"reported": reported} if reported else {})
