@@ -109,6 +109,8 @@ def test_scripts_of_lgeval_keep_their_names(tmp_path: Path) -> None:
     path = f"{folder}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     subprocess.run(["tex2symlg", "tex", "two"], cwd=tmp_path, env={"PATH": path}, check=True, capture_output=True)
     assert (tmp_path / "one/a.lg").read_text() == (tmp_path / "two/a.lg").read_text()
+    unknown = program("lgeval", "evalute", cwd=tmp_path)
+    assert unknown.returncode == 1 and "error: no script called 'evalute': choose one of tex2symlg" in unknown.stderr
     refused = program("lgeval", "evaluate", "one", cwd=tmp_path)
     assert refused.returncode == 2 and refused.stderr.startswith("Usage: evaluate OUTDIR GTDIR")
 

@@ -187,9 +187,11 @@ def lgeval(
     from hmerbench.evaluation.lgeval.scripts import SCRIPTS
     from hmerbench.evaluation.scoring.run_scripts import OWN_SCRIPTS
 
-    if script not in SCRIPTS:
+    if script in ("", "--help"):
         print(f"{' '.join(SCRIPTS)}\nas programs of these names: put {OWN_SCRIPTS} on the PATH")
-        raise typer.Exit(0 if script in ("", "--help") else 2)
+        return
+    if script not in SCRIPTS:
+        raise UserError(f"no script called {script!r}: choose one of {', '.join(SCRIPTS)}")
     raise typer.Exit(SCRIPTS[script](context.args))
 
 
