@@ -1,5 +1,6 @@
 """The table of rows trained side by side on a GPU follows from their histories."""
 
+import csv
 import json
 import re
 
@@ -29,3 +30,12 @@ def test_the_rates_are_those_of_the_scores():
     scores = H200 / "bttr-baseline/large-seed7/scores"
     rates = [json.loads((scores / f"{year}.json").read_text())["exprate"] for year in (2014, 2016, 2019)]
     assert "{:.2f}, {:.2f} and {:.2f} %".format(*rates) in TEXT
+
+
+def test_how_busy_the_gpu_was_is_what_was_sampled():
+    samples = list(csv.DictReader((H200 / "nvidia-smi.csv").read_text().splitlines()))
+    busy = [int(row["gpu_percent"].split()[0]) for row in samples]
+    power = [float(row["power"].split()[0]) for row in samples]
+    idle = next(k for k, percent in enumerate(busy) if percent > 50)
+    assert 50 <= 5 * idle <= 70 and 5 * len(samples) in range(145, 160)  # "one of" two and a half minutes
+    assert set(busy[-10:]) == {100} and f"{max(power):.0f} W of 700" in TEXT
