@@ -15,11 +15,12 @@ from hmerbench.evaluation.scoring.interval import percent, proportion_interval
 from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket, bucket, by_bucket
 from hmerbench.evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, reasons, run_scripts, scripts
 from hmerbench.evaluation.scoring.signature import signature_of
-from hmerbench.evaluation.scoring.tokens import formula_of, has_text, tokens_of, untokenized
+from hmerbench.evaluation.scoring.tokens import formula_of, has_text, tokenize, tokens_of, untokenized
 from hmerbench.evaluation.scoring.wrappers import Predictions
 from hmerbench.evaluation.symlg import PAPER, Rules
 
 SHOWN = 5  # of the reasons why predictions do not convert
+MARGIN = 30  # characters shown of the beginning or end of a prediction
 NO_FORMULA = ("empty prediction", "empty expression", "no $...$ formula in the file")
 _PLACE = re.compile(r" at token \d+$|^\d+ (?=tokens|characters|symbols)")  # what makes a reason one prediction's own
 
@@ -156,6 +157,9 @@ def evaluate(
     notes = ["the ground truth has no symLG; it was made from the captions"] if truth.made else []
     why = reasons({row.id: texts[row.id] for row in rows if row.status == "unconverted"}, rules)
     notes += _notes(texts, graphs, counts["exact"], rules, why) if own_scripts() else unconverted(why, len(texts))
+    if truth.captions:
+        wrong = {row.id: texts[row.id] for row in rows if row.status == "converted" and not row.exact}
+        notes += _around(wrong, truth.captions)
     return Evaluation(_score(counts, rows, signature), rows, notes + left_out(stray))
 
 
@@ -179,7 +183,7 @@ def _notes(
 ) -> list[str]:
     latex = {key: formula_of(text) for key, text in texts.items()}
     notes = [note for note in (other_convention(texts, graphs, rules), texts.note()) if note]
-    without = [key for key in texts if why.get(key) in NO_FORMULA or not (latex[key].strip() or key in why)]
+    without = [key for key in texts if why.get(key) in NO_FORMULA or not (key in why or _written(latex[key]))]
     if bare := [key for key in without if has_text(texts[key])]:
         notes.append(
             f"{len(bare)} of {len(texts)} predictions have text but no formula ({bare[0]}, ...): write each as %ID, "
@@ -195,6 +199,28 @@ def _notes(
                 f"{len(raw)} of {len(texts)} predictions look untokenized ({raw[0]}, ...), and digits without blanks "
                 f"are one number: {exact} expressions are right as they are; with --tokenize {counts['exact']} would be"
             )
+    return notes
+
+
+def _written(latex: str) -> bool:
+    """Whether a formula has anything besides comments."""
+    return any(line.strip() and not line.lstrip().startswith("%") for line in latex.split("\n"))
+
+
+def _around(wrong: dict[str, str], captions: dict[str, list[str]]) -> list[str]:
+    """Notes on what most of the wrong predictions begin or end with, and their captions do not: perhaps a wrapper."""
+    notes = []
+    split = {key: tokens for key, text in wrong.items() if captions[key] and (tokens := tokenize(formula_of(text)))}
+    for place, at in (("begin", 0), ("end", -1)):
+        others = {key: tokens[at] for key, tokens in split.items() if tokens[at] != captions[key][at]}
+        for token, count in Counter(others.values()).most_common(1):
+            if count > max(1, len(wrong) / 2):
+                key = next(key for key in others if others[key] == token)
+                shown = formula_of(wrong[key])[:MARGIN] if at == 0 else formula_of(wrong[key])[-MARGIN:]
+                notes.append(
+                    f"{count} of {len(wrong)} wrong predictions {place} with {token} and their captions do not ({key}: "
+                    f"{shown}): what surrounds a formula counts as symbols, unless it is known"
+                )
     return notes
 
 

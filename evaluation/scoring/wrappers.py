@@ -1,39 +1,61 @@
 r"""What stands around a formula in Markdown and in the output of language models, and its removal: dollars, \[ \],
-\( \), code fences, bold type, environments for one formula, \tag, a line break and marks of the end."""
+\( \), code fences, bold type, quotation marks, environments for one formula, \boxed, \tag, a line break, marks of the
+beginning and end, `LaTeX:`, sentences around a single formula, and characters of no width."""
 
 import re
 from collections import Counter
 
 from hmerbench.evaluation.scoring.tokens import formula_of, prediction_file
 from hmerbench.evaluation.symlg import Unconverted, body_of, formula_in
+from hmerbench.evaluation.symlg.graph import MAX_CHARACTERS
 
+MAX_LAYERS = 100  # of wrappers around one formula
+MAX_END = 200  # characters of an equation's number or another mark at the end
+
+_LANGUAGE = r"[ \t]*(?:[\w+-]+[ \t]*(?=\n)|(?i:latex|tex|math|markdown|text)\b)?"
+_BEGINS = r"(?:<\|\w+\|>|<(?i:s|sos|bos|start|cls|pad)>|\[(?:SOS|BOS|START|CLS|PAD)\])"
+_ENDS = r"(?:<\|\w+\|>|<(?i:/s|eos|eol|end|sep|pad)>|\[(?:EOS|END|SEP|PAD)\])"
+_ELEMENT = "(?i:latex|tex|math|formula|equation|answer|output|result)"
+_ARGUMENT = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 # Around the formula: the name to tell, what begins, what ends.
 _PAIRS = (
-    ("code fence", r"(?:```|~~~)[ \t]*(?:(?i:latex|tex|math|markdown|text)\b)?", r"(?:```|~~~)"),
-    ("code", r"`(?!`)", r"`"),
+    ("code fence", rf"(?:```|~~~){_LANGUAGE}", r"(?:```|~~~)"),
+    ("code", r"`{1,2}(?!`)", r"(?<!`)`{1,2}"),
     ("bold", r"\*\*(?=\S)", r"(?<=\S)\*\*"),
     ("bold", r"__(?=\S)", r"(?<=\S)__"),
-    ("$$", r"\$\$", r"(?<!\\)\$\$"),
-    ("$", r"\$", r"(?<!\\)\$"),
+    ("italics", r"\*(?=\S)", r"(?<=\S)\*"),
+    ("italics", r"_(?=\S)", r"(?<=[^\s_])_"),
+    ("quotation marks", r"[\"“„«]", r"[\"”“»]"),
+    ("quotation marks", r"['‘](?=\S)", r"(?<=\S)['’]"),
+    ("element", rf"<{_ELEMENT}>", rf"</{_ELEMENT}>"),
+    ("element", rf"\[{_ELEMENT}\]", rf"\[/{_ELEMENT}\]"),
+    ("$$", r"[$＄]{2}", r"(?<!\\)[$＄]{2}"),
+    ("$", r"[$＄]", r"(?<!\\)[$＄]"),
     (r"\[ \]", r"\\\[", r"\\\]"),
     (r"\( \)", r"\\\(", r"\\\)"),
     *(
         (name, rf"\\begin\s*\{{\s*{name}\*?\s*\}}", rf"\\end\s*\{{\s*{name}\*?\s*\}}")
-        for name in ("equation", "displaymath", "math")
+        for name in ("equation", "displaymath", "math", "dmath", "subequations")
     ),
 )
 _AROUND = tuple((name, re.compile(rf"{begin}(.*){end}", re.DOTALL), re.compile(end)) for name, begin, end in _PAIRS)
+_BOXED = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
+# Delimiters of a formula between sentences, or without their partner, as where an answer was cut short.
+_DELIMITERS = re.compile(rf"(?:```|~~~){_LANGUAGE}|\\.|\$\$?", re.DOTALL)
+_PARTNERS = {r"\[": r"\]", r"\(": r"\)", "$": "$", "$$": "$$", "```": "```", "~~~": "~~~"}
 # Before it, and after it.
 _BEFORE = (
-    ("<s>", re.compile(r"(?:<(?:s|sos|bos|start)>|\[(?:CLS|BOS|SOS)\])\s*")),
-    (r"\tag", re.compile(r"\\tag\s*\*?\s*\{(?:[^{}]|\{[^{}]*\})*\}\s*")),
+    ("<s>", re.compile(rf"(?:{_BEGINS}(?:(?i:assistant)\b:?)?\s*)+")),
+    ("LaTeX:", re.compile(rf"(?:{_ELEMENT}|(?i:prediction|assistant))(?: code)?\s*[:：]\s*")),
+    (r"\tag", re.compile(rf"\\tag\s*\*?\s*{_ARGUMENT}\s*")),
 )
 _AFTER = (
-    ("<eol>", re.compile(r"\s*<eol>$")),
-    ("</s>", re.compile(r"\s*(?:<(?:/s|eos|end|pad)>|<\|\w+\|>|\[(?:EOS|SEP|PAD)\])$")),
-    (r"\\", re.compile(r"(?<!\\)(?:\\\\)+$")),
-    (r"\tag", re.compile(r"\s*\\tag\s*\*?\s*\{(?:[^{}]|\{[^{}]*\})*\}$")),
+    ("</s>", re.compile(rf"(?:{_ENDS}\s*)+$")),
+    (r"\\", re.compile(r"(?<!\\)(?:\\\\(?:\s*\[[^\[\]]*\])?\s*)+$")),
+    (r"\\", re.compile(r"\\(?:newline|par)$")),
+    (r"\tag", re.compile(rf"\\(?:notag|(?:tag\s*\*?|l?eqno)\s*(?:{_ARGUMENT}|\([^()]*\)))$")),
 )
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 # Environments for several lines: removed around a single line, where the truth has no table.
 _LINES = re.compile(
     r"\\begin\s*\{\s*(align|aligned|alignat|alignedat|flalign|gather|gathered|multline|split|eqnarray)\*?\s*\}"
@@ -41,7 +63,10 @@ _LINES = re.compile(
     re.DOTALL,
 )
 _COLUMNS = re.compile(r"\s*\{\s*\d+\s*\}")  # how many alignat has
-_SUSPECT = re.compile(r"\$|\\[\[(]|`|~~~|\*\*|__|\\tag|\\begin|\\\\\s*$|[>\]]\s*$|^\s*[<\[]")
+_SUSPECT = re.compile(
+    r"[$＄`]|\\(?:[\[()\]]|(?:tag|begin|boxed|notag|l?eqno|newline|par)(?![^\W\d_]))|~~~|\*\*|\\\\\s*(?:\[[^\[\]]*\]\s*)?$"
+    rf"|[>\]*_\"”“»'’]\s*$|^\s*[<\[*_\"“„«'‘]|^\s*\w[\w ]*[:：]|{_INVISIBLE.pattern}"
+)
 _DOLLAR = re.compile(r"(?<!\\)\$")
 
 
@@ -85,7 +110,7 @@ def read(predictions: Predictions, key: str, source: str, listed: bool) -> None:
     file; one without is all formula."""
     body = source if listed else body_of(source)
     as_file = prediction_file(key, source.split()) if listed else source
-    if not _SUSPECT.search(body):
+    if not _SUSPECT.search(body) or len(body) > MAX_CHARACTERS:
         predictions.add(key, as_file, [], True)
         return
     marked = not listed or _DOLLAR.search(body) is not None
@@ -110,7 +135,9 @@ def read(predictions: Predictions, key: str, source: str, listed: bool) -> None:
 def unwrapped(formula: str) -> tuple[str, list[str]]:
     """A formula without what is around it, and the names of that, from outside to inside."""
     names: list[str] = []
-    while (found := _layer(formula.strip())) is not None:
+    if _INVISIBLE.search(formula):
+        formula, names = _INVISIBLE.sub("", formula), ["invisible characters"]
+    while len(names) < MAX_LAYERS and (found := _layer(formula.strip())) is not None:
         formula, name = found
         names.append(name)
     return formula, names
@@ -125,9 +152,34 @@ def _layer(text: str) -> tuple[str, str] | None:
         if (match := before.match(text)) and match.end() < len(text):
             return text[match.end() :], name
     for name, after in _AFTER:
-        if (match := after.search(text)) and match.start():
+        if (match := after.search(text, max(0, len(text) - MAX_END))) and match.start():
             return text[: match.start()], name
+    if (match := _BOXED.fullmatch(text)) and _balanced(match[1]):
+        return match[1], r"\boxed"
+    return _among_sentences(text)
+
+
+def _among_sentences(text: str) -> tuple[str, str] | None:
+    """The text within its only delimiters, or beside its only one if that is at its beginning or end; and a name."""
+    marks = [mark for mark in _DELIMITERS.finditer(text) if mark[0][:3] in (*_PARTNERS, r"\]", r"\)")]
+    if len(marks) == 2 and _PARTNERS.get(marks[0][0][:3]) == marks[1][0][:3]:
+        return text[marks[0].end() : marks[1].start()], "sentences"
+    if len(marks) == 1 and len(marks[0][0]) < len(text):
+        if marks[0].start() == 0:
+            return text[marks[0].end() :], marks[0][0][:3]
+        if marks[0].end() == len(text):
+            return text[: marks[0].start()], marks[0][0][:3]
     return None
+
+
+def _balanced(text: str) -> bool:
+    """Whether every brace has its partner."""
+    depth = 0
+    for brace in re.findall(r"\\.|([{}])", text):
+        depth += {"{": 1, "}": -1}.get(brace, 0)
+        if depth < 0:
+            return False
+    return depth == 0
 
 
 def on_one_line(formula: str) -> tuple[str, str] | None:
@@ -135,7 +187,7 @@ def on_one_line(formula: str) -> tuple[str, str] | None:
     match = _LINES.fullmatch(formula.strip())
     if match is None:
         return None
-    line = _COLUMNS.sub("", match["line"], count=1) if "at" in match[1] else match["line"]
+    line = _COLUMNS.sub("", match["line"], count=1) if match[1].endswith("at") else match["line"]
     line, _ = unwrapped(line)
     if "\\\\" in line or r"\begin" in line or not line.strip():
         return None

@@ -4,6 +4,7 @@ import csv
 import json
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from hmerbench.evaluation.scoring.inputs import matched, read_predictions
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.scoring.tokens import formula_of, tokenize
-from hmerbench.evaluation.scoring.wrappers import unwrapped
+from hmerbench.evaluation.scoring.wrappers import on_one_line, unwrapped
 
 TRUTH = {"a": "x ^ { 2 } + 1", "b": r"\frac { a } { b }", "c": "y _ { 1 } < 2"}
 # A wrapper around {}, whether the official chain reads a file with it, and a row of a list.
@@ -50,6 +51,42 @@ WRAPPERS = [
     ("[CLS] {} [SEP]", False, False),
     ("{}<|im_end|>", False, False),
     ("${} <eol>$", False, False),
+]
+# More of their kinds, and the names that they are counted by.
+MORE = [
+    ("```python\n{}\n```", ["code fence"]),
+    ("```latex\n$$\n{}\n$$\n```", ["code fence", "$$"]),
+    ("``{}``", ["code"]),
+    ("*{}*", ["italics"]),
+    ("_{}_", ["italics"]),
+    ('"{}"', ["quotation marks"]),
+    ("'{}'", ["quotation marks"]),
+    ("“${}$”", ["quotation marks", "$"]),
+    ("<latex>{}</latex>", ["element"]),
+    ("[math] {} [/math]", ["element"]),
+    ("＄{}＄", ["$"]),
+    ("$$ {}", ["$$"]),
+    ("{} $", ["$"]),
+    (r"\[ {}", [r"\["]),
+    (r"{} \)", [r"\)"]),
+    ("```latex\n{}", ["```"]),
+    (r"The formula is \( {} \).", ["sentences"]),
+    ("Sure!\n```latex\n{}\n```\nBye.", ["sentences"]),
+    ("$ {} $ .", ["sentences"]),
+    ("LaTeX: {}", ["LaTeX:"]),
+    ("Assistant: $${}$$", ["LaTeX:", "$$"]),
+    (r"\boxed {{ {} }}", [r"\boxed"]),
+    (r"$\boxed{{{}}}$", ["$", r"\boxed"]),
+    (r"\begin{{dmath*}} {} \end{{dmath*}}", ["dmath"]),
+    (r"\begin{{equation}} {} \notag \\ [2pt] \end{{equation}}", ["equation", r"\\", r"\tag"]),
+    (r"{} \eqno ( 1 )", [r"\tag"]),
+    (r"{} \newline", [r"\\"]),
+    (r"{} \\[2pt]", [r"\\"]),
+    ("<BOS> {} <EOS> <PAD>", ["<s>", "</s>"]),
+    ("<pad> {} <pad>", ["<s>", "</s>"]),
+    ("<|im_start|>assistant\n{}<|im_end|>", ["<s>", "</s>"]),
+    ("\ufeff{}\u200b", ["invisible characters"]),
+    ("\u2060${}$", ["invisible characters", "$"]),
 ]
 FORMS = ("folder", "zip", "json", "jsonl", "mapping", "tokens", "csv", "tsv")
 
@@ -119,8 +156,50 @@ def test_what_is_no_wrapper_stays(tmp_path: Path, truth: str, formula: str):
     assert texts["a"] == f"%a\n${' '.join(formula.split())}$" and not texts.removed
 
 
+@pytest.mark.parametrize(("wrapper", "names"), MORE)
+def test_wrappers_are_removed_by_their_kind(wrapper: str, names: list[str]):
+    for text in TRUTH.values():
+        formula, found = unwrapped(wrapper.format(text))
+        assert formula.strip() == text and found == names
+
+
+@pytest.mark.parametrize("name", ["gather*", "split", "alignedat"])
+def test_only_alignat_has_a_number_of_columns(name: str):
+    columns = "{ 2 }" if name == "alignedat" else ""
+    line = on_one_line(rf"\begin{{{name}}}{columns} x ^ {{ 2 }} + y ^ {{ 3 }} \end{{{name}}}")
+    assert line is not None and line[0].strip() == "x ^ { 2 } + y ^ { 3 }"
+
+
+def test_wrappers_take_little_time_however_many():
+    for text in (
+        r"\boxed{" * 9999 + "}" * 9999,
+        "x" + " <pad>" * 9999,
+        r"\( " * 9999,
+        "``` " * 9999,
+        r"\\ " * 9999 + "x",
+    ):
+        start = time.process_time()
+        unwrapped(text)
+        assert time.process_time() - start < 5
+
+
+def test_what_surrounds_most_predictions_is_told(tmp_path: Path, truth: str):
+    texts = {key: f"> {text} ." for key, text in TRUTH.items()}
+    found = evaluate(written(tmp_path, "json", texts), truth, NO_FIELDS)
+    begin, end = (note for note in found.notes if "captions do not" in note)
+    assert begin.startswith("3 of 3 wrong predictions begin with > and their captions do not (a: > x ^ { 2 } + 1 .)")
+    assert end.startswith("3 of 3 wrong predictions end with . and")
+    right = evaluate(written(tmp_path, "jsonl", TRUTH | {"a": "x ."}), truth, NO_FIELDS)
+    assert not [note for note in right.notes if "captions do not" in note]
+
+
+def test_a_comment_is_no_formula(tmp_path: Path, truth: str):
+    found = evaluate(written(tmp_path, "json", TRUTH | {"a": "% x"}), truth, NO_FIELDS)
+    assert any(note.startswith("1 of 3 predictions have text but no formula (a, ...)") for note in found.notes)
+
+
 def test_two_formulas_are_not_one():
-    for text in ("$x$ and $y$", r"\( x \) \( y \)", r"\[ x \] \[ y \]", "`x` `y`"):
+    for text in ("$x$ and $y$", r"\( x \) \( y \)", r"\[ x \] \[ y \]", "`x` `y`", r"\( x \] y"):
         assert unwrapped(text) == (text, [])
 
 
