@@ -7,33 +7,31 @@ DEV := $(VENV)/.ready-dev
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # a misspelt variable would silently run something else: five rows on the embedded set instead of one on CROHME
-KNOWN := PYTHON CROHME RESULTS PRESET RECIPES SEEDS YEARS FORCE EPOCHS JOBS ENGINE CPUS GPUS TRIALS WORKERS SPACE STORAGE \
-	PTB ATTENTION SYSTEMS WEIGHTS REASON RECORD PORT OFFICIAL $(if $(filter tune,$(MAKECMDGOALS)),RECIPE)
+KNOWN := PYTHON CROHME RESULTS PRESET RECIPES SEEDS YEARS FORCE EPOCHS JOBS PTB REASON OPTIONS
 unknown := $(filter-out $(KNOWN),$(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name))))
 ifneq ($(unknown),)
-$(error there is no variable $(unknown); `make help` lists them)
+$(error there is no variable $(unknown); `make help` lists them, and OPTIONS= takes all options of a command)
 endif
 
 results_option = $(if $(RESULTS),--results "$(RESULTS)")
 data_options = $(if $(CROHME),--crohme "$(CROHME)") $(results_option)
-run_options = $(if $(PRESET),--preset "$(PRESET)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(SEEDS),--seeds "$(SEEDS)") \
-	$(if $(YEARS),--years "$(YEARS)") $(if $(filter-out 0,$(FORCE)),--force) $(if $(EPOCHS),--epochs "$(EPOCHS)")
-placement = $(if $(ENGINE),--engine "$(ENGINE)") $(if $(CPUS),--cpus "$(CPUS)") $(if $(GPUS),--gpus "$(GPUS)")
-tuning_options = $(if $(RECIPE),--recipe "$(RECIPE)") $(if $(PRESET),--preset "$(PRESET)") $(if $(TRIALS),--trials "$(TRIALS)") \
-	$(if $(WORKERS),--workers "$(WORKERS)") $(if $(SPACE),--space "$(SPACE)") $(if $(STORAGE),--storage "$(STORAGE)")
+preset_option = $(if $(PRESET),--preset "$(PRESET)")
+recipes_option = $(if $(RECIPES),--recipes "$(RECIPES)")
+seeds_option = $(if $(SEEDS),--seeds "$(SEEDS)")
+years_option = $(if $(YEARS),--years "$(YEARS)")
 
-.PHONY: help setup setup-dev reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report draw scoreboard doctor regress regress-update faults mlflow-ui bench gpu-check bench-scoring timings release-check lock clean
+.PHONY: help setup setup-dev reproduce-table2 reproduce-lm tune crohme data test lint types contracts check format tables figures evaluate notebooks report draw scoreboard doctor regress regress-update faults mlflow-ui bench release-check lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## /{printf "  %-18s %s\n", $$1, $$2}' Makefile
 	@echo
-	@echo "  variables: CROHME=data.zip  PRESET=small (hmerbench ls lists all)  RECIPES='bttr comer-fusion'"
-	@echo "             SEEDS='7 8'  YEARS='2014 2019'  FORCE=1 (retrain)  EPOCHS=9  RESULTS=folder  JOBS=2 (concurrent runs)"
-	@echo "             ENGINE=ray  CPUS=4  GPUS=1 (of a job on a cluster)  PORT=5000 (of mlflow-ui)  PYTHON=python3.11 (of setup)"
+	@echo "  variables: CROHME=data.zip  PRESET=small (hmerbench ls lists all)  RECIPES='bttr comer-fusion'  SEEDS='7 8'"
+	@echo "             YEARS='2014 2019'  FORCE=1 (retrain)  EPOCHS=9  RESULTS=folder  JOBS=2 (concurrent runs)"
+	@echo "             OPTIONS='--engine ray --cpus 4' (anything else that the command of a target takes: hmerbench COMMAND --help)"
 
 setup: $(READY) ## create .venv from requirements.lock (again when it changes)
 
-setup-dev: $(DEV) ## add what tests, checks and ENGINE=ray need (requirements-dev.lock); make test does so itself
+setup-dev: $(DEV) ## add what tests, checks and --engine ray need (requirements-dev.lock); make test does so itself
 
 $(READY): requirements.lock requirements-torch.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -50,14 +48,14 @@ $(DEV): $(READY) requirements-dev.lock
 	@touch $@
 
 reproduce-table2: $(READY) ## the main job: train, recognize, score and log every row, then write the tables
-	@$(BIN)/hmerbench reproduce $(data_options) $(run_options) $(if $(JOBS),--jobs "$(JOBS)") $(placement)
+	@$(BIN)/hmerbench reproduce $(data_options) $(preset_option) $(recipes_option) $(seeds_option) $(years_option) \
+		$(if $(filter-out 0,$(FORCE)),--force) $(if $(EPOCHS),--epochs "$(EPOCHS)") $(if $(JOBS),--jobs "$(JOBS)") $(OPTIONS)
 
 reproduce-lm: $(READY) ## train and test language models on the text in PTB=folder (without it: LaTeX of training captions)
-	@$(BIN)/hmerbench reproduce-lm $(if $(PTB),--ptb "$(PTB)") $(data_options) \
-		$(if $(RECIPES),--recipes "$(RECIPES)") $(if $(SEEDS),--seeds "$(SEEDS)")
+	@$(BIN)/hmerbench reproduce-lm $(if $(PTB),--ptb "$(PTB)") $(data_options) $(recipes_option) $(seeds_option)
 
-tune: $(READY) ## tune settings on held-out data (RECIPE= PRESET= TRIALS=16 WORKERS=2 SPACE=file STORAGE=url)
-	@$(BIN)/hmerbench tune $(data_options) $(tuning_options) $(placement)
+tune: $(READY) ## tune settings on held-out data (OPTIONS='--recipe bttr --trials 40 --workers 2')
+	@$(BIN)/hmerbench tune $(data_options) $(preset_option) $(OPTIONS)
 
 crohme: $(READY) ## download CROHME as published by CoMER's authors (research license) to data/crohme.zip
 	@$(BIN)/hmerbench crohme
@@ -91,28 +89,27 @@ figures: $(READY) ## regenerate results/figures/ from the committed results; CRO
 	@$(BIN)/hmerbench attention $(results_option)
 	@$(if $(CROHME),$(BIN)/hmerbench attention $(data_options))
 
-evaluate: $(READY) ## recognize CROHME= with the committed weights and compare scores; with WEIGHTS=, any archive (RECIPES= YEARS=)
-	@$(BIN)/hmerbench evaluate $(data_options) $(if $(WEIGHTS),--weights "$(WEIGHTS)") $(if $(RECIPES),--recipes "$(RECIPES)") $(if $(YEARS),--years "$(YEARS)")
+evaluate: $(READY) ## recognize CROHME= with the committed weights and compare scores (RECIPES= YEARS=)
+	@$(BIN)/hmerbench evaluate $(data_options) $(recipes_option) $(years_option)
 
 notebooks: $(READY) ## execute the notebooks in place (CROHME=: copies in results/local/notebooks/, which show its images)
 	@$(if $(CROHME),CROHME="$$(realpath "$(CROHME)")") $(BIN)/python notebooks/execute.py
 
-report: $(READY) ## write the HTML report results/report/index.html: tables, figures, cost, every expression (ATTENTION=n SYSTEMS=folder)
-	@$(BIN)/hmerbench report $(data_options) $(if $(ATTENTION),--attention "$(ATTENTION)") $(if $(SYSTEMS),--systems "$(SYSTEMS)")
+report: $(READY) ## write the HTML report results/report/index.html: tables, figures, cost, every expression
+	@$(BIN)/hmerbench report $(data_options) $(OPTIONS)
 
 draw: $(DEV) ## write a page to draw on, which reads formulas in the browser: results/local/draw/index.html (npm fetches its runtime)
 	@$(BIN)/hmerbench draw $(results_option)
 
-scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md} (CROHME= SYSTEMS=folder)
+scoreboard: $(READY) ## score published systems under one signature: results/scoreboard.{csv,md} (CROHME= OPTIONS='--systems folder')
 	@$(if $(CROHME),,$(error give CROHME=data.zip: the scoreboard is scored on its test sets))
-	@$(BIN)/hmerbench scoreboard score --crohme "$(CROHME)" $(if $(SYSTEMS),--systems "$(SYSTEMS)")
+	@$(BIN)/hmerbench scoreboard score --crohme "$(CROHME)" $(OPTIONS)
 
 regress: $(READY) ## compare scores and metrics of a short, fixed job with results/baseline.json (all of them with CROHME=)
 	@$(BIN)/hmerbench regress $(if $(CROHME),--crohme "$(CROHME)")
 
-regress-update: $(READY) ## make the measurements of regress the new baseline: REASON='why it changes'; RECORD=20 retrains
-	@$(BIN)/hmerbench regress --update --reason "$$REASON" $(if $(CROHME),--crohme "$(CROHME)") \
-		$(if $(RECORD),--record "$(RECORD)")
+regress-update: $(READY) ## make the measurements of regress the new baseline: REASON='why it changes'; OPTIONS='--record 20' retrains
+	@$(BIN)/hmerbench regress --update --reason "$$REASON" $(if $(CROHME),--crohme "$(CROHME)") $(OPTIONS)
 
 faults: $(DEV) ## plant faults one by one: the regression gate or a test must see each; results/faults.md (minutes)
 	@$(BIN)/python -m pytest -q -m faults tests/regression_gate/test_faults.py
@@ -126,23 +123,10 @@ doctor: $(READY) ## check versions, devices, data, scorer, tracking and disk spa
 	@$(BIN)/hmerbench doctor $(if $(PTB),--ptb "$(PTB)") $(data_options)
 
 mlflow-ui: $(READY) ## serve the MLflow UI on 127.0.0.1 (RESULTS=results/local/embedded for runs on the embedded set)
-	@$(BIN)/hmerbench mlflow-ui $(results_option) $(if $(PORT),--port "$(PORT)")
+	@$(BIN)/hmerbench mlflow-ui $(results_option) $(OPTIONS)
 
 bench: $(READY) ## time plain and fast training and search on a quiet machine: results/speed/ (10 min)
-	@$(BIN)/hmerbench bench $(data_options)
-
-gpu-check: $(DEV) ## check a new GPU in a few minutes (CROHME=): tests, steps, a search, settings: results/speed/gpu.csv
-	@$(BIN)/hmerbench gpu-check $(data_options)
-
-timings: $(READY) ## time to accuracy of the committed runs: results/speed/training.csv
-	@$(BIN)/hmerbench timings $(results_option)
-
-bench-scoring: $(READY) ## time the scoring of the test sets of CROHME= (OFFICIAL=checkout of Green-Wood/CoMER: compare with its scripts)
-	@$(if $(CROHME),,$(error give CROHME=data.zip, whose test sets are scored))
-	@$(if $(OFFICIAL),official="$$(realpath "$(OFFICIAL)")" && \
-	  LgEvalDir="$$official/lgeval" Convert2SymLGDir="$$official/convert2symLG" \
-	  LGEVAL_BIN="$$official/convert2symLG:$$official/lgeval/bin") \
-	  $(BIN)/hmerbench bench-scoring "$(CROHME)"
+	@$(BIN)/hmerbench bench $(data_options) $(OPTIONS)
 
 lock: ## resolve the dependencies of pyproject.toml again (see CONTRIBUTING.md)
 	.ci/lock $(PYTHON)

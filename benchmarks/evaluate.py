@@ -50,7 +50,7 @@ def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Seque
     if lacking or not runs:
         of = f" of {', '.join(lacking)}" if lacking else ""
         have = ", ".join(sorted({run.recipe for run in runs})) or "none"
-        fix = f"choose from those that have ({have}), or read with those of any run (--weights, WEIGHTS=)"
+        fix = f"choose from those that have ({have}), or read with those of any run (--weights)"
         raise UserError(f"{results / 'reproduced'}: no run{of} has weights; {fix}")
     runs = [run for run in runs if not recipes or run.recipe in recipes]
     for run in runs:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hmerbench.evaluation import InputError, csv_text, printable
 from hmerbench.evaluation.lgeval import results_folder
-from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS, matched, parse_captions, read_ground_truth, read_text
+from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS, matched, parse_captions, read_text
 from hmerbench.evaluation.scoring.interval import interval_text
 from hmerbench.evaluation.scoring.run_scripts import reasons
 from hmerbench.evaluation.scoring.score import NO_FIELDS, Evaluation, Expression, Score, evaluate, left_out, unconverted
@@ -123,7 +123,7 @@ def _difference(result: "PairedComparison") -> str:
 
 def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as_json: bool = False) -> None:
     """Score the same predictions under every edition and reading of the official scorer."""
-    from hmerbench.evaluation.scoring.convention import table
+    from hmerbench.evaluation.scoring.convention import convention, table
 
     texts, truth, stray = matched(predictions, ground_truth, tokenize)
     rows = table(texts, truth)
@@ -143,15 +143,9 @@ def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as
         rates = ["–" if count is None else f"{100 * count / row['n']:.2f}" for count in counts]
         cells = "".join(f"{rate:>8}" for rate in rates)
         print(f"{row['edition']:<12} {row['reading']:<12}{cells}")
-
-
-def convention(ground_truth: str) -> None:
-    """Tell which edition of the converter made some .lg files, by the Inside relations of their roots."""
-    from hmerbench.evaluation.scoring.convention import convention
-
-    name, roots = convention(read_ground_truth(ground_truth).graphs().values())
+    name, roots = convention(truth.graphs().values())
     shown = ", ".join(f"{count} roots: {kind}" for kind, count in roots.most_common())
-    print(f"{ground_truth}: {name} ({shown or 'no root without index has two members'})")
+    print(f"the truth: {name} ({shown or 'no root without index has two members'})")
 
 
 def errors(
@@ -168,13 +162,6 @@ def errors(
     for name, rows in tables.items():
         write_csv(out / f"{name}.csv", rows, analysis.COLUMNS[name])
         print(f"{out / name}.csv: {len(rows)} rows")
-
-
-def bench(archive: Path) -> None:
-    """Time the scoring of the three test sets, by the scripts and in one process."""
-    from hmerbench.evaluation.scoring import bench
-
-    print("\n".join(bench.run(archive)))
 
 
 def _print_notes(predictions: Path, notes: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 
-VERBS = {"evaluation": {"bench": "bench-scoring", "doctor": "doctor --scorer"}}
+VERBS = {"evaluation": {"doctor": "doctor --scorer"}}
 
 
 def moved(module: str) -> str:

@@ -26,7 +26,7 @@ from tests.helpers.tiny import tiny_archive, tiny_config
 
 Run = Callable[..., tuple[int, str]]
 COMMANDS = """data crohme nested train predict score reproduce track tables report compare regress doctor ls bench
-timings precision import-data recognize attention remove errors editions convention bench-scoring lgeval scoreboard"""
+import-data recognize attention remove errors editions lgeval scoreboard"""
 
 
 def program(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -74,7 +74,6 @@ def test_help_is_quick_and_lists_every_command(tmp_path: Path) -> None:
         ("hmerbench.benchmarks train --recipe bttr", "hmerbench train"),
         ("evaluation score --predictions a", "hmerbench score"),
         ("evaluation doctor", "hmerbench doctor --scorer"),
-        ("hmerbench.evaluation bench a.zip", "hmerbench bench-scoring"),
         ("evaluation.scoreboard check", "hmerbench scoreboard check"),
         ("hmerbench.evaluation.scoreboard add x", "hmerbench scoreboard add"),
     ],

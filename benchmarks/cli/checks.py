@@ -16,7 +16,6 @@ from hmerbench.benchmarks.cli.options import (
     Results,
     app,
     parse_list,
-    parse_seed,
     refuse_unknown,
 )
 from hmerbench.benchmarks.errors import UserError
@@ -94,31 +93,10 @@ def equivalence(
 
 @app.command("gpu-check", rich_help_panel=PANEL)
 def gpu_check(crohme: Crohme = None, results: Results = RESULTS) -> None:
-    """Check a GPU in a few minutes: correctness, speed, recommended settings."""
+    """Time training steps on a GPU, recorded and not; write results/speed/gpu.csv."""
     from hmerbench.benchmarks.performance.gpu_check import gpu_check
 
     gpu_check(crohme, results)
-
-
-@app.command(rich_help_panel=PANEL)
-def precision(
-    limit: Annotated[int, typer.Option(help="training expressions", min=1)],
-    epochs: Annotated[int, typer.Option(help="epochs per training run", min=1)],
-    seeds: Annotated[str, typer.Option(help="seeds, separated by spaces or commas")] = "7 8 9",
-    heldout: Annotated[int, typer.Option(help="held-out expressions", min=1)] = 300,
-    max_tokens: Annotated[int, typer.Option(help="skip expressions with longer labels", min=1)] = 200,
-    recipe: Recipe = "comer-fusion",
-    preset: Annotated[str, typer.Option(help="a preset, or a YAML file")] = "small",
-    crohme: Crohme = None,
-    results: Results = RESULTS,
-) -> None:
-    """Compare short training runs in float32 and bf16."""
-    from hmerbench.benchmarks.performance.precision import Sizes, precision
-    from hmerbench.benchmarks.runs.workspace import open_data
-
-    sizes, numbers = Sizes(limit, epochs, heldout, max_tokens), [parse_seed(seed) for seed in parse_list(seeds)]
-    refuse_unknown([recipe], preset)
-    precision(open_data(crohme, results), results, recipe, preset, numbers, sizes)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -136,20 +114,9 @@ def trial(
     crohme: Crohme = None,
     results: Results = RESULTS,
 ) -> None:
-    """Try a change of a preset on held-out training expressions; add a row to results/speed/recipe.csv."""
+    """Try a change of a preset on held-out training expressions, in pairs of seeds; see results/speed/recipe.csv."""
     from hmerbench.benchmarks.performance.trial import trial
     from hmerbench.benchmarks.runs.workspace import open_data
 
     refuse_unknown([recipe], preset)
     trial(open_data(crohme, results), results, recipe, preset, seed, epochs, changes or [], readings or [])
-
-
-@app.command(rich_help_panel=PANEL)
-def timings(
-    folders: Annotated[list[Path] | None, typer.Argument(help="run folders; default: the committed runs")] = None,
-    results: Results = RESULTS,
-) -> None:
-    """Tabulate time to accuracy; without folders, write results/speed/training.csv."""
-    from hmerbench.benchmarks.performance.time_to_accuracy import timings
-
-    timings(results, folders or [])

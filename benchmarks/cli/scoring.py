@@ -151,28 +151,10 @@ def errors(
 def editions(
     predictions: Predictions, ground_truth: GroundTruth, tokenize: Tokenize = False, as_json: AsJson = False
 ) -> None:
-    """Score predictions under every edition and reading of the official scorer."""
+    """Score predictions under every edition and reading of the official scorer; tell which the truth follows."""
     from hmerbench.evaluation import commands
 
     run(lambda: commands.editions(predictions, ground_truth, tokenize=tokenize, as_json=as_json))
-
-
-@app.command(rich_help_panel=PANEL)
-def convention(
-    ground_truth: Annotated[str, typer.Argument(help=TRUTH)],
-) -> None:
-    """Tell which edition of the converter made some .lg files."""
-    from hmerbench.evaluation import commands
-
-    run(lambda: commands.convention(ground_truth))
-
-
-@app.command("bench-scoring", rich_help_panel=PANEL)
-def bench_scoring(archive: Annotated[Path, typer.Argument(help="CROHME's data.zip")]) -> None:
-    """Time the scoring of the three test sets, by the scripts and in one process."""
-    from hmerbench.evaluation import commands
-
-    run(lambda: commands.bench(archive))
 
 
 @app.command(

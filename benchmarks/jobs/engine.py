@@ -35,7 +35,7 @@ class Placing:
         if self.engine not in ENGINES:
             raise UserError(f"no engine called '{self.engine}': choose {' or '.join(ENGINES)}")
         if self.engine == "local" and (self.cpus, self.gpus) != (1, None):
-            raise UserError("--cpus and --gpus (CPUS=, GPUS=) are for the engine ray; local jobs share this machine")
+            raise UserError("--cpus and --gpus are for the engine ray; local jobs share this machine")
 
     def at_once(self, runs: int) -> int:
         """How many of `runs` runs to do at a time on this machine."""

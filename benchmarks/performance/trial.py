@@ -6,6 +6,10 @@ set, by symLG, in four classes of length. The split depends on the archive alone
 are judged by the same expressions. One training can be read in several ways.
 
 A quarter of the data (data.limit), seen four times as often, stands for a training four times as long.
+
+A change is judged by pairs of equal seeds, with and without it. It counts as harmless if, for held-out loss and word
+accuracy alike, Student's 95 % interval of the mean difference lies within one standard deviation of the seeds without
+it. A wider interval means "not shown", not "harmful".
 """
 
 from collections.abc import Sequence
@@ -30,10 +34,13 @@ from hmerbench.benchmarks.training.trainer import train
 from hmerbench.benchmarks.yaml_files import flat, merge, nested, parse_yaml
 from hmerbench.evaluation.scoring.inputs import GroundTruth
 from hmerbench.evaluation.scoring.score import NO_FIELDS, Expression, evaluate
+from hmerbench.evaluation.scoring.stats import mean_interval
 from hmerbench.models.weights import load_weights
 
 CLASSES = {"1-5": range(1, 6), "6-10": range(6, 11), "11-20": range(11, 21), "21+": range(21, 10_000)}  # tokens
 KEY = ["recipe", "trial", "reading", "preset", "epochs", "seed"]
+PLAIN = "as it is"  # without a change
+JUDGED = ("loss", "word_accuracy")
 
 Row = dict[str, Any]
 
@@ -76,16 +83,37 @@ def trial(
     loss, accuracy = teacher_forced(model, evaluation_batches(learnable, config, config.search.batch_size))
     rows = []
     for reading, way in ways.items():
-        row: Row = {"recipe": config.recipe, "trial": " ".join(changes) or "as it is"}
-        row |= {"reading": reading or "as it is", "preset": preset, "epochs": epochs, "seed": seed}
+        row: Row = {"recipe": config.recipe, "trial": " ".join(changes) or PLAIN}
+        row |= {"reading": reading or PLAIN, "preset": preset, "epochs": epochs, "seed": seed}
         row |= _read(run, way, archive, held)
         row |= {"loss": round(loss, 4), "word_accuracy": round(accuracy, 2)}
         minutes = round(run.core_minutes, 1) or None
         row |= {"core_minutes": minutes, "device": run.hardware, "revision": run.environment.get("revision")}
         rows.append(row)
     show("held-out training expressions", [{k: v for k, v in row.items() if k != "revision"} for row in rows])
-    if archive.name == "crohme":
-        _record(rows, results)
+    if archive.name == "crohme" and (verdicts := judge(_record(rows, results), rows[0])):
+        show("the change, pairs of equal seeds, 95 % interval", verdicts)
+    return rows
+
+
+def judge(trials: pd.DataFrame, of: Row) -> list[Row]:
+    """A verdict on each of `JUDGED` for the change of a trial, from all recorded seeds, if there are two pairs."""
+    alike = [name for name in KEY if name not in ("trial", "seed")]
+    same = (trials[alike] == [of[name] for name in alike]).all(axis=1)
+    changed, plain = (trials.loc[same & (trials["trial"] == name)].set_index("seed") for name in (of["trial"], PLAIN))
+    seeds = changed.index.intersection(plain.index)
+    if of["trial"] == PLAIN or len(seeds) < 2:
+        return []
+    rows = []
+    for metric in JUDGED:
+        before, after = plain.loc[seeds, metric], changed.loc[seeds, metric]
+        (low, high), spread = mean_interval((after - before).tolist()), float(before.std())
+        verdict = "different" if low > spread or high < -spread else "not shown"
+        if -spread <= low and high <= spread:
+            verdict = "harmless"
+        row: Row = {"metric": metric, "n": len(seeds), PLAIN: before.mean(), of["trial"]: after.mean()}
+        row |= {"seed_sd": spread, "difference": (after - before).mean(), "low": low, "high": high}
+        rows.append(row | {"verdict": verdict})
     return rows
 
 
@@ -127,10 +155,11 @@ def _exact(expressions: Sequence[Expression], lengths: range) -> str:
     return f"{sum(row.exact for row in of_class)}/{len(of_class)}"
 
 
-def _record(rows: list[Row], results: Path) -> None:
-    """Add rows to speed/recipe.csv, in place of earlier ones of the same trial and reading."""
+def _record(rows: list[Row], results: Path) -> pd.DataFrame:
+    """Add rows to speed/recipe.csv, in place of earlier ones of the same trial and reading; return all."""
     path, table = results / "speed/recipe.csv", pd.DataFrame(rows)
     with locked(results / "local", ".recorded", seconds=60):  # another trial may end at the same time
         if path.exists():
             table = pd.concat([pd.read_csv(path), table]).drop_duplicates(KEY, keep="last")
         write_atomically(path, table.to_csv(index=False, lineterminator="\n"))
+    return table

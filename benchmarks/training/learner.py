@@ -1,12 +1,13 @@
 """A network in training by one of several processes: its gradients, its steps, and the weights to recognize with."""
 
 import warnings
-from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from hmerbench.benchmarks.config import Config
@@ -14,7 +15,6 @@ from hmerbench.benchmarks.data.batching import Inputs
 from hmerbench.benchmarks.environment import in_bf16
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.training import foreach
-from hmerbench.benchmarks.training.batch_norm import batch_norms, momentum, recalibrated, running
 from hmerbench.benchmarks.training.checkpoint import flatten_optimizer, restore_optimizer
 from hmerbench.benchmarks.training.cuda_graphs import CudaRecord, Record, Replays
 from hmerbench.benchmarks.training.distributed import Team, seed_of
@@ -158,7 +158,11 @@ class Learner:
     @torch.no_grad()
     def _recalibrate(self, model: Network, batches: Iterable[Inputs]) -> None:
         """Measure the statistics of a network on `batches`: their mean, without dropout."""
-        with recalibrated(model):
+        norms = batch_norms(model.eval())
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.train()
+        with momentum(norms, None):
             for inputs in batches:
                 self._loss(model, inputs)
 
@@ -166,3 +170,27 @@ class Learner:
 def make_recorder() -> Record:
     """What records steps."""
     return CudaRecord()
+
+
+def batch_norms(model: nn.Module) -> list[_BatchNorm]:
+    """All batch normalization layers of a network, in order."""
+    return [module for module in model.modules() if isinstance(module, _BatchNorm)]
+
+
+def running(norm: _BatchNorm) -> tuple[Tensor, Tensor]:
+    """Running means and variances, each [channels]."""
+    assert norm.running_mean is not None and norm.running_var is not None
+    return norm.running_mean, norm.running_var
+
+
+@contextmanager
+def momentum(norms: Sequence[_BatchNorm], value: float | None) -> Iterator[None]:
+    """Set the momentum of running statistics inside: 0.0 freezes them, None averages over all batches."""
+    before = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = value
+    try:
+        yield
+    finally:
+        for norm, old in zip(norms, before, strict=True):
+            norm.momentum = old

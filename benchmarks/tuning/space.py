@@ -134,7 +134,7 @@ def read_space(preset: str, space_file: str = "") -> tuple[str, Space]:
     """The space in a file, or else the one shipped for the preset, after its source. Raises UserError if there is none,
     or for one that breaks the schema."""
     if not space_file and preset not in configs.names("spaces"):
-        raise UserError(f"no space is shipped for the preset '{preset}': give one with --space FILE (SPACE=)")
+        raise UserError(f"no space is shipped for the preset '{preset}': give one with --space FILE")
     source = space_file or f"spaces/{preset}.yaml"
     return source, configs.validate(Space, read_yaml(Path(space_file or configs.SHIPPED / source)), source)
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from hmerbench.models.inference.beam_search import NEVER, Groups
+from hmerbench.models.inference.beam_search import NEVER, Groups, NarrowingBeamSearch
 from hmerbench.models.inference.joint_search import JointSearch
-from hmerbench.models.inference.narrowing_beam import NarrowingBeamSearch
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.inference.searcher import View
 

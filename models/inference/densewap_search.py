@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from hmerbench.models.densewap import END, START, Decoder, DenseWAP, Features
-from hmerbench.models.inference.beam_search import NEVER
-from hmerbench.models.inference.narrowing_beam import NarrowingBeamSearch
+from hmerbench.models.inference.beam_search import NEVER, NarrowingBeamSearch
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
 from hmerbench.models.inference.searcher import View, frozen
 from hmerbench.models.vocab import EOS

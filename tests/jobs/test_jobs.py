@@ -108,7 +108,7 @@ def test_unavailable_engines_are_refused(archive: Path, tmp_path: Path, monkeypa
     given = ["--preset", str(archive / "tiny.yaml"), "--crohme", str(archive), "--results", str(tmp_path)]
     with pytest.raises(UserError, match="no engine called 'slurm': choose local or ray"):
         cli.app(["reproduce", *given, "--engine", "slurm"], standalone_mode=False)
-    with pytest.raises(UserError, match=r"\(CPUS=, GPUS=\) are for the engine ray"):
+    with pytest.raises(UserError, match=r"--cpus and --gpus are for the engine ray"):
         cli.app(["reproduce", *given, "--gpus", "1"], standalone_mode=False)
     secret = "user:s3cr3t@127.0.0.1:1"
     monkeypatch.setenv("RAY_ADDRESS", secret)

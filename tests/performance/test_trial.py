@@ -11,7 +11,7 @@ from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.samples import Sample
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.performance import trial as trials
-from hmerbench.benchmarks.performance.trial import CLASSES, trial
+from hmerbench.benchmarks.performance.trial import CLASSES, PLAIN, judge, trial
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.training_data import training_data
 from hmerbench.models.network import build
@@ -115,3 +115,29 @@ def test_classes_of_length() -> None:
     found = {n: [name for name, lengths in CLASSES.items() if n in lengths] for n in (1, 5, 6, 10, 11, 20, 21, 200)}
     expected = dict(zip(found, ["1-5", "1-5", "6-10", "6-10", "11-20", "11-20", "21+", "21+"], strict=True))
     assert found == {n: [name] for n, name in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("differences", "verdict"),
+    [
+        ([0.01, -0.01, 0.02, 0.0], "harmless"),
+        ([0.6, -0.5, 0.7, -0.4], "not shown"),  # a small mean with a wide interval
+        ([0.11, 0.13, 0.12, 0.14], "harmless"),  # a real difference, but smaller than the spread of the seeds
+        ([0.9, 1.0, 0.95, 0.9], "different"),
+        ([-0.9, -1.0, -0.95, -0.9], "different"),
+    ],
+)
+def test_a_change_is_judged_by_pairs_of_seeds(differences: list[float], verdict: str) -> None:
+    same = {"recipe": "bttr", "reading": PLAIN, "preset": "small", "epochs": 8}
+    lines = []
+    for seed, (value, difference) in enumerate(zip([1.0, 1.2, 1.4, 0.9], differences, strict=True)):
+        for name, number in (("a=1", value + difference), (PLAIN, value)):
+            lines.append(same | {"trial": name, "seed": seed, "loss": number, "word_accuracy": number})
+    others = [line | {"recipe": "other", "loss": 99.0} for line in lines]
+    lonely = lines[0] | {"seed": 9, "loss": 99.0}  # without its like, it counts for nothing
+    table = pd.DataFrame([*others, lonely, *lines[::-1]])
+    rows = judge(table, lines[0])
+    assert [(row["verdict"], row["n"]) for row in rows] == [(verdict, 4)] * 2
+    assert rows[0]["seed_sd"] == pytest.approx(pd.Series([1.0, 1.2, 1.4, 0.9]).std())
+    assert rows[0]["difference"] == pytest.approx(sum(differences) / 4)
+    assert judge(table, lines[1]) == [] and judge(pd.DataFrame(lines[:2]), lines[0]) == []

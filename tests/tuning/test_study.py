@@ -515,8 +515,8 @@ def test_a_killed_driver_resumes(given, monkeypatch, capsys) -> None:
 
 
 def test_make_passes_its_variables_on() -> None:
-    given = ["RECIPE=bttr", "PRESET=small", "TRIALS=3", "STORAGE=sqlite:///x", "ENGINE=ray", "CPUS=2"]
+    given = ["PRESET=small", "OPTIONS=--recipe bttr --trials 3 --storage sqlite:///x --engine ray --cpus 2"]
     given += ["CROHME="]  # the environment may set it for other tests
     said = subprocess.check_output(["make", "-n", "--no-print-directory", "tune", *given], cwd=ROOT, text=True)
     words = " ".join(said.replace('"', "").split("hmerbench tune ")[1].split())
-    assert words == "--recipe bttr --preset small --trials 3 --storage sqlite:///x --engine ray --cpus 2"
+    assert words == "--preset small --recipe bttr --trials 3 --storage sqlite:///x --engine ray --cpus 2"

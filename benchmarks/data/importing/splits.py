@@ -4,8 +4,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from hmerbench.benchmarks.data.importing.row import Row
-from hmerbench.benchmarks.data.importing.source import LeftOut
+from hmerbench.benchmarks.data.importing.source import LeftOut, Row
 from hmerbench.benchmarks.errors import UserError
 
 

@@ -20,8 +20,7 @@ from rich.progress import track
 from hmerbench.benchmarks.data.archive import PREPARED_MARKER, named
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
 from hmerbench.benchmarks.data.importing.readers import reader_of
-from hmerbench.benchmarks.data.importing.row import Row
-from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Source
+from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Row, Source
 from hmerbench.benchmarks.data.importing.splits import Choice, chosen
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import UserError

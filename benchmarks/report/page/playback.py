@@ -56,7 +56,7 @@ def add_attention(
                     maps[id_] = found
             test_set.attention[key(run)] = maps
         n = sum(len(test_set.attention[key(run)]) for test_set in scored)
-        how = "ATTENTION=n: n evenly spaced of each set, and n of the wrong ones"
+        how = "--attention n: n evenly spaced of each set, and n of the wrong ones"
         notes.append(f"{title(run)}: attention playback for {n} of its expressions ({how})")
 
 
