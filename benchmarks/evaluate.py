@@ -26,6 +26,7 @@ from hmerbench.benchmarks.score import score
 from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.evaluation.scoring.metrics import METRICS
 from hmerbench.evaluation.scoring.score import Score
 from hmerbench.evaluation.scoring.stats import mcnemar
 from hmerbench.models.weights import pack_weights
@@ -159,7 +160,6 @@ def _place(config: Config, packed: bytes) -> Path:
 
 
 def _row(split: str, score: Score) -> dict[str, str | int]:
-    tokens = "–" if score.token_exprate is None else f"{score.token_exprate:.2f}"
-    rates = {"ExpRate": f"{score.exprate:.2f}", "interval": interval_text(score.exact, score.n)}
-    rates |= {"≤ 1": f"{score.exprate_le1:.2f}", "≤ 2": f"{score.exprate_le2:.2f}", "token match": tokens}
-    return {"set": split, "n": score.n, **rates, "missing": score.missing, "signature": score.signature}
+    rates = {metric.heading or metric.name: score.printed(metric) for metric in METRICS}
+    row = {"set": split, "n": score.n, "interval": interval_text(score.exact, score.n)} | rates
+    return row | {"missing": score.missing, "signature": score.signature}

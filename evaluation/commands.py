@@ -13,8 +13,9 @@ from hmerbench.evaluation import InputError, csv_text, printable
 from hmerbench.evaluation.lgeval import results_folder
 from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS, matched, parse_captions, read_text
 from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.evaluation.scoring.metrics import METRICS, WITHIN, Expression
 from hmerbench.evaluation.scoring.run_scripts import reasons
-from hmerbench.evaluation.scoring.score import NO_FIELDS, Evaluation, Expression, Score, evaluate, left_out, unconverted
+from hmerbench.evaluation.scoring.score import NO_FIELDS, Evaluation, Score, evaluate, left_out, unconverted
 from hmerbench.evaluation.symlg import PAPER, READINGS, rules
 
 if TYPE_CHECKING:
@@ -137,9 +138,10 @@ def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as
         print(json.dumps(rows, indent=2))
         return
     print(f"{rows[0]['n']} expressions, in percent")
-    print(f"{'edition':<12} {'reading':<12} {'ExpRate':>7} {'<= 1':>7} {'<= 2':>7} {'<= 3':>7} {'tokens':>7}")
+    headings = [*(metric.heading.replace("≤", "<=") for metric in WITHIN), "tokens"]
+    print(f"{'edition':<12} {'reading':<12}" + "".join(f"{heading:>8}" for heading in headings))
     for row in rows:
-        counts = [row[key] for key in ("exact", "le1", "le2", "le3", "tokens")]
+        counts = [row[key] for key in (*(metric.count for metric in WITHIN), "tokens")]
         rates = ["–" if count is None else f"{100 * count / row['n']:.2f}" for count in counts]
         cells = "".join(f"{rate:>8}" for rate in rates)
         print(f"{row['edition']:<12} {row['reading']:<12}{cells}")
@@ -174,12 +176,7 @@ def _print_score(score: Score) -> None:
     """Print the signature line, then every rate with its Wilson interval."""
     print(score)
     rows = [
-        ("exact", score.exact, score.n),
-        ("<= 1 error", score.le1, score.n),
-        ("<= 2 errors", score.le2, score.n),
-        ("<= 3 errors", score.le3, score.n),
-        ("structure", score.structure, score.n),
-        ("tokens exact", score.token_exact, score.n),
+        *((metric.name, getattr(score, metric.count), score.n) for metric in METRICS),
         *((row.bucket, row.exact, row.n) for row in score.by_length or []),
     ]
     for name, count, n in rows:

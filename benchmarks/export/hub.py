@@ -15,6 +15,7 @@ from hmerbench.benchmarks.export.onnx_files import write_onnx
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.scoring.metrics import TABULATED
 
 LICENSE = "cc-by-nc-sa-3.0"  # CROHME's, on which the networks were trained
 CARD = """---
@@ -45,8 +46,8 @@ print(hypotheses[0].latex)
 ExpRate: the share of expressions that are recognized without any error, by the paper's scorer, with a 95 % interval for
 that many expressions. These are the scores of the run in PyTorch.
 
-| test set | n | ExpRate | 95 % interval | at most one error |
-|---|---|---|---|---|
+| test set | n | {headings} | 95 % interval |
+|---|---|{rules}---|
 {rows}
 
 {signatures}
@@ -90,9 +91,11 @@ def card(recognizer: Recognizer, run: RunFolder, weights: str) -> str:
         seed=config.seed,
         parameters=sum(parameter.numel() for parameter in recognizer.model.parameters()) / 1e6,
         weights=weights,
+        headings=" | ".join(metric.heading for metric in TABULATED),
+        rules="---|" * len(TABULATED),
         rows="\n".join(
-            f"| {name_of(split)} | {s.n:,} | {s.exprate:.2f} % | {s.ci95[0]:.1f}–{s.ci95[1]:.1f} "
-            f"| {s.exprate_le1:.2f} % |"
+            f"| {name_of(split)} | {s.n:,} | {' | '.join(f'{s.printed(metric)} %' for metric in TABULATED)} "
+            f"| {s.ci95[0]:.1f}–{s.ci95[1]:.1f} |"
             for split, s in scores.items()
         ),
         signatures="\n".join(f"    {score}" for score in scores.values()),

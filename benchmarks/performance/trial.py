@@ -33,7 +33,8 @@ from hmerbench.benchmarks.training.teacher_forcing import teacher_forced
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.benchmarks.yaml_files import flat, merge, nested, parse_yaml
 from hmerbench.evaluation.scoring.inputs import GroundTruth
-from hmerbench.evaluation.scoring.score import NO_FIELDS, Expression, evaluate
+from hmerbench.evaluation.scoring.metrics import Expression
+from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.scoring.stats import mean_interval
 from hmerbench.models.weights import load_weights
 

@@ -38,6 +38,7 @@ from hmerbench.benchmarks.training.teacher_forcing import teacher_forced
 from hmerbench.benchmarks.training.trainer import train
 from hmerbench.evaluation import symlg
 from hmerbench.evaluation.scoring.inputs import read_predictions
+from hmerbench.evaluation.scoring.metrics import METRICS
 from hmerbench.evaluation.scoring.prediction_lists import tsv
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.evaluation.symlg.latex_commands import SYMBOLS
@@ -45,7 +46,7 @@ from hmerbench.models.weights import load_weights
 
 TRAINED = ("comer-fusion", "smoke")  # recipe and preset
 GATE_SEED = 7  # of the judged run; not among the recorded seeds, so the run is independent of them
-COUNTS = ("n", "exact", "le1", "le2", "le3", "structure", "token_exact", "missing", "unconverted")
+COUNTS = ("n", *(metric.count for metric in METRICS), "missing", "unconverted")
 
 
 def scores(embedded_set: Archive, crohme: Archive | None, reproduced: Path) -> Values:

@@ -11,11 +11,13 @@ from hmerbench.benchmarks.recognition.predict import recognize
 from hmerbench.benchmarks.regression_gate.values import Values
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.inputs import GroundTruth
+from hmerbench.evaluation.scoring.metrics import WITHIN
 from hmerbench.evaluation.scoring.prediction_lists import tsv
 from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 from hmerbench.models.weights import load_weights
 
 READER, IMAGES = "comer-fusion/medium-seed7", 14  # of each test set, evenly spaced
+COUNTS = ("n", *(metric.count for metric in WITHIN[:3]))
 ITEM = f"{READER.replace('/', ' ')} read again: "
 
 
@@ -23,7 +25,7 @@ def reading_values(crohme: Archive, reproduced: Path) -> Values:
     """How many images the committed weights READER read right, in float32, so that processors hardly differ."""
     run = RunFolder(reproduced / READER)
     config = run.settings.changed({"search.bf16": False})
-    model, counts = load_weights(run.weights, config.model).eval(), dict.fromkeys(("n", "exact", "le1", "le2"), 0)
+    model, counts = load_weights(run.weights, config.model).eval(), dict.fromkeys(COUNTS, 0)
     for split in crohme.test_splits:
         samples, truth = evenly(crohme.samples(split), IMAGES), crohme.ground_truth(split)
         found = recognize(model, config, samples, torch.device("cpu"), split)

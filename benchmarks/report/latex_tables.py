@@ -1,7 +1,12 @@
 """The tables as LaTeX with booktabs (and longtable, if a table does not fit on a page), to be \\input in a paper."""
 
+import re
+
 import pandas as pd
 
+from hmerbench.evaluation.scoring.metrics import TABULATED
+
+ERROR_RATES = {metric.column: metric.heading for metric in TABULATED[1:]}  # in Table 2 only
 LONG = 45  # rows that fit on a page
 HEADINGS = {
     "model": "Model",
@@ -12,13 +17,10 @@ HEADINGS = {
     "seeds": "Seeds",
     "exprate": "ExpRate",
     "interval": r"95\,\%",
-    "le1": r"$\le 1$",
-    "le2": r"$\le 2$",
-    "le3": r"$\le 3$",
+    **{name: re.sub(r"≤ (\d)", r"$\\le \1$", heading) for name, heading in ERROR_RATES.items()},
 }
 LEFT = ("model", "source")
 FLAGS = ("scale_aug", "self_cov", "cross_cov")  # in Table 1 only
-ERROR_RATES = ("le1", "le2", "le3")  # in Table 2 only
 SIGNS = {"–": r"\multicolumn{1}{c}{--}", "✓": r"$\bullet$", "✗": r"$\circ$"}
 SOURCES = {
     "reported": r"\emph{reported}: the paper's numbers.",

@@ -6,8 +6,8 @@ import numpy as np
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.scoring.sampling import Estimate, Images, rate
-from hmerbench.evaluation.scoring.score import Expression
 
 
 def sampled_rate(

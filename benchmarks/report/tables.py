@@ -30,17 +30,18 @@ from hmerbench.benchmarks.report.provenance import provenance
 from hmerbench.benchmarks.report.sampled import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.interval import printed_interval
+from hmerbench.evaluation.scoring.metrics import TABULATED
 from hmerbench.evaluation.scoring.score import Score
 from hmerbench.evaluation.scoring.signature import VERSION, fields_of
 from hmerbench.evaluation.symlg.editions import PAPER
 
-COLUMNS = ("dataset", "model", "source", "exprate", "le1", "le2", "le3", "n", "ci_low", "ci_high", "ci_over", "seeds",
-           "sd", "preset", "added")  # fmt: skip
-SHORT = ("dataset", "model", "source", "exprate", "interval", "le1", "le2", "le3", "n", "seeds", "sd", "preset")
+COUNTS = {metric.column: metric.count for metric in TABULATED}  # column <- key in a score file
+EXPRATE, *OTHERS = COUNTS
+COLUMNS = ("dataset", "model", "source", *COUNTS, "n", "ci_low", "ci_high", "ci_over", "seeds", "sd", "preset", "added")
+SHORT = ("dataset", "model", "source", EXPRATE, "interval", *OTHERS, "n", "seeds", "sd", "preset")
 ADDED = " + data"  # appended to the preset of a run with added training data
 INTERVAL = ("ci_low", "ci_high", "ci_over")
-RATES = ("exprate", "le1", "le2", "le3", "ci_low", "ci_high", "sd")
-COUNTS = {"exprate": "exact", "le1": "le1", "le2": "le2", "le3": "le3"}  # column <- key in a score file
+RATES = (*COUNTS, "ci_low", "ci_high", "sd")
 SOURCES = ("reported", "external", "reproduced", "local")
 
 NOTE = (
@@ -299,7 +300,7 @@ def _paper_tables(runs: list[dict[str, Any]]) -> Tables:
     """Tables 1 and 2 with the paper's rows and those of `runs`."""
     first: list[dict[str, Any]] = [{"dataset": "2014", **row} for row in reference()["table1"]]
     second: list[dict[str, Any]] = [
-        {"dataset": year, "model": model, **dict(zip(COUNTS, rates, strict=True))}
+        {"dataset": year, "model": model, **dict(zip(COUNTS, rates, strict=False))}
         for year, models in reference()["table2"].items()
         for model, rates in models.items()
     ]
@@ -336,7 +337,8 @@ def _rows(root: Path, source: str) -> list[dict[str, Any]]:
             row |= dict(zip(INTERVAL, (found.low, found.high, found.over), strict=True))
         row["sd"] = stdev(100 * score.exact / row["n"] for score in scores) if len(scores) > 1 else None
         for column, count in COUNTS.items():
-            row[column] = 100 * sum(getattr(score, count) for score in scores) / (row["n"] * len(scores))
+            counted = [getattr(score, count) for score in scores]
+            row[column] = None if None in counted else 100 * sum(counted) / (row["n"] * len(scores))
         rows.append(row | {flag: reference()["recipes"].get(row["recipe"], {}).get(flag) for flag in latex.FLAGS})
     return rows
 

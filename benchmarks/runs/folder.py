@@ -23,7 +23,8 @@ from hmerbench.benchmarks.files import content_of, folders_with, locked, write_a
 from hmerbench.benchmarks.runs.schemas import Environment, Epoch, Errors, State
 from hmerbench.benchmarks.strict_files import read_columns, read_plain
 from hmerbench.benchmarks.yaml_files import read_yaml
-from hmerbench.evaluation.scoring.score import Expression, Score
+from hmerbench.evaluation.scoring.metrics import Expression
+from hmerbench.evaluation.scoring.score import Score
 from hmerbench.models.errors import one_line
 
 

@@ -18,6 +18,7 @@ from hmerbench.benchmarks.files import locked, write_atomically
 from hmerbench.benchmarks.printing import counted
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.evaluation.scoring.metrics import TABULATED
 from hmerbench.models.weights import load_weights, pack_weights
 
 PARTS = ("config.yaml", "environment.json", "history.jsonl", "scores", "predictions")
@@ -104,12 +105,11 @@ def card(run: RunFolder, parameters: int) -> str:
         f"Hardware: {run.hardware}, CPU threads: {environment.get('threads', 'unknown')}; "
         f"revision {environment.get('revision', 'unknown')}; versions in environment.json.",
         "",
-        "| set | n | ExpRate | ≤1 | ≤2 | ≤3 | 95 % interval |",
-        "|---|--:|--:|--:|--:|--:|---|",
+        f"| set | n | {' | '.join(metric.heading for metric in TABULATED)} | 95 % interval |",
+        f"|---|--:|{'--:|' * len(TABULATED)}---|",
     ]
     for name, score in run.scores.items():
-        rates = (score.exprate, score.exprate_le1, score.exprate_le2, score.exprate_le3)
-        cells = [name, str(score.n), *(f"{rate:.2f}" for rate in rates), interval_text(score.exact, score.n)]
+        cells = [name, str(score.n), *map(score.printed, TABULATED), interval_text(score.exact, score.n)]
         lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",

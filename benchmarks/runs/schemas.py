@@ -1,6 +1,6 @@
 """Types of the files in a run folder: a file that does not match is damaged.
 
-The types of scores/ are Score and Expression in hmerbench.evaluation.scoring.score.
+The types of scores/ are Score and Expression in hmerbench.evaluation.scoring.
 """
 
 from typing import Any, NotRequired

@@ -31,9 +31,9 @@ from hmerbench.benchmarks.data.download import URL
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tracking.tree import NOTE
 from hmerbench.benchmarks.yaml_files import flat
+from hmerbench.evaluation.scoring.metrics import METRICS
 from hmerbench.evaluation.scoring.score import Score
 
-SCORE_METRICS = ("exprate", "exprate_le1", "exprate_le2", "exprate_le3", "structure_rate", "token_exprate", "n")
 EPOCHS_PER_BATCH = 50  # MLflow takes 1000 points per request; an epoch's points must be logged all or none
 GROUPS = {"val": "validation", "valid": "validation", "train": "training", "test": "test"}
 
@@ -102,7 +102,7 @@ def log_scores(client: MlflowClient, mlrun: Run, run: RunFolder, model: LoggedMo
         of_model = {"model_id": model.model_id if model else None, "run_id": mlrun.info.run_id}
         of_model |= {"dataset_name": f"{run.data}-{split}", "dataset_digest": split_digest(run, split)}
         made = int(1000 * (run.path / f"scores/{split}.json").stat().st_mtime)
-        for metric in SCORE_METRICS:
+        for metric in (*(metric.rate for metric in METRICS), "n"):
             name, value = f"{split}/{metric}", getattr(score, metric)
             if value is None:
                 continue

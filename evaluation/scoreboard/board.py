@@ -26,6 +26,7 @@ from hmerbench.evaluation.scoreboard.card import YEARS, System
 from hmerbench.evaluation.scoring.inputs import GroundTruth, matched, read_ground_truth, read_text
 from hmerbench.evaluation.scoring.interval import proportion_interval
 from hmerbench.evaluation.scoring.lengths import BUCKETS
+from hmerbench.evaluation.scoring.metrics import WITHIN
 from hmerbench.evaluation.scoring.run_scripts import in_process
 from hmerbench.evaluation.scoring.sampling import Estimate, Images, rate
 from hmerbench.evaluation.scoring.sampling import difference as sampled_difference
@@ -37,7 +38,7 @@ from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
 BASELINE = "comer"
 TOGETHER = "together"  # stands for the year in the row of a system over all test sets
 RULES = tuple(Rules(READINGS[r], EDITIONS[e]) for e in ("crohme2019", "current") for r in READINGS)  # the paper's first
-COUNTS = ("n", "exact", "le1", "le2", "le3")
+COUNTS = ("n", *(metric.count for metric in WITHIN))
 NEUTRAL = PAPER._replace(neutral=True)  # beside the paper's rules, never instead of them
 CEILINGS = {"exact": PAPER, "neutral": NEUTRAL}
 LENGTHS = ("len10", "len20", "len30", "len40", "len50", "longer")  # exact, by the length of the true caption

@@ -14,7 +14,7 @@ from hmerbench.evaluation.lgeval.label_graph import Graph, read
 from hmerbench.evaluation.lgeval.metrics import Comparison, compare
 from hmerbench.evaluation.scoring import lengths
 from hmerbench.evaluation.scoring.interval import percent, proportion_interval
-from hmerbench.evaluation.scoring.score import Expression
+from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.symlg import EMPTY_GRAPH
 
 Table = list[dict[str, str | int | float | None]]

@@ -16,13 +16,14 @@ from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.lgeval import metrics, results_folder
 from hmerbench.evaluation.lgeval.label_graph import Graph
 from hmerbench.evaluation.scoring.limits import neutral
+from hmerbench.evaluation.scoring.metrics import WITHIN, Expression, counts_of
 from hmerbench.evaluation.scoring.tokens import prediction_file
 from hmerbench.evaluation.symlg import PAPER, Rules
 
 FOLDERS = ("result", "pred_symlg", "gt_symlg", "Results_pred_symlg")  # what a run writes in its workdir
 OWN_SCRIPTS = Path(__file__).resolve().parents[1] / "bin"
 
-Counts = dict[str, int]  # n, exact, le1, le2, le3, structure
+Counts = dict[str, int]  # n, and METRICS but those that need captions
 Metrics = dict[str, dict[str, float]]  # LgEval's fields of every expression, by its id
 
 
@@ -39,7 +40,7 @@ def own_scripts() -> bool:
 def run_scripts(
     predictions: dict[str, str], truth: dict[str, str], workdir: Path, rules: Rules = PAPER
 ) -> tuple[Counts, Metrics]:
-    """Convert and evaluate in `workdir`, which has none of FOLDERS yet. Returns the counts of Summary.txt and every
+    """Convert and evaluate in `workdir`, which has none of FOLDERS yet. Returns the counts and every
     file's metrics. Raises InputError if a script fails or loses files."""
     write_all(workdir / "result", predictions, ".txt")
     write_all(workdir / "gt_symlg", truth, ".lg")
@@ -55,9 +56,9 @@ def run_scripts(
     if counts["n"] != len(truth) or rows.keys() != truth.keys():
         raise InputError(f"{scripts()}: evaluate scored {counts['n']} of {len(truth)} expressions{hint}")
     recounted = _counts(rows)
-    if any(counts[key] != recounted[key] for key in ("exact", "le1", "le2", "le3")):
+    if any(counts[metric.count] != recounted[metric.count] for metric in WITHIN):
         raise InputError(f"{scripts()}: Summary.txt and the metrics of the files disagree")
-    return counts, rows
+    return recounted, rows
 
 
 def run_script(name: str, arguments: list[str], workdir: Path, rules: Rules = PAPER) -> str:
@@ -95,10 +96,7 @@ def in_process(
 
 
 def _counts(rows: Metrics) -> Counts:
-    errors = [row["D_B"] for row in rows.values()]
-    counts = {"n": len(rows), "exact": errors.count(0)}
-    counts |= {f"le{k}": sum(error <= k for error in errors) for k in (1, 2, 3)}
-    return counts | {"structure": sum(row["hasCorrectStructure"] == 1 for row in rows.values())}
+    return counts_of(Expression.compared(key, values) for key, values in rows.items())
 
 
 def converted(text: str, rules: Rules = PAPER) -> symlg.SymLG | None:

@@ -6,13 +6,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from typing_extensions import dataclass_transform
 
 from hmerbench.evaluation import InputError
 from hmerbench.evaluation.lgeval.label_graph import LabelGraph
 from hmerbench.evaluation.scoring.convention import other_convention
 from hmerbench.evaluation.scoring.inputs import GroundTruth, as_tokens, matched
 from hmerbench.evaluation.scoring.interval import percent, proportion_interval
-from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket, bucket, by_bucket
+from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket, by_bucket
+from hmerbench.evaluation.scoring.metrics import METRICS, WITHIN, Expression, Metric, counts_of
 from hmerbench.evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, reasons, run_scripts, scripts
 from hmerbench.evaluation.scoring.signature import signature_of
 from hmerbench.evaluation.scoring.tokens import formula_of, has_text, tokenize, tokens_of, untokenized
@@ -27,60 +31,59 @@ _PLACE = re.compile(r" at token \d+$|^\d+ (?=tokens|characters|symbols)")  # wha
 NO_FIELDS = {"set": "unknown", "search": "unknown", "select": "unknown"}
 
 
-@dataclass(frozen=True)
+Class = TypeVar("Class")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def _with_metrics(cls: type[Class]) -> type[Class]:
+    """A dataclass with the counts and rates of all metrics, in the order of score files."""
+    fields: dict[str, Any] = {"n": int}
+    fields |= {metric.count: int for metric in METRICS if metric.always}
+    fields |= {metric.rate: float for metric in METRICS if metric.always}
+    fields["by_length"] = cls.__annotations__["by_length"]
+    for metric in METRICS:
+        if not metric.always:
+            fields |= {metric.count: int | None, metric.rate: float | None}
+            setattr(cls, metric.count, None)
+            setattr(cls, metric.rate, None)
+    cls.__annotations__ = fields | {name: of for name, of in cls.__annotations__.items() if name not in fields}
+    return dataclass(frozen=True, kw_only=True)(cls)
+
+
+@_with_metrics
 class Score:
-    """Counts over the n expressions of a ground truth, and rates in percent. Length and token fields are
+    """Counts over the n expressions of a ground truth, and rates in percent, of METRICS. Length and token fields are
     None without captions. `missing`: expressions without a prediction; `unconverted`: predictions that do
     not convert. Both count as empty graphs. `ci95`: Wilson interval of the expression rate."""
 
     n: int
     exact: int
-    le1: int
-    le2: int
-    le3: int
-    structure: int
     exprate: float
-    exprate_le1: float
-    exprate_le2: float
-    exprate_le3: float
-    structure_rate: float
     by_length: list[Bucket] | None
-    token_exact: int | None
-    token_exprate: float | None
     ci95: tuple[float, float]
     signature: str
     missing: int
     unconverted: int
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...  # the counts and rates of all metrics
+
     def __post_init__(self) -> None:
-        if not 0 <= self.exact <= self.le1 <= self.le2 <= self.le3 <= self.n > 0:
-            raise ValueError("exact, le1, le2, le3 and n contradict each other")
+        counts = [getattr(self, metric.count) for metric in WITHIN]
+        if min(counts) < 0 or counts != sorted(counts) or not counts[-1] <= self.n > 0:
+            raise ValueError(f"{', '.join(metric.count for metric in WITHIN)} and n contradict each other")
         if self.by_length is not None and [row.bucket for row in self.by_length] != list(BUCKETS):
             raise ValueError("by_length has other buckets")
+
+    def printed(self, metric: Metric) -> str:
+        """The rate of a metric with two decimals; a dash if it is not known."""
+        rate = getattr(self, metric.rate)
+        return "–" if rate is None else f"{rate:.2f}"
 
     def __str__(self) -> str:
         low, high = proportion_interval(self.exact, self.n)
         return f"{self.signature} = {self.exprate:.2f} ({100 * low:.1f}–{100 * high:.1f})"
-
-
-@dataclass(frozen=True)
-class Expression:
-    """One row of the per-expression table."""
-
-    id: str
-    status: str  # converted, unconverted, missing
-    errors: int  # D_B
-    label_errors: int  # D_C
-    relation_errors: int  # D_L
-    exact: bool
-    structure: bool
-    token_exact: bool | None
-    length: int | None
-    bucket: str | None
-
-    def __post_init__(self) -> None:
-        if min(self.errors, self.label_errors, self.relation_errors) < 0:
-            raise ValueError("negative error count")
 
 
 @dataclass(frozen=True)
@@ -141,26 +144,16 @@ def evaluate(
     rows = []
     for key in truth.symlg:
         text, values, caption = texts.get(key), metrics[key], (truth.captions or {}).get(key)
-        row = Expression(
-            id=key,
-            status="missing" if text is None else "converted" if key in converted else "unconverted",
-            errors=int(values["D_B"]),
-            label_errors=int(values["D_C"]),
-            relation_errors=int(values["D_L"]),
-            exact=values["D_B"] == 0,
-            structure=values["hasCorrectStructure"] == 1,
-            token_exact=None if caption is None else text is not None and tokens_of(text) == caption,
-            length=None if caption is None else len(caption),
-            bucket=None if caption is None else bucket(len(caption)),
-        )
-        rows.append(row)
+        status = "missing" if text is None else "converted" if key in converted else "unconverted"
+        tokens = None if text is None else tokens_of(text)
+        rows.append(Expression.compared(key, values, status, tokens, caption))
     notes = ["the ground truth has no symLG; it was made from the captions"] if truth.made else []
     why = reasons({row.id: texts[row.id] for row in rows if row.status == "unconverted"}, rules)
     notes += _notes(texts, graphs, counts["exact"], rules, why) if own_scripts() else unconverted(why, len(texts))
     if truth.captions:
         wrong = {row.id: texts[row.id] for row in rows if row.status == "converted" and not row.exact}
         notes += _around(wrong, truth.captions)
-    return Evaluation(_score(counts, rows, signature), rows, notes + left_out(stray))
+    return Evaluation(_score(rows, signature), rows, notes + left_out(stray))
 
 
 def left_out(stray: int, missing: int = 0, n: int = 0) -> list[str]:
@@ -233,21 +226,15 @@ def _refuse_to_replace(workdir: Path, sources: list[Path]) -> None:
         raise InputError(f"{workdir}: its {min(ours)} would be replaced; use a separate folder as workdir")
 
 
-def _score(counts: dict[str, int], rows: list[Expression], signature: str) -> Score:
-    n = counts["n"]
-    low, high = proportion_interval(counts["exact"], n)
+def _score(rows: list[Expression], signature: str) -> Score:
+    counts = counts_of(rows)
+    low, high = proportion_interval(counts["exact"], len(rows))
     lengths = {row.id: row.length for row in rows if row.length is not None}
-    tokens = sum(bool(row.token_exact) for row in rows) if lengths else None
+    rates = {metric.rate: percent(counts[metric.count], len(rows)) for metric in METRICS if metric.count in counts}
+    fields: dict[str, Any] = counts | rates
     return Score(
-        **counts,
-        exprate=percent(counts["exact"], n),
-        exprate_le1=percent(counts["le1"], n),
-        exprate_le2=percent(counts["le2"], n),
-        exprate_le3=percent(counts["le3"], n),
-        structure_rate=percent(counts["structure"], n),
+        **fields,
         by_length=by_bucket(lengths, {row.id: row.exact for row in rows}) if lengths else None,
-        token_exact=tokens,
-        token_exprate=None if tokens is None else percent(tokens, n),
         ci95=(round(100 * low, 2), round(100 * high, 2)),
         signature=signature,
         missing=sum(row.status == "missing" for row in rows),

@@ -10,7 +10,8 @@ from typing import Any
 from hmerbench.evaluation import csv_text
 from hmerbench.evaluation.scoring.interval import percent
 from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket
-from hmerbench.evaluation.scoring.score import Expression, Score
+from hmerbench.evaluation.scoring.metrics import Expression
+from hmerbench.evaluation.scoring.score import Score
 
 
 def put(path: Path, content: str) -> None:

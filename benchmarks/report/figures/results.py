@@ -25,7 +25,7 @@ from hmerbench.benchmarks.report.sampled import sampled_rate
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.interval import printed_interval
 from hmerbench.evaluation.scoring.lengths import BUCKETS
-from hmerbench.evaluation.scoring.score import Expression
+from hmerbench.evaluation.scoring.metrics import WITHIN, Expression
 
 WIDTH = 3.4  # inches
 YEAR = "2014"  # the set of Table 1 and Fig. 3
@@ -47,10 +47,10 @@ OTHER_LOOKS: tuple[Look, ...] = (  # of other recipes
     ("#332288", "p", (0, (2, 2, 1, 2))),
     ("#999933", "8", (0, (4, 1, 1, 1, 1, 1))),
 )
-RATES = {
-    "exact": ("ExpRate", "#0072B2", "o"),
-    "le1": ("≤ 1 error", "#009E73", "s"),
-    "le2": ("≤ 2 errors", "#D55E00", "D"),
+RATES = {  # the metrics of the forest plot
+    WITHIN[0]: ("ExpRate", "#0072B2", "o"),
+    WITHIN[1]: ("≤ 1 error", "#009E73", "s"),
+    WITHIN[2]: ("≤ 2 errors", "#D55E00", "D"),
 }
 GRAY = "#555555"
 
@@ -165,7 +165,7 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
             lines.append((model, "reported", [reported(percent, n) for percent in percents], []))
         for (recipe, preset), seeds in seeds_of.items():
             if model_name(recipe) == model:
-                rates = [rate(seeds, lambda row, most=most: row.errors <= most) for most in range(len(RATES))]
+                rates = [rate(seeds, lambda row, metric=metric: bool(metric.holds(row))) for metric in RATES]
                 lines.append((model, preset, rates, seeds))
     figure = Figure(figsize=(WIDTH, 0.75 + 0.3 * len(lines)))
     axis, labels = figure.subplots(), []
@@ -175,14 +175,22 @@ def forest(runs: Sequence[RunFolder]) -> Figure:
         labels.append(f"{model}: {label}" if first and seeds else label)  # a row that the paper does not have
         if y and first:
             axis.axhline(y - 0.5, color="#CCCCCC", linewidth=0.4, zorder=0)
-        for index, (key, (center, low, high)) in enumerate(zip(RATES, rates, strict=False)):
-            _, color, marker = RATES[key]
+        for index, (metric, (center, low, high)) in enumerate(zip(RATES, rates, strict=False)):
+            _, color, marker = RATES[metric]
             at = y + (index - 1) * 0.22
             fill = color if seeds else "white"
             axis.plot([low, high], [at, at], color=color, linewidth=0.8, zorder=2)
-            axis.plot(center, at, marker, color=color, markerfacecolor=fill, zorder=3, gid=f"{model}, {source}, {key}")
+            axis.plot(
+                center,
+                at,
+                marker,
+                color=color,
+                markerfacecolor=fill,
+                zorder=3,
+                gid=f"{model}, {source}, {metric.count}",
+            )
             if len(seeds) > 1:
-                by_seed = [100 * getattr(run.scores[YEAR], key) / n for run in seeds]
+                by_seed = [100 * getattr(run.scores[YEAR], metric.count) / n for run in seeds]
                 axis.plot(by_seed, [at] * len(seeds), "|k", ms=5, zorder=4)
     label_rows(axis, labels)
     axis.set_xlabel(f"CROHME {YEAR} (%), n = {n}")

@@ -26,7 +26,7 @@ from hmerbench.evaluation.scoring import alignment
 from hmerbench.evaluation.scoring.alignment import Tree
 from hmerbench.evaluation.scoring.analysis import STRUCTURES, structures
 from hmerbench.evaluation.scoring.inputs import read_predictions
-from hmerbench.evaluation.scoring.score import Expression
+from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.symlg import SymLG
 
 MAX_SHOWN = 4_000  # characters of a prediction; the rest is cut off

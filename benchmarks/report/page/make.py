@@ -35,9 +35,11 @@ from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.evaluation.scoring.analysis import STRUCTURES
 from hmerbench.evaluation.scoring.interval import interval_text
 from hmerbench.evaluation.scoring.lengths import BUCKETS
+from hmerbench.evaluation.scoring.metrics import METRICS, TABULATED
 
 WITH_IMAGES = '<meta name="hmerbench-images" content="crohme">'  # marks a page that contains CROHME
-HEADINGS = {"exprate": "ExpRate", "interval": "95 % interval", "le1": "≤ 1", "le2": "≤ 2", "le3": "≤ 3"}
+UNTABULATED = [metric for metric in METRICS if not metric.heading]
+HEADINGS = {"interval": "95 % interval"} | {metric.column: metric.heading for metric in TABULATED}
 HOW_TO_READ = [
     "Expressions are drawn from their symLG, which the scorer compares; for a few it differs from the caption.",
     "Attention is that of the last layer, averaged over its heads, while the network is fed its own prediction from "
@@ -166,6 +168,7 @@ def render(material: Material, results: Path) -> str:
         summary=_summary(results, material.runs),
         tables=[table for title, frame in material.frames for table in _tables(title, frame)],
         tables_note=tables.NOTE.replace("`", ""),
+        untabulated=[metric.name for metric in UNTABULATED],
         scores=[row for run in material.runs for row in _scores(run)],
         figures=[figure for figure in figures if not figure["folded"]],
         folded=[figure for figure in figures if figure["folded"]],
@@ -230,8 +233,7 @@ def _scores(run: RunFolder) -> list[Json]:
     rows = []
     for split, score in run.scores.items():
         cells = [title(run), split, f"{100 * score.exact / score.n:.2f}", interval_text(score.exact, score.n)]
-        cells += [f"{score.structure_rate:.2f}", "–" if score.token_exprate is None else f"{score.token_exprate:.2f}"]
-        cells += [score.missing, score.unconverted, score.signature]
+        cells += [*map(score.printed, UNTABULATED), score.missing, score.unconverted, score.signature]
         rows.append({"source": source(run), "cells": cells})
     return rows
 

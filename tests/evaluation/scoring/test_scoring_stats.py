@@ -13,7 +13,8 @@ from hmerbench.evaluation import symlg
 from hmerbench.evaluation.lgeval import metrics
 from hmerbench.evaluation.scoring import analysis, lengths, stats
 from hmerbench.evaluation.scoring.interval import percent, printed_interval, proportion_interval
-from hmerbench.evaluation.scoring.score import NO_FIELDS, Expression, evaluate
+from hmerbench.evaluation.scoring.metrics import Expression
+from hmerbench.evaluation.scoring.score import NO_FIELDS, evaluate
 
 settings.register_profile("busy machine", deadline=None)
 settings.load_profile("busy machine")
