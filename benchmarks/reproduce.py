@@ -19,6 +19,7 @@ from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import FAULTS, UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
+from hmerbench.benchmarks.jobs.here import Here
 from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.report.plan import show_plan
@@ -49,8 +50,8 @@ def reproduce(
 ) -> None:
     """Train, recognize and score what is not done yet (with `force`, everything), and write the tables.
 
-    Results on data other than CROHME go to results/local/<name>/. On this machine, runs are done one after another or
-    `placing.jobs` in parallel; on a cluster, all at once. A run that fails does not stop the others; in the end, the
+    Results on data other than CROHME go to results/local/<name>/. On this machine, `placing.jobs` runs are done at a
+    time, one in this process; on a cluster, all at once. A run that fails does not stop the others; in the end, the
     first error is raised.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -70,11 +71,16 @@ def reproduce(
     show_plan(runs, splits)
     if words := _advice(archive, runs):
         console.print(words)
-    jobs = placing.at_once(sum(not _done(run, splits) for run in runs)) if placing.engine == "local" else len(runs)
+    left = [run for run in runs if not _done(run, splits)]
+    jobs = placing.at_once(len(left)) if placing.engine == "local" else len(runs)
     if jobs == 1 and placing.engine == "local":
-        errors = _sequentially(runs, archive, splits)
+        engine = Here(archive, space)
     else:
-        errors = _in_parallel(runs, splits, placing.open(archive, space, space / "runs/logs", jobs), jobs)
+        engine = placing.open(archive, space, space / "runs/logs", jobs)
+    for run in runs:
+        if run not in left:
+            console.print(f"{_name(run)}: already done ({run.path})")
+    errors = _work(left, splits, engine, jobs)
     if scored := [run for run in runs if run.sets("scores/*.json")]:
         _finish(archive, scored, results, time.perf_counter() - began)
     if errors:
@@ -89,108 +95,106 @@ def with_epochs(config: Config, epochs: int) -> Config:
     return config.changed({"training.epochs": epochs, "preset": f"{config.preset}-{epochs}-epochs"})
 
 
-def _sequentially(runs: Sequence[RunFolder], archive: Archive, splits: Sequence[str]) -> list[Exception]:
-    """Do one run after another. Returns the errors of those that failed; a full disk stops all."""
-    from hmerbench.benchmarks.tracking.live import live
-    from hmerbench.benchmarks.tracking.track import track
-
-    errors = list[Exception]()
-    for run in runs:
-        if not run.trained:
-            console.rule(f"{_name(run)}: training", align="left")
-        try:
-            with nullcontext() if run.trained else live(run.path):
-                if not _stages(run, archive, splits):
-                    console.print(f"{_name(run)}: already done ({run.path})")
-        except FAULTS as error:
-            console.print(f"{_name(run)}: {error}")
-            errors.append(error)
-        else:
-            track(run.path)
-    return errors
-
-
-def _stages(
-    run: RunFolder, archive: Archive, splits: Sequence[str], after_each: Callable[[], None] = lambda: None
-) -> bool:
-    """Do the stages of a run that are not done yet, and call `after_each` after every epoch and stage. Returns whether
-    there was anything to do."""
-    from hmerbench.benchmarks.recognition.predict import predict
-    from hmerbench.benchmarks.score import score
+def _train(run: RunFolder, archive: Archive, _: Sequence[str], after_each: Callable[[], None]) -> None:
     from hmerbench.benchmarks.training.trainer import train
 
-    if _done(run, splits):
-        return False
+    train(run, archive, lambda _: after_each())
+
+
+def _predict(run: RunFolder, archive: Archive, splits: Sequence[str], _: Callable[[], None]) -> None:
+    from hmerbench.benchmarks.recognition.predict import predict
+
+    predict(run, archive, splits)
+
+
+def _score(run: RunFolder, archive: Archive, splits: Sequence[str], _: Callable[[], None]) -> None:
+    from hmerbench.benchmarks.score import score
+
+    for result in score(run, archive, splits).values():
+        console.print(f"{_name(run)}: {result}")
+
+
+# whether a stage is done for a test set -> how to do it for those for which it is not
+STAGES = {(lambda run, _: run.trained): _train, RunFolder.recognized: _predict, RunFolder.scored: _score}
+
+
+def _done(run: RunFolder, splits: Sequence[str]) -> bool:
+    return run.trained and all(done(run, split) for done in STAGES for split in splits)
+
+
+def _on_node(place: Place, settings: Config, splits: Sequence[str]) -> None:
+    """Do the stages of a run that are not done yet, sending its files to the driver after every epoch and stage."""
+    name = f"runs/{settings.run_name}"
+    archive, run = place.archive(), RunFolder(place.pull(name), settings)
+    for done, do in STAGES.items():
+        if left := [split for split in splits if not done(run, split)]:
+            do(run, archive, left, lambda: place.push(name))
+            place.push(name)
+
+
+def _here(place: Place, settings: Config, splits: Sequence[str]) -> None:
+    """Do a run in this process, mirrored by another while it trains."""
+    from hmerbench.benchmarks.tracking.live import live
+
+    run = RunFolder(place.pull(f"runs/{settings.run_name}"), settings)
     if not run.trained:
-        train(run, archive, lambda _: after_each())
-    if unrecognized := [split for split in splits if not run.recognized(split)]:
-        after_each()
-        predict(run, archive, unrecognized)
-    if unscored := [split for split in splits if not run.scored(split)]:
-        after_each()
-        for result in score(run, archive, unscored).values():
-            console.print(f"{_name(run)}: {result}")
-    after_each()
-    return True
+        console.rule(f"{_name(run)}: training", align="left")
+    with nullcontext() if run.trained else live(run.path):
+        _on_node(place, settings, splits)
 
 
-def _in_parallel(runs: Sequence[RunFolder], splits: Sequence[str], engine: "Engine", at_once: int) -> list[Exception]:
-    """Do at most `at_once` runs in parallel. A run whose process or node dies is restarted from the files it left.
+def _work(runs: Sequence[RunFolder], splits: Sequence[str], engine: "Engine | Here", at_once: int) -> list[Exception]:
+    """Do at most `at_once` runs at a time. A run whose process or node dies is restarted from the files it left.
     Returns the errors of those that failed."""
     from hmerbench.benchmarks.tracking.track import track
     from hmerbench.benchmarks.training.checkpoint import adopt_training
 
-    for run in runs:  # here, as a node sees its own run alone
+    elsewhere = not isinstance(engine, Here)
+    for run in runs if elsewhere else ():  # here, as a node sees its own run alone
         if not run.trained:
             with suppress(UserError), locked(run.path):  # if another process trains it, the job says so
                 adopt_training(run)
     attempts, epochs, errors = Counter[str](), Counter[str](), list[Exception]()
-    waiting = {run.settings.run_name: run for run in runs if not _done(run, splits)}
-    running: dict[str, RunFolder] = {}
+    waiting, running = {run.settings.run_name: run for run in runs}, dict[str, RunFolder]()
     try:
         while waiting or running:
             while waiting and len(running) < at_once:
                 name = next(iter(waiting))
                 running[name] = waiting.pop(name)
-                engine.start(name, _on_node, running[name].settings, splits)
+                engine.start(name, _on_node if elsewhere else _here, running[name].settings, splits)
             ended = engine.ended(MIRROR_SECONDS)
-            for name, run in running.items():
-                if history := RunFolder(run.path).history:
-                    if len(history) > epochs[name]:  # the progress bars of other processes are not visible
-                        epochs[name], last = len(history), history[-1]
-                        epoch = f"epoch {last['epoch']}/{run.settings.training.epochs}"
-                        rates = f"loss {last['loss']:.4f}, {last['images_per_s']:.0f} images/s"
-                        console.print(f"{_name(run)}: {epoch}, {rates}")
-                    if name not in ended:
-                        track(run.path, running=True)
+            for name, run in running.items() if elsewhere else ():
+                epochs[name] = _show_epoch(run, epochs[name])
+                if epochs[name] and name not in ended:
+                    track(run.path, running=True)
             for name, error in ended.items():
                 run = running.pop(name)
                 attempts[name] += 1
                 if isinstance(error, Died) and attempts[name] < ATTEMPTS:
-                    console.print(f"{name}: {error}; restarting it")
+                    console.print(f"{_name(run)}: {error}; restarting it")
                     waiting[name] = run
                     continue
-                if RunFolder(run.path).history:
+                if not error or (elsewhere and RunFolder(run.path).history):
                     track(run.path)
-                console.print(f"{name}: {error or 'done'}")
+                console.print(f"{_name(run)}: {error or 'done'}")
                 errors += [error] if error else []
     finally:
         engine.stop()
-        for run in running.values():
+        for run in running.values() if elsewhere else ():
             if RunFolder(run.path).history:
                 track(run.path)
     return errors
 
 
-def _on_node(place: Place, settings: Config, splits: Sequence[str]) -> None:
-    """Do a run in another process or on a node, sending its files to the driver after every epoch and stage."""
-    name = f"runs/{settings.run_name}"
-    archive, folder = place.archive(), place.pull(name)
-    _stages(RunFolder(folder, settings), archive, splits, lambda: place.push(name))
-
-
-def _done(run: RunFolder, splits: Sequence[str]) -> bool:
-    return run.trained and all(run.scored(split) for split in splits)
+def _show_epoch(run: RunFolder, shown: int) -> int:
+    """Print the last epoch of a run, if more than `shown` are done; the progress bars of other processes are not
+    visible. Returns how many are done."""
+    history = RunFolder(run.path).history
+    if len(history) > shown:
+        last = history[-1]
+        epoch = f"epoch {last['epoch']}/{run.settings.training.epochs}"
+        console.print(f"{_name(run)}: {epoch}, loss {last['loss']:.4f}, {last['images_per_s']:.0f} images/s")
+    return len(history)
 
 
 def _name(run: RunFolder) -> str:

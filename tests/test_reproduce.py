@@ -134,7 +134,7 @@ def test_parallel_runs_are_logged_as_running_until_they_are_stopped(archive: Pat
 
     engine: Any = Engine()
     with pytest.raises(KeyboardInterrupt):
-        job._in_parallel([run], ["2014"], engine, 1)
+        job._work([run], ["2014"], engine, 1)
     assert logged == [True, "stopped", False]
 
 
