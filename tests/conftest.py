@@ -69,6 +69,16 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return results / "mlflow.db"
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a fixture of their module run in one process, so that it is made once."""
+    for item in items:
+        fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009
+        own = [of[-1] for of in fixtures if of[-1].scope == "module" and of[-1].baseid == item.nodeid.partition("::")[0]]
+        if own and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(own[0].baseid))
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.skipped and not hasattr(report, "wasxfail"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -104,11 +104,11 @@ def test_live_mirrors_and_measures_through_the_server(to_server: MlflowClient, t
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
     folder = put_run(tmp_path, "comer-self", finished=False)
     with live.live(folder, seconds=0.1):
-        for _ in range(1200):
+        for _ in range(400):
             found = [run for run in all_runs(to_server) if run.data.tags.get("recipe") == "comer-self"]
             if found and "system/cpu_utilization_percentage" in found[0].data.metrics:
                 break
-            time.sleep(0.05)
+            time.sleep(0.3)
         put_state(folder, True)
     run_id = tracking.track(folder)
     assert run_id and run_id == found[0].info.run_id
