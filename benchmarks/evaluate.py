@@ -32,7 +32,6 @@ from hmerbench.evaluation.scoring.stats import mcnemar
 from hmerbench.models.weights import pack_weights
 
 PLACE = "local/evaluated"  # of results with CROHME, under results/
-Row = dict[str, str | int]
 
 
 def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Sequence[str], results: Path) -> None:
@@ -98,7 +97,7 @@ def _name(run: RunFolder) -> str:
     return f"{run.path.parent.name}/{run.path.name}"
 
 
-def _evaluated(run: RunFolder, split: str, archive: Archive, folder: Path) -> Row:
+def _evaluated(run: RunFolder, split: str, archive: Archive, folder: Path) -> dict[str, str | int]:
     """Recognize and score a test set in `folder` with the weights of a committed run; the results side by side."""
     again = RunFolder(folder, run.settings)
     copy_part(run.path / "config.yaml", again.path / "config.yaml")

@@ -66,7 +66,7 @@ def _errors(result: Evaluation, folder: Path) -> str:
 
     Symbol confusions that occur in a single expression and only at a shifted position are left out.
     """
-    tables = analysis.tables(analysis.load(result.expressions, folder))
+    tables = analysis.tables(analysis.compared_pairs(result.expressions, folder))
     tables["symbols"] = [row for row in tables["symbols"] if row["aligned"] or row["expressions"] != 1]
     parts = [f'"n": {result.score.n}', f'"signature": {json.dumps(result.score.signature)}']
     for name, rows in tables.items():

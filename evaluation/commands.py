@@ -158,7 +158,7 @@ def errors(
 
     with tempfile.TemporaryDirectory() as folder, _path_in_errors(folder):
         result = evaluate(predictions, ground_truth, NO_FIELDS, Path(folder), _captions(captions), split=tokenize)
-        tables = analysis.tables(analysis.load(result.expressions, Path(folder)))
+        tables = analysis.tables(analysis.compared_pairs(result.expressions, Path(folder)))
     _print_notes(predictions, result.notes + left_out(0, result.score.missing, result.score.n))
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():

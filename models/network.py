@@ -67,10 +67,10 @@ class Network(nn.Module):
 
 def build(settings: NetworkSettings, vocabulary: Vocabulary | None = None) -> Network:
     """A network with the first weights that torch's generator gives it."""
-    return load(settings.code)(settings, vocabulary)
+    return named(settings.code)(settings, vocabulary)
 
 
-def load(place: str) -> Any:
+def named(place: str) -> Any:
     """What "module:name" names; networks and their searches are imported on first use."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

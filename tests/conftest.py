@@ -73,10 +73,11 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share a fixture of their module run in one process, so that it is made once."""
     for item in items:
-        fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009
-        own = [of[-1] for of in fixtures if of[-1].scope == "module" and of[-1].baseid == item.nodeid.partition("::")[0]]
-        if own and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(own[0].baseid))
+        module = item.nodeid.partition("::")[0]
+        fixtures = [of[-1] for of in item._fixtureinfo.name2fixturedefs.values()]  # type: ignore[attr-defined]
+        shared = any(fixture.scope == "module" and fixture.baseid == module for fixture in fixtures)
+        if shared and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(module))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

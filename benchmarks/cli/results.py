@@ -48,7 +48,7 @@ def nested(
     sets = open_archive(mne, trains=False)
     table = nested.rows(open_archive(crohme), sets, results)
     show("nested formulas", table)
-    for path in nested.write(table, {name: len(sets.captions(name)) for name in nested.TAKEN}, results):
+    for path in nested.write_nested(table, {name: len(sets.captions(name)) for name in nested.TAKEN}, results):
         print(path)
 
 

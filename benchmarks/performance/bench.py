@@ -82,7 +82,7 @@ def versions() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class Timing:
     """A row of cpu.csv; one-sided measurements leave `plain`, `ratio` and `spread` empty."""
 
     benchmark: str
@@ -101,7 +101,7 @@ class Row:
         return {name: float(f"{value:.4g}") if isinstance(value, float) else value for name, value in values}
 
 
-COLUMNS = tuple(column.name for column in fields(Row))
+COLUMNS = tuple(column.name for column in fields(Timing))
 
 
 def network(sizes: Sizes) -> CoMER:
@@ -210,23 +210,25 @@ def spread(sides: list[list[float]]) -> float:
     return max(float(iqr(values)) / statistics.median(values) for values in sides)
 
 
-def timed(name: str, sizes: Sizes, repeats: int) -> Row:
+def timed(name: str, sizes: Sizes, repeats: int) -> Timing:
     """Throughput of both sides in images/s, or words/s (median)."""
     count, sides = cases(sizes)[name]
     times = seconds(sides(), repeats)
     plain, fast = (count / statistics.median(side) for side in times)
     unit = "words/s" if name.startswith("language") else "images/s"
-    return Row(benchmark=name, plain=plain, fast=fast, ratio=fast / plain, unit=unit, n=repeats, spread=spread(times))
+    return Timing(
+        benchmark=name, plain=plain, fast=fast, ratio=fast / plain, unit=unit, n=repeats, spread=spread(times)
+    )
 
 
-def peak(name: str, sizes: Sizes, repeats: int) -> Row:
+def peak(name: str, sizes: Sizes, repeats: int) -> Timing:
     """Peak resident memory (median) of fresh processes that run each side once; includes libraries."""
     with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
         measure = partial(resident, name, sizes)
         peaks = [list(processes.map(measure, [side] * repeats)) for side in (0, 1)]
     plain, fast = map(statistics.median, peaks)
     name, worst = f"peak_memory_{name}", spread(peaks)
-    return Row(benchmark=name, plain=plain, fast=fast, ratio=plain / fast, unit="MiB", n=repeats, spread=worst)
+    return Timing(benchmark=name, plain=plain, fast=fast, ratio=plain / fast, unit="MiB", n=repeats, spread=worst)
 
 
 def resident(name: str, sizes: Sizes, side: int) -> float:
@@ -235,7 +237,7 @@ def resident(name: str, sizes: Sizes, side: int) -> float:
     return int(re.findall(r"VmHWM:\s+(\d+) kB", STATUS.read_text())[0]) / 2**10
 
 
-def crohme_search(crohme: Path, sizes: Sizes) -> Row:
+def crohme_search(crohme: Path, sizes: Sizes) -> Timing:
     """Seconds to search CROHME 2014 with random weights. These never predict an end token, so each batch takes as many
     steps as its longest reference, end token included; trained weights drop finished images earlier."""
     archive = open_archive(crohme)
@@ -247,10 +249,10 @@ def crohme_search(crohme: Path, sizes: Sizes) -> Row:
         options = SearchOptions(sizes.beam, max(map(len, part.tokens)) + 2)
         images += len(read([(part.images.float() / 255, part.mask)], options))
     took = time.perf_counter() - began
-    return Row(benchmark="crohme2014_beam10_reference_lengths_bf16", fast=took, unit=f"s for {images} images")
+    return Timing(benchmark="crohme2014_beam10_reference_lengths_bf16", fast=took, unit=f"s for {images} images")
 
 
-def crohme_changed_by_bf16(crohme: Path, results: Path) -> Row:
+def crohme_changed_by_bf16(crohme: Path, results: Path) -> Timing:
     """Number of CROHME 2014 predictions of the committed `medium` run of Fusion that differ in bf16 and float32."""
     archive, run = open_archive(crohme), RunFolder(results / "reproduced/comer-fusion/medium-seed7")
     config = run.settings
@@ -260,7 +262,7 @@ def crohme_changed_by_bf16(crohme: Path, results: Path) -> Row:
         for bf16 in (False, True)
     )
     changed = float(sum(plain[id_][0] != fast[id_][0] for id_ in plain))
-    return Row(benchmark="crohme2014_changed_by_bf16", fast=changed, unit=f"of {len(samples)} predictions")
+    return Timing(benchmark="crohme2014_changed_by_bf16", fast=changed, unit=f"of {len(samples)} predictions")
 
 
 def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
@@ -277,12 +279,12 @@ def growth(sizes: Sizes, repeats: int) -> Iterator[dict[str, object]]:
 
 def bench(
     results: Path, only: list[str], repeats: int, sizes: Sizes | None = None, crohme: Path | None = None
-) -> list[Row]:
+) -> list[Timing]:
     """Measure and save the benchmarks whose names contain an element of `only` (default: all); other rows are kept.
     Two benchmarks need `crohme`, an archive with CROHME 2014, those of bf16 a unit for it. Raises UserError for unknown
     names."""
     sizes, folder = sizes or Sizes(), results / "speed"
-    jobs: dict[str, Callable[[], Row]] = {name: partial(timed, name, sizes, repeats) for name in cases(sizes)}
+    jobs: dict[str, Callable[[], Timing]] = {name: partial(timed, name, sizes, repeats) for name in cases(sizes)}
     if STATUS.exists():
         jobs |= {f"peak_memory_{name}": partial(peak, name, sizes, repeats) for name in PEAKS}
     if crohme is not None:
@@ -300,7 +302,7 @@ def bench(
     wanted = [name for name in names if not only or any(part in name for part in only)]
     if (load := os.getloadavg()[0]) > QUIET:
         err_console.print(f"the machine is not quiet (load {load:.1f}): do not publish these numbers", style="yellow")
-    rows: list[Row] = []
+    rows: list[Timing] = []
     for name in track(wanted, "measuring", console=err_console, transient=True):
         if name == "growth":
             lines = list(growth(sizes, min(repeats, 3)))
@@ -313,7 +315,7 @@ def bench(
     return rows
 
 
-def save(path: Path, rows: list[Row]) -> None:
+def save(path: Path, rows: list[Timing]) -> None:
     """Write rows into the table; rows of the same names are replaced, others kept."""
     old = csv.DictReader(path.read_text(encoding="utf-8").splitlines() if path.exists() else [",".join(COLUMNS)])
     if tuple(old.fieldnames or ()) != COLUMNS:

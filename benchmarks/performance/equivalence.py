@@ -36,7 +36,7 @@ EPOCHS = 2  # the second of which has fixed statistics, where the preset has
 
 
 @dataclass(frozen=True)
-class Row:
+class Distance:
     """How far a way to compute a training is from the plain one."""
 
     training: str  # recipe, preset, expressions
@@ -57,7 +57,7 @@ def ways(device: torch.device) -> dict[str, Execution]:
     return {"plain": plain, "workers": Execution(2, False, False), **recorded, "disturbed": plain}
 
 
-def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expressions: int) -> list[Row]:
+def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expressions: int) -> list[Distance]:
     """Train all ways on this machine; print the rows and write them, keeping those of other hardware and trainings."""
     team = Team.gather()
     make_deterministic(team)
@@ -65,7 +65,7 @@ def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expre
         {"data.limit": expressions, "training.epochs": EPOCHS, "training.recalibrate": 20}
     )
     what, device = f"{recipe}, {preset}, {expressions:,} expressions", environment(team.device)["device"]
-    rows: list[Row] = []
+    rows: list[Distance] = []
     plain: tuple[list[float], Tensor] | None = None
     for way, execution in ways(team.device).items():
         began = time.perf_counter()
@@ -75,7 +75,7 @@ def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expre
         weights_difference = float((weights - plain[1]).norm() / plain[1].norm())
         seconds = round(time.perf_counter() - began, 1)
         rows.append(
-            Row(
+            Distance(
                 what,
                 way,
                 steps,

@@ -70,7 +70,7 @@ class Baseline(BaseModel):
 
 
 @dataclass(frozen=True)
-class Row:
+class Item:
     """One compared item as shown in the table; `verdict` is ok, changed, new or gone."""
 
     item: str
@@ -102,7 +102,7 @@ def regress(crohme: Path | None, path: Path, parts: Iterable[str] = PARTS) -> bo
     """
     baseline, parts = read(path), check_parts(parts)
     measured = measure(open_archives(crohme, path), path, parts)
-    rows = compare(baseline, measured, parts, crohme is not None)
+    rows = judge(baseline, measured, parts, crohme is not None)
     text = markdown(rows, baseline, measured)
     print(text, end="")
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
@@ -122,12 +122,12 @@ def update(crohme: Path | None, path: Path, reason: str, parts: Iterable[str] = 
     baseline, parts = read(path) if path.exists() else Baseline(), check_parts(parts)
     archives = open_archives(crohme, path)
     measured = measure(archives, path, [part for part in parts if not (record and part == "training")])
-    rows = compare(baseline, measured, parts, crohme is not None)
+    rows = judge(baseline, measured, parts, crohme is not None)
     changed = [row.item for row in rows if row.fails]
     changed += [f"{new} new items"] if (new := sum(row.verdict == "new" for row in rows)) else []
     files = []
     for name, archive in archives.items() if "training" in parts else ():
-        if record or any(row.verdict != "ok" for row in trained_rows(baseline, name, measured.training[name])):
+        if record or any(row.verdict != "ok" for row in trained_items(baseline, name, measured.training[name])):
             files.append(recording(archive, path.parent / "local/regress"))
             baseline.training[name] = record_runs(archive, record or RUNS, files[-1])
             changed.append(f"{name} training, {len(baseline.training[name].runs)} runs")
@@ -211,36 +211,36 @@ def training_settings(archive: Archive) -> dict[str, Any]:
     )
 
 
-def compare(baseline: Baseline, measured: Measured, parts: Iterable[str], with_crohme: bool) -> list[Row]:
+def judge(baseline: Baseline, measured: Measured, parts: Iterable[str], with_crohme: bool) -> list[Item]:
     """One row per item of `parts`; items that need CROHME only if `with_crohme`."""
     rows = []
     if "scores" in parts:
         before = {item: value for item, value in baseline.scores.items() if with_crohme or not _needs_crohme(item)}
-        rows += [_row(item, before.get(item), measured.scores.get(item), 0) for item in {**before, **measured.scores}]
+        rows += [_item(item, before.get(item), measured.scores.get(item), 0) for item in {**before, **measured.scores}]
     if "numerics" in parts:
         items = {**baseline.numerics, **measured.numerics}
-        rows += [numeric_row(item, baseline.numerics.get(item), measured.numerics.get(item)) for item in items]
+        rows += [numeric_item(item, baseline.numerics.get(item), measured.numerics.get(item)) for item in items]
     for name, metrics in measured.training.items():
-        rows += trained_rows(baseline, name, metrics)
+        rows += trained_items(baseline, name, metrics)
     return rows
 
 
-def numeric_row(item: str, before: float | str | None, now: float | str | None) -> Row:
+def numeric_item(item: str, before: float | str | None, now: float | str | None) -> Item:
     """The row of a numeric, compared within the tolerance of its kind."""
-    return _row(item, before, now, next((value for kind, value in TOLERANCES.items() if kind in item), 0.0))
+    return _item(item, before, now, next((value for kind, value in TOLERANCES.items() if kind in item), 0.0))
 
 
-def _row(item: str, before: float | str | None, now: float | str | None, tolerance: float) -> Row:
+def _item(item: str, before: float | str | None, now: float | str | None, tolerance: float) -> Item:
     if before is None or now is None:
         verdict = "new" if before is None else "gone"
     elif isinstance(before, str) or isinstance(now, str):
         verdict = "ok" if before == now else "changed"
     else:
         verdict = "ok" if math.isclose(before, now, rel_tol=tolerance) else "changed"
-    return Row(item, _text(before), _text(now), f"± {tolerance:g} of it" if tolerance else "equal", verdict)
+    return Item(item, _text(before), _text(now), f"± {tolerance:g} of it" if tolerance else "equal", verdict)
 
 
-def trained_rows(baseline: Baseline, name: str, metrics: Mapping[str, float]) -> list[Row]:
+def trained_items(baseline: Baseline, name: str, metrics: Mapping[str, float]) -> list[Item]:
     """One row per trained metric: does it lie within the prediction interval of the recorded runs?
 
     Bonferroni correction: FALSE_ALARMS is divided by the number of metrics of all sets.
@@ -251,13 +251,13 @@ def trained_rows(baseline: Baseline, name: str, metrics: Mapping[str, float]) ->
     for metric, value in metrics.items():
         item = f"{name} training: {metric}"
         if metric not in runs[0]:
-            rows.append(Row(item, "–", _text(value), "–", "new"))
+            rows.append(Item(item, "–", _text(value), "–", "new"))
             continue
         low, high = prediction_interval([run[metric] for run in runs], 1 - FALSE_ALARMS / count)
         verdict = "ok" if low <= value <= high else "changed"
-        rows.append(Row(item, f"mean {(low + high) / 2:.4f}", f"{value:.4f}", f"{low:.4f} to {high:.4f}", verdict))
+        rows.append(Item(item, f"mean {(low + high) / 2:.4f}", f"{value:.4f}", f"{low:.4f} to {high:.4f}", verdict))
     gone = [metric for metric in runs[0] if metric not in ("seed", *metrics)]
-    return rows + [Row(f"{name} training: {metric}", _text(runs[0][metric]), "–", "–", "gone") for metric in gone]
+    return rows + [Item(f"{name} training: {metric}", _text(runs[0][metric]), "–", "–", "gone") for metric in gone]
 
 
 def _needs_crohme(item: str) -> bool:
@@ -291,7 +291,7 @@ def check_parts(parts: Iterable[str]) -> tuple[str, ...]:
     return parts
 
 
-def markdown(rows: list[Row], baseline: Baseline, measured: Measured) -> str:
+def markdown(rows: list[Item], baseline: Baseline, measured: Measured) -> str:
     """A table of differing items and all trained metrics; other items are only counted."""
     differ = [row for row in rows if row.verdict != "ok"]
     trained = [row for row in rows if row.verdict == "ok" and " training: " in row.item]

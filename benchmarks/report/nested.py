@@ -77,7 +77,7 @@ def rows(crohme: Archive, mne: Archive, results: Path) -> list[dict[str, str]]:
     return sorted(table, key=lambda row: -float(row["N2"].split()[0]))
 
 
-def write(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int], results: Path) -> list[Path]:
+def write_nested(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int], results: Path) -> list[Path]:
     """Write nested.csv and nested.md."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(table[0]), lineterminator="\n")

@@ -27,7 +27,9 @@ LABEL = "token-match ExpRate, held-out (%)"
 COMPLETE = (TrialState.COMPLETE,)  # neither pruned nor failed
 
 
-def write(folder: Path, problem: Problem, study: optuna.Study, checked: optuna.Study | None, archive: Archive) -> None:
+def write_study(
+    folder: Path, problem: Problem, study: optuna.Study, checked: optuna.Study | None, archive: Archive
+) -> None:
     """Write the results of a study with at least one complete trial; print the default beside the best."""
     best, default = study.best_trial, default_trial(study)
     table = rows(study, problem)

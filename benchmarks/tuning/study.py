@@ -55,7 +55,7 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
     The same command resumes a stopped study and, with a `storage` URL, joins in from another machine. Raises UserError
     for an unusable storage, or if this machine already works on the study.
     """
-    from hmerbench.benchmarks.tuning.results import default_trial, write
+    from hmerbench.benchmarks.tuning.results import default_trial, write_study
 
     quiet_optuna()
     if placing.engine == "ray" and not storage:
@@ -83,7 +83,7 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
         finally:
             engine.stop()
             logger.end()
-        write(folder, problem, study, checked, archive)
+        write_study(folder, problem, study, checked, archive)
     return folder
 
 

@@ -40,7 +40,7 @@ class Pair(NamedTuple):
     comparison: Comparison
 
 
-def load(expressions: list[Expression], workdir: Path) -> list[Pair]:
+def compared_pairs(expressions: list[Expression], workdir: Path) -> list[Pair]:
     """Read the graphs of an evaluation back from its workdir."""
     pairs = []
     for expression in expressions:

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 from torch import Tensor
 
 from hmerbench.models.inference.options import Hypothesis, SearchOptions
-from hmerbench.models.network import Network, load
+from hmerbench.models.network import Network, named
 
 AnyNetwork = TypeVar("AnyNetwork", bound=Network)
 View = tuple[Tensor, Tensor]  # images [b, 1, H, W] and mask [b, H, W] (True = padding), as for `Network`
@@ -35,7 +35,7 @@ def searcher(network: Network, *others: Network) -> Searcher:
     alone = [each.settings.network for each in (network, *others) if not each.settings.together]
     if others and alone:
         raise ValueError(f"{alone[0]} reads alone; only networks of CoMER's kind read together")
-    return load(network.settings.searcher)(network, *others)
+    return named(network.settings.searcher)(network, *others)
 
 
 def frozen(model: AnyNetwork) -> AnyNetwork:

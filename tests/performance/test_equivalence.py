@@ -16,7 +16,7 @@ def compared(archive, tmp_path, monkeypatch):
     """The rows by way, for a tiny training."""
     monkeypatch.setattr(module, "resolve", lambda *_: tiny_config(archive, {"select": "last", "training": TINY}))
 
-    def compare() -> dict[str, module.Row]:
+    def compare() -> dict[str, module.Distance]:
         rows = module.equivalence(open_archive(archive), tmp_path, "comer-fusion", "tiny", 40)
         written = list(csv.DictReader((tmp_path / "speed/equivalence.csv").read_text().splitlines()))
         assert [row["way"] for row in written] == [row.way for row in rows]  # and a second time replaces the first

@@ -38,7 +38,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
 
 def differing(before: Values, now: Values) -> list[str]:
     assert before.keys() == now.keys()
-    rows = [regress.numeric_row(item, before[item], now[item]) for item in before]
+    rows = [regress.numeric_item(item, before[item], now[item]) for item in before]
     return [row.item for row in rows if row.verdict != "ok"]
 
 
@@ -119,7 +119,7 @@ def measured(loss: float = 2.0, numeric: float = 2.0, **scores: int) -> regress.
 
 
 def verdicts(now: regress.Measured, with_crohme: bool = False) -> dict[str, str]:
-    rows = regress.compare(make_baseline(), now, regress.PARTS, with_crohme)
+    rows = regress.judge(make_baseline(), now, regress.PARTS, with_crohme)
     return {row.item: row.verdict for row in rows if row.verdict != "ok"}
 
 
@@ -157,7 +157,7 @@ def test_false_alarms_are_as_rare_as_stated() -> None:
 def test_the_table_names_the_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     baseline, now = make_baseline(), measured(loss=9.0)
     now.settings["embedded"]["lr"] = 10
-    text = regress.markdown(regress.compare(baseline, now, regress.PARTS, False), baseline, now)
+    text = regress.markdown(regress.judge(baseline, now, regress.PARTS, False), baseline, now)
     assert "1 of 5 items differ" in text and "lr 1 → 10" in text and "1% false alarms" in text
     (row,) = [line for line in text.splitlines() if "**changed**" in line]
     assert "embedded training: loss" in row and "9.0000" in row
@@ -166,11 +166,11 @@ def test_the_table_names_the_changes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_table_says_what_a_difference_costs_in_points() -> None:
     """Where images were read; without CROHME, how to know."""
     before, now = make_baseline(), measured(numeric=3.0)
-    rows = regress.compare(before, now, regress.PARTS, False)
+    rows = regress.judge(before, now, regress.PARTS, False)
     assert "With CROHME=, images are read" in regress.markdown(rows, before, now)
     for values, exact in ((before.scores, 21), (now.scores, 20)):
         values |= {f"{reading.ITEM}n": 42, f"{reading.ITEM}exact": exact}
-    rows = regress.compare(before, now, regress.PARTS, True)
+    rows = regress.judge(before, now, regress.PARTS, True)
     assert "read 20 of 42 images of CROHME right, 21 when" in (text := regress.markdown(rows, before, now))
     assert "-2.4 points of ExpRate (an image is 2.4)" in text
 
@@ -187,7 +187,7 @@ def test_the_committed_baseline_was_recorded_often_enough() -> None:
         for run in recorded.runs:
             others = recorded.model_copy(update={"runs": [other for other in recorded.runs if other is not run]})
             rest = baseline.model_copy(update={"training": baseline.training | {name: others}})
-            rows = regress.trained_rows(rest, name, {key: value for key, value in run.items() if key != "seed"})
+            rows = regress.trained_items(rest, name, {key: value for key, value in run.items() if key != "seed"})
             alarms += any(row.fails for row in rows)
     assert alarms <= 3  # of 40 runs or more
 
