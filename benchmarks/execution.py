@@ -6,11 +6,12 @@ environment.json records what a training used.
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-
-from hmerbench.benchmarks.environment import cores
 from hmerbench.benchmarks.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
 
 MAX_WORKERS = 4  # processes that prepare the batches of a run on a GPU, some 800 images/s each
 MAX_READERS = 8  # processes that search a test set on a GPU, each with a context and a network of its own
@@ -27,7 +28,7 @@ class Execution:
     resident: bool  # training images are kept in the device's memory and distorted there
 
     @classmethod
-    def on(cls, device: torch.device, world: int = 1, substituted: bool = False) -> "Execution":
+    def on(cls, device: "torch.device", world: int = 1, substituted: bool = False) -> "Execution":
         """That of one of `world` processes on a device; images that are redrawn (`substituted`) cannot be resident.
 
         A CPU trains with all its cores, so none is left for workers; several processes exchange gradients within a
@@ -48,10 +49,12 @@ class Execution:
 
 def own_cores() -> int:
     """The cores that this job may use."""
+    from hmerbench.benchmarks.environment import cores
+
     return _number(CORES, cores())
 
 
-def readers(device: torch.device) -> int:
+def readers(device: "torch.device") -> int:
     """Processes that search a test set together: on a GPU, which waits for the host in a search, one a core."""
     return max(1, min(MAX_READERS, own_cores())) if device.type == "cuda" else 1
 

@@ -11,9 +11,6 @@ from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from hmerbench.benchmarks.environment import cores
 from hmerbench.benchmarks.errors import FAULTS
 from hmerbench.benchmarks.execution import CORES
 from hmerbench.benchmarks.jobs.multi_process_service import MultiProcessService
@@ -28,6 +25,10 @@ class Processes:
     """
 
     def __init__(self, archive: Path, workspace: Path, logs: Path, share: int):
+        import torch  # not above, as every job's process imports this file
+
+        from hmerbench.benchmarks.environment import cores
+
         self.place, self.logs = Place(archive, workspace), logs
         self.threads = None if "OMP_NUM_THREADS" in os.environ else max(1, cores() // share)
         self.cores = max(1, cores() // share)
@@ -96,6 +97,8 @@ def _process(
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[device] if visible else str(device)
     if threads is not None:
+        import torch
+
         torch.set_num_threads(threads)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
