@@ -59,6 +59,13 @@ CAPTIONS = {
     r"\[a\]": "a",
     "x ^ { 2 }$": "x ^ { 2 }",
     "2×3−√4": r"2 \times 3 - \sqrt { 4 }",
+    "ａ＋１’": r"a + 1 ^ { \prime }",
+    r"\begin{array}{l@{\,}r}a&b\\c&d\end{array}": r"\begin{matrix} a & b \\ c & d \end{matrix}",
+    r"\begin { pmatrix } a \end { pmatrix }": r"\begin{pmatrix} a \end{pmatrix}",
+    r"\textcircled { 1 } \xrightarrow [ a ] { b }": r"\textcircled { 1 } \xrightarrow [ a ] { b }",
+    r"\foo{x}{y^2} \foo": r"\foo { x } { y ^ { 2 } } \foo",
+    r"\alpha{x}": r"\alpha x",
+    r"\textcolor{red}{x}": "x",
 }
 
 
@@ -154,6 +161,50 @@ def spreadsheet(folder: Path) -> None:
                 (folder / f"images/{split}_{k}.png").write_bytes(encoded(k))
 
 
+def _listed(folder: Path, file: str, line: str) -> None:
+    """A list `file` for each split, whose lines are made of NAME and LATEX, and images in images/."""
+    (folder / "images").mkdir(parents=True)
+    for split, captions in LATEX.items():
+        lines = [line.replace("NAME", f"{split}_{k}.png").replace("LATEX", text) for k, text in enumerate(captions)]
+        (folder / f"{split}{file}").write_text("".join(lines))
+        for k in range(len(captions)):
+            (folder / f"images/{split}_{k}.png").write_bytes(encoded(k))
+
+
+def commas(folder: Path) -> None:
+    _listed(folder, ".csv", 'NAME,"LATEX"\n')
+
+
+def bars(folder: Path) -> None:
+    _listed(folder, "_list.txt", "images/NAME | LATEX\n")
+
+
+def names_last(folder: Path) -> None:
+    _listed(folder, ".tsv", "LATEX\tNAME\r\n")
+
+
+def a_file_each(folder: Path) -> None:
+    for split, captions in LATEX.items():
+        for kind in ("images", "labels"):
+            (folder / split / kind).mkdir(parents=True)
+        for k, latex in enumerate(captions):
+            (folder / split / f"labels/{split}_{k}.tex").write_text(f"${latex}$\n")
+            (folder / split / f"images/{split}_{k}.png").write_bytes(encoded(k))
+
+
+def im2latex(folder: Path) -> None:
+    """Numbers of formulas, with images in another folder."""
+    _listed(folder, "", "")
+    names = {split: [f"{split}_{k}" for k in range(len(captions))] for split, captions in LATEX.items()}
+    number = {"train": [2, 0], "test": [1, 3]}
+    formulas = dict(zip((2, 0, 1, 3), (*LATEX["train"], *LATEX["test"]), strict=True))
+    (folder / "im2latex_formulas.lst").write_text("".join(f"{formulas[n]}\n" for n in range(4)))
+    for split in LATEX:
+        (folder / split).unlink()
+        lines = [f"{n} {name} basic\n" for n, name in zip(number[split], names[split], strict=True)]
+        (folder / f"im2latex_{split}.lst").write_text("".join(lines))
+
+
 def json_list(folder: Path) -> None:
     folder.mkdir()
     for split, captions in LATEX.items():
@@ -208,7 +259,22 @@ def mathwriting(folder: Path) -> None:
             (folder / "all" / f"{split}_{k}.inkml").write_text(ink(latex, "normalizedLabel", more=tag))
 
 
-LAYOUTS = (comer, blanks, huggingface, spreadsheet, json_list, pickled, parquet, crohme_ink, mathwriting)
+LAYOUTS = (
+    comer,
+    blanks,
+    commas,
+    bars,
+    names_last,
+    a_file_each,
+    im2latex,
+    huggingface,
+    spreadsheet,
+    json_list,
+    pickled,
+    parquet,
+    crohme_ink,
+    mathwriting,
+)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)

@@ -3,7 +3,9 @@ r"""Captions as people write them into tokens as CROHME has them: `x^2` becomes 
 Rules, whose words are in caption_rules.yaml, each counted by its name: dollars and other delimiters of mathematics go;
 commands of fonts, of spaces and of sizes go (`\left`, `\mathrm`, `\displaystyle`, `\,`); names of functions become
 commands (`\operatorname{sin}`, `sin`); synonyms become one (`\le`, `\leq`); arguments get braces (`\frac12`, `x_i`),
-and nothing else has; the subscript comes first; `a'` becomes `a ^ { \prime }`; `a \over b` a fraction.
+and nothing else has, but what follows a command that is not known; the subscript comes first; `a'` becomes
+`a ^ { \prime }`; `a \over b` a fraction; an array a matrix, without the letters of its columns; full-width letters and
+digits ASCII.
 """
 
 import re
@@ -14,13 +16,17 @@ from pathlib import Path
 from typing import Literal
 
 from hmerbench.benchmarks.yaml_files import read_yaml
+from hmerbench.models.vocab import Vocabulary
 
 _RULES = read_yaml(Path(__file__).with_name("caption_rules.yaml"))
 SYNONYMS: dict[str, str] = _RULES.pop("synonyms")
 _WORDS = {rule: frozenset(words.split()) for rule, words in _RULES.items()}
 FUNCTIONS, FONTS, STYLES, SKIPPED = (_WORDS[rule] for rule in ("functions", "fonts", "styles", "skipped"))
 ONE, TWO, WITH_LIMITS = (_WORDS[rule] for rule in ("one_argument", "two_arguments", "with_limits"))
+ARRAYS = {r"\begin{array}", r"\begin{tabular}", r"\begin{alignedat}"}  # whose columns are in an argument
 SPACES = _WORDS["spaces"] | {"\\ ", "\\\n", "\\\t"}
+KNOWN = frozenset(Vocabulary().words) | FUNCTIONS  # commands that take no argument, or that the rules name
+FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 Limits = Literal["keep", "add", "drop"]
 _TOKEN = re.compile(
     r"\\(?:begin|end)\s*\{\s*[A-Za-z]+\*?\s*\}|\\operatorname\*|\\hspace\*|\\[A-Za-z]+|\\.|[^\s\x00-\x1f\x7f]",
@@ -60,10 +66,13 @@ def caption_of(latex: str, limits: Limits = "keep", tidy: bool = True) -> Captio
         if not text.split():
             raise Unsplit("is empty")
         return Caption(tuple(text.split()), changes)
+    if (ascii_ := text.translate(FULL_WIDTH)) != text:
+        text, changes["full-width characters written as ASCII"] = ascii_, 1
     text, names = _NAME.subn(r"\\\1 ", text)
     if names:
         changes["names of functions written as commands"] = names
-    tokens = _TOKEN.findall(text)
+    # `\begin { matrix }` is a single one
+    tokens = ["".join(token.split()) if token.endswith("}") else token for token in _TOKEN.findall(text)]
     if "$" in tokens:
         raise Unsplit("holds text around its mathematics ($)")
     if not tokens:
@@ -169,7 +178,16 @@ class _Reader:
             return [token, *self._optional(), *self._argument(token)]
         if token in TWO:
             return [token, *self._argument(token), *self._argument(token)]
-        return [token]
+        if token in ARRAYS:
+            self._optional()
+            if self._next() == "{":
+                self._argument(token)
+            self.changes[f"{token} written as \\begin{{matrix}}"] += 1
+            return [r"\begin{matrix}"]
+        written = [token]
+        while token[:1] == "\\" and token[1:].isalpha() and token not in KNOWN and self._next() == "{":
+            written += self._argument(token)
+        return written
 
     def _bare(self, inner: list[str]) -> list[str]:
         """A group that is no argument, without its braces, unless it has the script that follows it already."""

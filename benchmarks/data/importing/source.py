@@ -1,6 +1,7 @@
 """What is imported: the files of a folder, of a zip, or one file with what lies beside it."""
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -119,17 +120,21 @@ class Source:
 
         A name may have its ending or not, and a path or not.
         """
+        found = self.find(beside, name)
+        self._named.update(found)
+        return found
+
+    def find(self, beside: str, name: str) -> list[str]:
+        """The same, without counting them as named."""
         path = PurePosixPath(name.replace("\\", "/"))
         for folder in IMAGE_FOLDERS:
             if (exact := (PurePosixPath(beside) / folder / path).as_posix().lstrip("./")) in self.sizes:
-                self._named.add(exact)
                 return [exact]
         stems = {path.name, path.stem} if path.suffix.lower() in ENDINGS else {path.name}
         found = [file for stem in sorted(stems) for file in self._by_stem.get(stem, ())]
         for near in _nearer(beside):
             below = [file for file in found if not near or file.startswith(f"{near}/")]
             if below:
-                self._named.update(below)
                 return below
         return []
 
@@ -158,6 +163,13 @@ def split_named(name: str) -> str:
     for part in (path.stem, *reversed(path.parts[:-1])):
         for word in part.lower().replace("-", "_").split("_"):
             if word in SPLITS or word.startswith("test"):
-                return SPLITS.get(word, word)
+                year = re.match(r"(\d{2,4})_test", part)  # 14_test_labels.txt
+                return f"test_{year[1]}" if year else SPLITS.get(word, word)
     folders = [part for part in path.parts[:-1] if part.lower() not in GENERIC]
     return folders[-1] if folders else ""
+
+
+def split_told(image: str) -> str:
+    """The split that the folders of an image tell, if they say train, valid or test."""
+    told = split_named((PurePosixPath(image.replace("\\", "/")).parent / "image").as_posix())
+    return told if told in SPLITS.values() or told.startswith("test") else ""

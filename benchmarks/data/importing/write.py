@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 from rich.progress import track
 
-from hmerbench.benchmarks.data.archive import PREPARED_MARKER, named
+from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER, named
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
 from hmerbench.benchmarks.data.importing.readers import reader_of
 from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Row, Source
@@ -125,9 +125,13 @@ def _write(target: Path, rows: list[Row], spool: IO[bytes], record: dict[str, ob
                 mine = [row for row in rows if row.split == split]
                 text = "".join(f"{row.id}\t{' '.join(row.tokens)}\n" for row in mine)
                 _add(archive, f"data/{split}/caption.txt", text.encode(), zipfile.ZIP_DEFLATED)
-                writers = "".join(f"{row.id}\t{row.writer}\n" for row in mine if row.writer)
-                if writers:
-                    _add(archive, f"data/{split}/writers.txt", writers.encode(), zipfile.ZIP_DEFLATED)
+                columns = {
+                    "writers.txt": {row.id: row.writer for row in mine},
+                    DONE: {row.id: "; ".join(row.prepared) for row in mine},
+                }
+                for file, told in columns.items():
+                    if lines := "".join(f"{id_}\t{words}\n" for id_, words in told.items() if words):
+                        _add(archive, f"data/{split}/{file}", lines.encode(), zipfile.ZIP_DEFLATED)
                 for row in mine:
                     spool.seek(row.start)
                     _add(archive, f"data/{split}/img/{row.id}.png", spool.read(row.size), zipfile.ZIP_STORED)

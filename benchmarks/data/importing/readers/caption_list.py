@@ -1,11 +1,29 @@
-"""A text file of `NAME<TAB>LaTeX` lines, or a blank for the tab, and images beside it: CoMER, MNE, HME100K, CAN."""
+"""A text file with a line for each image, its name and its LaTeX: CoMER, MNE, HME100K, CAN and others.
 
+Between them is a tab, a blank, a comma, a semicolon or a bar, and either may come first: what names images is told by
+the images that are there.
+"""
+
+import csv
 from collections.abc import Iterator
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
-from hmerbench.benchmarks.data.importing.source import Expression, LeftOut, Source, split_named
+from hmerbench.benchmarks.data.importing.source import Expression, LeftOut, Source, split_named, split_told
 
-ENDINGS = (".txt", ".tsv", ".lst")
+ENDINGS = (".txt", ".tsv", ".lst", ".csv", ".psv", ".list")
+LINES = 50  # of a list, by which its form is told
+
+
+class Form(NamedTuple):
+    """What stands between name and LaTeX, and whether the name is last."""
+
+    between: str = "\t"
+    last: bool = False
+
+
+TABBED = Form()
+FORMS = [Form(between, last) for last in (False, True) for between in "\t|;, "]
 
 
 def found(source: Source) -> bool:
@@ -15,10 +33,10 @@ def found(source: Source) -> bool:
 
 def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
     """The expressions of all lists."""
-    for table in _lists(source):
+    for table, form in _lists(source):
         beside = PurePosixPath(table).parent.as_posix()
-        for name, latex in pairs(source.text(table)):
-            yield from with_image(source, beside, name, latex, split_named(table), left_out)
+        for name, latex in pairs(source.text(table), form):
+            yield from with_image(source, beside, name, latex, split_named(table) or split_told(name), left_out)
 
 
 def with_image(
@@ -34,24 +52,39 @@ def with_image(
         left_out.add(name, "no image for the caption")
 
 
-def pairs(text: str) -> Iterator[tuple[str, str]]:
+def pairs(text: str, form: Form = TABBED) -> Iterator[tuple[str, str]]:
     """Name and LaTeX of every line that is not empty."""
     for line in text.splitlines():
         if line.strip():
-            yield pair(line)
+            yield pair(line, form)
 
 
-def pair(line: str) -> tuple[str, str]:
-    """Name and LaTeX of a line; a name with blanks needs the tab."""
-    name, tab, latex = line.partition("\t")
-    if not tab:
-        name, _, latex = line.strip().partition(" ")
+def pair(line: str, form: Form = TABBED) -> tuple[str, str]:
+    """Name and LaTeX of a line; a name with blanks needs the tab, a line of tabs without one has a blank for it."""
+    between, last = form
+    if between in ",;|":
+        cells = next(csv.reader([line], delimiter=between), [""])
+        name, latex = (cells[-1], between.join(cells[:-1])) if last else (cells[0], between.join(cells[1:]))
+    else:
+        if between == "\t" and "\t" not in line:
+            between = " "
+        first, _, second = line.strip(" ").rpartition(between) if last else line.strip(" ").partition(between)
+        name, latex = (second, first) if last else (first, second)
     return name.strip(), latex.strip()
 
 
-def _lists(source: Source) -> Iterator[str]:
+def _lists(source: Source) -> Iterator[tuple[str, Form]]:
+    """The lists among the text files, each in the form in which most of its first lines name images."""
     for table in source.tables(*ENDINGS):
         beside = PurePosixPath(table).parent.as_posix()
-        first = [pair(line) for line in source.text(table)[: 1 << 16].splitlines()[:50] if line.strip()]
-        if any(latex and source.images(beside, name) for name, latex in first):
-            yield table
+        lines = [line for line in source.text(table)[: 1 << 16].splitlines()[:LINES] if line.strip()]
+        named = {form: sum(_names(source, beside, line, form) for line in lines) for form in FORMS}
+        best = max(FORMS, key=lambda form: named[form])  # of several, the first
+        if named[best]:
+            yield table, best
+
+
+def _names(source: Source, beside: str, line: str, form: Form) -> bool:
+    """Whether a line in a form names an image and has LaTeX."""
+    name, latex = pair(line, form) if form.between in line else ("", "")
+    return bool(latex and source.find(beside, name))

@@ -13,7 +13,10 @@ from hmerbench.benchmarks.errors import UserError
 
 ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 IMAGE = ("file_name", "image_path", "image", "img", "img_path", "path", "filename", "file", "name", "img_id", "id")
-LATEX = ("latex", "text", "label", "caption", "gt", "formula", "latex_formula", "ground_truth", "tex")
+LATEX = (
+    *("latex", "text", "label", "caption", "gt", "formula", "latex_formula", "ground_truth", "tex", "normalizedLabel"),
+    *("equation", "latex_code", "annotation", "transcription", "target", "truth", "expression", "sentence"),
+)
 SPLIT, WRITER = ("split", "subset", "set"), ("writer", "writer_id", "user")
 
 
