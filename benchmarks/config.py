@@ -38,7 +38,7 @@ SCHEMA = 8  # version of the settings below: raise it when one is removed, chang
 SEED_LIMIT = 2**64  # torch takes smaller seeds
 FILLED_IN = {  # by the run
     *("schema_version", "recipe", "preset", "seed", "data.name", "data.digest", "data.ink"),
-    *("search.language.digest", "search.together.digests"),
+    *("search.language.digest", "search.together.digests", "start.weights", "start.digest"),
     *("text.name", "text.digest"),  # of a language model
 }
 # Limits of the authors' loader, which skips larger images and longer labels in training and in prediction.
@@ -175,6 +175,13 @@ class Language(Strict):
     length: float = 0.0
 
 
+class Start(Strict):
+    """The weights that a training starts from, none by default: whose they are, and the digest of their file."""
+
+    weights: str = ""
+    digest: str = ""
+
+
 class Together(Strict):
     """Other networks that read together with a run's own: the folders of their runs. `digests` of their weights are
     filled in."""
@@ -249,6 +256,7 @@ class Config(RunSettings):
     seed: int = Field(default=7, ge=0, lt=SEED_LIMIT)
     data: Data = Data()
     model: AnySettings = of_its_network({})
+    start: Start = Field(default=Start(), exclude_if=lambda start: not start.digest)  # as in Search
     augmentation: Augmentation | None = Augmentation()
     training: Training = Training()
     search: Search = Search()

@@ -1,7 +1,7 @@
 """The 113 output classes: three special tokens, then the symbols of dictionary.txt in its order."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 PAD, SOS, EOS = 0, 1, 2
@@ -33,6 +33,11 @@ class Vocabulary:
     def digest(self) -> str:
         """SHA-256 (hex) of the words in order: weights are valid only for the vocabulary they were trained with."""
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
+
+    def extended(self, words: Iterable[str]) -> "Vocabulary":
+        """These words in their order, then those of `words` that are not among them, sorted."""
+        new = sorted({*words} - self.ids.keys())
+        return Vocabulary((*self.words, *new)) if new else self
 
     def encode(self, tokens: Sequence[str]) -> list[int]:
         """Ids of LaTeX tokens. Raises ValueError for the first one that is not in the vocabulary."""

@@ -80,18 +80,25 @@ def train(
     force: options.Force = False,
     workers: options.Workers = None,
     graphs: options.Graphs = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="weights to start from: a run folder, its weights file, or a .ckpt of CoMER's authors"
+        ),
+    ] = None,
 ) -> None:
-    """Train or resume one run; on several devices with torchrun."""
+    """Train or resume one run; on several devices with torchrun. With --from, fine-tune weights on your data."""
     from hmerbench.benchmarks.config import resolve
     from hmerbench.benchmarks.runs.folder import RunFolder
     from hmerbench.benchmarks.runs.workspace import announce, open_data, workspace
     from hmerbench.benchmarks.tracking.live import live
     from hmerbench.benchmarks.tracking.track import track
+    from hmerbench.benchmarks.training.fine_tuning import fine_tuned, tell_gain
     from hmerbench.benchmarks.training.trainer import train
 
     options.compute_with(workers, graphs)
-    if (folder is None) == (not recipe):
-        raise UserError("name one run: a run folder, or --recipe (with --preset and --seed)")
+    if (folder is None) == (not recipe and start is None) or (folder and start):
+        raise UserError("name one run: a run folder, or --recipe (with --preset and --seed), or --from with weights")
     if folder and (preset or seed != 7):
         raise UserError(f"{folder}: this run has its own preset and seed; leave out --preset and --seed")
     if folder:
@@ -99,6 +106,10 @@ def train(
         can_train = (run.path / "checkpoint.safetensors").exists() or not run.history
         if run.weights.exists() and not can_train and not force:
             raise UserError(f"{folder}: it is trained and has no checkpoint to resume from; --force trains it again")
+    elif start:
+        refuse_unknown(filter(None, [recipe]), preset or PRESETS[0])
+        archive = open_data(crohme, results)
+        run = fine_tuned(start, recipe, preset, seed, archive, results)
     else:
         refuse_unknown([recipe], preset or _default_preset())
         archive = open_data(crohme, results)
@@ -112,6 +123,7 @@ def train(
     done = "it was trained already; --force trains it again" if run.trained else "trained"
     with live(run.path):
         train(run, archive)
+    tell_gain(run, archive)
     track(run.path)
     print(f"{done}: {run.path}")
 

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from hmerbench.models.vocab import SPECIAL, Vocabulary
 
 EMBEDDED_MARKER = "EMBEDDED.json"  # in data/: this archive was made by synthetic.py
 MAX_IMAGE_BYTES = 64 << 20
+DONE = "prepared.txt"  # of a split that was imported: ids, and what was done to their images
 PREPARED_MARKER = "PREPARED.json"  # in data/: these images are read as they are
 MAX_NAMED = 10  # unknown symbols or images, in an error
 
@@ -123,9 +125,12 @@ class Archive:
     def vocabulary(self) -> Vocabulary:
         """The words of networks that are trained on this archive: the usual ones, then the others of its training set,
         sorted; so an archive without others has the usual vocabulary."""
-        usual = Vocabulary()
-        own = {word for tokens in self._captions.get("train", {}).values() for word in tokens} - usual.ids.keys()
-        return Vocabulary((*usual.words, *sorted(own))) if own else usual
+        return Vocabulary().extended(self.words)
+
+    @property
+    def words(self) -> set[str]:
+        """The words of its training set."""
+        return {word for tokens in self._captions.get("train", {}).values() for word in tokens}
 
     @cached_property
     def other_words(self) -> Counter[str]:
@@ -148,13 +153,29 @@ class Archive:
         Raises UserError for a damaged one, and for one of one's own on which nothing can be an expression.
         """
         (name,) = self._images[split][id_]
-        return self._prepared(split, name, self._store.read(name, MAX_IMAGE_BYTES), max_area)
+        read = self._prepared(split, name, self.picture(split, id_), max_area)
+        return replace(read, done=done) if (done := self._done.get((split, id_))) else read
 
     def _prepared(self, split: str, name: str, content: bytes, max_area: int) -> Prepared:
         where = f"{self.path}: data/{name}"
         if self._published(split) or self.mark or PREPARED_MARKER in self._store.sizes:
             return Prepared(decoded(content, where))
         return prepare(content, where, max_area)
+
+    def picture(self, split: str, id_: str) -> bytes:
+        """The file of one image."""
+        (name,) = self._images[split][id_]
+        return self._store.read(name, MAX_IMAGE_BYTES)
+
+    @cached_property
+    def _done(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """What `import-data` did to images, by split and id."""
+        files = {split: f"{split}/{DONE}" for split in self.splits if f"{split}/{DONE}" in self._store.sizes}
+        texts = {
+            split: self._store.read(name, MAX_CAPTIONS).decode("utf-8", "replace") for split, name in files.items()
+        }
+        told = ((split, line.partition("\t")) for split, text in texts.items() for line in text.splitlines())
+        return {(split, id_): tuple(done.split("; ")) for split, (id_, _, done) in told}
 
     def _published(self, split: str) -> bool:
         """Whether a split is one of CROHME's, all of them as published; there may be others beside them."""

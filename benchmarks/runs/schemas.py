@@ -30,7 +30,7 @@ class Epoch(Open):
 
 class Environment(Open, total=False):
     """environment.json: where and when training began, and other environments in which it was `resumed`. `trained_in`:
-    the folder from which weights were reused."""
+    the folder from which weights were reused; `start`: the weights that training began with, if from others."""
 
     started: str
     device: str
@@ -39,6 +39,7 @@ class Environment(Open, total=False):
     versions: dict[str, str]
     revision: str | None
     trained_in: str
+    start: dict[str, str]
     resumed: list[dict[str, Any]]
 
 

@@ -19,6 +19,7 @@ from hmerbench.benchmarks.training.checkpoint import flatten_optimizer, restore_
 from hmerbench.benchmarks.training.cuda_graphs import CudaRecord, Record, Replays
 from hmerbench.benchmarks.training.distributed import Team, seed_of
 from hmerbench.benchmarks.training.optimizer import average_decay, make_optimizer, update_average
+from hmerbench.benchmarks.training.start import begin_with
 from hmerbench.models.network import Network, build
 from hmerbench.models.vocab import Vocabulary
 
@@ -26,9 +27,17 @@ from hmerbench.models.vocab import Vocabulary
 class Learner:
     """The network, its optimizer and its averaged weights. A step is `share` micro-batches, then an `update`."""
 
-    def __init__(self, config: Config, team: Team, graphs: bool = False, vocabulary: Vocabulary | None = None):
-        """With `graphs`, steps are recorded; the words are CROHME's, unless others are given. Raises UserError if the
-        processes of the team cannot share the micro-batches of a step evenly."""
+    def __init__(
+        self,
+        config: Config,
+        team: Team,
+        graphs: bool = False,
+        vocabulary: Vocabulary | None = None,
+        start: Network | None = None,
+    ):
+        """With `graphs`, steps are recorded; the words are CROHME's, unless others are given; the first weights are
+        those of `start`, if any. Raises UserError if the processes of the team cannot share the micro-batches of a step
+        evenly."""
         self.config, self.team, training = config, team, config.training
         if training.batching.micro_batches % team.world:
             raise UserError(
@@ -38,7 +47,10 @@ class Learner:
         self.share = training.batching.micro_batches // team.world  # micro-batches per process and step
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)  # so the first weights depend only on the settings
-            self.model = build(config.model, vocabulary).to(team.device)
+            self.model = build(config.model, vocabulary)
+        if start is not None:
+            begin_with(self.model, start)
+        self.model.to(team.device)
         self.bf16 = in_bf16(training.bf16, team.device)
         # faster for bf16 convolutions and for matrix products in place of 1x1 ones, with the same results
         fast = self.bf16 or team.device.type == "cuda"

@@ -33,6 +33,7 @@ from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.optimizer import assign_rate, set_rate
 from hmerbench.benchmarks.training.progress import Report
+from hmerbench.benchmarks.training.start import first_weights
 from hmerbench.benchmarks.training.training_data import training_data
 from hmerbench.models.network import Network
 from hmerbench.models.weights import pack_weights
@@ -112,7 +113,9 @@ class Trainer:
         self.folder, self.team, self.on_epoch = run, team, on_epoch
         self.config = config = run.settings
         self.execution = execution or Execution.on(team.device, team.world, substituted=bool(config.data.substitution))
-        self.learner = Learner(config, team, self.execution.graphs, archive.vocabulary)
+        start = first_weights(run)
+        words = start.vocabulary.extended(archive.words) if start else archive.vocabulary
+        self.learner = Learner(config, team, self.execution.graphs, words, start)
         self.training_set, self.validation = training_data(
             config, archive, samples, team.device, self.learner.model, self.execution.resident
         )
@@ -154,6 +157,7 @@ class Trainer:
     def _write_environment(self, resumed: bool) -> None:
         """Record where training begins (threads: of all processes), and, if it is resumed elsewhere, that, too."""
         here = environment(self.team.device) | asdict(self.execution)
+        here |= {"start": self.config.start.model_dump()} if self.config.start.digest else {}
         began = self.folder.environment if resumed else {}
         here["threads"] *= self.team.world
         self.folder.write("environment.json", resumed_in(self.folder.path, began, here))

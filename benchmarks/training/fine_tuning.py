@@ -1,0 +1,139 @@
+"""Fine-tuning: `train --from WEIGHTS` goes on from the weights of another run, on images of one's own.
+
+The network, the scale of its images and its search are those of the weights. Unless a preset says how it is trained, it
+is as the weights were, but for 20 epochs and at a fifth of the learning rate. Nothing is generated from pen strokes.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from hmerbench.benchmarks.config import NEED_INK, SCHEMA, Config, read_named, refuse_filled_in, sized, validate
+from hmerbench.benchmarks.data.archive import Archive, named
+from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
+from hmerbench.benchmarks.environment import best_device
+from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.printing import console, counted
+from hmerbench.benchmarks.recognition.predict import named_samples, recognize
+from hmerbench.benchmarks.recognition.recognizer import Recognizer
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.workspace import workspace
+from hmerbench.benchmarks.training.start import FILE, first_weights
+from hmerbench.benchmarks.yaml_files import merge
+from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.evaluation.scoring.stats import mcnemar
+from hmerbench.models.network import Network
+from hmerbench.models.settings import of_its_network
+from hmerbench.models.vocab import SPECIAL
+from hmerbench.models.weights import load_weights, pack_weights
+
+EPOCHS, RATE = 20, 0.2  # without a preset; the rate is a share of that of the weights' own training
+HELD_OUT = 0.1  # of the training set, where there is no test set
+MEASURED = 200  # images at most on which the gain is measured
+GAIN = "gain.json"
+
+
+def fine_tuned(weights: Path, recipe: str, preset: str, seed: int, archive: Archive, results: Path) -> RunFolder:
+    """The folder of a run that starts from weights: of a run folder, a weights file in one, or a .ckpt of CoMER's
+    authors. Raises UserError or CheckpointError for weights that cannot be loaded, and UserError for those of another
+    network than that of a `recipe`, if one is given.
+    """
+    start = Recognizer.load(weights)
+    packed = pack_weights(start.model.cpu())
+    theirs, names = start.config, (recipe, preset)
+    keys: dict[str, Any] = theirs.model_dump(mode="json") | _effort(theirs, weights, *names)
+    keys |= {"schema_version": SCHEMA, "seed": seed, "heldout": HELD_OUT}
+    whose = f"{theirs.recipe}/{theirs.preset}-seed{theirs.seed}"
+    keys["start"] = {"weights": whose, "digest": hashlib.sha256(packed).hexdigest()}
+    keys["data"] |= {"name": archive.name, "digest": archive.digest, "limit": None, "ink": ""}
+    keys["data"] |= dict.fromkeys(NEED_INK, 0)
+    keys["search"] = {key: value for key, value in keys["search"].items() if key not in ("language", "together")}
+    training = keys["training"]
+    selects = training["schedule"]["name"] == "plateau" or training["early_stop"]
+    keys["select"] = "last" if archive.test_splits and not selects else "heldout"
+    if not selects:  # held-out images are read once, in the end: they choose nothing
+        training["validate_every"] = training["epochs"]
+    run_settings = validate(Config, keys, f"{weights}: fine-tuning")
+    run = RunFolder(workspace(archive, results) / "runs" / run_settings.run_name, run_settings)
+    run.write(FILE, packed)
+    _tell_words({*start.model.vocabulary.words} - {*SPECIAL}, archive.words)
+    return run
+
+
+def _effort(theirs: Config, weights: Path, recipe: str, preset: str) -> dict[str, Any]:
+    """How the run is trained: as a preset says, and a recipe, or as the weights were, but less."""
+    wanted: dict[str, Any] = {}
+    for kind, name in (("presets", preset), ("recipes", recipe)):
+        if name:
+            _, keys, source = read_named(kind, name)
+            refuse_filled_in(keys, source)
+            wanted = merge(wanted, keys)
+    if recipe:
+        _refuse_other_network(theirs, weights, wanted.get("model", {}), recipe, preset)
+    if preset:
+        named_ = {"recipe": theirs.recipe, "preset": f"{Path(preset).stem}-from-{theirs.preset}"}
+        told = {key: wanted[key] for key in ("training", "augmentation") if key in wanted}
+        effort = validate(Config, named_ | told, preset)
+        return effort.model_dump(mode="json", include={"preset", "training", "augmentation"})
+    rate = RATE * theirs.training.optimizer.lr
+    less = {"training.epochs": EPOCHS, "training.optimizer.lr": rate, "training.batching.curriculum": 0}
+    less |= {"training.schedule.name": "cosine", "training.schedule.warmup": 0.1, "training.early_stop": None}
+    effort = theirs.changed(less | {"preset": f"from-{theirs.preset}"}, str(weights))
+    return effort.model_dump(mode="json", include={"preset", "training"})
+
+
+def _refuse_other_network(theirs: Config, weights: Path, model: Mapping[str, Any], recipe: str, preset: str) -> None:
+    """Raise UserError if a recipe, with a preset that says the sizes, describes another network than the weights'."""
+    wanted = asdict(of_its_network(sized(model, recipe))) if preset else dict(model)
+    own = asdict(theirs.model)
+    other = [key for key in wanted if own.get(key) != wanted[key] and "dropout" not in key]
+    if other:
+        differ = ", ".join(f"{key} {own.get(key, 'absent')} instead of {wanted[key]}" for key in other)
+        what = f"{recipe} with {preset}" if preset else recipe
+        raise UserError(f"{weights}: another network than that of {what} ({differ}); leave out --recipe")
+
+
+def _tell_words(theirs: set[str], own: set[str]) -> None:
+    """Print which words are new, and which may be forgotten."""
+    if new := sorted(own - theirs):
+        console.print(f"new words, which these weights get rows for: {named(new)}")
+    if lacking := sorted(theirs - own):
+        console.print(
+            f"words of the weights that the training captions lack, and that may be forgotten: {len(lacking)} of "
+            f"{len(theirs)} ({named(lacking)})"
+        )
+
+
+def tell_gain(run: RunFolder, archive: Archive) -> None:
+    """Print how many held-out images the weights that a run starts from read right, and how many it does itself: those
+    of its test sets, evenly spaced, or else of the part of its training set that is held out. Write gain.json."""
+    start = first_weights(run)
+    if start is None:
+        return
+    of, samples = _held_out(run.settings, archive)
+    before, after = (_right(model, run.settings, samples) for model in (start, load_weights(run.weights)))
+    won, lost = len(after - before), len(before - after)
+    n, p = len(samples), mcnemar(won, lost)
+    run.write(GAIN, {"of": of, "n": n, "before": len(before), "after": len(after), "won": won, "lost": lost, "p": p})
+    rates = [f"{100 * len(right) / n:.1f} % ({interval_text(len(right), n)})" for right in (before, after)]
+    training = run.settings.training
+    chosen = ", which chose the epoch" if of == "train" and training.validate_every < training.epochs else ""
+    console.print(
+        f"held out, {counted(n, 'image')} of {of}{chosen}: {rates[0]} read right before, {rates[1]} after, token by "
+        f"token; {won} won, {lost} lost, p = {p:.2g}"
+    )
+
+
+def _held_out(config: Config, archive: Archive) -> tuple[str, list[Sample]]:
+    if archive.test_splits:
+        return ", ".join(archive.test_splits), evenly(named_samples(archive, archive.test_splits, config), MEASURED)
+    samples = evenly(archive.samples("train", config.data.max_area), config.data.limit)
+    return "train", evenly(split_heldout(samples, config.heldout, config.seed)[1], MEASURED)
+
+
+def _right(model: Network, config: Config, samples: list[Sample]) -> set[str]:
+    device = best_device()
+    read = recognize(model.to(device).eval(), config, samples, device, "held-out images")
+    return {sample.id for sample in samples if read.get(sample.id, ((),))[0] == sample.tokens}
