@@ -24,7 +24,7 @@ from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.report.plan import show_plan
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.workspace import announce, workspace
+from hmerbench.benchmarks.runs.workspace import announce, remember, workspace
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.jobs.engine import Engine
@@ -68,6 +68,7 @@ def reproduce(
     for run in runs if options.force else ():
         run.forget_training()
     announce(archive)
+    remember(archive, results)
     show_plan(runs, splits)
     if words := _advice(archive, runs):
         console.print(words)

@@ -61,17 +61,17 @@ Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone whe
 
 def committed(results: Path) -> Tables:
     """The reported and reproduced rows, as in results/table*.{csv,md,tex}."""
-    return _paper_tables(_rows(results / "reproduced", "reproduced"))
+    return _paper_tables(_rows("reproduced", results / "reproduced"))
 
 
 def local(results: Path) -> Tables:
     """The committed rows and those of CROHME runs under results/runs/."""
-    return _paper_tables(_rows(results / "reproduced", "reproduced") + _rows(results / "runs", "local"))
+    return _paper_tables(_rows("reproduced", results / "reproduced") + _rows("local", results / "runs"))
 
 
 def apart(workspace: Path) -> Tables:
-    """The rows of runs on other data than CROHME, without the paper's rows."""
-    return {"table2": _frame(_rows(workspace / "runs", "local"), "table2")}
+    """The rows of runs on other data than CROHME, and of weights that read it, without the paper's rows."""
+    return {"table2": _frame(_rows("local", workspace / "runs", workspace / "evaluated"), "table2")}
 
 
 def write(tables: Tables, folder: Path, *, crohme: bool = True) -> list[Path]:
@@ -311,10 +311,10 @@ def _paper_tables(runs: list[dict[str, Any]]) -> Tables:
     return {"table1": _frame(first, "table1"), "table2": _frame(second + runs, "table2")}
 
 
-def _rows(root: Path, source: str) -> list[dict[str, Any]]:
+def _rows(source: str, *roots: Path) -> list[dict[str, Any]]:
     """One row per dataset, recipe and preset: the mean over seeds, using the last scored run of each seed."""
     latest: dict[tuple, tuple[float, RunFolder, Score]] = {}
-    for run in RunFolder.under(root):
+    for run in RunFolder.under(*roots):
         made_by = "external" if source == "reproduced" and run.external else source
         for split, score in run.scores.items():
             settings = presets.settings_digest(run)  # two recipes may share a name
@@ -352,7 +352,8 @@ def _other_scorer(score: Score) -> str:
 
 def _dataset(run: RunFolder, split: str, n: int) -> str:
     """CROHME's year or the name of other data, and how much of it was scored if not all."""
-    label = split if run.data == "crohme" else run.data if split == "test" else f"{run.data} {split}"
+    data = run.read_data
+    label = split if data == "crohme" else data if split == "test" else f"{data} {split}"
     partial = run.settings.search.limit == n != reference()["test_sets"].get(split)
     return f"{label} [{n} evenly spaced]" if partial else label
 

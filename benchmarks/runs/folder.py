@@ -227,6 +227,17 @@ class RunFolder:
         """Name of the training archive: crohme, embedded or foreign."""
         return self.settings.data.name or "unknown"
 
+    @property
+    def read_data(self) -> str:
+        """Name of the data that it reads: where `evaluate` puts what weights read of other data, that."""
+        local, space = ("", "", *self.path.absolute().parts)[-5:-3]
+        return space.partition("-")[0] if self.evaluated and local == "local" else self.data
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether it is what `evaluate` made with weights, not a training."""
+        return self.path.absolute().parts[-3:-2] == ("evaluated",)
+
     @cached_property
     def digest(self) -> str:
         """Digest of the configuration, which is part of the folder's name."""

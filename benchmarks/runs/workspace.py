@@ -5,7 +5,10 @@ from pathlib import Path
 
 from hmerbench.benchmarks.data.archive import Archive, named, open_archive
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import console
+
+LAST = "last-data.txt"  # in local/: where the data of one's own are that were used last
 
 
 def open_data(crohme: Path | None, results: Path, trains: bool = True) -> Archive:
@@ -24,6 +27,18 @@ def workspace(archive: Archive, results: Path) -> Path:
         return results
     name = archive.name if archive.name == "embedded" else f"{archive.name}-{archive.digest[:8]}"
     return results / "local" / name
+
+
+def remember(archive: Archive, results: Path) -> None:
+    """Record where data of one's own is, so that the report finds it."""
+    if archive.name == "foreign":
+        write_atomically(results / "local" / LAST, f"{archive.path.absolute()}\n")
+
+
+def last_own(results: Path) -> Path | None:
+    """Where the last data of one's own was; None if there was none."""
+    record = results / "local" / LAST
+    return Path(record.read_text(encoding="utf-8").rstrip("\n")) if record.exists() else None
 
 
 def select_splits(archive: Archive, years: Sequence[str]) -> list[str]:

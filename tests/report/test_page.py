@@ -10,6 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from PIL import ExifTags, Image
 from typer.testing import CliRunner
 
 from hmerbench.benchmarks.cli.main import app
@@ -18,6 +19,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.page import browser, make, systems
 from hmerbench.benchmarks.report.page.make import Material, drawings, gather, render, report
 from hmerbench.benchmarks.report.page.playback import add_attention
+from hmerbench.benchmarks.runs.workspace import remember, workspace
 from hmerbench.evaluation import symlg
 from hmerbench.evaluation.scoreboard.card import Card, System
 from hmerbench.evaluation.scoring import alignment
@@ -253,6 +255,41 @@ def test_without_crohme_the_embedded_sets_runs_are_shown_and_named(place: Place,
     shutil.copytree(MEDIUM, tmp_path / "reproduced/comer-fusion/medium-seed7")
     both = render(gather(None, tmp_path, 0), tmp_path)
     assert "rows named embedded are NOT CROHME numbers." in both
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_what_evaluate_read_of_ones_own_set_is_shown(place: Place, tmp_path: Path) -> None:
+    """Without a training set; a picture on its side, and one that cannot be read, are shown with what was done."""
+    own = shutil.copytree(place.crohme, tmp_path / "own")
+    shutil.rmtree(own / "data/train")
+    images, exif = own / "data/test/img", Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    ink = np.array(Image.open(images / "label.bmp"))
+    Image.fromarray(np.rot90(255 - np.pad(ink, 20))).save(images / "label.jpg", exif=exif)
+    (images / "root.png").write_bytes(b"no picture")
+    for name in ("label", "root"):
+        (images / f"{name}.bmp").unlink()
+    results, archive = tmp_path / "results", open_archive(own, trains=False)
+    read = workspace(archive, results) / "evaluated/bttr/tiny-seed7-0"
+    shutil.copytree(place.a, read)
+    material = gather(own, results, 1)
+    (data,) = material.sets
+    at = {id_: number for number, id_ in enumerate(data.ids)}
+    assert list(data.runs) == ["local/bttr/tiny-seed7-0"] and len(data.ids) == N and all(data.truths)
+    assert [entry and entry["exact"] for entry in data.runs["local/bttr/tiny-seed7-0"]].count(True) == 55
+    assert "turned upright; inverted" in data.prepared[at["label"]] and data.pictures[at["label"]]
+    assert (data.images[at["root"]], data.pictures[at["root"]]) == ("", "") and "root.png" in data.prepared[at["root"]]
+    (table,) = (frame for title, frame in material.frames if "NOT CROHME" in title)
+    assert table["dataset"].tolist() == ["foreign"] and table["source"].tolist() == ["local"]
+    page = render(material, results)
+    assert "ExpRate on foreign data (NOT CROHME)" in page and "cost is left out" not in page
+    assert gather(None, results, 0).sets == []
+    remember(archive, results)
+    assert gather(None, results, 1).sets == material.sets
+    own.rename(tmp_path / "moved")
+    assert any(
+        "last job are not shown" in note and "no such archive" in note for note in gather(None, results, 0).notes
+    )
 
 
 @pytest.mark.usefixtures("undrawn")

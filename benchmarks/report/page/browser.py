@@ -16,6 +16,7 @@ import cv2
 import numpy as np
 
 from hmerbench.benchmarks.data.archive import Archive
+from hmerbench.benchmarks.data.normalize_image import decoded
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -29,6 +30,7 @@ from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.evaluation.scoring.metrics import Expression
 from hmerbench.evaluation.symlg import SymLG
 
+PICTURE = 320  # px, the longer side of a picture as it was before it was prepared
 MAX_SHOWN = 4_000  # characters of a prediction; the rest is cut off
 RELATION_LETTERS = {"": ".", "R": "R", "Sub": "S", "Sup": "P", "Above": "A", "Below": "B", "Inside": "I"}
 ERROR_LETTERS = {"label": "x", "relation": "r", "missing": "m", "extra": "e"}
@@ -48,7 +50,9 @@ class TestSet:
     lengths: list[int | None]
     kinds: list[list[str] | None]
     truths: list[Json | None]
-    images: list[str]  # WebP, base64
+    images: list[str]  # WebP, base64; "" for one that cannot be read
+    prepared: list[str]  # what was done to each picture, or why it cannot be read
+    pictures: list[str]  # before that, WebP, base64; "" if nothing was done
     runs: dict[str, list[Json | None]]
     attention: dict[str, dict[str, Json]] = field(default_factory=dict)  # by run and id (playback.py)
 
@@ -108,7 +112,7 @@ def build(
 ) -> list[TestSet]:
     """Build the test sets of an archive or, without one, those that the runs were scored on, without images and ground
     truth. `systems`: other predictions, by key and test set."""
-    others = [run for run in runs if archive and run.settings.data.digest != archive.digest]
+    others = [run for run in runs if archive and run.settings.data.digest != archive.digest and not run.evaluated]
     notes += [f"{run.path}: was trained on other data than this archive, so it is not in the browser" for run in others]
     runs = _without_copies([run for run in runs if run not in others])
     sets = []
@@ -160,6 +164,7 @@ def _set(
             count = f"{counted(len(mismatched), 'verdict')} on {name} made from other predictions ({named})"
             notes.append(f"{path}: {count}; run hmerbench score")
         runs[key_] = [entry for entry, _ in entries]
+    images = [_images(archive, name, id_) for id_ in ids] if archive else []
     return TestSet(
         archive.name if archive else "crohme",
         name,
@@ -167,9 +172,25 @@ def _set(
         [len(truth.tokens) if truth else known[id_].length for id_, truth in zip(ids, truths, strict=True)],
         [sorted(structures(truth.graph), key=STRUCTURES.index) if truth else None for truth in truths],
         [_truth(truth) if truth else None for truth in truths],
-        [webp(archive.image(name, id_)) for id_ in ids] if archive else [],
+        [image for image, _, _ in images],
+        [done for _, done, _ in images],
+        [before for _, _, before in images],
         runs,
     )
+
+
+def _images(archive: Archive, name: str, id_: str) -> tuple[str, str, str]:
+    """What a network reads of an image, what was done to the picture, and the picture in small, if anything was."""
+    try:
+        found = archive.prepared(name, id_)
+    except UserError as error:
+        return "", str(error).removeprefix(f"{archive.path}: "), ""
+    before = decoded(archive.picture(name, id_), id_) if found.done else found.ink
+    if np.array_equal(before, found.ink):  # prepared when it was imported
+        return webp(found.ink), "; ".join(found.done), ""
+    shrink = min(1.0, PICTURE / max(before.shape))
+    small = cv2.resize(before, None, fx=shrink, fy=shrink, interpolation=cv2.INTER_AREA)
+    return webp(found.ink), "; ".join(found.done), webp(small, 60)
 
 
 def _truths(archive: Archive, name: str, ids: Sequence[str]) -> list[Truth]:
@@ -242,6 +263,6 @@ def _drawn(tree: Tree) -> Json:
     return {"labels": tree.labels, "parents": tree.parents, "relations": relations}
 
 
-def webp(image: np.ndarray) -> str:
-    """Encode as lossless WebP, base64: a third smaller than PNG for handwriting."""
-    return base64.b64encode(cv2.imencode(".webp", image, [cv2.IMWRITE_WEBP_QUALITY, 101])[1].tobytes()).decode()
+def webp(image: np.ndarray, quality: int = 101) -> str:
+    """Encode as WebP, base64, by default lossless: a third smaller than PNG for handwriting."""
+    return base64.b64encode(cv2.imencode(".webp", image, [cv2.IMWRITE_WEBP_QUALITY, quality])[1].tobytes()).decode()

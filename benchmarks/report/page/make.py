@@ -31,7 +31,7 @@ from hmerbench.benchmarks.report.page.browser import Json, TestSet, build, find_
 from hmerbench.benchmarks.report.page.playback import add_attention
 from hmerbench.benchmarks.report.page.systems import read_systems
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.workspace import workspace
+from hmerbench.benchmarks.runs.workspace import last_own, workspace
 from hmerbench.evaluation.scoring.analysis import STRUCTURES
 from hmerbench.evaluation.scoring.interval import interval_text
 from hmerbench.evaluation.scoring.lengths import BUCKETS
@@ -90,8 +90,9 @@ class Material:
 def report(crohme: Path | None, results: Path, attention: int = 12, systems: Path | None = None) -> Path:
     """Write the page to results/report/index.html, atomically, and return its path.
 
-    With an archive, the page shows the runs on it with images and ground truth. Without, it shows the CROHME runs
-    without them, and runs on the embedded set, if any, in full. A page without CROHME's images does not replace one
+    With an archive, the page shows the runs on it, and what `evaluate` read of it, with images and ground truth.
+    Without, it shows the CROHME runs without them, and in full the embedded set, if there are runs on it, and the last
+    data of one's own. A page without CROHME's images does not replace one
     with them; it is written to without-crohme.html instead. `attention` is the number of evenly spaced expressions per
     set, and of wrong ones, with attention playback. `systems`: a folder of published systems' predictions, to be
     browsed beside the runs on CROHME. Raises UserError for a damaged archive or score file.
@@ -110,7 +111,7 @@ def gather(crohme: Path | None, results: Path, attention: int, systems: Path | N
     if results.parent.name == "local" and (results / "runs").is_dir():
         its = f"CROHME={results / 'data.zip'}" if (results / "data.zip").exists() else "CROHME= with its archive"
         raise UserError(f"{results}: these are the runs on one archive, named by it: make report {its}")
-    archive = open_archive(crohme) if crohme else None
+    archive = open_archive(crohme, trains=False) if crohme else None
     material = Material(archive, [(tables.heading(name), frame) for name, frame in tables.local(results).items()])
     notes = material.notes
     crohme_runs = find_runs(results / "reproduced", notes) + find_runs(results / "runs", notes)
@@ -118,14 +119,13 @@ def gather(crohme: Path | None, results: Path, attention: int, systems: Path | N
         material.add(archive, crohme_runs, attention, systems)
     if systems and (archive is None or archive.name != "crohme"):
         notes.append(f"{systems}: published systems are shown beside CROHME's ground truth; CROHME= gives it")
-    other, embedded = archive, results / "local" / "embedded"
-    if archive is None and any(embedded.glob("runs/*/*/config.yaml")) and (embedded / "data.zip").exists():
-        other = open_archive(embedded / "data.zip")
-    if other is not None and other.name != "crohme":  # gets a table of its own
-        space = workspace(other, results)
-        frame = tables.apart(space)["table2"]
-        material.frames += [(tables.heading("table2", crohme=False), frame)] if len(frame) else []
-        material.add(other, find_runs(space / "runs", notes), attention)
+    for other in (archive,) if archive else _last_used(results, notes):  # each gets a table of its own
+        if other.name != "crohme":
+            space = workspace(other, results)
+            frame = tables.apart(space)["table2"]
+            material.frames += [(tables.heading("table2", crohme=False), frame)] if len(frame) else []
+            runs = find_runs(space / "runs", notes) + find_runs(space / "evaluated", notes)
+            material.add(other, runs, attention)
     if not material.runs:
         notes.append("There are no runs yet: make reproduce-table2 makes some; the tables hold reported numbers only.")
     if material.sets:
@@ -133,6 +133,20 @@ def gather(crohme: Path | None, results: Path, attention: int, systems: Path | N
     if archive is None:
         notes.append("CROHME's images and ground truth are not included: make report CROHME=data.zip shows them.")
     return material
+
+
+def _last_used(results: Path, notes: list[str]) -> list[Archive]:
+    """The embedded set if there are runs on it, and the data of the last job on data of one's own, if it is there."""
+    found = list[Archive]()
+    embedded = results / "local" / "embedded"
+    if any(embedded.glob("*/*/*/config.yaml")) and (embedded / "data.zip").exists():
+        found.append(open_archive(embedded / "data.zip"))
+    if place := last_own(results):
+        try:
+            found.append(open_archive(place, trains=False))
+        except UserError as error:
+            notes.append(f"the data of the last job are not shown: {error}")
+    return found
 
 
 def render(material: Material, results: Path) -> str:
@@ -195,8 +209,8 @@ def packed(data: Any) -> str:
 def _summary(results: Path, runs: Sequence[RunFolder]) -> Json:
     """The runs on other data, then README's table and the sentences below it."""
     shown = []
-    for data in sorted({run.data for run in runs} - {"crohme"}):
-        own = [run for run in runs if run.data == data and run.scores]
+    for data in sorted({run.read_data for run in runs} - {"crohme"}):
+        own = [run for run in runs if run.read_data == data and run.scores]
         splits = sorted({split for run in own for split in run.scores})
         cells = [[title(run), *(_rate(run, split) for split in splits)] for run in own]
         heading = f"ExpRate on {data} data (NOT CROHME), in percent, with the 95 % interval"
@@ -242,6 +256,8 @@ def _costs(runs: Sequence[RunFolder], notes: list[str]) -> list[Json]:
     """One row per run, from its history and environment; a run without a history becomes a note."""
     rows = []
     for run in runs:
+        if run.evaluated:  # trained elsewhere
+            continue
         try:
             environment, epochs = run.environment, run.history
             if not epochs:

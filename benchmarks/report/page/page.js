@@ -40,6 +40,8 @@ async function loadSet({ key }) {
     kinds: data.kinds[index],
     truth: data.truths[index],
     image: data.images[index],
+    prepared: data.prepared[index],
+    before: data.pictures[index],
     runs: ofEachRun(data.runs, index),
     played: Object.keys(data.attention).length > 0,
     attention: ofEachRun(data.attention, id),
@@ -190,13 +192,15 @@ function drawDetail(row) {
 }
 
 function figure(row) {
-  if (!row.image) return make("p", { class: "empty" }, meta.noImages);
+  if (!row.image) return make("p", { class: "empty" }, row.prepared ? `The image cannot be read: ${row.prepared}.` : meta.noImages);
   const image = make("img", { src: picture(row), alt: "handwritten expression " + row.id, class: "ink" });
   const stack = make("div", { class: "stack" }, image, make("canvas", { id: "heat", "aria-hidden": true }));
   image.addEventListener("load", () => {
     stack.style.width = image.naturalWidth * Math.min(1.6, 240 / image.naturalHeight) + "px";
   });
-  return make("figure", {}, stack);
+  const before = row.before && make("img", { src: "data:image/webp;base64," + row.before, alt: "the picture before", class: "before" });
+  const done = row.prepared && make("figcaption", { class: "fine" }, `Before it was read: ${row.prepared}.`);
+  return make("figure", {}, ...[before, stack, done].filter(Boolean));
 }
 
 // The truth is marked for the first chosen run that is wrong and could be aligned.
