@@ -40,7 +40,7 @@ def nested(
     crohme: Annotated[Path, typer.Option(help="CoMER's data.zip")],
     results: Results = RESULTS,
 ) -> None:
-    """Score the committed predictions on nested formulas (MNE's N1 and N2, by depth); write results/nested.*."""
+    """Score the committed predictions on nested formulas (MNE's N1, N2 and N3, by depth); write results/nested.*."""
     from hmerbench.benchmarks.data.archive import open_archive
     from hmerbench.benchmarks.printing import show
     from hmerbench.benchmarks.report import nested
@@ -48,7 +48,7 @@ def nested(
     sets = open_archive(mne, trains=False)
     table = nested.rows(open_archive(crohme), sets, results)
     show("nested formulas", table)
-    for path in nested.write_nested(table, {name: len(sets.captions(name)) for name in nested.TAKEN}, results):
+    for path in nested.write_nested(table, {name: len(sets.captions(name)) for name in sets.splits}, results):
         print(path)
 
 

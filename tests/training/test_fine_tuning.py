@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -171,6 +172,9 @@ def test_a_preset_says_how_it_is_trained(begun: tuple[RunFolder, Path], tmp_path
 def test_on_the_command_line(
     begun: tuple[RunFolder, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.track.track", lambda *_, **__: None)  # MLflow takes seconds
+    monkeypatch.setattr("hmerbench.benchmarks.tracking.live.live", lambda _: nullcontext())
+
     def command(*arguments: object) -> int:
         monkeypatch.setattr(sys, "argv", ["hmerbench", "train", *map(str, arguments)])
         return main()

@@ -6,6 +6,7 @@ Images go through a spool on disk, so that memory holds captions alone. The same
 import json
 import re
 import tempfile
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,6 @@ from typing import IO
 
 import cv2
 import numpy as np
-from rich.progress import track
 
 from hmerbench.benchmarks.data.archive import DONE, PREPARED_MARKER, named
 from hmerbench.benchmarks.data.importing.captions import Limits, Unsplit, caption_of
@@ -28,6 +28,7 @@ from hmerbench.benchmarks.printing import console, counted, err_console, show
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.vocab import Vocabulary
 
+QUIET_SECONDS = 15  # between two lines of progress without a terminal
 DATE = (1980, 1, 1, 0, 0, 0)  # of every entry, so that equal content gives equal bytes
 
 
@@ -61,7 +62,7 @@ def _spooled(
     expressions: Iterator[Expression], source: Source, spool: IO[bytes], left_out: LeftOut, limits: Limits, tidy: bool
 ) -> Iterator[Row]:
     """The expressions that can be used, their images prepared and written to the spool."""
-    for found in track(expressions, "  importing", console=err_console, transient=True, total=None):
+    for found in _with_progress(expressions):
         try:
             caption = caption_of(found.latex, limits, tidy)
             prepared = _prepared(source, found.image, tidy)
@@ -79,6 +80,19 @@ def _spooled(
         yield Row(*told, changes, done, start, len(content))
     for image in source.unnamed_images():
         left_out.add(image, NO_CAPTION)
+
+
+def _with_progress(expressions: Iterator[Expression]) -> Iterator[Expression]:
+    """The expressions, their number being told: on a terminal all the time, else now and then."""
+    told = time.monotonic()
+    with err_console.status("  importing") as status:
+        for number, found in enumerate(expressions):
+            if number % 100 == 0 and err_console.is_terminal:
+                status.update(f"  importing: {number:,} expressions")
+            elif not err_console.is_terminal and time.monotonic() - told > QUIET_SECONDS:
+                told = time.monotonic()
+                err_console.print(f"  importing: {number:,} expressions")
+            yield found
 
 
 def _prepared(source: Source, image: str | bytes | np.ndarray, tidy: bool) -> Prepared:

@@ -29,14 +29,13 @@ def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
             file = parquet.ParquetFile(io.BytesIO(source.read(table)))
             columns = file.schema_arrow.names
         except (arrow.ArrowException, OSError) as error:
-            raise UserError(f"{source.path}: {table} is not parquet ({one_line(error)}); fetch it again") from None
+            left_out.add(table, f"not parquet ({one_line(error)})")
+            continue
         kinds = {name: file.schema_arrow.field(name).type for name in columns}
         images = [name for name, kind in kinds.items() if arrow.types.is_struct(kind) or arrow.types.is_binary(kind)]
         if not images or not any(name in LATEX for name in columns):
-            have = ", ".join(columns)
-            raise UserError(
-                f"{source.path}: {table} has no column of images, or none of LaTeX ({', '.join(LATEX)}), only {have}"
-            )
+            left_out.add(table, f"no column of images, or none of LaTeX, only {', '.join(columns)}")
+            continue
         number = 0
         for batch in file.iter_batches(batch_size=ROWS):
             for row in batch.to_pylist():

@@ -14,7 +14,6 @@ import numpy as np
 from hmerbench.benchmarks.data.importing.readers.caption_list import pair, pairs
 from hmerbench.benchmarks.data.importing.source import NO_CAPTION, Expression, LeftOut, Source, split_named
 from hmerbench.benchmarks.data.normalize_image import ENDINGS
-from hmerbench.benchmarks.errors import UserError
 from hmerbench.models.weights import one_line
 
 ALLOWED = {
@@ -44,10 +43,15 @@ def found(source: Source) -> bool:
 def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
     """The expressions of all pickles, with captions from the lists beside them."""
     for name in source.tables(".pkl", ".pickle"):
-        held = unpickled(source.read(name), f"{source.path}: {name}")
+        try:
+            held = unpickled(source.read(name))
+        except ValueError as error:
+            left_out.add(name, str(error))
+            continue
         lists = [table for table in _lists(source) if _belong(name, table)]
         if not lists:
-            raise UserError(f"{source.path}: no list of captions (NAME<TAB>LaTeX) beside {name}; put one there")
+            left_out.add(name, "no list of captions (NAME<TAB>LaTeX) beside it")
+            continue
         stems = {_stem(key): key for key in held}
         if len(stems) < len(held):
             left_out.add(name, "two images of one name")
@@ -66,14 +70,14 @@ def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
             left_out.add(stem, NO_CAPTION)
 
 
-def unpickled(content: bytes, where: str) -> dict[str, Any]:
-    """The images in a pickle by name. Raises UserError for one that is damaged, or would run a program."""
+def unpickled(content: bytes) -> dict[str, Any]:
+    """The images in a pickle by name. Raises ValueError for one that is damaged, or would run a program."""
     try:
         held = ArrayUnpickler(io.BytesIO(content), encoding="latin1").load()
     except Exception as error:  # a damaged pickle raises nearly anything
-        raise UserError(f"{where} is no pickle of arrays ({one_line(error)}); take another form of the data") from None
+        raise ValueError(f"no pickle of arrays ({one_line(error)})") from None
     if not isinstance(held, dict) or not held or not all(isinstance(key, str) for key in held):
-        raise UserError(f"{where} holds no images by name; take another form of the data")
+        raise ValueError("holds no images by name")
     return held
 
 
