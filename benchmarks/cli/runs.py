@@ -109,7 +109,7 @@ def train(
     elif start:
         refuse_unknown(filter(None, [recipe]), preset or PRESETS[0])
         archive = open_data(crohme, results)
-        run = fine_tuned(start, recipe, preset, seed, archive, results)
+        run = fine_tuned(start, recipe, preset, seed, archive, workspace(archive, results) / "runs")
     else:
         refuse_unknown([recipe], preset or _default_preset())
         archive = open_data(crohme, results)

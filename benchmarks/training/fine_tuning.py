@@ -19,7 +19,6 @@ from hmerbench.benchmarks.printing import console, counted
 from hmerbench.benchmarks.recognition.predict import named_samples, recognize
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.benchmarks.training.start import FILE, first_weights
 from hmerbench.benchmarks.yaml_files import merge
 from hmerbench.evaluation.scoring.interval import interval_text
@@ -35,15 +34,17 @@ MEASURED = 200  # images at most on which the gain is measured
 GAIN = "gain.json"
 
 
-def fine_tuned(weights: Path, recipe: str, preset: str, seed: int, archive: Archive, results: Path) -> RunFolder:
-    """The folder of a run that starts from weights: of a run folder, a weights file in one, or a .ckpt of CoMER's
-    authors. Raises UserError or CheckpointError for weights that cannot be loaded, and UserError for those of another
-    network than that of a `recipe`, if one is given.
+def fine_tuned(weights: Path, recipe: str, preset: str, seed: int, archive: Archive, place: Path) -> RunFolder:
+    """The folder, under `place`, of a run that starts from weights.
+
+    `weights`: a run folder, a weights file in one, or a .ckpt of CoMER's authors. Raises UserError or CheckpointError
+    for those that cannot be loaded, and UserError for those of another network than that of a `recipe`, if one is
+    given.
     """
     start = Recognizer.load(weights)
     packed = pack_weights(start.model.cpu())
-    theirs, names = start.config, (recipe, preset)
-    keys: dict[str, Any] = theirs.model_dump(mode="json") | _effort(theirs, weights, *names)
+    theirs = start.config
+    keys: dict[str, Any] = theirs.model_dump(mode="json") | _effort(theirs, weights, recipe, preset)
     keys |= {"schema_version": SCHEMA, "seed": seed, "heldout": HELD_OUT}
     whose = f"{theirs.recipe}/{theirs.preset}-seed{theirs.seed}"
     keys["start"] = {"weights": whose, "digest": hashlib.sha256(packed).hexdigest()}
@@ -56,7 +57,7 @@ def fine_tuned(weights: Path, recipe: str, preset: str, seed: int, archive: Arch
     if not selects:  # held-out images are read once, in the end: they choose nothing
         training["validate_every"] = training["epochs"]
     run_settings = validate(Config, keys, f"{weights}: fine-tuning")
-    run = RunFolder(workspace(archive, results) / "runs" / run_settings.run_name, run_settings)
+    run = RunFolder(place / run_settings.run_name, run_settings)
     run.write(FILE, packed)
     _tell_words({*start.model.vocabulary.words} - {*SPECIAL}, archive.words)
     return run

@@ -197,7 +197,7 @@ def im2latex(folder: Path) -> None:
     _listed(folder, "", "")
     names = {split: [f"{split}_{k}" for k in range(len(captions))] for split, captions in LATEX.items()}
     number = {"train": [2, 0], "test": [1, 3]}
-    formulas = dict(zip((2, 0, 1, 3), (*LATEX["train"], *LATEX["test"]), strict=True))
+    formulas = dict(zip([2, 0, 1, 3], LATEX["train"] + LATEX["test"], strict=True))
     (folder / "im2latex_formulas.lst").write_text("".join(f"{formulas[n]}\n" for n in range(4)))
     for split in LATEX:
         (folder / split).unlink()

@@ -80,7 +80,7 @@ def test_another_start_is_another_run(begun: tuple[RunFolder, Path], tuned: RunF
     first, own = begun
     again = fine_tuned(first.path / "best.safetensors", "", "", 7, open_archive(own), tmp_path)
     assert again.settings == tuned.settings and again.settings.digest in tuned.path.name
-    assert tuned.environment["start"] == tuned.settings.start.model_dump()
+    assert tuned.environment.get("start") == tuned.settings.start.model_dump()
     other = fine_tuned(tuned.path, "", "", 7, open_archive(own), tmp_path)
     assert other.settings.start.digest != again.settings.start.digest and other.path != again.path
     assert other.settings.data.scale == first.settings.data.scale and other.settings.model == first.settings.model
