@@ -8,6 +8,7 @@ was read of N3, by `evaluate --years N3`, is in results/nested/.
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.inputs import read_predictions
 from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.evaluation.symlg import Unconverted, formula_in
 
 TAKEN = ("N1", "N2")  # sets of MNE that are CROHME's images
 NEW = "N3"  # the set of other images
@@ -71,7 +73,7 @@ def rows(crohme: Archive, mne: Archive, results: Path) -> list[dict[str, str]]:
             row[name] = _rate(
                 [sum(bool(each[place].token_exact) for place in wanted) for each in verdicts], len(wanted)
             )
-        row[NEW] = _read(runs, mne, results)
+        row[NEW] = read_of_new(runs, mne, results)
         for depth, wanted in sorted(by_depth.items()):
             label = f"depth {depth}{' and more' * (depth == DEEPEST)} ({len(wanted):,})"
             row[label] = _rate([sum(each[place].exact for place in wanted) for each in verdicts], len(wanted))
@@ -81,15 +83,22 @@ def rows(crohme: Archive, mne: Archive, results: Path) -> list[dict[str, str]]:
     return sorted(table, key=lambda row: -float(row["N2"].split()[0]))
 
 
-def _read(runs: Sequence[RunFolder], mne: Archive, results: Path) -> str:
+def read_of_new(runs: Sequence[RunFolder], mne: Archive, results: Path) -> str:
     """Token match on N3, of those runs that have read it; a dash if none has, or the set is not in the archive."""
     files = [results / f"nested/{run.recipe}/{run.path.name}.tsv" for run in runs]
     read = [read_predictions(file) for file in files if file.exists()]
     if not read or NEW not in mne.test_splits:
         return "–"
-    captions = {id_: " ".join(tokens) for id_, tokens in mne.captions(NEW).items()}
-    rate = _rate([sum(found.get(id_) == caption for id_, caption in captions.items()) for found in read], len(captions))
+    captions = mne.captions(NEW)
+    right = [sum(_spells(found.get(id_, ""), tokens) for id_, tokens in captions.items()) for found in read]
+    rate = _rate(right, len(captions))
     return rate if len(read) == len(runs) or len(read) > 1 else f"{rate}, 1 seed"
+
+
+def _spells(prediction: str, tokens: list[str]) -> bool:
+    with suppress(Unconverted):
+        return formula_in(prediction).split() == tokens
+    return False
 
 
 def write_nested(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int], results: Path) -> list[Path]:

@@ -10,9 +10,12 @@ from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.importing.splits import Choice
 from hmerbench.benchmarks.data.importing.write import import_data
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.report import nested
+from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation.scoring.prediction_lists import tsv
 from tests.helpers.paths import ROOT
-from tests.helpers.tiny import tiny_archive
+from tests.helpers.tiny import tiny_archive, tiny_config
 
 DEPTHS = {"a + b": 0, "x ^ { 2 }": 1, r"\frac { a } { b _ { 1 } }": 2, "x ^ { y ^ { z ^ { 2 } } } + x _ { 1 }": 3}
 
@@ -28,6 +31,21 @@ def test_images_of_another_set_are_refused(tmp_path: Path) -> None:
     (mne / "data/2014").rename(mne / "data/N2")
     with pytest.raises(UserError, match=r"20 images of N1 are not CROHME's \(w0_0, …\); import MNE with --as-is"):
         nested.taken_from(open_archive(mne, trains=False), open_archive(crohme))
+
+
+def test_what_was_read_of_n3_is_counted_by_its_captions(tmp_path: Path) -> None:
+    """Of one seed of two, it says so; without any, there is a dash."""
+    archive = tiny_archive(tmp_path / "mne", test=4)
+    (archive / "data/2014").rename(archive / "data/N3")
+    mne = open_archive(archive, trains=False)
+    runs = [RunFolder(tmp_path / f"reproduced/comer-fusion/medium-seed{seed}", tiny_config(archive)) for seed in (7, 8)]
+    assert nested.read_of_new(runs, mne, tmp_path) == "–"
+    (first, truth), *others = mne.captions("N3").items()
+    read = {first: truth, **{id_: [*tokens, "x"] for id_, tokens in others}}
+    for run in runs:
+        write_atomically(tmp_path / f"nested/comer-fusion/{run.path.name}.tsv", tsv(read))
+        expected = "25.00" if run is runs[-1] else "25.00 (4.6–69.9), 1 seed"
+        assert nested.read_of_new(runs, mne, tmp_path) == expected
 
 
 def test_token_match_is_that_of_the_predictions(crohme: Path, tmp_path: Path) -> None:
