@@ -17,6 +17,7 @@ from hmerbench.benchmarks.environment import best_device, environment
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked, write_atomically
 from hmerbench.benchmarks.printing import console, counted, show
+from hmerbench.benchmarks.recognition.default_weights import default_weights
 from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.runs.folder import RunFolder
@@ -38,12 +39,16 @@ def evaluate_committed(crohme: Path | None, years: Sequence[str], recipes: Seque
     """Recognize and score CROHME with the weights of the reproduced runs; print ExpRate beside the committed one.
 
     Predictions and scores go to local/evaluated/<recipe>/<preset>-seed<k>/. A stopped evaluation is resumed if
-    revision, versions and hardware are still the same. Raises UserError without CROHME, for another edition of it, if
-    no run has weights and a score on these sets, and while another process evaluates there.
+    revision, versions and hardware are still the same. Other data are read with the best of these weights alone, unless
+    `recipes` are named. Raises UserError without CROHME, if no run has weights and a score on these sets, and while
+    another process evaluates there.
     """
     if crohme is None:
         raise UserError("evaluate compares with committed scores of CROHME: give it with CROHME=data.zip")
     archive = open_data(crohme, results, trains=False)
+    if archive.name != "crohme" and not recipes:  # with no scores to compare with: what `recognize` reads with
+        evaluate_weights(default_weights(), crohme, years, results)
+        return
     announce(archive)
     runs = [run for run in RunFolder.under(results / "reproduced") if run.has_weights]
     lacking = [recipe for recipe in recipes if recipe not in {run.recipe for run in runs}]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from hmerbench.benchmarks import evaluate
 from hmerbench.benchmarks.cli.main import app
 from hmerbench.benchmarks.config import Config
 from hmerbench.benchmarks.errors import UserError
@@ -106,12 +107,17 @@ def test_one_evaluation_at_a_time_in_a_folder(tmp_path: Path):
         evaluate_weights(ckpt, archive, [], tmp_path / "results")
 
 
-def test_ones_own_set_without_weights(tmp_path: Path):
+def test_ones_own_set_without_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It is read with those that `recognize` has by default; to compare committed rows, it must be CROHME."""
     archive = own_set(tmp_path / "own", one="1")
     assert CliRunner().invoke(app, ["data", "--crohme", str(archive)]).exit_code == 0
-    given = ["evaluate", "--crohme", str(archive), "--results", str(ROOT / "results")]
+    best = lightning(tmp_path / "best.ckpt", CoMER(TINY))
+    monkeypatch.setattr(evaluate, "default_weights", lambda: best)
+    given = ["evaluate", "--crohme", str(archive), "--results", str(tmp_path / "results")]
+    assert CliRunner().invoke(app, given, catch_exceptions=False).exit_code == 0
+    assert list(tmp_path.glob("results/local/foreign-*/evaluated/best/*/scores/mine.json"))
     with pytest.raises(UserError, match="or --weights to read any data"):
-        CliRunner().invoke(app, given, catch_exceptions=False)
+        evaluate.evaluate_committed(archive, [], ["comer-fusion"], ROOT / "results")
 
 
 def test_weights_that_are_none(tmp_path: Path):

@@ -152,7 +152,7 @@ def evaluate(
     ] = None,
     results: Results = RESULTS,
 ) -> None:
-    """Recognize CROHME with the committed weights and compare the scores; with --weights, any archive."""
+    """Recognize CROHME with the committed weights and compare scores; of other data, or with --weights, tell scores."""
     if weights is not None:
         from hmerbench.benchmarks.evaluate import evaluate_weights
 
