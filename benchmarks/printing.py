@@ -2,9 +2,22 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from rich.console import Console
+from rich import console as rich
 from rich.table import Table
+
+from hmerbench.evaluation import printable
+
+
+class Console(rich.Console):
+    """Rich's, which writes out the control characters that names of files and settings may hold."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print, line by line."""
+        lines = ("\n".join(map(printable, o.split("\n"))) if isinstance(o, str) else o for o in objects)
+        super().print(*lines, **options)
+
 
 # no markup: names and paths may look like it
 console = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 130)
@@ -42,4 +55,4 @@ def _cell(value: object) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return str(value)
+    return printable(value)

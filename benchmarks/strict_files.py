@@ -5,12 +5,16 @@ import io
 from pathlib import Path
 from typing import Any
 
+from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.evaluation import lines
+from hmerbench.evaluation.strict import MAX_VALUES, first_twice, most_values
+from hmerbench.models.errors import one_line
 from hmerbench.models.strict_json import parse_json
 
-# in bytes: a value takes up to 270 times its text in memory, a cell of a table some 30 times
-LIMITS = {".json": 8 << 20, ".jsonl": 8 << 20, ".csv": 64 << 20}
+LIMITS = {".json": 8 << 20, ".jsonl": 8 << 20, ".csv": 64 << 20}  # in bytes
+# what can end a value, and how many there may be: each takes up to 270 bytes of memory, a cell of a table half of that
+VALUES = {".json": (",[{", MAX_VALUES), ".jsonl": (",[{", MAX_VALUES), ".csv": (",\r\n", 2 * MAX_VALUES)}
 
 
 def read_plain(path: Path) -> Any:
@@ -28,6 +32,14 @@ def read_plain(path: Path) -> Any:
     return [{column: cell or None for column, cell in zip(columns, row, strict=True)} for row in rows]
 
 
+def read_table(path: Path) -> list[dict[str, str]]:
+    """The rows of a .csv file that a command wrote, with "" for empty cells. Raises UserError for a damaged one."""
+    try:
+        return [{column: cell or "" for column, cell in row.items()} for row in read_plain(path)]
+    except ValueError as error:
+        raise UserError(f"{path}: damaged ({one_line(error)}); restore it, or make it again") from None
+
+
 def read_columns(path: Path, *names: str) -> list[tuple[str, ...]]:
     """The cells of some columns of a .csv file, row by row; the same errors."""
     columns, *rows = _table(_text(path))
@@ -41,7 +53,10 @@ def _text(path: Path) -> str:
     refuse_pipe(path)
     if (size := path.stat().st_size) > LIMITS[path.suffix]:
         raise ValueError(f"{size:,} bytes, more than {LIMITS[path.suffix]:,}")
-    return path.read_text(encoding="utf-8-sig")
+    text, (signs, most) = path.read_text(encoding="utf-8-sig"), VALUES[path.suffix]
+    if (count := most_values(text, signs)) > most:
+        raise ValueError(f"{count:,} values, more than {most:,}")
+    return text
 
 
 def parse_lines(text: str) -> list[Any]:
@@ -60,8 +75,8 @@ def _table(text: str) -> list[list[str]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         columns = next(reader, [])
-        if twice := [column for column in columns if columns.count(column) > 1]:
-            raise ValueError(f"the column {twice[0][:40]!r} occurs twice")
+        if len({*columns}) < len(columns):
+            raise ValueError(f"the column {first_twice(columns)[:40]!r} occurs twice")
         table = [columns]
         for row in filter(None, reader):
             if len(row) != len(columns):

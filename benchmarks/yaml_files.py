@@ -11,7 +11,7 @@ import yaml
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
-from hmerbench.evaluation.strict import NUMBERS, Loader
+from hmerbench.evaluation.strict import MAX_YAML, NUMBERS, Loader
 
 if yaml.__with_libyaml__:
     from yaml.cyaml import CParser
@@ -48,7 +48,9 @@ def to_yaml(keys: Mapping[str, Any]) -> str:
 
 def parse_yaml(text: str) -> Any:
     """The value of a YAML document. Raises YAMLError, or another ValueError for a date such as 2014-13-01."""
-    if len(text) < 100_000 and _PLAIN.fullmatch(text):
+    if len(text) > MAX_YAML:
+        raise ValueError(f"longer than {MAX_YAML:,} characters")
+    if _PLAIN.fullmatch(text):
         with suppress(yaml.YAMLError):  # whose words are the other loader's
             return yaml.load(text, _FastLoader)
     return yaml.load(text, Loader)
@@ -58,7 +60,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file. Raises UserError for any other content."""
     refuse_pipe(path)
     try:
-        value = parse_yaml(path.read_text(encoding="utf-8-sig"))
+        with path.open(encoding="utf-8-sig") as file:
+            value = parse_yaml(file.read(MAX_YAML + 1))
         json.dumps(value, default=str)  # refuses keys that JSON does not have, such as dates
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file; correct the path") from None

@@ -60,7 +60,7 @@ def run_program(run: Callable[[], int | None]) -> int:
 
 def lines(text: str) -> list[str]:
     """The lines of a file's text: cut where files end them, not at the separators that Unicode also counts as such."""
-    return io.StringIO(text, newline=None).read().removesuffix("\n").split("\n")
+    return text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:

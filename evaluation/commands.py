@@ -96,7 +96,7 @@ def compare(
         print(json.dumps(asdict(result) | {"changed": changed} | tokenized, indent=2))
         return
     for name, path, exact in (("A", first, result.exact_a), ("B", second, result.exact_b)):
-        print(f"{name} {exact} of {result.n} exact: {path}")
+        print(printable(f"{name} {exact} of {result.n} exact: {path}"))
     print(_difference(result))
     if other:
         print(f"with --tokenize, as some predictions are raw LaTeX: {_difference(other)}")
@@ -108,7 +108,7 @@ def compare(
         why = f"{key} alone differs by {abs(a - b):,} errors, all expressions together by {abs(total):,}"
         print(f"note: {why}: the means and their test follow single expressions", file=sys.stderr)
     if changed_to:
-        print(f"{changed_to}: {len(changed)} expressions that only one system gets right")
+        print(printable(f"{changed_to}: {len(changed)} expressions that only one system gets right"))
 
 
 def _paired(results: Sequence[Evaluation]) -> list[tuple[str, int, int]]:
@@ -163,7 +163,7 @@ def errors(
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in tables.items():
         write_csv(out / f"{name}.csv", rows, analysis.COLUMNS[name])
-        print(f"{out / name}.csv: {len(rows)} rows")
+        print(printable(f"{out / name}.csv: {len(rows)} rows"))
 
 
 def _print_notes(predictions: Path, notes: Sequence[str]) -> None:

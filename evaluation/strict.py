@@ -3,7 +3,8 @@
 import csv
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import IO, Any
 
 import yaml
@@ -11,6 +12,12 @@ import yaml
 from hmerbench.evaluation import InputError, printable
 
 MAX_DEPTH = 40  # of lists and mappings within each other; a card has 3, a row of predictions 4
+MAX_YAML = 100_000  # characters of a document, whose values take far more memory; a card has 3,000
+MAX_ENTRY = 4 << 20  # characters of an entry of JSON; a row of `recognize --json` has a few thousand
+MAX_VALUES = 1 << 20  # of an entry: each takes up to 270 bytes
+MAX_ENTRIES = 2_000_000  # of a file
+_WINDOW = 1 << 16  # characters that are read at a time
+_BLANKS = re.compile(r"[ \t\r\n]*")
 
 
 class Loader(yaml.SafeLoader):
@@ -40,11 +47,13 @@ class Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The keys and values of a mapping. Raises YAMLError for a key that occurs twice."""
-        keys: list[Any] = []
+        seen = set[Hashable]()
         for key, _ in node.value:
-            keys.append(self.construct_object(key))
-            if keys[-1] in keys[:-1]:
-                raise yaml.YAMLError(f"line {key.start_mark.line + 1}: the key '{keys[-1]}' occurs twice; take one out")
+            if not isinstance(name := self.construct_object(key), Hashable):
+                raise yaml.YAMLError(f"line {key.start_mark.line + 1}: a key that is a list or a mapping")
+            if name in seen:
+                raise yaml.YAMLError(f"line {key.start_mark.line + 1}: the key '{name}' occurs twice; take one out")
+            seen.add(name)
         return super().construct_mapping(node, deep)
 
 
@@ -65,6 +74,8 @@ for _tag, _pattern in NUMBERS.items():
 
 def yaml_of(text: str, where: object) -> Any:
     """The value of a YAML document. Raises InputError, beginning with `where`."""
+    if len(text) > MAX_YAML:
+        raise InputError(f"{where}: is longer than {MAX_YAML:,} characters; keep what is needed")
     try:
         return yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, TypeError) as error:
@@ -72,11 +83,20 @@ def yaml_of(text: str, where: object) -> Any:
         raise InputError(f"{where}: this is not YAML ({told[:120]}); correct it") from None
 
 
+def first_twice(names: Iterable[str]) -> str:
+    """The first of some names that occurs a second time; "" if none does."""
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return ""
+
+
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     keys = dict(pairs)
     if len(keys) < len(pairs):
-        names = [key for key, _ in pairs]
-        raise InputError(f"the key {printable(next(key for key in names if names.count(key) > 1))} occurs twice")
+        raise InputError(f"the key {printable(first_twice(key for key, _ in pairs)[:80])} occurs twice")
     return keys
 
 
@@ -84,14 +104,144 @@ _JSON = json.JSONDecoder(object_pairs_hook=_once)
 
 
 def json_of(text: str, where: object, fault: str) -> Any:
-    """The value of a JSON text. Raises InputError, beginning with `where`, for a key that occurs twice and, with this
-    `fault`, for what is not JSON."""
+    """The value of a JSON text. Raises InputError, beginning with `where`: with this `fault` for what is not JSON, and
+    for a key that occurs twice or more values than an expression has."""
+    _refuse_many(text, where)
     try:
-        return _JSON.decode(text)
+        value, end = _decoded(text, 0, where, fault)
+    except json.JSONDecodeError:
+        raise InputError(f"{where}: {fault}") from None
+    if text[end:].strip(" \t\r\n"):
+        raise InputError(f"{where}: {fault}")
+    return value
+
+
+def json_lines(file: IO[str], where: object, fault: str) -> Iterator[tuple[str, Any]]:
+    """The place and the value of every JSON line; blank lines are passed. Raises InputError as `json_of` does."""
+    number = 0
+    while line := file.readline(MAX_ENTRY + 1):
+        number += 1
+        place = f"{where}, line {number}"
+        if len(line) > MAX_ENTRY:
+            raise InputError(f"{place}: is longer than {MAX_ENTRY >> 20} million characters; is it one expression?")
+        if line.strip():
+            yield place, json_of(line, place, fault)
+
+
+def json_entries(
+    file: IO[str], where: object, fault: str, lists: bool = False
+) -> Iterator[tuple[str, str | None, Any]]:
+    """The place, key and value of every entry of a JSON list, whose keys are None, or of a JSON object. With `lists`,
+    those among its values are entered: their entries have no keys, either. One entry is in memory at a time; an empty
+    file has none. Raises InputError as `json_of` does."""
+    text, keys = _Entries(file, where, fault), set[str]()
+    if text.take("["):
+        yield from ((place, None, value) for place, value in text.entries())
+    elif text.take("{") and not text.take("}"):
+        while True:
+            if not isinstance(key := text.value(where), str) or not text.take(":"):
+                raise InputError(f"{where}: {fault}")
+            if key in keys:
+                raise InputError(f"{where}: the key {printable(key[:80])} occurs twice; take one out")
+            keys.add(key)
+            if lists and text.take("["):
+                yield from ((place, None, value) for place, value in text.entries())
+            else:
+                yield text.place(), key, text.value(text.place())
+            if not text.take(","):
+                text.expect("}")
+                break
+    if text.peek():
+        raise InputError(f"{where}: {fault}")
+
+
+class _Entries:
+    """What is left of a JSON text, of which a window is in memory."""
+
+    def __init__(self, file: IO[str], where: object, fault: str):
+        self.file, self.where, self.fault = file, where, fault
+        self.text, self.at, self.ended, self.number = "", 0, False, 0
+
+    def entries(self) -> Iterator[tuple[str, Any]]:
+        """The places and values of the entries of a list that has begun."""
+        if self.take("]"):
+            return
+        while True:
+            place = self.place()
+            yield place, self.value(place)
+            if not self.take(","):
+                return self.expect("]")
+
+    def place(self) -> str:
+        """The place of the next entry, which is counted."""
+        self.number += 1
+        if self.number > MAX_ENTRIES:
+            raise InputError(f"{self.where}: has more than {MAX_ENTRIES:,} entries; give it in parts")
+        return f"{self.where}, entry {self.number}"
+
+    def peek(self) -> str:
+        """The next character that is no blank; none at the end."""
+        while True:
+            self.at = _BLANKS.match(self.text, self.at).end()  # pyright: ignore[reportOptionalMemberAccess]
+            if self.at < len(self.text) or self.ended:
+                return self.text[self.at : self.at + 1]
+            self._read()
+
+    def take(self, character: str) -> bool:
+        """Whether the next one is this, which is then passed."""
+        found = self.peek() == character
+        self.at += found
+        return found
+
+    def expect(self, character: str) -> None:
+        """Pass this one. Raises InputError for another."""
+        if not self.take(character):
+            raise InputError(f"{self.where}: {self.fault}")
+
+    def value(self, place: object) -> Any:
+        """The next value."""
+        while self.peek():
+            with suppress(json.JSONDecodeError):  # it may be cut at the end of the window
+                value, end = _decoded(self.text, self.at, place, self.fault)
+                if self.ended or end < len(self.text) - len("e+"):  # else a number may go on
+                    self.at = end
+                    return value
+            if self.ended:
+                break
+            if len(self.text) - self.at > MAX_ENTRY:
+                raise InputError(f"{place}: not JSON, or longer than {MAX_ENTRY >> 20} million characters; correct it")
+            self._read()
+            _refuse_many(self.text, place)
+        raise InputError(f"{place}: {self.fault}")
+
+    def _read(self) -> None:
+        """Read as much as the window holds, and drop what is passed."""
+        self.text = self.text[self.at :]
+        read = self.file.read(min(max(_WINDOW, len(self.text)), MAX_ENTRY + 1 - len(self.text)))
+        self.text, self.at, self.ended = self.text + read, 0, not read
+
+
+def _decoded(text: str, at: int, where: object, fault: str) -> tuple[Any, int]:
+    """The value that begins at a place of a JSON text, and where it ends. Raises JSONDecodeError, and InputError."""
+    try:
+        return _JSON.raw_decode(text, at)
+    except json.JSONDecodeError:
+        raise
     except InputError as error:
         raise InputError(f"{where}: {error}; take one out") from None
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # also of numbers with thousands of digits
         raise InputError(f"{where}: {fault}") from None
+
+
+def most_values(text: str, signs: str = ",[{") -> int:
+    """How many values a text may hold, by the signs that begin or end one: also those within texts are counted."""
+    return sum(map(text.count, signs))
+
+
+def _refuse_many(text: str, where: object) -> None:
+    """Raise InputError if a JSON text may hold more values than memory."""
+    if len(text) > MAX_VALUES and most_values(text) > MAX_VALUES:
+        raise InputError(f"{where}: holds more than {MAX_VALUES:,} values; is it one expression?")
 
 
 def rows_of(
@@ -102,8 +252,10 @@ def rows_of(
     reader = csv.reader(file, delimiter=delimiter, strict=True)
     try:
         header = next((row for row in reader if row), [])
-        if twice := [name for name in header if header.count(name) > 1]:
-            raise InputError(f"{where}: its column {printable(twice[0])} occurs twice; rename or drop one")
+        if len({*header}) < len(header):
+            raise InputError(
+                f"{where}: its column {printable(first_twice(header)[:80])} occurs twice; rename or drop one"
+            )
         if header and not all(set(names) & set(header) for names in needed):
             shown = printable(", ".join(header)[:80])
             raise InputError(f"{where}: its columns are {shown}; name them {what} in the first line")

@@ -141,6 +141,13 @@ class _Unpickler(pickle.Unpickler):
         return StandIn() if dtype is None else Storage(record, dtype)
 
 
+def refuse_far_places(content: bytes) -> None:
+    """Raise ValueError for a pickle that puts values at places of its memory beyond its length: all are allocated."""
+    for operation, argument, _ in pickletools.genops(content):
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
+            raise ValueError("no pickle that Python wrote")
+
+
 class StoredPickle:
     """A file of torch.save, open for reading. Raises ValueError and whatever else broken content makes pickle and
     zipfile raise."""
@@ -156,9 +163,7 @@ class StoredPickle:
         if pickled.file_size > MAX_PICKLE:
             raise ValueError(f"its data.pkl has {pickled.file_size:,} bytes, far more than names and shapes need")
         content = self.archive.read(pickled)
-        for operation, argument, _ in pickletools.genops(content):  # places of its memory, which pickle allocates
-            if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and int(argument or 0) > len(content):
-                raise ValueError("its data.pkl is no pickle of Python's")
+        refuse_far_places(content)
         self.content: Any = _Unpickler(content, self.records).load()
 
     def __enter__(self) -> "StoredPickle":

@@ -20,7 +20,8 @@ def parse_json(text: str | bytes) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     keys = dict(pairs)
     if len(keys) < len(pairs):
-        twice = next(key for number, (key, _) in enumerate(pairs) if key in dict(pairs[:number]))
+        seen = set[str]()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
         raise ValueError(f"the key {twice[:40]!r} occurs twice")
     return keys
 

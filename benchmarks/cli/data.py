@@ -53,5 +53,5 @@ def import_data(
         raise UserError(f"{target}: must be a .zip in a folder that is there")
     if target.exists() and not force:
         raise UserError(f"{target}: is there already; --force replaces it")
-    lines = listed(split_list.read_text(encoding="utf-8")) if split_list else ()
+    lines = listed(split_list) if split_list else ()
     import_data(source, target, Choice(split, lines, test_share, seed), limits, tidy=not as_is)

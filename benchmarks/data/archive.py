@@ -174,7 +174,7 @@ class Archive:
         texts = {
             split: self._store.read(name, MAX_CAPTIONS).decode("utf-8", "replace") for split, name in files.items()
         }
-        told = ((split, line.partition("\t")) for split, text in texts.items() for line in text.splitlines())
+        told = ((split, line.partition("\t")) for split, text in texts.items() for line in lines(text))
         return {(split, id_): tuple(done.split("; ")) for split, (id_, _, done) in told}
 
     def _published(self, split: str) -> bool:

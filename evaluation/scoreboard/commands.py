@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from hmerbench.evaluation import InputError, csv_text
+from hmerbench.evaluation import InputError, csv_text, printable
 from hmerbench.evaluation.lgeval import results_folder
 from hmerbench.evaluation.scoreboard.board import COLUMNS, make_board
 from hmerbench.evaluation.scoreboard.card import SYSTEM, SYSTEM_RULE, YEARS, checked, read_cards
@@ -31,7 +31,7 @@ def score(crohme: Path, systems: Path | None, cards: Path, results: Path) -> Non
     texts = {"scoreboard.csv": csv_text(COLUMNS, board.rows), "scoreboard.md": markdown(board)}
     for name, text in (texts | {"leaderboard.json": leaderboard(board)}).items():
         results_folder.replace(str(results / name), text)
-        print(results / name)
+        print(printable(results / name))
 
 
 def check(systems: Path | None, cards: Path) -> None:
@@ -77,4 +77,4 @@ def add(key: str, predictions: Sequence[str], said: Mapping[str, object], system
             shutil.copyfile(path, place)
     text = yaml.safe_dump(card, sort_keys=False, allow_unicode=True, width=118)
     results_folder.replace(str(target), text)
-    print(f"{target}: written; add what its authors report, then make scoreboard")
+    print(f"{printable(target)}: written; add what its authors report, then make scoreboard")

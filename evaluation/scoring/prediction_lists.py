@@ -11,14 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from hmerbench.evaluation import InputError, readable
-from hmerbench.evaluation.strict import json_of, rows_of
+from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
 
 ENDINGS = (".jsonl", ".json", ".csv", ".tsv")
 IDS = ("id", "img_id", "image")
 TEXTS = ("tokens", "pred", "latex")
 NEEDED = "id (or img_id, image) and tokens (or pred, latex)"
-MAX_LINE = 4 << 20  # characters; a row of `recognize --json` has a few thousand
-MAX_LIST = 128 << 20  # of a .json, which is read whole; lines have no such limit
 
 _IMAGES = (".bmp", ".png", ".jpg", ".jpeg")
 
@@ -30,9 +28,12 @@ def rows(path: Path) -> Iterator[tuple[str, str]]:
             for where, row in rows_of(file, path, "\t" if path.suffix == ".tsv" else ",", (IDS, TEXTS), NEEDED):
                 yield _prediction(row, where)
         elif path.suffix == ".json" and not _is_lines(file):
-            yield from _list(path, file.read(MAX_LIST + 1))
+            for where, key, row in json_entries(file, path, f"must be a JSON list of objects with {NEEDED}"):
+                named = {"image": key} | (row if isinstance(row, dict) else {"pred": row})
+                yield _prediction(row if key is None else named, where)
         else:
-            yield from _lines(path, file)
+            for where, row in json_lines(file, path, f"not a JSON object with {NEEDED}"):
+                yield _prediction(row, where)
 
 
 def _is_lines(file: io.TextIOBase) -> bool:
@@ -50,30 +51,6 @@ def tsv(predictions: Mapping[str, Sequence[str]]) -> str:
     writer.writerow(("id", "tokens"))
     writer.writerows((id_, " ".join(tokens)) for id_, tokens in sorted(predictions.items()))
     return text.getvalue()
-
-
-def _lines(path: Path, file: io.TextIOBase) -> Iterator[tuple[str, str]]:
-    number = 0
-    while line := file.readline(MAX_LINE + 1):
-        number += 1
-        where = f"{path}, line {number}"
-        if len(line) > MAX_LINE:
-            raise InputError(f"{where}: is longer than {MAX_LINE >> 20} million characters; is it a prediction?")
-        if line.strip():
-            yield _prediction(json_of(line, where, f"not a JSON object with {NEEDED}"), where)
-
-
-def _list(path: Path, text: str) -> Iterator[tuple[str, str]]:
-    fault = f"must be a JSON list of objects with {NEEDED}"
-    if len(text) > MAX_LIST:
-        raise InputError(f"{path}: is larger than {MAX_LIST >> 20} MB; write it as JSON lines (.jsonl)")
-    found = json_of(text, path, fault) if text.strip() else []
-    if isinstance(found, dict):  # by id
-        found = [{"image": key} | (row if isinstance(row, dict) else {"pred": row}) for key, row in found.items()]
-    if not isinstance(found, list):
-        raise InputError(f"{path}: {fault}")
-    for number, row in enumerate(found, 1):
-        yield _prediction(row, f"{path}, entry {number}")
 
 
 def _prediction(row: object, where: str) -> tuple[str, str]:

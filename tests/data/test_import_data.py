@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import pickle
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,10 +15,13 @@ import numpy as np
 import pytest
 
 from hmerbench.benchmarks.data.archive import open_archive
+from hmerbench.benchmarks.data.importing import write
 from hmerbench.benchmarks.data.importing.captions import Unsplit, caption_of
-from hmerbench.benchmarks.data.importing.readers import reader_of
+from hmerbench.benchmarks.data.importing.readers import columns, reader_of
+from hmerbench.benchmarks.data.importing.readers import parquet as parquet_reader
 from hmerbench.benchmarks.data.importing.readers.inkml import drawn, ink_of
-from hmerbench.benchmarks.data.importing.source import Source
+from hmerbench.benchmarks.data.importing.readers.pickled import unpickled
+from hmerbench.benchmarks.data.importing.source import LeftOut, Source
 from hmerbench.benchmarks.data.importing.splits import Choice, listed
 from hmerbench.benchmarks.data.importing.write import import_data
 from hmerbench.benchmarks.data.normalize_image import drawn_as_crohme
@@ -384,6 +388,69 @@ def test_a_pickle_that_runs_a_program_runs_none(tmp_path: Path, capsys: pytest.C
     assert open_archive(tmp_path / "a.zip").splits == ("train",) and not (tmp_path / "ran").exists()
 
 
+NAMED = b"\x80\x04}X\x01\x00\x00\x00a"  # a dictionary, and its first key
+LARGE = b"J\xff\xff\xff\x7f"  # 2,147,483,647
+ARRAY = b"cnumpy\nndarray\n(" + LARGE + b"\x85cnumpy\ndtype\nX\x01\x00\x00\x00B\x85RtRs."
+PICKLES = {
+    NAMED + b"r\xff\xff\xff\x0f0.": "no pickle that Python wrote",  # a place of its memory: 4 GB
+    NAMED + ARRAY: "an array without numbers",
+    NAMED + b"B\xff\xff\xff\xff.": "expected 4294967295 bytes",
+}
+
+
+@pytest.mark.parametrize("content", PICKLES)
+def test_a_small_pickle_takes_little_memory(content: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=PICKLES[content]):
+            unpickled(content)
+        assert tracemalloc.get_traced_memory()[1] < 10e6
+    finally:
+        tracemalloc.stop()
+
+
+TABLES = {  # of a folder with an image a.png: the captions that are read, or what is said
+    "a.jsonl": (b'\xef\xbb\xbf{"image": "a", "text": "x\xe2\x80\xa8y"}\r\n\n[1]\n', ["x\u2028y"]),
+    "b.json": (
+        b'{"version": [], "images": [{"image": "a", "text": "x"}], "more": [{"img": "a", "gt": "y"}]}',
+        ["x", "y"],
+    ),
+    "c.json": (b'{"a.png": "x", "n": 1}', ["x"]),
+    "d.csv": (b"\n\nimage,text\r\na,x\r\n", ["x"]),
+    "e.json": (b'[{"image": "a", "text": "x"}]', ["x"]),
+    "twice.jsonl": (b'{"image": "a", "text": "x", "text": "y"}', "line 1: the key text occurs twice"),
+    "twice.json": (b'{"a.png": "x", "a.png": "y"}', "the key a.png occurs twice"),
+    "twice.csv": (b"image,text,text\na,x,y\n", "its column text occurs twice"),
+    "ragged.tsv": (b"image\ttext\na\tx\ty\n", "line 2: 3 fields under 2 columns"),
+    "open.csv": (b'image,text\na,"x\n', "not a table"),
+    "deep.json": (b"[" * 100_000, "not JSON"),
+    "cut.json": (b'[{"image": "a", "text": "x"}', "not JSON"),
+    "latin.csv": (b"image,text\na,\xff\n", "not UTF-8 text"),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_are_read_strictly(name: str, tmp_path: Path) -> None:
+    content, expected = TABLES[name]
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "a.png").write_bytes(encoded(1))
+    if isinstance(expected, list):
+        assert [found.latex for found in columns.read(Source(tmp_path), LeftOut())] == expected
+        return
+    with pytest.raises(UserError, match=rf"{name}.*{expected}") as caught:
+        assert reader_of(Source(tmp_path / name)).read is columns.read
+        list(columns.read(Source(tmp_path / name), LeftOut()))
+    assert "\n" not in str(caught.value)
+
+
+def test_captions_that_no_archive_may_have_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comer(tmp_path / "source")
+    monkeypatch.setattr(write, "MAX_CAPTIONS", 20)
+    with pytest.raises(UserError, match=r"captions of test have \d+ bytes, and an archive's may have 20; import them"):
+        import_data(tmp_path / "source", tmp_path / "a.zip", Choice())
+    assert not (tmp_path / "a.zip").exists()
+
+
 @pytest.mark.parametrize("name", ["nothing", "page.html"])
 def test_no_known_layout_says_which_are(name: str, tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
@@ -391,6 +458,25 @@ def test_no_known_layout_says_which_are(name: str, tmp_path: Path) -> None:
         (tmp_path / "source" / name).write_text("<html>")
     with pytest.raises(UserError, match=r"no captions in a known layout; there should be .*metadata\.jsonl"):
         reader_of(Source(tmp_path / "source"))
+
+
+@pytest.mark.parametrize("megabytes", [5, 70])
+def test_a_small_parquet_takes_little_memory(megabytes: int, tmp_path: Path) -> None:
+    """A few kilobytes with an image for all rows, which arrow would put in memory 256 times at once."""
+    arrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as writer
+
+    images = arrow.DictionaryArray.from_arrays(arrow.array([0] * 256, arrow.int32()), [bytes(megabytes << 20)])
+    table = arrow.table({"image": images, "text": ["x"] * 256})
+    path = tmp_path / "a.parquet"
+    writer.write_table(table, path, compression="zstd", dictionary_pagesize_limit=1 << 30, store_schema=False)
+    assert path.stat().st_size < 100_000
+    reading = parquet_reader.read(Source(tmp_path), left_out := LeftOut())
+    if megabytes > 64:
+        assert not list(reading) and " bytes unpack to 7" in next(iter(left_out.names))
+    else:
+        taken = arrow.total_allocated_bytes()
+        assert next(reading).latex == "x" and arrow.total_allocated_bytes() - taken < 1e8
 
 
 def test_a_parquet_without_images_says_what_it_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -430,7 +516,8 @@ def test_a_share_is_held_out_by_formula_and_by_writer(tmp_path: Path) -> None:
 
 def test_a_list_and_one_split_for_all(tmp_path: Path) -> None:
     comer(tmp_path / "source")
-    import_data(tmp_path / "source", tmp_path / "a.zip", Choice(listed=listed("train_0 test\ntest_1\ttrain\n")))
+    (tmp_path / "splits.txt").write_text("\ufefftrain_0 test\r\n\ntest_1\ttrain\n")
+    import_data(tmp_path / "source", tmp_path / "a.zip", Choice(listed=listed(tmp_path / "splits.txt")))
     archive = open_archive(tmp_path / "a.zip")
     assert {split: list(archive.captions(split)) for split in archive.splits} == {
         "train": ["test_1"],
@@ -438,8 +525,11 @@ def test_a_list_and_one_split_for_all(tmp_path: Path) -> None:
     }
     import_data(tmp_path / "source", tmp_path / "b.zip", Choice(everything="2023"))
     assert len(open_archive(tmp_path / "b.zip", trains=False).captions("2023")) == 4
-    with pytest.raises(UserError, match="an id and a split on every line"):
-        listed("train_0\n")
+    faults = {b"train_0\n": "an id and a split on every line", b"a train\na test\n": "a occurs twice", b"\xff": "UTF-8"}
+    for content, fault in faults.items():
+        (tmp_path / "splits.txt").write_bytes(content)
+        with pytest.raises(UserError, match=rf"splits\.txt: .*{fault}"):
+            listed(tmp_path / "splits.txt")
 
 
 # --------------------------------------------------------------------------------------------------------- CROHME

@@ -1,11 +1,14 @@
 """What is imported: the files of a folder, of a zip, or one file with what lies beside it."""
 
+import io
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 import numpy as np
 
@@ -16,7 +19,8 @@ from hmerbench.benchmarks.files import refuse_pipe
 
 MAX_IMAGE = 64 << 20  # bytes
 NO_CAPTION = "no caption for the image"
-MAX_TABLE = 1 << 30  # bytes of a list of captions, or of images in one file
+MAX_TABLE = 1 << 30  # bytes of images in one file
+MAX_TEXT = 256 << 20  # bytes of a list of captions; an archive's have 64 MB
 IMAGE_FOLDERS = ("", "img", "imgs", "image", "images", "off_image_train", "off_image_test")
 
 
@@ -99,12 +103,23 @@ class Source:
         refuse_large(f"{self._root / name}:", self.sizes[name], limit)
         return (self._root / name).read_bytes()
 
-    def text(self, name: str) -> str:
+    @contextmanager
+    def opened(self, name: str) -> Iterator[IO[str]]:
         """The text of a file, in UTF-8. Raises UserError."""
         try:
-            return self.read(name).decode("utf-8-sig")
+            yield io.TextIOWrapper(io.BytesIO(self.read(name, MAX_TEXT)), "utf-8-sig", newline="")
         except UnicodeDecodeError:
             raise UserError(f"{self.path}: {name} is not UTF-8 text; save it as that") from None
+
+    def text(self, name: str) -> str:
+        """The text of a file. Raises UserError."""
+        with self.opened(name) as file:
+            return file.read()
+
+    def lines(self, name: str) -> Iterator[str]:
+        """The lines of a file, without what ends them. Raises UserError."""
+        with self.opened(name) as file:
+            yield from (line.rstrip("\r\n") for line in file)
 
     @cached_property
     def _by_stem(self) -> dict[str, list[str]]:

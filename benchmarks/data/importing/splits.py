@@ -1,11 +1,15 @@
 """Which split an expression belongs to: as its source or a list says, or a share held out by writer or formula."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 
 from hmerbench.benchmarks.data.importing.source import LeftOut, Row
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.evaluation import InputError, lines
+from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS, read_text
+from hmerbench.evaluation.strict import first_twice
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,14 @@ def _held_out(rows: list[Row], choice: Choice, left_out: LeftOut) -> list[Row]:
     return kept
 
 
-def listed(text: str) -> tuple[tuple[str, str], ...]:
-    """Lines of an id, a blank or a tab, and a split."""
-    lines: Sequence[list[str]] = [line.split() for line in text.splitlines() if line.strip()]
-    if any(len(line) != 2 for line in lines):
-        raise UserError("a list of splits has an id and a split on every line, such as `a1 train`")
-    return tuple((line[0], line[1]) for line in lines)
+def listed(path: Path) -> tuple[tuple[str, str], ...]:
+    """The ids and splits in a file: lines of an id, a blank or a tab, and a split. Raises UserError."""
+    try:
+        words = [line.split() for line in lines(read_text(path, MAX_CAPTIONS)) if line.strip()]
+    except InputError as error:
+        raise UserError(str(error)) from None
+    if any(len(pair) != 2 for pair in words):
+        raise UserError(f"{path}: a list of splits has an id and a split on every line, such as `a1 train`")
+    if twice := first_twice(id_ for id_, _ in words):
+        raise UserError(f"{path}: the id {twice} occurs twice; keep one")
+    return tuple((id_, split) for id_, split in words)

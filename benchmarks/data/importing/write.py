@@ -25,6 +25,7 @@ from hmerbench.benchmarks.data.importing.splits import Choice, chosen
 from hmerbench.benchmarks.data.normalize_image import Prepared, decoded, prepare
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.printing import console, counted, err_console, show
+from hmerbench.evaluation.scoring.inputs import MAX_CAPTIONS
 from hmerbench.evaluation.symlg import Unconverted, from_latex
 from hmerbench.models.vocab import Vocabulary
 
@@ -137,8 +138,11 @@ def _write(target: Path, rows: list[Row], spool: IO[bytes], record: dict[str, ob
         with zipfile.ZipFile(partial, "w") as archive:
             for split in sorted({row.split for row in rows}):
                 mine = [row for row in rows if row.split == split]
-                text = "".join(f"{row.id}\t{' '.join(row.tokens)}\n" for row in mine)
-                _add(archive, f"data/{split}/caption.txt", text.encode(), zipfile.ZIP_DEFLATED)
+                text = "".join(f"{row.id}\t{' '.join(row.tokens)}\n" for row in mine).encode()
+                if len(text) > MAX_CAPTIONS:
+                    fault = f"{len(text):,} bytes, and an archive's may have {MAX_CAPTIONS:,}"
+                    raise UserError(f"{target}: the captions of {split} have {fault}; import them in parts")
+                _add(archive, f"data/{split}/caption.txt", text, zipfile.ZIP_DEFLATED)
                 columns = {
                     "writers.txt": {row.id: row.writer for row in mine},
                     DONE: {row.id: "; ".join(row.prepared) for row in mine},

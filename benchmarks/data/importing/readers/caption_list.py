@@ -5,7 +5,8 @@ the images that are there.
 """
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
     """The expressions of all lists."""
     for table, form in _lists(source):
         beside = PurePosixPath(table).parent.as_posix()
-        for name, latex in pairs(source.text(table), form):
+        for name, latex in pairs(source.lines(table), form):
             yield from with_image(source, beside, name, latex, split_named(table) or split_told(name), left_out)
 
 
@@ -52,11 +53,9 @@ def with_image(
         left_out.add(name, "no image for the caption")
 
 
-def pairs(text: str, form: Form = TABBED) -> Iterator[tuple[str, str]]:
+def pairs(lines: Iterable[str], form: Form = TABBED) -> Iterator[tuple[str, str]]:
     """Name and LaTeX of every line that is not empty."""
-    for line in text.splitlines():
-        if line.strip():
-            yield pair(line, form)
+    return (pair(line, form) for line in lines if line.strip())
 
 
 def pair(line: str, form: Form = TABBED) -> tuple[str, str]:
@@ -77,7 +76,7 @@ def _lists(source: Source) -> Iterator[tuple[str, Form]]:
     """The lists among the text files, each in the form in which most of its first lines name images."""
     for table in source.tables(*ENDINGS):
         beside = PurePosixPath(table).parent.as_posix()
-        lines = [line for line in source.text(table)[: 1 << 16].splitlines()[:LINES] if line.strip()]
+        lines = [line for line in islice(source.lines(table), LINES) if line.strip()]
         named = {form: sum(_names(source, beside, line, form) for line in lines) for form in FORMS}
         best = max(FORMS, key=lambda form: named[form])  # of several, the first
         if named[best]:

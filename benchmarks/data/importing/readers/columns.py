@@ -1,15 +1,15 @@
 """Tables with named columns: metadata.jsonl and .csv of Hugging Face's image folders, lists of JSON objects."""
 
-import csv
-import io
-import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
 
 from hmerbench.benchmarks.data.importing.readers.caption_list import with_image
 from hmerbench.benchmarks.data.importing.source import Expression, LeftOut, Source, split_named
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.evaluation import InputError
+from hmerbench.evaluation.strict import json_entries, json_lines, rows_of
 
 ENDINGS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
 IMAGE = ("file_name", "image_path", "image", "img", "img_path", "path", "filename", "file", "name", "img_id", "id")
@@ -17,17 +17,28 @@ LATEX = (
     *("latex", "text", "label", "caption", "gt", "formula", "latex_formula", "ground_truth", "tex", "normalizedLabel"),
     *("equation", "latex_code", "annotation", "transcription", "target", "truth", "expression", "sentence"),
 )
+FIRST = 5  # rows that tell what a table holds
+NOT_JSON = "not JSON"
 SPLIT, WRITER = ("split", "subset", "set"), ("writer", "writer_id", "user")
 
 
 def found(source: Source) -> bool:
     """Whether any table has a column of images and one of LaTeX."""
-    return any(_named(row, IMAGE) and _named(row, LATEX) for table in _tables(source) for row in _first(source, table))
+    for table in source.tables(*ENDINGS):
+        try:
+            if _fits(source, table):
+                return True
+        except UserError:
+            if source.listed or PurePosixPath(table).stem == "metadata":
+                raise
+    return False
 
 
 def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
     """The expressions of all tables."""
-    for table in _tables(source):
+    for table in source.tables(*ENDINGS):
+        if not _fits(source, table):
+            continue
         beside = PurePosixPath(table).parent.as_posix()
         for number, row in enumerate(rows(source, table), 1):
             image, latex = _named(row, IMAGE), _named(row, LATEX)
@@ -46,42 +57,45 @@ def value(row: Mapping[str, Any], columns: Iterable[str]) -> str:
 
 
 def rows(source: Source, table: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of a table, each by column. Raises UserError for one that is damaged."""
-    text, ending = source.text(table), PurePosixPath(table).suffix.lower()
-    if ending in (".csv", ".tsv"):
-        yield from csv.DictReader(io.StringIO(text), delimiter="\t" if ending == ".tsv" else ",")
-        return
-    try:
-        if ending == ".json":
-            held = json.loads(text)
-            listed = held if isinstance(held, list) else _unrolled(held)
-        else:
-            listed = [json.loads(line) for line in text.splitlines() if line.strip()]
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{source.path}: {table} is not JSON ({error}); correct it") from None
-    yield from (row for row in listed if isinstance(row, Mapping))
+    """The rows of a table, each by column; what is no object has no columns. Raises UserError for a damaged one."""
+    ending, where = PurePosixPath(table).suffix.lower(), f"{source.path}: {table}"
+    with source.opened(table) as file:
+        try:
+            if ending in (".csv", ".tsv"):
+                yield from (row for _, row in rows_of(file, where, "\t" if ending == ".tsv" else ","))
+            elif ending == ".json":
+                yield from _unrolled(json_entries(file, where, NOT_JSON, lists=True))
+            else:
+                yield from (_columns(row) for _, row in json_lines(file, where, NOT_JSON))
+        except InputError as error:
+            raise UserError(f"{error}; correct it") from None
 
 
-def _unrolled(held: object) -> list[Any]:
-    """The rows of an object: the list that it holds, or a row for each name of an image with its LaTeX."""
-    if not isinstance(held, dict):
-        return []
-    lists = [value for value in held.values() if isinstance(value, list)]
-    pairs = [{"image": name, "latex": text} for name, text in held.items() if isinstance(text, str)]
-    return lists[0] if lists else pairs
+def _unrolled(entries: Iterable[tuple[str, str | None, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The rows of lists; of an object without any, a row for each name of an image with its LaTeX."""
+    texts, listed = dict[str, str](), False
+    for _, key, value in entries:
+        listed |= key is None
+        if key is None:
+            yield _columns(value)
+        elif isinstance(value, str):
+            texts[key] = value
+    if not listed:
+        yield from ({"image": name, "latex": text} for name, text in texts.items())
 
 
-def _tables(source: Source) -> list[str]:
-    return source.tables(*ENDINGS)
+def _columns(row: object) -> Mapping[str, Any]:
+    return row if isinstance(row, Mapping) else {}
 
 
-def _first(source: Source, table: str) -> list[Mapping[str, Any]]:
-    try:
-        return [row for row, _ in zip(rows(source, table), range(5), strict=False)]
-    except UserError:
-        if source.listed or PurePosixPath(table).stem == "metadata":
-            raise
-        return []
+def _fits(source: Source, table: str) -> bool:
+    """Whether a table's first line, or one of the first rows of JSON, names both columns. Raises UserError."""
+    if table.lower().endswith((".csv", ".tsv")):
+        line = next((line for line in source.lines(table) if line.strip()), "")
+        named = [{name.strip(" \"'") for name in line.split("\t" if table.lower().endswith(".tsv") else ",")}]
+    else:
+        named = [{*row} for row in islice(rows(source, table), FIRST)]
+    return any({*IMAGE} & names and {*LATEX} & names for names in named)
 
 
 def _named(row: Mapping[str, Any], columns: Iterable[str]) -> str:

@@ -34,7 +34,7 @@ def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
         (PurePosixPath(table).parts[0], name): latex
         for table in source.sizes
         if PurePosixPath(table).name == "caption.txt"
-        for name, latex in pairs(source.text(table))
+        for name, latex in pairs(source.lines(table))
     }
     for name in source.tables(".inkml"):
         path = PurePosixPath(name)

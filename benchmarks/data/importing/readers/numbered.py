@@ -6,6 +6,7 @@ number), or `train.formulas.norm.txt` with `train.matching.txt`. Numbers count f
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import PurePosixPath
 
 from hmerbench.benchmarks.data.importing.readers.caption_list import with_image
@@ -23,7 +24,7 @@ def found(source: Source) -> bool:
 def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
     """The expressions of all lists."""
     for table in _lists(source):
-        split, lines = split_named(table), source.text(table).splitlines()
+        split, lines = split_named(table), source.lines(table)
         formulas = source.text(_belonging(_formulas(source), split)).split("\n")
         for line in filter(None, lines):
             name, number = _read(line)
@@ -44,7 +45,7 @@ def _belonging(formulas: list[str], split: str) -> str:
 
 def _lists(source: Source) -> Iterator[str]:
     for table in source.tables(*ENDINGS):
-        lines = [line for line in source.text(table)[: 1 << 12].splitlines()[:5] if line.strip()]
+        lines = [line for line in islice(source.lines(table), 5) if line.strip()]
         listed = "formulas" not in PurePosixPath(table).name and lines and all(map(_LINE.fullmatch, lines))
         if listed and any(source.find(_beside(table), _read(line)[0]) for line in lines):
             yield table

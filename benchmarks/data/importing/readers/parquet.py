@@ -9,7 +9,8 @@ from hmerbench.benchmarks.data.importing.source import MAX_IMAGE, Expression, Le
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.models.weights import one_line
 
-ROWS = 256  # read at a time
+ROWS = 8  # read at a time: a file may have one image of MAX_IMAGE for all of its rows
+MAX_GROWTH = 10  # times the size of the file: images are compressed already
 
 
 def found(source: Source) -> bool:
@@ -18,7 +19,7 @@ def found(source: Source) -> bool:
 
 
 def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
-    """The expressions of all files, a few hundred in memory at a time."""
+    """The expressions of all files, a few in memory at a time."""
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet
@@ -26,10 +27,15 @@ def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
         raise UserError(f"{source.path}: parquet is read with pip install pyarrow; install that") from None
     for table in source.tables(".parquet"):
         try:
-            file = parquet.ParquetFile(io.BytesIO(source.read(table)))
-            columns = file.schema_arrow.names
+            content = source.read(table)
+            file = parquet.ParquetFile(io.BytesIO(content))
+            columns, groups = file.schema_arrow.names, map(file.metadata.row_group, range(file.num_row_groups))
+            unpacked = sum(group.total_byte_size for group in groups)
         except (arrow.ArrowException, OSError) as error:
             left_out.add(table, f"not parquet ({one_line(error)})")
+            continue
+        if unpacked > max(MAX_IMAGE, MAX_GROWTH * len(content)):
+            left_out.add(table, f"its {len(content):,} bytes unpack to {unpacked:,}")
             continue
         kinds = {name: file.schema_arrow.field(name).type for name in columns}
         images = [name for name, kind in kinds.items() if arrow.types.is_struct(kind) or arrow.types.is_binary(kind)]
