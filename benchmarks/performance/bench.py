@@ -5,7 +5,6 @@ fast). The sides alternate, so that other load on the machine affects both alike
 image area, length, beam width and batch size.
 """
 
-import csv
 import math
 import os
 import re
@@ -34,6 +33,7 @@ from hmerbench.benchmarks.language_models.plain import training_steps
 from hmerbench.benchmarks.printing import counted, err_console, show
 from hmerbench.benchmarks.recognition.predict import recognize
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation import csv_text
 from hmerbench.models.comer import CoMER
 from hmerbench.models.inference.options import SearchOptions
@@ -317,8 +317,8 @@ def bench(
 
 def save(path: Path, rows: list[Timing]) -> None:
     """Write rows into the table; rows of the same names are replaced, others kept."""
-    old = csv.DictReader(path.read_text(encoding="utf-8").splitlines() if path.exists() else [",".join(COLUMNS)])
-    if tuple(old.fieldnames or ()) != COLUMNS:
+    old = read_table(path) if path.exists() else []
+    if old and tuple(old[0]) != COLUMNS:
         raise UserError(f"{path}: has other columns than {', '.join(COLUMNS)}; delete it and measure again")
     lines = {line["benchmark"]: line for line in [*old, *(row.cells() for row in rows)]}
     write_atomically(path, csv_text(COLUMNS, list(lines.values())))

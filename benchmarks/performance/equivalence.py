@@ -10,7 +10,6 @@ weights are compared with those of `plain`. Results go to results/speed/equivale
 A way that computes the same training differs from `plain` no more than `disturbed` does.
 """
 
-import csv
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.bench import versions
 from hmerbench.benchmarks.printing import show
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.trainer import Trainer
 from hmerbench.evaluation import csv_text
@@ -89,7 +89,7 @@ def equivalence(archive: Archive, results: Path, recipe: str, preset: str, expre
         )
         show(f"equivalence: {what}", [asdict(rows[-1])])
     path = results / "speed/equivalence.csv"
-    lines = list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+    lines = read_table(path) if path.exists() else []
     kept = [line for line in lines if (line["training"], line["hardware"]) != (what, device)]
     write_atomically(path, csv_text(list(asdict(rows[0])), [*kept, *map(asdict, rows)]))
     return rows

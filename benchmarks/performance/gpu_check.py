@@ -6,13 +6,13 @@ by kernel; `recorded`, while a CUDA graph is captured; `replayed`, from the grap
 `difference` is |replayed - eager| / |eager| for the gradients. Every number is saved as soon as it is measured.
 """
 
-import csv
 import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -26,6 +26,7 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.bench import versions
 from hmerbench.benchmarks.printing import err_console, show
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.benchmarks.runs.workspace import open_data
 from hmerbench.benchmarks.training.cuda_graphs import EAGER_STEPS, own_stream
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic
@@ -50,12 +51,12 @@ def gpu_check(crohme: Path | None, results: Path) -> None:
 def examine(archive: Archive, config: Config, results: Path, device: torch.device) -> None:
     """Time the steps of `config`; print and write results/speed/gpu.csv, keeping the rows of other GPUs."""
     path, hardware, software = results / "speed/gpu.csv", environment(device)["device"], versions()
-    lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) if path.exists() else []
+    lines = read_table(path) if path.exists() else []
     others = [line for line in lines if line["hardware"] != hardware]
     done: list[Measurement] = []
     for measurement in steps(archive, config, device):
         done.append(measurement)
-        rows = [dict(zip(COLUMNS, (*_rounded(row), hardware, software), strict=True)) for row in done]
+        rows: list[Any] = [dict(zip(COLUMNS, (*_rounded(row), hardware, software), strict=True)) for row in done]
         write_atomically(path, csv_text(COLUMNS, [*others, *rows]))
     show(f"gpu-check: {hardware}", [dict(zip(COLUMNS, _rounded(row), strict=False)) for row in done], software)
     print(path)

@@ -28,6 +28,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked, write_atomically
 from hmerbench.benchmarks.printing import show
 from hmerbench.benchmarks.recognition.predict import recognize, write_predictions
+from hmerbench.benchmarks.report.frames import read_frame
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.training.teacher_forcing import teacher_forced
 from hmerbench.benchmarks.training.trainer import train
@@ -161,6 +162,6 @@ def _record(rows: list[Row], results: Path) -> pd.DataFrame:
     path, table = results / "speed/recipe.csv", pd.DataFrame(rows)
     with locked(results / "local", ".recorded", seconds=60):  # another trial may end at the same time
         if path.exists():
-            table = pd.concat([pd.read_csv(path), table]).drop_duplicates(KEY, keep="last")
+            table = pd.concat([read_frame(path), table]).drop_duplicates(KEY, keep="last")
         write_atomically(path, table.to_csv(index=False, lineterminator="\n"))
     return table

@@ -5,7 +5,6 @@ networks are their own and whose rows share at least two seeds; p-values are cor
 claims of a family (Holm).
 """
 
-import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from hmerbench.benchmarks.report import compare
 from hmerbench.benchmarks.report.compare import LEVEL, Rows, ScoredRun, Step
 from hmerbench.benchmarks.report.paper import model_name, reference
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.scoring import sampling
 
 HEAD = """\
@@ -170,8 +170,7 @@ def _level(table: Path) -> list[dict[str, str]]:
     """The claim on how much CoMER reads: the authors' predictions, counted again."""
     if not table.exists():
         return []
-    with table.open(newline="") as file:
-        found = {row["year"]: row for row in csv.DictReader(file) if row["system"] == "comer" and row["missing"]}
+    found = {row["year"]: row for row in read_table(table) if row["system"] == "comer" and row["missing"]}
     told = [reference()["table2"][year]["CoMER"][0] for year in reference()["test_sets"]]
     counted_again = [f"{100 * int(found[year]['exact']) / int(found[year]['n']):.2f}" for year in found]
     words = f"the released network's predictions, counted again: {', '.join(counted_again)}; not trained here"
@@ -183,8 +182,7 @@ def _language(table: Path) -> list[dict[str, str]]:
     """The claims on language models: perplexities, of too few seeds for an interval."""
     if not table.exists():
         return []
-    with table.open(newline="") as file:
-        found = {row["recipe"]: row for row in csv.DictReader(file)}
+    found = {row["recipe"]: row for row in read_table(table)}
     lines = []
     for claim in reference()["language_claims"]:
         worse, better = found[claim["from"]], found[claim["to"]]

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from hmerbench.benchmarks.report.figures.results import GRAY, WIDTH, handle, looks_of
+from hmerbench.benchmarks.report.frames import read_frame
 
 TICKS = (60, 80, 100, 150, 200, 300, 400, 600)
 
@@ -14,8 +14,8 @@ TICKS = (60, 80, 100, 150, 200, 300, 400, 600)
 def language_curves(curves: Path, table: Path) -> Figure:
     """Validation perplexity after every epoch, a line for each run of a model of the paper; test perplexity after the
     last one, over all seeds; and the reported one, as a line across. `curves` and `table` are results/language*.csv."""
-    lines = pd.read_csv(curves)
-    models = [model for model in pd.read_csv(table).to_dict("records") if model["recipe"] in {*lines["recipe"]}]
+    lines = read_frame(curves)
+    models = [model for model in read_frame(table).to_dict("records") if model["recipe"] in {*lines["recipe"]}]
     looks = looks_of(model["recipe"] for model in models)
     figure = Figure(figsize=(WIDTH, 2.8))
     axis, handles = figure.subplots(), []

@@ -1,6 +1,5 @@
 """ExpRate on CROHME's test images by depth of nesting, from results/nested.csv."""
 
-import csv
 import re
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from matplotlib.figure import Figure
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.figures.results import WIDTH, looks_of
+from hmerbench.benchmarks.strict_files import read_table
 
 SHOWN = ("large", "medium")  # presets, a panel each
 ROWS = ("bttr", "bttr-baseline", "comer-self", "comer-cross", "comer-fusion")
@@ -16,8 +16,7 @@ _DEPTH = re.compile(r"depth (\d)( and more)? \((.*)\)")
 
 def by_depth(table: Path) -> Figure:
     """A panel for each preset, a line for each row of the ablation. Raises UserError for a damaged table."""
-    with table.open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row.get("recipe") in ROWS and row.get("preset") in SHOWN]
+    rows = [row for row in read_table(table) if row.get("recipe") in ROWS and row.get("preset") in SHOWN]
     depths = [name for name in rows[0] if name.startswith("depth ")] if rows else []
     if not depths:
         raise UserError(f"{table}: has no rows of {' and '.join(SHOWN)}; `hmerbench nested` makes it again")

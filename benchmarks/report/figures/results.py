@@ -7,10 +7,10 @@ Color is always redundant with a marker or line style, so that the figures can b
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, cycle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -19,6 +19,7 @@ from matplotlib.transforms import Bbox
 
 from hmerbench.benchmarks.config import PRESETS
 from hmerbench.benchmarks.printing import counted
+from hmerbench.benchmarks.report.frames import read_frame
 from hmerbench.benchmarks.report.paper import model_name, reference
 from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.report.sampled import sampled_rate
@@ -286,12 +287,13 @@ GROWTH = {  # axis in growth.csv -> label, unit of its values
 SIDES = {"plain": ("#D55E00", "s--"), "fast": ("#0072B2", "o-")}
 
 
-def growth(table: pd.DataFrame) -> Figure:
+def growth(path: Path) -> Figure:
     """Search time in seconds along every axis, plain and fast, on logarithmic scales; slope 1 is linear growth.
 
-    `table` has the columns axis, value, plain and fast; the slope is taken over the last two values. Raises KeyError or
-    ValueError for other tables.
+    The table there has the columns axis, value, plain and fast; the slope is taken over the last two values. Raises
+    UserError, KeyError or ValueError for other tables.
     """
+    table = read_frame(path)
     figure = Figure(figsize=(WIDTH, 3.3))
     panels, parts = figure.subplots(2, 2, sharey=True), dict(list(table.groupby("axis")))
     for panel, (axis, (label, unit)) in zip(panels.flat, GROWTH.items(), strict=True):

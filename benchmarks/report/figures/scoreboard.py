@@ -1,12 +1,12 @@
 """The scoreboard's figure: every system on every test set, with its interval, and what its authors report."""
 
-import csv
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.report.figures.results import GRAY, handle, label_rows
+from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.scoreboard.card import YEARS, read_cards
 from hmerbench.evaluation.symlg import PAPER
 
@@ -21,9 +21,8 @@ KINDS = {
 def scoreboard(table: Path) -> Figure:
     """ExpRate under the paper's rules by system, a panel for each test set; systems of one kind of training data stand
     together, the best first. `table` is results/scoreboard.csv. Raises UserError for a system without a card."""
-    with table.open(encoding="utf-8", newline="") as file:
-        chosen = {"reading": PAPER.reading.name, "edition": PAPER.edition.name}
-        rows = [row for row in csv.DictReader(file) if row["year"] in YEARS and chosen.items() <= row.items()]
+    chosen = {"reading": PAPER.reading.name, "edition": PAPER.edition.name}
+    rows = [row for row in read_table(table) if row["year"] in YEARS and chosen.items() <= row.items()]
     cards = {system.key: system.card for system in read_cards()}
     if unknown := next((row["system"] for row in rows if row["system"] not in cards), None):
         raise UserError(f"{table}: there is no card {unknown}; run make scoreboard")

@@ -5,13 +5,12 @@ data is not drawn; a line says which command makes the data.
 """
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import matplotlib.style
-import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -84,19 +83,22 @@ def draw(results: Path) -> Iterator[tuple[str, Figure | str]]:
     for (recipe, preset), run in {(run.recipe, labels[run]): run for run in reversed(runs)}.items():  # the first seed
         if run.errors:
             yield f"errors-{recipe}-{preset}-seed{run.seed}", error_figure.taxonomy(run)
-    table = results / "speed" / "growth.csv"
+    yield "speed-growth", _of(plots.growth, "make bench measures it", results / "speed/growth.csv")
+    yield "exprate-nesting", _of(by_depth, "`hmerbench nested` makes it", results / "nested.csv")
+    yield "scoreboard", _of(scoreboard, "make scoreboard", results / "scoreboard.csv")
+    curves = results / "language_curves.csv", results / "language.csv"
+    yield "language-curves", _of(language_curves, "make tables writes it", *curves)
+
+
+def _of(draw: Callable[..., Figure], fix: str, *tables: Path) -> Figure | str:
+    """The figure of some tables, or why there is none. Raises UserError for damaged ones."""
+    if absent := [table for table in tables if not table.exists()]:
+        return f"there is no {absent[0]}; {fix}"
     try:
-        drawn = plots.growth(pd.read_csv(table)) if table.exists() else f"there is no {table}; make bench measures it"
-    except (ValueError, KeyError):
-        raise UserError(f"{table}: damaged or incomplete; restore it, or make it again") from None
-    yield "speed-growth", drawn
-    table = results / "nested.csv"
-    yield "exprate-nesting", by_depth(table) if table.exists() else f"there is no {table}; `hmerbench nested` makes it"
-    table = results / "scoreboard.csv"
-    yield "scoreboard", scoreboard(table) if table.exists() else f"there is no {table}; make scoreboard"
-    tables = results / "language_curves.csv", results / "language.csv"
-    drawn = all(table.exists() for table in tables)
-    yield "language-curves", language_curves(*tables) if drawn else f"there is no {tables[0]}; make tables writes it"
+        return draw(*tables)
+    except (ValueError, KeyError, IndexError):
+        named = " or ".join(map(str, tables))
+        raise UserError(f"{named}: damaged or incomplete; restore it, or make it again ({fix})") from None
 
 
 def read_runs(root: Path) -> list[RunFolder]:

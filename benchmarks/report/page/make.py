@@ -27,6 +27,7 @@ from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.benchmarks.report import tables
 from hmerbench.benchmarks.report.figures.error_figure import taxonomy
 from hmerbench.benchmarks.report.figures.write import draw, rendered, style
+from hmerbench.benchmarks.report.frames import read_frame
 from hmerbench.benchmarks.report.page.browser import Json, TestSet, build, find_runs, key, source, title
 from hmerbench.benchmarks.report.page.playback import add_attention
 from hmerbench.benchmarks.report.page.systems import read_systems
@@ -160,7 +161,7 @@ def render(material: Material, results: Path) -> str:
     content = ", ".join(counted(n, noun) for noun, n in counts.items())
     speed = None
     if (path := results / "speed/cpu.csv").exists():  # written by make bench
-        table = pd.read_csv(path, dtype=str).fillna("–").reindex(columns=SPEED, fill_value="–")
+        table = read_frame(path, str).fillna("–").reindex(columns=SPEED, fill_value="–")
         speed = SPEED, [{"source": "", "cells": row} for row in table.values.tolist()]
     shown = {name for test_set in material.sets for name in test_set.runs}
     best_first = sorted((run for run in material.runs if key(run) in shown), key=lambda run: run.exprate, reverse=True)
