@@ -1,13 +1,20 @@
 """What is printed where the output is not UTF-8: other characters, never an error."""
 
+import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from hmerbench.benchmarks.cli.main import main
+from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.runtime import configure_output
+from hmerbench.evaluation.scoring.prediction_lists import tsv
 from tests.helpers.paths import ROOT
+from tests.helpers.runs import put_run
+from tests.helpers.tiny import tiny_archive
 
 
 @pytest.mark.parametrize(
@@ -31,3 +38,46 @@ def test_a_command_prints_its_table_in_any_encoding(encoding: str) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, env=os.environ | {"PYTHONIOENCODING": encoding})
     assert done.returncode == 0 and not done.stderr
     assert ("18–41 core-minutes" if encoding == "utf-8" else "18-41 core-minutes") in done.stdout.decode(encoding)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive, two systems that read it, and the runs of two rows."""
+    folder = tmp_path_factory.mktemp("output")
+    captions = open_archive(tiny_archive(folder / "data–é", train=4, test=30)).captions("2014")
+    worse = {id_: tokens if number % 3 else ["x"] for number, (id_, tokens) in enumerate(captions.items())}
+    (folder / "a→.tsv").write_text(tsv(captions))
+    (folder / "b→.tsv").write_text(tsv(worse))
+    for recipe in ("bttr", "comer-fusion"):
+        put_run(folder / "results", recipe)
+    (folder / "results/runs").rename(folder / "results/reproduced")
+    return folder
+
+
+A, TRUTH = ("--predictions", "a→.tsv"), ("--ground-truth", "data–é:2014")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("score", *A, *TRUTH), "100.00 %  (88.6-100.0)"),
+        (("compare", "a→.tsv", "b→.tsv", *TRUTH), "a->.tsv"),
+        (("editions", *A, *TRUTH), "crohme2019"),
+        (("convention", "data–é/data/2014/symLg"), "no root without index"),
+        (("errors", *A, *TRUTH, "--out", "tables→"), "tables->/symbols.csv: "),
+        (("data", "--crohme", "data–é"), "foreign archive (4/30)"),
+        (("tables", "--results", "results"), "results/table1.csv"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_commands_print_in_any_encoding(
+    place: Path, monkeypatch: pytest.MonkeyPatch, encoding: str, command: tuple[str, ...], says: str
+) -> None:
+    printed = io.TextIOWrapper(io.BytesIO(), encoding, errors="strict")
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "argv", ["hmerbench", *command])
+    monkeypatch.setattr(sys, "stdout", printed)
+    assert main() == 0
+    text = printed.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    assert says in text and not set("–→≤") & set(text)

@@ -13,7 +13,7 @@ from hmerbench.benchmarks.language_models import listing as language_models
 from hmerbench.benchmarks.language_models.run import LanguageRun
 from hmerbench.benchmarks.regression_gate import baseline
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.strict_files import read_plain
+from hmerbench.benchmarks.strict_files import read_plain, read_table
 from tests.helpers.paths import ROOT
 
 COMMITTED = ROOT / "results/reproduced/comer-fusion/medium-seed7"
@@ -89,6 +89,27 @@ def test_a_run_folder_says_what_is_damaged(run: Path, name: str, text: str, word
     with pytest.raises(UserError, match=rf"{name}: damaged or incomplete \((line 1: )?{words}\); ") as caught:
         RUN[name](RunFolder(run))
     assert "\n" not in str(caught.value)
+
+
+def test_values_that_take_more_memory_than_a_file_of_the_suite_needs_are_refused(tmp_path: Path) -> None:
+    contents = {
+        "x.json": "[" + "[]," * 1_000_000 + "0]",
+        "x.jsonl": "[]\n" + "[{}]\n" * 600_000,
+        "x.csv": "a\n" * 2_200_000,
+    }
+    for name, text in contents.items():
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=r"^[\d,]+ values, more than [12],\d{3},\d{3}$"):
+            read_plain(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("a,a\n1,2\n", "the column 'a' occurs twice"), ("a\n1,2\n", "line 2: 2 fields under 1 columns")]
+)
+def test_a_table_of_results_says_what_is_damaged(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "cpu.csv").write_text(text)
+    with pytest.raises(UserError, match=rf"cpu\.csv: damaged \({words}\); restore it, or make it again"):
+        read_table(tmp_path / "cpu.csv")
 
 
 def test_columns_that_occur_twice_are_no_scores(run: Path) -> None:

@@ -4,13 +4,13 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-import yaml
+from hmerbench.benchmarks.yaml_files import parse_yaml
 
 
 @cache
 def reference() -> dict[str, Any]:
     """The content of reference.yaml."""
-    return yaml.safe_load(resources.files("hmerbench.benchmarks.report").joinpath("reference.yaml").read_text("utf-8"))
+    return parse_yaml(resources.files("hmerbench.benchmarks.report").joinpath("reference.yaml").read_text("utf-8"))
 
 
 def model_name(recipe: str) -> str:

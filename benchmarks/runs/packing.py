@@ -47,22 +47,29 @@ def pack(folder: Path, weights: bool = True) -> Path:
             "`hmerbench reproduce` does what is missing"
         )
     target = packed(folder, run.recipe, f"{run.preset}-seed{run.seed}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.parent / f".pack-{target.name}"
-    fresh, old = partial / "run", partial / "old"
-    # the target's name is no lock's place, as it is replaced; two runs may have one target
-    with locked(target.parents[2] / "local", ".packing", seconds=60), _restored(target, old, partial):
+    with replaced(target) as fresh:
         for name in (*PARTS, "errors") if weights else PARTS:
             copy_part(folder / name, fresh / name)
         if weights:
             network = load_weights(run.weights).to(torch.float16)
             write_atomically(fresh / "best.safetensors", pack_weights(network))
             write_atomically(fresh / "README.md", card(run, sum(p.numel() for p in network.parameters())))
+    return target
+
+
+@contextmanager
+def replaced(target: Path) -> Iterator[Path]:
+    """A folder to fill, which then takes the place of a packed run as a whole. One process packs at a time."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.parent / f".pack-{target.name}"
+    fresh, old = partial / "run", partial / "old"
+    # the target's name is no lock's place, as it is replaced; two runs may have one target
+    with locked(target.parents[2] / "local", ".packing", seconds=60), _restored(target, old, partial):
+        yield fresh
         # a folder cannot be replaced atomically: the old one is moved aside first, and back on failure
         if target.exists():
             os.replace(target, old)
         os.replace(fresh, target)
-    return target
 
 
 @contextmanager

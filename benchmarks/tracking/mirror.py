@@ -9,6 +9,7 @@ import json
 import os
 import random
 import time
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from hmerbench.benchmarks.tracking.tracking_store import (
     sqlite_path,
 )
 from hmerbench.benchmarks.tracking.tree import NOTE, PARENT, Tree
+from hmerbench.models.strict_json import parse_json
 
 ARTIFACTS = ("config.yaml", "environment.json", "history.jsonl")
 RESULTS = ("predictions", "scores")  # of an earlier training, until this one ends
@@ -75,8 +77,9 @@ class Mirror:
         """Keep a view of the user interface that has all runs, the best first, with a column for each test set: by
         itself it shows one closed line for a table, and no numbers."""
         tag = f"mlflow.sharedViewState.{VIEW}"
-        view = json.loads(self.client.get_experiment(self.experiment).tags.get(tag, "{}"))
-        known, own = view.get("selectedColumns", []), [f"metrics.`{split}/exprate`" for split in run.scores]
+        known, own = list[str](), [f"metrics.`{split}/exprate`" for split in run.scores]
+        with suppress(LookupError, ValueError, TypeError):  # another program's view
+            known = parse_json(self.client.get_experiment(self.experiment).tags[tag])["selectedColumns"]
         if set(own) - set(known):
             columns = sorted({*known, *own})
             view = {"searchFilter": "tags.row_key != ''", "orderByKey": columns[0], "orderByAsc": False}

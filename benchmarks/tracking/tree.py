@@ -12,6 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.models.strict_json import parse_json
 
 MAX_RUNS = 50_000  # MLflow's limit for one search
 PARENT = "mlflow.parentRunId"
@@ -90,7 +91,7 @@ class Tree:
                 self._set_tag(row, MEMBER + seed.info.run_id, json.dumps(_rates(seed), sort_keys=True))
             row = self.client.get_run(row.info.run_id)
             members = {tag: rates for tag, rates in row.data.tags.items() if tag.startswith(MEMBER)}
-            self._summarize(row, _mean_and_spread([json.loads(rates) for rates in members.values()]))
+            self._summarize(row, _mean_and_spread([parse_json(rates) for rates in members.values()]))
         else:
             for seed in seeds:
                 self._set_parent(seed, table)

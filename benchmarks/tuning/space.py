@@ -21,6 +21,7 @@ from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.keys import settable
 from hmerbench.benchmarks.yaml_files import flat, merge, nested, read_yaml, to_yaml
+from hmerbench.models.strict_json import parse_json
 
 # equal in all trials, which are judged by the same expressions
 NOT_TUNABLE = configs.FILLED_IN | {"heldout", "data.limit"}
@@ -51,7 +52,7 @@ class Parameter(Strict):
     def suggest(self, trial: optuna.Trial, name: str, integer: bool) -> Any:
         """Sample the setting's value for a trial, as accepted by `Config.changed`."""
         if self.choices is not None:
-            return json.loads(trial.suggest_categorical(name, [_text(choice) for choice in self.choices]))
+            return parse_json(trial.suggest_categorical(name, [_text(choice) for choice in self.choices]))
         assert self.low is not None and self.high is not None
         if integer:
             return trial.suggest_int(name, int(self.low), int(self.high), step=int(self.step or 1), log=self.log)
@@ -60,7 +61,7 @@ class Parameter(Strict):
     def plain(self, value: Any) -> Any:
         """Decode a stored value for a recipe: choices are stored as JSON, numbers with all digits."""
         if self.choices is not None:
-            return json.loads(value)
+            return parse_json(value)
         return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
     def stored(self, value: Any) -> Any:
@@ -183,7 +184,7 @@ def _at(config: Config, name: str, source: str) -> Any:
     try:
         return reduce(lambda section, key: section[key], name.split("."), config.model_dump(mode="json"))
     except (KeyError, TypeError) as error:
-        defaults = {key["name"]: json.loads(key["default"]) for key in settable()}
+        defaults = {key["name"]: parse_json(key["default"]) for key in settable()}
         if name in defaults and isinstance(error, TypeError):
             raise UserError(f"{source}: parameters.{name}: its section is null here; leave it out") from None
         if name in defaults and not name.startswith("model."):  # a dump leaves out some that have their default

@@ -37,6 +37,7 @@ from hmerbench.benchmarks.tuning.trials import (
     STORAGE_ERRORS,
     Job,
     Retry,
+    given_up,
     patiently,
     quiet_optuna,
     work,
@@ -161,7 +162,8 @@ def _owner(folder: Path) -> str:
 
 
 def _requeue(study: optuna.Study, ours: Callable[[FrozenTrial], bool], stopped: bool = False) -> None:
-    """Requeue the trials that our workers started and did not finish, because they died or were `stopped` with all."""
+    """Requeue the trials that our workers started and did not finish, because they died or were `stopped` with all;
+    then also those that were given up anywhere, such as on machines that are lost."""
     retry = Retry(excused=stopped)
     retried = {number for trial in study.trials for number in RetryHeartbeatStaleTrialCallback.retry_history(trial)}
     for trial in study.trials:
@@ -169,7 +171,11 @@ def _requeue(study: optuna.Study, ours: Callable[[FrozenTrial], bool], stopped: 
             with suppress(UpdateFinishedTrialError, ValueError):  # another process was faster
                 study.tell(trial.number, state=TrialState.FAIL)
                 retry(study, trial)
-        elif trial.state == TrialState.FAIL and ours(trial) and trial.number not in retried:
+        elif (
+            trial.state == TrialState.FAIL
+            and trial.number not in retried
+            and (ours(trial) or (stopped and given_up(study, trial)))
+        ):
             retry(study, trial)
 
 

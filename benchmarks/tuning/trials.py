@@ -103,8 +103,8 @@ class Job:
 
 
 class Retry(RetryHeartbeatStaleTrialCallback):
-    """Queues a trial again whose worker died, RETRIES times; if it is `excused`, as the whole study was stopped, its
-    attempts so far count for nothing."""
+    """Queues a trial again whose worker died, RETRIES times without getting further than before; if it is `excused`, as
+    the whole study was stopped, its attempts so far count for nothing."""
 
     def __init__(self, excused: bool = False):
         super().__init__()
@@ -112,11 +112,25 @@ class Retry(RetryHeartbeatStaleTrialCallback):
 
     def __call__(self, study: optuna.Study, trial: FrozenTrial) -> None:
         """Optuna's hook: queue a failed trial again, unless it failed too often."""
-        attempts = len(self.retry_history(trial)) + 1
         if self.excused:
-            trial.user_attrs = trial.user_attrs | {"excused": attempts}
-        if attempts - trial.user_attrs.get("excused", 0) <= RETRIES:
+            trial.user_attrs = trial.user_attrs | {"excused": _fruitless(study, trial)}
+        if not given_up(study, trial):
             super().__call__(study, trial)
+
+
+def given_up(study: optuna.Study, trial: FrozenTrial) -> bool:
+    """Whether the workers of a failed trial died too often for another attempt."""
+    return _fruitless(study, trial) - trial.user_attrs.get("excused", 0) > RETRIES
+
+
+def _fruitless(study: optuna.Study, trial: FrozenTrial) -> int:
+    """How many attempts at a trial got no further than those before: one whose machine was lost, did, as a rule."""
+    trials, furthest, count = study.get_trials(deepcopy=False), 0, 0
+    for number in [*RetryHeartbeatStaleTrialCallback.retry_history(trial), trial.number]:
+        reached = trials[number].last_step or 0
+        count += reached <= furthest
+        furthest = max(furthest, reached)
+    return count
 
 
 class PatientStorage(RDBStorage):

@@ -9,7 +9,6 @@ as a system is one training: they leave out how much another would differ. Under
 The committed rows of a system whose predictions are not at hand are kept, and so is what tests with it have shown.
 """
 
-import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from hmerbench.evaluation.scoring.sampling import difference as sampled_differen
 from hmerbench.evaluation.scoring.score import Evaluation, Score, evaluate
 from hmerbench.evaluation.scoring.stats import holm
 from hmerbench.evaluation.scoring.tokens import formula_of, prediction_file
+from hmerbench.evaluation.strict import rows_of
 from hmerbench.evaluation.symlg import EDITIONS, PAPER, READINGS, Rules
 
 BASELINE = "comer"
@@ -151,16 +151,15 @@ def ceiling(truth: GroundTruth, graphs: Mapping[str, Graph]) -> Row:
 
 def _kept(committed: Path) -> dict[tuple[str, str], list[Row]]:
     """The rows of a scoreboard.csv by system and year. Raises InputError for another table."""
-    reader = csv.DictReader(io.StringIO(read_text(committed)))
     kept: dict[tuple[str, str], list[Row]] = {}
     try:
-        if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise ValueError
-        for cells in reader:
+        for _, cells in rows_of(io.StringIO(read_text(committed)), committed):
+            if tuple(cells) != COLUMNS:
+                raise ValueError
             filled = {name: text for name, text in cells.items() if text != ""}
             row = {name: TYPES.get(name, str)(text) for name, text in filled.items()}
             kept.setdefault((cells["system"], cells["year"]), []).append(row)
-    except (ValueError, TypeError, csv.Error):  # a short row has None
+    except ValueError:
         raise InputError(f"{committed}: is damaged, or not a scoreboard; restore the committed one") from None
     return kept
 

@@ -1,5 +1,6 @@
 """What is made of a language model's run: the job's command, packing and tables."""
 
+import itertools
 import math
 import shutil
 from pathlib import Path
@@ -12,12 +13,14 @@ from hmerbench.benchmarks.cli.main import app, main
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.samples import HELD_OUT, HELD_OUT_SEED, split_heldout
 from hmerbench.benchmarks.errors import UserError
+from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.language_models import listing, tables
 from hmerbench.benchmarks.language_models.corpus import _validates, caption_corpus
 from hmerbench.benchmarks.language_models.packing import pack
 from hmerbench.benchmarks.language_models.run import LanguageRun
-from hmerbench.benchmarks.language_models.settings import FILE, resolve, tied
+from hmerbench.benchmarks.language_models.settings import FILE, PARTS, resolve, tied
 from hmerbench.benchmarks.language_models.tracking import track
+from hmerbench.benchmarks.runs.packing import copy_part
 from hmerbench.benchmarks.tracking.tracking_store import tracking_uri
 from hmerbench.models.language import LINE_END, UNKNOWN
 from hmerbench.models.vocab import SPECIAL, Vocabulary
@@ -117,6 +120,30 @@ def test_only_tested_runs_on_the_penn_treebank_are_packed(tmp_path):
     (untested.path / "scores.json").unlink()
     with pytest.raises(UserError, match="not trained and tested yet"):
         pack(untested.path)
+
+
+def test_a_packed_language_model_is_replaced_as_a_whole_by_one_process_at_a_time(tmp_path, monkeypatch):
+    run = put_run(tmp_path / "runs", "lm-char-small", 92.0, [9.0, 8.0])
+    target = pack(run.path)
+    (target / "old.txt").write_text("of an earlier version")
+    run.write("scores.json", run.scores | {"test_perplexity": 80.0})
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("hmerbench.benchmarks.language_models.packing.copy_part", stopped)
+        pack(run.path)
+    assert LanguageRun(target).scores["test_perplexity"] == 92.0
+    with monkeypatch.context() as patch, locked(tmp_path / "local", ".packing"):
+        patch.setattr("time.monotonic", itertools.count(0, 100).__next__)
+        with pytest.raises(UserError, match="is working in it; wait until it ends"):
+            pack(run.path)
+    assert pack(run.path) == target and LanguageRun(target).scores["test_perplexity"] == 80.0
+    assert sorted(path.name for path in target.iterdir()) == sorted(PARTS)
+
+
+def stopped(source: Path, target: Path) -> None:
+    """Ctrl-C after the first files."""
+    if source.name == "history.jsonl":
+        raise KeyboardInterrupt
+    copy_part(source, target)
 
 
 def test_captions_hold_out_what_a_trial_holds_out_and_every_tenth_formula(tmp_path):

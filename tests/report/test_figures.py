@@ -368,6 +368,17 @@ def test_a_system_without_a_card_is_named(tmp_path: Path) -> None:
         scoreboard(tmp_path / "scoreboard.csv")
 
 
+@pytest.mark.parametrize("content", ["recipe,recipe\n1,2\n", "recipe\nsmall\n", 'recipe,system\n"1,2\n', ""])
+@pytest.mark.parametrize("name", ["speed/growth.csv", "nested.csv", "scoreboard.csv", "language.csv"])
+def test_a_damaged_table_is_named(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / "speed").mkdir()
+    (tmp_path / "language_curves.csv").write_text("recipe,seed,epoch,validation\nsmall,7,1,200\n")
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=rf"{name}: (damaged|has no rows).*; (restore it|`hmerbench nested`)") as caught:
+        list(figures.draw(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
 def test_curves_of_language_models_are_those_of_the_tables(tmp_path: Path) -> None:
     """A line for every seed; recipes that the paper does not have, such as a port's mistakes, are left out."""
     curves = "recipe,seed,epoch,validation\nsmall,7,1,200\nsmall,7,2,100\nsmall,8,1,190\nsmall,8,2,99\nport,7,1,300\n"

@@ -31,7 +31,7 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.tuning import study as driver
 from hmerbench.benchmarks.tuning.results import heldout_size
 from hmerbench.benchmarks.tuning.space import pose
-from hmerbench.benchmarks.tuning.trials import Job, KeyedTPE
+from hmerbench.benchmarks.tuning.trials import Job, KeyedTPE, Retry
 from tests.helpers.made_up import put_environment
 from tests.helpers.paths import ROOT
 from tests.helpers.tiny import tiny_archive, tiny_config
@@ -384,6 +384,43 @@ def test_a_trial_that_kills_its_workers_is_given_up_until_the_next_command(inlin
     assert len(opened(folder).trials) == 8  # the trial and its retries, by each command
     rows = pd.read_csv(tune(given, trials=1, workers=1) / "trials.csv")
     assert rows.iloc[-1].state == "complete" and rows.iloc[-1].default
+
+
+def test_a_worker_that_dies_after_every_epoch_loses_no_trial(inline, given, monkeypatch) -> None:
+    """As on machines that are taken away without warning: each attempt got further, so none counts as a failure."""
+
+    def train(run: RunFolder, archive, on_epoch, samples) -> None:
+        def killed(line: dict) -> None:
+            on_epoch(line)
+            raise Killed
+
+        fake_train(run, archive, killed, samples)
+
+    monkeypatch.setitem(SPACE["budget"]["training"], "epochs", 7)
+    Path(given["space"]).write_text(yaml.safe_dump(SPACE))
+    monkeypatch.setattr("hmerbench.benchmarks.jobs.processes.Processes", Deadly)
+    monkeypatch.setattr("hmerbench.benchmarks.training.trainer.train", train)
+    monkeypatch.setattr(driver, "RETRIES", 99)  # of workers, who also die by themselves
+    rows = pd.read_csv(tune(given, trials=1, workers=1) / "trials.csv")
+    assert rows.state.tolist() == ["fail"] * 7 + ["complete"]
+
+
+def test_a_trial_that_was_given_up_on_lost_machines_is_tried_by_the_next_command(inline, given) -> None:
+    url = f"sqlite:///{given['results'] / 'study.db'}"
+    folder = tune(given, trials=1, workers=1, storage=url)
+    study = optuna.load_study(study_name=folder.name, storage=url)
+    (done,) = study.trials
+    optuna.delete_study(study_name=folder.name, storage=url)
+    study = optuna.create_study(study_name=folder.name, storage=url, direction="maximize")
+    study.enqueue_trial(done.params, user_attrs={"default": True})
+    for _ in range(4):  # another machine's workers, found dead by their heartbeats
+        trial = study.ask()
+        trial.set_user_attr("owner", "a lost machine")
+        study.tell(trial.number, state=TrialState.FAIL)
+        Retry()(study, study.trials[-1])
+    assert [trial.state for trial in study.trials] == [TrialState.FAIL] * 4
+    rows = pd.read_csv(tune(given, trials=1, workers=1, storage=url) / "trials.csv")
+    assert rows.state.tolist() == ["fail"] * 4 + ["complete"] and rows.iloc[-1].default
 
 
 def test_a_truncated_journal_is_repaired_and_a_damaged_one_reported(inline, given) -> None:
