@@ -16,6 +16,7 @@ MAX_YAML = 100_000  # characters of a document, whose values take far more memor
 MAX_ENTRY = 4 << 20  # characters of an entry of JSON; a row of `recognize --json` has a few thousand
 MAX_VALUES = 1 << 20  # of an entry: each takes up to 270 bytes
 MAX_ENTRIES = 2_000_000  # of a file
+csv.field_size_limit(MAX_ENTRY)  # as long as a row of JSON; Python's own limit is 131,072
 _WINDOW = 1 << 16  # characters that are read at a time
 _BLANKS = re.compile(r"[ \t\r\n]*")
 

@@ -4,13 +4,18 @@ import json
 import math
 from typing import Any
 
+MAX_VALUES = 1 << 20  # each takes up to 270 bytes of memory
+
 
 def parse_json(text: str | bytes) -> Any:
     """The value of a JSON text.
 
     Raises ValueError for anything else, also for a key that occurs twice, of which json would keep the last, for
-    numbers that are not finite, and for nesting beyond Python's stack.
+    numbers that are not finite, for nesting beyond Python's stack, and for more values than a header or file has.
     """
+    signs = ",[{" if isinstance(text, str) else (b",", b"[", b"{")  # also those within texts count
+    if len(text) > MAX_VALUES and sum(map(text.count, signs)) > MAX_VALUES:  # type: ignore[arg-type]
+        raise ValueError(f"more than {MAX_VALUES:,} values")
     try:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
     except RecursionError:

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from hmerbench.benchmarks.language_models.run import LanguageRun
 from hmerbench.benchmarks.regression_gate import baseline
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_plain, read_table
+from hmerbench.evaluation.scoring.inputs import MAX_FILES
+from hmerbench.evaluation.scoring.score import Expression
+from hmerbench.models.strict_json import parse_json
 from tests.helpers.paths import ROOT
 
 COMMITTED = ROOT / "results/reproduced/comer-fusion/medium-seed7"
@@ -35,7 +39,7 @@ TWICE = '{"a": 1, "a": 2}'
         ("x.csv", "a,b,a\n1,2,3\n", "the column 'a' occurs twice"),
         ("x.csv", "a,b\n1,2\n1,2,3\n", "line 3: 3 fields under 2 columns"),
         ("x.csv", 'a,b\n1,"2\n', "line 2: unexpected end of data"),
-        ("x.csv", "a\n" + "x" * 200_000, "line 2: field larger than field limit"),
+        ("x.csv", "a\n" + "x" * 4_200_000, "line 2: field larger than field limit"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, name: str, text: str, words: str) -> None:
@@ -101,6 +105,17 @@ def test_values_that_take_more_memory_than_a_file_of_the_suite_needs_are_refused
         (tmp_path / name).write_text(text)
         with pytest.raises(ValueError, match=r"^[\d,]+ values, more than [12],\d{3},\d{3}$"):
             read_plain(tmp_path / name)
+
+
+def test_the_largest_set_that_is_scored_has_a_table_that_is_read(tmp_path: Path) -> None:
+    columns = len(fields(Expression))
+    assert MAX_FILES * columns <= strict_files.VALUES[".csv"][1] and strict_files.LIMITS[".csv"] > MAX_FILES * 60 * 5
+
+
+@pytest.mark.parametrize("text", ["[" + "[]," * 1_000_000 + "0]", b"[" + b"0," * 1_100_000 + b"0]"])
+def test_a_header_of_many_values_is_refused(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match="more than 1,048,576 values"):
+        parse_json(text)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,14 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import refuse_pipe
 from hmerbench.benchmarks.printing import counted, err_console
 from hmerbench.evaluation import InputError, lines
-from hmerbench.evaluation.scoring.inputs import MAX_BYTES, MAX_CAPTIONS, PUBLISHED, from_captions, parse_captions
+from hmerbench.evaluation.scoring.inputs import (
+    MAX_BYTES,
+    MAX_CAPTIONS,
+    MAX_FILES,
+    PUBLISHED,
+    from_captions,
+    parse_captions,
+)
 from hmerbench.models.strict_json import parse_json
 from hmerbench.models.vocab import SPECIAL, Vocabulary
 
@@ -85,6 +92,8 @@ class Archive:
             raise UserError(f"{where}: {', '.join(special)} cannot be a symbol of a caption; write it otherwise")
         if not captions:
             raise UserError(f"{where} holds no expression; pack the archive again")
+        if split != "train" and len(captions) > MAX_FILES:
+            raise UserError(f"{where} has {len(captions):,} expressions, more than {MAX_FILES:,}; divide the test set")
         return captions
 
     def _check_complete(self, split: str) -> None:

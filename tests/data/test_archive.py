@@ -387,6 +387,12 @@ def test_unknown_split_is_named(tmp_path, entries):
         open_archive(pack(tmp_path / "a.zip", entries)).samples("2016")
 
 
+def test_a_test_set_that_cannot_be_scored_is_refused_at_once(tmp_path, entries, monkeypatch):
+    monkeypatch.setattr("hmerbench.benchmarks.data.archive.MAX_FILES", 1)
+    message = refusal(pack(tmp_path / "a.zip", entries))
+    assert "data/2014/caption.txt has 2 expressions, more than 1; divide the test set" in message
+
+
 def test_limits_are_the_authors():
     assert skip_reason(320, 1000, 200) is None
     assert "pixels" in str(skip_reason(321, 1000, 200))

@@ -59,6 +59,16 @@ def test_every_form_is_read(tmp_path: Path, name: str, text: str):
     assert read_predictions(tmp_path / name) == EXPECTED
 
 
+@pytest.mark.parametrize("name", ["p.csv", "p.tsv", "p.json", "p.jsonl"])
+def test_a_long_prediction_is_read_in_every_form(tmp_path: Path, name: str):
+    """As in an ID.txt, which may have 4 MB."""
+    latex = "x " * 1_000_000 + "x"
+    table = f"id{',' if name == 'p.csv' else chr(9)}pred\ne0{',' if name == 'p.csv' else chr(9)}{latex}\n"
+    row = json.dumps({"id": "e0", "pred": latex})
+    (tmp_path / name).write_text({"p.json": f"[{row}]", "p.jsonl": row}.get(name, table))
+    assert read_predictions(tmp_path / name) == {"e0": f"%e0\n${latex}$"}
+
+
 @given(
     st.dictionaries(st.from_regex(r"[a-z][a-z0-9_]*", fullmatch=True), st.lists(st.sampled_from(TOKENS)), min_size=1)
 )
