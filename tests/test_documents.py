@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.helpers.paths import ROOT
 
@@ -102,3 +104,21 @@ def test_actions_are_pinned_by_commit_and_may_read_alone() -> None:
         assert steps and all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step["uses"]) for step in steps)
         checkouts = [step for step in steps if step["uses"].startswith("actions/checkout@")]
         assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_what_setup_installs_is_pinned_by_hashes() -> None:
+    """But for torch, whose builds for CPUs lie in another index; all that pyproject.toml asks for is in a lock."""
+    pinned = {"torch"}
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        text = re.sub(r"^#.*\n", "", (ROOT / name).read_text(), flags=re.MULTILINE)
+        for entry in re.findall(r"^\S.*(?:\n +.*)*", text, re.MULTILINE):
+            found = re.fullmatch(r"([\w.-]+)==\S+( ;[^\\]+)? \\\n(\s+--hash=sha256:[0-9a-f]{64}( \\\n|$))+", entry)
+            assert found, f"{name}: {entry[:80]}"
+            pinned.add(canonicalize_name(found[1]))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    asked = {canonicalize_name(Requirement(line).name) for line in [*project["dependencies"], *extras]}
+    assert asked - {"hmerbench"} <= pinned
+    installs = [line for line in (ROOT / "Makefile").read_text().splitlines() if "$(INSTALL)" in line and "-r " in line]
+    assert [line for line in installs if "--require-hashes" not in line] == ["\t@$(INSTALL) -r requirements-torch.lock"]
+    assert len(installs) == 3
