@@ -135,6 +135,7 @@ def evaluate_weights(weights: Path, crohme: Path | None, years: Sequence[str], r
     folder of the archive's other runs if it is not CROHME. Raises UserError or CheckpointError before anything is
     recognized, and UserError while another process works in that folder.
     """
+    recognizer = Recognizer.load(weights)  # first: without them, no data is made
     archive = open_data(crohme, results, trains=False)
     splits = select_splits(archive, years)
     if not splits:
@@ -142,7 +143,6 @@ def evaluate_weights(weights: Path, crohme: Path | None, years: Sequence[str], r
     announce(archive)
     for split in splits:
         archive.ground_truth(split)  # a caption that does not convert is reported now, not after the recognition
-    recognizer = Recognizer.load(weights)
     packed = pack_weights(recognizer.model)
     apart = results / PLACE if archive.name == "crohme" else workspace(archive, results) / "evaluated"
     run = RunFolder(apart / _place(recognizer.config, packed), recognizer.config)

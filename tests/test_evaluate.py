@@ -123,6 +123,7 @@ def test_ones_own_set_without_weights(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_weights_that_are_none(tmp_path: Path):
     archive = own_set(tmp_path / "own", one="1")
     with pytest.raises(UserError, match="no such weights"):
-        evaluate_weights(tmp_path / "nothing.safetensors", archive, [], tmp_path / "results")
+        evaluate_weights(tmp_path / "nothing.safetensors", None, [], tmp_path / "results")
+    assert not (tmp_path / "results").exists()  # where the embedded set would be made
     given = ["evaluate", "--weights", str(MEDIUM), "--recipes", "bttr", "--crohme", str(archive)]
     assert isinstance(CliRunner().invoke(app, given).exception, UserError)

@@ -184,11 +184,12 @@ def tune(
     from hmerbench.benchmarks.jobs.engine import Placing
     from hmerbench.benchmarks.runs.workspace import open_data
     from hmerbench.benchmarks.tuning.space import pose, read_space
-    from hmerbench.benchmarks.tuning.study import tune
+    from hmerbench.benchmarks.tuning.study import refuse_storage, tune
 
     placing = Placing(engine, workers, cpus, gpus)
-    refuse_unknown([recipe], preset or _default_preset())
-    read_space(preset or _default_preset(), space)  # refused before data is made
+    refuse_unknown([recipe], preset or _default_preset())  # these refuse before data is made
+    read_space(preset or _default_preset(), space)
+    refuse_storage(engine, storage)
     archive = open_data(crohme, results)
     problem = pose(recipe, preset or _default_preset(), seed, archive, space)
     tune(problem, archive, results, trials, placing, storage)

@@ -59,10 +59,7 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
     from hmerbench.benchmarks.tuning.results import default_trial, write_study
 
     quiet_optuna()
-    if placing.engine == "ray" and not storage:
-        raise UserError("the engine 'ray' needs a storage that all nodes reach: --storage postgresql://...")
-    if storage and "://" not in storage:  # not shown, as it may be a URL with a password, misspelt
-        raise UserError(f"--storage: this is not a URL; {DRIVER}")
+    refuse_storage(placing.engine, storage)
     space = workspace(archive, results)
     folder = space / "tuning" / problem.name
     announce(archive)
@@ -86,6 +83,14 @@ def tune(problem: Problem, archive: Archive, results: Path, trials: int, placing
             logger.end()
         write_study(folder, problem, study, checked, archive)
     return folder
+
+
+def refuse_storage(engine: str, storage: str) -> None:
+    """Raise UserError for a storage that cannot be one for this engine."""
+    if engine == "ray" and not storage:
+        raise UserError("the engine 'ray' needs a storage that all nodes reach: --storage postgresql://...")
+    if storage and "://" not in storage:  # not shown, as it may be a URL with a password, misspelt
+        raise UserError(f"--storage: this is not a URL; {DRIVER}")
 
 
 def _complete(job: Job, engine: "Engine", workers: int, first: list[Any], logger: "TrialLogger") -> optuna.Study:

@@ -184,9 +184,10 @@ def test_the_largest_seed_is_refused_before_the_trials(given) -> None:
 def test_a_preset_without_a_space_requires_one(given) -> None:
     with pytest.raises(UserError, match=r"no space is shipped for the preset '.*tiny.yaml'.*--space FILE"):
         tune(given | {"space": ""}, trials=1, workers=1)
-    for space in ([], ["--space", "none.yaml"]):  # before the embedded set is made
-        with pytest.raises(UserError, match=r"no space is shipped|none\.yaml: there is no such file"):
-            options = ["--preset", given["preset"], "--results", str(given["results"]), *space]
+    none, own = ["--space", "none.yaml"], ["--space", given["space"]]
+    for more in ([], none, [*own, "--storage", "x"], [*own, "--engine", "ray"]):  # before the embedded set is made
+        with pytest.raises(UserError, match=r"no space is shipped|no such file|not a URL|needs a storage"):
+            options = ["--preset", given["preset"], "--results", str(given["results"]), *more]
             cli.app(["tune", *options], standalone_mode=False)
     assert not (given["results"] / "local").exists()
 
