@@ -12,6 +12,7 @@ from hmerbench.benchmarks.cli.main import main
 from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.runtime import configure_output
 from hmerbench.evaluation.scoring.prediction_lists import tsv
+from tests.helpers.made_up import put_expressions
 from tests.helpers.paths import ROOT
 from tests.helpers.runs import put_run
 from tests.helpers.tiny import tiny_archive
@@ -49,7 +50,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "a→.tsv").write_text(tsv(captions))
     (folder / "b→.tsv").write_text(tsv(worse))
     for recipe in ("bttr", "comer-fusion"):
-        put_run(folder / "results", recipe)
+        put_expressions(put_run(folder / "results", recipe), "2014", [0] * 100 + [1] * 886)
     (folder / "results/runs").rename(folder / "results/reproduced")
     return folder
 
@@ -61,13 +62,14 @@ A, TRUTH = ("--predictions", "a→.tsv"), ("--ground-truth", "data–é:2014")
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (("score", *A, *TRUTH), "100.00 %  (88.6-100.0)"),
+        (("score", *A, *TRUTH), " 100.00 %  (88.6-100.0)"),
         (("compare", "a→.tsv", "b→.tsv", *TRUTH), "a->.tsv"),
         (("editions", *A, *TRUTH), "crohme2019"),
         (("convention", "data–é/data/2014/symLg"), "no root without index"),
         (("errors", *A, *TRUTH, "--out", "tables→"), "tables->/symbols.csv: "),
         (("data", "--crohme", "data–é"), "foreign archive (4/30)"),
         (("tables", "--results", "results"), "results/table1.csv"),
+        (("compare", "results/reproduced"), "BTTR -> CoMER (Fusion) +0.00 points"),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

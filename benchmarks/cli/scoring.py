@@ -1,8 +1,6 @@
 """Commands that score and compare: files of predictions, for which no torch is loaded, or runs."""
 
 import gc
-import io
-import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -36,8 +34,6 @@ Cards = Annotated[Path | None, typer.Option(help="folder of cards; default: thos
 def run(command: Callable[[], None]) -> NoReturn:
     """Run a command of the scorer; its exit code is the program's."""
     gc.disable()  # graphs hold no reference cycles, and searching for them takes a tenth of the time
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # the terminal's encoding may lack "–"
     raise typer.Exit(run_program(command))
 
 
