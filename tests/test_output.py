@@ -65,7 +65,6 @@ A, TRUTH = ("--predictions", "a→.tsv"), ("--ground-truth", "data–é:2014")
         (("score", *A, *TRUTH), " 100.00 %  (88.6-100.0)"),
         (("compare", "a→.tsv", "b→.tsv", *TRUTH), "a->.tsv"),
         (("editions", *A, *TRUTH), "crohme2019"),
-        (("convention", "data–é/data/2014/symLg"), "no root without index"),
         (("errors", *A, *TRUTH, "--out", "tables→"), "tables->/symbols.csv: "),
         (("data", "--crohme", "data–é"), "foreign archive (4/30)"),
         (("tables", "--results", "results"), "results/table1.csv"),

@@ -26,8 +26,8 @@ from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.performance.bench import versions
 from hmerbench.benchmarks.printing import err_console, show
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.benchmarks.runs.workspace import open_data
+from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.benchmarks.training.cuda_graphs import EAGER_STEPS, own_stream
 from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.trainer import Trainer
