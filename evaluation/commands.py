@@ -70,7 +70,6 @@ def compare(
     changed_to: Path | None = None,
 ) -> None:
     """Compare two systems on the same expressions: McNemar's test on ExpRate, a permutation test on error counts."""
-    from hmerbench.evaluation.scoring.stats import compare_paired
 
     def run(split: bool) -> list[Evaluation]:
         return [evaluate(path, ground_truth, NO_FIELDS, split=split) for path in (first, second)]
@@ -80,10 +79,10 @@ def compare(
     for path, result in zip((first, second), results, strict=True):
         _print_notes(path, result.notes + left_out(0, result.score.missing, result.score.n))
     pairs, other = _paired(results), None
-    result = compare_paired([a for _, a, _ in pairs], [b for _, _, b in pairs])
+    result = _compared(pairs)
     if not tokenize and any("--tokenize" in note for result in results for note in result.notes):
         split = _paired(run(True))
-        other = compare_paired([a for _, a, _ in split], [b for _, _, b in split])
+        other = _compared(split)
     changed = [
         {"id": key, "errors_a": a, "errors_b": b, "right": "b" if a else "a"}
         for key, a, b in pairs
@@ -117,9 +116,17 @@ def _paired(results: Sequence[Evaluation]) -> list[tuple[str, int, int]]:
     return sorted((a.id, a.errors, b.errors) for a, b in zip(*runs, strict=True))
 
 
+def _compared(pairs: Sequence[tuple[str, int, int]]) -> "PairedComparison":
+    from hmerbench.evaluation.scoring.stats import compare_paired
+
+    ids, a, b = zip(*pairs, strict=True)
+    return compare_paired(a, b, ids)
+
+
 def _difference(result: "PairedComparison") -> str:
     low, high = result.interval
-    return f"A - B = {result.difference:+.2f} points (95 %: {low:+.2f} to {high:+.2f})"
+    interval = f"95 %: {low:+.2f} to {high:+.2f} over {result.over}, p = {result.p:.4g}"
+    return f"A - B = {result.difference:+.2f} points ({interval})"
 
 
 def editions(predictions: Path, ground_truth: str, *, tokenize: bool = False, as_json: bool = False) -> None:
@@ -177,6 +184,7 @@ def _print_score(score: Score) -> None:
     print(score)
     rows = [
         *((metric.name, getattr(score, metric.count), score.n) for metric in METRICS),
+        (r"any \limits", score.neutral, score.n),
         *((row.bucket, row.exact, row.n) for row in score.by_length or []),
     ]
     for name, count, n in rows:
@@ -184,6 +192,7 @@ def _print_score(score: Score) -> None:
             rate = f" {100 * count / n:6.2f} %  ({interval_text(count, n)})" if n else ""
             print(f"{name:>13} {count:>5} of {n:<5}{rate}")
     print(f"missing {score.missing}, not convertible {score.unconverted}; both count as empty graphs")
+    print("95 % intervals over images, which leave out that writers differ")
 
 
 def check_target(path: Path | None) -> None:

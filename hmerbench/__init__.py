@@ -73,7 +73,8 @@ def compare(
     from hmerbench.evaluation.scoring.stats import compare_paired
 
     results = [score(given, ground_truth, tokenize=tokenize).expressions for given in (first, second)]
-    return compare_paired(*([row.errors for row in rows] for rows in results))
+    a, b = ([row.errors for row in rows] for rows in results)
+    return compare_paired(a, b, [row.id for row in results[0]])
 
 
 def load(weights: File | None = None, *, fast: bool = False) -> "Recognizer":

@@ -41,6 +41,11 @@ def neutral(graph: Graph) -> LabelGraph:
     return LabelGraph(renamed, relations)
 
 
+def takes_limits(graph: Graph) -> bool:
+    """Whether it has an operator that takes limits; without one, they make no difference to it."""
+    return any(not labels.isdisjoint(OPERATORS) for labels in graph.nodes.values())
+
+
 def _turns(parent: Set[str], labels: Set[str]) -> bool:
     return not parent.isdisjoint(OPERATORS) and not labels.isdisjoint(_SCRIPTS.keys())
 

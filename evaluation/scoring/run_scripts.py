@@ -9,13 +9,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 from hmerbench.evaluation import InputError, symlg
 from hmerbench.evaluation.lgeval import metrics, results_folder
 from hmerbench.evaluation.lgeval.label_graph import Graph
-from hmerbench.evaluation.scoring.limits import neutral
+from hmerbench.evaluation.scoring.limits import neutral, takes_limits
 from hmerbench.evaluation.scoring.metrics import WITHIN, Expression, counts_of
 from hmerbench.evaluation.scoring.tokens import prediction_file
 from hmerbench.evaluation.symlg import PAPER, Rules
@@ -83,7 +83,7 @@ def run_script(name: str, arguments: list[str], workdir: Path, rules: Rules = PA
 
 
 def in_process(
-    predictions: dict[str, str], truth: Mapping[str, Graph], rules: Rules = PAPER
+    predictions: Mapping[str, str], truth: Mapping[str, Graph], rules: Rules = PAPER
 ) -> tuple[Counts, Metrics, set[str]]:
     """The result of `run_scripts`, by our own code in this process and without files; and the ids that converted."""
     graphs = {key: converted(text, rules) for key, text in predictions.items() if key in truth}
@@ -93,6 +93,18 @@ def in_process(
         for key, true in truth.items()
     }
     return _counts(rows), rows, {key for key, graph in graphs.items() if graph is not None}
+
+
+def neutral_exact(
+    predictions: Mapping[str, str], truth: Mapping[str, Graph], exact: Set[str], rules: Rules = PAPER
+) -> int:
+    """How many are right if limits make no difference: the `exact` ones, and of those whose truth has an operator that
+    takes limits, the ones that differ in nothing else."""
+    asked = {key: graph for key, graph in truth.items() if key not in exact and takes_limits(graph)}
+    counts, _, _ = in_process(
+        {key: predictions[key] for key in asked if key in predictions}, asked, rules._replace(neutral=True)
+    )
+    return len(exact) + counts.get("exact", 0)
 
 
 def _counts(rows: Metrics) -> Counts:

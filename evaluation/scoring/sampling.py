@@ -63,6 +63,10 @@ class Images:
         factor = np.sqrt(groups / np.maximum(groups - 1, 1))[self.stratum]
         return _sums(values - means[:, set_of], self.group) * factor / self.n
 
+    def apart(self) -> "Images":
+        """The same images, each a group of its own."""
+        return Images([f"{k:x}-" for k in range(self.n)], [str(code) for code in self.stratum[self.group]])
+
     @property
     def df(self) -> int:
         """Degrees of freedom: groups less sets."""
@@ -84,7 +88,9 @@ def spread_between_runs(rates: Mapping[str, Mapping[int, float]]) -> Spread | No
     values = np.array([rates[row][seed] for row, seed in cells])
     fitted, _, rank, _ = np.linalg.lstsq(design, values) if cells else (0, 0, 0, 0)
     df = len(cells) - int(rank)
-    return Spread(float(((values - design @ fitted) ** 2).sum()) / df, df) if df > 0 else None
+    left = values - design @ fitted if cells else values
+    left[np.abs(left) < 1e-9] = 0  # rounded away where runs are alike
+    return Spread(float((left**2).sum()) / df, df) if df > 0 else None
 
 
 def difference(gains: np.ndarray, images: Images, run: Spread | None = None) -> Estimate:
@@ -112,13 +118,18 @@ def rate(right: np.ndarray, images: Images) -> Estimate:
 
 
 def _estimate(values: np.ndarray, images: Images, over_seeds: Spread | None) -> Estimate:
-    """The mean of values [seed, image] with Student's interval; of a single group, which says nothing, -100 to 100."""
+    """The mean of values [seed, image] with Student's interval; of a single group, which says nothing, -100 to 100.
+    If neither groups nor seeds differ, it is over images, and if none of these does, as wide as Wilson's of n alike."""
     value = float(values.mean())
     variance, df, over = _variance(values, images, over_seeds)
     if df < 1:
         return Estimate(value, -100.0, 100.0, over, 1.0)
-    if not variance:  # every image alike
-        return Estimate(value, value, value, over, 0.0 if value else 1.0)
+    if not variance and images.over == "writers":
+        return _estimate(values, images.apart(), None)
+    if not variance:
+        unseen = 100 * proportion_interval(0, images.n)[1]
+        p = min(1.0, 2 * 0.5**images.n) if value else 1.0  # as of so many tosses of a coin
+        return Estimate(value, max(value - unseen, -100.0), min(value + unseen, 100.0), "images", p)
     error = math.sqrt(variance)
     width = float(stats.t.ppf(UPPER, df)) * error
     return Estimate(value, value - width, value + width, over, float(2 * stats.t.sf(abs(value) / error, df)))

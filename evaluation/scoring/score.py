@@ -17,7 +17,15 @@ from hmerbench.evaluation.scoring.inputs import GroundTruth, as_tokens, matched
 from hmerbench.evaluation.scoring.interval import percent, proportion_interval
 from hmerbench.evaluation.scoring.lengths import BUCKETS, Bucket, by_bucket
 from hmerbench.evaluation.scoring.metrics import METRICS, WITHIN, Expression, Metric, counts_of
-from hmerbench.evaluation.scoring.run_scripts import FOLDERS, in_process, own_scripts, reasons, run_scripts, scripts
+from hmerbench.evaluation.scoring.run_scripts import (
+    FOLDERS,
+    in_process,
+    neutral_exact,
+    own_scripts,
+    reasons,
+    run_scripts,
+    scripts,
+)
 from hmerbench.evaluation.scoring.signature import signature_of
 from hmerbench.evaluation.scoring.tokens import formula_of, has_text, tokenize, tokens_of, untokenized
 from hmerbench.evaluation.scoring.wrappers import Predictions
@@ -54,7 +62,9 @@ def _with_metrics(cls: type[Class]) -> type[Class]:
 class Score:
     """Counts over the n expressions of a ground truth, and rates in percent, of METRICS. Length and token fields are
     None without captions. `missing`: expressions without a prediction; `unconverted`: predictions that do
-    not convert. Both count as empty graphs. `ci95`: Wilson interval of the expression rate."""
+    not convert. Both count as empty graphs. `ci95`: Wilson interval of the expression rate. `neutral`: how many are
+    exact if it makes no difference whether \\limits is written; None if `exact` itself says that, or for other
+    scripts."""
 
     n: int
     exact: int
@@ -64,6 +74,7 @@ class Score:
     signature: str
     missing: int
     unconverted: int
+    neutral: int | None = None
 
     if TYPE_CHECKING:
 
@@ -73,6 +84,8 @@ class Score:
         counts = [getattr(self, metric.count) for metric in WITHIN]
         if min(counts) < 0 or counts != sorted(counts) or not counts[-1] <= self.n > 0:
             raise ValueError(f"{', '.join(metric.count for metric in WITHIN)} and n contradict each other")
+        if not self.exact <= (self.exact if self.neutral is None else self.neutral) <= self.n:
+            raise ValueError("exact, neutral and n contradict each other")
         if self.by_length is not None and [row.bucket for row in self.by_length] != list(BUCKETS):
             raise ValueError("by_length has other buckets")
 
@@ -153,7 +166,9 @@ def evaluate(
     if truth.captions:
         wrong = {row.id: texts[row.id] for row in rows if row.status == "converted" and not row.exact}
         notes += _around(wrong, truth.captions)
-    return Evaluation(_score(rows, signature), rows, notes + left_out(stray))
+    known = own_scripts() and not rules.neutral
+    neutral = neutral_exact(texts, graphs, {row.id for row in rows if row.exact}, rules) if known else None
+    return Evaluation(_score(rows, signature, neutral), rows, notes + left_out(stray))
 
 
 def left_out(stray: int, missing: int = 0, n: int = 0) -> list[str]:
@@ -226,7 +241,7 @@ def _refuse_to_replace(workdir: Path, sources: list[Path]) -> None:
         raise InputError(f"{workdir}: its {min(ours)} would be replaced; use a separate folder as workdir")
 
 
-def _score(rows: list[Expression], signature: str) -> Score:
+def _score(rows: list[Expression], signature: str, neutral: int | None) -> Score:
     counts = counts_of(rows)
     low, high = proportion_interval(counts["exact"], len(rows))
     lengths = {row.id: row.length for row in rows if row.length is not None}
@@ -239,4 +254,5 @@ def _score(rows: list[Expression], signature: str) -> Score:
         signature=signature,
         missing=sum(row.status == "missing" for row in rows),
         unconverted=sum(row.status == "unconverted" for row in rows),
+        neutral=neutral,
     )

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from hmerbench.evaluation.scoring import sampling
 from hmerbench.evaluation.scoring.interval import proportion_interval
+from hmerbench.evaluation.scoring.sampling import Images
 
 
 def prediction_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
@@ -30,8 +32,9 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """Two systems on the same n expressions. Rates and their difference (A - B, with interval) in percent;
-    `mean_errors` is the mean D_B. p values are two-sided."""
+    """Two systems on the same n expressions. Rates and their difference (A - B) in percent, with its interval and what
+    that is over; `mean_errors` is the mean D_B. p values are two-sided: `p` is of the difference, over the same as its
+    interval, the others are over images."""
 
     n: int
     exact_a: int
@@ -40,21 +43,28 @@ class PairedComparison:
     only_b: int
     difference: float
     interval: tuple[float, float]
+    over: str  # writers | images
+    p: float
     mcnemar_p: float  # exact, on who is right
     mean_errors_a: float
     mean_errors_b: float
     permutation_p: float  # paired, on the mean difference of error counts
 
 
-def compare_paired(errors_a: Sequence[int], errors_b: Sequence[int]) -> PairedComparison:
-    """Compare the error counts (D_B) of two systems, given in the same order of expressions."""
+def compare_paired(errors_a: Sequence[int], errors_b: Sequence[int], ids: Sequence[str] = ()) -> PairedComparison:
+    """Compare the error counts (D_B) of two systems, given in the same order of expressions. The interval is over the
+    writers that `ids` name; if they name too few, over images: Newcombe's."""
     a, b = np.asarray(errors_a), np.asarray(errors_b)
     if a.shape != b.shape or a.ndim != 1 or not a.size:
         raise ValueError(f"error counts of the same expressions are needed, not {a.shape} and {b.shape}")
     right_a, right_b = a == 0, b == 0
     only_a, only_b = int((right_a & ~right_b).sum()), int((right_b & ~right_a).sum())
     both = int((right_a & right_b).sum())
-    low, high = difference_interval(both, only_a, only_b, a.size)
+    low, high = (100 * end for end in difference_interval(both, only_a, only_b, a.size))
+    over, p = "images", mcnemar(only_a, only_b)
+    if (images := Images(ids or [""] * a.size)).over == "writers":
+        found = sampling.difference(100.0 * (right_a.astype(int) - right_b)[None], images)
+        low, high, over, p = found.low, found.high, found.over, found.p
     return PairedComparison(
         n=a.size,
         exact_a=both + only_a,
@@ -62,7 +72,9 @@ def compare_paired(errors_a: Sequence[int], errors_b: Sequence[int]) -> PairedCo
         only_a=only_a,
         only_b=only_b,
         difference=100 * (only_a - only_b) / a.size,
-        interval=(100 * low, 100 * high),
+        interval=(low, high),
+        over=over,
+        p=p,
         mcnemar_p=mcnemar(only_a, only_b),
         mean_errors_a=float(a.mean()),
         mean_errors_b=float(b.mean()),

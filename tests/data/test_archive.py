@@ -425,3 +425,20 @@ def test_published_crohme_is_known(capsys, crohme):
     assert "204 tokens" in report["splits"]["2014"]["skipped"]["505_em_51"]
     assert report["unused_symbols"] == ["\\Pi"]
     assert list(archive.ground_truth("2014")) == list(archive.captions("2014"))
+
+
+def test_what_crohmes_sets_share_with_each_other_and_themselves(crohme: Path) -> None:
+    """The figures in results/LIMITATIONS: captions that years share, and equal images of a set, by their checksums."""
+    captions = {split: open_archive(crohme).captions(split) for split in ("train", "2014", "2016", "2019")}
+    formulas = {split: {tuple(tokens) for tokens in of.values()} for split, of in captions.items()}
+    shared = [len(formulas[a] & formulas[b]) for a, b in (("2016", "2019"), ("2014", "2016"), ("2014", "2019"))]
+    assert shared == [51, 6, 2]
+    equal: dict[str, dict[tuple[int, int], list[str]]] = {split: {} for split in captions}
+    with zipfile.ZipFile(crohme) as archive:
+        for entry in archive.infolist():
+            _, split, folder, name = [*entry.filename.split("/"), "", "", ""][:4]
+            if folder == "img" and name:
+                equal[split].setdefault((entry.CRC, entry.file_size), []).append(Path(name).stem)
+    pairs = {split: [ids for ids in of.values() if len(ids) > 1] for split, of in equal.items()}
+    assert [len(pairs[split]) for split in captions] == [42, 1, 0, 0] and pairs["2014"] == [["501_em_1", "501_em_5"]]
+    assert all(captions["train"][a] == captions["train"][b] for a, b in pairs["train"])

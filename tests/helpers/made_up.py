@@ -33,6 +33,7 @@ def put_score(folder: Path, split: str, n: int, exact: int, **over: Any) -> None
         "ci95": [0.0, 100.0],
         "missing": 0,
         "unconverted": 0,
+        "neutral": min(n, exact + 5),
     }
     made["signature"] = f"ExpRate|set:crohme{split}|n:{n}|metric:symlg|search:joint10|select:last|v:2"
     put(folder / f"scores/{split}.json", json.dumps(asdict(Score(**made | over))))

@@ -34,6 +34,22 @@ def test_limits_make_no_difference(prediction: str, truth: str, official: int, e
     assert compare(neutral(graphs[0]), neutral(graphs[1])).metrics["D_B"] == expected
 
 
+def test_a_score_counts_both_readings(tmp_path: Path):
+    """As a second scoring with neutral limits counts them, by the scripts as in process; missing and wrong ones too."""
+    truth = {f"e{k}": (true.split(), predicted) for k, (predicted, true, _, _) in enumerate(PAIRS)}
+    truth["none"] = ([r"\sum", r"_", r"i", r"x"], None)
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/caption.txt").write_text("".join(f"{k}\t{' '.join(true)}\n" for k, (true, _) in truth.items()))
+    predictions = {key: predicted for key, (_, predicted) in truth.items() if predicted}
+    expected = evaluate(predictions, f"{tmp_path}:set", NO_FIELDS, rules=rules(neutral=True)).score.exact
+    inside = evaluate(predictions, f"{tmp_path}:set", NO_FIELDS).score
+    outside = evaluate(predictions, f"{tmp_path}:set", NO_FIELDS, tmp_path / "work").score
+    assert inside == outside and (inside.exact, inside.neutral) == (1, expected) == (1, 7)
+    (tmp_path / "set/caption.txt").write_text("a\tx\nb\ty\n")  # nothing in it takes limits
+    plain = evaluate({"a": "x", "b": "x"}, f"{tmp_path}:set", NO_FIELDS).score
+    assert (plain.exact, plain.neutral) == (1, 1)
+
+
 def test_the_signature_names_it_and_the_official_score_stays(tmp_path: Path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/caption.txt").write_text("a\t\\sum \\limits _ i x\nb\tx\n")
@@ -42,7 +58,7 @@ def test_the_signature_names_it_and_the_official_score_stays(tmp_path: Path):
         evaluate(tmp_path / "p.csv", f"{tmp_path}:mine", NO_FIELDS, rules=rules(neutral=chosen)).score
         for chosen in (False, True)
     ]
-    assert [score.exact for score in scores] == [1, 2]
+    assert [(score.exact, score.neutral) for score in scores] == [(1, 2), (2, None)]
     assert [score.signature.count("|lgeval:0.3.5|limits:neutral|") for score in scores] == [0, 1]
     with pytest.raises(InputError, match="leave out workdir or limits"):
         evaluate(tmp_path / "p.csv", f"{tmp_path}:mine", NO_FIELDS, tmp_path / "work", rules=rules(neutral=True))

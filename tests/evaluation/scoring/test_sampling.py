@@ -1,5 +1,6 @@
 """Intervals over writers and seeds: they hold the truth as often as they say where it is known, and others do not."""
 
+import re
 from functools import cache
 from typing import Any
 
@@ -10,6 +11,7 @@ from scipy import stats as reference
 from hmerbench.evaluation.scoring import stats
 from hmerbench.evaluation.scoring.interval import proportion_interval
 from hmerbench.evaluation.scoring.sampling import Images, Spread, difference, rate, spread_between_runs
+from tests.helpers.paths import ROOT
 
 LEVELS = (0.0, 0.05, 0.1, 0.1, 0.2)  # of five rows
 # Standard deviations of what decides whether an image is read: on the scale on which its own difficulty has about 1.
@@ -76,6 +78,22 @@ def test_intervals_over_one_of_them_do_not(name: str, world: str, most: float) -
     assert coverage(world, 3)[name] < most
 
 
+@pytest.mark.filterwarnings("ignore:Precision loss")
+@pytest.mark.parametrize(
+    ("world", "told"),
+    [
+        ("as measured", "writers and seeds as here"),
+        ("unlike seeds", "seeds differ more"),
+        ("unlike writers", "networks please other writers"),
+        ("no writers", "writers do not differ"),
+    ],
+)
+def test_limitations_say_how_often(world: str, told: str) -> None:
+    (line,) = re.findall(rf"^\| {told} \|(.*)\|$", (ROOT / "results/LIMITATIONS.md").read_text(), re.MULTILINE)
+    names = ("difference", "difference over images", "difference over seeds", "rate", "rate over images")
+    assert [cell.strip() for cell in line.split("|")] == [f"{100 * coverage(world, 3)[name]:.1f} %" for name in names]
+
+
 def test_the_spread_of_runs_is_the_residual_of_rows_and_seeds() -> None:
     """Rows differ by 5 and seeds by 1, so what is left are the deviations of one cell: an interaction of 2 by 2."""
     rates = {"a": {7: 50.0, 8: 51.0}, "b": {7: 55.0, 8: 57.0}}
@@ -128,3 +146,23 @@ def test_the_interval_of_a_rate_is_never_narrower_than_its_images_allow() -> Non
     found = rate(right, Images([f"w{k // 4}_{k}" for k in range(80)]))
     low, high = proportion_interval(40, 80)
     assert (found.low, found.high) == (100 * low, 100 * high)
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected", "p"),
+    [
+        ([[0.0] * 80] * 3, (0.0, -4.58, 4.58), 1.0),  # both rows have all images right, or the same ones
+        ([[0.0] * 80], (0.0, -4.58, 4.58), 1.0),
+        ([[100.0] * 80] * 3, (100.0, 95.42, 100.0), 2 * 0.5**80),
+        ([[100.0, -100.0] * 40], (0.0, -22.39, 22.39), 1.0),  # the same share with each writer
+        ([[100.0]], (100.0, -100.0, 100.0), 1.0),  # one image
+    ],
+    ids=["all right in both", "one seed", "all against none", "writers alike", "one image"],
+)
+def test_a_difference_that_nothing_varies_is_over_images_and_has_a_width(
+    gains: list[list[float]], expected: tuple[float, float, float], p: float
+) -> None:
+    """As wide as Wilson's interval of none of 80, or Student's of the images; never of no width."""
+    found = difference(np.array(gains), Images([f"w{k // 4}_{k}" for k in range(len(gains[0]))]))
+    assert found.over == "images" and found.p == pytest.approx(p)
+    assert (found.value, found.low, found.high) == pytest.approx(expected, abs=0.01)

@@ -2,6 +2,7 @@
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +75,19 @@ def test_paired_comparison_is_antisymmetric(case: tuple[list[int], list[int]]):
     assert one.mcnemar_p == other.mcnemar_p
     assert one.exact_a == sum(x == 0 for x in a)
     assert 0 < one.permutation_p <= 1 and one.permutation_p == other.permutation_p
+
+
+def test_the_interval_of_a_difference_is_over_the_writers_that_ids_name():
+    """Ten of 20 writers have all right in one system alone: over writers, these are 10 of 20, not 40 of 80."""
+    a, b = [0] * 80, [int(k // 4 < 10) for k in range(80)]
+    written = stats.compare_paired(a, b, [f"w{k // 4}_{k}" for k in range(80)])
+    unknown = stats.compare_paired(a, b, [f"{k:x}-" for k in range(80)])
+    assert (written.over, unknown.over, written.difference) == ("writers", "images", 50)
+    student: Any = ttest_1samp([100.0] * 10 + [0.0] * 10, 0)
+    assert written.p == pytest.approx(student.pvalue)
+    assert written.interval == pytest.approx(tuple(student.confidence_interval()))
+    assert unknown == stats.compare_paired(a, b) and unknown.p == unknown.mcnemar_p == written.mcnemar_p
+    assert written.interval[0] < unknown.interval[0] - 5
 
 
 @given(st.lists(st.integers(-6, 6), max_size=9))
