@@ -126,7 +126,6 @@ def make_board(systems: Sequence[System], folder: Path | None, crohme: Path, com
                 counts = vars(result.score) if rules == PAPER else in_process(texts, graphs, rules)[0]
                 row = _row(system, year, rules, counts, result.score)
                 row |= _interval(board, system, year) if rules == PAPER else {}
-                row |= {"neutral": in_process(texts, graphs, NEUTRAL)[0]["exact"]} if rules == PAPER else {}
                 board.rows.append(row | (off_by_length(result, texts) if rules == PAPER else {}))
     board.images[TOGETHER] = Images(list(chain(*ids.values())), [year for year in ids for _ in ids[year]])
     for system in systems:
@@ -192,7 +191,7 @@ def _row(system: System, year: str, rules: Rules, counts: Mapping[str, int], sco
     row |= {name: counts[name] for name in COUNTS}
     row |= {"token_exact": score.token_exact} | _over_images(row)
     if rules == PAPER:
-        row |= {"missing": score.missing, "unconverted": score.unconverted}
+        row |= {"neutral": score.neutral, "missing": score.missing, "unconverted": score.unconverted}
         row |= dict(zip(LENGTHS, (bucket.exact for bucket in score.by_length or []), strict=True))
         told = next((claim for claim in system.card.reported if year in claim.rates), None)
         row |= {"reported": told.rates[year], "metric": told.metric} if told else {}

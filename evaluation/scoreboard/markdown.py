@@ -13,20 +13,32 @@ KINDS = {
     "test labels": "Trained on the labels of these test sets",
 }
 INTRO = """\
-Predictions of published systems, all scored as `{signature}`.
-Made by `make scoreboard`; the counts under each rule are in [scoreboard.csv](scoreboard.csv), the systems' sources and
-checksums in [evaluation/scoreboard/](../evaluation/scoreboard/). ExpRate in percent, with the 95 % interval over
-writers, which leaves out how much another training would differ: each system is one. Systems are ranked among those
-trained on the same kind of data. With a *group* letter in common, the data do not tell two apart (all pairs of a kind,
-over writers, Holm, 5 %); the p beside a difference is that of this pair alone. The signature leaves out how each system
-searches and how its epoch was selected, CoMER's on 2014. Of our runs the first seed of each finished row of `large` is
-listed, and CoMER (Fusion) with `medium`."""
+Made by `make scoreboard`. Predictions of published systems, all scored as
+
+    {signature}
+
+Counts under each rule are in [scoreboard.csv](scoreboard.csv), rows for programs in
+[leaderboard.json](leaderboard.json), sources and checksums in [evaluation/scoreboard/](../evaluation/scoreboard/).
+
+| column | means |
+| --- | --- |
+| 2014 to together | ExpRate in percent (95 % interval over writers, which leaves out other trainings) |
+| rank | among systems that were trained on the same kind of data |
+| against CoMER | points above its authors' released network (95 % interval), p of this pair alone, over writers |
+| group | two systems with a letter in common are not told apart (all pairs of a kind, over writers, Holm, 5 %) |
+
+The signature leaves out how each system searches and how its epoch was selected: CoMER's was the best on 2014
+([all of them](#how-each-was-made)). Of our runs, the first seed of each finished row of `large` is listed, and CoMER
+(Fusion) with `medium`."""
+
+MADE = """\
+*recounted*: from its authors' or others' published predictions; *trained here*: by this suite or, in part, by a program
+outside of it ([PROVENANCE.md](PROVENANCE.md)); *reported*: no predictions are public, so nothing was counted."""
 
 LIMITS = r"""
+How many are right, officially, and if it makes no difference whether `\limits` is written (signature `limits:neutral`).
 The truth of 2014 has `Sub` and `Sup` at operators such as `\sum` where the captions have `\limits`, those of 2016 and
-2019 have `Below` and `Above`, so that a rate hangs on what a system's training captions wrote. *As written* is the
-official count; *neutral* counts expressions that are right if `\limits` makes no difference in prediction and truth
-(signature `limits:neutral`). The last row is a perfect reader of the captions.
+2019 have `Below` and `Above`, so the official count hangs on what a system's training captions wrote.
 """.strip()
 
 REPORTED = (
@@ -46,17 +58,18 @@ def markdown(board: Board) -> str:
     for kind, title in KINDS.items():
         if systems := [system for system in board.systems if system.card.training == kind and system.card.files]:
             parts += [f"## {title}", _ranking(board, systems)]
+    parts += ["## How each was made", MADE, _made(board)]
     parts += ["## Limits", LIMITS, _limits(board)]
     parts += ["## Reported beside recounted", REPORTED, _claims(board)]
     parts += ["## Under other rules", "Correct expressions, by the reading (pandoc) and the edition.", _rules(board)]
     parts += ["## By length", BY_LENGTH, _lengths(board)]
-    parts += ["## What is scored", *(_about(system) for system in board.systems)]
+    parts += ["## Sources", *(_about(system) for system in board.systems)]
     return "\n\n".join(parts) + "\n"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], align: str = "---:") -> str:
     """A Markdown table; a cell's own text must have been escaped."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    lines = [header, ["---", *[align] * (len(header) - 1)], *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
@@ -104,16 +117,23 @@ def _claims(board: Board) -> str:
     return table(["system", "set", "reported", "metric", "ExpRate", "token match", "reported in"], lines)
 
 
+def _made(board: Board) -> str:
+    cards = [(system, system.card) for system in board.systems]
+    lines = (
+        [_name(system), card.status, *map(escaped, (card.trained_on, card.selection, card.convention))]
+        for system, card in cards
+    )
+    return table(["system", "numbers", "trained on", "epoch selected by", "writes"], lines, "---")
+
+
 def _limits(board: Board) -> str:
-    header = ["system", "numbers", "epoch selected by", "writes"]
-    header += [f"{year}, {kind}" for year in YEARS for kind in ("as written", "neutral")]
     lines = []
-    for system in board.systems:
-        card, rows = system.card, [board.row(system.key, year) for year in YEARS]
-        cells = [str(row[name]) if row else "–" for row in rows for name in ("exact", "neutral")]
-        lines.append([_name(system), card.status, escaped(card.selection), escaped(card.convention), *cells])
+    for system in (system for system in board.systems if system.card.files):
+        rows = [board.row(system.key, year) for year in YEARS]
+        lines.append([_name(system), *(row[name] if row else "–" for row in rows for name in ("exact", "neutral"))])
     cells = [f"{row[name]} of {row['n']}" for row in board.ceilings.values() for name in ("exact", "neutral")]
-    return table(header, [*lines, ["a perfect reader of captions", "", "", "", *cells]])
+    header = ["system", *(f"{year}, {kind}" for year in YEARS for kind in ("official", "neutral"))]
+    return table(header, [*lines, ["a perfect reader of the captions", *cells]])
 
 
 def _rules(board: Board) -> str:
@@ -141,6 +161,6 @@ def _about(system: System) -> str:
     card = system.card
     source = f"<{card.url}> ({escaped(card.commit)})" if card.url else "committed here"
     kept = f"Predictions: {source}, license: {escaped(card.license)}" if card.files else f"Only reported: <{card.url}>"
-    text = f"**{_name(system)}**: {escaped(card.paper)}. {kept}. Trained on: {escaped(card.trained_on)}."
+    text = f"**{_name(system)}**: {escaped(card.paper)}. {kept}."
     text += " Predictions are raw LaTeX, split into tokens first (`tok:split`)." if card.tokenize else ""
     return text + (f" {escaped(' '.join(card.note.split()))}" if card.note else "")
