@@ -12,7 +12,7 @@ from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.data.samples import evenly, with_ink
 from hmerbench.benchmarks.data.substitution import Substitution
 from hmerbench.benchmarks.recognition.predict import recognize
-from hmerbench.benchmarks.report import tables
+from hmerbench.benchmarks.report import summary, tables
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.score import evaluated, score
 from hmerbench.evaluation.lgeval import label_graph
@@ -86,10 +86,14 @@ def test_the_committed_tables_are_what_make_tables_writes(tmp_path):
         assert path.read_text() == (ROOT / "results" / path.name).read_text(), f"{path.name}: run make tables"
     results, readme = tmp_path / "results", tmp_path / "README.md"
     results.mkdir()
-    for name in ("reproduced", "scoreboard.csv", "language.csv"):  # what they are made from
+    for name in ("reproduced", "scoreboard.csv", "leaderboard.json", "language.csv"):  # what they are made from
         (results / name).symlink_to(ROOT / "results" / name)
     readme.write_text((ROOT / "README.md").read_text())
-    for path in tables.write_summary(results, readme):
+    (results / "speed").mkdir()
+    for name in ("recipe.csv", "search_tricks.csv"):
+        (results / "speed" / name).symlink_to(ROOT / "results/speed" / name)
+    (results / "speed/README.md").write_text((ROOT / "results/speed/README.md").read_text())
+    for path in summary.write_summary(results, readme):
         assert path.read_text() == (ROOT / path.relative_to(tmp_path)).read_text(), f"{path.name}: run make tables"
 
 

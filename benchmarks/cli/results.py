@@ -15,12 +15,12 @@ PANEL = "Results"
 def tables(results: Results = RESULTS) -> None:
     """Regenerate results/table*, results/language*, results/TABLES.md and the table in README.md."""
     from hmerbench.benchmarks.language_models import tables as languages
-    from hmerbench.benchmarks.report import tables
+    from hmerbench.benchmarks.report import summary, tables
 
     built, checkout = tables.committed(results), results.resolve() == CHECKOUT / "results"
     tables.show(built)
     paths = tables.write(built, results) + languages.write(languages.tables(results), results)
-    paths += tables.write_summary(results, CHECKOUT / "README.md" if checkout else None)
+    paths += summary.write_summary(results, CHECKOUT / "README.md" if checkout else None)
     for path in paths:
         print(path)
 

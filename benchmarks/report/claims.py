@@ -6,7 +6,8 @@ claims of a family (Holm).
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist, variance
 from typing import Any
@@ -16,9 +17,10 @@ from scipy import stats
 
 from hmerbench.benchmarks.config import PRESETS
 from hmerbench.benchmarks.printing import counted
-from hmerbench.benchmarks.report import compare
-from hmerbench.benchmarks.report.compare import LEVEL, Rows, ScoredRun, Step
-from hmerbench.benchmarks.report.paper import model_name, reference
+from hmerbench.benchmarks.report import presets
+from hmerbench.benchmarks.report.paper import ORDER, REPORTED, model_name, reference
+from hmerbench.benchmarks.report.scored_runs import POOLED, Rows, ScoredRun, grouped, rows_of
+from hmerbench.benchmarks.report.steps import LEVEL, MIN_SEEDS, Step, correct, measure, printed_p
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.strict_files import read_table
 from hmerbench.evaluation.scoring import sampling
@@ -26,12 +28,9 @@ from hmerbench.evaluation.scoring import sampling
 HEAD = """\
 # The papers' claims, one by one
 
-Written by `make tables` from the runs under `reproduced/`. In points of ExpRate over the 3,332 images of the three
-years, with the 95 % interval over seeds and writers (so over images, which writers wrote), **bold** where p < 0.05
-after Holm's correction over the claims of a family (same letter) and all presets that count. What the papers report is
-a difference of 2014 alone, of one seed. No row was trained by the authors' recipe: presets differ from it
-([how](TABLES.md#the-recipes-beside-the-papers)).
-
+Written by `make tables` from the runs under `reproduced/`.
+"""
+RULES = """\
 | verdict | means |
 |---|---|
 | supported | significant, in the paper's direction, at every preset that counts |
@@ -39,11 +38,16 @@ a difference of 2014 alone, of one seed. No row was trained by the authors' reci
 | not supported | significant at none, and every interval excludes a difference as large as the reported one |
 | open | everything else, and wherever no preset counts |
 
-A preset counts if its networks are its own and its rows share two seeds or more. Columns in brackets do not count:
-`medium-single` reads with the weights of `medium`; of one seed, the interval is over writers alone, which leaves out
-how much trainings differ. *external*: some of its rows were trained by a program that is not in this repository
-([LIMITATIONS.md](LIMITATIONS.md)); *supported* says nothing of where an effect comes from.
+A preset **counts** if its networks are its own and its rows share two seeds or more; the columns of the others are in
+brackets. `medium-single` reads with the weights of `medium`. With one seed, the interval is over writers alone, which
+leaves out how much trainings differ. No preset here is the authors' recipe
+([what differs](TABLES.md#the-recipes-beside-the-papers)), and *supported* says nothing of where an effect comes from.
+
+Differences are in points of ExpRate over the 3,332 images of the three years, with the 95 % interval over seeds and
+writers (with one seed, over writers), **bold** where p < 0.05. p is corrected (Holm) over the claims of a family, which
+have the same letter, at all presets that count. Reported differences are of 2014 and one seed.
 """
+VERDICTS = ("supported", "not supported", "contradicted", "open")
 CASES = {"coverage": "a", "order": "b", "lengths": "c", "bttr": "d"}
 POWER = 0.8
 
@@ -52,25 +56,45 @@ def claims(results: Path) -> str:
     """The document."""
     expressions = sum(reference()["test_sets"].values())
     scored = any(run.scores for run in RunFolder.under(results / "reproduced"))
-    (groups,) = compare.grouped([results / "reproduced"], results, compare.POOLED) if scored else ([],)
+    (groups,) = grouped([results / "reproduced"], results, POOLED) if scored else ([],)
     groups = [runs for runs in groups if len(runs[0].ids) == expressions]
     groups.sort(key=lambda runs: _place(runs[0].preset))
-    rows = {runs[0].preset: compare.rows_of(runs) for runs in groups if len({run.recipe for run in runs}) > 1}
+    rows = {runs[0].preset: rows_of(runs) for runs in groups if len({run.recipe for run in runs}) > 1}
     own = {preset for preset, of in rows.items() if not _all(of, lambda run: run.borrowed)}
     measured = [_measure(claim, rows) for claim in reference()["claims"]]
     for family in dict.fromkeys(claim["family"] for claim in reference()["claims"]):
         of_family = [
             steps for claim, steps in zip(reference()["claims"], measured, strict=True) if claim["family"] == family
         ]
-        compare.correct([step for steps in of_family for preset, step in steps.items() if preset in own])
+        correct([step for steps in of_family for preset, step in steps.items() if preset in own])
         for preset in rows.keys() - own:
-            compare.correct([steps[preset] for steps in of_family if preset in steps])
+            correct([steps[preset] for steps in of_family if preset in steps])
     table = [_line(claim, steps, rows, own) for claim, steps in zip(reference()["claims"], measured, strict=True)] + [
         *_level(results / "scoreboard.csv"),
         *_language(results / "language.csv"),
     ]
     text = pd.DataFrame(table).fillna("").to_markdown(index=False, disable_numparse=True)
-    return f"{HEAD}\n{text}\n\n{_power(rows, own)}"
+    return f"{HEAD}\n{_short(table, rows, own)}\n{RULES}\n{text}\n\n{_power(rows, own)}"
+
+
+def _short(table: Sequence[Mapping[str, str]], rows: Mapping[str, Rows], own: set[str]) -> str:
+    """What holds and what does not, and on what: the verdicts with their claims, the presets with their seeds."""
+    lines = ["| verdict | claims |", "|---|---|"]
+    for name in VERDICTS:
+        found = [line["claim"].rpartition(" (")[0] for line in table if line["verdict"] == f"**{name}**"]
+        lines.append(f"| **{name}** | {'; '.join(found) or 'none'} |")
+    lines += ["", "| preset | seeds a row of Table 1 | trained by | counts |", "|---|---|---|---|"]
+    for preset, of in rows.items():
+        seeds = presets.number_range([len(runs) for recipe, runs in of.items() if recipe in ORDER])
+        program = "in part a program that is not in this repository" if _any_external(of) else "this suite"
+        why = "yes" if counts(preset, of, own) else "no: one seed" if preset in own else "no: weights of another preset"
+        lines.append(f"| `{preset}` | {seeds} | {program} | {why} |")
+    return "\n".join([*lines, ""]) + "\nWhat made each run: [PROVENANCE.md](PROVENANCE.md).\n"
+
+
+def counts(preset: str, rows: Rows, own: Set[str]) -> bool:
+    """Whether verdicts rest on a preset: its networks are its own, and a row has MIN_SEEDS."""
+    return preset in own and any(len(runs) >= MIN_SEEDS for runs in rows.values())
 
 
 def _place(preset: str) -> tuple[int, str]:
@@ -90,7 +114,7 @@ def _measure(claim: Mapping[str, Any], rows: Mapping[str, Rows]) -> dict[str, St
     found = {}
     for preset, of in rows.items():
         if claim["from"] in of and claim["to"] in of:
-            (found[preset],) = compare.measure(of, [(claim["from"], claim["to"])], *_parts(claim, of))
+            (found[preset],) = measure(of, [(claim["from"], claim["to"])], *_parts(claim, of))
             found[preset].reported = reported(claim)
     return found
 
@@ -114,7 +138,7 @@ def _parts(claim: Mapping[str, Any], rows: Rows) -> list[list[str]]:
 def reported(claim: Mapping[str, Any]) -> float | None:
     """The paper's difference on CROHME 2014: of Table 1, or of Fig. 3 for some lengths; None if it prints none."""
     if not {"above", "to_tokens"} & claim.keys():
-        rates = compare.REPORTED
+        rates = REPORTED
         return rates[claim["to"]] - rates[claim["from"]] if {claim["to"], claim["from"]} <= rates.keys() else None
     paper, upper_ends = reference()["fig3"], (10, 20, 30, 40, 50, math.inf)
 
@@ -151,9 +175,7 @@ def _line(
     counted_steps = [step for preset, step in steps.items() if preset in own and step.tested]
     line["verdict"] = f"**{verdict(counted_steps)}**"
     for preset in rows:
-        counts = preset in own and any(len(runs) >= compare.MIN_SEEDS for runs in rows[preset].values())
-        heading = f"`{preset}`, external" if _any_external(rows[preset]) else f"`{preset}`"
-        heading = heading if counts else f"({heading})"
+        heading = f"`{preset}`" if counts(preset, rows[preset], own) else f"(`{preset}`)"
         line[heading] = _cell(steps[preset]) if preset in steps else ""
     return line
 
@@ -162,8 +184,8 @@ def _cell(step: Step) -> str:
     """The difference, its interval, the corrected p if it is over seeds, and the number of seeds."""
     text = f"{step.difference:+.2f} ({step.low:+.1f} to {step.high:+.1f})"
     if step.tested:
-        text = f"{f'**{text}**' if step.p < LEVEL else text}, p{compare.printed_p(step.p, '=')}"
-    return f"{text}, {counted(step.seeds, 'seed')}"
+        text = f"{f'**{text}**' if step.p < LEVEL else text}, p{printed_p(step.p, '=')}"
+    return f"{text}, {counted(step.seeds, 'seed') if step.seeds else 'no seed in common'}"
 
 
 def _level(table: Path) -> list[dict[str, str]]:
@@ -205,7 +227,7 @@ def _power(rows: Mapping[str, Rows], own: set[str]) -> str:
         spread, pooled = sampling.spread_between_runs(rates), _pooled(rates)
         if preset not in own or spread is None or pooled is None:
             continue
-        blocks = _visible(spread.variance, 2 * (len(compare.ORDER) - 1))
+        blocks = _visible(spread.variance, 2 * (len(ORDER) - 1))
         apart = _visible(pooled, 4)
         lines.append(
             f"| `{preset}` | {math.sqrt(spread.variance):.2f} | {blocks:.1f} | {math.sqrt(pooled):.2f} | {apart:.1f} |"
@@ -214,9 +236,9 @@ def _power(rows: Mapping[str, Rows], own: set[str]) -> str:
     limit = NormalDist().inv_cdf(0.975) * math.sqrt(2) * sd
     spreads = ", ".join(f"{each:.2f} on {year}" for year, (_, each) in reference()["seed_spread"].items())
     steps = [
-        f"{model_name(a)} → {model_name(b)} ({compare.REPORTED[b] - compare.REPORTED[a]:+.2f})"
-        for a, b in zip(compare.ORDER, compare.ORDER[1:], strict=False)
-        if abs(compare.REPORTED[b] - compare.REPORTED[a]) < limit
+        f"{model_name(a)} → {model_name(b)} ({REPORTED[b] - REPORTED[a]:+.2f})"
+        for a, b in pairwise(ORDER)
+        if abs(REPORTED[b] - REPORTED[a]) < limit
     ]
     table = "\n".join(
         [

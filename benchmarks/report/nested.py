@@ -12,12 +12,14 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
+import numpy as np
+
 from hmerbench.benchmarks.data.archive import Archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring.inputs import read_predictions
-from hmerbench.evaluation.scoring.interval import interval_text
+from hmerbench.evaluation.scoring.sampling import Images, rate
 from hmerbench.evaluation.symlg import Unconverted, formula_in
 
 TAKEN = ("N1", "N2")  # sets of MNE that are CROHME's images
@@ -70,13 +72,11 @@ def rows(crohme: Archive, mne: Archive, results: Path) -> list[dict[str, str]]:
         ]
         row = {"recipe": recipe, "preset": preset, "seeds": str(len(runs))}
         for name, wanted in places.items():
-            row[name] = _rate(
-                [sum(bool(each[place].token_exact) for place in wanted) for each in verdicts], len(wanted)
-            )
+            row[name] = _rate([[bool(each[place].token_exact) for place in wanted] for each in verdicts], wanted)
         row[NEW] = read_of_new(runs, mne, results)
         for depth, wanted in sorted(by_depth.items()):
             label = f"depth {depth}{' and more' * (depth == DEEPEST)} ({len(wanted):,})"
-            row[label] = _rate([sum(each[place].exact for place in wanted) for each in verdicts], len(wanted))
+            row[label] = _rate([[each[place].exact for place in wanted] for each in verdicts], wanted)
         table.append(row)
     if not table:
         raise UserError(f"{results / 'reproduced'}: no run is scored on {', '.join(crohme.test_splits)}")
@@ -90,9 +90,9 @@ def read_of_new(runs: Sequence[RunFolder], mne: Archive, results: Path) -> str:
     if not read or NEW not in mne.test_splits:
         return "–"
     captions = mne.captions(NEW)
-    right = [sum(_spells(found.get(id_, ""), tokens) for id_, tokens in captions.items()) for found in read]
-    rate = _rate(right, len(captions))
-    return rate if len(read) == len(runs) or len(read) > 1 else f"{rate}, 1 seed"
+    right = [[_spells(found.get(id_, ""), tokens) for id_, tokens in captions.items()] for found in read]
+    text = _rate(right, [(NEW, id_) for id_ in captions])
+    return text if len(read) == len(runs) or len(read) > 1 else f"{text}, 1 seed"
 
 
 def _spells(prediction: str, tokens: list[str]) -> bool:
@@ -124,8 +124,9 @@ def _markdown(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int]) -> s
         "# Nested formulas",
         "",
         f"Token match in percent on {counts} of MNE, which are test images of CROHME, and ExpRate by depth of nesting",
-        "on all of CROHME's test images, from the committed predictions: mean over seeds, for one seed with its 95 %",
-        f"interval. {NEW} has {sizes.get(NEW, 0):,} images of its own, whose symbols are half as high as CROHME's:",
+        "on all of CROHME's test images, from the committed predictions: mean over seeds (95 % interval over writers,",
+        "and seeds where there are several; over images where ids name no writers, or none is right).",
+        f"{NEW} has {sizes.get(NEW, 0):,} images of its own, whose symbols are half as high as CROHME's:",
         "they are prepared as any picture is, and read by `evaluate`. Reported: by PosFormer's authors. No table of",
         "CROHME has these sets. Written by `hmerbench nested`.",
         "",
@@ -137,9 +138,10 @@ def _markdown(table: Sequence[Mapping[str, str]], sizes: Mapping[str, int]) -> s
     return "\n".join(lines) + "\n"
 
 
-def _rate(counts: Sequence[int], n: int) -> str:
-    mean = f"{100 * sum(counts) / len(counts) / n:.2f}"
-    return mean if len(counts) > 1 else f"{mean} ({interval_text(counts[0], n)})"
+def _rate(right: Sequence[Sequence[bool]], places: Sequence[Place]) -> str:
+    """The mean over seeds in percent, with its interval over writers and seeds."""
+    found = rate(np.array(right), Images([id_ for _, id_ in places], [split for split, _ in places]))
+    return f"{found.value:.2f} ({found.low:.1f}–{found.high:.1f})"
 
 
 def _digest(archive: Archive, split: str, id_: str) -> str:

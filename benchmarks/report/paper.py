@@ -17,3 +17,10 @@ def model_name(recipe: str) -> str:
     """A recipe's name: its own, or that of the paper's Table 1 or Table 2; a custom recipe has the name of its file."""
     names = reference()["recipes"].get(recipe, {})
     return next((names[key] for key in ("name", "table1", "table2") if key in names), recipe)
+
+
+# recipes of the paper's Table 1, worst first
+ORDER: tuple[str, ...] = tuple(recipe for recipe, names in reference()["recipes"].items() if "table1" in names)
+REPORTED: dict[str, float] = {  # recipe -> the paper's ExpRate on CROHME 2014, in percent
+    recipe: row["exprate"] for recipe in ORDER for row in reference()["table1"] if row["model"] == model_name(recipe)
+}

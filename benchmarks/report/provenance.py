@@ -12,14 +12,15 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 HEAD = """\
 # What made each run
 
-Written by `make tables` from the run folders. *program*: the suite, or one outside this repository (*external*), of
-which neither a copy nor the settings of its workers and recorded steps are kept: `config.yaml` of such a run says what
-was computed, not how. *minutes* are those of the training, times threads on a CPU; reading comes on top. *weights*:
-kept here; without them, predictions can be scored again, but not made again, and a run of an external program not at
-all from this repository. *bf16 unit*: what computed products in bf16, which the settings of all runs but one ask for.
-Older runs recorded matrix units alone: without one, the EPYC of `small` and `medium` has AVX-512's unit and that of
-`large` has none, so that products were emulated there, which today's revision computes in float32 instead.
-"""
+Written by `make tables` from the run folders.
+
+| column | means |
+|---|---|
+| program | this suite, or one that is not in this repository (*external*) and of which no copy is kept: `config.yaml` of such a run says what was computed, not with how many workers or recorded steps |
+| bf16 unit | what multiplied in bf16, which the settings of all runs but one ask for. Older runs recorded matrix units alone: where there was none, the EPYC of `small` and `medium` has AVX-512's unit; that of `large` has none and emulated bf16, where today's revision computes in float32 |
+| minutes | of the training; on a CPU, times threads. Reading comes on top |
+| weights | kept here or not. Without them, predictions can be scored again, but not made again; those of an external run not at all from this repository |
+"""  # noqa: E501
 
 
 def provenance(root: Path) -> str:

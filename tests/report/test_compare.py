@@ -11,13 +11,12 @@ import pytest
 from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.report import compare as comparing
-from hmerbench.benchmarks.report.compare import Comparison, compare
+from hmerbench.benchmarks.report import comparison_text
+from hmerbench.benchmarks.report.compare import CLAIM, Comparison, compare
+from hmerbench.benchmarks.report.paper import ORDER
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.evaluation.scoring import stats
 from tests.helpers.made_up import put_environment, put_expressions, put_score
-
-ORDER = comparing.ORDER
 
 
 def make_run(
@@ -57,7 +56,7 @@ def test_an_ordering_that_holds(tmp_path: Path) -> None:
     for step in found.steps:
         assert step.verdict == "significant" and 0 < step.low < step.difference < step.high
         assert step.tested and step.p_alone <= step.p < 0.05
-    assert found.claim and (found.claim.lower, found.claim.upper) == comparing.CLAIM
+    assert found.claim and (found.claim.lower, found.claim.upper) == CLAIM
     assert found.claim.p == found.claim.p_alone and found.claim.difference == pytest.approx(30, abs=2)
 
 
@@ -72,7 +71,7 @@ def test_an_ordering_that_holds(tmp_path: Path) -> None:
 )
 def test_the_words_after_a_job_say_what_its_differences_mean(tmp_path: Path, rates, seeds, says: str) -> None:
     runs = [RunFolder(make_run(tmp_path, *row, rates[row[0]], 300)) for row in product(rates, seeds)]
-    words = comparing.what_a_difference_means(runs, tmp_path)
+    words = comparison_text.what_a_difference_means(runs, tmp_path)
     assert says in words and f"hmerbench compare {tmp_path} tests the rows" in words
     if len(rates) > 1 and len(seeds) == 1:
         (step,) = compare([tmp_path], tmp_path, every_pair=True)[0].steps
@@ -224,8 +223,24 @@ def test_one_writer_or_all_right_is_told(tmp_path: Path) -> None:
             make_run(tmp_path / "runs", recipe, seed, rate)
     (found,) = compare([], tmp_path, "2014")
     low, high = (row for row in found.rows)
+    text = comparison_text.as_text(found)
+    assert "over images: the ids name fewer than 10 writers, or nothing differs between writers and seeds\n" in text
+    assert "over seeds and images: the ids name fewer than 10 writers\n" in text and "over writers" not in text
     assert (low.over, high.over) == ("seeds and images", "images") and high.mean == high.high == 100 and high.low > 98
     assert found.steps[0].over == "seeds and images" and found.steps[0].low > 30
+
+
+@pytest.mark.parametrize("seeds", [(7,), (7, 8)])
+def test_rows_that_read_all_are_not_known_to_be_equal(tmp_path: Path, seeds: tuple[int, ...]) -> None:
+    """The difference has a width, that of so many images alike."""
+    for recipe, seed in product(("bttr", "comer-self"), seeds):
+        make_run(tmp_path / "runs", recipe, seed, 1.0)
+    (found,) = compare([], tmp_path, "2014")
+    (step,) = found.steps
+    assert step.verdict == ("too few seeds" if len(seeds) == 1 else "not significant")
+    assert (step.difference, step.p, step.over) == (0, 1, "images") and step.high == -step.low == pytest.approx(
+        0.95, abs=0.01
+    )
 
 
 def test_the_same_run_twice_counts_once(tmp_path: Path) -> None:
@@ -299,6 +314,6 @@ def test_pairs_of_other_networks_are_tested_as_their_own_family(tmp_path: Path) 
     assert [step.difference for step in found.pairs] == pytest.approx([10, 30], abs=2)
     # one of two: Holm doubles the smaller p-value of the pairs, whatever the steps of the paper's order are
     assert found.pairs[1].p == pytest.approx(2 * found.pairs[1].p_alone) and len(found.steps) == 1
-    assert "  DenseWAP → DenseWAP-TD " in comparing.as_text(found) and found.pairs[0] in found.every_step
+    assert "  DenseWAP → DenseWAP-TD " in comparison_text.as_text(found) and found.pairs[0] in found.every_step
     (every,) = compare([], tmp_path, "2014", every_pair=True)
     assert not every.pairs and len(every.steps) == 10

@@ -44,7 +44,7 @@ def test_what_was_read_of_n3_is_counted_by_its_captions(tmp_path: Path) -> None:
     read = {first: truth, **{id_: [*tokens, "x"] for id_, tokens in others}}
     for run in runs:
         write_atomically(tmp_path / f"nested/comer-fusion/{run.path.name}.tsv", tsv(read))
-        expected = "25.00" if run is runs[-1] else "25.00 (4.6–69.9), 1 seed"
+        expected = "25.00 (1.6–86.9)" if run is runs[-1] else "25.00 (4.6–69.9), 1 seed"
         assert nested.read_of_new(runs, mne, tmp_path) == expected
 
 

@@ -1,6 +1,7 @@
 """The tables, made from made-up score files: their rows and labels, and which files they change."""
 
 import csv
+import json
 import os
 import re
 import shutil
@@ -12,11 +13,12 @@ import pytest
 import yaml
 
 from hmerbench.benchmarks.errors import UserError
-from hmerbench.benchmarks.report import tables
+from hmerbench.benchmarks.report import summary, tables, trials
 from hmerbench.benchmarks.report.paper import reference
 from hmerbench.benchmarks.report.presets import preset_labels
 from hmerbench.benchmarks.report.provenance import provenance
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.evaluation import csv_text
 from tests.helpers.made_up import put_environment, put_expressions, put_history, put_score
 from tests.helpers.paths import ROOT
 
@@ -52,6 +54,10 @@ def put_years(root: Path, recipe: str, preset: str, seed: int = 7, exact: int = 
     for split, n in reference()["test_sets"].items():
         folder = put_run(root, recipe, preset, seed, exact, n, split, **given)
     return folder
+
+
+def write_csv(path: Path, lines: list[dict[str, Any]]) -> None:
+    path.write_text(csv_text(list(lines[0]), lines))
 
 
 def rows(path: Path, **wanted: str) -> list[dict[str, str]]:
@@ -121,6 +127,34 @@ def test_seeds_are_averaged_and_counted(tmp_path: Path) -> None:
     assert float(row["ci_low"]) < float(single["ci_low"]) < float(single["ci_high"]) < float(row["ci_high"])
 
 
+def test_counts_stand_beside_the_neutral_ones_and_the_ceilings(tmp_path: Path) -> None:
+    """The mean of seeds if each has one; a score of before they were counted has a dash."""
+    for seed, exact in ((7, 100), (8, 101), (9, 101)):
+        put_run(tmp_path / "reproduced", "bttr", "small", seed, exact)
+    put_run(tmp_path / "reproduced", "comer-self", "small", exact=90)
+    old = put_run(tmp_path / "reproduced", "comer-cross", "small", exact=80) / "scores/2014.json"
+    old.write_text(json.dumps({key: value for key, value in json.loads(old.read_text()).items() if key != "neutral"}))
+    best = {"2014": {"n": 986, "exact": 895, "neutral": 945}}
+    (tmp_path / "leaderboard.json").write_text(json.dumps({"ceilings": best}))
+    tables.write(tables.committed(tmp_path), tmp_path)
+    found = {
+        (row["model"], row["source"]): [row[name] for name in ("exact", "ceiling", "neutral", "neutral_ceiling")]
+        for row in rows(tmp_path / "table1.csv")
+    }
+    assert found["BTTR", "reproduced"] == ["100.7", "895", "105.7", "945"]
+    assert found["CoMER (Self)", "reproduced"] == ["90", "895", "95", "945"]
+    assert found["CoMER (Cross)", "reproduced"] == ["80", "895", "", "945"]
+    assert found["CoMER (Self)", "reported"] == ["", "895", "", "945"]
+    text = summary.limits(tmp_path)
+    assert re.search(r"\| BTTR +\| `small` +\| 3 +\| 100.7 +\| 105.7 +\|", text)
+    assert re.search(r"\| CoMER \(Cross\) +\| `small` +\| 1 +\| 80 +\| – +\|", text)
+    assert re.search(r"\| a perfect reader of the captions \| +\| +\| 895 +\| 945 +\|", text)
+    for damaged in ("{", "[]", "{}", '{"ceilings": {"2014": {}}}', '{"ceilings": {"2014": {"exact": "many"}}}'):
+        (tmp_path / "leaderboard.json").write_text(damaged)
+        with pytest.raises(UserError, match=r"leaderboard\.json: damaged, or of another version; run make scoreboard"):
+            tables.ceilings(tmp_path)
+
+
 def test_runs_with_more_training_data_are_a_row_of_their_own(tmp_path: Path) -> None:
     put_run(tmp_path / "runs", "bttr", seed=7, exact=100)
     more = put_run(tmp_path / "runs", "bttr", seed=8, exact=200)
@@ -134,7 +168,7 @@ def test_runs_with_more_training_data_are_a_row_of_their_own(tmp_path: Path) -> 
     assert re.search(r"local, smoke \w{8}\+ &", (tmp_path / "local/table1.tex").read_text())
 
 
-MARKS = [tables.README_MARK.format(name) for name in ("ladder", "Table 1")]
+MARKS = [summary.README_MARK.format(name) for name in ("ladder", "Table 1")]
 
 
 @pytest.fixture
@@ -151,9 +185,9 @@ def written(tmp_path: Path) -> tuple[str, str]:
     for recipe in ("comer-cross", "comer-fusion"):
         put_run(tmp_path / "reproduced", recipe, "brief", split="2016", n=1147)
     readme = tmp_path / "README.md"
-    readme.write_text("above\n" + "".join(f"{mark}old\n{tables.README_END}between\n" for mark in MARKS) + "below\n")
+    readme.write_text("above\n" + "".join(f"{mark}old\n{summary.README_END}between\n" for mark in MARKS) + "below\n")
     for _ in range(2):
-        written = tables.write_summary(tmp_path, readme)
+        written = summary.write_summary(tmp_path, readme)
         assert written == [tmp_path / "TABLES.md", tmp_path / "PROVENANCE.md", tmp_path / "CLAIMS.md", readme]
     return readme.read_text(), (tmp_path / "TABLES.md").read_text()
 
@@ -164,11 +198,11 @@ def cells_of(text: str) -> list[list[str]]:
 
 
 def test_only_what_is_between_a_readmes_marks_is_written(written: tuple[str, str], tmp_path: Path) -> None:
-    assert written[0].startswith(f"above\n{MARKS[0]}|") and written[0].endswith(f"{tables.README_END}between\nbelow\n")
+    assert written[0].startswith(f"above\n{MARKS[0]}|") and written[0].endswith(f"{summary.README_END}between\nbelow\n")
     assert written[0].count("between") == 2 and "old\n" not in written[0]
     (tmp_path / "README.md").write_text("no marks\n")
     with pytest.raises(UserError, match="add the lines"):
-        tables.write_summary(tmp_path, tmp_path / "README.md")
+        summary.write_summary(tmp_path, tmp_path / "README.md")
 
 
 def test_the_ladder_and_the_short_table(written: tuple[str, str]) -> None:
@@ -200,6 +234,31 @@ def test_the_summary(written: tuple[str, str]) -> None:
     assert [row for row in rows if found.count(row) != 1] == []
     # five more or fewer right of each year, or 15 of 3,332: t(4) = 2.776 times the root of 2 times 0.450
     assert "Two runs of a row differ by less than 1.8 points with `gpu`, in 95" in written[1]
+
+
+def test_trials_and_tricks_are_tables(tmp_path: Path) -> None:
+    """A line for each training, its readings side by side; other readings and tricks a line each. Missing files are
+    left out."""
+    assert trials.tables(tmp_path) == {}
+    row = {"recipe": "r", "preset": "medium", "epochs": 8, "seed": 7, "n": 200, "core_minutes": 9.5}
+    done = [
+        {"trial": "data.limit=9", "reading": "as it is", "exact": 50, "loss": "", "word_accuracy": ""},
+        {"trial": "as it is", "reading": "as it is", "exact": 101, "loss": 0.4422, "word_accuracy": 89.42},
+        {"trial": "as it is", "reading": "search.scales=[1.0]", "exact": 91, "loss": "", "word_accuracy": ""},
+        {"trial": "as it is", "reading": "search.alpha=0.0", "exact": 103, "loss": "", "word_accuracy": ""},
+    ]
+    write_csv(tmp_path / "recipe.csv", [row | each for each in done])
+    trick = {"trick": "t", "kept": "yes", "search": "s", "precision": "bf16", "saves": -0.004, "spread": 0.115}
+    write_csv(tmp_path / "search_tricks.csv", [trick])
+    found = {name: cells_of(text)[2:] for name, text in trials.tables(tmp_path).items()}
+    assert found == {
+        "trials": [
+            ["as it is", "8", "50.5", "45.5", "", "9.5", "0.4422", "89.42"],
+            ["data.limit=9", "8", "25.0", "", "", "9.5", "", ""],
+        ],
+        "readings": [["as it is", "search.alpha=0.0", "51.5"]],
+        "tricks": [["t", "yes", "s", "0 (12)"]],
+    }
 
 
 def test_who_made_a_run_is_told(tmp_path: Path) -> None:
@@ -240,20 +299,20 @@ def test_seeds_of_other_scorers_are_not_averaged(tmp_path: Path) -> None:
 def test_a_readme_tells_no_more_than_there_is(tmp_path: Path) -> None:
     """A part of 2014 is not 2014; without three seeds of any row nothing is told of them; a claim may stand alone."""
     put_run(tmp_path / "a/reproduced", "comer-fusion", n=200, exact=20, limit=200)
-    assert "10.00" not in tables.summary(tmp_path / "a")
+    assert "10.00" not in summary.summary(tmp_path / "a")
     for recipe, exact in (("comer-cross", 493), ("comer-fusion", 593)):
         put_years(tmp_path / "b/reproduced", recipe, "gpu", exact=exact)
-    text = tables.summary(tmp_path / "b")
-    assert "`gpu`, 1 seed |" in tables.short_summary(tmp_path / "b")
+    text = summary.summary(tmp_path / "b")
+    assert "`gpu`, 1 seed |" in summary.short_summary(tmp_path / "b")
     assert "(images: " in text and "Two runs" not in text
     for seed in (7, 8, 9):
         put_years(tmp_path / "c/reproduced", "bttr-baseline", "gpu", seed, 493 + seed)
         put_years(tmp_path / "c/reproduced", "comer-fusion", "gpu", seed, 593 + seed)
     put_years(tmp_path / "c/reproduced", "comer-self", "gpu", exact=550)
-    assert re.search(r"BTTR \(baseline\) → CoMER \(Fusion\) \| +\+4.16 \| +\*\*\+9.", tables.summary(tmp_path / "c"))
+    assert re.search(r"BTTR \(baseline\) → CoMER \(Fusion\) \| +\+4.16 \| +\*\*\+9.", summary.summary(tmp_path / "c"))
     for recipe, exact in (("bttr-baseline", 393), ("comer-fusion", 400)):
         put_years(tmp_path / "c/reproduced", recipe, "small", exact=exact)
-    (claim,) = tables.claims(tmp_path / "c")  # every preset, with its seeds
+    (claim,) = summary.claims(tmp_path / "c")  # every preset, with its seeds
     assert re.search(r"years: `small` \+0.63 \(images: .*, 1 seed; `gpu` \*\*\+9.* 3 seeds\.$", claim)
 
 
@@ -267,7 +326,7 @@ def test_two_recipes_of_one_name_are_two_rows(tmp_path: Path) -> None:
 
 def test_a_readme_without_scored_runs(tmp_path: Path) -> None:
     (put_run(tmp_path / "reproduced", "bttr") / "scores/2014.json").unlink()
-    table = [line for line in tables.summary(tmp_path).splitlines() if line.startswith("|")]
+    table = [line for line in summary.summary(tmp_path).splitlines() if line.startswith("|")]
     assert table[0].split() == ["|", "model", "|", "reported", "|"] and len(table) == 8
 
 

@@ -24,7 +24,7 @@ from hmerbench.benchmarks.data.archive import Archive, open_archive
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import write_atomically
 from hmerbench.benchmarks.printing import counted, err_console
-from hmerbench.benchmarks.report import tables
+from hmerbench.benchmarks.report import summary, tables
 from hmerbench.benchmarks.report.figures.error_figure import taxonomy
 from hmerbench.benchmarks.report.figures.write import draw, rendered, style
 from hmerbench.benchmarks.report.frames import read_frame
@@ -217,10 +217,10 @@ def _summary(results: Path, runs: Sequence[RunFolder]) -> Json:
         heading = f"ExpRate on {data} data (NOT CROHME), in percent, with the 95 % interval"
         rows = [{"source": "local", "cells": row} for row in cells]
         shown += [{"title": heading, "headings": ["run", *splits], "rows": rows}] if rows else []
-    columns = tables.short_columns(results)
+    columns = summary.short_columns(results)
     models = dict.fromkeys(model for column in columns.values() for model in column)
     rows = [[model, *(column.get(model, "") for column in columns.values())] for model in models]
-    words = [claim.replace("**", "").replace("`", "") for claim in tables.claims(results)]
+    words = [claim.replace("**", "").replace("`", "") for claim in summary.claims(results)]
     board = {"headings": ["model", *columns], "rows": [{"source": "", "cells": row} for row in rows]}
     return {"tables": [*shown, {"title": "ExpRate on CROHME 2014, in percent", **board}], "words": words}
 
