@@ -19,6 +19,7 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 from hmerbench.benchmarks.recognition.recognizer import Recognizer  # noqa: E402
+from tests.helpers.browser import engine  # noqa: E402, F401  (a fixture)
 from tests.helpers.database import postgres  # noqa: E402, F401  (a fixture)
 from tests.helpers.paths import CROHME, MEDIUM  # noqa: E402
 from tests.helpers.tiny import tiny_archive  # noqa: E402
@@ -71,13 +72,12 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a fixture of their module run in one process, so that it is made once."""
+    """Tests that share what their module or folder makes once run in one process."""
     for item in items:
-        module = item.nodeid.partition("::")[0]
         fixtures = [of[-1] for of in item._fixtureinfo.name2fixturedefs.values()]  # type: ignore[attr-defined]
-        shared = any(fixture.scope == "module" and fixture.baseid == module for fixture in fixtures)
+        shared = [of.baseid for of in fixtures if of.scope != "function" and of.baseid.startswith("tests/")]
         if shared and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(module))
+            item.add_marker(pytest.mark.xdist_group(min(shared)))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -147,7 +147,6 @@ def test_bad_input_is_one_line(in_process: Run, tmp_path: Path, arguments: list[
         ("reproduce --preset smal", "no preset called 'smal'"),
         ("train --recipe bttr --preset smal", "no preset called 'smal'"),
         ("tune --recipe btr", "no recipe called 'btr'"),
-        ("precision --limit 9 --epochs 1 --preset smal", "no preset called 'smal'"),
         ("trial --epochs 1 --recipe btr", "no recipe called 'btr'"),
         ("reproduce-lm --recipes lm-char", "no recipe called 'lm-char'"),
     ],

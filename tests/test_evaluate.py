@@ -19,8 +19,8 @@ from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.models.comer import CoMER
 from hmerbench.models.settings import CoMERSettings
 from hmerbench.models.weights import pack_weights
+from tests.helpers.checkpoints import lightning
 from tests.helpers.paths import MEDIUM, ROOT
-from tests.models.test_weights import lightning
 
 TINY = CoMERSettings(d_model=16, growth_rate=4, num_layers=1, nhead=2, dim_feedforward=32, dc=4)
 

@@ -20,12 +20,13 @@ from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died
 from hmerbench.benchmarks.report import plan
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.workspace import select_splits, workspace
+from hmerbench.benchmarks.runs.workspace import workspace
 from hmerbench.benchmarks.runtime import configure_output
 from hmerbench.evaluation.scoring.prediction_lists import tsv
 from hmerbench.models.errors import CheckpointError
 from hmerbench.models.weights import load_weights, pack_weights
 from tests.helpers.made_up import put_history
+from tests.helpers.reproducing import reproduce
 from tests.helpers.tiny import tiny_archive, tiny_config
 
 
@@ -52,15 +53,6 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(module, name, spy)
     monkeypatch.setattr(hmerbench.benchmarks.tracking.track, "track", lambda *_, **__: None)
     return ran
-
-
-def reproduce(
-    rows: list[str], preset: str, seeds: list[int], archive: Path, results: Path, years=(), **options
-) -> None:
-    """The main job, as the command line calls it."""
-    opened = open_archive(archive)
-    configs = [resolve(row, preset, seed, opened) for row in rows for seed in seeds]
-    job.reproduce(configs, opened, select_splits(opened, years), results, job.Options(**options))
 
 
 def preset_of(archive: Path) -> str:

@@ -44,12 +44,14 @@ def test_a_reference_run_is_complete(run):
         assert load_weights(weights, config.model).settings == config.model
 
 
-@pytest.fixture(scope="session")
-def opened(crohme) -> Archive:
-    return open_archive(crohme)
-
-
+OPENED = lru_cache(open_archive)
 READ, CONVERTED = lru_cache(4000)(label_graph.read), lru_cache(8000)(run_scripts.converted)
+
+
+@pytest.fixture
+def opened(crohme) -> Archive:
+    """Opened once in each process, of which every one scores some of the runs."""
+    return OPENED(crohme)
 
 
 @pytest.fixture

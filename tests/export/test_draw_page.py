@@ -1,7 +1,6 @@
 """The page to draw on, in a headless Chromium, against the command line's recognizer."""
 
 import io
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import sync_playwright
 
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.export.draw import make
@@ -19,8 +17,7 @@ from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.evaluation.symlg.mathml import from_mathml
 from hmerbench.models.vocab import Vocabulary
 from tests.helpers.paths import ROOT
-from tests.recognition.test_recognizer import LATEX, PAPER
-from tests.report.test_page_in_browser import chromium
+from tests.helpers.pictures import LATEX, PAPER
 
 CACHE = ROOT / "results/local/onnxruntime-web"
 X = [[(100, 120), (150, 190)], [(150, 120), (100, 190)]]
@@ -38,17 +35,6 @@ def file(tmp_path_factory: pytest.TempPathFactory, medium: Recognizer) -> Path:
     path = tmp_path_factory.mktemp("draw") / "index.html"
     make.write_page(medium, path, CACHE)
     return path
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Any]:
-    path = chromium()
-    if path is None:
-        pytest.skip("no Chromium here: apt-get install chromium, or CHROMIUM=path")
-    with sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=path, args=["--no-sandbox"] * (os.geteuid() == 0))
-        yield launched
-        launched.close()
 
 
 def until(holds: Callable[[], Any], seconds: float = 60) -> None:

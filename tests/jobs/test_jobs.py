@@ -27,8 +27,8 @@ from hmerbench.benchmarks.tuning.space import pose
 from hmerbench.benchmarks.tuning.study import tune
 from tests.helpers.made_up_jobs import crashes, ends, fails, wait_for, waits, writes_its_device
 from tests.helpers.paths import ROOT
+from tests.helpers.reproducing import reproduce
 from tests.helpers.tiny import tiny_config
-from tests.test_reproduce import reproduce
 
 
 def test_processes_end_fail_or_are_killed(archive: Path, tmp_path: Path) -> None:

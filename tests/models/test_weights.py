@@ -7,10 +7,8 @@ import decimal
 import enum
 import functools
 import pickle
-import sys
-import types
 import zipfile
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ from hmerbench.models.network import build
 from hmerbench.models.settings import NETWORKS, CoMERSettings, DenseWAPSettings, of_its_network
 from hmerbench.models.vocab import CROHME, Vocabulary
 from hmerbench.models.weights import load_weights, pack_tensors, pack_weights, read_tensors
+from tests.helpers.checkpoints import lightning
 
 CONFIG = CoMERSettings(d_model=16, growth_rate=4, num_layers=2, nhead=2, dim_feedforward=24, dc=5)
 
@@ -210,32 +209,6 @@ def test_round_trip_of_blocks_that_differ_in_depth(tmp_path: Path) -> None:
 
 
 # The authors' checkpoints
-
-
-def lightning(path: Path, model: CoMER, **more: Any) -> Path:
-    """A checkpoint as Lightning 1.4 writes it: classes as keys, dict-like hyperparameters, optimizer state."""
-    module = types.ModuleType("pytorch_lightning_like")
-    callback = type("ModelCheckpoint", (), {"__module__": module.__name__})
-    attributes = type("AttributeDict", (dict,), {"__module__": module.__name__})
-    vars(module).update(ModelCheckpoint=callback, AttributeDict=attributes)
-    hyperparameters = {key: value for key, value in asdict(model.settings).items() if key != "network"}
-    parameters = list(model.parameters())
-    content = {
-        "epoch": 151,
-        "global_step": 57151,
-        "pytorch-lightning_version": "1.4.9",
-        "state_dict": {f"comer_model.{name}": tensor for name, tensor in model.state_dict().items()}
-        | {"exprate_recorder.total_line": torch.tensor(0.0)},
-        "callbacks": {callback: {"best_model_score": torch.tensor(0.6), "object": callback()}},
-        "optimizer_states": [{"state": {0: {"momentum_buffer": parameters[0]}}, "param_groups": []}],
-        "hyper_parameters": attributes(hyperparameters | {"learning_rate": 0.08, "patience": 20}),
-    }
-    sys.modules[module.__name__] = module
-    try:
-        torch.save(content | more, path)
-    finally:
-        del sys.modules[module.__name__]
-    return path
 
 
 @pytest.mark.parametrize("cross", [True, False])

@@ -12,8 +12,8 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.execution import Execution
 from hmerbench.benchmarks.performance import bench
 from hmerbench.benchmarks.performance import gpu_check as check
+from tests.helpers.recording import GRAPHS, LACKING, rehearsed
 from tests.helpers.tiny import tiny_archive, tiny_config
-from tests.training.test_cuda_graphs import GRAPHS, LACKING, rehearsed
 
 CPU = torch.device("cpu")
 

@@ -14,7 +14,7 @@ from hmerbench.benchmarks.recognition.pictures_given import gray_array, is_sever
 from hmerbench.benchmarks.recognition.recognizer import BATCH, Recognition, Recognizer
 from hmerbench.evaluation.symlg import Unconverted
 from hmerbench.evaluation.symlg.mathml import from_mathml, to_mathml
-from tests.recognition.test_recognizer import INK, LATEX, PAPER
+from tests.helpers.pictures import INK, LATEX, PAPER
 
 GRAY = np.asarray(PAPER.convert("L"))
 

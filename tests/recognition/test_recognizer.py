@@ -25,7 +25,6 @@ from hmerbench.benchmarks.data.archive import open_archive
 from hmerbench.benchmarks.data.ink import MARGIN
 from hmerbench.benchmarks.data.normalize_image import as_crohme, read_gray
 from hmerbench.benchmarks.data.samples import evenly
-from hmerbench.benchmarks.data.synthetic import drawing
 from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.recognition import predict, recognizer
 from hmerbench.benchmarks.recognition.recognizer import Candidate, Recognizer
@@ -36,12 +35,8 @@ from hmerbench.models.inference.searcher import searcher
 from hmerbench.models.network import build
 from hmerbench.models.weights import pack_weights
 from tests.helpers.paths import MEDIUM, ROOT
+from tests.helpers.pictures import INK, LATEX, PAPER
 from tests.helpers.tiny import tiny_archive, tiny_config
-
-TOKENS = list("x^{2}+y^{2}=z^{2}")
-LATEX = " ".join(TOKENS)
-INK = drawing(TOKENS, np.random.default_rng(1))  # white on black, as CROHME's images
-PAPER = Image.fromarray(255 - INK)
 
 
 def on_transparency(ink: int) -> Image.Image:

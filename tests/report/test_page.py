@@ -27,11 +27,6 @@ from tests.helpers.paths import MEDIUM, ROOT
 from tests.helpers.report_place import EXPRESSIONS, HOSTILE, N, Place, errors_of, make_archive
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(tmp_path_factory.mktemp("report"))
-
-
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of a page's other contents: drawing its figures takes seconds."""

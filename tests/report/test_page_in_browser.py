@@ -1,38 +1,16 @@
 """The report's page in a headless Chromium (CHROMIUM=path, else the one on the PATH)."""
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from hmerbench.benchmarks.report.page.make import report
 from hmerbench.evaluation.scoring.stats import mcnemar
 from tests.helpers.report_place import EXPRESSIONS, FILLERS, HOSTILE, N, Place, errors_of
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(tmp_path_factory.mktemp("report"))
-
-
-def chromium() -> str | None:
-    names = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
-    return os.environ.get("CHROMIUM") or next((path for name in names if (path := shutil.which(name))), None)
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator:
-    path = chromium()
-    if path is None:
-        pytest.skip("no Chromium here: apt-get install chromium, or CHROMIUM=path")
-    with sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=path, args=["--no-sandbox"] * (os.geteuid() == 0))
-        yield launched
-        launched.close()
 
 
 @pytest.fixture

@@ -26,30 +26,10 @@ from hmerbench.benchmarks.training.distributed import Team, make_deterministic
 from hmerbench.benchmarks.training.learner import Learner
 from hmerbench.benchmarks.training.trainer import Trainer
 from hmerbench.models.comer import Words
+from tests.helpers.recording import GRAPHS, LACKING, rehearsed
 from tests.helpers.tiny import tiny_config
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-GRAPHS = {
-    "training": {
-        "epochs": 4,
-        "batching": {"order": "shape", "size": 4, "micro_batches": 2},
-        "schedule": {"name": "cosine"},
-        "optimizer": {"clip": 1.0},
-    },
-    "select": "last",
-}
-
-
-def rehearsed(work: Callable[[], Tensor | None]) -> tuple[Callable[[], object], Tensor]:
-    """Like CudaRecord on a CPU: does not do the work, and every replay reads and writes the same tensors."""
-    result = torch.empty(())
-
-    def replay() -> None:
-        loss = work()
-        if loss is not None:
-            result.copy_(loss)
-
-    return replay, result
 
 
 @pytest.fixture
@@ -64,9 +44,6 @@ def recording(monkeypatch) -> Callable[[Callable], None]:
 
 
 TOLERANCE = 1e-4  # relative, of weights after twelve steps
-LACKING = torch.OutOfMemoryError(
-    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 7.79 GiB of which 1.20 GiB is free."
-)
 
 
 def inputs(width: int, steps: int = 2) -> Inputs:

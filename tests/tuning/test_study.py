@@ -22,8 +22,8 @@ from optuna.trial import TrialState
 from hmerbench.benchmarks import config as configs
 from hmerbench.benchmarks.cli import main as cli
 from hmerbench.benchmarks.data.archive import open_archive
-from hmerbench.benchmarks.data.samples import Sample, evenly, split_heldout
-from hmerbench.benchmarks.errors import Diverged, UserError
+from hmerbench.benchmarks.data.samples import evenly, split_heldout
+from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.jobs.engine import Placing
 from hmerbench.benchmarks.jobs.place import Died, Place
@@ -32,32 +32,9 @@ from hmerbench.benchmarks.tuning import study as driver
 from hmerbench.benchmarks.tuning.results import heldout_size
 from hmerbench.benchmarks.tuning.space import pose
 from hmerbench.benchmarks.tuning.trials import Job, KeyedTPE, Retry
-from tests.helpers.made_up import put_environment
 from tests.helpers.paths import ROOT
-from tests.helpers.tiny import tiny_archive, tiny_config
-
-SPACE = {
-    "budget": {"training": {"epochs": 4}, "heldout": 0.3},
-    "pruning": {"trials": 2, "epochs": 1},
-    "startup": 3,
-    "parameters": {
-        "training.optimizer.lr": {"low": 0.001, "high": 0.1, "log": True},
-        "training.label_smoothing": {"low": 0.0, "high": 0.3},
-        "model.dc": {"choices": [2, 4]},
-        "model.dim_feedforward": {"low": 16, "high": 64, "step": 16},
-        "augmentation.scale": {"choices": [None, [0.7, 1.4]]},
-    },
-}
-LAST = {"select": "last", "training": {"schedule": {"name": "cosine"}}}
-
-
-@pytest.fixture
-def given(archive: Path, tmp_path: Path) -> dict[str, Any]:
-    """The options of a study on the tiny archive."""
-    tiny_config(archive, LAST)
-    (tmp_path / "space.yaml").write_text(yaml.safe_dump(SPACE))
-    files = {"preset": str(archive / "tiny.yaml"), "space": str(tmp_path / "space.yaml")}
-    return {"recipe": "comer-fusion", "seed": 7, "crohme": archive, "results": tmp_path} | files
+from tests.helpers.studies import SPACE, fake_train, with_
+from tests.helpers.tiny import tiny_archive
 
 
 def tune(given: dict[str, Any], trials: int, workers: int, storage: str = "", engine: str = "local") -> Path:
@@ -65,23 +42,6 @@ def tune(given: dict[str, Any], trials: int, workers: int, storage: str = "", en
     archive = open_archive(given["crohme"])
     problem = pose(given["recipe"], given["preset"], given["seed"], archive, given["space"])
     return driver.tune(problem, archive, given["results"], trials, Placing(engine, workers), storage)
-
-
-def fake_train(run: RunFolder, _: Any, on_epoch: Callable[[dict], None], samples: list[Sample] | None) -> None:
-    """A fake training whose result improves as lr approaches 0.03 and with more label smoothing."""
-    run.write("config.yaml", run.settings.to_yaml())
-    put_environment(run.path)
-    training = run.settings.training
-    final = 50 * (1 - abs(training.optimizer.lr - 0.03) / 0.1) + 100 * training.label_smoothing
-    for epoch in range(len(run.history) + 1, training.epochs + 1):
-        if training.optimizer.lr > 0.09:
-            raise Diverged("the loss is no longer finite")
-        line = {"epoch": epoch, "step": epoch, "loss": 1.0, "lr": 0.1, "seconds": 0.1, "images_per_s": 1.0}
-        line |= {"val_token_exprate": final * epoch / training.epochs}
-        run.write("history.jsonl", [*run.history, line])
-        run.write("checkpoint.json", {"finished": False, "epoch": epoch})
-        on_epoch(line)
-    run.write("checkpoint.json", {"finished": True, "epoch": training.epochs})
 
 
 class Inline:
@@ -130,10 +90,6 @@ def test_shipped_spaces_fit_their_presets(tmp_path: Path, preset: str) -> None:
     assert problem.left_out == () and problem.base.select == "heldout"
     assert problem.base.changed(problem.defaults) == problem.base
     assert pose("bttr", preset, 7, open_archive(archive)).left_out[0].startswith("augmentation.")
-
-
-def with_(**changes: Any) -> dict[str, Any]:
-    return configs.merge(SPACE, changes)
 
 
 def only(name: str, parameter: Any) -> dict[str, Any]:

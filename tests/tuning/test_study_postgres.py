@@ -19,10 +19,7 @@ from hmerbench.benchmarks.tuning import trials
 from hmerbench.benchmarks.tuning.space import pose
 from hmerbench.benchmarks.tuning.trials import FINISHED_STATES, Job
 from tests.helpers.database import Postgres
-from tests.tuning import test_study as local
-from tests.tuning.test_study import fake_train, with_
-
-given = local.given  # a fixture
+from tests.helpers.studies import fake_train, with_
 
 
 def numbers(found: list[FrozenTrial], *states: TrialState) -> list[int]:
