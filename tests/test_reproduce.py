@@ -160,10 +160,9 @@ def test_damaged_weights_of_one_run_stop_no_other(archive: Path, tmp_path: Path,
     reproduce(["bttr"], preset, [7], archive, tmp_path)
     (weights,) = space.glob("runs/bttr/*seed7*/best.safetensors")
     weights.write_bytes(b"no weights")
-    for jobs, seed in ((2, 8), (1, 9)):
-        with pytest.raises(CheckpointError, match=r"best\.safetensors: damaged"):
-            reproduce(["bttr"], preset, [7, seed], archive, tmp_path, placing=Placing(jobs=jobs))
-        assert len(list(space.glob(f"runs/bttr/*seed{seed}*/scores/2014.json"))) == 1
+    with pytest.raises(CheckpointError, match=r"best\.safetensors: damaged"):
+        reproduce(["bttr"], preset, [7, 9], archive, tmp_path)
+    assert len(list(space.glob("runs/bttr/*seed9*/scores/2014.json"))) == 1
 
 
 def test_a_run_whose_process_keeps_dying_is_given_up(archive: Path, tmp_path: Path, stages, monkeypatch) -> None:
