@@ -16,6 +16,7 @@ from hmerbench.benchmarks.errors import UserError
 from hmerbench.benchmarks.evaluate import evaluate_weights
 from hmerbench.benchmarks.files import locked
 from hmerbench.benchmarks.runs.folder import RunFolder
+from hmerbench.benchmarks.runs.workspace import last_own
 from hmerbench.models.comer import CoMER
 from hmerbench.models.settings import CoMERSettings
 from hmerbench.models.weights import pack_weights
@@ -116,6 +117,7 @@ def test_ones_own_set_without_weights(tmp_path: Path, monkeypatch: pytest.Monkey
     given = ["evaluate", "--crohme", str(archive), "--results", str(tmp_path / "results")]
     assert CliRunner().invoke(app, given, catch_exceptions=False).exit_code == 0
     assert list(tmp_path.glob("results/local/foreign-*/evaluated/best/*/scores/mine.json"))
+    assert last_own(tmp_path / "results") == archive  # which the report shows
     with pytest.raises(UserError, match="or --weights to read any data"):
         evaluate.evaluate_committed(archive, [], ["comer-fusion"], ROOT / "results")
 

@@ -90,7 +90,7 @@ def train(
     """Train or resume one run; on several devices with torchrun. With --from, fine-tune weights on your data."""
     from hmerbench.benchmarks.config import resolve
     from hmerbench.benchmarks.runs.folder import RunFolder
-    from hmerbench.benchmarks.runs.workspace import announce, open_data, workspace
+    from hmerbench.benchmarks.runs.workspace import announce, open_data, remember, workspace
     from hmerbench.benchmarks.tracking.live import live
     from hmerbench.benchmarks.tracking.track import track
     from hmerbench.benchmarks.training.fine_tuning import fine_tuned, tell_gain
@@ -118,6 +118,7 @@ def train(
     if os.environ.get("RANK", "0") not in ("", "0"):  # only rank 0 reports and tracks
         return train(run, archive)
     announce(archive)
+    remember(archive, results)
     if force:
         run.forget_training()
     done = "it was trained already; --force trains it again" if run.trained else "trained"
