@@ -1,4 +1,5 @@
-r"""Which LaTeX commands pandoc 2.17 reads as one symbol, and the text that it writes for each: `pandoc_symbols.tsv`.
+r"""Which LaTeX commands pandoc 2.17 reads as one symbol, and the text that it writes for each, and for each after \not
+(nothing where it refuses that): `pandoc_symbols.tsv`.
 
     python -m hmerbench.evaluation.symlg.derive_symbols > evaluation/symlg/pandoc_symbols.tsv
 
@@ -48,19 +49,25 @@ def installed() -> Path | None:
     return Path(path) if version.startswith(f"pandoc {VERSION}.") else None
 
 
-def derive() -> dict[str, str]:
-    """The text of each command that is one symbol, by the command. Raises InputError without pandoc 2.17."""
+def derive() -> dict[str, tuple[str, str]]:
+    r"""The text of each command that is one symbol, alone and after \not. Raises InputError without pandoc 2.17."""
     if (program := installed()) is None:
         raise InputError(f"pandoc {VERSION} is not installed; Debian 12 has it (apt-get install pandoc)")
-    commands = names(program)
-    symbols = [(name, _SYMBOL.fullmatch(found or "")) for name, found in zip(commands, mathml(commands), strict=True)]
+    symbols = _symbols(names(program))
+    negated = _symbols([rf"\not {name}" for name in symbols])
+    return {name: (text, negated.get(rf"\not {name}", "")) for name, text in symbols.items()}
+
+
+def _symbols(formulas: list[str]) -> dict[str, str]:
+    """The text of each formula that is one symbol."""
+    symbols = [(name, _SYMBOL.fullmatch(found or "")) for name, found in zip(formulas, mathml(formulas), strict=True)]
     return {name: unescape(match[1]) for name, match in symbols if match}
 
 
 def main() -> None:
     """Print the table."""
-    for name, text in derive().items():
-        print(f"{name}\t{text}")
+    for name, texts in derive().items():
+        print(name, *texts, sep="\t")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 r"""The grammar of rows, scripts and brackets, read as by pandoc (texmath's TeX reader, inline math).
 
-    row    = expr*                          up to its closer
+    row    = expr* [\choose expr*]          up to its closer
     expr   = [\displaystyle] (atom | \operatorname token) [\limits | \nolimits] scripts
     scripts= _ atom ^ atom  |  ^ atom _ atom  |  (_ | ^) expr  |  nothing
     atom   = { row } | symbol | bracket | scripts on nothing | command with its arguments (latex.py)
@@ -96,13 +96,22 @@ class Expressions(Cursor):
         while (token := tokens[self.at]) not in closers:
             # Most tokens are plain symbols without scripts: these need no generator.
             leaf = self.plain(token)
-            if leaf is not None and not tokens[self.at + _width(leaf)].startswith(_STRUCTURAL):
+            if token in tex.CHOICES:
+                parts.append(self.choice(parts))
+            elif leaf is not None and not tokens[self.at + _width(leaf)].startswith(_STRUCTURAL):
                 self.at += _width(leaf)
                 parts.append(leaf)
             else:
                 parts.append((yield self.expr()))
             self.skip_ignored()
-        return parts
+        return chosen(parts)
+
+    def choice(self, parts: list[Element]) -> Element:
+        r"""\choose or its like, of which a row has one at most."""
+        if any(part.tag == "choice" for part in parts):
+            raise self.failure()
+        self.at += 1
+        return Element("choice", self.tokens[self.at - 1])
 
     def expr(self) -> Parser:
         """An atom with its scripts."""
@@ -168,7 +177,8 @@ class Expressions(Cursor):
         elif token in _PARTNERS:
             part = yield self.paired()
         else:
-            part = yield (self.token() if token == "{" or token in self.symbols.accents else self.command(token))
+            argument = token == "{" or (token in self.symbols.accents and token != r"\not")
+            part = yield (self.token() if argument else self.command(token))
         self.skip_ignored()
         return part
 
@@ -181,12 +191,16 @@ class Expressions(Cursor):
         self.skip_ignored()
         sections: list[list[Element]] = [[]]
         while start not in unclosed and self.tokens[self.at] != closer:
-            if self.at in unclosed or (self.tokens[self.at] in STOPS and self.tokens[self.at] != r"\middle"):
+            token = self.tokens[self.at]
+            stops = (token in STOPS and token != r"\middle") or (token in tex.CHOICES and not sections[-1])
+            if self.at in unclosed or stops:
                 unclosed.update(passed)
                 break
             passed.append(self.at)
             if self.take(r"\middle"):
                 sections += [[Element("mo", self.fence())], []]
+            elif token in tex.CHOICES:
+                sections[-1].append(self.choice(sections[-1]))
             else:
                 sections[-1].append((yield self.expr()))
             self.skip_ignored()
@@ -194,7 +208,7 @@ class Expressions(Cursor):
             self.at = start + 1
             return Element("mo", opener)
         self.at += 1
-        return fenced(opener, [part for section in sections for part in ungrouped(section)], closer)
+        return fenced(opener, [part for section in sections for part in ungrouped(chosen(section))], closer)
 
     def fence(self) -> str:
         r"""What follows \left, \middle or \right: a bracket, or a dot for none."""
@@ -233,6 +247,15 @@ class Expressions(Cursor):
             return Element("mn" if token.isdigit() else "mi", token)
         self.skip_ignored()
         return part
+
+
+def chosen(parts: list[Element]) -> list[Element]:
+    r"""The parts of a row; with \choose among them, those before it above those after it, in brackets."""
+    for at, part in enumerate(parts):
+        if part.tag == "choice":
+            opening, closing = tex.CHOICES[part.text]
+            return [fenced(opening, [Element("mfrac", "", (row(parts[:at]), row(parts[at + 1 :])))], closing)]
+    return parts
 
 
 def _width(leaf: Element) -> int:

@@ -2,7 +2,7 @@ r"""LaTeX -> symLG: read as by pandoc, converted as by convert2symLG. Here are t
 scripts and brackets are in expressions.py."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 from hmerbench.evaluation.symlg import latex_commands as tex
 from hmerbench.evaluation.symlg.builder import graph_of
@@ -19,7 +19,7 @@ from hmerbench.evaluation.symlg.elements import (
     row,
     ungrouped,
 )
-from hmerbench.evaluation.symlg.expressions import STOPS, Expressions, Parser, run
+from hmerbench.evaluation.symlg.expressions import STOPS, Expressions, Parser, chosen, run
 from hmerbench.evaluation.symlg.graph import SymLG, Unconverted
 from hmerbench.evaluation.symlg.markdown import formula_in
 
@@ -61,6 +61,8 @@ class _Reader(Expressions):
             if token == r"\binom":
                 return fenced("(", [fraction], ")")
             return fraction if token == r"\frac" else Element("mstyle", token, (fraction,))
+        if token == r"\genfrac":
+            return (yield self.general_fraction())
         if token in (r"\sqrt", r"\surd"):
             follows = self.tokens[self.at]
             argument = self.is_argument(follows) or not (follows in ("", "}") or follows.startswith("\\"))
@@ -93,14 +95,47 @@ class _Reader(Expressions):
                 raise self.failure()
             part = yield self.token()
             return Element("mstyle", token, tuple(ungrouped([part])))
+        if newer and token == r"\hyperref":
+            if self.take("["):
+                yield self.group("]")
+            self.need("{")
+            return (yield self.group("}"))
         if token in tex.LEFT_OUT:
             return Element(tex.LEFT_OUT[token], "", ((yield self.token()),))
         if token == r"\not" and (text := self.negated()):
             return Element("mo", text)
+        if token == r"\not" and newer and self.tokens[self.at] == "{":
+            self.at = start  # an accent
+            return (yield self.token())
         if newer and (token in tex.ARROWS or token in tex.MODULI or token == r"\hspace"):
             return (yield self.newer_command(token))
         self.at = start
         raise self.failure()
+
+    def general_fraction(self) -> Parser:
+        r"""\genfrac { ( } { ) } { 0pt } { } { a } { b }: the third argument is how thick the line is, the
+        fourth 0 where the fraction is displayed, which the conversion drops."""
+        brackets: list[str] = []
+        for _ in range(2):
+            self.need("{")
+            token = self.tokens[self.at]
+            if len(token) > 1 and token not in (r"\{", r"\}"):
+                raise self.failure()
+            self.at += 1
+            self.need("}")
+            brackets.append(token[-1])
+        line = (yield from self.latex_of_token()) != "0pt"
+        displayed = (yield from self.latex_of_token()) == "0"
+        fraction = Element("mfrac", "", ((yield self.token()), (yield self.token())))
+        if line and displayed:
+            fraction = Element("mstyle", r"\dfrac", (fraction,))
+        return fenced(brackets[0], [fraction], brackets[1])
+
+    def latex_of_token(self) -> Generator[Parser, Element, str]:
+        """The LaTeX in the braces of the next argument, which is passed."""
+        start = self.spans[self.at][1] if self.at < len(self.spans) else 0
+        yield self.token()
+        return self.latex[start : self.spans[self.at - 1][0]].strip()
 
     def newer_command(self, token: str) -> Parser:
         """A command that pandoc 1.19 does not know."""
@@ -133,13 +168,11 @@ class _Reader(Expressions):
         return text
 
     def negated(self) -> str | None:
-        r"""The symbol after \not, struck out; None where pandoc knows none."""
-        leaf = self.plain(self.tokens[self.at])
-        if leaf is None or leaf.tag == "mn" or (leaf.tag == "mi" and leaf.text not in tex.NEGATIONS):
-            return None
+        r"""The symbol after \not, struck out; None where pandoc refuses it."""
         known = tex.NEGATIONS if self.reading.newer_symbols else tex.OLDER_NEGATIONS
-        self.at += leaf.text in known
-        return known.get(leaf.text)
+        text = known.get(self.tokens[self.at])
+        self.at += text is not None
+        return text
 
     def classed(self, name: str) -> Parser:
         r"""\mathop, \mathrel, ...: of one symbol, that symbol; \mathop of a name is an operator of that name."""
@@ -157,7 +190,7 @@ class _Reader(Expressions):
     def delimited(self) -> Parser:
         r"""\left ( ... \middle | ... \right ): the brackets are symbols of a row; \right may be missing."""
         opening, parts = self.fence(), []
-        while True:
+        while self.tokens[self.at] not in tex.CHOICES:
             section = yield from self.exprs(STOPS)
             parts += ungrouped(section)
             if not self.take(r"\middle"):
@@ -205,8 +238,8 @@ class _Reader(Expressions):
             self.skip_ignored(r"\hline")
             if self.tokens[self.at] in STOPS:
                 self.at = start
-                return Element("mtd", "", tuple(ungrouped(parts)))
-            parts.append((yield self.expr()))
+                return Element("mtd", "", tuple(ungrouped(chosen(parts))))
+            parts.append(self.choice(parts) if self.tokens[self.at] in tex.CHOICES else (yield self.expr()))
             self.skip_ignored(r"\hline")
 
     def environment_name(self) -> str:

@@ -2,16 +2,20 @@
 """What each LaTeX command is in MathML, as pandoc writes it, and the symLG labels of MathML's characters and names."""
 
 from importlib import resources
+from string import ascii_letters, digits
 from typing import NamedTuple
 
 
-def table() -> dict[str, str]:
-    """The character or name of every command that pandoc 2.17 reads as one symbol (derive_symbols.py made the file)."""
+def table() -> dict[str, tuple[str, str]]:
+    r"""The character or name of every command that pandoc 2.17 reads as one symbol, and what it is after \not, "" where
+    pandoc refuses that (derive_symbols.py made the file)."""
     text = resources.files("hmerbench.evaluation.symlg").joinpath("pandoc_symbols.tsv").read_text(encoding="utf-8")
-    return dict(line.split("\t") for line in text.splitlines())
+    rows = (line.split("\t") for line in text.splitlines())
+    return {name: (symbol, negated) for name, symbol, negated in rows}
 
 
-_DERIVED = table()
+_TABLE = table()
+_DERIVED = {name: symbol for name, (symbol, _) in _TABLE.items()}
 _ROOT = _DERIVED.pop(r"\sqrt")  # a symbol only as an argument without braces
 # What may follow \left and \big.
 _FENCES = (
@@ -64,7 +68,9 @@ def _symbols(anywhere: dict[str, str], accents: dict[str, tuple[str, str]]) -> S
     return Symbols(anywhere, arguments, ACCENTS | accents)
 
 
-NEWER = _symbols(SYMBOLS, {r"\underline": ("munder", "_"), r"\vertoverlay": ("mover", "\u20d2")})
+NEWER = _symbols(
+    SYMBOLS, {r"\underline": ("munder", "_"), r"\vertoverlay": ("mover", "\u20d2"), r"\not": ("mover", "\u0338")}
+)
 # pandoc 1.19 lacks a few and has another character for one; else its table (that of texmath 0.9.4.4) is the same.
 _LATER = (r"\dotsb", r"\dotsc", r"\dotsi", r"\dotsm", r"\dotso", r"\hdots")
 _EARLIER = {r"\circledcirc": "◎", r"\mod": "mod"}
@@ -97,6 +103,7 @@ IN_TEXT |= {r"\textasciitilde", r"\textasciicircum", r"\textbackslash"}
 LEFT_OUT = {r"\phantom": "mphantom", r"\boxed": "menclose"}
 SIZES = (r"\displaystyle", r"\textstyle", r"\scriptstyle", r"\scriptscriptstyle")  # pandoc 1.19 knows the first alone
 FRACTIONS = frozenset([r"\frac", r"\dfrac", r"\tfrac", r"\binom"])
+CHOICES = {r"\choose": "()", r"\brack": "[]", r"\brace": "{}", r"\bangle": "⟨⟩"}  # between what is above and below
 STACKED = {r"\overset": "mover", r"\stackrel": "mover", r"\underset": "munder"}
 SCALES = frozenset(rf"\{size}{side}" for size in ("big", "Big", "bigg", "Bigg") for side in ("", "l", "r"))
 SCALES -= {r"\Bigl"}  # pandoc has forgotten it
@@ -106,9 +113,12 @@ WITHOUT_IGNORED = FRACTIONS | STACKED.keys() | SCALES | STYLES | TEXTS
 # Of pandoc 2.17 alone:
 ARROWS = {r"\xleftarrow": "←", r"\xrightarrow": "→"}
 MODULI = {r"\mod": ("", "mod", ""), r"\bmod": ("", "mod", ""), r"\pmod": ("(", "mod", ")"), r"\pod": ("(", "", ")")}
-# What \not makes of a character.
-OLDER_NEGATIONS = dict(zip("⊂⊃⊆⊇∈", "⊄⊅⊈⊉∉", strict=True))
-NEGATIONS = OLDER_NEGATIONS | dict(zip("∃∋∣∥≃≅≈=≡<>≤≥≲≳≺≻≼≽⊑⊒", "∄∌∤∦≄≆≉≠≢≮≯≰≱≴≵⊀⊁⋠⋡⋢⋣", strict=True))
+# What \not makes of a token: pandoc 1.19 of five characters, 2.17 of most, which it strikes out if it knows no other.
+_STRUCK_OUT = ":()[]|" + ascii_letters + digits
+NEGATIONS = {token: negated for name, (symbol, negated) in _TABLE.items() if negated for token in (symbol, name)}
+NEGATIONS |= {"=": "≠", "<": "≮", ">": "≯"} | {character: f"{character}\u0338" for character in _STRUCK_OUT}
+_OLDER = dict(zip("⊂⊃⊆⊇∈", "⊄⊅⊈⊉∉", strict=True))
+OLDER_NEGATIONS = {name: _OLDER[symbol] for name, symbol in SYMBOLS.items() if symbol in _OLDER}
 
 # Labels in the ground truth of MathML's characters and names; all others are their own labels.
 _NAMES = "rightarrow sum int pi leq sin cos tan lim geq infty prime times alpha beta pm log } {"
