@@ -5,11 +5,11 @@ from statistics import NormalDist
 
 
 def proportion_interval(count: float, n: float) -> tuple[float, float]:
-    """Wilson's score interval (JASA 22, 1927) of 95 % for count / n, as fractions; n may be an effective number.
+    """Wilson's score interval (JASA 22, 1927) of 95 % for count / n, as fractions; n may be effective, also below 1.
 
-    Raises ValueError for n < 1 or count outside 0..n.
+    Raises ValueError for count outside 0..n, or no n.
     """
-    if not 0 <= count <= n or n < 1:
+    if not 0 <= count <= n or not n:
         raise ValueError(f"{count} of {n} is not a rate")
     z, rate = NormalDist().inv_cdf(0.975), count / n
     middle = (2 * count + z * z) / (2 * (n + z * z))

@@ -118,8 +118,8 @@ def rate(right: np.ndarray, images: Images) -> Estimate:
 
 
 def _estimate(values: np.ndarray, images: Images, over_seeds: Spread | None) -> Estimate:
-    """The mean of values [seed, image] with Student's interval; of a single group, which says nothing, -100 to 100.
-    If neither groups nor seeds differ, it is over images, and if none of these does, as wide as Wilson's of n alike."""
+    """The mean of values [seed, image] with Student's interval, within -100 to 100, which it is of a single group. If
+    neither groups nor seeds differ, it is over images, and if none of these does, as wide as Wilson's of n alike."""
     value = float(values.mean())
     variance, df, over = _variance(values, images, over_seeds)
     if df < 1:
@@ -132,7 +132,8 @@ def _estimate(values: np.ndarray, images: Images, over_seeds: Spread | None) -> 
         return Estimate(value, max(value - unseen, -100.0), min(value + unseen, 100.0), "images", p)
     error = math.sqrt(variance)
     width = float(stats.t.ppf(UPPER, df)) * error
-    return Estimate(value, value - width, value + width, over, float(2 * stats.t.sf(abs(value) / error, df)))
+    low, high = max(value - width, -100.0), min(value + width, 100.0)
+    return Estimate(value, low, high, over, float(2 * stats.t.sf(abs(value) / error, df)))
 
 
 def _variance(values: np.ndarray, images: Images, over_seeds: Spread | None) -> tuple[float, float, str]:

@@ -166,3 +166,15 @@ def test_a_difference_that_nothing_varies_is_over_images_and_has_a_width(
     found = difference(np.array(gains), Images([f"w{k // 4}_{k}" for k in range(len(gains[0]))]))
     assert found.over == "images" and found.p == pytest.approx(p)
     assert (found.value, found.low, found.high) == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize("rates", [(1.0, 0.0), (0.4, 0.1), (0.9, 0.5), (0.5, 0.5)])
+def test_two_seeds_that_differ_much_say_little(rates: tuple[float, float]) -> None:
+    """Intervals that are wide, within what can be, and hold the mean."""
+    images = Images([f"w{k // 4}_{k}" for k in range(80)])
+    right = np.array([[(k * 7 % 80) < 80 * share for k in range(80)] for share in rates])
+    found, gap = rate(right, images), 100 * abs(rates[0] - rates[1])
+    assert 0 <= found.low < found.value < found.high <= 100 and found.high - found.low > min(2 * gap, 90)
+    gains = 100.0 * right - 100.0 * right[::-1]
+    apart = difference(gains, images, Spread(gap**2, 1))
+    assert -100 <= apart.low <= 0 <= apart.high <= 100 and (gap == 0 or apart.high - apart.low == 200)
