@@ -37,7 +37,7 @@ def test_limits_make_no_difference(prediction: str, truth: str, official: int, e
 def test_a_score_counts_both_readings(tmp_path: Path):
     """As a second scoring with neutral limits counts them, by the scripts as in process; missing and wrong ones too."""
     truth = {f"e{k}": (true.split(), predicted) for k, (predicted, true, _, _) in enumerate(PAIRS)}
-    truth["none"] = ([r"\sum", r"_", r"i", r"x"], None)
+    truth["none"] = ([r"\sum", "_", "i", "x"], "")
     (tmp_path / "set").mkdir()
     (tmp_path / "set/caption.txt").write_text("".join(f"{k}\t{' '.join(true)}\n" for k, (true, _) in truth.items()))
     predictions = {key: predicted for key, (_, predicted) in truth.items() if predicted}
