@@ -74,7 +74,7 @@ def _table(text: str) -> list[list[str]]:
     """The columns' names and the rows of a table, which all have as many cells."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        columns = next(reader, [])
+        columns = next(filter(None, reader), [])
         if len({*columns}) < len(columns):
             raise ValueError(f"the column {first_twice(columns)[:40]!r} occurs twice")
         table = [columns]

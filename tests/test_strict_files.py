@@ -56,6 +56,7 @@ def test_what_is_refused(tmp_path: Path, name: str, text: str, words: str) -> No
         ("x.jsonl", "", []),
         ("x.csv", 'a,b\r\n"1\n\u2028",\r\n\r\n3,4\r\n', [{"a": "1\n\u2028", "b": None}, {"a": "3", "b": "4"}]),
         ("x.csv", "", []),
+        ("x.csv", "\n\r\na\n\n1\n", [{"a": "1"}]),
     ],
 )
 def test_what_is_read(tmp_path: Path, name: str, text: str, value: object) -> None:
