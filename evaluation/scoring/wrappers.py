@@ -13,19 +13,21 @@ MAX_LAYERS = 100  # of wrappers around one formula
 MAX_END = 200  # characters of an equation's number or another mark at the end
 
 _LANGUAGE = r"[ \t]*(?:[\w+-]+[ \t]*(?=\n)|(?i:latex|tex|math|markdown|text)\b)?"
-_BEGINS = r"(?:<\|\w+\|>|<(?i:s|sos|bos|start|cls|pad)>|\[(?:SOS|BOS|START|CLS|PAD)\])"
-_ENDS = r"(?:<\|\w+\|>|<(?i:/s|eos|eol|end|sep|pad)>|\[(?:EOS|END|SEP|PAD)\])"
-_ELEMENT = "(?i:latex|tex|math|formula|equation|answer|output|result)"
+_BEGINS = r"(?:<\|\w+\|>|<(?i:s|sos|bos|start|cls|pad)>|\[(?i:SOS|BOS|START|CLS|PAD)\])"
+_ENDS = r"(?:<\|\w+\|>|<(?i:/?s|eos|eol|end|sep|pad|br ?/?)>|\[(?i:EOS|END|SEP|PAD)\])"
+_SUBJECT = "(?i:latex|tex|math|formula|equation|answer|output|result)"
+_ELEMENT = rf"(?:{_SUBJECT}|code|pre|p|div|span)"
+_FENCE = r"(?:`{3,}|~{3,})"
 _ARGUMENT = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 # Around the formula: the name to tell, what begins, what ends.
 _PAIRS = (
-    ("code fence", rf"(?:```|~~~){_LANGUAGE}", r"(?:```|~~~)"),
+    ("code fence", _FENCE + _LANGUAGE, r"(?<![`~])" + _FENCE),
     ("code", r"`{1,2}(?!`)", r"(?<!`)`{1,2}"),
     ("bold", r"\*\*(?=\S)", r"(?<=\S)\*\*"),
     ("bold", r"__(?=\S)", r"(?<=\S)__"),
     ("italics", r"\*(?=\S)", r"(?<=\S)\*"),
     ("italics", r"_(?=\S)", r"(?<=[^\s_])_"),
-    ("quotation marks", r"[\"“„«]", r"[\"”“»]"),
+    ("quotation marks", r"(?:\"{1,3}|[“„«])", r"(?:(?<!\")\"{1,3}|[”“»])"),
     ("quotation marks", r"['‘](?=\S)", r"(?<=\S)['’]"),
     ("element", rf"<{_ELEMENT}>", rf"</{_ELEMENT}>"),
     ("element", rf"\[{_ELEMENT}\]", rf"\[/{_ELEMENT}\]"),
@@ -41,12 +43,17 @@ _PAIRS = (
 _AROUND = tuple((name, re.compile(rf"{begin}(.*){end}", re.DOTALL), re.compile(end)) for name, begin, end in _PAIRS)
 _BOXED = re.compile(r"\\boxed\s*\{(.*)\}", re.DOTALL)
 # Delimiters of a formula between sentences, or without their partner, as where an answer was cut short.
-_DELIMITERS = re.compile(rf"(?:```|~~~){_LANGUAGE}|\\.|\$\$?", re.DOTALL)
+_DELIMITERS = re.compile(rf"{_FENCE}{_LANGUAGE}|\\.|\$\$?", re.DOTALL)
 _PARTNERS = {r"\[": r"\]", r"\(": r"\)", "$": "$", "$$": "$$", "```": "```", "~~~": "~~~"}
 # Before it, and after it.
 _BEFORE = (
     ("<s>", re.compile(rf"(?:{_BEGINS}(?:(?i:assistant)\b:?)?\s*)+")),
-    ("LaTeX:", re.compile(rf"(?:{_ELEMENT}|(?i:prediction|assistant))(?: code)?\s*[:：]\s*")),
+    (
+        "LaTeX:",
+        re.compile(
+            rf"#{{1,6}} [^\n]*\n|(?:\*\*)?(?:{_SUBJECT}|(?i:prediction|assistant))(?: code)?(?:\*\*)?\s*[:：](?:\*\*)?"
+        ),
+    ),
     (r"\tag", re.compile(rf"\\tag\s*\*?\s*{_ARGUMENT}\s*")),
 )
 _AFTER = (
@@ -55,6 +62,7 @@ _AFTER = (
     (r"\\", re.compile(r"\\(?:newline|par)$")),
     (r"\tag", re.compile(rf"\\(?:notag|(?:tag\s*\*?|l?eqno)\s*(?:{_ARGUMENT}|\([^()]*\)))$")),
 )
+_THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)  # what a language model wrote before its answer
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
 # Environments for several lines: removed around a single line, where the truth has no table.
 _LINES = re.compile(
@@ -65,7 +73,7 @@ _LINES = re.compile(
 _COLUMNS = re.compile(r"\s*\{\s*\d+\s*\}")  # how many alignat has
 _SUSPECT = re.compile(
     r"[$＄`]|\\(?:[\[()\]]|(?:tag|begin|boxed|notag|l?eqno|newline|par)(?![^\W\d_]))|~~~|\*\*|\\\\\s*(?:\[[^\[\]]*\]\s*)?$"
-    rf"|[>\]*_\"”“»'’]\s*$|^\s*[<\[*_\"“„«'‘]|^\s*\w[\w ]*[:：]|{_INVISIBLE.pattern}"
+    rf"|[>\]*_\"”“»'’]\s*$|^\s*[<\[*_\"“„«'‘]|^\s*[#\w][#\w ]*[:：\n]|{_INVISIBLE.pattern}"
 )
 _DOLLAR = re.compile(r"(?<!\\)\$")
 
@@ -109,12 +117,14 @@ def read(predictions: Predictions, key: str, source: str, listed: bool) -> None:
     """Add a prediction, given as its file's text or, `listed`, as a row of a list. A row with dollars goes the way of a
     file; one without is all formula."""
     body = source if listed else body_of(source)
+    if thought := _THOUGHT.match(body):
+        body = body[thought.end() :]
     as_file = prediction_file(key, source.split()) if listed else source
-    if not _SUSPECT.search(body) or len(body) > MAX_CHARACTERS:
+    if not (thought or _SUSPECT.search(body)) or len(body) > MAX_CHARACTERS:
         predictions.add(key, as_file, [], True)
         return
     marked = not listed or _DOLLAR.search(body) is not None
-    outer: list[str] = []
+    outer = ["<think>"] if thought else []
     formula, official = body, not marked
     if marked:
         try:
@@ -126,7 +136,7 @@ def read(predictions: Predictions, key: str, source: str, listed: bool) -> None:
     if not official and not listed and (lines := _LINES.fullmatch(inner.strip())):
         names.append(lines[1])  # displayed as it is; within dollars it is a formula
     if (names and inner.strip()) or outer:
-        official = official and set(names) <= {"equation"}  # which pandoc reads by itself
+        official = official and not thought and set(names) <= {"equation"}  # which pandoc reads by itself
         predictions.add(key, prediction_file(key, inner.split()), outer + names, official)
     else:
         predictions.add(key, as_file, [], True)

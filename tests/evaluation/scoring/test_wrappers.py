@@ -50,6 +50,7 @@ WRAPPERS = [
     ("<sos> {} <eos>", False, False),
     ("[CLS] {} [SEP]", False, False),
     ("{}<|im_end|>", False, False),
+    ("<think> is it $x$? </think> {}", False, False),
     ("${} <eol>$", False, False),
 ]
 # More of their kinds, and the names that they are counted by.
@@ -75,6 +76,11 @@ MORE = [
     ("$ {} $ .", ["sentences"]),
     ("LaTeX: {}", ["LaTeX:"]),
     ("Assistant: $${}$$", ["LaTeX:", "$$"]),
+    ("**Answer:** {}", ["LaTeX:"]),
+    ("### LaTeX\n{}", ["LaTeX:"]),
+    ("<p>{}<br></p>", ["element", "</s>"]),
+    ("````latex\n{}\n````", ["code fence"]),
+    ('"""{}"""', ["quotation marks"]),
     (r"\boxed {{ {} }}", [r"\boxed"]),
     (r"$\boxed{{{}}}$", ["$", r"\boxed"]),
     (r"\begin{{dmath*}} {} \end{{dmath*}}", ["dmath"]),
