@@ -22,7 +22,7 @@ from hmerbench.benchmarks.recognition.predict import predict
 from hmerbench.benchmarks.recognition.recognizer import Recognizer
 from hmerbench.benchmarks.runs.folder import RunFolder
 from hmerbench.benchmarks.runs.packing import copy_part
-from hmerbench.benchmarks.runs.workspace import announce, open_data, remember, select_splits, workspace
+from hmerbench.benchmarks.runs.workspace import announce, open_data, remember, report_command, select_splits, workspace
 from hmerbench.benchmarks.score import score
 from hmerbench.benchmarks.strict_files import read_plain
 from hmerbench.evaluation.scoring.inputs import read_predictions
@@ -154,7 +154,7 @@ def evaluate_weights(weights: Path, crohme: Path | None, years: Sequence[str], r
         scores = score(run, archive, splits)
     data = "CROHME" if archive.name == "crohme" else f"{archive.name} data, not CROHME"
     show(f"{weights} on {data}", [_row(split, scores[split]) for split in splits])
-    console.print(f"predictions, scores and errors: {run.path}; every image: make report CROHME={archive.path}")
+    console.print(f"predictions, scores and errors: {run.path}; every image: {report_command(archive, results)}")
     return run.path
 
 

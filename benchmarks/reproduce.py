@@ -24,7 +24,7 @@ from hmerbench.benchmarks.jobs.place import Died, Place
 from hmerbench.benchmarks.printing import console, show
 from hmerbench.benchmarks.report.plan import show_plan
 from hmerbench.benchmarks.runs.folder import RunFolder
-from hmerbench.benchmarks.runs.workspace import announce, remember, workspace
+from hmerbench.benchmarks.runs.workspace import announce, remember, report_command, workspace
 
 if TYPE_CHECKING:
     from hmerbench.benchmarks.jobs.engine import Engine
@@ -227,9 +227,7 @@ def _finish(archive: Archive, runs: Sequence[RunFolder], results: Path, seconds:
     console.print(f"tables   {folder}/table*.csv, .md, .tex")
     console.print(f"runs     {space / 'runs'}")
     console.print(f"MLflow   {store(runs[0].path)} (make mlflow-ui RESULTS={space})")
-    console.print(
-        f"page     make report CROHME={archive.path}{'' if results == Path('results') else f' RESULTS={results}'}"
-    )
+    console.print(f"page     {report_command(archive, results)}")
     console.print(f"seconds  {seconds:.0f}")
     if words := _advice(archive, runs):
         console.print(words)

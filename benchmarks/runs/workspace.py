@@ -41,6 +41,11 @@ def last_own(results: Path) -> Path | None:
     return Path(record.read_text(encoding="utf-8").rstrip("\n")) if record.exists() else None
 
 
+def report_command(archive: Archive, results: Path) -> str:
+    """How to see every image of an archive, with what was read."""
+    return f"make report CROHME={archive.path}{'' if results == Path('results') else f' RESULTS={results}'}"
+
+
 def select_splits(archive: Archive, years: Sequence[str]) -> list[str]:
     """The test sets of these years, by default all. Raises UserError for one that the archive lacks."""
     for year in years:
