@@ -5,9 +5,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pandas as pd
 from scipy import stats
 
@@ -27,6 +29,7 @@ from hmerbench.benchmarks.report.tables import RIGHT, ceilings, committed, inter
 from hmerbench.benchmarks.runs.folder import RunFolder
 
 README_MARK, README_END = "<!-- {} written by make tables -->\n", "<!-- end of what make tables writes -->\n"
+TEMPLATE = Path(__file__).with_name("templates") / "TABLES.md"
 
 
 def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
@@ -35,13 +38,14 @@ def write_summary(results: Path, readme: Path | None = None) -> list[Path]:
 
     Raises UserError, before anything is written, if the marks are missing.
     """
+    summary = Summary(results)
     texts = {
-        results / "TABLES.md": f"# Tables in short\n\nWritten by `make tables`.\n\n{summary(results)}",
+        results / "TABLES.md": summary.page(),
         results / "PROVENANCE.md": provenance(results / "reproduced"),
         results / "CLAIMS.md": claims_of_papers(results),
     }
     if readme is not None:
-        texts[readme] = _between(readme, {"ladder": ladder_table(results), "Table 1": short_summary(results)})
+        texts[readme] = _between(readme, {"ladder": ladder_table(results), "Table 1": summary.short()})
     if (page := results / "speed/README.md").exists():
         texts[page] = _between(page, trials.tables(results / "speed"))
     for path, text in texts.items():
@@ -66,33 +70,117 @@ def _between(page: Path, parts: Mapping[str, str]) -> str:
 
 def ladder_table(results: Path) -> str:
     """The ladder of presets in Markdown."""
-    rungs = [rung | {"preset": f"`{rung['preset']}`"} for rung in ladder(results / "reproduced")]
-    return pd.DataFrame(rungs).to_markdown(index=False, disable_numparse=True) + "\n"
+    return _markdown([rung | {"preset": f"`{rung['preset']}`"} for rung in ladder(results / "reproduced")]) + "\n"
 
 
-def short_summary(results: Path) -> str:
-    """README's table, and below it what coverage is worth with each preset, over the three years."""
-    return _by_preset(short_columns(results), "model") + "".join(f"\n{claim}\n" for claim in claims(results))
+class Summary:
+    """The committed runs in short: what is costly to find out is found out once."""
 
+    def __init__(self, results: Path):
+        self.results, self.expressions = results, sum(reference()["test_sets"].values())
+        self.scored = [run for run in RunFolder.under(results / "reproduced") if run.scores]
 
-def short_columns(results: Path) -> dict[str, dict[str, str]]:
-    """README's table, as text by column and model: Table 1 as reported, with the preset that reads most, and with the
-    one whose rows have most seeds."""
-    by_preset: dict[str, list[dict[str, Any]]] = {}
-    for row in committed(results)["table1"].to_dict("records"):
-        if row["dataset"] != "2014":
-            continue
-        by_preset.setdefault(row["source"] if row["source"] == "reported" else row["preset"], []).append(row)
+    @cached_property
+    def by_column(self) -> dict[str, list[dict[str, Any]]]:
+        """The rows of Table 1 on all of 2014, by source or preset."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for row in committed(self.results)["table1"].to_dict("records"):
+            if row["dataset"] == "2014":  # not a part of it
+                found.setdefault(row["source"] if row["source"] == "reported" else row["preset"], []).append(row)
+        return found
 
-    def rate(preset: str) -> float:
-        return max(row["exprate"] for row in by_preset[preset])
+    @cached_property
+    def compared(self) -> list[Comparison]:
+        """The comparisons of the runs' rows, over all that they read."""
+        return compare([self.results / "reproduced"], self.results, POOLED) if self.scored else []
 
-    def seeded_rows(preset: str) -> tuple[int, float]:
-        return sum(row["seeds"] > 2 for row in by_preset[preset]), rate(preset)
+    def short(self) -> str:
+        """README's table, and below it what coverage is worth with each preset, over the three years."""
+        return _by_preset(self.short_columns(), "model") + "\n" + "".join(f"\n{claim}\n" for claim in self.claims())
 
-    ours = [preset for preset in by_preset if preset != "reported"]
-    shown = dict.fromkeys(["reported", *(max(ours, key=key) for key in (rate, seeded_rows) if ours)])
-    return {_seeded(name, by_preset[name]): {row["model"]: _rate(row) for row in by_preset[name]} for name in shown}
+    def short_columns(self) -> dict[str, dict[str, str]]:
+        """README's table, as text by column and model: Table 1 as reported, with the preset that reads most, and with
+        the one whose rows have most seeds."""
+
+        def rate(preset: str) -> float:
+            return max(row["exprate"] for row in self.by_column[preset])
+
+        def seeded_rows(preset: str) -> tuple[int, float]:
+            return sum(row["seeds"] > 2 for row in self.by_column[preset]), rate(preset)
+
+        ours = [preset for preset in self.by_column if preset != "reported"]
+        shown = dict.fromkeys(["reported", *(max(ours, key=key) for key in (rate, seeded_rows) if ours)])
+        return {_seeded(name, self.by_column[name]): _rates(self.by_column[name]) for name in shown}
+
+    def claims(self) -> list[str]:
+        """What coverage is worth with each preset whose runs read the three years, in a sentence of Markdown."""
+        order = [*PRESETS, ""]  # experiments last
+        parts = [
+            f"`{each.preset}` {_difference(each.claim)}, {printing.counted(each.claim.seeds, 'seed')}"
+            for each in sorted(self.compared, key=lambda each: order.index(each.preset if each.preset in order else ""))
+            if each.claim and each.claim.images == self.expressions
+        ]
+        names = " → ".join(map(model_name, CLAIM))
+        return [f"{names}, in points over the three years: {'; '.join(parts)}."] if parts else []
+
+    def page(self) -> str:
+        """TABLES.md: Table 1 with a column per preset, from the top of the ladder down; the presets beside the authors'
+        settings; and `compare` on all sets pooled."""
+        order, found = ["reported", *reversed(PRESETS)], {name: _rates(rows) for name, rows in self.by_column.items()}
+        names = sorted(found, key=lambda name: (order.index(name) if name in order else len(order), -len(found[name])))
+        content = {"table_1": _by_preset({name: found[name] for name in names}, "model"), "limits": self.limits()}
+        content |= self._presets(names) | self._differences(names)
+        environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+        template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+        return template.render(images=reference()["test_sets"]["2014"], **content)
+
+    def _presets(self, names: Sequence[str]) -> dict[str, str]:
+        """The presets of the runs, beside the authors' settings, and what recipes are at the ladder's."""
+        runs: dict[str, list[RunFolder]] = {}
+        for run, preset in presets.preset_labels(self.scored).items():
+            runs.setdefault(preset, []).append(run)
+        described = {"authors'": presets.describe_preset(Config(recipe="", preset=""))}
+        for preset in (name for name in names if name in runs):
+            with suppress(UserError):  # settings of another version of the suite
+                described[f"`{preset}`"] = presets.describe_preset(runs[preset][0].settings, runs[preset])
+        if not runs:
+            return dict.fromkeys(("presets", "recipes"), "")
+        return {
+            "presets": _markdown([{"preset": preset, **row} for preset, row in described.items()]),
+            "recipes": _markdown(presets.recipes([preset for preset in PRESETS if preset in names])),
+        }
+
+    def limits(self) -> str:
+        """Official and neutral counts of every row of runs, by year, and last those of a perfect reader of the
+        captions."""
+        years, table = reference()["test_sets"], dict[tuple[str, str, str], dict[str, str]]()
+        of_runs = [row for row in rows("reproduced", self.results / "reproduced") if row["dataset"] in years]
+        for row in sorted(of_runs, key=lambda row: ([*ORDER, row["recipe"]].index(row["recipe"]), row["recipe"])):
+            cells = table.setdefault((model_name(row["recipe"]), f"`{row['preset']}`", str(row["seeds"])), {})
+            cells |= {f"{row['dataset']}, {name}": row[name] or "–" for name in RIGHT}
+        if not table:
+            return ""
+        perfect = {f"{year}, {name}": str(of[name]) for year, of in ceilings(self.results).items() for name in RIGHT}
+        table["a perfect reader of the captions", "", ""] = perfect
+        lines = [dict(zip(("model", "preset", "seeds"), key, strict=True)) | cells for key, cells in table.items()]
+        frame = pd.DataFrame(lines).fillna("–")
+        return _markdown(frame.rename(columns=lambda name: name.replace("exact", "official")))
+
+    def _differences(self, names: Sequence[str]) -> dict[str, Any]:
+        """The differences between rows, a column per preset, and how much runs differ that differ in their seed
+        alone."""
+        whole = {each.preset: each for each in self.compared if each.steps and each.steps[0].images == self.expressions}
+        shown = [whole[preset] for preset in names if preset in whole]
+        steps = [step for each in shown for step in each.every_step]
+        columns = {"reported, 2014": {s.name: "" if s.reported is None else f"{s.reported:+.2f}" for s in steps}}
+        columns |= {each.preset: {step.name: _difference(step) for step in each.every_step} for each in shown}
+        seeded = [each for each in shown if any(step.tested for step in each.every_step)]
+        return {
+            "differences": shown and _by_preset(columns, "from → to"),
+            "borrowed": ", ".join(f"`{each.preset}`" for each in shown if each.borrowed),
+            "one_seed": any(not step.tested for step in steps),
+            "spreads": ", ".join(f"{_spread(each.rows):.1f} points with `{each.preset}`" for each in seeded),
+        }
 
 
 def _seeded(preset: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -101,122 +189,6 @@ def _seeded(preset: str, rows: Sequence[Mapping[str, Any]]) -> str:
         return preset
     seeds = [row["seeds"] for row in rows]
     return f"{preset}, {presets.number_range(seeds)} seed{'s' * (max(seeds) > 1)}"
-
-
-def claims(results: Path) -> list[str]:
-    """What coverage is worth with each preset whose runs read the three years, in a sentence of Markdown."""
-    if not any(run.scores for run in RunFolder.under(results / "reproduced")):
-        return []
-    order = [*PRESETS, ""]  # experiments last
-    compared = [each for each in compare([results / "reproduced"], results, POOLED) if each.claim]
-    compared.sort(key=lambda each: order.index(each.preset if each.preset in order else ""))
-    expressions = sum(reference()["test_sets"].values())
-    parts = [
-        f"`{each.preset}` {_difference(each.claim)}, {printing.counted(each.claim.seeds, 'seed')}"
-        for each in compared
-        if each.claim and each.claim.images == expressions
-    ]
-    names = " → ".join(map(model_name, CLAIM))
-    return [f"{names}, in points over the three years: {'; '.join(parts)}."] if parts else []
-
-
-def summary(results: Path) -> str:
-    """The summary in Markdown: Table 1 with a column per preset, from the top of the ladder down; the presets beside
-    the authors' settings; and `compare` on all sets pooled."""
-    columns: dict[str, dict[str, str]] = {}
-    for row in committed(results)["table1"].to_dict("records"):
-        if row["dataset"] != "2014":  # a part of it
-            continue
-        column = row["source"] if row["source"] == "reported" else row["preset"]
-        columns.setdefault(column, {})[row["model"]] = _rate(row)
-    order = ["reported", *reversed(PRESETS)]
-    names = sorted(columns, key=lambda name: (order.index(name) if name in order else len(order), -len(columns[name])))
-    columns = {name: columns[name] for name in names}
-    runs: dict[str, list[RunFolder]] = {}
-    scored = [run for run in RunFolder.under(results / "reproduced") if run.scores]
-    for run, preset in presets.preset_labels(scored).items():
-        runs.setdefault(preset, []).append(run)
-    text = "## Table 1 by preset\n\n"
-    text += (
-        f"ExpRate on the {reference()['test_sets']['2014']} images of CROHME 2014 in percent: mean over the seeds ± "
-        "standard deviation (95 % interval over writers, and over seeds where there are several). BTTR (reported) is "
-        "the number of BTTR's paper, BTTR a rerun by CoMER's authors.\n\n"
-    )
-    text += _by_preset(columns, "model") + limits(results)
-    if not runs:
-        return text
-    descriptions = {"authors'": presets.describe_preset(Config(recipe="", preset=""))}
-    for preset in (column for column in columns if column in runs):
-        with suppress(UserError):  # settings of another version of the suite
-            descriptions[f"`{preset}`"] = presets.describe_preset(runs[preset][0].settings, runs[preset])
-    text += (
-        "\n## The presets\n\nAdded to the archive's expressions: parts cut out of them, parts exchanged between them, "
-        "and a share of the symbols redrawn in other hands, letters and digits as others (`-`, fractions, roots, `.` "
-        "and `,` are not redrawn). Presets that are not in README's ladder are [experiments](experiments/).\n\n"
-    )
-    lines = [{"preset": preset, **row} for preset, row in descriptions.items()]
-    text += pd.DataFrame(lines).to_markdown(index=False, disable_numparse=True) + "\n"
-    text += "\n## The recipes beside the paper's\n\nSettings of CoMER (Fusion); other rows differ as in Table 1.\n\n"
-    ladder_presets = [preset for preset in PRESETS if preset in columns]
-    text += pd.DataFrame(presets.recipes(ladder_presets)).to_markdown(index=False, disable_numparse=True) + "\n"
-    compared = compare([results / "reproduced"], results, POOLED)
-    expressions = sum(reference()["test_sets"].values())
-    whole = {c.preset: c for c in compared if c.steps and c.steps[0].images == expressions}
-    return text + _differences([whole[preset] for preset in columns if preset in whole])
-
-
-LIMITS = r"""
-## Whether `\limits` is written
-
-How many expressions are right, officially, and if it makes no difference whether `\limits` is written (signature
-`limits:neutral`); means over the seeds. The truth of 2014 has scripts at operators such as `\sum` where the captions,
-and so the networks that learned from them, write `\limits`; those of 2016 and 2019 do not.
-
-"""
-
-
-def limits(results: Path) -> str:
-    """Official and neutral counts of every row of runs, by year, and last those of a perfect reader of the captions."""
-    years, table = reference()["test_sets"], dict[tuple[str, str, str], dict[str, str]]()
-    of_runs = [row for row in rows("reproduced", results / "reproduced") if row["dataset"] in years]
-    for row in sorted(of_runs, key=lambda row: ([*ORDER, row["recipe"]].index(row["recipe"]), row["recipe"])):
-        cells = table.setdefault((model_name(row["recipe"]), f"`{row['preset']}`", str(row["seeds"])), {})
-        cells |= {f"{row['dataset']}, {name}": row[name] or "–" for name in RIGHT}
-    if not table:
-        return ""
-    perfect = {f"{year}, {name}": str(of[name]) for year, of in ceilings(results).items() for name in RIGHT}
-    table["a perfect reader of the captions", "", ""] = perfect
-    lines = [dict(zip(("model", "preset", "seeds"), key, strict=True)) | cells for key, cells in table.items()]
-    frame = pd.DataFrame(lines).fillna("–")
-    names = {name: name.replace("exact", "official") for name in frame.columns}
-    return LIMITS + frame.rename(columns=names).to_markdown(index=False, disable_numparse=True) + "\n"
-
-
-def _differences(comparisons: Sequence[Comparison]) -> str:
-    """The differences between rows, a column per preset, and how much runs differ that differ in their seed alone."""
-    if not comparisons:
-        return ""
-    columns: dict[str, dict[str, str]] = {"reported, 2014": {}}
-    for step in (step for comparison in comparisons for step in comparison.every_step):
-        columns["reported, 2014"][step.name] = "" if step.reported is None else f"{step.reported:+.2f}"
-    for comparison in comparisons:
-        columns[comparison.preset] = {step.name: _difference(step) for step in comparison.every_step}
-    text = (
-        "\n## Differences between rows\n\nIn points of ExpRate over the three years (95 % interval over seeds and "
-        "writers), **bold** where p < 0.05. p is corrected (Holm) over all steps of the paper's order at all presets "
-        "whose networks are their own; coverage as a whole, BTTR (baseline) → CoMER (Fusion), is a claim by itself. "
-        "Intervals are not corrected."
-    )
-    if borrowed := [f"`{comparison.preset}`" for comparison in comparisons if comparison.borrowed]:
-        text += f" {', '.join(borrowed)} reads with another preset's weights, so it is no second experiment."
-    if any(not step.tested for comparison in comparisons for step in comparison.every_step):
-        text += " Of one seed, the interval is over writers alone, and too narrow: other trainings would differ."
-    text += "\n\n" + _by_preset(columns, "from → to")
-    seeded = [each for each in comparisons if any(step.tested for step in each.every_step)]
-    if not seeded:
-        return text
-    spreads = ", ".join(f"{_spread(comparison.rows):.1f} points with `{comparison.preset}`" for comparison in seeded)
-    return text + f"\nTwo runs of a row differ by less than {spreads}, in 95 of 100 cases.\n"
 
 
 def _spread(rows: Sequence[Row]) -> float:
@@ -234,11 +206,20 @@ def _difference(step: Step) -> str:
     return f"{f'**{text}**' if step.p < LEVEL else text}, p{printed_p(step.p, '=')}"
 
 
+def _markdown(table: pd.DataFrame | Sequence[Mapping[str, str]]) -> str:
+    return pd.DataFrame(table).to_markdown(index=False, disable_numparse=True)
+
+
 def _by_preset(columns: Mapping[str, Mapping[str, str]], index: str) -> str:
     """A Markdown table of columns: presets, except those called reported."""
     names = {name: name if name.startswith("reported") else re.sub(r"^[^,]+", r"`\g<0>`", name) for name in columns}
     frame = pd.DataFrame(columns).rename(columns=names).rename_axis(index).fillna("")
-    return frame.to_markdown(disable_numparse=True, colalign=["left", *["right"] * len(columns)]) + "\n"
+    return frame.to_markdown(disable_numparse=True, colalign=["left", *["right"] * len(columns)])
+
+
+def _rates(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """ExpRate as text by model."""
+    return {row["model"]: _rate(row) for row in rows}
 
 
 def _rate(row: Mapping[str, Any]) -> str:

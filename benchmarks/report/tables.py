@@ -6,11 +6,11 @@ from runs on this machine. The committed results/table*.{csv,md,tex} hold all bu
 writes them; results/local/table*.{csv,md,tex} hold all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -54,6 +54,7 @@ NOTE = r"""
 Hardware, versions and revisions: [PROVENANCE.md](PROVENANCE.md).
 """.strip()  # noqa: E501
 
+Record = dict[str, Any]  # by column
 Tables = dict[str, pd.DataFrame]  # "table1" and "table2", or "table2" alone where the data is not CROHME
 
 
@@ -103,31 +104,54 @@ def short(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(cells, columns=list(SHORT))
 
 
-def heading(name: str, *, crohme: bool = True) -> str:
-    """The title of a table."""
-    what = "ablation on CROHME 2014" if name == "table1" else "CROHME 2014, 2016, 2019"
-    return f"Table {name[-1]}: {what}" if crohme else f"Table {name[-1]} on other data: NOT CROHME numbers"
+def _ablation(runs: list[Record]) -> list[Record]:
+    """The paper's Table 1, and the runs on its year but those of systems that it does not have."""
+    systems = {recipe for recipe, names in reference()["recipes"].items() if "table1" not in names}
+    reported = [{"dataset": "2014", **row} for row in reference()["table1"]]
+    return reported + [row for row in runs if row["split"] == "2014" and row["recipe"] not in systems]
 
 
-def _paper_tables(runs: list[dict[str, Any]], results: Path) -> Tables:
-    """Tables 1 and 2 with the paper's rows and those of `runs`, each beside its year's ceilings."""
-    first: list[dict[str, Any]] = [{"dataset": "2014", **row} for row in reference()["table1"]]
-    second: list[dict[str, Any]] = [
+def _systems(runs: list[Record]) -> list[Record]:
+    """The paper's Table 2, and all runs."""
+    return [
         {"dataset": year, "model": model, **dict(zip(COUNTS, rates, strict=False))}
         for year, models in reference()["table2"].items()
         for model, rates in models.items()
-    ]
-    for row in (*first, *second):
-        row |= {"source": "reported", "n": reference()["test_sets"][row["dataset"]]}
-    best = ceilings(results)
-    for row in (*first, *second, *runs):
-        row |= {RIGHT[name]: best[row["dataset"]][name] for name in RIGHT if row["dataset"] in best}
-    other = {recipe for recipe, names in reference()["recipes"].items() if "table1" not in names}  # systems
-    first += [row for row in runs if row["split"] == "2014" and row["recipe"] not in other]
-    return {"table1": _frame(first, "table1"), "table2": _frame(second + runs, "table2")}
+    ] + runs
 
 
-def rows(source: str, *roots: Path) -> list[dict[str, Any]]:
+class Table(NamedTuple):
+    """A table: what it shows, which rows it has, the reported ones and those of `runs`, and its columns of flags."""
+
+    title: str
+    rows: Callable[[list[Record]], list[Record]]
+    flags: tuple[str, ...] = ()
+
+
+TABLES = {  # by the name of its files
+    "table1": Table("ablation on CROHME 2014", _ablation, latex.FLAGS),
+    "table2": Table("CROHME 2014, 2016, 2019", _systems),
+}
+
+
+def heading(name: str, *, crohme: bool = True) -> str:
+    """The title of a table."""
+    return f"Table {name[-1]}{f': {TABLES[name].title}' if crohme else ' on other data: NOT CROHME numbers'}"
+
+
+def _paper_tables(runs: list[Record], results: Path) -> Tables:
+    """Every table with the paper's rows and those of `runs`, each beside its year's ceilings."""
+    best, built = ceilings(results), {}
+    for name, table in TABLES.items():
+        built[name] = table.rows(runs)
+        for row in built[name]:
+            if "source" not in row:
+                row |= {"source": "reported", "n": reference()["test_sets"][row["dataset"]]}
+            row |= {RIGHT[name]: best[row["dataset"]][name] for name in RIGHT if row["dataset"] in best}
+    return {name: _frame(rows, name) for name, rows in built.items()}
+
+
+def rows(source: str, *roots: Path) -> list[Record]:
     """One row per dataset, recipe and preset: the mean over seeds, using the last scored run of each seed."""
     latest: dict[tuple, tuple[float, RunFolder, Score]] = {}
     for run in RunFolder.under(*roots):
@@ -146,7 +170,7 @@ def rows(source: str, *roots: Path) -> list[dict[str, Any]]:
     table = []
     names = ("dataset", "split", "n", "recipe", "source", "preset", "added")
     for key, runs in seeds.items():
-        row: dict[str, Any] = dict(zip(names, key, strict=True)) | {"seeds": len(runs)}
+        row: Record = dict(zip(names, key, strict=True)) | {"seeds": len(runs)}
         scores = [score for _, score in runs]
         with suppress(UserError):  # without readable verdicts, the interval is over images, from the counts
             found = sampled_rate([run for run, _ in runs], row["split"])
@@ -193,7 +217,7 @@ def _dataset(run: RunFolder, split: str, n: int) -> str:
     return f"{label} [{n} evenly spaced]" if partial else label
 
 
-def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
+def _frame(rows: list[Record], name: str) -> pd.DataFrame:
     """Rows with their intervals, in the paper's order; the sources of a model stand next to each other."""
     recipes = reference()["recipes"]
     ours, order = [names[name] for names in recipes.values() if name in names], list[str]()
@@ -213,7 +237,7 @@ def _frame(rows: list[dict[str, Any]], name: str) -> pd.DataFrame:
         preset = row.get("preset", "").partition(" ")[0], row.get("added", "")
         return year, rank, row["model"], SOURCES.index(row["source"]), row["dataset"], preset
 
-    columns = [*COLUMNS, *(latex.FLAGS if name == "table1" else ())]
+    columns = [*COLUMNS, *TABLES[name].flags]
     frame = pd.DataFrame(sorted(rows, key=position), columns=columns)
     frame[list(RATES)] = frame[list(RATES)].astype(float)
     return frame.astype({"n": "Int64", "seeds": "Int64"})

@@ -4,7 +4,6 @@ Variants, sizes and full-precision values are read from the JSON files beside th
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 import torch
@@ -15,10 +14,8 @@ import hmerbench.models.coverage
 from hmerbench.models.comer import CoMER
 from hmerbench.models.decoder import Trace, bidirectional_targets
 from hmerbench.models.position import WordPosition, image_position
-from hmerbench.models.settings import CoMERSettings
-from tests.helpers import parity
+from tests.helpers.comer import VARIANTS, arrays, authors_model, sidecar
 from tests.helpers.parity import deviation, under, without_dropout
-from tests.helpers.paths import PARITY
 
 # Largest allowed deviation. The authors' own float32 noise: logits 4e-6, R 5e-6, attention 1e-6.
 ABSOLUTE = {
@@ -34,8 +31,6 @@ RELATIVE = {"logits": 1e-6, "gradient": 1e-6, "gradient norm": 1e-9, "statistics
 LOSS64 = 1e-10  # absolute, for the losses of five SGD steps, which are stored in full precision
 
 
-sidecar, arrays = partial(parity.sidecar, folder=PARITY), partial(parity.arrays, folder=PARITY)
-VARIANTS = sorted(path.name.removesuffix("_weights.json") for path in PARITY.glob("*_weights.json"))
 COVERED = [name for name in VARIANTS if "R_layer2" in sidecar(f"{name}_eval")["arrays"]]
 
 
@@ -60,15 +55,6 @@ def batch() -> Inputs:
 @pytest.fixture(scope="module", params=VARIANTS)
 def variant(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-def authors_model(variant: str) -> CoMER:
-    """Our network with the authors' weights, in float32 and evaluation mode."""
-    facts = sidecar(f"{variant}_weights")
-    switches = {key: facts[key] for key in ("cross_coverage", "self_coverage")}
-    model = CoMER(CoMERSettings(**facts["config"], **switches))
-    model.load_state_dict(arrays(f"{variant}_weights"))  # strict: names must match
-    return model.eval()
 
 
 def loss_of(logits_BTV: Tensor, outputs_BT: Tensor) -> Tensor:

@@ -79,6 +79,17 @@ def test_all_reported_numbers_are_included(tmp_path: Path) -> None:
     assert list(first[0]) == [*tables.COLUMNS, "scale_aug", "self_cov", "cross_cov"]
 
 
+def test_another_table_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    table = tables.Table("what was read of 2016", lambda runs: [row for row in runs if row["split"] == "2016"])
+    monkeypatch.setitem(tables.TABLES, "table3", table)
+    put_years(tmp_path / "reproduced", "bttr", "small")
+    built = tables.committed(tmp_path)
+    assert [path.name for path in tables.write(built, tmp_path)][6:] == ["table3.csv", "table3.md", "table3.tex"]
+    tables.show(built)
+    assert [row["dataset"] for row in rows(tmp_path / "table3.csv")] == ["2016"]
+    assert "Table 3: what was read of 2016" in capsys.readouterr().out
+
+
 def test_reported_counts_are_the_papers() -> None:
     """Rates in Table 1 are multiples of 1/986."""
     for row in reference()["table1"]:
@@ -145,7 +156,7 @@ def test_counts_stand_beside_the_neutral_ones_and_the_ceilings(tmp_path: Path) -
     assert found["CoMER (Self)", "reproduced"] == ["90", "895", "95", "945"]
     assert found["CoMER (Cross)", "reproduced"] == ["80", "895", "", "945"]
     assert found["CoMER (Self)", "reported"] == ["", "895", "", "945"]
-    text = summary.limits(tmp_path)
+    text = summary.Summary(tmp_path).limits()
     assert re.search(r"\| BTTR +\| `small` +\| 3 +\| 100.7 +\| 105.7 +\|", text)
     assert re.search(r"\| CoMER \(Cross\) +\| `small` +\| 1 +\| 80 +\| – +\|", text)
     assert re.search(r"\| a perfect reader of the captions \| +\| +\| 895 +\| 945 +\|", text)
@@ -299,20 +310,21 @@ def test_seeds_of_other_scorers_are_not_averaged(tmp_path: Path) -> None:
 def test_a_readme_tells_no_more_than_there_is(tmp_path: Path) -> None:
     """A part of 2014 is not 2014; without three seeds of any row nothing is told of them; a claim may stand alone."""
     put_run(tmp_path / "a/reproduced", "comer-fusion", n=200, exact=20, limit=200)
-    assert "10.00" not in summary.summary(tmp_path / "a")
+    assert "10.00" not in summary.Summary(tmp_path / "a").page()
     for recipe, exact in (("comer-cross", 493), ("comer-fusion", 593)):
         put_years(tmp_path / "b/reproduced", recipe, "gpu", exact=exact)
-    text = summary.summary(tmp_path / "b")
-    assert "`gpu`, 1 seed |" in summary.short_summary(tmp_path / "b")
+    text = summary.Summary(tmp_path / "b").page()
+    assert "`gpu`, 1 seed |" in summary.Summary(tmp_path / "b").short()
     assert "(images: " in text and "Two runs" not in text
     for seed in (7, 8, 9):
         put_years(tmp_path / "c/reproduced", "bttr-baseline", "gpu", seed, 493 + seed)
         put_years(tmp_path / "c/reproduced", "comer-fusion", "gpu", seed, 593 + seed)
     put_years(tmp_path / "c/reproduced", "comer-self", "gpu", exact=550)
-    assert re.search(r"BTTR \(baseline\) → CoMER \(Fusion\) \| +\+4.16 \| +\*\*\+9.", summary.summary(tmp_path / "c"))
+    page = summary.Summary(tmp_path / "c").page()
+    assert re.search(r"BTTR \(baseline\) → CoMER \(Fusion\) \| +\+4.16 \| +\*\*\+9.", page)
     for recipe, exact in (("bttr-baseline", 393), ("comer-fusion", 400)):
         put_years(tmp_path / "c/reproduced", recipe, "small", exact=exact)
-    (claim,) = summary.claims(tmp_path / "c")  # every preset, with its seeds
+    (claim,) = summary.Summary(tmp_path / "c").claims()  # every preset, with its seeds
     assert re.search(r"years: `small` \+0.63 \(images: .*, 1 seed; `gpu` \*\*\+9.* 3 seeds\.$", claim)
 
 
@@ -326,7 +338,7 @@ def test_two_recipes_of_one_name_are_two_rows(tmp_path: Path) -> None:
 
 def test_a_readme_without_scored_runs(tmp_path: Path) -> None:
     (put_run(tmp_path / "reproduced", "bttr") / "scores/2014.json").unlink()
-    table = [line for line in summary.summary(tmp_path).splitlines() if line.startswith("|")]
+    table = [line for line in summary.Summary(tmp_path).page().splitlines() if line.startswith("|")]
     assert table[0].split() == ["|", "model", "|", "reported", "|"] and len(table) == 8
 
 

@@ -217,10 +217,11 @@ def _summary(results: Path, runs: Sequence[RunFolder]) -> Json:
         heading = f"ExpRate on {data} data (NOT CROHME), in percent, with the 95 % interval"
         rows = [{"source": "local", "cells": row} for row in cells]
         shown += [{"title": heading, "headings": ["run", *splits], "rows": rows}] if rows else []
-    columns = summary.short_columns(results)
+    short = summary.Summary(results)
+    columns = short.short_columns()
     models = dict.fromkeys(model for column in columns.values() for model in column)
     rows = [[model, *(column.get(model, "") for column in columns.values())] for model in models]
-    words = [claim.replace("**", "").replace("`", "") for claim in summary.claims(results)]
+    words = [claim.replace("**", "").replace("`", "") for claim in short.claims()]
     board = {"headings": ["model", *columns], "rows": [{"source": "", "cells": row} for row in rows]}
     return {"tables": [*shown, {"title": "ExpRate on CROHME 2014, in percent", **board}], "words": words}
 

@@ -18,9 +18,9 @@ from hmerbench.models.inference.searcher import searcher
 from hmerbench.models.network import build
 from hmerbench.models.settings import NETWORKS, CoMERSettings
 from hmerbench.models.vocab import EOS, PAD, SOS, Vocabulary
+from tests.helpers.comer import VARIANTS, arrays, authors_model, sidecar
+from tests.helpers.networks import padded
 from tests.helpers.search import search
-from tests.models.test_models import padded
-from tests.models.test_parity import VARIANTS, arrays, authors_model, sidecar
 
 beam_search: Any = importlib.import_module("hmerbench.models.inference.beam_search")
 TOLERANCE = 1e-5  # of the authors' float32 scores
