@@ -294,6 +294,7 @@ def test_every_layout_becomes_the_same_archive(layout: Callable[[Path], None], t
         assert contents == (tmp_path / "source.out.zip").read_bytes()
     archive = open_archive(tmp_path / "source.out.zip")
     assert archive.splits == ("train", "test")
+    assert (layout in (crohme_ink, mathwriting)) != ("inverted" in archive.prepared("train", "train_0").done)
     for split, captions in LATEX.items():
         assert archive.captions(split) == {f"{split}_{k}": list(caption_of(t).tokens) for k, t in enumerate(captions)}
         for sample in archive.samples(split):
@@ -371,8 +372,13 @@ def test_bad_ink_is_told_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert all(reason in said for reason, _ in INK.values())
     assert not (tmp_path / "a.zip").exists()
     (tmp_path / "source/good.inkml").write_text(ink("a"))
+    (tmp_path / "source/told.inkml").write_text(ink(""))
+    (tmp_path / "source/truths.tsv").write_text("told.inkml\tx^2\n")
     import_data(tmp_path / "source", tmp_path / "a.zip", Choice())
-    assert open_archive(tmp_path / "a.zip", trains=False).captions("test") == {"good": ["a"]}
+    assert open_archive(tmp_path / "a.zip", trains=False).captions("test") == {
+        "good": ["a"],
+        "told": ["x", "^", "{", "2", "}"],
+    }
 
 
 def test_a_pickle_that_runs_a_program_runs_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

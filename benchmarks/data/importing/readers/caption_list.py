@@ -62,7 +62,10 @@ def pair(line: str, form: Form = TABBED) -> tuple[str, str]:
     """Name and LaTeX of a line; a name with blanks needs the tab, a line of tabs without one has a blank for it."""
     between, last = form
     if between in ",;|":
-        cells = next(csv.reader([line], delimiter=between), [""])  # noqa: TID251 (its columns have no names)
+        try:
+            cells = next(csv.reader([line], delimiter=between), [""])  # noqa: TID251 (its columns have no names)
+        except csv.Error:  # a cell of more than 131,072 characters
+            cells = line.split(between)
         name, latex = (cells[-1], between.join(cells[:-1])) if last else (cells[0], between.join(cells[1:]))
     else:
         if between == "\t" and "\t" not in line:

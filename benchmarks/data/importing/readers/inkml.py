@@ -29,18 +29,18 @@ def found(source: Source) -> bool:
 
 
 def read(source: Source, left_out: LeftOut) -> Iterator[Expression]:
-    """The expressions of all files; a caption.txt names the LaTeX of those that do not."""
-    listed = {
-        (PurePosixPath(table).parts[0], name): latex
-        for table in source.sizes
-        if PurePosixPath(table).name == "caption.txt"
-        for name, latex in pairs(source.lines(table))
-    }
+    """The expressions of all files; lists (ID, LaTeX) have that of those that do not tell it."""
+    stems, listed = {PurePosixPath(name).stem for name in source.tables(".inkml")}, dict[tuple[str, str], str]()
+    for table in source.tables(".txt", ".tsv"):
+        for name, latex in pairs(source.lines(table)):
+            if (stem := name.removesuffix(".inkml").rpartition("/")[2]) in stems:
+                for folder in (PurePosixPath(table).parts[0], ""):
+                    listed.setdefault((folder, stem), latex)
     for name in source.tables(".inkml"):
         path = PurePosixPath(name)
         try:
             strokes, notes = ink_of(source.read(name, MAX_INK_BYTES))
-            latex = _truth(notes) or listed.get((path.parts[0], path.stem), "")
+            latex = _truth(notes) or listed.get((path.parts[0], path.stem)) or listed.get(("", path.stem), "")
             if not latex:
                 raise ValueError("no annotation of its LaTeX (truth, normalizedLabel or label)")
             image = drawn(strokes)
