@@ -62,6 +62,8 @@ CAPTIONS = {
     r"\(a\)": "a",
     r"\[a\]": "a",
     "x ^ { 2 }$": "x ^ { 2 }",
+    "$ x ^ { 2 }": "x ^ { 2 }",
+    r"5\$": r"5 \$",
     "2×3−√4": r"2 \times 3 - \sqrt { 4 }",
     "ａ＋１’": r"a + 1 ^ { \prime }",
     r"\begin{array}{l@{\,}r}a&b\\c&d\end{array}": r"\begin{matrix} a & b \\ c & d \end{matrix}",

@@ -58,8 +58,8 @@ def caption_of(latex: str, limits: Limits = "keep", tidy: bool = True) -> Captio
             text, changes["delimiters removed"] = text[len(start) : -len(end)], 1
             break
     else:
-        if text.endswith("$") and text.count("$") == 1:
-            text, changes["delimiters removed"] = text[:-1], 1
+        if "$" in (text[:1], text[-1:]) and text.count("$") == 1 and not text.endswith(r"\$"):
+            text, changes["delimiters removed"] = text.strip("$"), 1
     if any(ord(letter) < 32 and letter not in "\t\r\n" for letter in text):
         raise Unsplit("holds control characters")
     if not tidy:
