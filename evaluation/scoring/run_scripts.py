@@ -86,13 +86,13 @@ def in_process(
     predictions: Mapping[str, str], truth: Mapping[str, Graph], rules: Rules = PAPER
 ) -> tuple[Counts, Metrics, set[str]]:
     """The result of `run_scripts`, by our own code in this process and without files; and the ids that converted."""
-    graphs = {key: converted(text, rules) for key, text in predictions.items() if key in truth}
     seen = neutral if rules.neutral else lambda graph: graph
-    rows = {
-        key: metrics.compare(seen(graphs.get(key) or symlg.EMPTY_GRAPH), seen(true), rules.edition.inter).metrics
-        for key, true in truth.items()
-    }
-    return _counts(rows), rows, {key for key, graph in graphs.items() if graph is not None}
+    rows, convertible = Metrics(), set[str]()
+    for key, true in truth.items():  # one prediction's graph at a time: a list of a hundred MB has gigabytes of them
+        if (graph := converted(predictions[key], rules) if key in predictions else None) is not None:
+            convertible.add(key)
+        rows[key] = metrics.compare(seen(graph or symlg.EMPTY_GRAPH), seen(true), rules.edition.inter).metrics
+    return _counts(rows), rows, convertible
 
 
 def neutral_exact(

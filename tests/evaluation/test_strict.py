@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hmerbench.evaluation import InputError, strict
+from hmerbench.evaluation import InputError, strict, symlg
 from hmerbench.evaluation.scoring.inputs import read_predictions
+from hmerbench.evaluation.scoring.run_scripts import in_process
 from hmerbench.evaluation.strict import json_entries, rows_of, yaml_of
 
 VALUES = st.recursive(
@@ -90,6 +91,19 @@ def test_hostile_lists_are_refused_in_little_memory(tmp_path: Path, name: str) -
         assert tracemalloc.get_traced_memory()[1] < 100e6
     finally:
         tracemalloc.stop()
+
+
+def test_the_graph_of_one_prediction_is_in_memory() -> None:
+    """Of ten that have 500 symbols, all together would take 3 MB."""
+    latex = " ".join("x" * 500)
+    truth = {str(key): symlg.EMPTY_GRAPH for key in range(10)}
+    tracemalloc.start()
+    try:
+        counts, rows, converted = in_process({key: f"%{key}\n${latex}$" for key in truth}, truth)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert counts["n"] == len(rows) == len(converted) == 10 and peak < 1.5e6, f"{peak:,}"
 
 
 MANY = 60_000
